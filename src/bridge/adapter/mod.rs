@@ -1,0 +1,1 @@
+//! What each kind of agent speaks, as pure translators.

@@ -1,0 +1,1 @@
+//! The wire protocol of the bridge, without any I/O.

@@ -1,0 +1,84 @@
+//! Sandbox ids: checked once, then safe to use as a file name.
+
+use crate::error::{Code, Error, Result};
+use std::fmt;
+
+/// The longest id, in bytes: a file name with room for a suffix.
+const MAX_LEN: usize = 128;
+
+/// The id of a sandbox: 1 to 128 of `A-Z a-z 0-9 _ + - .`, not starting with `-` or `.`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SandboxId(String);
+
+impl SandboxId {
+    /// Checks `text` and makes an id of it.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`], naming what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = |why: &str| {
+            Err(Error::new(Code::Invalid, format!("id {text:?}: {why}"))
+                .hint("an id is 1 to 128 of A-Z a-z 0-9 _ + - . and starts with a letter, a digit, _ or +"))
+        };
+        if text.is_empty() {
+            return bad("is empty");
+        }
+        if text.len() > MAX_LEN {
+            return bad("is too long");
+        }
+        if text.starts_with(['-', '.']) {
+            return bad("starts with - or .");
+        }
+        match text.chars().find(|c| !(c.is_ascii_alphanumeric() || "_+-.".contains(*c))) {
+            Some(c) => bad(&format!("has the character {c:?}")),
+            None => Ok(SandboxId(text.to_owned())),
+        }
+    }
+
+    /// A fresh random id: 32 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`Code::System`] when the kernel gives no random bytes.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0u8; 16];
+        getrandom::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
+        Ok(SandboxId(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first eight characters, as in `/tmp/ash-<short-id>.sock` (BP-02).
+    pub fn short(&self) -> &str {
+        &self.0[..self.0.len().min(8)]
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_ids_are_refused() {
+        for id in ["", ".", "..", "../x", "a/b", "/abs", "-x", "a\n", "a b", "a\0", "ä", &"x".repeat(129)] {
+            assert!(SandboxId::parse(id).is_err(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn ordinary_ids_pass_and_are_short() {
+        for id in ["a", "A_b+c-d.e", "0123456789abcdef", &"x".repeat(128)] {
+            assert_eq!(SandboxId::parse(id).unwrap().as_str(), id);
+        }
+        assert_eq!(SandboxId::parse("0123456789").unwrap().short(), "01234567");
+        assert_ne!(SandboxId::random().unwrap(), SandboxId::random().unwrap());
+    }
+}

@@ -1,0 +1,20 @@
+//! saggar puts an AI agent, or any process, in a sandbox, and carries the agent's conversation across
+//! the wall.
+//!
+//! The map, lowest layer first; a module uses lower layers only (`tests/layers.rs` checks it):
+//!
+//! | layer | module | what it is |
+//! |---|---|---|
+//! | 0 | [`error`] [`log`] [`id`] | errors with exit code and hint, the log back end, validated ids |
+//! | 0 | [`sys`] | the only raw system calls |
+//! | 1 | [`spec`] | [`spec::SandboxSpec`], the one model, and the policy that lowers to it |
+//! | 1 | [`host`] | what this kernel and this user can do |
+//! | 1 | [`bridge::proto`] | the wire protocol, without any I/O |
+//! | 2 | [`plan`] | spec and host to a list of steps, as data |
+//! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
+//! | 4 | [`supervise`] [`bridge::io`] | the event loop of one sandbox |
+//! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
+
+pub mod bridge;
+pub mod error;
+pub mod id;

@@ -1,0 +1,2 @@
+//! The `saggar` binary.
+fn main() {}
