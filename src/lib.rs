@@ -18,3 +18,8 @@
 pub mod bridge;
 pub mod error;
 pub mod id;
+pub mod launch;
+pub mod plan;
+pub mod spec;
+pub mod stage;
+pub mod sys;
