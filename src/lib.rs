@@ -16,10 +16,14 @@
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
 pub mod bridge;
+pub mod cli;
 pub mod error;
+pub mod host;
 pub mod id;
 pub mod launch;
 pub mod plan;
 pub mod spec;
+pub mod state;
+pub mod supervise;
 pub mod stage;
 pub mod sys;

@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod hint;
+pub mod ids;
 pub mod trees;
 
 use crate::error::{Code, Error, Result};

@@ -3,6 +3,7 @@
 use super::step::{Source, Step};
 use super::{Slot, below_root, c_string};
 use crate::error::{Code, Error, Result};
+use crate::host::{Host, Kind};
 use crate::spec::{Cover, Mount, MountKind, Profile, SandboxSpec};
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -14,16 +15,17 @@ const ROOT_INODES: u64 = 4096;
 
 /// Gathers the steps of the phase [`super::step::Phase::Files`].
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct Files<'a> {
+    host: &'a Host,
     privileged: bool,
     steps: Vec<Step>,
     slots: Vec<Slot>,
     made: BTreeSet<PathBuf>,
 }
 
-impl Files {
-    pub(super) fn new(privileged: bool) -> Self {
-        Files { privileged, steps: Vec::new(), slots: Vec::new(), made: BTreeSet::from([PathBuf::from("/")]) }
+impl<'a> Files<'a> {
+    pub(super) fn new(host: &'a Host, privileged: bool) -> Self {
+        Files { host, privileged, steps: Vec::new(), slots: Vec::new(), made: BTreeSet::from([PathBuf::from("/")]) }
     }
 
     pub(super) fn into_parts(self) -> (Vec<Step>, Vec<Slot>) {
@@ -40,11 +42,7 @@ impl Files {
             }
         }
         for (path, target) in &spec.links {
-            self.parents(path)?;
-            let target = CString::new(target.as_os_str().as_encoded_bytes()).map_err(|_| {
-                Error::new(Code::Invalid, format!("the link {} has a NUL byte", path.display()))
-            })?;
-            self.steps.push(Step::Symlink { path: below_root(path)?, target });
+            self.link(path, target)?;
         }
         for (path, content) in &spec.files {
             self.parents(path)?;
@@ -63,23 +61,36 @@ impl Files {
 
     fn mount(&mut self, mount: &Mount, earlier: &[Mount], profile: Profile) -> Result<()> {
         let path = below_root(&mount.at)?;
-        let is_file = matches!(mount.kind, MountKind::Bind { directory: false, .. });
-        if !self.inside_a_mount(&mount.at, earlier)? {
-            if is_file {
-                self.parents(&mount.at)?;
-                if self.made.insert(mount.at.clone()) {
-                    self.steps.push(Step::Touch { path: path.clone() });
+        let mut directory = true;
+        if let MountKind::System { source } | MountKind::Named { source } = &mount.kind {
+            match (self.host.kind(source), &mount.kind) {
+                (Some(kind), MountKind::Named { .. }) => directory = *kind == Kind::Directory,
+                (Some(Kind::Link(target)), _) => return self.link(&mount.at, target),
+                (Some(kind), _) => directory = *kind == Kind::Directory,
+                (None, MountKind::Named { .. }) => {
+                    let message = format!("{} does not exist", source.display());
+                    return Err(Error::new(Code::Invalid, message).hint(format!("{} names it", mount.origin)));
                 }
-            } else {
+                (None, _) => return Ok(()),
+            }
+        }
+        if !inside_a_tree_of_the_host(&mount.at, earlier) {
+            if directory {
                 self.directory(&mount.at)?;
+            } else if self.made.insert(mount.at.clone()) {
+                self.parents(&mount.at)?;
+                self.steps.push(Step::Touch { path: path.clone() });
             }
         }
         let number = |n: u64| c_string(&n.to_string());
         let step = match &mount.kind {
-            MountKind::Bind { source, named, .. } => {
+            MountKind::System { source } => {
                 let device = mount.at.starts_with("/dev");
-                let source = self.source(source, *named)?;
-                Step::Bind { source, path, writable: mount.writable, device }
+                Step::Bind { source: Source::System(c_path(source)?), path, writable: mount.writable, device }
+            }
+            MountKind::Named { source } => {
+                let source = self.named(source)?;
+                Step::Bind { source, path, writable: mount.writable, device: false }
             }
             MountKind::Tmpfs { size, inodes, mode } => Step::Tmpfs {
                 path,
@@ -95,30 +106,24 @@ impl Files {
         Ok(())
     }
 
-    /// Whether `at` lies in an earlier bind of the host, where saggar makes no mount point: it would be
-    /// made in the host's tree. A tmpfs is ours, and gets its directories.
-    fn inside_a_mount(&mut self, at: &Path, earlier: &[Mount]) -> Result<bool> {
-        let under = earlier.iter().rev().find(|mount| at.starts_with(&mount.at));
-        Ok(matches!(under, Some(Mount { kind: MountKind::Bind { .. }, .. })))
+    fn link(&mut self, at: &Path, target: &Path) -> Result<()> {
+        self.parents(at)?;
+        self.steps.push(Step::Symlink { path: below_root(at)?, target: c_path(target)? });
+        Ok(())
     }
 
-    fn source(&mut self, path: &Path, named: bool) -> Result<Source> {
-        let c_path = CString::new(path.as_os_str().as_encoded_bytes())
-            .map_err(|_| Error::new(Code::Invalid, format!("the path {} has a NUL byte", path.display())))?;
-        if !named {
-            return Ok(Source::System(c_path));
-        }
+    fn named(&mut self, path: &Path) -> Result<Source> {
         let slot = self.slots.len();
         self.slots.push(Slot { path: path.to_owned(), tree: self.privileged });
-        Ok(if self.privileged {
-            Source::Tree { slot, path: c_path }
-        } else {
-            Source::Checked { slot, path: c_path }
-        })
+        let path = c_path(path)?;
+        Ok(if self.privileged { Source::Tree { slot, path } } else { Source::Checked { slot, path } })
     }
 
     fn mask_proc(&mut self, spec: &SandboxSpec, proc: &Path) -> Result<()> {
         for mask in &spec.proc_masks {
+            if self.host.kind(&Path::new("/proc").join(mask.name)).is_none() {
+                continue;
+            }
             let path = below_root(&proc.join(mask.name))?;
             self.steps.push(match mask.how {
                 Cover::File => Step::MaskFile { path },
@@ -142,4 +147,16 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Whether `at` lies in an earlier tree of the host, where saggar makes no mount point: it would be made in
+/// the host's own tree. A tmpfs is ours, and gets its directories.
+fn inside_a_tree_of_the_host(at: &Path, earlier: &[Mount]) -> bool {
+    let under = earlier.iter().rev().find(|mount| at.starts_with(&mount.at));
+    under.is_some_and(|mount| matches!(mount.kind, MountKind::System { .. } | MountKind::Named { .. }))
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(Code::Invalid, format!("the path {} has a NUL byte", path.display())))
 }

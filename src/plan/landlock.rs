@@ -4,6 +4,7 @@
 //! after the mounts ([`crate::sys::landlock`]). TCP is not handled: in a network namespace of its own the
 //! namespace is the wall, and handling it would refuse binding to loopback (DECISIONS 4).
 
+use crate::host::{Host, Kind};
 use crate::spec::{MountKind, Profile, SandboxSpec};
 use crate::sys::landlock::RulesetAttr;
 use landlock::{ABI, Access, AccessFs, BitFlags};
@@ -38,8 +39,8 @@ pub struct Rule {
 }
 
 /// The domain for `spec` on a kernel with this ABI; `None` when there is nothing to handle.
-pub fn domain(spec: &SandboxSpec, kernel_abi: u32) -> Option<Domain> {
-    let abi = kernel_abi.min(NEWEST);
+pub fn domain(spec: &SandboxSpec, host: &Host) -> Option<Domain> {
+    let abi = host.landlock_abi.min(NEWEST);
     let scoped = if abi >= 6 { SCOPES } else { 0 };
     if spec.profile == Profile::Nesting {
         // A domain with file rights can never mount (DECISIONS 3): scopes only.
@@ -52,10 +53,10 @@ pub fn domain(spec: &SandboxSpec, kernel_abi: u32) -> Option<Domain> {
     let known = ABI::from(i32::try_from(abi).unwrap_or(i32::MAX));
     let all = AccessFs::from_all(known);
     let attr = RulesetAttr { access_fs: all.bits(), access_net: 0, scoped };
-    Some(Domain { abi, attr, rules: rules(spec, all, known) })
+    Some(Domain { abi, attr, rules: rules(spec, host, all, known) })
 }
 
-fn rules(spec: &SandboxSpec, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {
+fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {
     let read = AccessFs::from_read(known);
     let read_words = "read and execute";
     let only_files = AccessFs::from_file(known);
@@ -68,21 +69,27 @@ fn rules(spec: &SandboxSpec, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {
         rule("/".as_ref(), AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute, read_words)
             .into_iter()
             .collect();
-    for mount in &spec.mounts {
+    rules.extend(spec.mounts.iter().filter_map(|mount| {
         let (access, words) = match &mount.kind {
-            MountKind::Bind { directory: false, .. } if mount.writable => {
-                (only_files, "read, write and execute")
+            MountKind::System { source } | MountKind::Named { source } => {
+                let access = match (host.kind(source)?, mount.writable) {
+                    (Kind::Link(_), _) => return None,
+                    (Kind::File, true) => only_files,
+                    (Kind::File, false) => read & only_files,
+                    (Kind::Directory, true) => all,
+                    (Kind::Directory, false) => read,
+                };
+                (access, if mount.writable { "everything" } else { read_words })
             }
-            MountKind::Bind { directory: false, .. } => (read & only_files, "read and execute"),
             MountKind::Devpts { .. } => {
                 (read | AccessFs::WriteFile | AccessFs::IoctlDev, "read, write, terminal control")
             }
             // Programs write to their own /proc/self files; whose they are, file permissions say.
             MountKind::Proc => (read | AccessFs::WriteFile, "read, write where the file allows"),
             _ if mount.writable => (all, "everything"),
-            _ => continue,
+            _ => return None,
         };
-        rules.extend(rule(&mount.at, access, words));
-    }
+        rule(&mount.at, access, words)
+    }));
     rules
 }

@@ -6,18 +6,12 @@ pub mod landlock;
 pub mod step;
 
 use crate::error::{Code, Error, Result};
-use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Want};
+use crate::host::Host;
+use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use step::{Step, Steps};
-
-/// What the plan needs to know of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ability {
-    /// The landlock ABI, 0 for none.
-    pub landlock_abi: u32,
-}
 
 /// Everything that [`crate::launch`] needs, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,10 +68,10 @@ pub struct Degraded {
 /// # Errors
 /// [`Code::Unsupported`] when a required protection cannot be had; [`Code::Invalid`] for a path that
 /// cannot be mounted.
-pub fn build(spec: &SandboxSpec, ability: Ability) -> Result<Plan> {
+pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     let mut degraded = Vec::new();
-    let domain = landlock::domain(spec, ability.landlock_abi);
-    check_landlock(spec, ability.landlock_abi, &mut degraded)?;
+    let domain = landlock::domain(spec, host);
+    check_landlock(spec, host.landlock_abi, &mut degraded)?;
 
     let privileged = matches!(spec.identity.map, IdMap::Block { .. });
     let mut steps = vec![
@@ -85,7 +79,7 @@ pub fn build(spec: &SandboxSpec, ability: Ability) -> Result<Plan> {
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
         Step::DieWithParent,
     ];
-    let mut files = files::Files::new(privileged);
+    let mut files = files::Files::new(host, privileged);
     files.add(spec)?;
     let (file_steps, slots) = files.into_parts();
     steps.extend(file_steps);
@@ -100,7 +94,7 @@ pub fn build(spec: &SandboxSpec, ability: Ability) -> Result<Plan> {
         soft: limit.soft,
         hard: limit.hard,
     }));
-    steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Want::Require });
+    steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }
@@ -130,13 +124,13 @@ pub fn build(spec: &SandboxSpec, ability: Ability) -> Result<Plan> {
 }
 
 /// Whether `protection` must hold.
-pub fn want(spec: &SandboxSpec, protection: Protection) -> Want {
-    spec.protections.iter().find(|(p, ..)| *p == protection).map_or(Want::Require, |(_, want, _)| *want)
+pub fn want(spec: &SandboxSpec, protection: Protection) -> Strength {
+    spec.protections.iter().find(|(p, ..)| *p == protection).map_or(Strength::Require, |(_, want, _)| *want)
 }
 
 fn check_landlock(spec: &SandboxSpec, abi: u32, degraded: &mut Vec<Degraded>) -> Result<()> {
     let mut missing = |protection, what: &str, why: String| {
-        if want(spec, protection) == Want::Require {
+        if want(spec, protection) == Strength::Require {
             let hint = "boot with landlock in lsm=, or say --prefer landlock to go on without it";
             return Err(Error::new(Code::Unsupported, format!("{what} is required: {why}")).hint(hint));
         }

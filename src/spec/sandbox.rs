@@ -1,5 +1,6 @@
 //! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
 
+pub use super::policy::names::{Profile, Protection, Strength};
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -53,18 +54,7 @@ pub struct SandboxSpec {
     /// Whether the programs get a terminal of the sandbox's own.
     pub terminal: bool,
     /// For each protection: must it hold, and who says so.
-    pub protections: Vec<(Protection, Want, Origin)>,
-}
-
-/// How tight a sandbox is as a whole (saggar-policy(5), `profile`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Profile {
-    /// Everything that saggar has.
-    #[default]
-    Strict,
-    /// For an agent that brings its own sandbox: namespaces and mounts are allowed, `/proc` is whole, and
-    /// there are no landlock file rules.
-    Nesting,
+    pub protections: Vec<(Protection, Strength, Origin)>,
 }
 
 /// Who the programs are. Capabilities do not belong here: there are none.
@@ -126,14 +116,16 @@ pub struct Mount {
 /// What a mount is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountKind {
-    /// A file or directory of the host.
-    Bind {
+    /// A file or directory of the system, where the host has it; a symbolic link stays one.
+    System {
         /// Its path on the host.
         source: PathBuf,
-        /// Whether it is a directory.
-        directory: bool,
-        /// Whether somebody named it: then it is opened once by the parent and its owners are mapped.
-        named: bool,
+    },
+    /// A file or directory that somebody named: it must be there, is opened once by the parent, and as root
+    /// of the host its owners are mapped.
+    Named {
+        /// Its path on the host, without links.
+        source: PathBuf,
     },
     /// A file system in memory.
     Tmpfs {
@@ -225,35 +217,6 @@ pub struct Limit<T> {
     pub named: bool,
     /// Which layer set it.
     pub origin: Origin,
-}
-
-/// A protection that can be required or preferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Protection {
-    Namespaces,
-    Root,
-    Capabilities,
-    NoNewPrivs,
-    Seccomp,
-    Landlock,
-    LandlockScope,
-    Network,
-    Cgroup,
-    Memory,
-    Cpu,
-    Pids,
-    Disk,
-    Keyring,
-}
-
-/// Must a protection hold?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    /// Without it the start is refused.
-    Require,
-    /// Without it the start goes on, and `degraded` names it.
-    Prefer,
 }
 
 /// A program to run in a sandbox: what `exec` and the first program have in common.
