@@ -18,3 +18,4 @@
 pub mod bridge;
 pub mod error;
 pub mod id;
+pub mod sys;
