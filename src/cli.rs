@@ -18,12 +18,16 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the agent of a folder in a sandbox, and carry its conversation
-    #[command(after_help = "Exit status: the agent's own; 124 time limit; 125 saggar failed before the agent ran; \
-                            126 and 127 the agent cannot be executed or is not found; 128+N signal N.")]
+    #[command(
+        after_help = "Exit status: the agent's own; 124 time limit; 125 saggar failed before the agent ran; \
+                            126 and 127 the agent cannot be executed or is not found; 128+N signal N."
+    )]
     Agent(Box<AgentArgs>),
     /// Run any command in the same sandbox
-    #[command(after_help = "Exit status: the command's own; 124 time limit; 125 saggar failed before the command \
-                            ran; 126 and 127 it cannot be executed or is not found; 128+N signal N.")]
+    #[command(
+        after_help = "Exit status: the command's own; 124 time limit; 125 saggar failed before the command \
+                            ran; 126 and 127 it cannot be executed or is not found; 128+N signal N."
+    )]
     Wrap(Box<WrapArgs>),
     /// Say what a sandbox would be: files, environment, system calls, limits, network, and who says so
     Explain(Box<ExplainArgs>),

@@ -23,7 +23,7 @@ pub mod id;
 pub mod launch;
 pub mod plan;
 pub mod spec;
+pub mod stage;
 pub mod state;
 pub mod supervise;
-pub mod stage;
 pub mod sys;

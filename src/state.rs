@@ -39,8 +39,11 @@ pub fn sessions_dir() -> Result<PathBuf> {
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
             .map(|base| base.join("saggar"))
             .ok_or_else(|| {
-                Error::new(Code::Invalid, "find the directory of sessions: neither XDG_STATE_HOME nor HOME is set")
-                    .hint("set HOME, or XDG_STATE_HOME, to an absolute path")
+                Error::new(
+                    Code::Invalid,
+                    "find the directory of sessions: neither XDG_STATE_HOME nor HOME is set",
+                )
+                .hint("set HOME, or XDG_STATE_HOME, to an absolute path")
             })?
     };
     own_directory(&base)?;
@@ -70,8 +73,9 @@ pub fn own_directory(path: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(Error::system(format_args!("make the directory {shown}"), e)),
     }
-    let meta =
-        path.symlink_metadata().map_err(|e| Error::system(format_args!("look at the directory {shown}"), e))?;
+    let meta = path
+        .symlink_metadata()
+        .map_err(|e| Error::system(format_args!("look at the directory {shown}"), e))?;
     let refuse = |why: &str| {
         Err(Error::new(Code::Refused, format!("use the directory {shown}: {why}"))
             .hint("move it away: saggar makes its own"))

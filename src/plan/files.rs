@@ -25,7 +25,13 @@ pub(super) struct Files<'a> {
 
 impl<'a> Files<'a> {
     pub(super) fn new(host: &'a Host, privileged: bool) -> Self {
-        Files { host, privileged, steps: Vec::new(), slots: Vec::new(), made: BTreeSet::from([PathBuf::from("/")]) }
+        Files {
+            host,
+            privileged,
+            steps: Vec::new(),
+            slots: Vec::new(),
+            made: BTreeSet::from([PathBuf::from("/")]),
+        }
     }
 
     pub(super) fn into_parts(self) -> (Vec<Step>, Vec<Slot>) {

@@ -198,7 +198,7 @@ fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
         mounts.push(named(folder, AGENT_FOLDER.as_ref(), false, Origin::COMMAND_LINE, why));
     }
     for bind in &policy.files.binds {
-        let writable = bind.value.access == Access::Write;
+        let writable = bind.value.access == Access::ReadWrite;
         let why = if writable { "named, read-write" } else { "named, read-only" };
         mounts.push(named(&bind.value.source, &bind.value.dest, writable, origin(&bind.layer), why));
     }
@@ -294,11 +294,15 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
 
 fn limits(policy: &Effective) -> Limits {
     fn limit<T, U>(setting: &Setting<T>, value: impl Fn(&T) -> U) -> Option<Limit<U>> {
-        Some(Limit { value: value(&setting.value), named: setting.is_named(), origin: origin(&setting.layer) })
+        Some(Limit {
+            value: value(&setting.value),
+            named: setting.is_named(),
+            origin: origin(&setting.layer),
+        })
     }
     Limits {
         memory: limit(&policy.limits.memory, |size| size.bytes()),
-        cpu_milli: limit(&policy.limits.cpus, |cpus| cpus.millis().into()),
+        cpu_milli: limit(&policy.limits.cpus, |cpus| cpus.thousandths().into()),
         pids: limit(&policy.limits.pids, |pids| u64::from(*pids)),
         disk: limit(&policy.limits.disk, |size| size.bytes()),
     }

@@ -60,7 +60,10 @@ fn attempt(
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     pass_gate(gate).map_err(at(Point::Block))?;
     process::reset_signals();
-    seccomp::load(seccomp::program(filter)).map_err(at(Point::Filter))?;
+    if filter.for_init() != filter {
+        let loaded = seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw);
+        loaded.map_err(at(Point::Filter))?;
+    }
     Err(execute(&program))
 }
 

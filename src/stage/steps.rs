@@ -39,7 +39,10 @@ fn run(born: &Born<'_>, root: &mut Option<OwnedFd>, step: &Step) -> SysResult<()
         Step::Landlock => enter_landlock(born),
         Step::DropCapabilities => caps::drop_all(),
         Step::HideMemory => hide_memory(),
-        Step::Seccomp => seccomp::load(seccomp::program(seccomp::Profile::Init)),
+        Step::Seccomp => {
+            let filter = seccomp::program(born.plan.program_filter.for_init());
+            seccomp::load(filter).map_err(Errno::from_raw)
+        }
         in_root => in_new_root(born, root.as_ref().ok_or(Errno::EBADF)?.as_fd(), in_root),
     }
 }

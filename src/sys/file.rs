@@ -95,6 +95,14 @@ pub fn identity(fd: BorrowedFd<'_>) -> SysResult<FileId> {
     Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
+/// A close-on-exec duplicate of a descriptor that somebody named by its number.
+///
+/// # Errors
+/// EBADF when it is not open.
+pub fn duplicate_number(fd: RawFd) -> SysResult<OwnedFd> {
+    call_fd!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 10)
+}
+
 /// Closes every descriptor from `first` up (close_range(2), Linux 5.9).
 ///
 /// # Errors

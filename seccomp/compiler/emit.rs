@@ -1,0 +1,45 @@
+//! The compiled profiles as Rust, for `src/sys/seccomp/tables.rs` to include.
+
+use super::policy::Policy;
+use super::profile::{Answer, Group, Profile};
+use seccompiler::BpfProgram;
+use std::fmt::Write;
+
+/// The Rust text of one profile: its program, and what `explain` says of it.
+pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &BpfProgram) -> String {
+    let upper = name.to_uppercase();
+    let mut text = format!("pub(super) static {upper}_PROGRAM: [SockFilter; {}] = [\n", program.len());
+    for instruction in program {
+        let seccompiler::sock_filter { code, jt, jf, k } = instruction;
+        put(&mut text, format_args!("    insn({code:#04x}, {jt}, {jf}, {k:#x}),\n"));
+    }
+    put(&mut text, format_args!("];\n\npub(super) static {upper}: Description = Description {{\n"));
+    put(&mut text, format_args!("    name: {name:?},\n    comment: {:?},\n", profile.comment));
+    put(&mut text, format_args!("    allowed: {},\n    refusals: &[\n", policy.allowed()));
+    for group in profile.groups.iter().filter(|group| refuses(group)) {
+        put(
+            &mut text,
+            format_args!("        Refusal {{ group: {:?}, comment: {:?}, ", group.name, group.comment),
+        );
+        put(&mut text, format_args!("calls: &{:?}, in_part: {} }},\n", group.calls, allows(group)));
+    }
+    text.push_str("    ],\n};\n\n");
+    text
+}
+
+fn answers(group: &Group) -> impl Iterator<Item = Answer> {
+    group.rules.iter().map(|rule| rule.answer).chain([group.answer])
+}
+
+fn allows(group: &Group) -> bool {
+    answers(group).any(|answer| answer == Answer::Allow)
+}
+
+fn refuses(group: &Group) -> bool {
+    answers(group).any(|answer| answer != Answer::Allow)
+}
+
+fn put(text: &mut String, arguments: std::fmt::Arguments) {
+    // Writing to a string cannot fail.
+    let _ = text.write_fmt(arguments);
+}

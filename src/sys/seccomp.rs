@@ -1,0 +1,110 @@
+//! System call filters: the profiles of `seccomp/*.json`, compiled at build time, and how one is loaded.
+//!
+//! Filters are inherited and stack up, and the kernel takes the strictest answer of all. So a process's own
+//! filter bounds every program it starts. That gives the order in a sandbox:
+//!
+//! ```text
+//!               profile strict          profile nesting
+//! pid 1         Init                    Nesting
+//!   program     Init + Agent = Agent    Nesting (inherited)
+//! ```
+
+#![allow(unsafe_code)]
+
+mod tables;
+#[cfg(test)]
+mod tests;
+
+/// One instruction of a filter: `struct sock_filter` of linux/filter.h.
+pub use libc::sock_filter as SockFilter;
+
+/// The profiles that are built in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// Programs in a sandbox (`seccomp/agent.json`).
+    Agent,
+    /// Programs that make sandboxes of their own (`seccomp/nesting.json`).
+    Nesting,
+    /// Our pid 1 and its children up to execve (`seccomp/init.json`).
+    Init,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 3] = [Profile::Agent, Profile::Nesting, Profile::Init];
+
+    /// The profile that pid 1 loads where programs get this one. When it is the same, programs have it by
+    /// inheritance and load nothing.
+    #[must_use]
+    pub const fn for_init(self) -> Profile {
+        match self {
+            Profile::Agent | Profile::Init => Profile::Init,
+            Profile::Nesting => Profile::Nesting,
+        }
+    }
+}
+
+/// What a profile is, for `explain`.
+#[derive(Debug)]
+pub struct Description {
+    /// Its name, as in its file's.
+    pub name: &'static str,
+    /// What it is for.
+    pub comment: &'static str,
+    /// How many calls are allowed on this architecture, at least with some arguments.
+    pub allowed: usize,
+    /// What is refused, wholly or for some arguments.
+    pub refusals: &'static [Refusal],
+}
+
+/// Calls that a profile refuses for one reason.
+#[derive(Debug)]
+pub struct Refusal {
+    /// A few words.
+    pub group: &'static str,
+    /// Why, and what the caller sees.
+    pub comment: &'static str,
+    /// The calls, of all architectures.
+    pub calls: &'static [&'static str],
+    /// Whether it depends on the arguments.
+    pub in_part: bool,
+}
+
+/// The program of `profile`, as [`load`] takes it.
+#[must_use]
+pub fn program(profile: Profile) -> &'static [SockFilter] {
+    match profile {
+        Profile::Agent => &tables::AGENT_PROGRAM,
+        Profile::Nesting => &tables::NESTING_PROGRAM,
+        Profile::Init => &tables::INIT_PROGRAM,
+    }
+}
+
+/// What `profile` allows and refuses.
+#[must_use]
+pub fn describe(profile: Profile) -> &'static Description {
+    match profile {
+        Profile::Agent => &tables::AGENT,
+        Profile::Nesting => &tables::NESTING,
+        Profile::Init => &tables::INIT,
+    }
+}
+
+/// Loads `program` on the calling thread, for good, and for everything it starts (seccomp(2),
+/// SECCOMP_SET_MODE_FILTER, Linux 3.17). Makes one system call and allocates nothing.
+///
+/// The caller has set no_new_privs, or has CAP_SYS_ADMIN in its user namespace. No flag is given: a single
+/// thread needs no TSYNC, and SPEC_ALLOW would give up mitigations of speculative execution.
+///
+/// # Errors
+/// The error number: EACCES without no_new_privs, EINVAL for a program that the kernel does not take,
+/// ENOMEM when the filters of the thread together are too long, ENOSYS without CONFIG_SECCOMP_FILTER.
+pub fn load(program: &[SockFilter]) -> Result<(), i32> {
+    let Ok(len) = u16::try_from(program.len()) else { return Err(libc::EINVAL) };
+    // The kernel only reads the program; the C structure has no const.
+    let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `filter` describes `program`, which outlives the call; the kernel copies it and keeps no pointer.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+    if result == 0 { Ok(()) } else { Err(nix::errno::Errno::last_raw()) }
+}

@@ -1,0 +1,9 @@
+//! What `seccomp/build.rs` made of the profiles.
+
+use super::{Description, Refusal, SockFilter};
+
+const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> SockFilter {
+    SockFilter { code, jt, jf, k }
+}
+
+include!(concat!(env!("OUT_DIR"), "/seccomp_tables.rs"));
