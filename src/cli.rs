@@ -1,5 +1,9 @@
 //! The command line, as types. clap stays in this file.
 
+use crate::spec::policy::{
+    Adapter, AgentCommand, BindSpec, Cpus, EnvArgument, Home, Network, Profile, Protection, Size, Template,
+    TimeSpan,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -45,47 +49,47 @@ pub enum Command {
 }
 
 /// What every sandbox takes.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Clone, Args, Default)]
 pub struct SandboxArgs {
     /// Name of the sandbox [default: a random one]
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// Show PATH of the host read-only, at DEST inside [default: the same path]
     #[arg(long, value_name = "PATH[:DEST]")]
-    pub ro: Vec<String>,
+    pub ro: Vec<BindSpec>,
     /// Show PATH of the host read-write, at DEST inside [default: the same path]
     #[arg(long, value_name = "PATH[:DEST]")]
-    pub rw: Vec<String>,
+    pub rw: Vec<BindSpec>,
     /// Pass a variable of the caller, or set one
     #[arg(long, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
+    pub env: Vec<EnvArgument>,
     /// Network: none (an empty one with loopback) or host
     #[arg(long, value_name = "MODE")]
-    pub net: Option<String>,
+    pub net: Option<Network>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// strict, or nesting for an agent that brings its own sandbox
     #[arg(long, value_name = "PROFILE")]
-    pub profile: Option<String>,
+    pub profile: Option<Profile>,
     /// Memory of all processes together, without swap, e.g. 512M
     #[arg(long, value_name = "SIZE")]
-    pub memory: Option<String>,
+    pub memory: Option<Size>,
     /// Processor time, in cores, e.g. 1.5
     #[arg(long, value_name = "N")]
-    pub cpus: Option<String>,
+    pub cpus: Option<Cpus>,
     /// Processes and threads at once
     #[arg(long, value_name = "N")]
-    pub pids: Option<String>,
+    pub pids: Option<u32>,
     /// Bytes that may be written to the workspace
     #[arg(long, value_name = "SIZE")]
-    pub disk: Option<String>,
+    pub disk: Option<Size>,
     /// Wall-clock time after which everything is killed (exit status 124), e.g. 10m
     #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    pub timeout: Option<TimeSpan>,
     /// The home directory inside: tmp, session (agent only), or a directory of the host
     #[arg(long, value_name = "tmp|session|DIR")]
-    pub home: Option<String>,
+    pub home: Option<Home>,
     /// Allow the workspace to be the home directory or one of its ancestors
     #[arg(long)]
     pub allow_home: bool,
@@ -94,10 +98,10 @@ pub struct SandboxArgs {
     pub api_socket: Option<PathBuf>,
     /// Refuse to start without this protection (see saggar-policy(5))
     #[arg(long, value_name = "PROTECTION")]
-    pub require: Vec<String>,
+    pub require: Vec<Protection>,
     /// Start without this protection where the host cannot give it
     #[arg(long, value_name = "PROTECTION")]
-    pub prefer: Vec<String>,
+    pub prefer: Vec<Protection>,
     /// Write what happens as NDJSON to this open descriptor
     #[arg(long, value_name = "N")]
     pub status_fd: Option<RawFd>,
@@ -141,13 +145,13 @@ pub struct AgentArgs {
     pub sandbox: SandboxArgs,
     /// The program of the agent, as a list of words; no shell reads it
     #[arg(long, value_name = "CMD ARG…")]
-    pub agent_cmd: Option<String>,
+    pub agent_cmd: Option<AgentCommand>,
     /// What the agent speaks: stream-json, bridge, or demo (built in)
     #[arg(long, value_name = "ADAPTER")]
-    pub adapter: Option<String>,
+    pub adapter: Option<Adapter>,
     /// Where the bridge listens; {id} and {short_id} stand for the sandbox's name
     #[arg(long, value_name = "TEMPLATE")]
-    pub bridge_socket: Option<String>,
+    pub bridge_socket: Option<Template>,
     /// Write one byte R to this open descriptor once the bridge listens
     #[arg(long, value_name = "N")]
     pub ready_fd: Option<RawFd>,

@@ -17,6 +17,7 @@
 
 pub mod bridge;
 pub mod cli;
+pub mod cmd;
 pub mod error;
 pub mod host;
 pub mod id;

@@ -1,2 +1,7 @@
 //! The `saggar` binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    saggar::cmd::main(std::env::args_os())
+}

@@ -48,7 +48,10 @@ impl<'a> Files<'a> {
             }
         }
         for (path, target) in &spec.links {
-            self.link(path, target)?;
+            // A mount at or below it has made it a directory: then that stands.
+            if !self.made.contains(path) {
+                self.link(path, target)?;
+            }
         }
         for (path, content) in &spec.files {
             self.parents(path)?;

@@ -224,6 +224,8 @@ pub struct Limit<T> {
 pub struct Program {
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
+    /// The file to execute; without it the first argument is looked for on the PATH inside.
+    pub file: Option<PathBuf>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
     /// The working directory inside.

@@ -19,7 +19,9 @@ const HEADER: usize = 12;
 /// EINVAL when a string holds a NUL byte or there is no program; E2BIG when there is too much of it.
 pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
     let name = program.argv.first().ok_or(Errno::EINVAL)?.as_bytes();
-    let candidates: Vec<Vec<u8>> = if name.contains(&b'/') {
+    let candidates: Vec<Vec<u8>> = if let Some(file) = &program.file {
+        vec![file.as_os_str().as_bytes().to_vec()]
+    } else if name.contains(&b'/') {
         vec![name.to_vec()]
     } else {
         let directories = search.as_bytes().split(|b| *b == b':').filter(|d| d.starts_with(b"/"));
@@ -140,6 +142,7 @@ mod tests {
             argv: vec!["ls".into(), String::new().into(), "-l".into()],
             env: vec![("A".into(), "1=2".into())],
             cwd: "/w".into(),
+            file: None,
         };
         let bytes = write(&program, OsStr::new("/bin::rel:/usr/bin")).unwrap();
         let file = crate::sys::file::sealed(c"block", &bytes).unwrap();
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_nul_byte_is_refused() {
-        let program = Program { argv: vec!["a\0b".into()], env: vec![], cwd: "/".into() };
+        let program = Program { argv: vec!["a\0b".into()], env: vec![], cwd: "/".into(), file: None };
         assert_eq!(write(&program, OsStr::new("/bin")), Err(Errno::EINVAL));
     }
 }

@@ -84,6 +84,12 @@ impl Status {
         Ok(Status(Some(take_descriptor(fd, "--status-fd")?)))
     }
 
+    /// Says that nothing was started, and why. There was no sandbox, so it has no name.
+    pub fn refused(&mut self, error: &Error) {
+        let (reason, message) = (Reason::Runtime, Some(error.to_string()));
+        self.say(&Event::Exited { id: "", reason, exit_code: None, signal: None, message });
+    }
+
     /// Writes one event. A reader that is gone is not worth an error.
     pub fn say(&mut self, event: &Event<'_>) {
         if let Some(file) = &mut self.0

@@ -18,6 +18,19 @@ struct Data {
 
 const VERSION_3: u32 = 0x2008_0522;
 
+/// CAP_SYS_ADMIN
+pub const SYS_ADMIN: u32 = 21;
+
+/// Whether this process has the capability in its effective set.
+pub fn has(capability: u32) -> bool {
+    let header = Header { version: VERSION_3, pid: 0 };
+    let mut data = [Data { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    let got = call!(libc::SYS_capget, &raw const header, data.as_mut_ptr());
+    got.is_ok()
+        && capability < 64
+        && data[(capability / 32) as usize].effective & (1 << (capability % 32)) != 0
+}
+
 /// Empties the bounding set, the ambient set, and then effective, permitted and inheritable.
 ///
 /// # Errors
