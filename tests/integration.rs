@@ -8,3 +8,4 @@
 
 #[macro_use]
 mod support;
+mod mock_api;
