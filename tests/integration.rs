@@ -9,3 +9,4 @@
 #[macro_use]
 mod support;
 mod mock_api;
+mod real_agent;
