@@ -7,7 +7,6 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::bare_agent::BareAgent;
-use super::program;
 use crate::mock_api::MockApi;
 use crate::support::caller::Caller;
 use crate::support::place::Place;
@@ -31,16 +30,6 @@ impl Stage {
     }
 }
 
-/// The stage, or the end of the test as skipped.
-macro_rules! stage {
-    ($caller:expr) => {
-        match program::claude() {
-            Ok(program) => Stage::new($caller, &program),
-            Err(why) => skip!("{why}"),
-        }
-    };
-}
-
 /// What a turn said last.
 fn answer(lines: &[Value]) -> &str {
     let result = lines.last().expect("a turn has a result");
@@ -62,7 +51,7 @@ fn permission(asked: &Value, response: &Value) -> Value {
 
 as_each_caller! {
     fn a_turn(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&[]);
         assert_eq!(answer(&agent.turn("mock:say hello from the model")), "hello from the model");
         assert!(agent.finish().success());
@@ -71,7 +60,7 @@ as_each_caller! {
     }
 
     fn two_turns_in_one_process(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&[]);
         let first = agent.turn("mock:say one");
         let second = agent.turn("mock:say two");
@@ -82,7 +71,7 @@ as_each_caller! {
     }
 
     fn partial_messages(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&["--include-partial-messages"]);
         let lines = agent.turn("mock:say in three parts");
         let parts: String = lines
@@ -95,7 +84,7 @@ as_each_caller! {
     }
 
     fn a_tool_call_asks_and_is_allowed(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let file = stage.place.work().join("made.txt");
         let mut agent = stage.agent(&["--permission-prompt-tool", "stdio"]);
         agent.prompt(&format!("mock:write {} made by the agent", file.display()));
@@ -111,7 +100,7 @@ as_each_caller! {
     }
 
     fn a_tool_call_asks_and_is_denied(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let file = stage.place.work().join("made.txt");
         let mut agent = stage.agent(&["--permission-prompt-tool", "stdio"]);
         agent.prompt(&format!("mock:write {} made by the agent", file.display()));
@@ -123,7 +112,7 @@ as_each_caller! {
     }
 
     fn a_shell_command_runs_in_the_work_folder(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&["--allowedTools", "Bash"]);
         let lines = agent.turn("mock:run pwd > where.txt && echo it ran");
         assert!(answer(&lines).contains("it ran"));
@@ -133,7 +122,7 @@ as_each_caller! {
     }
 
     fn an_interrupt_mid_stream(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&["--include-partial-messages"]);
         agent.prompt("mock:stream");
         agent.until(|line| line["event"]["type"] == "content_block_delta");
@@ -150,7 +139,7 @@ as_each_caller! {
     }
 
     fn resume_after_a_kill_mid_stream(caller) {
-        let stage = stage!(caller);
+        let stage = Stage::new(caller, &claude!());
         let mut agent = stage.agent(&["--include-partial-messages"]);
         let session = session_id(&agent.turn("remember the word kiln. mock:say noted")).to_owned();
         agent.prompt("mock:stream");

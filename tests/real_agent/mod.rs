@@ -3,6 +3,16 @@
 //!
 //! `.ci/install-agent` puts the program at `target/agent`; `SAGGAR_TEST_CLAUDE` names another one.
 
+/// The agent's program; where there is none the test ends as skipped.
+macro_rules! claude {
+    () => {
+        match $crate::real_agent::program::claude() {
+            Ok(program) => program,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
 mod bare;
 mod bare_agent;
 mod boxed;

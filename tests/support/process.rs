@@ -1,5 +1,6 @@
 //! Processes under test: watched by pidfd, so that a recycled pid is never waited for or killed.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -69,14 +70,14 @@ impl Process {
     /// Its descendants on the host, nearest first, each with its argument list.
     pub(crate) fn descendants(&self) -> Vec<(u32, Vec<String>)> {
         let mut found = Vec::new();
-        let mut parents = vec![self.pid()];
-        while let Some(parent) = parents.pop() {
+        let mut parents = VecDeque::from([self.pid()]);
+        while let Some(parent) = parents.pop_front() {
             // One list per thread: a child belongs to the thread that started it.
             for task in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
                 let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
                 for child in children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
                     found.push((child, arguments(child)));
-                    parents.push(child);
+                    parents.push_back(child);
                 }
             }
         }
@@ -109,6 +110,11 @@ impl Watch {
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let raw = rustix::process::Pid::from_raw(pid.cast_signed())?;
         Some(Watch { pid, pidfd: pidfd_open(raw, PidfdFlags::empty()).ok()? })
+    }
+
+    /// The pid it had when the watch began.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Sends a signal; to a process that is gone it does nothing.
