@@ -16,6 +16,7 @@
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
 pub mod bridge;
+pub mod cgroup;
 pub mod cli;
 pub mod cmd;
 pub mod error;
