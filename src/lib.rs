@@ -16,5 +16,6 @@
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
 pub mod bridge;
+pub mod demo;
 pub mod error;
 pub mod id;

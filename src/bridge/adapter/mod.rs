@@ -109,6 +109,9 @@ pub trait Adapter: fmt::Debug + Send {
     /// What to tell the agent so that it begins a turn.
     fn query(&mut self, query: &Query, context: Context<'_>) -> Vec<u8>;
 
+    /// Whether the turn waits for the agent to agree to its settings: it has been begun, and not yet heard of.
+    fn opening(&self) -> bool;
+
     /// What to tell the agent so that it says it is up: [`Heard::Resumed`], or [`Heard::Done`].
     fn resume(&mut self, line: &str) -> Vec<u8>;
 

@@ -78,6 +78,10 @@ impl Adapter for Relay {
         lines
     }
 
+    fn opening(&self) -> bool {
+        false
+    }
+
     fn resume(&mut self, line: &str) -> Vec<u8> {
         line_out(line)
     }

@@ -173,6 +173,10 @@ impl Adapter for StreamJson {
         settings
     }
 
+    fn opening(&self) -> bool {
+        self.held.is_some()
+    }
+
     fn resume(&mut self, _line: &str) -> Vec<u8> {
         // The agent says nothing of its own before its first turn; this it answers when it is up.
         self.request(Purpose::Resume, "{\"subtype\":\"initialize\"}")
