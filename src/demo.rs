@@ -22,6 +22,7 @@ use crate::bridge::proto::{Command, Query, Request};
 use reply::Speaker;
 use std::borrow::Cow;
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use transcript::Transcript;
@@ -35,6 +36,11 @@ const PIECE: Duration = Duration::from_millis(20);
 ///
 /// `input` is read on a thread of its own, so that an `interrupt` is heard in the middle of a turn.
 pub fn run(input: impl BufRead + Send + 'static, output: impl Write) -> u8 {
+    run_at(std::env::var_os("HOME").map(PathBuf::from), input, output)
+}
+
+/// The same, with the conversations kept below `home`.
+fn run_at(home: Option<PathBuf>, input: impl BufRead + Send + 'static, output: impl Write) -> u8 {
     let (sender, commands) = channel();
     std::thread::spawn(move || {
         for line in input.split(b'\n') {
@@ -44,7 +50,8 @@ pub fn run(input: impl BufRead + Send + 'static, output: impl Write) -> u8 {
             }
         }
     });
-    let mut demo = Demo { commands, speaker: Speaker::new(output), transcript: None, later: Vec::new() };
+    let mut demo =
+        Demo { home, commands, speaker: Speaker::new(output), transcript: None, later: Vec::new() };
     match demo.serve() {
         End::Asked => 0,
         End::Crash => CRASHED,
@@ -66,6 +73,7 @@ enum Verdict {
 }
 
 struct Demo<W> {
+    home: Option<PathBuf>,
     commands: Receiver<Vec<u8>>,
     speaker: Speaker<W>,
     transcript: Option<Transcript>,
@@ -91,11 +99,13 @@ impl<W: Write> Demo<W> {
                     }
                 }
                 Some(Request::Resume(resume)) => {
-                    self.transcript = Some(Transcript::load(&resume.session));
+                    self.transcript = Some(Transcript::load(self.home.as_deref(), &resume.session));
                     self.speaker.done(&resume.session);
                 }
                 Some(Request::Shutdown) => return End::Asked,
-                Some(Request::Exec(_) | Request::Set(_)) => self.speaker.error("the demo agent does not do that"),
+                Some(Request::Exec(_) | Request::Set(_)) => {
+                    self.speaker.error("the demo agent does not do that")
+                }
                 Some(Request::Interrupt | Request::Answer(_)) | None => {}
             }
         }
@@ -111,7 +121,7 @@ impl<W: Write> Demo<W> {
     fn turn(&mut self, query: &Query) -> Option<End> {
         let prompt = prompt_text(query.prompt());
         if self.transcript.as_ref().is_none_or(|transcript| transcript.session() != query.session()) {
-            self.transcript = Some(Transcript::new(query.session()));
+            self.transcript = Some(Transcript::new(self.home.as_deref(), query.session()));
         }
         let earlier = self.transcript.as_mut().map(|transcript| transcript.add(&prompt)).unwrap_or_default();
         let started = Instant::now();
@@ -170,7 +180,9 @@ impl<W: Write> Demo<W> {
             match self.commands.recv() {
                 Err(_) => return Verdict::Gone,
                 Ok(line) => match self.parse(line) {
-                    Some(Command { request: Request::Answer(answer), .. }) if answer.request_id == request => {
+                    Some(Command { request: Request::Answer(answer), .. })
+                        if answer.request_id == request =>
+                    {
                         return match allowed(&answer.line) {
                             Some(rewritten) => self.run_command(rewritten.as_deref().unwrap_or(command)),
                             None => self.say("I was not allowed to run it"),

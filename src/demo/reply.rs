@@ -107,7 +107,10 @@ impl<W: Write> Speaker<W> {
 
     /// The same, of a turn that was interrupted.
     pub(super) fn interrupted(&mut self, took: Duration) {
-        self.end(json!({"subtype": "error_during_execution", "is_error": true, "errors": ["interrupted"]}), took);
+        self.end(
+            json!({"subtype": "error_during_execution", "is_error": true, "errors": ["interrupted"]}),
+            took,
+        );
     }
 
     fn end(&mut self, mut message: Value, took: Duration) {

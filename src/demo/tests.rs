@@ -12,9 +12,13 @@ struct Agent {
 
 impl Agent {
     fn start() -> Agent {
+        Agent::start_at(None)
+    }
+
+    fn start_at(home: Option<PathBuf>) -> Agent {
         let (input_reader, input) = pipe().unwrap();
         let (output, output_writer) = pipe().unwrap();
-        let thread = std::thread::spawn(move || run(BufReader::new(input_reader), output_writer));
+        let thread = std::thread::spawn(move || run_at(home, BufReader::new(input_reader), output_writer));
         let mut agent = Agent { input: Some(input), output: BufReader::new(output), thread };
         assert_eq!(agent.hear()["ev"], "ready");
         agent
@@ -25,7 +29,9 @@ impl Agent {
     }
 
     fn query(&mut self, prompt: &str) {
-        self.say(&serde_json::json!({"cmd": "query", "prompt": prompt, "sessionId": "demo-test"}).to_string());
+        self.say(
+            &serde_json::json!({"cmd": "query", "prompt": prompt, "sessionId": "demo-test"}).to_string(),
+        );
     }
 
     fn hear(&mut self) -> Value {
@@ -54,7 +60,10 @@ impl Agent {
 }
 
 fn types(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["data"]["type"].as_str().unwrap_or(event["ev"].as_str().unwrap())).collect()
+    events
+        .iter()
+        .map(|event| event["data"]["type"].as_str().unwrap_or(event["ev"].as_str().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -88,7 +97,10 @@ fn bp_09_an_interrupt_ends_a_count_and_a_command_in_the_middle() {
         agent.say(r#"{"cmd":"interrupt"}"#);
         let events = agent.turn();
         let [.., result, done] = &events[..] else { panic!("{events:?}") };
-        assert_eq!((&result["data"]["subtype"], &done["ev"]), (&"error_during_execution".into(), &"done".into()));
+        assert_eq!(
+            (&result["data"]["subtype"], &done["ev"]),
+            (&"error_during_execution".into(), &"done".into())
+        );
     }
     assert_eq!(agent.end(), 0);
 }
@@ -135,4 +147,25 @@ fn a_crash_is_a_crash() {
     let mut agent = Agent::start();
     agent.query("crash");
     assert_eq!(agent.thread.join().unwrap(), CRASHED);
+}
+
+#[test]
+fn bp_08_a_resumed_conversation_knows_its_prompts_and_a_fresh_one_does_not() {
+    let home = tempfile::tempdir().unwrap();
+    let said = |agent: &mut Agent| {
+        agent.query("recall");
+        agent.turn()[1]["data"]["message"]["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let mut agent = Agent::start_at(Some(home.path().into()));
+    agent.query("my name is Ann");
+    agent.turn();
+    agent.end();
+    let mut agent = Agent::start_at(Some(home.path().into()));
+    agent.say(r#"{"cmd":"resume","sessionId":"demo-test"}"#);
+    assert_eq!(types(&agent.turn()), ["done"]);
+    assert!(said(&mut agent).contains("my name is Ann"));
+    agent.end();
+    let mut agent = Agent::start_at(Some(home.path().into()));
+    assert!(!said(&mut agent).contains("Ann"));
+    agent.end();
 }

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn bp_12_events_that_are_not_of_the_bridge_stay_inside() {
-        for line in [r#"{"ev":"tool_use"}"#, r#"{"ev":"message"}"#, "[]", "hello", r#"{"ev":"exec_result"}"#] {
+        for line in [r#"{"ev":"tool_use"}"#, r#"{"ev":"message"}"#, "[]", "hello", r#"{"ev":"exec_result"}"#]
+        {
             assert!(matches!(Relay::bridge().hear(line, true), Heard::Note(..)), "{line}");
         }
     }

@@ -91,7 +91,10 @@ impl StreamJson {
             .and_then(json::string)
             .and_then(|id| id.strip_prefix(OWN_PREFIX).and_then(|number| number.parse::<u64>().ok()));
         let Some(purpose) = number.and_then(|number| self.open.remove(&number)) else {
-            return Heard::Note(LogLevel::Debug, format!("an answer nobody waits for: {}", json::shorten(line)));
+            return Heard::Note(
+                LogLevel::Debug,
+                format!("an answer nobody waits for: {}", json::shorten(line)),
+            );
         };
         let agreed = subtype.and_then(json::string).as_deref() == Some("success");
         match purpose {

@@ -229,7 +229,8 @@ impl Bridge {
         }
         let text = &text[..end];
         for conn in self.log_readers() {
-            let ts = self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX));
+            let ts =
+                self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX));
             self.send(conn, Event::Log { level, text, ts }.encode(None));
         }
         self.actions.push_back(Action::Log { level, text: text.to_owned() });

@@ -131,7 +131,8 @@ impl Bridge {
         }
         while !self.budget.take(bytes.len()) {
             // Memory is short: the reader that holds most of it is the one that does not read.
-            let Some(slowest) = self.conns.iter().max_by_key(|(_, conn)| conn.backlog).map(|(id, _)| *id) else {
+            let Some(slowest) = self.conns.iter().max_by_key(|(_, conn)| conn.backlog).map(|(id, _)| *id)
+            else {
                 return;
             };
             self.doom(slowest);

@@ -5,10 +5,10 @@
 //! 2. The agent is stopped, harder and harder, for at most [`AGENT`].
 //! 3. The acknowledgements leave, and [`Action::Shutdown`].
 
+use super::Bridge;
 use super::action::{Action, Stop};
 use super::agent::Life;
 use super::conn::Reply;
-use super::Bridge;
 use std::time::Duration;
 
 const TURNS: Duration = Duration::from_millis(2000);

@@ -71,7 +71,8 @@ impl Bridge {
 
     /// Ends every command that still runs, without waiting for it.
     pub(super) fn fail_execs(&mut self, text: &str) {
-        let replies: Vec<Reply> = self.execs.values_mut().filter_map(|running| running.reply.take()).collect();
+        let replies: Vec<Reply> =
+            self.execs.values_mut().filter_map(|running| running.reply.take()).collect();
         for reply in replies {
             self.fail(reply, text);
         }

@@ -145,13 +145,14 @@ impl Bridge {
     /// Why the job finds no place, if it does not; else its room is taken.
     fn no_room(&mut self, conn: ConnId, job: &Job, charge: usize) -> Option<&'static str> {
         let full = match job {
-            Job::Query(..) | Job::Resume(_) => {
-                (self.waiting.iter().filter(|w| w.is_turn()).count() >= WAITING_TURNS)
-                    .then_some("too many turns wait for the agent")
-            }
+            Job::Query(..) | Job::Resume(_) => (self.waiting.iter().filter(|w| w.is_turn()).count()
+                >= WAITING_TURNS)
+                .then_some("too many turns wait for the agent"),
             _ => self.crowded(conn).then_some("too many commands wait"),
         };
-        full.or_else(|| (!self.budget.take_inbound(charge)).then_some("the bridge holds too many waiting commands"))
+        full.or_else(|| {
+            (!self.budget.take_inbound(charge)).then_some("the bridge holds too many waiting commands")
+        })
     }
 
     fn crowded(&self, conn: ConnId) -> bool {

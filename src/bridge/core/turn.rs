@@ -71,7 +71,8 @@ impl Turn {
 
     /// Whether it is a query that the agent may know of.
     pub(super) fn is_heard_query(&self) -> bool {
-        matches!(self.work, Work::Query { .. }) && !matches!(self.stage, Stage::Starting | Stage::Settling { .. })
+        matches!(self.work, Work::Query { .. })
+            && !matches!(self.stage, Stage::Starting | Stage::Settling { .. })
     }
 
     pub(super) fn wants_partials(&self) -> bool {
@@ -101,7 +102,9 @@ impl Turn {
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.stage {
             Stage::Starting | Stage::Running => None,
-            Stage::Opening { until } | Stage::Aborting { until, .. } | Stage::Settling { until } => Some(until),
+            Stage::Opening { until } | Stage::Aborting { until, .. } | Stage::Settling { until } => {
+                Some(until)
+            }
         }
     }
 }
@@ -134,7 +137,9 @@ impl Bridge {
                 let flags = turn.flags().unwrap_or(&self.agent.flags).to_vec();
                 self.launch(flags);
             }
-            Life::Up if turn.flags().is_some_and(|flags| flags != self.agent.flags) => self.stop_agent(Stop::CloseInput),
+            Life::Up if turn.flags().is_some_and(|flags| flags != self.agent.flags) => {
+                self.stop_agent(Stop::CloseInput)
+            }
             Life::Up => self.tell_turn(),
             Life::Starting { .. } | Life::Stopping { .. } => {}
         }
@@ -263,7 +268,8 @@ impl Bridge {
     /// What the time does to the turn.
     pub(super) fn tick_turn(&mut self) {
         let now = self.now;
-        let Some(turn) = self.turn.as_mut().filter(|turn| turn.deadline().is_some_and(|until| until <= now)) else {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.deadline().is_some_and(|until| until <= now))
+        else {
             return;
         };
         match turn.stage {

@@ -235,7 +235,8 @@ impl Command {
         if json::deeper_than(&text, DEPTH_LIMIT) {
             return Err(nameless(format!("the line is nested deeper than {DEPTH_LIMIT}")));
         }
-        let scan = json::scan(&text, &NAMES).map_err(|e| nameless(format!("the line is not a JSON object: {e}")))?;
+        let scan =
+            json::scan(&text, &NAMES).map_err(|e| nameless(format!("the line is not a JSON object: {e}")))?;
         let id = read_id(scan.fields[ID]).map_err(nameless)?;
         match read(&scan) {
             Ok(Kind::Query { session, partials }) => {
@@ -329,9 +330,9 @@ fn read_typed(kind: &str, line: &Line<'_>) -> Result<Kind, String> {
         "control_cancel_request" => {
             Ok(Kind::Answer { request_id: text(line, REQUEST_ID, "control_cancel_request")? })
         }
-        "user" | "control_request" => {
-            Err(format!("{kind}: this line belongs to the second dialect, which this connection does not speak"))
-        }
+        "user" | "control_request" => Err(format!(
+            "{kind}: this line belongs to the second dialect, which this connection does not speak"
+        )),
         other => Err(format!("unknown type {:?}", json::shorten(other))),
     }
 }
@@ -443,7 +444,10 @@ mod tests {
             (r#"{"cmd":"query","sessionId":"s"}"#, "prompt is missing"),
             (r#"{"cmd":"query","prompt":"p"}"#, "sessionId is missing"),
             (r#"{"cmd":"query","prompt":"p","sessionId":3}"#, "sessionId is not a string"),
-            (r#"{"cmd":"query","prompt":"p","sessionId":"s","includePartialMessages":1}"#, "neither true nor false"),
+            (
+                r#"{"cmd":"query","prompt":"p","sessionId":"s","includePartialMessages":1}"#,
+                "neither true nor false",
+            ),
             (r#"{"cmd":"query","cmd":"shutdown"}"#, "twice"),
             (r#"{"cmd":"interrupt","ev":"ready"}"#, "not both"),
             (r#"{"ev":"ready"}"#, "not an event"),
@@ -470,7 +474,10 @@ mod tests {
     #[test]
     fn bp_15_a_bad_line_with_an_id_is_answered_with_it() {
         let bad = parse(r#"{"cmd":"fly","id":"a"}"#).unwrap_err();
-        assert_eq!(bad.event(), b"{\"ev\":\"error\",\"error\":\"unknown command \\\"fly\\\"\",\"id\":\"a\"}\n");
+        assert_eq!(
+            bad.event(),
+            b"{\"ev\":\"error\",\"error\":\"unknown command \\\"fly\\\"\",\"id\":\"a\"}\n"
+        );
     }
 
     #[test]
@@ -509,7 +516,9 @@ mod tests {
             r#"{"response":{"behavior":"deny","message":"no"},"request_id":"r","subtype":"success"}"#,
             r#"{"subtype":"error","request_id":"r","error":"x"}"#,
         ] {
-            let Request::Answer(answer) = parse(&line(good)).unwrap().unwrap().request else { panic!("{good}") };
+            let Request::Answer(answer) = parse(&line(good)).unwrap().unwrap().request else {
+                panic!("{good}")
+            };
             assert_eq!((answer.request_id.as_str(), answer.line), ("r", line(good)));
         }
         for bad in [

@@ -105,6 +105,8 @@ mod tests {
             let Frame::Event(event) = decode(&format!("{line}\n")).unwrap() else { panic!("{line}") };
             assert_eq!(encode(&event).unwrap(), format!("{line}\n"));
         }
-        assert!(decode("").is_err() && decode("{").is_err() && decode("{\"cmd\":\"x\",\"ev\":\"y\"}").is_err());
+        assert!(
+            decode("").is_err() && decode("{").is_err() && decode("{\"cmd\":\"x\",\"ev\":\"y\"}").is_err()
+        );
     }
 }

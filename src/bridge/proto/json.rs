@@ -171,7 +171,9 @@ mod tests {
 
     #[test]
     fn what_is_not_one_object_is_an_error() {
-        for bad in ["", "1", "[]", "null", "\"x\"", "{", "{}{}", "{} x", "{\"a\":}", "{\"a\":\"\0\"}", "{'a':1}"] {
+        for bad in
+            ["", "1", "[]", "null", "\"x\"", "{", "{}{}", "{} x", "{\"a\":}", "{\"a\":\"\0\"}", "{'a':1}"]
+        {
             assert!(scan(bad, &["a"]).is_err(), "{bad:?}");
         }
     }

@@ -117,12 +117,10 @@ mod tests {
     #[test]
     fn bp_19_a_line_over_the_limit_is_told_once_and_its_memory_given_back() {
         let mut splitter = LineSplitter::new(4);
-        assert_eq!(lines(&mut splitter, &[b"1234\n12345\n12", b"345", b"678\nok\n"]), [
-            Some(b"1234".to_vec()),
-            None,
-            None,
-            Some(b"ok".to_vec())
-        ]);
+        assert_eq!(
+            lines(&mut splitter, &[b"1234\n12345\n12", b"345", b"678\nok\n"]),
+            [Some(b"1234".to_vec()), None, None, Some(b"ok".to_vec())]
+        );
         assert_eq!(splitter.held.capacity(), 0);
     }
 
