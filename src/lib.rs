@@ -19,6 +19,7 @@ pub mod bridge;
 pub mod cgroup;
 pub mod cli;
 pub mod cmd;
+pub mod demo;
 pub mod error;
 pub mod host;
 pub mod id;
