@@ -100,13 +100,7 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
     policy.take_folders(places)?;
     for path in &places.policies {
         let layer = Layer::Policy(path.as_path().into());
-        match read(path, Links::Followed)? {
-            Some(opened) => policy.take_file(opened, path.clone(), &layer)?,
-            None => {
-                let message = format!("policy {}: no such file", path.display());
-                return Err(Error::new(Code::Invalid, message));
-            }
-        }
+        policy.take_file(named(path)?, path.clone(), &layer)?;
     }
     policy.take_command_line(command_line, &places.current)?;
     Ok(policy)
@@ -117,9 +111,7 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
 /// # Errors
 /// As [`load`].
 pub(super) fn read_document(path: &Path) -> Result<Document> {
-    let Some(opened) = read(path, Links::Followed)? else {
-        return Err(Error::new(Code::Invalid, format!("{}: no such file", path.display())));
-    };
+    let opened = named(path)?;
     understood(path, &opened.bytes)
 }
 
@@ -194,6 +186,12 @@ fn understood(path: &Path, bytes: &[u8]) -> Result<Document> {
 
 fn line_of(bytes: &[u8], key: &str) -> Option<usize> {
     std::str::from_utf8(bytes).ok().and_then(|text| parse::line_of(text, key))
+}
+
+/// Reads a file that somebody named: so it must be there.
+fn named(path: &Path) -> Result<Opened> {
+    let absent = || Error::new(Code::Invalid, format!("open policy {}: no such file", path.display()));
+    read(path, Links::Followed)?.ok_or_else(absent)
 }
 
 /// The policy of a folder, if it has one.

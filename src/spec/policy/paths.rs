@@ -14,7 +14,7 @@ fn objection(path: &Path) -> Option<&'static str> {
     } else if path.as_os_str().as_encoded_bytes().contains(&0) {
         Some("has a NUL")
     } else if path.components().any(|part| part == Component::ParentDir) {
-        Some("has a `..`; write it without")
+        Some("has a `..`")
     } else {
         None
     }
@@ -365,3 +365,104 @@ impl<'de> serde::Deserialize<'de> for AgentCommand {
 value_schema!(AgentCommand, {
     "anyOf": [{ "type": "string", "minLength": 1 }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }]
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+
+    fn taken<T: FromStr<Err = BadValue> + fmt::Display>(texts: &[(&str, &str)]) {
+        for (text, canonical) in texts {
+            let value: T = text.parse().unwrap_or_else(|why| panic!("{text:?}: {why}"));
+            assert_eq!(value.to_string(), *canonical);
+        }
+    }
+
+    fn refused<T: FromStr<Err = BadValue> + Debug>(texts: &[&str]) {
+        for text in texts {
+            assert!(text.parse::<T>().is_err(), "{text:?} is taken");
+        }
+    }
+
+    #[test]
+    fn binds() {
+        taken::<BindSpec>(&[
+            ("/a", "/a"),
+            ("//a/./b/", "/a/b"),
+            ("/a:/b/", "/a:/b"),
+            ("a", "a"),
+            ("/a:/a", "/a"),
+        ]);
+        refused::<BindSpec>(&["", ":", "/a:", ":/b", "/a:b", "/a:/b:/c", "/a/../b", "/a:/..", "/a\0", ".."]);
+    }
+
+    #[test]
+    fn workspace_paths() {
+        taken::<WorkspacePath>(&[
+            ("a", "a"),
+            ("./a//b/", "a/b"),
+            (".git/hooks", ".git/hooks"),
+            ("..a", "..a"),
+        ]);
+        refused::<WorkspacePath>(&["", ".", "./", "/", "/a", "..", "a/../b", "a/..", "a\0b"]);
+    }
+
+    #[test]
+    fn homes_and_host_paths() {
+        taken::<Home>(&[("tmp", "tmp"), ("session", "session"), ("/tmp", "/tmp"), ("/srv//h/", "/srv/h")]);
+        refused::<Home>(&["", "temp", "./x", "~", "/a/../b"]);
+        refused::<HostPath>(&["", "a", "./a", "/..", "/a\0"]);
+    }
+
+    #[test]
+    fn templates() {
+        let id = crate::id::SandboxId::parse("0123456789").unwrap();
+        let path = |text: &str| text.parse::<Template>().unwrap().path(&id).display().to_string();
+        assert_eq!(path("/tmp/ash-{short_id}.sock"), "/tmp/ash-01234567.sock");
+        assert_eq!(path("/run/{id}/{id}"), "/run/0123456789/0123456789");
+        refused::<Template>(&[
+            "",
+            "x",
+            "{id}",
+            "/{}",
+            "/{pid}",
+            "/{id",
+            "/}",
+            "/{{id}}",
+            "/{{short_id}id}",
+            "/../{id}",
+        ]);
+    }
+
+    #[test]
+    fn id_ranges() {
+        taken::<IdRange>(&[
+            ("1879048192-2147418111", "1879048192-2147418111"),
+            ("65536-131071", "65536-131071"),
+        ]);
+        assert_eq!("1879048192-2147418111".parse(), Ok(IdRange::DEFAULT));
+        refused::<IdRange>(&[
+            "",
+            "-",
+            "1",
+            "0-65535",
+            "65535-200000",
+            "65536-131070",
+            "131071-65536",
+            "65536-4294967295",
+            "65536-4294967296",
+            "65536--1",
+            "+65536-200000",
+            "65536 - 200000",
+            "65536-200000-300000",
+        ]);
+    }
+
+    #[test]
+    fn commands_are_words_and_never_given_to_a_shell() {
+        let words = |text: &str| text.parse::<AgentCommand>().unwrap().words().to_vec();
+        assert_eq!(words("claude --x 'a b' \"c d\" e\\ f"), ["claude", "--x", "a b", "c d", "e f"]);
+        assert_eq!(words("echo $HOME; rm *"), ["echo", "$HOME;", "rm", "*"]);
+        refused::<AgentCommand>(&["", "  ", "''", "'open", "\"open", "a\0b"]);
+    }
+}

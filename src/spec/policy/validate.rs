@@ -21,8 +21,13 @@ const LEAST_NOFILE: u32 = 64;
 /// The ids of one sandbox (DECISIONS 2), without 0: a program with that id gets capabilities at each execve.
 const INSIDE_IDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
+/// Lists are searched for doubles, and a path is a mount: without a bound, a folder of the agent could make
+/// its own start take minutes.
+const LONGEST_LIST: usize = 1024;
+
 /// Checks one document by itself, whatever layer it is of.
 pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
+    lists(document)?;
     files(&document.files)?;
     env(&document.env)?;
     if document.network.mode == Some(Network::Policy) {
@@ -36,6 +41,26 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
     for (key, id) in [("sandbox.uid", document.sandbox.uid), ("sandbox.gid", document.sandbox.gid)] {
         if let Some(id) = id.filter(|id| !INSIDE_IDS.contains(id)) {
             return invalid(key, format!("{id} is not in 1 to 65535"));
+        }
+    }
+    Ok(())
+}
+
+fn lists(document: &Document) -> Result<(), Invalid> {
+    let Document { files, env, protect, protections, .. } = document;
+    for (key, length) in [
+        ("files.ro", files.ro.len()),
+        ("files.rw", files.rw.len()),
+        ("files.hide", files.hide.len()),
+        ("env.pass", env.pass.len()),
+        ("env.set", env.set.len()),
+        ("env.deny", env.deny.len()),
+        ("protect.paths", protect.paths.len()),
+        ("protections.require", protections.require.len()),
+        ("protections.prefer", protections.prefer.len()),
+    ] {
+        if length > LONGEST_LIST {
+            return invalid(key, format!("{length} entries are more than {LONGEST_LIST}"));
         }
     }
     Ok(())
