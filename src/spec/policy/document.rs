@@ -4,7 +4,8 @@
 //! [`super::merge`] takes it and [`super::tighten`] rules on it, since both name every field.
 
 use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection};
-use super::paths::{AgentCommand, BindSpec, Home, HostPath, IdRange, Template, WorkspacePath};
+use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
+use super::program::{AgentCommand, IdRange};
 use super::units::{Cpus, Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;

@@ -124,22 +124,20 @@ impl Policy {
     }
 
     fn take_folders(&mut self, places: &Places) -> Result<()> {
+        let agent_folder = places.agent_folder.as_deref();
+        let workspace = places.workspace.as_deref().filter(|workspace| Some(*workspace) != agent_folder);
         let mut taken = None;
-        for (folder, layer) in [
-            (&places.agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer),
-            (&places.workspace, Layer::Workspace),
-        ] {
-            let Some((name, opened)) = folder.as_deref().map(in_folder).transpose()?.flatten() else {
-                continue;
-            };
-            // The workspace may be the agent's folder, by whatever spelling: then it was taken already.
+        for (folder, layer) in
+            [(agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer), (workspace, Layer::Workspace)]
+        {
+            let Some(folder) = folder else { continue };
+            let Some((name, opened)) = in_folder(folder)? else { continue };
+            // The workspace may be the agent's folder by another spelling: then this was taken already.
             let identity = Some((opened.metadata.dev(), opened.metadata.ino()));
-            if identity == taken {
-                continue;
+            if identity != taken {
+                taken = identity;
+                self.take_file(opened, folder.join(name), &layer(name))?;
             }
-            taken = identity;
-            let path = folder.iter().map(|folder| folder.join(name)).collect();
-            self.take_file(opened, path, &layer(name))?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Tests that need more than one file of the policy; the others stand beside what they test.
 
+mod child;
 mod golden;
 mod hostile;
 mod keys;

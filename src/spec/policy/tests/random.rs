@@ -125,7 +125,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ids,
         allow_home,
     } = after;
-    let value = |setting: &Option<Setting<paths::HostPath>>| setting.clone().map(|setting| setting.value);
+    let value = |setting: &Option<Setting<HostPath>>| setting.clone().map(|setting| setting.value);
     let template = |setting: &Option<Setting<Template>>| setting.clone().map(|setting| setting.value);
     let id = |setting: &Option<Setting<u32>>| setting.clone().map(|setting| setting.value);
     let rank = |home: &Home| match home {
@@ -153,8 +153,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("timeout", timeout(limits) <= timeout(&before.limits)),
         ("git_config", protect.git_config.value >= before.protect.git_config.value),
         ("missing", protect.missing.value <= before.protect.missing.value),
-        ("paths", before.protect.paths.iter().all(|path| protect.paths.contains(path))),
-        ("hide", before.files.hide.iter().all(|path| files.hide.contains(path))),
+        ("paths", holds_all(&before.protect.paths, &protect.paths)),
+        ("hide", holds_all(&before.files.hide, &files.hide)),
         ("deny", before.env.deny.keys().all(|name| deny(after, name))),
         ("api", value(api_socket) == value(&before.api_socket)),
         ("bridge", template(bridge_socket) == template(&before.bridge_socket)),
@@ -191,6 +191,10 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         }
     }
     None
+}
+
+fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]) -> bool {
+    before.iter().all(|held| after.iter().any(|path| path.value == held.value))
 }
 
 /// What holds after these operator documents.
@@ -235,19 +239,27 @@ proptest! {
         operators in vec(any_document(), 0..3),
         asked in folder_document(),
         is_workspace in any::<bool>(),
+        later in vec(any_document(), 0..2),
     ) {
-        let before = operated(&operators);
+        let mut before = operated(&operators);
         let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
         let verdict = tighten::tighten(&before, &asked, &layer);
         let mut after = before.clone();
         after.merge(asked, &layer);
+        // Nor does it after more layers, as against the same layers without it.
+        let is_overruled = !later.is_empty();
+        for document in later {
+            before.merge(document.clone(), &Layer::CommandLine);
+            after.merge(document, &Layer::CommandLine);
+        }
         match (verdict, wider(&before, &after)) {
             (Ok(()), Some(how)) => prop_assert!(false, "taken, and widens {how}"),
             // The program is no wall, and only the agent folder chooses it. What follows the disk limit would
-            // be cut to it.
+            // be cut to it. A later layer may overrule what was refused.
             (Err(refusal), None) => prop_assert!(
                 (is_workspace && matches!(refusal.key, "agent_cmd" | "adapter"))
-                    || matches!(refusal.key, "limits.fsize" | "files.tmp_size"),
+                    || matches!(refusal.key, "limits.fsize" | "files.tmp_size")
+                    || is_overruled,
                 "refused, and widens nothing: {refusal}"
             ),
             _ => {}
