@@ -25,6 +25,7 @@ pub mod host;
 pub mod id;
 pub mod launch;
 pub mod plan;
+pub mod session;
 pub mod spec;
 pub mod stage;
 pub mod state;
