@@ -1,0 +1,217 @@
+//! The command line, as types. clap stays in this file.
+
+use crate::spec::policy::{
+    Adapter, AgentCommand, BindSpec, Cpus, EnvArgument, Home, Network, Profile, Protection, Size, Template,
+    TimeSpan,
+};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+/// A native Linux sandbox runtime for AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "saggar", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent of a folder in a sandbox, and carry its conversation
+    #[command(
+        after_help = "Exit status: the agent's own; 124 time limit; 125 saggar failed before the agent ran; \
+                            126 and 127 the agent cannot be executed or is not found; 128+N signal N."
+    )]
+    Agent(Box<AgentArgs>),
+    /// Run any command in the same sandbox
+    #[command(
+        after_help = "Exit status: the command's own; 124 time limit; 125 saggar failed before the command \
+                            ran; 126 and 127 it cannot be executed or is not found; 128+N signal N."
+    )]
+    Wrap(Box<WrapArgs>),
+    /// Say what a sandbox would be: files, environment, system calls, limits, network, and who says so
+    Explain(Box<ExplainArgs>),
+    /// Say what this host gives, what is missing, and what cures it
+    Doctor(DoctorArgs),
+    /// Check policies, and print their schema
+    Policy(PolicyArgs),
+    /// Remove what dead sandboxes left behind
+    Gc,
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What every sandbox takes.
+#[derive(Debug, Clone, Args, Default)]
+pub struct SandboxArgs {
+    /// Name of the sandbox [default: a random one]
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Show PATH of the host read-only, at DEST inside [default: the same path]
+    #[arg(long, value_name = "PATH[:DEST]")]
+    pub ro: Vec<BindSpec>,
+    /// Show PATH of the host read-write, at DEST inside [default: the same path]
+    #[arg(long, value_name = "PATH[:DEST]")]
+    pub rw: Vec<BindSpec>,
+    /// Pass a variable of the caller, or set one
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub env: Vec<EnvArgument>,
+    /// Network: none (an empty one with loopback) or host
+    #[arg(long, value_name = "MODE")]
+    pub net: Option<Network>,
+    /// One more policy file, after all others
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// strict, or nesting for an agent that brings its own sandbox
+    #[arg(long, value_name = "PROFILE")]
+    pub profile: Option<Profile>,
+    /// Memory of all processes together, without swap, e.g. 512M
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Processor time, in cores, e.g. 1.5
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<Cpus>,
+    /// Processes and threads at once
+    #[arg(long, value_name = "N")]
+    pub pids: Option<u32>,
+    /// Bytes that may be written to the workspace
+    #[arg(long, value_name = "SIZE")]
+    pub disk: Option<Size>,
+    /// Wall-clock time after which everything is killed (exit status 124), e.g. 10m
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<TimeSpan>,
+    /// The home directory inside: tmp, session (agent only), or a directory of the host
+    #[arg(long, value_name = "tmp|session|DIR")]
+    pub home: Option<Home>,
+    /// Allow the workspace to be the home directory or one of its ancestors
+    #[arg(long)]
+    pub allow_home: bool,
+    /// A unix socket of the host that leads to the model API; bound inside, ANTHROPIC_UNIX_SOCKET is set
+    #[arg(long, value_name = "PATH")]
+    pub api_socket: Option<PathBuf>,
+    /// Refuse to start without this protection (see saggar-policy(5))
+    #[arg(long, value_name = "PROTECTION")]
+    pub require: Vec<Protection>,
+    /// Start without this protection where the host cannot give it
+    #[arg(long, value_name = "PROTECTION")]
+    pub prefer: Vec<Protection>,
+    /// Write what happens as NDJSON to this open descriptor
+    #[arg(long, value_name = "N")]
+    pub status_fd: Option<RawFd>,
+    /// How messages on standard error look
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// The work tree, read-write, where programs start [default of wrap: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub workspace: Option<PathBuf>,
+}
+
+/// How messages on standard error look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `saggar wrap`.
+#[derive(Debug, Args)]
+pub struct WrapArgs {
+    /// The sandbox.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// Print the plan and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub argv: Vec<OsString>,
+}
+
+/// `saggar agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The sandbox.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// The program of the agent, as a list of words; no shell reads it
+    #[arg(long, value_name = "CMD ARG…")]
+    pub agent_cmd: Option<AgentCommand>,
+    /// What the agent speaks: stream-json, bridge, or demo (built in)
+    #[arg(long, value_name = "ADAPTER")]
+    pub adapter: Option<Adapter>,
+    /// Where the bridge listens; {id} and {short_id} stand for the sandbox's name
+    #[arg(long, value_name = "TEMPLATE")]
+    pub bridge_socket: Option<Template>,
+    /// Write one byte R to this open descriptor once the bridge listens
+    #[arg(long, value_name = "N")]
+    pub ready_fd: Option<RawFd>,
+    /// The session, whose home and workspace last [default: the sandbox's name]
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Go on with the conversation of the session
+    #[arg(long, requires = "session")]
+    pub resume: bool,
+    /// Print the agent's messages as NDJSON, also on a terminal
+    #[arg(long)]
+    pub json: bool,
+    /// The agent's folder: CLAUDE.md, and whatever else the agent needs
+    pub dir: Option<PathBuf>,
+    /// One turn with this prompt; without it the bridge stays open until shutdown
+    pub prompt: Option<String>,
+}
+
+/// `saggar explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The sandbox.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// Explain the sandbox of an agent folder, not that of wrap
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What this path would be inside, and why
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `saggar doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `saggar policy`.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+/// What to do with policies.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Check files as saggar would read them
+    Check {
+        /// The files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the JSON Schema of a policy
+    Schema,
+}

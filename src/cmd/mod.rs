@@ -1,0 +1,80 @@
+//! The commands: one file for each family. Only here anything is printed to standard output.
+
+mod agent;
+mod explain;
+mod find;
+mod prepare;
+mod start;
+mod wrap;
+
+use crate::cli::{Cli, Command, LogFormat};
+use crate::error::{Code, Error};
+use crate::launch::guard;
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the command line; the exit status of saggar.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { Code::Usage.exit_status() } else { 0 });
+        }
+    };
+    let format = log_format(&cli.command);
+    crate::log::install(format == LogFormat::Json);
+    match run(cli.command) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            report(&error, format);
+            ExitCode::from(error.code().exit_status())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<u8, Error> {
+    match command {
+        Command::Agent(args) => agent::run(*args),
+        Command::Wrap(args) => wrap::run(*args),
+        Command::Gc => gc(),
+        _ => Err(Error::new(Code::Unsupported, "not yet")),
+    }
+}
+
+/// `saggar gc`: what dead sandboxes left.
+#[allow(clippy::print_stdout)]
+fn gc() -> Result<u8, Error> {
+    let removed = guard::sweep()?;
+    println!("{removed} removed");
+    Ok(0)
+}
+
+fn log_format(command: &Command) -> LogFormat {
+    match command {
+        Command::Agent(args) => args.sandbox.log_format,
+        Command::Wrap(args) => args.sandbox.log_format,
+        _ => LogFormat::Text,
+    }
+}
+
+/// An error on standard error: one line, then the hint; or one JSON object.
+fn report(error: &Error, format: LogFormat) {
+    match format {
+        LogFormat::Text => {
+            eprintln!("saggar: {error}");
+            if let Some(hint) = error.hint_text() {
+                eprintln!("hint: {hint}");
+            }
+        }
+        LogFormat::Json => {
+            let time = jiff::Timestamp::now().to_string();
+            let line = serde_json::json!({
+                "level": "error", "msg": error.to_string(), "hint": error.hint_text(),
+                "code": error.code().name(), "time": time,
+            });
+            eprintln!("{line}");
+        }
+    }
+}

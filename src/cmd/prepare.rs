@@ -1,0 +1,260 @@
+//! From arguments to a plan: what `wrap`, `agent` and `explain` have in common.
+
+use super::find;
+use crate::cli::SandboxArgs;
+use crate::error::{Code, Error, Result};
+use crate::host::{Host, protect};
+use crate::id::SandboxId;
+use crate::launch::ids::{self, IdBlock};
+use crate::plan::{self, Plan};
+use crate::spec::agent::{self, Asked, HOME};
+use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
+use crate::spec::{IdMap, Pin, SandboxSpec};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// Where the socket of `--api-socket` stands inside.
+const API_SOCKET: &str = "/run/api.sock";
+
+/// What a sandbox is made for.
+#[derive(Debug)]
+pub(super) struct Purpose {
+    /// The built-in home: `tmp` for `wrap`, `session` for `agent`.
+    pub(super) home: Home,
+    /// The work tree, without links.
+    pub(super) workspace: PathBuf,
+    /// The agent's folder, where there is one.
+    pub(super) agent_folder: Option<PathBuf>,
+    /// The program, looked up on the host's PATH.
+    pub(super) program: Option<OsString>,
+    /// The lasting home of the session.
+    pub(super) session_home: Option<PathBuf>,
+    /// What saggar itself needs of the host inside: source, destination, writable, why.
+    pub(super) own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// Whether standard streams are the caller's own, so that a terminal is relayed.
+    pub(super) streams: bool,
+}
+
+/// Everything up to the clone.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) id: SandboxId,
+    pub(super) policy: Policy,
+    pub(super) spec: SandboxSpec,
+    pub(super) host: Host,
+    pub(super) plan: Plan,
+    /// The real file of the program, when it is bound for it.
+    pub(super) program_file: Option<PathBuf>,
+    /// The environment of programs, each variable with the layer that let it in.
+    pub(super) environment: Vec<(OsString, OsString, Layer)>,
+    pub(super) workspace: PathBuf,
+    /// Holds the block of ids as long as the sandbox lives.
+    pub(super) _ids: Option<IdBlock>,
+}
+
+/// Loads the policy of `purpose`.
+pub(super) fn load_policy(
+    args: &SandboxArgs,
+    purpose: &Purpose,
+    command_line: CommandLine,
+) -> Result<Policy> {
+    let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
+    let mut places = Places::of_this_host(current, nix::unistd::geteuid().as_raw());
+    places.agent_folder.clone_from(&purpose.agent_folder);
+    places.workspace = Some(purpose.workspace.clone());
+    places.policies.extend(args.policy.clone());
+    policy::load(&places, purpose.home.clone(), command_line)
+}
+
+/// Makes the plan.
+pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> Result<Prepared> {
+    let id = match &args.id {
+        Some(id) => SandboxId::parse(id)?,
+        None => SandboxId::random()?,
+    };
+    let effective = &policy.effective;
+    check_workspace(&purpose.workspace, effective.allow_home.value)?;
+    let path = std::env::var_os("PATH");
+    let mut visible: Vec<PathBuf> =
+        effective.files.binds.iter().map(|bind| bind.value.source.clone()).collect();
+    visible.push(purpose.workspace.clone());
+    let outside = purpose.program.as_deref().and_then(|name| find::outside(name, path.as_deref(), &visible));
+
+    let (map, id_block) = identity(effective)?;
+    let mut own = purpose.own.clone();
+    if let Some(socket) = &effective.api_socket {
+        let real = canonical(socket.value.as_path())?;
+        own.push((real, API_SOCKET.into(), false, "the model API"));
+    }
+    let pins = pins(&purpose, &policy)?;
+    let asked = Asked {
+        id: id.clone(),
+        map,
+        workspace: purpose.workspace.clone(),
+        agent_folder: purpose.agent_folder.clone().filter(|folder| *folder != purpose.workspace),
+        home: match &effective.files.home.value {
+            Home::Tmp => None,
+            Home::Session => purpose.session_home.clone(),
+            Home::Directory(directory) => Some(canonical(directory.as_path())?),
+        },
+        program: outside.iter().map(|outside| outside.bind.clone()).collect(),
+        own,
+        pins,
+        terminal: purpose.streams && has_terminal()?,
+    };
+    let spec = agent::lower(effective, asked)?;
+    let host = Host::survey(&spec);
+    let plan = plan::build(&spec, &host)?;
+    let environment = environment(&policy, path.as_deref(), &spec);
+    Ok(Prepared {
+        id,
+        spec,
+        host,
+        plan,
+        program_file: outside.map(|outside| outside.file),
+        environment,
+        workspace: purpose.workspace,
+        policy,
+        _ids: id_block,
+    })
+}
+
+/// Who the programs are: root of the host takes a block of ids, an ordinary user has its own.
+fn identity(policy: &policy::Effective) -> Result<(IdMap, Option<IdBlock>)> {
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    if uid != 0 || !crate::sys::caps::has(crate::sys::caps::SYS_ADMIN) {
+        return Ok((IdMap::Own { uid, gid }, None));
+    }
+    let range = policy.ids.range.value;
+    let block = ids::take(range.first..=range.last)?;
+    Ok((IdMap::Block { base: block.base }, Some(block)))
+}
+
+/// Refuses a work tree that would give the sandbox what no work tree should (DECISIONS 23).
+fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
+    const SYSTEM: [&str; 18] = [
+        "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run",
+        "/sbin", "/sys", "/tmp", "/usr", "/var", "/home", "/opt",
+    ];
+    // These hold nothing that is anybody's work, at any depth.
+    const WHOLE: [&str; 5] = ["/proc", "/sys", "/dev", "/boot", "/etc"];
+    let shown = path.display();
+    let refuse = |why: &str| {
+        Err(Error::new(Code::Refused, format!("use {shown} as the workspace: {why}"))
+            .hint("name a project directory with --workspace DIR"))
+    };
+    if path == Path::new("/") {
+        return refuse("it is the root");
+    }
+    if WHOLE.iter().any(|system| path.starts_with(system)) {
+        return refuse("it is a system directory");
+    }
+    if !allow_home && find::is_home_or_above(path) {
+        return Err(Error::new(
+            Code::Refused,
+            format!("use {shown} as the workspace: it is a home directory, or holds one"),
+        )
+        .hint("name a project directory with --workspace DIR, or say --allow-home"));
+    }
+    if SYSTEM.iter().any(|system| path == Path::new(system)) && !(allow_home && find::is_home_or_above(path))
+    {
+        return refuse("it is a system directory");
+    }
+    Ok(())
+}
+
+/// The protected paths of the workspace that exist, and the policy files in it.
+fn pins(purpose: &Purpose, policy: &Policy) -> Result<Vec<Pin>> {
+    let protect = &policy.effective.protect;
+    let more: Vec<(&Path, &Layer)> =
+        protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
+    protect::find(&purpose.workspace, protect.git_config.value, &more)
+}
+
+/// A path without links.
+///
+/// # Errors
+/// [`Code::Invalid`] when it is not there.
+pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|e| Error::new(Code::Invalid, format!("{}: {e}", path.display())))
+}
+
+/// Whether one of the standard streams is a terminal. A directory or an O_PATH descriptor there would be a
+/// way out, and is refused (DECISIONS 6).
+fn has_terminal() -> Result<bool> {
+    use std::io::IsTerminal;
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let streams: [(BorrowedFd<'_>, &str); 3] =
+        [(stdin.as_fd(), "input"), (stdout.as_fd(), "output"), (stderr.as_fd(), "error")];
+    for (fd, name) in streams {
+        let refuse = |why: &str| {
+            let message = format!("pass standard {name} on: {why}");
+            Err(Error::new(Code::Refused, message).hint("redirect it to a file, a pipe or /dev/null"))
+        };
+        let Ok(stat) = nix::sys::stat::fstat(fd) else { continue };
+        if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            return refuse("it is a directory, and a way to the host's files");
+        }
+        let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL).unwrap_or(0);
+        if flags & libc::O_PATH != 0 {
+            return refuse("it is an O_PATH descriptor, and a way to the host's files");
+        }
+    }
+    Ok(stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal())
+}
+
+fn environment(
+    policy: &Policy,
+    path: Option<&OsStr>,
+    spec: &SandboxSpec,
+) -> Vec<(OsString, OsString, Layer)> {
+    let search = search_path(path, spec);
+    let config = format!("{HOME}/.claude");
+    let mut fixed: Vec<(&str, &OsStr)> = vec![
+        ("HOME", HOME.as_ref()),
+        ("PATH", &search),
+        ("CLAUDE_CONFIG_DIR", config.as_ref()),
+        ("CLAUDE_CODE_TMPDIR", "/tmp".as_ref()),
+        ("IS_SANDBOX", "1".as_ref()),
+    ];
+    if policy.effective.api_socket.is_some() {
+        fixed.push(("ANTHROPIC_UNIX_SOCKET", API_SOCKET.as_ref()));
+        fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
+    }
+    policy::environment(&policy.effective, std::env::vars_os(), &fixed)
+}
+
+/// The caller's PATH, less what the sandbox does not have.
+fn search_path(path: Option<&OsStr>, spec: &SandboxSpec) -> OsString {
+    let inside = |directory: &PathBuf| {
+        directory.is_absolute() && spec.mounts.iter().any(|mount| directory.starts_with(&mount.at))
+    };
+    let kept = path.map(std::env::split_paths).into_iter().flatten().filter(inside);
+    match std::env::join_paths(kept) {
+        Ok(joined) if !joined.is_empty() => joined,
+        _ => "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(),
+    }
+}
+
+/// The options as the last layer of the policy.
+pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
+    CommandLine {
+        profile: args.profile,
+        net: args.net,
+        memory: args.memory,
+        cpus: args.cpus,
+        pids: args.pids,
+        disk: args.disk,
+        timeout: args.timeout,
+        ro: args.ro.clone(),
+        rw: args.rw.clone(),
+        env: args.env.clone(),
+        home: args.home.clone(),
+        allow_home: args.allow_home,
+        api_socket: args.api_socket.clone(),
+        require: args.require.clone(),
+        prefer: args.prefer.clone(),
+        ..CommandLine::default()
+    }
+}

@@ -1,0 +1,150 @@
+//! The parent's side of a start: opens what the plan names, clones once, writes the id maps, lets the
+//! child go.
+//!
+//! Who runs here: the supervisor, with one thread (asserted), with the caller's rights. Everything that
+//! can be prepared is prepared before the clone, since the child does no work.
+
+pub mod exec;
+pub mod guard;
+pub mod hint;
+pub mod ids;
+pub mod trees;
+
+use crate::error::{Code, Error, Result};
+use crate::plan::Plan;
+use crate::plan::ids::Maps;
+use crate::stage::wire::{LEN, Report, Request};
+use crate::sys::{Errno, clone, pidfd, process, scm};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A sandbox whose pid 1 exists. Dropping it without more ends the sandbox: pid 1 sees the end of the
+/// control stream.
+#[derive(Debug)]
+pub struct Launched {
+    /// pid 1 of the sandbox, as the host numbers it.
+    pub pid: i32,
+    /// A pidfd of it.
+    pub pidfd: OwnedFd,
+    /// The supervisor's end of the socketpair to it.
+    pub control: OwnedFd,
+}
+
+/// Starts the sandbox of `plan`, in `cgroup` when there is one. pid 1 may still be at work on its steps when
+/// this returns; [`Launched::next_report`] tells how they went.
+///
+/// # Errors
+/// [`Code::System`] and [`Code::Unsupported`] with the cure; nothing is left behind.
+pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
+    let files = trees::open_all(plan)?;
+    let (ours, theirs) = socket_pair()?;
+    let supervisor = pidfd::open(std::process::id().cast_signed())
+        .map_err(|e| Error::system("open a pidfd of saggar itself", e))?;
+    assert_single_thread()?;
+    // SAFETY: this process has one thread, as just asserted; the child runs `stage::run`, which uses no heap.
+    #[allow(unsafe_code)]
+    let side = unsafe { clone::clone3(plan.namespaces, cgroup) };
+    match side.map_err(|errno| hint::clone_failed(errno))? {
+        clone::Side::Child => {
+            // Our copy of the supervisor's end would keep the stream open after the supervisor's death.
+            drop(ours);
+            let born = crate::stage::Born { plan, files: &files, control: theirs, supervisor };
+            // SAFETY: we are the child of that clone3.
+            #[allow(unsafe_code)]
+            unsafe {
+                crate::stage::run(born)
+            }
+        }
+        clone::Side::Parent { pid, pidfd } => {
+            drop(theirs);
+            let launched = Launched { pid, pidfd, control: ours };
+            write_maps(pid, &plan.maps).inspect_err(|_| launched.kill_and_reap())?;
+            launched.send(Request::Go, &[]).inspect_err(|_| launched.kill_and_reap())?;
+            Ok(launched)
+        }
+    }
+}
+
+impl Launched {
+    /// Sends a request to pid 1.
+    ///
+    /// # Errors
+    /// [`Code::System`] when pid 1 is gone.
+    pub fn send(&self, request: Request, fds: &[std::os::fd::RawFd]) -> Result<()> {
+        scm::send(self.control.as_fd(), &request.encode(), fds)
+            .map_err(|e| Error::system("speak to pid 1 of the sandbox", e))
+    }
+
+    /// The next thing that pid 1 says, with the descriptor that came beside it; `None` when it is gone.
+    /// Waits, unless the socket was made non-blocking: then [`Errno::EAGAIN`] says "nothing now".
+    ///
+    /// # Errors
+    /// The error number of recvmsg(2).
+    pub fn next_report(&self) -> Result<Option<(Report, Option<OwnedFd>)>, Errno> {
+        let mut buffer = [0; LEN];
+        let mut received = match scm::receive(self.control.as_fd(), &mut buffer) {
+            Err(Errno::ECONNRESET) => return Ok(None),
+            other => other?,
+        };
+        let fd = received.fds[0].take();
+        Ok(Report::decode(&buffer[..received.len]).map(|report| (report, fd)))
+    }
+
+    /// Ends the sandbox at once and waits until its last process is gone.
+    pub fn kill_and_reap(&self) {
+        let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
+        let _ = pidfd::reap(self.pidfd.as_fd());
+    }
+}
+
+/// A close-on-exec socketpair that keeps message boundaries.
+fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(|e| Error::system("make a socketpair", e))
+}
+
+/// A fork copies one thread only; locks that others held would stay locked for ever.
+fn assert_single_thread() -> Result<()> {
+    match process::thread_count() {
+        Ok(1) => Ok(()),
+        Ok(n) => {
+            Err(Error::new(Code::System, format!("start a sandbox: this process has {n} threads, not one")))
+        }
+        Err(errno) => {
+            Err(Error::system("count the threads in /proc/self/task", errno)
+                .hint("saggar needs /proc: mount it"))
+        }
+    }
+}
+
+/// Writes the maps of the user namespace of `pid`, our unreaped child, so that the number is surely its.
+pub(crate) fn write_maps(pid: i32, maps: &Maps) -> Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        let file = nix::fcntl::open(
+            path.as_str(),
+            nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CLOEXEC,
+            nix::sys::stat::Mode::empty(),
+        )
+        .map_err(|e| Error::system(format_args!("open {name} of the sandbox"), e))?;
+        // One write: the kernel takes a map whole or not at all.
+        nix::unistd::write(file.as_fd(), text.as_bytes())
+            .map(drop)
+            .map_err(|e| hint::map_failed(name, text, e))
+    };
+    if maps.deny_setgroups {
+        write("setgroups", "deny")?;
+    }
+    write("gid_map", &maps.gid)?;
+    write("uid_map", &maps.uid)
+}
+
+/// Makes a descriptor non-blocking.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<()> {
+    let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL)
+        .map_err(|e| Error::system(format_args!("read the flags of descriptor {}", fd.as_raw_fd()), e))?;
+    let flags = nix::fcntl::OFlag::from_bits_truncate(flags) | nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(flags))
+        .map(drop)
+        .map_err(|e| Error::system("make a descriptor non-blocking", e))
+}

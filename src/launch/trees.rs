@@ -1,0 +1,118 @@
+//! Opens what the plan names before the clone: each path once, without following a link; as root of the
+//! host as a detached tree whose owners are mapped.
+
+use crate::error::{Code, Error, Result};
+use crate::plan::ids::{self, Maps};
+use crate::plan::{Block, Plan, Slot};
+use crate::sys::file::{self, Resolve};
+use crate::sys::{Errno, clone, mount, pidfd, process};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Opens every slot of the plan, in order.
+///
+/// # Errors
+/// [`Code::Invalid`] for a path that is gone or has become a link; [`Code::Unsupported`] for a file system
+/// that cannot be idmapped.
+pub fn open_all(plan: &Plan) -> Result<Vec<OwnedFd>> {
+    let mut holders = Holders::default();
+    plan.slots.iter().map(|slot| open(slot, plan.block, &mut holders)).collect()
+}
+
+fn open(slot: &Slot, block: Option<Block>, holders: &mut Holders) -> Result<OwnedFd> {
+    let file = open_without_links(&slot.path)?;
+    match block {
+        Some(block) if slot.tree => idmapped(&slot.path, &file, block, holders),
+        _ => Ok(file),
+    }
+}
+
+fn open_without_links(path: &Path) -> Result<OwnedFd> {
+    let shown = path.display();
+    let relative = path
+        .strip_prefix("/")
+        .map_err(|_| Error::new(Code::Invalid, format!("open {shown}: the path is not absolute")))?;
+    let relative = CString::new(relative.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(Code::Invalid, format!("open {shown}: the path has a NUL byte")))?;
+    let fail = |errno: Errno| {
+        let error = Error::new(Code::Invalid, format!("open {shown}: {}", errno.desc()));
+        match errno {
+            Errno::ELOOP | Errno::EXDEV => error.hint("it became a symbolic link while saggar started"),
+            Errno::ENOENT => error.hint("it was there a moment ago, and is gone"),
+            _ => error,
+        }
+    };
+    let root = file::open(file::cwd(), c"/", libc::O_PATH, 0, Resolve::Ordinary).map_err(fail)?;
+    let relative = if relative.is_empty() { c".".to_owned() } else { relative };
+    file::open(root.as_fd(), &relative, libc::O_PATH, 0, Resolve::BeneathNoLinks).map_err(fail)
+}
+
+/// A detached copy of the tree in which the owner of its root is the inner user (DECISIONS 2).
+fn idmapped(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
+    let shown = path.display();
+    let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
+    let tree = mount::clone_tree(file.as_fd(), true)
+        .map_err(|e| Error::system(format_args!("clone the mount tree of {shown}"), e))?;
+    let maps = Maps {
+        uid: ids::swap(stat.st_uid, block.uid, block.base),
+        gid: ids::swap(stat.st_gid, block.gid, block.base),
+        deny_setgroups: false,
+    };
+    let userns = holders.userns(maps)?;
+    mount::idmap_tree(tree.as_fd(), userns).map_err(|errno| {
+        let message = format!("map the owners of {shown}: {}", errno.desc());
+        let kind = nix::sys::statfs::fstatfs(file).map(|s| format!("{:#x}", s.filesystem_type().0));
+        let kind = kind.unwrap_or_else(|_| "unknown".to_owned());
+        Error::new(Code::Unsupported, message).hint(format!(
+            "its file system (type {kind}), or one mounted below it, cannot be idmapped, and root's files are \
+             never given to a sandbox unmapped: work on a copy (--workspace-copy), or on another file system"
+        ))
+    })?;
+    Ok(tree)
+}
+
+/// User namespaces that stand only for their maps; one for each pair of owners.
+#[derive(Default)]
+struct Holders(Vec<(Maps, OwnedFd)>);
+
+impl Holders {
+    fn userns(&mut self, maps: Maps) -> Result<std::os::fd::BorrowedFd<'_>> {
+        let index = match self.0.iter().position(|(known, _)| *known == maps) {
+            Some(index) => index,
+            None => {
+                let userns = make_userns(&maps)?;
+                self.0.push((maps, userns));
+                self.0.len() - 1
+            }
+        };
+        Ok(self.0[index].1.as_fd())
+    }
+}
+
+/// A user namespace with these maps. Its only process waits until it is killed here; the descriptor keeps
+/// the namespace.
+fn make_userns(maps: &Maps) -> Result<OwnedFd> {
+    // SAFETY: one thread (asserted again before the sandbox's clone); the child only waits and exits.
+    #[allow(unsafe_code)]
+    let side = unsafe { clone::clone3(u64::from(libc::CLONE_NEWUSER.cast_unsigned()), None) };
+    match side.map_err(super::hint::clone_failed)? {
+        clone::Side::Child => {
+            let _ = process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0);
+            loop {
+                nix::unistd::pause();
+            }
+        }
+        clone::Side::Parent { pid, pidfd } => {
+            let userns = super::write_maps(pid, maps).and_then(|()| {
+                let path = format!("/proc/{pid}/ns/user");
+                let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_CLOEXEC;
+                nix::fcntl::open(path.as_str(), flags, nix::sys::stat::Mode::empty())
+                    .map_err(|e| Error::system("open the user namespace that maps owners", e))
+            });
+            let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
+            let _ = pidfd::reap(pidfd.as_fd());
+            userns
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
+
+use super::step::{Source, Step};
+use super::{Slot, below_root, c_string};
+use crate::error::{Code, Error, Result};
+use crate::host::{Host, Kind};
+use crate::spec::{Cover, Mount, MountKind, Profile, SandboxSpec};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+/// Bytes and inodes of the private root: it holds mount points and a few small files.
+const ROOT_SIZE: u64 = 4 << 20;
+const ROOT_INODES: u64 = 4096;
+
+/// Gathers the steps of the phase [`super::step::Phase::Files`].
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    host: &'a Host,
+    privileged: bool,
+    steps: Vec<Step>,
+    slots: Vec<Slot>,
+    made: BTreeSet<PathBuf>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(host: &'a Host, privileged: bool) -> Self {
+        Files {
+            host,
+            privileged,
+            steps: Vec::new(),
+            slots: Vec::new(),
+            made: BTreeSet::from([PathBuf::from("/")]),
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Step>, Vec<Slot>) {
+        (self.steps, self.slots)
+    }
+
+    pub(super) fn add(&mut self, spec: &SandboxSpec) -> Result<()> {
+        let (size, inodes) = (c_string(&ROOT_SIZE.to_string())?, c_string(&ROOT_INODES.to_string())?);
+        self.steps.push(Step::NewRoot { size, inodes });
+        for (index, mount) in spec.mounts.iter().enumerate() {
+            self.mount(mount, &spec.mounts[..index], spec.profile)?;
+            if mount.kind == MountKind::Proc {
+                self.mask_proc(spec, &mount.at)?;
+            }
+        }
+        for (path, target) in &spec.links {
+            // A mount at or below it has made it a directory: then that stands.
+            if !self.made.contains(path) {
+                self.link(path, target)?;
+            }
+        }
+        for (path, content) in &spec.files {
+            self.parents(path)?;
+            self.steps.push(Step::WriteFile { path: below_root(path)?, content: c_string(content)? });
+        }
+        for mount in &spec.mounts {
+            if matches!(mount.kind, MountKind::Tmpfs { .. }) && !mount.writable {
+                self.steps.push(Step::Seal { path: below_root(&mount.at)? });
+            }
+        }
+        for pin in &spec.pins {
+            self.steps.push(Step::Pin { path: below_root(&pin.at)?, read_only: pin.read_only });
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self, mount: &Mount, earlier: &[Mount], profile: Profile) -> Result<()> {
+        let path = below_root(&mount.at)?;
+        let mut directory = true;
+        if let MountKind::System { source } | MountKind::Named { source } = &mount.kind {
+            match (self.host.kind(source), &mount.kind) {
+                (Some(kind), MountKind::Named { .. }) => directory = *kind == Kind::Directory,
+                (Some(Kind::Link(target)), _) => return self.link(&mount.at, target),
+                (Some(kind), _) => directory = *kind == Kind::Directory,
+                (None, MountKind::Named { .. }) => {
+                    let message = format!("{} does not exist", source.display());
+                    return Err(Error::new(Code::Invalid, message).hint(format!("{} names it", mount.origin)));
+                }
+                (None, _) => return Ok(()),
+            }
+        }
+        if !inside_a_tree_of_the_host(&mount.at, earlier) {
+            if directory {
+                self.directory(&mount.at)?;
+            } else if self.made.insert(mount.at.clone()) {
+                self.parents(&mount.at)?;
+                self.steps.push(Step::Touch { path: path.clone() });
+            }
+        }
+        let number = |n: u64| c_string(&n.to_string());
+        let step = match &mount.kind {
+            MountKind::System { source } => {
+                let device = mount.at.starts_with("/dev");
+                Step::Bind { source: Source::System(c_path(source)?), path, writable: mount.writable, device }
+            }
+            MountKind::Named { source } => {
+                let source = self.named(source)?;
+                Step::Bind { source, path, writable: mount.writable, device: false }
+            }
+            MountKind::Tmpfs { size, inodes, mode } => Step::Tmpfs {
+                path,
+                size: number(*size)?,
+                inodes: number(*inodes)?,
+                mode: c_string(&format!("{mode:04o}"))?,
+            },
+            MountKind::Proc => Step::Proc { path, hide: profile == Profile::Strict },
+            MountKind::Devpts { max } => Step::Devpts { path, max: number((*max).into())? },
+            MountKind::Mqueue => Step::Mqueue { path },
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn link(&mut self, at: &Path, target: &Path) -> Result<()> {
+        self.parents(at)?;
+        self.steps.push(Step::Symlink { path: below_root(at)?, target: c_path(target)? });
+        Ok(())
+    }
+
+    fn named(&mut self, path: &Path) -> Result<Source> {
+        let slot = self.slots.len();
+        self.slots.push(Slot { path: path.to_owned(), tree: self.privileged });
+        let path = c_path(path)?;
+        Ok(if self.privileged { Source::Tree { slot, path } } else { Source::Checked { slot, path } })
+    }
+
+    fn mask_proc(&mut self, spec: &SandboxSpec, proc: &Path) -> Result<()> {
+        for mask in &spec.proc_masks {
+            if self.host.kind(&Path::new("/proc").join(mask.name)).is_none() {
+                continue;
+            }
+            let path = below_root(&proc.join(mask.name))?;
+            self.steps.push(match mask.how {
+                Cover::File => Step::MaskFile { path },
+                Cover::Directory => Step::MaskDirectory { path },
+                Cover::ReadOnly => Step::Pin { path, read_only: true },
+            });
+        }
+        Ok(())
+    }
+
+    fn parents(&mut self, path: &Path) -> Result<()> {
+        path.parent().map_or(Ok(()), |parent| self.directory(parent))
+    }
+
+    /// A directory of the private root with its parents, each made once.
+    fn directory(&mut self, path: &Path) -> Result<()> {
+        let mut missing: Vec<&Path> = path.ancestors().filter(|a| !self.made.contains(*a)).collect();
+        while let Some(next) = missing.pop() {
+            self.steps.push(Step::Mkdir { path: below_root(next)?, mode: 0o755 });
+            self.made.insert(next.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether `at` lies in an earlier tree of the host, where saggar makes no mount point: it would be made in
+/// the host's own tree. A tmpfs is ours, and gets its directories.
+fn inside_a_tree_of_the_host(at: &Path, earlier: &[Mount]) -> bool {
+    let under = earlier.iter().rev().find(|mount| at.starts_with(&mount.at));
+    under.is_some_and(|mount| matches!(mount.kind, MountKind::System { .. } | MountKind::Named { .. }))
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(Code::Invalid, format!("the path {} has a NUL byte", path.display())))
+}

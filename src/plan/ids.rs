@@ -1,0 +1,97 @@
+//! Id maps as the kernel takes them (user_namespaces(7)).
+
+use crate::spec::{BLOCK, IdMap, Identity};
+
+/// The text for `/proc/PID/uid_map` and `gid_map`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Maps {
+    /// Lines of uid_map.
+    pub uid: String,
+    /// Lines of gid_map.
+    pub gid: String,
+    /// Whether setgroups must be denied first: an ordinary user may not write gid_map otherwise.
+    pub deny_setgroups: bool,
+}
+
+/// The maps of the sandbox's own user namespace.
+pub fn sandbox(identity: &Identity) -> Maps {
+    match identity.map {
+        IdMap::Own { uid, gid } => Maps {
+            uid: format!("{} {uid} 1\n", identity.uid),
+            gid: format!("{} {gid} 1\n", identity.gid),
+            deny_setgroups: true,
+        },
+        IdMap::Block { base } => Maps {
+            uid: format!("0 {base} {BLOCK}\n"),
+            gid: format!("0 {base} {BLOCK}\n"),
+            deny_setgroups: false,
+        },
+    }
+}
+
+/// The map of an idmapped tree: its `owner` on disk becomes `inner` inside, the inner id becomes the
+/// owner's, and every other id is shifted into the block. One entry for the owner alone would show all the
+/// others as nobody, and make even a 0666 file of theirs unwritable.
+pub fn swap(owner: u32, inner: u32, base: u32) -> String {
+    if owner == inner {
+        return format!("0 {base} {BLOCK}\n");
+    }
+    let mut lines = vec![format!("{owner} {} 1", base + inner)];
+    let mut identity = |from: u32, to: u32| {
+        if from < to {
+            lines.push(format!("{from} {} {}", base + from, to - from));
+        }
+    };
+    if owner < BLOCK {
+        let (low, high) = (owner.min(inner), owner.max(inner));
+        identity(0, low);
+        identity(low + 1, high);
+        identity(high + 1, BLOCK);
+        lines.push(format!("{inner} {} 1", base + owner));
+    } else {
+        identity(0, inner);
+        identity(inner + 1, BLOCK);
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(map: &str) -> Vec<(u64, u64, u64)> {
+        let number = |word: &str| word.parse().unwrap();
+        map.lines()
+            .map(|line| {
+                let words: Vec<u64> = line.split(' ').map(number).collect();
+                (words[0], words[1], words[2])
+            })
+            .collect()
+    }
+
+    proptest! {
+        /// What the kernel demands (no overlap on either side, at most 340 lines), what the workspace needs
+        /// (the owner is the inner id, and back), and what the host needs (nothing outside the block).
+        #[test]
+        fn swap_maps_are_valid_and_stay_in_the_block(owner in any::<u32>(), inner in 0..BLOCK, base in 1u32<<20..1u32<<31) {
+            prop_assume!(owner != u32::MAX);
+            let map = parse(&swap(owner, inner, base));
+            prop_assert!(map.len() <= 5);
+            for side in [0, 1] {
+                let mut ranges: Vec<(u64, u64)> = map.iter()
+                    .map(|line| { let start = if side == 0 { line.0 } else { line.1 }; (start, start + line.2) })
+                    .collect();
+                ranges.sort_unstable();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{map:?}");
+            }
+            let block = u64::from(base)..u64::from(base) + u64::from(BLOCK);
+            prop_assert!(map.iter().all(|line| block.contains(&line.1) && block.contains(&(line.1 + line.2 - 1))));
+            let find = |id: u32| map.iter().find(|line| (line.0..line.0 + line.2).contains(&id.into())).map(|line| line.1 + u64::from(id) - line.0);
+            prop_assert_eq!(find(owner), Some(u64::from(base + inner)));
+            if owner < BLOCK {
+                prop_assert_eq!(find(inner), Some(u64::from(base + owner)));
+            }
+        }
+    }
+}

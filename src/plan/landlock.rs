@@ -1,0 +1,95 @@
+//! The landlock domain of a sandbox: the file view of its mounts a second time, and the scopes.
+//!
+//! The landlock crate says which rights exist at which ABI; the rules themselves are added by the child
+//! after the mounts ([`crate::sys::landlock`]). TCP is not handled: in a network namespace of its own the
+//! namespace is the wall, and handling it would refuse binding to loopback (DECISIONS 4).
+
+use crate::host::{Host, Kind};
+use crate::spec::{MountKind, Profile, SandboxSpec};
+use crate::sys::landlock::RulesetAttr;
+use landlock::{ABI, Access, AccessFs, BitFlags};
+use std::ffi::CString;
+
+/// The newest ABI that this module knows the rights of.
+const NEWEST: u32 = 6;
+
+/// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET and LANDLOCK_SCOPE_SIGNAL (ABI 6, Linux 6.12).
+const SCOPES: u64 = 0b11;
+
+/// A domain: what it handles, and what it grants where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    /// The ABI whose size of [`RulesetAttr`] the kernel takes.
+    pub abi: u32,
+    /// What is handled, that is refused unless granted.
+    pub attr: RulesetAttr,
+    /// What is granted.
+    pub rules: Vec<Rule>,
+}
+
+/// Rights beneath one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Absolute, inside the new root.
+    pub path: CString,
+    /// Bits of `LANDLOCK_ACCESS_FS_*`.
+    pub access: u64,
+    /// In words, for `explain`.
+    pub words: &'static str,
+}
+
+/// The domain for `spec` on a kernel with this ABI; `None` when there is nothing to handle.
+pub fn domain(spec: &SandboxSpec, host: &Host) -> Option<Domain> {
+    let abi = host.landlock_abi.min(NEWEST);
+    let scoped = if abi >= 6 { SCOPES } else { 0 };
+    if spec.profile == Profile::Nesting {
+        // A domain with file rights can never mount (DECISIONS 3): scopes only.
+        let attr = RulesetAttr { scoped, ..RulesetAttr::default() };
+        return (scoped != 0).then_some(Domain { abi, attr, rules: Vec::new() });
+    }
+    if abi == 0 {
+        return None;
+    }
+    let known = ABI::from(i32::try_from(abi).unwrap_or(i32::MAX));
+    let all = AccessFs::from_all(known);
+    let attr = RulesetAttr { access_fs: all.bits(), access_net: 0, scoped };
+    Some(Domain { abi, attr, rules: rules(spec, host, all, known) })
+}
+
+fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {
+    let read = AccessFs::from_read(known);
+    let read_words = "read and execute";
+    let only_files = AccessFs::from_file(known);
+    let rule = |path: &std::path::Path, access: BitFlags<AccessFs>, words| {
+        let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+        Some(Rule { path, access: (access & all).bits(), words })
+    };
+    // The root holds nothing but mount points, links and the files that saggar wrote.
+    let mut rules: Vec<Rule> =
+        rule("/".as_ref(), AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute, read_words)
+            .into_iter()
+            .collect();
+    rules.extend(spec.mounts.iter().filter_map(|mount| {
+        let (access, words) = match &mount.kind {
+            MountKind::System { source } | MountKind::Named { source } => {
+                let access = match (host.kind(source)?, mount.writable) {
+                    (Kind::Link(_), _) => return None,
+                    (Kind::File, true) => only_files,
+                    (Kind::File, false) => read & only_files,
+                    (Kind::Directory, true) => all,
+                    (Kind::Directory, false) => read,
+                };
+                (access, if mount.writable { "everything" } else { read_words })
+            }
+            MountKind::Devpts { .. } => {
+                (read | AccessFs::WriteFile | AccessFs::IoctlDev, "read, write, terminal control")
+            }
+            // Programs write to their own /proc/self files; whose they are, file permissions say.
+            MountKind::Proc => (read | AccessFs::WriteFile, "read, write where the file allows"),
+            _ if mount.writable => (all, "everything"),
+            _ => return None,
+        };
+        rule(&mount.at, access, words)
+    }));
+    rules
+}

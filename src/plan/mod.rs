@@ -1,0 +1,186 @@
+//! From what a sandbox is to be and what the host can do to an ordered list of steps. Pure: no I/O.
+
+pub mod files;
+pub mod ids;
+pub mod landlock;
+pub mod step;
+
+use crate::error::{Code, Error, Result};
+use crate::host::Host;
+use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Strength};
+use crate::sys::seccomp;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use step::{Step, Steps};
+
+/// Everything that [`crate::launch`] needs, as data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Namespaces, as flags of clone3(2).
+    pub namespaces: u64,
+    /// The id maps of the user namespace.
+    pub maps: ids::Maps,
+    /// Files that the parent opens before the clone, named by the steps by index.
+    pub slots: Vec<Slot>,
+    /// The first id of the block and the inner ids, when trees are to be idmapped.
+    pub block: Option<Block>,
+    /// What pid 1 does before it serves.
+    pub steps: Steps,
+    /// The domain that [`Step::Landlock`] enters.
+    pub landlock: Option<landlock::Domain>,
+    /// The filter of every program.
+    pub program_filter: seccomp::Profile,
+    /// Preferred protections that are missing, each with the reason.
+    pub degraded: Vec<Degraded>,
+}
+
+/// A block of ids, and who the programs are in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Its first id on the host.
+    pub base: u32,
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+}
+
+/// A file or directory that somebody named, opened by the parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// Its absolute path on the host, without links.
+    pub path: PathBuf,
+    /// True: a detached, idmapped tree of it. False: the file itself, for the child to compare.
+    pub tree: bool,
+}
+
+/// A preferred protection that this sandbox does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Degraded {
+    /// Its name.
+    pub what: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// [`Code::Unsupported`] when a required protection cannot be had; [`Code::Invalid`] for a path that
+/// cannot be mounted.
+pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
+    let mut degraded = Vec::new();
+    let domain = landlock::domain(spec, host);
+    check_landlock(spec, host.landlock_abi, &mut degraded)?;
+
+    let privileged = matches!(spec.identity.map, IdMap::Block { .. });
+    let mut steps = vec![
+        Step::AwaitMaps,
+        Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
+        Step::DieWithParent,
+    ];
+    let mut files = files::Files::new(host, privileged);
+    files.add(spec)?;
+    let (file_steps, slots) = files.into_parts();
+    steps.extend(file_steps);
+    steps.push(Step::ChangeRoot);
+    steps.push(Step::SealRoot);
+    if spec.network == Network::None {
+        steps.push(Step::LoopbackUp);
+    }
+    steps.push(Step::Hostname { name: c_string(&spec.hostname)? });
+    steps.extend(spec.rlimits.iter().map(|limit| Step::Rlimit {
+        resource: limit.resource,
+        soft: limit.soft,
+        hard: limit.hard,
+    }));
+    steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
+    if spec.terminal {
+        steps.push(Step::OpenTerminal);
+    }
+    steps.push(Step::NoNewPrivs);
+    if domain.is_some() {
+        steps.push(Step::Landlock);
+    }
+    steps.extend([Step::DropCapabilities, Step::HideMemory, Step::Seccomp]);
+
+    let steps = Steps::new(steps).map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;
+    Ok(Plan {
+        namespaces: namespaces(spec),
+        maps: ids::sandbox(&spec.identity),
+        slots,
+        block: match spec.identity.map {
+            IdMap::Block { base } => Some(Block { base, uid: spec.identity.uid, gid: spec.identity.gid }),
+            IdMap::Own { .. } => None,
+        },
+        steps,
+        landlock: domain,
+        program_filter: match spec.profile {
+            Profile::Strict => seccomp::Profile::Agent,
+            Profile::Nesting => seccomp::Profile::Nesting,
+        },
+        degraded,
+    })
+}
+
+/// Whether `protection` must hold.
+pub fn want(spec: &SandboxSpec, protection: Protection) -> Strength {
+    spec.protections.iter().find(|(p, ..)| *p == protection).map_or(Strength::Require, |(_, want, _)| *want)
+}
+
+fn check_landlock(spec: &SandboxSpec, abi: u32, degraded: &mut Vec<Degraded>) -> Result<()> {
+    let mut missing = |protection, what: &str, why: String| {
+        if want(spec, protection) == Strength::Require {
+            let hint = "boot with landlock in lsm=, or say --prefer landlock to go on without it";
+            return Err(Error::new(Code::Unsupported, format!("{what} is required: {why}")).hint(hint));
+        }
+        degraded.push(Degraded { what: what.to_owned(), why });
+        Ok(())
+    };
+    if abi == 0 && spec.profile == Profile::Strict {
+        missing(
+            Protection::Landlock,
+            "landlock",
+            "the kernel has no landlock, or it is switched off".into(),
+        )?;
+    }
+    if abi < 6 {
+        let why = format!("the kernel's landlock ABI is {abi}, scopes came with 6 (Linux 6.12)");
+        missing(Protection::LandlockScope, "landlock-scope", why)?;
+    }
+    Ok(())
+}
+
+fn namespaces(spec: &SandboxSpec) -> u64 {
+    let always = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
+    let network = if spec.network == Network::None { libc::CLONE_NEWNET } else { 0 };
+    u64::from((always | network).cast_unsigned())
+}
+
+/// An absolute path inside as the steps name it: below the new root, without the leading slash.
+///
+/// # Errors
+/// [`Code::Invalid`] for a path that is not absolute, is the root, or has `..`, `.` or a NUL byte in it.
+fn below_root(path: &Path) -> Result<CString> {
+    use std::path::Component;
+    let mut parts = path.components();
+    let absolute = parts.next() == Some(Component::RootDir);
+    let plain = parts.all(|part| matches!(part, Component::Normal(_)));
+    let text = path.to_string_lossy();
+    if !absolute || !plain || path == Path::new("/") {
+        let message = format!("the path {text:?} inside the sandbox is not absolute and plain");
+        return Err(Error::new(Code::Invalid, message).hint("write it from / on, without . and .."));
+    }
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    CString::new(relative.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(Code::Invalid, format!("the path {text:?} has a NUL byte")))
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::new(Code::Invalid, format!("the text {text:?} has a NUL byte")))
+}

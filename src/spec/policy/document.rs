@@ -1,0 +1,183 @@
+//! The keys of a policy file. Every key may be absent; every key that is present is known.
+//!
+//! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
+//! `merge` takes it and `tighten` rules on it, since both name every field.
+
+use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection};
+use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
+use super::program::{AgentCommand, IdRange};
+use super::units::{Cpus, Size, TimeSpan};
+use schemars::JsonSchema;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// What one layer says.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Document {
+    /// How the walls are built.
+    pub profile: Option<Profile>,
+    /// The agent's program and its arguments.
+    pub agent_cmd: Option<AgentCommand>,
+    /// What the agent speaks.
+    pub adapter: Option<Adapter>,
+    /// What of the host's files stands inside.
+    #[serde(deserialize_with = "table")]
+    pub files: Files,
+    /// Which variables the program gets.
+    #[serde(deserialize_with = "table")]
+    pub env: Env,
+    /// What can be reached.
+    #[serde(deserialize_with = "table")]
+    pub network: NetworkTable,
+    /// How much of the machine the sandbox may use. A limit that is named is required.
+    #[serde(deserialize_with = "table")]
+    pub limits: Limits,
+    /// What in the workspace the agent cannot change.
+    #[serde(deserialize_with = "table")]
+    pub protect: Protect,
+    /// What happens when the host cannot give a protection.
+    #[serde(deserialize_with = "table")]
+    pub protections: Protections,
+    /// The way to the model API.
+    #[serde(deserialize_with = "table")]
+    pub api: Api,
+    /// Where the bridge listens.
+    #[serde(deserialize_with = "table")]
+    pub bridge: Bridge,
+    /// Who the program is.
+    #[serde(deserialize_with = "table")]
+    pub sandbox: Sandbox,
+}
+
+/// `[files]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Files {
+    /// Host paths that can be read inside: "PATH" or "PATH:DEST".
+    pub ro: Vec<BindSpec>,
+    /// Host paths that can be read and written inside: "PATH" or "PATH:DEST".
+    pub rw: Vec<BindSpec>,
+    /// The home directory inside: "tmp", "session", or a directory of the host.
+    pub home: Option<Home>,
+    /// The size of /tmp, and of a home in memory. Default: the disk limit.
+    pub tmp_size: Option<Size>,
+    /// Paths of the workspace that cannot be read inside.
+    pub hide: Vec<WorkspacePath>,
+}
+
+/// `[env]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Env {
+    /// Variables taken from the caller, besides the built-in list.
+    pub pass: Vec<EnvName>,
+    /// Variables and their values.
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub set: BTreeMap<EnvName, String>,
+    /// Variables that never get in, whoever passes or sets them.
+    pub deny: Vec<EnvName>,
+}
+
+/// `[network]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkTable {
+    /// Which network the sandbox sees. "policy" is for a later version.
+    pub mode: Option<Network>,
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Memory of all processes together, without swap.
+    pub memory: Option<Size>,
+    /// What may be written to disk.
+    pub disk: Option<Size>,
+    /// The largest file. Default: the disk limit.
+    pub fsize: Option<Size>,
+    /// CPU time, in cores: 1.0 is 100 percent of one.
+    pub cpus: Option<Cpus>,
+    /// Processes and threads together.
+    #[schemars(range(min = 1))]
+    pub pids: Option<u32>,
+    /// Open files of one process (the hard limit).
+    #[schemars(range(min = 64))]
+    pub nofile: Option<u32>,
+    /// Wall-clock time of a run.
+    pub timeout: Option<TimeSpan>,
+}
+
+/// `[protect]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Protect {
+    /// Whether .git/config is read-only (default: true). When false, `git config` and `git remote add` work inside.
+    pub git_config: Option<bool>,
+    /// More paths of the workspace that are read-only.
+    pub paths: Vec<WorkspacePath>,
+    /// What happens for protected names that do not exist yet.
+    pub missing: Option<Missing>,
+}
+
+/// `[protections]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Protections {
+    /// Without these the start is refused.
+    pub require: Vec<Protection>,
+    /// Without these the sandbox starts, and says that it is degraded.
+    pub prefer: Vec<Protection>,
+}
+
+/// `[api]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Api {
+    /// A unix socket of the host that leads to the model API.
+    pub socket: Option<HostPath>,
+}
+
+/// `[bridge]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bridge {
+    /// The path of the bridge socket.
+    pub socket: Option<Template>,
+    /// The path of the control socket.
+    pub control: Option<Template>,
+}
+
+/// `[sandbox]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// The host ids that sandboxes started by root are mapped to.
+    pub id_range: Option<IdRange>,
+    /// The user id inside. Default: 1000 when root starts it, else the caller's.
+    #[schemars(range(min = 1, max = 65535))]
+    pub uid: Option<u32>,
+    /// The group id inside. Default: 1000 when root starts it, else the caller's.
+    #[schemars(range(min = 1, max = 65535))]
+    pub gid: Option<u32>,
+}
+
+/// Reads a table from a table alone. A derived reader takes a list too, as the values of the fields in
+/// their order: `limits = ["4G"]` would be a limit on memory that no key names.
+pub(super) fn table<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    struct Table<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Table<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    from.deserialize_map(Table(PhantomData))
+}

@@ -1,0 +1,119 @@
+//! The policy that holds, as rows of key, value and layer: for `explain`, as text and as JSON.
+
+use super::effective::{Effective, EnvRule};
+use super::layer::{Layer, Setting};
+use super::names::Strength;
+use super::paths::Access;
+use serde::{Serialize, Serializer};
+use std::fmt::{self, Display};
+
+/// One value of the policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// The key, as in a policy file.
+    pub key: &'static str,
+    /// The value; of a list, one element.
+    pub value: String,
+    /// The layer that set it.
+    #[serde(serialize_with = "as_text")]
+    pub layer: Layer,
+}
+
+fn as_text<S: Serializer>(layer: &Layer, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(layer)
+}
+
+impl Effective {
+    /// Every value that holds, in the order of saggar-policy(5). Values of `env.set` are left out: they
+    /// may be secrets.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows = Rows(Vec::new());
+        rows.one("profile", &self.profile);
+        rows.many("agent_cmd", &self.agent_cmd);
+        rows.many("adapter", &self.adapter);
+        for bind in &self.files.binds {
+            let Setting { value, layer } = bind;
+            let key = if value.access == Access::ReadWrite { "files.rw" } else { "files.ro" };
+            let text = match value.source == value.dest {
+                true => value.source.display().to_string(),
+                false => format!("{}:{}", value.source.display(), value.dest.display()),
+            };
+            rows.push(key, text, layer);
+        }
+        rows.one("files.home", &self.files.home);
+        rows.one("files.tmp_size", &self.tmp_size());
+        rows.many("files.hide", &self.files.hide);
+        let (passed, set): (Vec<_>, Vec<_>) =
+            self.env.rules.iter().partition(|(_, rule)| rule.value == EnvRule::Pass);
+        for (key, rules) in [("env.pass", passed), ("env.set", set)] {
+            for (name, rule) in rules {
+                rows.push(key, name, &rule.layer);
+            }
+        }
+        for (name, layer) in &self.env.deny {
+            rows.push("env.deny", name, layer);
+        }
+        rows.one("network.mode", &self.network);
+        rows.one("limits.memory", &self.limits.memory);
+        rows.one("limits.disk", &self.limits.disk);
+        rows.one("limits.fsize", &self.fsize());
+        rows.one("limits.cpus", &self.limits.cpus);
+        rows.one("limits.pids", &self.limits.pids);
+        rows.one("limits.nofile", &self.limits.nofile);
+        rows.many("limits.timeout", &self.limits.timeout);
+        rows.one("protect.git_config", &self.protect.git_config);
+        rows.many("protect.paths", &self.protect.paths);
+        rows.one("protect.missing", &self.protect.missing);
+        let (required, preferred): (Vec<_>, Vec<_>) =
+            self.protections.iter().partition(|(_, strength)| strength.value == Strength::Require);
+        for (key, protections) in [("protections.require", required), ("protections.prefer", preferred)] {
+            for (protection, strength) in protections {
+                rows.push(key, protection, &strength.layer);
+            }
+        }
+        rows.many("api.socket", &self.api_socket);
+        rows.many("bridge.socket", &self.bridge_socket);
+        rows.many("bridge.control", &self.control_socket);
+        rows.one("sandbox.id_range", &self.ids.range);
+        rows.many("sandbox.uid", &self.ids.uid);
+        rows.many("sandbox.gid", &self.ids.gid);
+        rows.0
+    }
+}
+
+/// One line a row; neighbours with the same key and the same layer share one.
+impl Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = self.rows().into_iter().peekable();
+        while let Some(Row { key, mut value, layer }) = rows.next() {
+            while let Some(next) = rows.next_if(|next| next.key == key && next.layer == layer) {
+                value.push(' ');
+                value.push_str(&next.value);
+            }
+            writeln!(f, "{key} = {}  ({layer})", super::parse::escaped(&value))?;
+        }
+        Ok(())
+    }
+}
+
+struct Rows(Vec<Row>);
+
+impl Rows {
+    fn push(&mut self, key: &'static str, value: impl Display, layer: &Layer) {
+        self.0.push(Row { key, value: value.to_string(), layer: layer.clone() });
+    }
+
+    fn one<T: Display>(&mut self, key: &'static str, setting: &Setting<T>) {
+        self.push(key, &setting.value, &setting.layer);
+    }
+
+    fn many<'a, T: Display + 'a>(
+        &mut self,
+        key: &'static str,
+        settings: impl IntoIterator<Item = &'a Setting<T>>,
+    ) {
+        for setting in settings {
+            self.one(key, setting);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What a document from a folder that the agent can write may not ask for.
+//!
+//! The agent may have written it: so it can take away, and never give. Every key has its rule here; the
+//! document is taken apart field by field, so that a new key does not compile without one. What is equal
+//! to what holds already, or tighter, is taken.
+
+use super::document::{self, Document};
+use super::effective::{Effective, EnvRule};
+use super::environment;
+use super::layer::{Layer, Setting};
+use super::names::Strength;
+use super::paths::{Access, BindSpec, Home};
+use std::fmt::{self, Display};
+
+/// A key with which a folder's policy asks for more than the layers before it give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Widening {
+    /// The key, as `limits.memory`.
+    pub(super) key: &'static str,
+    /// The value asked for.
+    asked: String,
+    /// How that relates to what holds.
+    relation: String,
+}
+
+impl Display for Widening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Widening { key, asked, relation } = self;
+        write!(
+            f,
+            "asks for {key} = {asked}, {relation}; a policy from the agent's own folder may only tighten"
+        )
+    }
+}
+
+type Verdict = Result<(), Widening>;
+
+/// Refuses the first key of `asked` that widens what `now` holds.
+pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdict {
+    let Document {
+        profile,
+        agent_cmd,
+        adapter,
+        files,
+        env,
+        network,
+        limits,
+        protect,
+        protections,
+        api,
+        bridge,
+        sandbox,
+    } = asked;
+
+    at_most("profile", profile.as_ref(), &now.profile)?;
+    // Choosing the program is not a widening (DECISIONS 26), but it is the agent folder's to choose.
+    if matches!(layer, Layer::Workspace(_)) {
+        same("agent_cmd", agent_cmd.as_ref(), now.agent_cmd.as_ref())?;
+        same("adapter", adapter.as_ref(), now.adapter.as_ref())?;
+    }
+    check_files(now, files)?;
+    check_env(now, env)?;
+    let document::NetworkTable { mode } = network;
+    at_most("network.mode", mode.as_ref(), &now.network)?;
+    check_limits(now, limits)?;
+    check_protect(now, protect)?;
+    check_protections(now, protections)?;
+    let document::Api { socket } = api;
+    same("api.socket", socket.as_ref(), now.api_socket.as_ref())?;
+    let document::Bridge { socket, control } = bridge;
+    same("bridge.socket", socket.as_ref(), now.bridge_socket.as_ref())?;
+    same("bridge.control", control.as_ref(), now.control_socket.as_ref())?;
+    let document::Sandbox { id_range, uid, gid } = sandbox;
+    same("sandbox.id_range", id_range.as_ref(), Some(&now.ids.range))?;
+    same("sandbox.uid", uid.as_ref(), now.ids.uid.as_ref())?;
+    same("sandbox.gid", gid.as_ref(), now.ids.gid.as_ref())
+}
+
+fn check_files(now: &Effective, asked: &document::Files) -> Verdict {
+    let document::Files { ro, rw, home, tmp_size, hide } = asked;
+    // More hidden paths only take away.
+    let _ = hide;
+    binds(now, "files.ro", ro, Access::ReadOnly)?;
+    binds(now, "files.rw", rw, Access::ReadWrite)?;
+    if let Some(home) = home {
+        // A home in memory shows nothing and keeps nothing. The session's own directory shows nothing of
+        // the host either.
+        let held = &now.files.home;
+        let tighter = match home {
+            Home::Tmp => true,
+            Home::Session => matches!(held.value, Home::Directory(_)),
+            Home::Directory(_) => false,
+        };
+        if !tighter {
+            same("files.home", Some(home), Some(held))?;
+        }
+    }
+    at_most("files.tmp_size", tmp_size.as_ref(), &now.tmp_size())
+}
+
+/// Only a place that is bound already, and not with more access. A path below a bound one is not an
+/// equal: it may be a link that the agent made, and would be followed on the host.
+fn binds(now: &Effective, key: &'static str, asked: &[BindSpec], access: Access) -> Verdict {
+    for spec in asked {
+        let held = now.files.binds.iter().find(|held| {
+            held.value.source == spec.source && held.value.dest == spec.dest() && held.value.access >= access
+        });
+        if held.is_none() {
+            return widening(key, spec, "which no layer before it gives");
+        }
+    }
+    Ok(())
+}
+
+fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
+    let document::Env { pass, set, deny } = asked;
+    // More denied names only take away.
+    let _ = deny;
+    for name in pass {
+        if now.env.rules.get(name).is_none_or(|rule| rule.value != EnvRule::Pass) {
+            return widening("env.pass", name, "which no layer before it passes");
+        }
+    }
+    for (name, value) in set {
+        let held = now.env.rules.get(name);
+        if held.is_some_and(|held| matches!(&held.value, EnvRule::Set(held) if held == value)) {
+            continue;
+        }
+        // The value stays out of the message: it may be a secret that does not belong into a log.
+        if let Some(why) = environment::folder_objection(name) {
+            return widening("env.set", name, why);
+        }
+        if let Some(held) = held.filter(|held| held.layer != Layer::BuiltIn) {
+            return widening("env.set", name, format!("which {} rules on", held.layer));
+        }
+    }
+    Ok(())
+}
+
+fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
+    let document::Limits { memory, disk, fsize, cpus, pids, nofile, timeout } = asked;
+    at_most("limits.memory", memory.as_ref(), &now.limits.memory)?;
+    at_most("limits.disk", disk.as_ref(), &now.limits.disk)?;
+    at_most("limits.fsize", fsize.as_ref(), &now.fsize())?;
+    at_most("limits.cpus", cpus.as_ref(), &now.limits.cpus)?;
+    at_most("limits.pids", pids.as_ref(), &now.limits.pids)?;
+    at_most("limits.nofile", nofile.as_ref(), &now.limits.nofile)?;
+    match &now.limits.timeout {
+        Some(held) => at_most("limits.timeout", timeout.as_ref(), held),
+        // Any limit is tighter than none.
+        None => Ok(()),
+    }
+}
+
+fn check_protect(now: &Effective, asked: &document::Protect) -> Verdict {
+    let document::Protect { git_config, paths, missing } = asked;
+    // More protected paths only take away.
+    let _ = paths;
+    if *git_config == Some(false) {
+        same("protect.git_config", git_config.as_ref(), Some(&now.protect.git_config))?;
+    }
+    at_most("protect.missing", missing.as_ref(), &now.protect.missing)
+}
+
+fn check_protections(now: &Effective, asked: &document::Protections) -> Verdict {
+    let document::Protections { require, prefer } = asked;
+    // To require more only takes away.
+    let _ = require;
+    for protection in prefer {
+        if now.strength(*protection) == Strength::Require {
+            let by = now.protections.get(protection).map_or(&Layer::BuiltIn, |held| &held.layer);
+            return widening("protections.prefer", protection, format!("which is required by {by}"));
+        }
+    }
+    Ok(())
+}
+
+/// Ordered values: not above what holds.
+fn at_most<T: Ord + Display>(key: &'static str, asked: Option<&T>, held: &Setting<T>) -> Verdict {
+    match asked {
+        Some(asked) if *asked > held.value => {
+            widening(key, asked, format!("above the {} of {}", held.value, held.layer))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Values without an order: only what holds already.
+fn same<T: PartialEq + Display>(key: &'static str, asked: Option<&T>, held: Option<&Setting<T>>) -> Verdict {
+    match (asked, held) {
+        (None, _) => Ok(()),
+        (Some(asked), Some(held)) if *asked == held.value => Ok(()),
+        (Some(asked), Some(held)) => {
+            widening(key, asked, format!("other than the {} of {}", held.value, held.layer))
+        }
+        (Some(asked), None) => widening(key, asked, "which no layer before it gives"),
+    }
+}
+
+fn widening(key: &'static str, asked: &impl Display, relation: impl Into<String>) -> Verdict {
+    Err(Widening { key, asked: asked.to_string(), relation: relation.into() })
+}

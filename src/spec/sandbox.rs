@@ -1,0 +1,233 @@
+//! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
+
+pub use super::policy::names::{Profile, Protection, Strength};
+use crate::id::SandboxId;
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Which layer set a value, in words: `built-in`, `/etc/saggar/config.toml`, `command line`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin(pub Cow<'static, str>);
+
+impl Origin {
+    /// What saggar does when nobody says otherwise.
+    pub const BUILT_IN: Origin = Origin(Cow::Borrowed("built-in"));
+    /// What the command line says.
+    pub const COMMAND_LINE: Origin = Origin(Cow::Borrowed("command line"));
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything about one sandbox but the programs that run in it.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// Its name.
+    pub id: SandboxId,
+    /// How tight it is as a whole.
+    pub profile: Profile,
+    /// Who the programs are, inside and on the host.
+    pub identity: Identity,
+    /// The name in its UTS namespace.
+    pub hostname: String,
+    /// What of the network there is.
+    pub network: Network,
+    /// The file systems, in the order in which they are mounted; the private root lies under them.
+    pub mounts: Vec<Mount>,
+    /// Symbolic links of the private root: path, target.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Files of the private root that saggar writes: path, content.
+    pub files: Vec<(PathBuf, String)>,
+    /// Paths inside a mounted tree that are bound over themselves.
+    pub pins: Vec<Pin>,
+    /// Paths of `/proc` that are covered or made read-only, each only where it exists.
+    pub proc_masks: Vec<ProcMask>,
+    /// Kernel limits of every program.
+    pub rlimits: Vec<Rlimit>,
+    /// Limits that need a cgroup.
+    pub limits: Limits,
+    /// Whether the programs get a terminal of the sandbox's own.
+    pub terminal: bool,
+    /// For each protection: must it hold, and who says so.
+    pub protections: Vec<(Protection, Strength, Origin)>,
+}
+
+/// Who the programs are. Capabilities do not belong here: there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The user id inside.
+    pub uid: u32,
+    /// The group id inside.
+    pub gid: u32,
+    /// How inner ids become ids of the host.
+    pub map: IdMap,
+}
+
+/// How inner ids become ids of the host (user_namespaces(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdMap {
+    /// One id, which is the caller's own: what an ordinary user may do.
+    Own {
+        /// The caller's user id.
+        uid: u32,
+        /// The caller's group id.
+        gid: u32,
+    },
+    /// A block of 65536 ids that is the sandbox's alone; the host's 0 is never in it.
+    Block {
+        /// The first id of the block on the host.
+        base: u32,
+    },
+}
+
+/// How many ids a block has.
+pub const BLOCK: u32 = 65536;
+
+/// What of the network there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Network {
+    /// A network namespace of its own with nothing but a loopback interface.
+    #[default]
+    None,
+    /// The host's network namespace.
+    Host,
+}
+
+/// One file system of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is, absolute, inside.
+    pub at: PathBuf,
+    /// What it is.
+    pub kind: MountKind,
+    /// Whether programs may write there.
+    pub writable: bool,
+    /// Which layer asked for it.
+    pub origin: Origin,
+    /// What it is for, for `explain`.
+    pub why: Cow<'static, str>,
+}
+
+/// What a mount is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountKind {
+    /// A file or directory of the system, where the host has it; a symbolic link stays one.
+    System {
+        /// Its path on the host.
+        source: PathBuf,
+    },
+    /// A file or directory that somebody named: it must be there, is opened once by the parent, and as root
+    /// of the host its owners are mapped.
+    Named {
+        /// Its path on the host, without links.
+        source: PathBuf,
+    },
+    /// A file system in memory.
+    Tmpfs {
+        /// Bytes at most.
+        size: u64,
+        /// Inodes at most.
+        inodes: u64,
+        /// Mode of its root.
+        mode: u32,
+    },
+    /// The processes of this pid namespace.
+    Proc,
+    /// Pseudo-terminals of its own.
+    Devpts {
+        /// How many at most.
+        max: u32,
+    },
+    /// POSIX message queues of its own.
+    Mqueue,
+}
+
+/// A path inside a mounted tree that is bound over itself, so that it cannot be renamed away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// Where it is inside, absolute.
+    pub at: PathBuf,
+    /// Read-only, or only held in its place.
+    pub read_only: bool,
+    /// Why.
+    pub why: Cow<'static, str>,
+    /// Which layer asked for it.
+    pub origin: Origin,
+}
+
+/// What happens to a path of `/proc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcMask {
+    /// The name below `/proc`.
+    pub name: &'static str,
+    /// How it is covered.
+    pub how: Cover,
+}
+
+/// How a path is covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cover {
+    /// A file: `/dev/null` lies over it.
+    File,
+    /// A directory: an empty, read-only one lies over it.
+    Directory,
+    /// It can be read and not written.
+    ReadOnly,
+}
+
+/// One limit of setrlimit(2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rlimit {
+    /// `RLIMIT_NOFILE` and the like.
+    pub resource: i32,
+    /// Its name in words.
+    pub name: &'static str,
+    /// The limit that holds.
+    pub soft: u64,
+    /// How far a program may raise it.
+    pub hard: u64,
+    /// Which layer set it.
+    pub origin: Origin,
+}
+
+/// Limits that need a cgroup; `None` is no limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// memory.max in bytes; swap is 0.
+    pub memory: Option<Limit<u64>>,
+    /// cpu.max in thousandths of a core.
+    pub cpu_milli: Option<Limit<u64>>,
+    /// pids.max; threads count.
+    pub pids: Option<Limit<u64>>,
+    /// Bytes of the workspace.
+    pub disk: Option<Limit<u64>>,
+}
+
+/// A limit, whether somebody named it, and who.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit<T> {
+    /// Its value.
+    pub value: T,
+    /// True when a file or the command line named it: then it is required (DECISIONS 1).
+    pub named: bool,
+    /// Which layer set it.
+    pub origin: Origin,
+}
+
+/// A program to run in a sandbox: what `exec` and the first program have in common.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The program and its arguments; never empty.
+    pub argv: Vec<OsString>,
+    /// The file to execute; without it the first argument is looked for on the PATH inside.
+    pub file: Option<PathBuf>,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The working directory inside.
+    pub cwd: PathBuf,
+}

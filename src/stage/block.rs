@@ -1,0 +1,161 @@
+//! The block: working directory, candidates, arguments and environment of a program in one sealed memory
+//! file. The supervisor writes it after the clone, so that nothing of it is in pid 1's memory; the forked
+//! child maps it and makes the pointer lists of execve without a heap.
+//!
+//! Layout: three native u32 (candidates, arguments, variables), then NUL-terminated strings: the working
+//! directory, the candidates (paths to try in turn), the arguments, the variables as `NAME=value`.
+
+use crate::spec::Program;
+use crate::sys::{Errno, SysResult, call};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+const HEADER: usize = 12;
+
+/// Writes a program down. `search` is the PATH inside, where a name without a slash is looked for.
+///
+/// # Errors
+/// EINVAL when a string holds a NUL byte or there is no program; E2BIG when there is too much of it.
+pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
+    let name = program.argv.first().ok_or(Errno::EINVAL)?.as_bytes();
+    let candidates: Vec<Vec<u8>> = if let Some(file) = &program.file {
+        vec![file.as_os_str().as_bytes().to_vec()]
+    } else if name.contains(&b'/') {
+        vec![name.to_vec()]
+    } else {
+        let directories = search.as_bytes().split(|b| *b == b':').filter(|d| d.starts_with(b"/"));
+        directories.map(|directory| [directory, b"/", name].concat()).collect()
+    };
+    let count = |n: usize| u32::try_from(n).map(u32::to_ne_bytes).map_err(|_| Errno::E2BIG);
+    let mut bytes = Vec::with_capacity(4096);
+    bytes.extend(count(candidates.len())?);
+    bytes.extend(count(program.argv.len())?);
+    bytes.extend(count(program.env.len())?);
+    let mut string = |parts: &[&[u8]]| {
+        if parts.iter().any(|part| part.contains(&0)) {
+            return Err(Errno::EINVAL);
+        }
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes.push(0);
+        Ok(())
+    };
+    string(&[program.cwd.as_os_str().as_bytes()])?;
+    candidates.iter().try_for_each(|path| string(&[path]))?;
+    program.argv.iter().try_for_each(|arg| string(&[arg.as_bytes()]))?;
+    program.env.iter().try_for_each(|(name, value)| string(&[name.as_bytes(), b"=", value.as_bytes()]))?;
+    Ok(bytes)
+}
+
+/// A block, mapped for the rest of this process's life.
+#[derive(Debug)]
+pub struct Mapped {
+    /// The working directory.
+    pub cwd: &'static CStr,
+    /// Paths to try in turn.
+    pub candidates: &'static [*const c_char],
+    /// For execve: null-terminated.
+    pub argv: *const *const c_char,
+    /// For execve: null-terminated.
+    pub envp: *const *const c_char,
+}
+
+/// Maps a block and lays out its pointers, in anonymous memory: no heap.
+///
+/// # Errors
+/// EINVAL when it is not a whole block; ENOMEM.
+pub fn map(file: BorrowedFd<'_>) -> SysResult<Mapped> {
+    let size = nix::sys::stat::fstat(file)?.st_size;
+    let size = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
+    if size <= HEADER {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = map_pages(size, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())?;
+    // SAFETY: the kernel mapped `size` readable bytes there, which stay until exit or execve; the file is
+    // sealed, so they do not change.
+    let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.cast_const(), size) };
+    if bytes.last() != Some(&0) {
+        return Err(Errno::EINVAL);
+    }
+    let word = |at: usize| -> SysResult<usize> {
+        let word: [u8; 4] = bytes[at..at + 4].try_into().map_err(|_| Errno::EINVAL)?;
+        Ok(u32::from_ne_bytes(word) as usize)
+    };
+    let (candidates, arguments, variables) = (word(0)?, word(4)?, word(8)?);
+    let mut strings = bytes[HEADER..].split_inclusive(|b| *b == 0);
+    let cwd = strings.next().and_then(|s| CStr::from_bytes_with_nul(s).ok()).ok_or(Errno::EINVAL)?;
+
+    let slots = candidates + arguments + variables + 2;
+    let memory = map_pages(
+        slots * size_of::<*const c_char>(),
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        -1,
+    )?;
+    // SAFETY: fresh pages, zeroed (so every slot is a null pointer), aligned, of that many slots, ours alone.
+    let table: &'static mut [*const c_char] = unsafe { std::slice::from_raw_parts_mut(memory.cast(), slots) };
+    let mut fill = |from: usize, count: usize| -> SysResult<()> {
+        for slot in &mut table[from..from + count] {
+            *slot = strings.next().ok_or(Errno::EINVAL)?.as_ptr().cast();
+        }
+        Ok(())
+    };
+    fill(0, candidates)?;
+    fill(candidates, arguments)?;
+    fill(candidates + arguments + 1, variables)?;
+    let table: &'static [*const c_char] = table;
+    Ok(Mapped {
+        cwd,
+        candidates: &table[..candidates],
+        argv: table[candidates..].as_ptr(),
+        envp: table[candidates + arguments + 1..].as_ptr(),
+    })
+}
+
+fn map_pages(len: usize, protection: i32, flags: i32, fd: i32) -> SysResult<*mut u8> {
+    let nowhere = std::ptr::null_mut::<u8>();
+    let address = call!(libc::SYS_mmap, nowhere, len, protection, flags, fd, 0usize)?;
+    Ok(std::ptr::with_exposed_provenance_mut(usize::try_from(address).map_err(|_| Errno::ENOMEM)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn strings(mut list: *const *const c_char) -> Vec<String> {
+        let mut out = Vec::new();
+        // SAFETY: the lists of a mapped block are null-terminated lists of C strings.
+        #[allow(clippy::multiple_unsafe_ops_per_block)]
+        unsafe {
+            while !(*list).is_null() {
+                out.push(CStr::from_ptr(*list).to_string_lossy().into_owned());
+                list = list.add(1);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn a_program_survives_the_block() {
+        let program = Program {
+            argv: vec!["ls".into(), String::new().into(), "-l".into()],
+            env: vec![("A".into(), "1=2".into())],
+            cwd: "/w".into(),
+            file: None,
+        };
+        let bytes = write(&program, OsStr::new("/bin::rel:/usr/bin")).unwrap();
+        let file = crate::sys::file::sealed(c"block", &bytes).unwrap();
+        let mapped = map(file.as_fd()).unwrap();
+        assert_eq!(mapped.cwd, c"/w");
+        assert_eq!(mapped.candidates.len(), 2);
+        assert_eq!(strings(mapped.argv), ["ls", "", "-l"]);
+        assert_eq!(strings(mapped.envp), ["A=1=2"]);
+    }
+
+    #[test]
+    fn a_nul_byte_is_refused() {
+        let program = Program { argv: vec!["a\0b".into()], env: vec![], cwd: "/".into(), file: None };
+        assert_eq!(write(&program, OsStr::new("/bin")), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,160 @@
+//! pid 1 of a sandbox: reaps, starts programs on request, passes signals on, and ends when its supervisor
+//! does. It has no capability, its own filter, no environment, and one descriptor: the close-on-exec
+//! socketpair to the supervisor.
+//!
+//! ```text
+//! Ready ──> waiting ── Exec ──> fork: the child stops at its gate (program.rs)
+//!              │ ^
+//!   SIGCHLD ───┘ └── Exited{id, status}; the last program's end, or the end of the stream, ends it all
+//! ```
+
+use super::program::{self, Streams};
+use super::wire::{ExecFlags, LEN, Report, Request};
+use crate::sys::{Errno, SysResult, call, clone, file, process, scm, seccomp};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// How many programs run at once at most; processes that they start do not count.
+const PROGRAMS: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Running {
+    pid: i32,
+    id: u32,
+    last: bool,
+}
+
+/// Serves the supervisor's requests until there is nothing left to do. Never returns.
+pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
+    let mut programs: [Option<Running>; PROGRAMS] = [None; PROGRAMS];
+    let control = match prepare(control) {
+        Ok(control) => control,
+        Err(_) => process::exit_now(125),
+    };
+    let _ = scm::send(control.as_fd(), &Report::Ready.encode(), &[]);
+    loop {
+        reap(control.as_fd(), &mut programs);
+        match wait(control.as_fd()) {
+            Ok(true) => take_request(control.as_fd(), filter, &mut programs),
+            Ok(false) => {}
+            Err(_) => process::exit_now(125),
+        }
+    }
+}
+
+/// One descriptor stays: the socketpair, as number 3. Standard streams of the launcher are let go too.
+fn prepare(control: OwnedFd) -> SysResult<OwnedFd> {
+    process::block_signals()?;
+    listen_for_children()?;
+    let kept = if control.as_raw_fd() == 3 {
+        control
+    } else {
+        // SAFETY: number 3 is either free or a descriptor that this process never uses again.
+        let mut three = std::mem::ManuallyDrop::new(unsafe { owned(3) });
+        nix::unistd::dup3(control.as_fd(), &mut three, nix::fcntl::OFlag::O_CLOEXEC)?;
+        drop(control);
+        std::mem::ManuallyDrop::into_inner(three)
+    };
+    // SAFETY: everything from 4 up, and 0 to 2, belonged to the launcher's copy of itself.
+    unsafe { file::close_from(4)? };
+    for fd in 0..3 {
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(kept)
+}
+
+/// # Safety
+/// The number must be ours to own.
+unsafe fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: as above.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+}
+
+/// An ignored signal does not interrupt ppoll(2): SIGCHLD gets a handler that does nothing.
+fn listen_for_children() -> SysResult<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler = nix::sys::signal::SigHandler::Handler(nothing);
+    let action = nix::sys::signal::SigAction::new(
+        handler,
+        nix::sys::signal::SaFlags::empty(),
+        nix::sys::signal::SigSet::empty(),
+    );
+    // SAFETY: the handler touches nothing.
+    unsafe { nix::sys::signal::sigaction(nix::sys::signal::Signal::SIGCHLD, &action)? };
+    Ok(())
+}
+
+/// Waits for a request (true) or for a child (false). Signals are let in only here, so that none is lost.
+fn wait(control: BorrowedFd<'_>) -> SysResult<bool> {
+    let mut poll = libc::pollfd { fd: control.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let nothing_blocked = 0u64;
+    let forever = std::ptr::null::<libc::timespec>();
+    match call!(libc::SYS_ppoll, &raw mut poll, 1, forever, &raw const nothing_blocked, 8usize) {
+        Ok(_) => Ok(true),
+        Err(Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn reap(control: BorrowedFd<'_>, programs: &mut [Option<Running>; PROGRAMS]) {
+    loop {
+        let mut status = 0;
+        let no_usage = std::ptr::null_mut::<libc::rusage>();
+        let Ok(pid) = call!(libc::SYS_wait4, -1, &raw mut status, libc::WNOHANG, no_usage) else { return };
+        if pid == 0 {
+            return;
+        }
+        let ended = programs.iter_mut().find(|slot| slot.is_some_and(|p| i64::from(p.pid) == pid));
+        let Some(program) = ended.and_then(Option::take) else { continue };
+        let _ = scm::send(control, &Report::Exited { id: program.id, status }.encode(), &[]);
+        if program.last {
+            process::exit_now(0);
+        }
+    }
+}
+
+fn take_request(
+    control: BorrowedFd<'_>,
+    filter: seccomp::Profile,
+    programs: &mut [Option<Running>; PROGRAMS],
+) {
+    let mut buffer = [0; LEN];
+    let Ok(received) = scm::receive(control, &mut buffer) else { process::exit_now(125) };
+    match Request::decode(&buffer[..received.len]) {
+        Some(Request::Exec { id, flags }) => {
+            if let Err(errno) = start(programs, filter, id, flags, received.fds) {
+                let report = Report::ForkFailed { id, errno: errno as i32 };
+                let _ = scm::send(control, &report.encode(), &[]);
+            }
+        }
+        Some(Request::Signal { id, signal, group }) => {
+            if let Some(program) = programs.iter().flatten().find(|program| program.id == id) {
+                let to = if group { -program.pid } else { program.pid };
+                let _ = call!(libc::SYS_kill, to, signal);
+            }
+        }
+        Some(Request::Go) => {}
+        // The supervisor is gone, or is not who we think.
+        None => process::exit_now(125),
+    }
+}
+
+fn start(
+    programs: &mut [Option<Running>; PROGRAMS],
+    filter: seccomp::Profile,
+    id: u32,
+    flags: u32,
+    fds: [Option<OwnedFd>; scm::MAX_FDS],
+) -> SysResult<()> {
+    let [Some(block), Some(stdin), Some(stdout), Some(stderr), Some(gate), ..] = fds else {
+        return Err(Errno::EBADF);
+    };
+    let slot = programs.iter_mut().find(|slot| slot.is_none()).ok_or(Errno::EAGAIN)?;
+    // SAFETY: this process has one thread, and the child runs only code of `program`, without a heap.
+    match unsafe { clone::fork()? } {
+        0 => program::become_program(block, Streams { stdin, stdout, stderr }, gate, flags, filter),
+        pid => {
+            *slot = Some(Running { pid, id, last: flags & ExecFlags::LAST != 0 });
+            Ok(())
+        }
+    }
+}

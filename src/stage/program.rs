@@ -1,0 +1,126 @@
+//! A forked child of pid 1 on its way to being a program: session, streams, directory, gate, filter,
+//! execve. It has no capability and pid 1's filter; no heap.
+
+use super::block;
+use super::wire::{ExecFlags, GateReport, LEN, Point};
+use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// The standard streams of a program.
+pub(super) struct Streams {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// Where the gate stands while the streams move to 0, 1 and 2.
+const GATE: RawFd = 3;
+
+/// Never returns: the gate hears of a failure, or sees the end of the stream at execve.
+pub(super) fn become_program(
+    block: OwnedFd,
+    streams: Streams,
+    gate: OwnedFd,
+    flags: u32,
+    filter: seccomp::Profile,
+) -> ! {
+    let (point, errno) = match attempt(&block, &streams, &gate, flags, filter) {
+        Err(failure) => failure,
+        Ok(never) => match never {},
+    };
+    let report = GateReport::Failed { point, errno: errno as i32 };
+    // After `arrange_descriptors` the gate is number 3; before, it is where it came.
+    for socket in [GATE, gate.as_raw_fd()] {
+        // SAFETY: a descriptor number to try; sendmsg answers EBADF or ENOTSOCK for a wrong one.
+        let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+        if scm::send(socket, &report.encode(), &[]).is_ok() {
+            break;
+        }
+    }
+    process::exit_now(match point {
+        Point::NotFound => 127,
+        Point::NotExecutable => 126,
+        _ => 125,
+    })
+}
+
+enum Never {}
+
+fn attempt(
+    block: &OwnedFd,
+    streams: &Streams,
+    gate: &OwnedFd,
+    flags: u32,
+    filter: seccomp::Profile,
+) -> Result<Never, (Point, Errno)> {
+    let at = |point: Point| move |errno: Errno| (point, errno);
+    let program = block::map(block.as_fd()).map_err(at(Point::Block))?;
+    nix::unistd::setsid().map_err(at(Point::Session))?;
+    if flags & ExecFlags::SUBREAPER != 0 {
+        process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(at(Point::Session))?;
+    }
+    if flags & ExecFlags::TERMINAL != 0 {
+        pty::take_controlling(streams.stdin.as_fd()).map_err(at(Point::Session))?;
+    }
+    let gate = arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
+    nix::unistd::chdir(program.cwd).map_err(at(Point::WorkingDirectory))?;
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
+    pass_gate(gate).map_err(at(Point::Block))?;
+    process::reset_signals();
+    if filter.for_init() != filter {
+        let loaded = seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw);
+        loaded.map_err(at(Point::Filter))?;
+    }
+    Err(execute(&program))
+}
+
+/// Streams to 0, 1, 2; the gate, close-on-exec, to 3; nothing else stays. pid 1 has no descriptor but 3, so
+/// what it received may stand anywhere: all of it is first moved out of the way.
+fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<BorrowedFd<'static>> {
+    const AWAY: RawFd = 16;
+    let mut away = [0; 4];
+    for (slot, from) in away.iter_mut().zip([&streams.stdin, &streams.stdout, &streams.stderr, gate]) {
+        *slot = call!(libc::SYS_fcntl, from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY)?;
+    }
+    for (to, from) in (0..).zip(away) {
+        let flags = if to == GATE { libc::O_CLOEXEC } else { 0 };
+        call!(libc::SYS_dup3, from, to, flags)?;
+    }
+    // SAFETY: the owned descriptors above 3 are never used again: this process executes or exits.
+    unsafe { file::close_from(GATE + 1)? };
+    // SAFETY: number 3 is open until execve closes it.
+    Ok(unsafe { BorrowedFd::borrow_raw(GATE) })
+}
+
+/// Says "waiting" (the kernel adds our pid) and waits until the supervisor has put us where we belong.
+fn pass_gate(gate: BorrowedFd<'_>) -> SysResult<()> {
+    scm::send(gate, &GateReport::Waiting.encode(), &[])?;
+    let mut buffer = [0; LEN];
+    match scm::receive(gate, &mut buffer)?.len {
+        0 => Err(Errno::ECANCELED),
+        _ => Ok(()),
+    }
+}
+
+/// Tries each candidate, as execvp(3) does: the first that is there decides.
+fn execute(program: &block::Mapped) -> (Point, Errno) {
+    let mut found = (Point::NotFound, Errno::ENOENT);
+    for candidate in program.candidates {
+        // SAFETY: a pointer that block::map took from a NUL-terminated string of the mapped block.
+        let path = unsafe { CStr::from_ptr(*candidate) };
+        // SAFETY: block::map made both lists null-terminated lists of strings of the mapped block.
+        let errno = unsafe { process::execve(path, program.argv, program.envp) };
+        match errno {
+            Errno::ENOENT | Errno::ENOTDIR => {
+                // There, and still "no such file": its interpreter is missing.
+                if nix::unistd::access(path, nix::unistd::AccessFlags::F_OK).is_ok() {
+                    return (Point::NotExecutable, Errno::ENOENT);
+                }
+            }
+            Errno::EACCES => found = (Point::NotExecutable, errno),
+            _ => return (Point::NotExecutable, errno),
+        }
+    }
+    found
+}

@@ -1,0 +1,206 @@
+//! The interpreter of [`Step`]s: one small function for each kind.
+
+use super::Born;
+use super::wire::{LEN, Report, Request};
+use crate::plan::step::{Source, Step};
+use crate::sys::file::{self, Resolve};
+use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
+use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, scm, seccomp};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Runs every step; the index and the error number of the one that failed.
+pub(super) fn walk(born: &Born<'_>) -> Result<(), (usize, Errno)> {
+    let mut root = None;
+    for (index, step) in born.plan.steps.as_slice().iter().enumerate() {
+        run(born, &mut root, step).map_err(|errno| (index, errno))?;
+    }
+    Ok(())
+}
+
+fn run(born: &Born<'_>, root: &mut Option<OwnedFd>, step: &Step) -> SysResult<()> {
+    match step {
+        Step::AwaitMaps => await_maps(born.control.as_fd()),
+        Step::BecomeUser { uid, gid, clear_groups } => process::become_user(*uid, *gid, *clear_groups),
+        Step::DieWithParent => die_with_parent(born.supervisor.as_fd()),
+        Step::NewRoot { size, inodes } => {
+            *root = Some(new_root(size, inodes)?);
+            Ok(())
+        }
+        Step::LoopbackUp => net::loopback_up(),
+        Step::Hostname { name } => nix::unistd::sethostname(os_str(name)),
+        Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
+        Step::NewKeyring { required } => match keyring::join_new_session() {
+            Err(errno) if *required => Err(errno),
+            _ => Ok(()),
+        },
+        Step::OpenTerminal => open_terminal(born.control.as_fd()),
+        Step::NoNewPrivs => process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0),
+        Step::Landlock => enter_landlock(born),
+        Step::DropCapabilities => caps::drop_all(),
+        Step::HideMemory => hide_memory(),
+        Step::Seccomp => {
+            let filter = seccomp::program(born.plan.program_filter.for_init());
+            seccomp::load(filter).map_err(Errno::from_raw)
+        }
+        in_root => in_new_root(born, root.as_ref().ok_or(Errno::EBADF)?.as_fd(), in_root),
+    }
+}
+
+/// The steps that work below the new root.
+fn in_new_root(born: &Born<'_>, root: BorrowedFd<'_>, step: &Step) -> SysResult<()> {
+    const CLOSED: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    match step {
+        Step::Mkdir { path, mode } => file::mkdir(root, path, *mode),
+        Step::Touch { path } => touch(root, path).map(drop),
+        Step::Symlink { path, target } => file::symlink(target, root, path),
+        Step::WriteFile { path, content } => file::write_all(touch(root, path)?.as_fd(), content.as_bytes()),
+        Step::Bind { source, path, writable, device } => {
+            let tree = source_tree(born, source)?;
+            let writable = if *writable || *device { 0 } else { MOUNT_ATTR_RDONLY };
+            let nodev = if *device { MOUNT_ATTR_NOEXEC } else { MOUNT_ATTR_NODEV };
+            mount::seal_tree(tree.as_fd(), MOUNT_ATTR_NOSUID | nodev | writable, true)?;
+            mount::attach(tree.as_fd(), target(root, path)?.as_fd())
+        }
+        Step::Pin { path, read_only } => {
+            let at = target(root, path)?;
+            let tree = mount::clone_tree(at.as_fd(), true)?;
+            let attributes = if *read_only { MOUNT_ATTR_RDONLY } else { 0 };
+            mount::seal_tree(tree.as_fd(), attributes, true)?;
+            mount::attach(tree.as_fd(), at.as_fd())
+        }
+        Step::Tmpfs { path, size, inodes, mode } => {
+            let options =
+                [(c"size", Some(&**size)), (c"nr_inodes", Some(&**inodes)), (c"mode", Some(&**mode))];
+            new_mount(root, path, c"tmpfs", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+        }
+        Step::Proc { path, hide } => {
+            let hidden = [(c"hidepid", Some(c"invisible"))];
+            new_mount(root, path, c"proc", if *hide { &hidden } else { &[] }, CLOSED)
+        }
+        Step::Devpts { path, max } => {
+            let options = [(c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0620")), (c"max", Some(&**max))];
+            new_mount(root, path, c"devpts", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)
+        }
+        Step::Mqueue { path } => new_mount(root, path, c"mqueue", &[], CLOSED),
+        Step::MaskFile { path } => {
+            let null = mount::clone_tree_at(file::cwd(), c"/dev/null")?;
+            mount::seal_tree(null.as_fd(), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false)?;
+            mount::attach(null.as_fd(), target(root, path)?.as_fd())
+        }
+        Step::MaskDirectory { path } => {
+            let options = [(c"size", Some(c"4096")), (c"nr_inodes", Some(c"1")), (c"mode", Some(c"0555"))];
+            new_mount(root, path, c"tmpfs", &options, CLOSED | MOUNT_ATTR_RDONLY)
+        }
+        Step::Seal { path } => mount::seal_tree(target(root, path)?.as_fd(), MOUNT_ATTR_RDONLY, false),
+        Step::ChangeRoot => {
+            nix::unistd::fchdir(root)?;
+            mount::pivot_to_working_directory()
+        }
+        Step::SealRoot => mount::seal_tree(root, MOUNT_ATTR_RDONLY, false),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// Waits for [`Request::Go`]. The end of the stream means that the launcher gave up.
+fn await_maps(control: BorrowedFd<'_>) -> SysResult<()> {
+    let mut buffer = [0; LEN];
+    let received = scm::receive(control, &mut buffer)?;
+    match Request::decode(&buffer[..received.len]) {
+        Some(Request::Go) => Ok(()),
+        _ => process::exit_now(125),
+    }
+}
+
+/// The signal alone would miss a supervisor that died before it was set, and getppid(2) says 0 across pid
+/// namespaces: so its pidfd is looked at afterwards.
+fn die_with_parent(supervisor: BorrowedFd<'_>) -> SysResult<()> {
+    process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)?;
+    if process::is_ready(supervisor.as_raw_fd(), libc::POLLIN)? {
+        process::exit_now(125);
+    }
+    Ok(())
+}
+
+/// A tmpfs laid over "/": absolute paths go on to mean the host's tree, since a lookup starts at the root
+/// that this process has, which lies below it; the new root is reached by its descriptor alone.
+fn new_root(size: &CStr, inodes: &CStr) -> SysResult<OwnedFd> {
+    let options = [(c"size", Some(size)), (c"nr_inodes", Some(inodes)), (c"mode", Some(c"0755"))];
+    let root = mount::new_filesystem(c"tmpfs", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)?;
+    let old = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
+    mount::attach(root.as_fd(), old.as_fd())?;
+    Ok(root)
+}
+
+/// The mount point `path`, reached without following any link and without leaving the new root.
+fn target(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
+    file::open(root, path, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)
+}
+
+fn touch(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+    file::open(root, path, flags, 0o444, Resolve::BeneathNoLinks)
+}
+
+fn new_mount(
+    root: BorrowedFd<'_>,
+    path: &CStr,
+    kind: &CStr,
+    options: &[(&CStr, Option<&CStr>)],
+    attributes: u64,
+) -> SysResult<()> {
+    let tree = mount::new_filesystem(kind, options, attributes)?;
+    mount::attach(tree.as_fd(), target(root, path)?.as_fd())
+}
+
+fn source_tree(born: &Born<'_>, source: &Source) -> SysResult<OwnedFd> {
+    match source {
+        Source::System(path) => mount::clone_tree_at(file::cwd(), path),
+        Source::Tree { slot, .. } => {
+            born.files.get(*slot).ok_or(Errno::EBADF)?.try_clone().map_err(|_| Errno::EMFILE)
+        }
+        Source::Checked { slot, path } => {
+            // The parent's descriptor belongs to the parent's mount namespace and cannot be cloned here:
+            // the path is walked again in ours, and must end at the very same file.
+            let opened = born.files.get(*slot).ok_or(Errno::EBADF)?;
+            let relative =
+                CStr::from_bytes_with_nul(path.to_bytes_with_nul().strip_prefix(b"/").unwrap_or(b"\0"))
+                    .map_err(|_| Errno::EINVAL)?;
+            let host = file::open(file::cwd(), c"/", libc::O_PATH, 0, Resolve::Ordinary)?;
+            let again = file::open(host.as_fd(), relative, libc::O_PATH, 0, Resolve::BeneathNoLinks)?;
+            if file::identity(again.as_fd())? != file::identity(opened.as_fd())? {
+                return Err(Errno::ESTALE);
+            }
+            mount::clone_tree(again.as_fd(), true)
+        }
+    }
+}
+
+/// The master goes to the supervisor, who opens the slave from it: programs find it as /dev/pts/0.
+fn open_terminal(control: BorrowedFd<'_>) -> SysResult<()> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY;
+    let master = file::open(file::cwd(), c"/dev/pts/ptmx", flags, 0, Resolve::Ordinary)?;
+    scm::send(control, &Report::Terminal.encode(), &[master.as_raw_fd()])
+}
+
+fn enter_landlock(born: &Born<'_>) -> SysResult<()> {
+    let Some(domain) = &born.plan.landlock else { return Ok(()) };
+    let ruleset = landlock::create_ruleset(&domain.attr, domain.abi)?;
+    for rule in &domain.rules {
+        let path = file::open(file::cwd(), &rule.path, libc::O_PATH, 0, Resolve::Ordinary)?;
+        landlock::allow_beneath(ruleset.as_fd(), path.as_fd(), rule.access)?;
+    }
+    landlock::restrict_self(ruleset.as_fd())
+}
+
+fn hide_memory() -> SysResult<()> {
+    process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0)?;
+    process::set_name(c"saggar:init")?;
+    // SAFETY: this process never returns to code that reads its arguments or its environment.
+    unsafe { args::blank() };
+    Ok(())
+}
+
+fn os_str(text: &CStr) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(text.to_bytes())
+}

@@ -1,0 +1,101 @@
+//! Directories: where sandboxes that run are recorded, and where sessions last (DECISIONS 27).
+
+use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
+use nix::unistd::geteuid;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// The runtime directory: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`. Made when it is
+/// missing, mode 0700; one that somebody else owns or can write is refused.
+///
+/// # Errors
+/// [`Code::Refused`] for a directory that is not ours alone; [`Code::System`].
+pub fn runtime_dir() -> Result<PathBuf> {
+    let uid = geteuid();
+    let path = if uid.is_root() {
+        PathBuf::from("/run/saggar")
+    } else {
+        match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+            Some(dir) if dir.is_dir() => dir.join("saggar"),
+            _ => PathBuf::from(format!("/tmp/saggar-{uid}")),
+        }
+    };
+    own_directory(&path)?;
+    Ok(path)
+}
+
+/// The directory of sessions: `/var/lib/saggar/sessions`, or below `$XDG_STATE_HOME` or `~/.local/state`.
+///
+/// # Errors
+/// [`Code::Invalid`] without a home directory; as [`runtime_dir`].
+pub fn sessions_dir() -> Result<PathBuf> {
+    let base = if geteuid().is_root() {
+        PathBuf::from("/var/lib/saggar")
+    } else {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .map(|base| base.join("saggar"))
+            .ok_or_else(|| {
+                Error::new(
+                    Code::Invalid,
+                    "find the directory of sessions: neither XDG_STATE_HOME nor HOME is set",
+                )
+                .hint("set HOME, or XDG_STATE_HOME, to an absolute path")
+            })?
+    };
+    own_directory(&base)?;
+    let sessions = base.join("sessions");
+    own_directory(&sessions)?;
+    Ok(sessions)
+}
+
+/// Makes `path`, mode 0700, unless it is there; in both cases it is then a directory of ours that nobody
+/// else can write.
+///
+/// # Errors
+/// [`Code::Refused`] when it is a link, not a directory, or not ours alone; [`Code::System`].
+pub fn own_directory(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if let Some(parent) = path.parent()
+        && !parent.exists()
+    {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)
+            .map_err(|e| Error::system(format_args!("make the directory {}", parent.display()), e))?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => return Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(Error::system(format_args!("make the directory {shown}"), e)),
+    }
+    let meta = path
+        .symlink_metadata()
+        .map_err(|e| Error::system(format_args!("look at the directory {shown}"), e))?;
+    let refuse = |why: &str| {
+        Err(Error::new(Code::Refused, format!("use the directory {shown}: {why}"))
+            .hint("move it away: saggar makes its own"))
+    };
+    if !meta.file_type().is_dir() {
+        return refuse("it is not a directory");
+    }
+    if meta.uid() != geteuid().as_raw() {
+        return refuse("it belongs to somebody else");
+    }
+    if meta.permissions().mode() & 0o022 != 0 {
+        return refuse("others can write to it");
+    }
+    Ok(())
+}
+
+/// The runtime directory of one sandbox.
+///
+/// # Errors
+/// As [`runtime_dir`].
+pub fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
+    Ok(runtime_dir()?.join(id.as_str()))
+}

@@ -1,0 +1,152 @@
+//! Files by descriptors: openat2(2) and its neighbours, without a path resolved twice.
+
+use super::{Errno, SysResult, call, call_fd};
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// How [`open`] may resolve a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolve {
+    /// As open(2) does.
+    Ordinary,
+    /// Never leave the directory, follow no symbolic link at all (openat2(2): RESOLVE_BENEATH,
+    /// RESOLVE_NO_SYMLINKS).
+    BeneathNoLinks,
+    /// The directory is the root: links are followed inside it (RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS).
+    InRoot,
+}
+
+/// Opens `path` below `dir`, always close-on-exec. `flags` are those of open(2); `mode` counts with O_CREAT.
+///
+/// # Errors
+/// Those of openat2(2); ELOOP for a refused link, EXDEV for a path that leaves the directory.
+pub fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32, how: Resolve) -> SysResult<OwnedFd> {
+    let resolve = match how {
+        Resolve::Ordinary => 0,
+        Resolve::BeneathNoLinks => libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS,
+        Resolve::InRoot => libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
+    };
+    // SAFETY: all zeros is a valid open_how (openat2(2)).
+    let mut args: libc::open_how = unsafe { std::mem::zeroed() };
+    args.flags = u64::try_from(flags | libc::O_CLOEXEC).map_err(|_| Errno::EINVAL)?;
+    args.mode = if flags & libc::O_CREAT != 0 { u64::from(mode) } else { 0 };
+    args.resolve = resolve;
+    let size = size_of::<libc::open_how>();
+    call_fd!(libc::SYS_openat2, dir.as_raw_fd(), path.as_ptr(), &raw const args, size)
+}
+
+/// The working directory, as the `dir` of the calls here.
+pub fn cwd() -> BorrowedFd<'static> {
+    // SAFETY: AT_FDCWD is not a descriptor but a name that is always valid for the *at calls.
+    unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) }
+}
+
+/// mkdirat(2). An existing entry is left as it is and is no error.
+///
+/// # Errors
+/// Those of mkdirat(2) but EEXIST.
+pub fn mkdir(dir: BorrowedFd<'_>, path: &CStr, mode: u32) -> SysResult<()> {
+    match call!(libc::SYS_mkdirat, dir.as_raw_fd(), path.as_ptr(), mode) {
+        Ok(_) | Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// symlinkat(2).
+///
+/// # Errors
+/// Those of symlinkat(2).
+pub fn symlink(target: &CStr, dir: BorrowedFd<'_>, path: &CStr) -> SysResult<()> {
+    call!(libc::SYS_symlinkat, target.as_ptr(), dir.as_raw_fd(), path.as_ptr())?;
+    Ok(())
+}
+
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// Those of write(2); EIO when the kernel takes nothing.
+pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(fd, bytes) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Device and inode of an open file: what it is, whatever its name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// st_dev
+    pub device: u64,
+    /// st_ino
+    pub inode: u64,
+}
+
+/// The identity of an open file.
+///
+/// # Errors
+/// Those of fstat(2).
+pub fn identity(fd: BorrowedFd<'_>) -> SysResult<FileId> {
+    let stat = nix::sys::stat::fstat(fd)?;
+    Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// A close-on-exec duplicate of a descriptor that somebody named by its number.
+///
+/// # Errors
+/// EBADF when it is not open.
+pub fn duplicate_number(fd: RawFd) -> SysResult<OwnedFd> {
+    call_fd!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 10)
+}
+
+/// Closes every descriptor from `first` to `last` (close_range(2), Linux 5.9).
+///
+/// # Errors
+/// Those of close_range(2).
+///
+/// # Safety
+/// No owned descriptor of that range may be used or dropped afterwards.
+pub unsafe fn close_range(first: RawFd, last: RawFd) -> SysResult<()> {
+    let number = |fd: RawFd| libc::c_uint::try_from(fd).map_err(|_| Errno::EBADF);
+    call!(libc::SYS_close_range, number(first)?, number(last)?, 0)?;
+    Ok(())
+}
+
+/// Closes every descriptor from `first` up.
+///
+/// # Errors
+/// Those of close_range(2).
+///
+/// # Safety
+/// As [`close_range`].
+pub unsafe fn close_from(first: RawFd) -> SysResult<()> {
+    // SAFETY: the caller's promise is the same.
+    unsafe { close_range(first, RawFd::MAX) }
+}
+
+/// Marks every descriptor from `first` up close-on-exec (close_range(2), Linux 5.11).
+///
+/// # Errors
+/// Those of close_range(2).
+pub fn cloexec_from(first: RawFd) -> SysResult<()> {
+    let first = libc::c_uint::try_from(first).map_err(|_| Errno::EBADF)?;
+    call!(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)?;
+    Ok(())
+}
+
+/// A sealed, close-on-exec memory file that holds `bytes` (memfd_create(2)): nobody can change it.
+///
+/// # Errors
+/// Those of memfd_create(2), write(2) and fcntl(2).
+pub fn sealed(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let fd = call_fd!(libc::SYS_memfd_create, name.as_ptr(), flags)?;
+    write_all(std::os::fd::AsFd::as_fd(&fd), bytes)?;
+    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    call!(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, seals)?;
+    Ok(fd)
+}

@@ -1,0 +1,67 @@
+//! The landlock calls (landlock(7)) without allocation, for use in the child. Which rights there are at
+//! which ABI is decided in [`crate::plan::landlock`], with the landlock crate.
+
+use super::{SysResult, call, call_fd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// `struct landlock_ruleset_attr` of linux/landlock.h at ABI 6.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RulesetAttr {
+    /// File rights that the domain handles.
+    pub access_fs: u64,
+    /// TCP rights that the domain handles.
+    pub access_net: u64,
+    /// Scopes: abstract sockets and signals.
+    pub scoped: u64,
+}
+
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed_access: u64,
+    parent_fd: i32,
+}
+
+const RULE_PATH_BENEATH: libc::c_int = 1;
+const CREATE_RULESET_VERSION: libc::c_uint = 1;
+
+/// The landlock ABI of the running kernel, 0 when there is none or it is switched off.
+pub fn abi() -> u32 {
+    let null = std::ptr::null::<RulesetAttr>();
+    call!(libc::SYS_landlock_create_ruleset, null, 0usize, CREATE_RULESET_VERSION)
+        .ok()
+        .and_then(|abi| u32::try_from(abi).ok())
+        .unwrap_or(0)
+}
+
+/// A new ruleset. Only as many bytes as the ABI knows are passed: ABI 1 to 3 take 8, 4 and 5 take 16.
+///
+/// # Errors
+/// Those of landlock_create_ruleset(2).
+pub fn create_ruleset(attr: &RulesetAttr, abi: u32) -> SysResult<OwnedFd> {
+    let size = match abi {
+        0..=3 => 8usize,
+        4..=5 => 16,
+        _ => size_of::<RulesetAttr>(),
+    };
+    call_fd!(libc::SYS_landlock_create_ruleset, std::ptr::from_ref(attr), size, 0)
+}
+
+/// Grants `access` beneath the open `path`.
+///
+/// # Errors
+/// Those of landlock_add_rule(2).
+pub fn allow_beneath(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, access: u64) -> SysResult<()> {
+    let rule = PathBeneath { allowed_access: access, parent_fd: path.as_raw_fd() };
+    call!(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0)?;
+    Ok(())
+}
+
+/// Puts this thread, and all that it starts, in the domain; no_new_privs must be on.
+///
+/// # Errors
+/// Those of landlock_restrict_self(2); E2BIG after 16 layers.
+pub fn restrict_self(ruleset: BorrowedFd<'_>) -> SysResult<()> {
+    call!(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0)?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The mount API by descriptors: open_tree(2), move_mount(2), fsopen(2), mount_setattr(2); Linux 5.12.
+
+use super::{SysResult, call, call_fd};
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// mount_setattr(2) attributes that a tree gets; all are only ever added.
+pub use libc::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
+
+const AT_RECURSIVE: libc::c_uint = libc::AT_RECURSIVE as libc::c_uint;
+const AT_EMPTY_PATH: libc::c_uint = libc::AT_EMPTY_PATH as libc::c_uint;
+const CLONE_TREE: libc::c_uint = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+const MOVE_EMPTY_BOTH: libc::c_uint = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+
+/// A detached copy of the mount tree below the open `at`, with its submounts when `recursive`.
+///
+/// # Errors
+/// EINVAL when `at` belongs to another mount namespace or has locked submounts and `recursive` is off;
+/// EPERM without CAP_SYS_ADMIN over the mount namespace.
+pub fn clone_tree(at: BorrowedFd<'_>, recursive: bool) -> SysResult<OwnedFd> {
+    let flags = CLONE_TREE | AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
+    call_fd!(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags)
+}
+
+/// As [`clone_tree`], by a path below `dir`.
+///
+/// # Errors
+/// As [`clone_tree`], and those of the path.
+pub fn clone_tree_at(dir: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
+    let flags = CLONE_TREE | AT_RECURSIVE | libc::AT_SYMLINK_NOFOLLOW as libc::c_uint;
+    call_fd!(libc::SYS_open_tree, dir.as_raw_fd(), path.as_ptr(), flags)
+}
+
+/// Attaches the detached `tree` on the open directory or file `target`.
+///
+/// # Errors
+/// Those of move_mount(2).
+pub fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> SysResult<()> {
+    let (from, to) = (tree.as_raw_fd(), target.as_raw_fd());
+    call!(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), MOVE_EMPTY_BOTH)?;
+    Ok(())
+}
+
+/// Adds `attributes` to the tree and makes its propagation private, so that no mount of the host
+/// appears in it later.
+///
+/// # Errors
+/// Those of mount_setattr(2).
+pub fn seal_tree(tree: BorrowedFd<'_>, attributes: u64, recursive: bool) -> SysResult<()> {
+    set_attributes(tree, attributes, 0, recursive)
+}
+
+/// Maps the owners of the tree through the user namespace `userns` (Linux 5.12).
+///
+/// # Errors
+/// EINVAL when the file system cannot be idmapped; EPERM without CAP_SYS_ADMIN over it.
+pub fn idmap_tree(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> SysResult<()> {
+    let fd = u64::try_from(userns.as_raw_fd()).map_err(|_| super::Errno::EBADF)?;
+    set_attributes(tree, libc::MOUNT_ATTR_IDMAP, fd, true)
+}
+
+fn set_attributes(tree: BorrowedFd<'_>, add: u64, userns_fd: u64, recursive: bool) -> SysResult<()> {
+    let attr = libc::mount_attr { attr_set: add, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd };
+    let flags = AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
+    let size = size_of::<libc::mount_attr>();
+    call!(libc::SYS_mount_setattr, tree.as_raw_fd(), c"".as_ptr(), flags, &raw const attr, size)?;
+    Ok(())
+}
+
+/// A new, detached file system of `kind` with `options` (`None` for a flag) and mount `attributes`.
+///
+/// # Errors
+/// Those of fsopen(2), fsconfig(2) and fsmount(2): an unknown option is EINVAL.
+pub fn new_filesystem(
+    kind: &CStr,
+    options: &[(&CStr, Option<&CStr>)],
+    attributes: u64,
+) -> SysResult<OwnedFd> {
+    let context = call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC)?;
+    let fd = context.as_raw_fd();
+    for (key, value) in options {
+        match value {
+            Some(value) => {
+                call!(libc::SYS_fsconfig, fd, FSCONFIG_SET_STRING, key.as_ptr(), value.as_ptr(), 0)?
+            }
+            None => call!(
+                libc::SYS_fsconfig,
+                fd,
+                FSCONFIG_SET_FLAG,
+                key.as_ptr(),
+                std::ptr::null::<libc::c_char>(),
+                0
+            )?,
+        };
+    }
+    let null = std::ptr::null::<libc::c_char>();
+    call!(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, null, null, 0)?;
+    call_fd!(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes)
+}
+
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_SET_FLAG: libc::c_uint = 0;
+const FSCONFIG_SET_STRING: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+
+/// Makes the working directory, which must be the root of a mount, the root of this mount namespace, and
+/// detaches the old root that then lies over it (pivot_root(2), "pivot_root(".", ".")").
+///
+/// # Errors
+/// Those of pivot_root(2) and umount2(2).
+pub fn pivot_to_working_directory() -> SysResult<()> {
+    call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
+    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn mount_attr_has_the_kernel_layout() {
+        assert_eq!(size_of::<libc::mount_attr>(), 32);
+    }
+}

@@ -1,0 +1,22 @@
+//! The network namespace of a sandbox: its loopback interface.
+
+use super::{SysResult, check};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::os::fd::AsRawFd;
+
+/// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN over the namespace.
+pub fn loopback_up() -> SysResult<()> {
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l'.cast_signed();
+    request.ifr_name[1] = b'o'.cast_signed();
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives until the call returns.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    check(done.into())?;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! What a process sets on itself: prctl(2), ids, signals, limits, execve.
+
+use super::{Errno, SysResult, call, check};
+use std::ffi::{CStr, c_char};
+
+/// prctl(2) with up to three arguments.
+///
+/// # Errors
+/// Those of the option.
+pub fn prctl(option: i32, a: u64, b: u64, c: u64) -> SysResult<()> {
+    call!(libc::SYS_prctl, option, a, b, c, 0u64)?;
+    Ok(())
+}
+
+/// Names this thread, at most 15 bytes, as `ps` shows it.
+///
+/// # Errors
+/// Those of prctl(2).
+pub fn set_name(name: &CStr) -> SysResult<()> {
+    call!(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr(), 0u64, 0u64, 0u64)?;
+    Ok(())
+}
+
+/// The raw calls, for this thread alone: glibc's would signal other threads, and there are none.
+/// Drops supplementary groups too when `clear_groups`.
+///
+/// # Errors
+/// EINVAL for an id that the user namespace does not map; EPERM.
+pub fn become_user(uid: u32, gid: u32, clear_groups: bool) -> SysResult<()> {
+    if clear_groups {
+        call!(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>())?;
+    }
+    call!(libc::SYS_setresgid, gid, gid, gid)?;
+    call!(libc::SYS_setresuid, uid, uid, uid)?;
+    Ok(())
+}
+
+/// Sets one resource limit of this process, soft and hard (setrlimit(2)), never above its present hard one.
+///
+/// # Errors
+/// EINVAL for an unknown resource.
+pub fn lower_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
+    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let none = std::ptr::null::<libc::rlimit64>();
+    call!(libc::SYS_prlimit64, 0, resource, none, &raw mut now)?;
+    let hard = hard.min(now.rlim_max);
+    let new = libc::rlimit64 { rlim_cur: soft.min(hard), rlim_max: hard };
+    call!(libc::SYS_prlimit64, 0, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
+    Ok(())
+}
+
+/// Default actions for every signal and an empty mask: what a program expects at its start (signal(7)).
+/// The raw calls, because glibc hides its two internal signals.
+pub fn reset_signals() {
+    // SAFETY: all zeros is the kernel's `struct sigaction` with SIG_DFL, no flags and an empty mask, at
+    // least as long as the kernel reads.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    let old = std::ptr::null_mut::<libc::sigaction>();
+    for signal in 1..=64 {
+        // SIGKILL and SIGSTOP answer EINVAL, and need nothing.
+        let _ = call!(libc::SYS_rt_sigaction, signal, &raw const default, old, 8usize);
+    }
+    let empty = 0u64;
+    let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const empty, 0usize, 8usize);
+}
+
+/// Blocks every signal; the mask that held before comes back.
+///
+/// # Errors
+/// Those of rt_sigprocmask(2).
+pub fn block_signals() -> SysResult<u64> {
+    let (all, mut old) = (u64::MAX, 0u64);
+    call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut old, 8usize)?;
+    Ok(old)
+}
+
+/// Sets the signal mask to `mask`.
+///
+/// # Errors
+/// Those of rt_sigprocmask(2).
+pub fn set_signal_mask(mask: u64) -> SysResult<()> {
+    call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0usize, 8usize)?;
+    Ok(())
+}
+
+/// Replaces this process by a program; returns only when that fails.
+///
+/// # Safety
+/// `argv` and `envp` must be null-terminated lists of NUL-terminated strings.
+pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    let _ = call!(libc::SYS_execve, path.as_ptr(), argv, envp);
+    Errno::last()
+}
+
+/// Ends this process at once: no destructors, no exit handlers.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit(2) has no conditions.
+    unsafe { libc::_exit(status) }
+}
+
+/// How many threads this process has (/proc/self/task, proc(5)): a fork needs it to be one.
+///
+/// # Errors
+/// Those of stat(2) on /proc/self/task.
+pub fn thread_count() -> SysResult<u64> {
+    // A directory has one link of its own, one from its parent, and one for each directory in it.
+    Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink.saturating_sub(2))
+}
+
+/// Polls one descriptor for `events` without waiting: true when one of them, or an error, stands.
+///
+/// # Errors
+/// Those of poll(2).
+pub fn is_ready(fd: std::os::fd::RawFd, events: i16) -> SysResult<bool> {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one pollfd, which lives until the call returns.
+    let ready = check(unsafe { libc::poll(&raw mut poll, 1, 0) }.into())?;
+    Ok(ready > 0)
+}

@@ -1,0 +1,112 @@
+//! Messages with descriptors and credentials over unix sockets (unix(7)), without allocation.
+
+use super::{Errno, SysResult, check};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// The most descriptors that one message carries here.
+pub const MAX_FDS: usize = 8;
+
+/// Room for one control message of [`MAX_FDS`] descriptors and one of credentials, aligned for cmsghdr.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// What came with a message.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Bytes of the message; 0 at the end of the stream.
+    pub len: usize,
+    /// Descriptors, in the order in which they were sent; close-on-exec.
+    pub fds: [Option<OwnedFd>; MAX_FDS],
+    /// The sender's pid in our pid namespace, when the socket has SO_PASSCRED.
+    pub pid: Option<i32>,
+}
+
+/// Sends one message and up to [`MAX_FDS`] descriptors.
+///
+/// # Errors
+/// Those of sendmsg(2); EINVAL for too many descriptors; EPIPE (never SIGPIPE) when the peer is gone.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
+    if fds.len() > MAX_FDS {
+        return Err(Errno::EINVAL);
+    }
+    let mut control = Control([0; 128]);
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    if !fds.is_empty() {
+        let payload = size_of_val(fds) as libc::c_uint;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE only computes.
+        message.msg_controllen = unsafe { libc::CMSG_SPACE(payload) } as usize;
+        // SAFETY: the control buffer is aligned and long enough for MAX_FDS descriptors; CMSG_FIRSTHDR
+        // and CMSG_DATA point into it.
+        #[allow(clippy::multiple_unsafe_ops_per_block)]
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(payload) as usize;
+            let data = libc::CMSG_DATA(header).cast::<RawFd>();
+            std::ptr::copy_nonoverlapping(fds.as_ptr(), data, fds.len());
+        }
+    }
+    loop {
+        // SAFETY: the message points to buffers that live until the call returns.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        match check(sent as libc::c_long) {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Receives one message into `buffer`, with the descriptors and the credentials that came with it.
+///
+/// # Errors
+/// Those of recvmsg(2): EAGAIN on a non-blocking socket without a message.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<Received> {
+    let mut control = Control([0; 128]);
+    let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all zeros is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let len = loop {
+        // SAFETY: the message points to buffers that live until the call returns.
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        match check(got as libc::c_long) {
+            Ok(len) => break usize::try_from(len).map_err(|_| Errno::EIO)?,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    };
+    let mut received = Received { len, ..Received::default() };
+    // SAFETY: the kernel filled the control buffer; the CMSG macros stay inside msg_controllen, and each
+    // descriptor in it was made for us just now.
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let data = libc::CMSG_DATA(header).cast::<RawFd>();
+                for i in 0..bytes / size_of::<RawFd>() {
+                    let fd = OwnedFd::from_raw_fd(data.add(i).read_unaligned());
+                    if let Some(slot) = received.fds.get_mut(i) {
+                        *slot = Some(fd);
+                    }
+                }
+            } else if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_CREDENTIALS
+            {
+                received.pid = Some(libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid);
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    Ok(received)
+}

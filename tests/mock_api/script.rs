@@ -1,0 +1,100 @@
+//! What the model does, decided by what the last user message of the request says.
+
+use serde_json::{Map, Value, json};
+
+/// Marks an instruction to the mock inside a prompt.
+const MARK: &str = "mock:";
+
+/// One answer of the model.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reply {
+    /// Text, then the end of the turn.
+    Text(String),
+    /// Text that goes on until the peer goes or the mock is told to stop.
+    Endless,
+    /// A call of a tool that the request offers.
+    ToolUse { name: String, input: Value },
+}
+
+/// The answer to a request.
+pub(super) fn reply_to(request: &Value) -> Reply {
+    let last_user = messages(request).filter(|message| message["role"] == "user").last();
+    // Newest first: after an interrupt one message holds the old tool's result and the new prompt.
+    for block in last_user.map(blocks).unwrap_or_default().iter().rev() {
+        if block["type"] == "tool_result" {
+            return Reply::Text(format!("the tool said: {}", text_of(&block["content"])));
+        }
+        if let Some((_, instruction)) = block["text"].as_str().and_then(|text| text.split_once(MARK)) {
+            return follow(instruction.lines().next().unwrap_or_default(), &request["tools"]);
+        }
+    }
+    Reply::Text("there was nothing for the mock to do".to_owned())
+}
+
+/// The texts of all user messages of a request, joined: the conversation as the model is told of it.
+pub(super) fn user_text(request: &Value) -> String {
+    messages(request)
+        .filter(|message| message["role"] == "user")
+        .flat_map(blocks)
+        .map(
+            |block| if block["type"] == "tool_result" { text_of(&block["content"]) } else { text_of(&block) },
+        )
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn follow(instruction: &str, tools: &Value) -> Reply {
+    let (verb, rest) = instruction.split_once(' ').unwrap_or((instruction, ""));
+    match verb {
+        "say" => Reply::Text(rest.to_owned()),
+        "stream" => Reply::Endless,
+        "run" => call(tools, "Bash", &[("command", rest)]),
+        "write" => {
+            let (path, text) = rest.split_once(' ').unwrap_or((rest, ""));
+            call(tools, "Write", &[("file_path", path), ("content", text)])
+        }
+        _ => Reply::Text(format!("the mock does not know: {instruction}")),
+    }
+}
+
+/// Calls the tool with these values; what else its schema requires is filled in, so that it stays valid when
+/// the agent grows a field. A tool that is not offered, or not with these fields, is said so in words.
+fn call(tools: &Value, name: &str, values: &[(&str, &str)]) -> Reply {
+    let offered = tools.as_array().into_iter().flatten().find(|tool| tool["name"] == name);
+    let Some(tool) = offered else {
+        return Reply::Text(format!("the agent offers no tool {name}"));
+    };
+    let schema = &tool["input_schema"];
+    let mut input = Map::new();
+    for &(field, value) in values {
+        if schema["properties"].get(field).is_none() {
+            return Reply::Text(format!("the agent's tool {name} takes no {field}"));
+        }
+        input.insert(field.to_owned(), json!(value));
+    }
+    for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        input.entry(field).or_insert_with(|| json!("from the mock"));
+    }
+    Reply::ToolUse { name: name.to_owned(), input: input.into() }
+}
+
+fn messages(request: &Value) -> impl Iterator<Item = &Value> {
+    request["messages"].as_array().into_iter().flatten()
+}
+
+/// The content blocks of a message; a plain string is one text block.
+fn blocks(message: &Value) -> Vec<Value> {
+    match &message["content"] {
+        Value::Array(blocks) => blocks.clone(),
+        Value::String(text) => vec![json!({"type": "text", "text": text})],
+        _ => Vec::new(),
+    }
+}
+
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks.iter().map(text_of).collect::<Vec<_>>().join("\n"),
+        block => block["text"].as_str().unwrap_or_default().to_owned(),
+    }
+}

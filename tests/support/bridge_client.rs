@@ -1,0 +1,120 @@
+//! A server's end of the bridge: one connection, newline-delimited JSON, every wait with a deadline.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::deadline::Deadline;
+use super::lines::Lines;
+
+/// The session id that [`BridgeClient::query`] uses: any opaque string of the server's will do.
+pub(crate) const SESSION: &str = "test-session";
+
+/// One connection to a bridge socket.
+#[derive(Debug)]
+pub(crate) struct BridgeClient {
+    lines: Lines<UnixStream>,
+}
+
+/// What one command brought: its messages in order, and the one event that ended it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The `data` of each `message` event.
+    pub(crate) messages: Vec<Value>,
+    /// The terminal event: `done` or `error`.
+    pub(crate) end: Value,
+}
+
+impl Outcome {
+    /// Whether the command ended in `done`.
+    pub(crate) fn is_done(&self) -> bool {
+        self.end["ev"] == "done"
+    }
+
+    /// The messages of this `type`.
+    pub(crate) fn of_type<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.messages.iter().filter(move |message| message["type"] == kind)
+    }
+}
+
+impl BridgeClient {
+    /// Connects and takes the `ready` event, which must be the first.
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let mut client = BridgeClient::connect_only(socket);
+        assert_eq!(client.event(), json!({"ev": "ready"}), "the first event of a connection is ready");
+        client
+    }
+
+    /// Connects and reads nothing yet.
+    pub(crate) fn connect_only(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket)
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", socket.display()));
+        stream.set_write_timeout(Some(Deadline::usual().remaining())).expect("a write timeout can be set");
+        BridgeClient { lines: Lines::new(stream) }
+    }
+
+    /// Sends one object as a line.
+    pub(crate) fn send(&mut self, command: &Value) {
+        let mut line = command.to_string();
+        line.push('\n');
+        self.send_bytes(line.as_bytes());
+    }
+
+    /// Sends bytes as they are: for lines that are not what they should be.
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        let mut stream = self.lines.source();
+        stream.write_all(bytes).unwrap_or_else(|error| panic!("the bridge takes no more: {error}"));
+    }
+
+    /// The next event.
+    pub(crate) fn event(&mut self) -> Value {
+        self.lines.next_json(Deadline::usual())
+    }
+
+    /// The next event as the bytes of its line.
+    pub(crate) fn raw_event(&mut self) -> Vec<u8> {
+        let line = self.lines.next_line(Deadline::usual());
+        line.ok().flatten().unwrap_or_else(|| panic!("no event came\n{}", self.lines.report()))
+    }
+
+    /// All events up to and with the first that `last` accepts.
+    pub(crate) fn events_until(&mut self, last: impl Fn(&Value) -> bool) -> Vec<Value> {
+        self.lines.until(Deadline::usual(), last)
+    }
+
+    /// Sends a query and returns at once.
+    pub(crate) fn query(&mut self, prompt: &str) {
+        self.send(&json!({"cmd": "query", "prompt": prompt, "sessionId": SESSION}));
+    }
+
+    /// Reads to the terminal event of the running command.
+    pub(crate) fn outcome(&mut self) -> Outcome {
+        let mut events = self.events_until(|event| event["ev"] == "done" || event["ev"] == "error");
+        let end = events.pop().expect("the terminal event is among them");
+        let messages = events
+            .into_iter()
+            .map(|mut event| {
+                assert_eq!(event["ev"], "message", "only messages come before the end: {event}");
+                event["data"].take()
+            })
+            .collect();
+        Outcome { messages, end }
+    }
+
+    /// A whole turn: query, messages, end.
+    pub(crate) fn turn(&mut self, prompt: &str) -> Outcome {
+        self.query(prompt);
+        self.outcome()
+    }
+
+    /// Asserts that the other side closes without another event.
+    pub(crate) fn expect_close(&mut self) {
+        match self.lines.next_line(Deadline::usual()) {
+            Ok(None) => {}
+            Ok(Some(line)) => panic!("an event instead of the end: {}", String::from_utf8_lossy(&line)),
+            Err(error) => panic!("the bridge does not close: {error}\n{}", self.lines.report()),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The moment after which a test stops waiting and fails.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Generous, since it is only ever reached by a failure: a loaded machine must not look like a bug.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A point in time that every wait of one operation shares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// The usual patience, from now.
+    pub(crate) fn usual() -> Self {
+        Deadline::after(PATIENCE)
+    }
+
+    /// `patience` from now.
+    pub(crate) fn after(patience: Duration) -> Self {
+        Deadline(Instant::now() + patience)
+    }
+
+    /// What is left, zero when it has passed.
+    pub(crate) fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Blocks until `source` is readable (or at its end), or fails with [`io::ErrorKind::TimedOut`].
+    pub(crate) fn readable(self, source: impl AsFd) -> io::Result<()> {
+        loop {
+            // Round up, so that the last poll does not spin through a fraction of a millisecond.
+            let millis = self.remaining().as_micros().div_ceil(1000);
+            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+            let mut polled = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut polled, timeout) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}

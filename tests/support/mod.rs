@@ -1,0 +1,17 @@
+//! What the tests build on: who runs, where, how long to wait, and how to talk to a bridge.
+//!
+//! Nothing here sleeps to wait for something: waits are blocking reads, `poll(2)`, pidfds and inotify, each
+//! with a [`deadline::Deadline`], and a deadline that passes says what was heard until then.
+
+#[macro_use]
+pub(crate) mod skip;
+pub(crate) mod bridge_client;
+pub(crate) mod caller;
+pub(crate) mod deadline;
+pub(crate) mod lines;
+pub(crate) mod network;
+pub(crate) mod place;
+pub(crate) mod process;
+pub(crate) mod wait;
+
+mod tests;

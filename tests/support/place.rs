@@ -1,0 +1,109 @@
+//! A scratch place on disk that belongs to the caller: home, runtime and state directories, a work folder.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::caller::Caller;
+
+/// Not `/tmp`: some agents refuse a home below it, and a sandbox has a `/tmp` of its own.
+/// Short, since the path of a socket has 107 bytes.
+const PARENT: &str = "/var/tmp";
+
+/// A directory that is removed with everything in it when the test ends.
+#[derive(Debug)]
+pub(crate) struct Place {
+    caller: Caller,
+    dir: TempDir,
+}
+
+impl Place {
+    /// A new place for `caller`.
+    pub(crate) fn new(caller: Caller) -> Self {
+        let dir = tempfile::Builder::new().prefix("saggar-").rand_bytes(8).tempdir_in(PARENT).unwrap();
+        let place = Place { caller, dir };
+        place.own(place.path(), 0o755);
+        for (name, mode) in
+            [("home", 0o700), ("run", 0o700), ("state", 0o700), ("work", 0o755), ("tmp", 0o700)]
+        {
+            place.make_dir(name, mode);
+        }
+        place
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path inside.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The folder that agents work in.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.join("work")
+    }
+
+    /// Makes a directory that the caller owns.
+    pub(crate) fn make_dir(&self, name: &str, mode: u32) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir(&path).unwrap();
+        self.own(&path, mode);
+        path
+    }
+
+    /// Makes a file that the caller owns.
+    pub(crate) fn make_file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, content).unwrap();
+        self.own(&path, 0o644);
+        path
+    }
+
+    /// A command that runs as the caller, in the work folder, with an environment that names only this place.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(self.reachable(program));
+        command
+            .current_dir(self.work())
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("LANG", "C.UTF-8")
+            .env("HOME", self.join("home"))
+            .env("XDG_RUNTIME_DIR", self.join("run"))
+            .env("XDG_STATE_HOME", self.join("state"));
+        self.caller.apply(&mut command);
+        command
+    }
+
+    /// The saggar of this build, as the caller.
+    pub(crate) fn saggar(&self) -> Command {
+        self.command(Path::new(env!("CARGO_BIN_EXE_saggar")))
+    }
+
+    /// `program` at a path that the caller can get to: a checkout below a closed home is not one.
+    pub(crate) fn reachable(&self, program: &Path) -> PathBuf {
+        let open = |dir: &Path| fs::metadata(dir).is_ok_and(|meta| meta.mode() & 0o001 != 0);
+        if self.caller == Caller::current() || program.ancestors().skip(1).all(open) {
+            return program.to_owned();
+        }
+        let bin = self.join("bin");
+        fs::create_dir_all(&bin).unwrap();
+        self.own(&bin, 0o755);
+        let here = bin.join(program.file_name().expect("a program has a name"));
+        // A link costs nothing, but needs the same file system.
+        if !here.exists() && fs::hard_link(program, &here).is_err() {
+            fs::copy(program, &here).unwrap();
+        }
+        here
+    }
+
+    fn own(&self, path: &Path, mode: u32) {
+        self.caller.own(path);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}

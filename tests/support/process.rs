@@ -1,0 +1,145 @@
+//! Processes under test: watched by pidfd, so that a recycled pid is never waited for or killed.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+use super::deadline::Deadline;
+use super::network;
+use super::place::Place;
+
+/// A child of the test with its own process group; killed and reaped when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    watch: Watch,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` without any network, its stdin and stdout as pipes, its stderr in a file of `place`.
+    pub(crate) fn start(place: &Place, mut command: Command) -> Self {
+        let stderr = tempfile::Builder::new().prefix("stderr-").tempfile_in(place.path()).unwrap();
+        let (stderr, path) = stderr.keep().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).process_group(0);
+        let program = command.get_program().to_owned();
+        let child = network::spawn_without(command)
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+        let watch = Watch::of(child.id()).expect("an unreaped child has a pidfd");
+        Process { child, watch, stderr: path }
+    }
+
+    /// The pid.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The write end of its stdin; dropping it is the end of file.
+    pub(crate) fn take_stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("stdin is taken once")
+    }
+
+    /// The read end of its stdout.
+    pub(crate) fn take_stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().expect("stdout is taken once")
+    }
+
+    /// Sends a signal to this process alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.watch.signal(signal);
+    }
+
+    /// Waits for the exit; panics, with its stderr, when it does not come.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.watch.wait_gone(&format!("the process with this stderr:\n{}", self.stderr()));
+        self.child.wait().expect("a child can be reaped")
+    }
+
+    /// What it has written to stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        fs::read(&self.stderr).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// Its descendants on the host, nearest first, each with its argument list.
+    pub(crate) fn descendants(&self) -> Vec<(u32, Vec<String>)> {
+        let mut found = Vec::new();
+        let mut parents = VecDeque::from([self.pid()]);
+        while let Some(parent) = parents.pop_front() {
+            // One list per thread: a child belongs to the thread that started it.
+            for task in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
+                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                for child in children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()) {
+                    found.push((child, arguments(child)));
+                    parents.push_back(child);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // Not reaped yet, so the group cannot be another's. Its members may have gone on their own.
+            let _ = killpg(Pid::from_raw(self.pid().cast_signed()), Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("stderr of the process under test:\n{}", self.stderr());
+        }
+    }
+}
+
+/// A hold on any process, by pidfd.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+impl Watch {
+    /// Watches the process that has this pid now, if there is one.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let raw = rustix::process::Pid::from_raw(pid.cast_signed())?;
+        Some(Watch { pid, pidfd: pidfd_open(raw, PidfdFlags::empty()).ok()? })
+    }
+
+    /// The pid it had when the watch began.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends a signal; to a process that is gone it does nothing.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let signal = rustix::process::Signal::from_named_raw(signal as i32).expect("a named signal");
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Blocks until the process has ended (it may be a zombie); panics when it does not.
+    pub(crate) fn wait_gone(&self, what: &str) {
+        Deadline::usual()
+            .readable(&self.pidfd)
+            .unwrap_or_else(|error| panic!("process {} does not end: {error}: {what}", self.pid));
+    }
+}
+
+/// Whether the process ended by this signal.
+pub(crate) fn killed_by(status: ExitStatus, signal: Signal) -> bool {
+    status.signal() == Some(signal as i32)
+}
+
+fn arguments(pid: u32) -> Vec<String> {
+    let raw = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    raw.split(|&byte| byte == 0)
+        .filter(|argument| !argument.is_empty())
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
+}

@@ -1,0 +1,38 @@
+//! Waiting for a path to appear or to go, by inotify on its directory.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::fs::inotify;
+
+use super::deadline::Deadline;
+
+/// Blocks until `path` exists; its directory must exist already.
+pub(crate) fn until_exists(path: &Path) {
+    until(path, "appear", |path| path.symlink_metadata().is_ok());
+}
+
+/// Blocks until `path` is gone.
+pub(crate) fn until_gone(path: &Path) {
+    until(path, "go", |path| path.symlink_metadata().is_err());
+}
+
+fn until(path: &Path, verb: &str, holds: impl Fn(&Path) -> bool) {
+    let deadline = Deadline::usual();
+    let directory = path.parent().expect("a path in a directory");
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    let events = inotify::WatchFlags::CREATE
+        | inotify::WatchFlags::DELETE
+        | inotify::WatchFlags::MOVE
+        | inotify::WatchFlags::DELETE_SELF;
+    // The watch stands before the first look, so that no change falls between the two. A directory that is
+    // gone already has taken the path with it.
+    let watched = inotify::add_watch(&watch, directory, events);
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    while !holds(path) {
+        let next = watched.map_err(io::Error::from).and_then(|_| deadline.readable(&watch));
+        next.unwrap_or_else(|error| panic!("{} does not {verb}: {error}", path.display()));
+        inotify::Reader::new(&watch, &mut buffer).next().unwrap();
+    }
+}
