@@ -23,6 +23,8 @@ const STALL_ABORTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Conn {
     lines: LineSplitter,
+    /// Bytes taken from the budget for its unfinished line.
+    held: usize,
     /// Bytes sent and not yet written.
     backlog: usize,
     /// Since the backlog passed the mark: when it last made progress, and how much since.
@@ -55,7 +57,16 @@ impl Bridge {
     /// A server has connected: it hears `ready` first (BP-04).
     pub fn conn_open(&mut self, conn: ConnId) {
         let lines = LineSplitter::new(self.config.line_limit);
-        let new = Conn { lines, backlog: 0, full: None, open: 0, busy: false, log: false, finished: false };
+        let new = Conn {
+            lines,
+            held: 0,
+            backlog: 0,
+            full: None,
+            open: 0,
+            busy: false,
+            log: false,
+            finished: false,
+        };
         self.conns.insert(conn, new);
         self.send(conn, Event::Ready.encode(None));
         self.settle();
@@ -64,15 +75,15 @@ impl Bridge {
     /// Bytes from a server. Any cutting is fine.
     pub fn conn_input(&mut self, conn: ConnId, mut input: &[u8]) {
         while let Some(from) = self.conns.get_mut(&conn) {
-            let before = from.lines.held();
+            self.budget.give_inbound(std::mem::take(&mut from.held));
             let split = from.lines.next(&mut input);
             let held = from.lines.held();
-            self.budget.give(before);
-            if !self.budget.take_inbound(held) {
-                from.lines.abandon();
+            if !self.hold_inbound(conn, held) {
                 self.refuse_line(conn, "the bridge holds too many unfinished lines");
                 break;
             }
+            let Some(from) = self.conns.get_mut(&conn) else { break };
+            from.held = held;
             match split {
                 None => break,
                 Some(Split::Line(line)) => self.line(conn, line),
@@ -148,6 +159,27 @@ impl Bridge {
         self.actions.push_back(Action::Send { conn, bytes });
     }
 
+    /// Takes room for what a server sent; whether there was some.
+    #[must_use]
+    pub(super) fn hold_inbound(&mut self, conn: ConnId, bytes: usize) -> bool {
+        while self.budget.allows_inbound(bytes) {
+            if self.budget.take_inbound(bytes) {
+                return true;
+            }
+            if self.doom_slowest().is_none_or(|slowest| slowest == conn) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Memory is short: the reader that holds most of it, because it does not read, goes.
+    fn doom_slowest(&mut self) -> Option<ConnId> {
+        let slowest = self.conns.iter().max_by_key(|(_, conn)| conn.backlog).map(|(id, _)| *id)?;
+        self.doom(slowest);
+        Some(slowest)
+    }
+
     /// Counts a command that was taken.
     pub(super) fn opened(&mut self, reply: &Reply) {
         if let Some(conn) = self.conns.get_mut(&reply.conn) {
@@ -157,10 +189,12 @@ impl Bridge {
 
     /// Sends the terminal event of a command, and whatever leaves with it.
     pub(super) fn close_command(&mut self, reply: Reply, bytes: Vec<u8>) {
-        if let Some(conn) = self.conns.get_mut(&reply.conn) {
-            conn.open = conn.open.saturating_sub(1);
-            conn.busy &= !reply.ordered();
-        }
+        let Some(conn) = self.conns.get_mut(&reply.conn) else {
+            // Only a detached turn outlives its connection.
+            return self.actions.push_back(Action::Unclaimed(bytes));
+        };
+        conn.open = conn.open.saturating_sub(1);
+        conn.busy &= !reply.ordered();
         self.send(reply.conn, bytes);
     }
 
@@ -235,7 +269,8 @@ impl Bridge {
     /// Forgets a connection; its commands are aborted or detached by `settle`.
     fn forget(&mut self, conn: ConnId) {
         let Some(gone) = self.conns.remove(&conn) else { return };
-        self.budget.give(gone.backlog + gone.lines.held());
+        self.budget.give(gone.backlog);
+        self.budget.give_inbound(gone.held);
         self.gone.push(conn);
     }
 
@@ -246,7 +281,7 @@ impl Bridge {
             self.waiting.retain(|waiting| {
                 let stays = waiting.reply.conn != conn;
                 if !stays {
-                    budget.give(waiting.charged);
+                    budget.give_inbound(waiting.charged);
                 }
                 stays
             });

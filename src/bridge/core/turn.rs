@@ -75,6 +75,11 @@ impl Turn {
             && !matches!(self.stage, Stage::Starting | Stage::Settling { .. })
     }
 
+    /// Whether it is a `resume` that the agent has been asked about.
+    pub(super) fn is_heard_resume(&self) -> bool {
+        matches!((&self.work, self.stage), (Work::Resume { .. }, Stage::Opening { .. }))
+    }
+
     pub(super) fn wants_partials(&self) -> bool {
         matches!(self.work, Work::Query { partials: true, .. })
     }
@@ -165,7 +170,7 @@ impl Bridge {
                 bytes
             }
         };
-        self.budget.give(charged);
+        self.budget.give_inbound(charged);
         if !self.agent_input(bytes) {
             self.end_turn(Err("the bridge has no room for the prompt".into()));
             self.stop_agent(Stop::Kill);
@@ -188,7 +193,7 @@ impl Bridge {
     /// The turn is over, and the agent is free.
     pub(super) fn end_turn(&mut self, outcome: Result<(), String>) {
         let Some(turn) = self.turn.take() else { return };
-        self.budget.give(turn.charged);
+        self.budget.give_inbound(turn.charged);
         if outcome.is_ok() && !turn.is_starting() {
             self.agent.conversing = true;
         }

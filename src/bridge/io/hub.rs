@@ -304,7 +304,13 @@ impl Hub {
     fn write(&mut self, slot: usize) {
         let Some(conn) = self.conns.get_mut(&slot) else { return };
         let id = conn.id;
-        let Ok(count) = conn.outbox.write_to(&mut conn.stream) else { return self.gone(slot) };
+        let waiting = conn.outbox.len();
+        if conn.outbox.write_to(&mut conn.stream).is_err() {
+            // Nobody listens any more. What was said before may still be read: the end of that, or the hang-up
+            // event that is on its way, removes the connection.
+            conn.outbox.clear();
+        }
+        let count = waiting - conn.outbox.len();
         let backlog = !conn.outbox.is_empty();
         if backlog != conn.writable {
             conn.writable = backlog;

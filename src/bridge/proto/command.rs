@@ -536,7 +536,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn any_bytes_are_a_command_a_blank_or_one_error(line in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = Command::parse(Cow::Owned(line));
