@@ -28,7 +28,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 enum Job {
-    Query(Query, Vec<String>),
+    Query(Box<Query>, Vec<String>),
     Resume(Resume),
     Exec(Exec),
     Set(Set),

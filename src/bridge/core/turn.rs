@@ -41,7 +41,7 @@ pub(super) struct Turn {
 
 #[derive(Debug)]
 enum Work {
-    Query { query: Option<Query>, flags: Vec<String>, partials: bool },
+    Query { query: Option<Box<Query>>, flags: Vec<String>, partials: bool },
     Resume { line: String },
 }
 
@@ -115,7 +115,13 @@ impl Turn {
 }
 
 impl Bridge {
-    pub(super) fn begin_query(&mut self, reply: Reply, query: Query, flags: Vec<String>, charged: usize) {
+    pub(super) fn begin_query(
+        &mut self,
+        reply: Reply,
+        query: Box<Query>,
+        flags: Vec<String>,
+        charged: usize,
+    ) {
         let partials = query.partials();
         for name in query.unknown() {
             self.note_unknown(name);

@@ -1,5 +1,6 @@
 //! Scripted agents: one that speaks stream-json with the key order of the real one, one that speaks seed 000.
 
+use crate::bridge::proto::json::quote;
 use crate::bridge::proto::{LineSplitter, Split};
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ pub(super) struct Script {
     pub(super) told: Vec<Value>,
     /// A turn is on.
     pub(super) working: bool,
+    /// Its prompt, said again in every message of it.
+    prompt: String,
     /// It does not react to interrupts or to a polite stop.
     pub(super) stubborn: bool,
     /// It refuses this control request.
@@ -34,6 +37,7 @@ impl Script {
             said: Vec::new(),
             told: Vec::new(),
             working: false,
+            prompt: String::new(),
             stubborn: false,
             refuses: None,
         }
@@ -66,6 +70,12 @@ impl Script {
         std::mem::take(&mut self.said)
     }
 
+    /// Only the first so many bytes of it.
+    pub(super) fn speak_some(&mut self, bytes: usize) -> Vec<u8> {
+        let rest = self.said.split_off(bytes.min(self.said.len()));
+        std::mem::replace(&mut self.said, rest)
+    }
+
     pub(super) fn hear(&mut self, mut bytes: &[u8]) {
         while let Some(split) = self.lines.next(&mut bytes) {
             let Split::Line(line) = split else { panic!("the agent was told a line too long") };
@@ -85,7 +95,8 @@ impl Script {
         match self.speech {
             // Type is not first here, as with the real one.
             Speech::StreamJson => self.say(&format!(
-                r#"{{"duration_api_ms":1,"session_id":"agent-1","is_error":false,"subtype":"{subtype}","type":"result"}}"#
+                r#"{{"duration_api_ms":1,"prompt":{},"is_error":false,"subtype":"{subtype}","type":"result"}}"#,
+                quote(&self.prompt)
             )),
             Speech::Relay => self.say(r#"{"ev":"done","sessionId":"s"}"#),
         }
@@ -99,6 +110,7 @@ impl Script {
                     other => other.to_string(),
                 };
                 self.working = true;
+                self.prompt.clone_from(&prompt);
                 self.say(r#"{"type":"system","subtype":"init","session_id":"agent-1","tools":[]}"#);
                 self.say(
                     r#"{"event":{"type":"message_start"},"type":"stream_event","session_id":"agent-1"}"#,
@@ -106,8 +118,11 @@ impl Script {
                 if prompt.starts_with('{') || prompt.starts_with('!') {
                     self.say(prompt.trim_start_matches('!'));
                 }
-                self.say(r#"{"message":{"role":"assistant"},"type":"assistant","session_id":"agent-1"}"#);
-                if prompt != "wait" {
+                self.say(&format!(
+                    r#"{{"message":{{"role":"assistant"}},"prompt":{},"type":"assistant","session_id":"agent-1"}}"#,
+                    quote(&prompt)
+                ));
+                if !prompt.starts_with("wait") {
                     self.finish("success");
                 }
             }
@@ -138,13 +153,17 @@ impl Script {
             Some("query") => {
                 self.working = true;
                 let prompt = line["prompt"].as_str().unwrap_or_default();
-                if prompt == "fail" {
+                self.prompt = prompt.to_owned();
+                if prompt.starts_with("fail") {
                     self.working = false;
                     self.say(r#"{"ev":"error","error":"the sdk failed"}"#);
                     return self.say(r#"{"ev":"done","sessionId":"s"}"#);
                 }
-                self.say(r#"{"ev":"message","data":{"type":"assistant","n":2.50}}"#);
-                if prompt != "wait" {
+                self.say(&format!(
+                    r#"{{"ev":"message","data":{{"type":"assistant","n":2.50,"prompt":{}}}}}"#,
+                    quote(prompt)
+                ));
+                if !prompt.starts_with("wait") {
                     self.finish("success");
                 }
             }

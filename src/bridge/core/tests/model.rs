@@ -2,12 +2,12 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
 enum Step {
-    Query { conn: u64, id: bool, wait: bool, flags: bool },
+    Query { conn: u64, id: bool, word: &'static str, flags: bool },
     Resume { conn: u64, id: bool },
     Exec { conn: u64, id: bool },
     Interrupt { conn: u64 },
@@ -15,6 +15,7 @@ enum Step {
     AgentFinishes,
     AgentDies,
     AgentIsHeard,
+    AgentIsHeardInPart,
     ExecEnds,
     Reconnect { conn: u64 },
     Time { seconds: u64 },
@@ -23,8 +24,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let conn = 0u64..3;
     prop_oneof![
-        4 => (conn.clone(), any::<bool>(), any::<bool>(), any::<bool>())
-            .prop_map(|(conn, id, wait, flags)| Step::Query { conn, id, wait, flags }),
+        4 => (conn.clone(), any::<bool>(), prop_oneof![Just("wait"), Just("quick"), Just("fail")], any::<bool>())
+            .prop_map(|(conn, id, word, flags)| Step::Query { conn, id, word, flags }),
         1 => (conn.clone(), any::<bool>()).prop_map(|(conn, id)| Step::Resume { conn, id }),
         2 => (conn.clone(), any::<bool>()).prop_map(|(conn, id)| Step::Exec { conn, id }),
         2 => conn.clone().prop_map(|conn| Step::Interrupt { conn }),
@@ -32,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::AgentFinishes),
         1 => Just(Step::AgentDies),
         3 => Just(Step::AgentIsHeard),
+        1 => Just(Step::AgentIsHeardInPart),
         2 => Just(Step::ExecEnds),
         1 => conn.prop_map(|conn| Step::Reconnect { conn }),
         1 => (0u64..40).prop_map(|seconds| Step::Time { seconds }),
@@ -41,8 +43,10 @@ fn step() -> impl Strategy<Value = Step> {
 /// What one connection asked for, by id; commands without one are counted.
 #[derive(Default)]
 struct Asked {
-    ids: Vec<u64>,
-    plain: usize,
+    /// Those with an id; whether they are queries.
+    ids: Vec<(u64, bool)>,
+    /// Those without, in order; whether they are `exec`.
+    plain: Vec<bool>,
     bad: usize,
 }
 
@@ -84,10 +88,10 @@ impl Model {
         let asked = self.asked.get_mut(&conn).unwrap();
         let id = if with_id {
             self.next_id += 1;
-            asked.ids.push(self.next_id);
+            asked.ids.push((self.next_id, command.contains("query")));
             format!(",\"id\":{}", self.next_id)
         } else {
-            asked.plain += 1;
+            asked.plain.push(command.contains("exec"));
             String::new()
         };
         self.world.say(conn, &format!("{{{command}{id}}}"));
@@ -95,8 +99,9 @@ impl Model {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Query { conn, id, wait, flags } => {
-                let prompt = if wait { "wait" } else { "quick" };
+            Step::Query { conn, id, word, flags } => {
+                // The prompt names its command, and the agent says it again with each message.
+                let prompt = format!("{word} {}", if id { self.next_id + 1 } else { 0 });
                 let flags = if flags { r#","maxTurns":2,"model":"m""# } else { "" };
                 self.ask(conn, id, &format!(r#""cmd":"query","prompt":"{prompt}","sessionId":"s"{flags}"#));
             }
@@ -118,13 +123,8 @@ impl Model {
                     self.world.kill_agent(&Exit::Signal(9));
                 }
             }
-            Step::AgentIsHeard => {
-                if let Some(agent) = &mut self.world.agent {
-                    let said = agent.speak();
-                    self.world.bridge.agent_output(&said);
-                    self.world.act();
-                }
-            }
+            Step::AgentIsHeard => self.hear_agent(usize::MAX),
+            Step::AgentIsHeardInPart => self.hear_agent(100),
             Step::ExecEnds => self.end_exec(),
             Step::Reconnect { conn } => {
                 let old = self.conns[&conn];
@@ -134,6 +134,14 @@ impl Model {
                 self.connect(conn);
             }
             Step::Time { seconds } => self.world.pass(Duration::from_secs(seconds)),
+        }
+    }
+
+    fn hear_agent(&mut self, bytes: usize) {
+        if let Some(agent) = &mut self.world.agent {
+            let said = agent.speak_some(bytes);
+            self.world.bridge.agent_output(&said);
+            self.world.act();
         }
     }
 
@@ -159,25 +167,41 @@ impl Model {
         }
     }
 
-    fn check(&self) -> Result<(), TestCaseError> {
+    fn check(&self, undisturbed: bool) -> Result<(), TestCaseError> {
         for (conn, asked) in &self.asked {
-            let (mut plain, mut by_id) = (0, HashMap::new());
+            let (mut plain, mut by_id, mut bad) = (Vec::new(), HashMap::new(), 0);
+            let (mut answered, mut result) = (HashSet::new(), false);
             for event in self.world.events(*conn) {
-                prop_assert!(matches!(
-                    event["ev"].as_str(),
-                    Some("ready" | "message" | "error" | "done" | "exec_result")
-                ));
-                if matches!(event["ev"].as_str(), Some("done" | "error")) {
-                    match event["id"].as_u64() {
-                        Some(id) => *by_id.entry(id).or_insert(0) += 1,
-                        None => plain += 1,
+                let id = event["id"].as_u64();
+                if let Some(prompt) = event["data"]["prompt"].as_str() {
+                    let expected = id.unwrap_or(0).to_string();
+                    prop_assert_eq!(prompt.split_once(' ').map(|(_, id)| id), Some(expected.as_str()));
+                    answered.extend(id);
+                }
+                match (event["ev"].as_str(), id) {
+                    (Some("done" | "error"), Some(id)) => {
+                        by_id.entry(id).or_insert_with(Vec::new).push(event)
                     }
+                    (Some("error"), None) if event["error"] == "unknown command \"fly\"" => bad += 1,
+                    (Some("done" | "error"), None) => plain.push(std::mem::take(&mut result)),
+                    (Some("exec_result"), id) => result = id.is_none(),
+                    (Some("ready" | "message"), _) => {}
+                    other => prop_assert!(false, "{:?}", other),
                 }
             }
-            prop_assert_eq!(plain, asked.plain + asked.bad);
+            // Without ids, one after the other: the terminal events have the order of the commands.
+            if undisturbed {
+                prop_assert_eq!(&plain, &asked.plain);
+            }
+            prop_assert_eq!(plain.len(), asked.plain.len());
+            prop_assert_eq!(bad, asked.bad);
             prop_assert_eq!(by_id.len(), asked.ids.len());
-            for id in &asked.ids {
-                prop_assert_eq!(by_id.get(id), Some(&1), "id {}", id);
+            for (id, is_query) in &asked.ids {
+                let ends = by_id.get(id).map(Vec::as_slice).unwrap_or_default();
+                prop_assert_eq!(ends.len(), 1, "id {}", id);
+                // A turn that is done, and was not asked to end early, was answered.
+                let whole = undisturbed && *is_query && ends[0]["ev"] == "done";
+                prop_assert!(!whole || answered.contains(id), "id {}", id);
             }
         }
         prop_assert!(!self.world.bridge.is_busy());
@@ -187,13 +211,14 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_command_ends_in_exactly_one_terminal_event(
-        steps in proptest::collection::vec(step(), 0..40),
+        steps in proptest::collection::vec(step(), 0..50),
         kind in 0..3,
         by_shutdown in any::<bool>(),
+        interrupts in any::<bool>(),
     ) {
         let world = match kind {
             0 => World::new(Script::stream_json),
@@ -201,11 +226,11 @@ proptest! {
             _ => World::relay(Script::relay),
         };
         let mut model = Model::new(world);
-        for step in &steps {
+        for step in steps.iter().filter(|step| interrupts || !matches!(step, Step::Interrupt { .. })) {
             model.step(step);
         }
         model.finish(by_shutdown);
-        model.check()?;
+        model.check(!interrupts && !by_shutdown)?;
     }
 }
 

@@ -197,7 +197,7 @@ fn bp_20_a_relayed_agent_gets_the_command_as_it_came() {
     assert_eq!(told["traceContext"]["a"], 1);
     assert_eq!(world.kinds(1), ["ready", "assistant", "done"]);
     assert!(
-        String::from_utf8_lossy(&world.heard[&ConnId(1)]).contains(r#""data":{"type":"assistant","n":2.50}"#)
+        String::from_utf8_lossy(&world.heard[&ConnId(1)]).contains(r#""data":{"type":"assistant","n":2.50,"#)
     );
 }
 

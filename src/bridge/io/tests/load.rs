@@ -79,10 +79,10 @@ fn bp_30_a_thousand_connections_come_and_go_and_leave_nothing() {
     let cycle = |rig: &mut Rig, round: usize| {
         let mut client = rig.connect();
         client.query("count: 1000000");
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             rig.until(|rig| rig.hub.state().is_busy());
         }
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             client.say(r#"{"cmd":"exec","command":"x"}{"#);
         }
         drop(client);
