@@ -192,7 +192,9 @@ impl Hub {
 
     /// Takes a connection that did not come by the socket: the supervisor's own client.
     pub fn adopt(&mut self, stream: UnixStream) {
-        self.admit(stream);
+        if let Some(slot) = self.free_slot() {
+            self.admit(slot, stream);
+        }
     }
 
     fn accept(&mut self) {
