@@ -119,7 +119,7 @@ as_each_caller! {
             wait_for_nothing(&work, when);
         }
         assert_eq!(mounts(), before, "no mount of the host comes or goes");
-        assert_eq!(leftovers(&wrap, &id), [PathBuf::new(); 0], "no runtime directory, no cgroup");
+        assert_eq!(leftovers(&wrap, &id), Vec::<PathBuf>::new(), "no runtime directory, no cgroup");
         // What is left does not hinder the next.
         assert_eq!(wrap.run(&options, &["/bin/sh", "-c", "exit 7"]).code(), 7);
     }
