@@ -8,5 +8,9 @@
 
 #[macro_use]
 mod support;
+mod kill;
+mod layers;
 mod mock_api;
+mod plan;
 mod real_agent;
+mod walls;

@@ -51,8 +51,8 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// The nearest `node_modules/<package>` (with its scope), else the directory of the file; never a home or the
-/// root: then the file alone.
+/// The nearest `node_modules/<package>` (with its scope), else the directory of the file; never a home, the
+/// root or a directory that many share: then the file alone.
 fn package(file: &Path) -> PathBuf {
     for ancestor in file.ancestors().skip(1) {
         let Some(parent) = ancestor.parent() else { break };
@@ -72,11 +72,23 @@ fn package(file: &Path) -> PathBuf {
         }
     }
     match file.parent() {
-        Some(directory) if !is_home_or_above(directory) && !directory.ends_with("node_modules/.bin") => {
+        Some(directory)
+            if !is_home_or_above(directory)
+                && !is_shared(directory)
+                && !directory.ends_with("node_modules/.bin") =>
+        {
             directory.to_owned()
         }
         _ => file.to_owned(),
     }
+}
+
+/// Whether a directory holds what has nothing to do with a program in it: the host's files for all, and the
+/// sockets of other programs, as /tmp does.
+fn is_shared(directory: &Path) -> bool {
+    const SHARED: [&str; 8] = ["/etc", "/run", "/var", "/var/lib", "/opt", "/srv", "/mnt", "/media"];
+    let anybody_writes = || directory.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0);
+    SHARED.iter().any(|shared| directory == Path::new(shared)) || anybody_writes()
 }
 
 /// Whether `directory` is a home of somebody, or holds homes, or is the root.
@@ -120,5 +132,11 @@ mod tests {
     fn a_home_is_never_bound_for_a_program_in_it() {
         assert_eq!(package("/root/tool".as_ref()), Path::new("/root/tool"));
         assert_eq!(package("/tool".as_ref()), Path::new("/tool"));
+    }
+
+    #[test]
+    fn a_directory_for_all_is_never_bound_for_a_program_in_it() {
+        assert_eq!(package("/tmp/tool".as_ref()), Path::new("/tmp/tool"));
+        assert_eq!(package("/opt/tool".as_ref()), Path::new("/opt/tool"));
     }
 }

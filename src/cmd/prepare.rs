@@ -137,8 +137,12 @@ fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
         "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run",
         "/sbin", "/sys", "/tmp", "/usr", "/var", "/home", "/opt",
     ];
-    // These hold nothing that is anybody's work, at any depth.
-    const WHOLE: [&str; 5] = ["/proc", "/sys", "/dev", "/boot", "/etc"];
+    // These hold nothing that is anybody's work, at any depth, but for the sources in them.
+    const WHOLE: [&str; 12] = [
+        "/proc", "/sys", "/dev", "/boot", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+        "/usr",
+    ];
+    const SOURCES: [&str; 2] = ["/usr/src", "/usr/local/src"];
     let shown = path.display();
     let refuse = |why: &str| {
         Err(Error::new(Code::Refused, format!("use {shown} as the workspace: {why}"))
@@ -147,7 +151,8 @@ fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
     if path == Path::new("/") {
         return refuse("it is the root");
     }
-    if WHOLE.iter().any(|system| path.starts_with(system)) {
+    let below = |directories: &[&str]| directories.iter().any(|directory| path.starts_with(directory));
+    if below(&WHOLE) && !below(&SOURCES) {
         return refuse("it is a system directory");
     }
     if !allow_home && find::is_home_or_above(path) {
@@ -167,8 +172,13 @@ fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
 /// The protected paths of the workspace that exist, and the policy files in it.
 fn pins(purpose: &Purpose, policy: &Policy) -> Result<Vec<Pin>> {
     let protect = &policy.effective.protect;
-    let more: Vec<(&Path, &Layer)> =
+    let mut more: Vec<(&Path, &Layer)> =
         protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
+    let files: Vec<(PathBuf, &Layer)> =
+        policy.files.iter().filter_map(|file| Some((file.path.canonicalize().ok()?, &file.layer))).collect();
+    more.extend(
+        files.iter().filter_map(|(file, layer)| Some((file.strip_prefix(&purpose.workspace).ok()?, *layer))),
+    );
     protect::find(&purpose.workspace, protect.git_config.value, &more)
 }
 

@@ -44,6 +44,9 @@ impl Host {
                 look(source);
             }
         }
+        for (path, _) in &spec.hidden {
+            look(path);
+        }
         for mask in &spec.proc_masks {
             look(&Path::new("/proc").join(mask.name));
         }

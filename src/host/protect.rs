@@ -9,8 +9,15 @@ use crate::spec::{Origin, Pin, agent};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// How many links a path may lead over, as in the kernel (path_resolution(7)).
+const LINKS: usize = 40;
+
+/// How deep submodules are looked for.
+const MODULE_DEPTH: usize = 16;
 
 /// Finds the pins of `workspace`, parents before children. `more` are workspace-relative paths of the policy.
 /// In an existing `.git` a missing `hooks`, `info` or `commondir` is made, since a bind needs something to
@@ -37,15 +44,55 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Pins `relative` read-only if it is there and is a file or a directory. A link is neither: what it
-    /// leads to is protected where it is, if it is anywhere at all.
+    /// Pins `relative` read-only if it is there.
     fn protect(&mut self, relative: &Path, why: &'static str, origin: Origin) {
-        let at = self.workspace.join(relative);
-        let Ok(meta) = at.symlink_metadata() else { return };
-        if meta.file_type().is_symlink() {
-            return;
+        if let Some(real) = self.resolve(relative) {
+            self.pin(&real, why, origin);
         }
-        for parent in relative.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+    }
+
+    /// The real place of `relative` in the workspace, if it is there. Every link on the way is pinned: whoever
+    /// exchanges a link exchanges what it leads to. What lies outside of the workspace is not ours to protect.
+    fn resolve(&mut self, relative: &Path) -> Option<PathBuf> {
+        let mut real = PathBuf::new();
+        let mut rest: Vec<PathBuf> = Vec::new();
+        let mut links = 0;
+        let push = |rest: &mut Vec<PathBuf>, path: &Path| {
+            let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+            rest.extend(path.components().rev().filter(named).map(|part| PathBuf::from(part.as_os_str())));
+        };
+        push(&mut rest, relative);
+        while let Some(next) = rest.pop() {
+            if next == Path::new("..") {
+                if !real.pop() {
+                    return None;
+                }
+                continue;
+            }
+            let name = real.join(next);
+            let at = self.workspace.join(&name);
+            if !at.symlink_metadata().ok()?.file_type().is_symlink() {
+                real = name;
+                continue;
+            }
+            links += 1;
+            if links > LINKS {
+                return None;
+            }
+            self.pin(&name, "leads to a protected path", Origin::BUILT_IN);
+            let mut target = at.read_link().ok()?;
+            if target.is_absolute() {
+                target = target.strip_prefix(self.workspace).ok()?.to_owned();
+                real.clear();
+            }
+            push(&mut rest, &target);
+        }
+        (!real.as_os_str().is_empty()).then_some(real)
+    }
+
+    /// Pins `real` read-only, and holds every directory above it in its place.
+    fn pin(&mut self, real: &Path, why: &'static str, origin: Origin) {
+        for parent in real.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             let parent = self.workspace.join(parent);
             self.pins.entry(parent.clone()).or_insert_with(|| Pin {
                 at: parent,
@@ -54,30 +101,50 @@ impl Found<'_> {
                 origin: Origin::BUILT_IN,
             });
         }
+        let at = self.workspace.join(real);
         self.pins.insert(at.clone(), Pin { at, read_only: true, why: Cow::Borrowed(why), origin });
     }
 
     fn git(&mut self, config: bool) -> Result<()> {
-        let git = self.workspace.join(".git");
-        let Ok(meta) = git.symlink_metadata() else { return Ok(()) };
+        let Some(git) = self.resolve(".git".as_ref()) else { return Ok(()) };
+        let Ok(meta) = self.workspace.join(&git).symlink_metadata() else { return Ok(()) };
         if meta.is_file() {
-            self.protect(".git".as_ref(), "says where git's directory is", Origin::BUILT_IN);
-            return Ok(());
+            self.pin(&git, "says where git's directory is", Origin::BUILT_IN);
         }
         if !meta.is_dir() {
             return Ok(());
         }
-        self.git_directory(".git".as_ref(), config, true)?;
-        // Linked worktrees and submodules have directories of their own.
-        for (below, is_main) in [("worktrees", false), ("modules", true)] {
-            for entry in fs::read_dir(git.join(below)).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    let relative = Path::new(".git").join(below).join(entry.file_name());
-                    self.git_directory(&relative, config, is_main)?;
-                }
+        self.git_directory(&git, config, true)?;
+        for name in self.directories_in(&git.join("worktrees")) {
+            self.git_directory(&name, config, false)?;
+        }
+        self.submodules(&git.join("modules"), config, MODULE_DEPTH)
+    }
+
+    /// The directories of submodules. Their names have slashes in them as those of their work trees do, and
+    /// submodules have submodules.
+    fn submodules(&mut self, below: &Path, config: bool, depth: usize) -> Result<()> {
+        if depth == 0 {
+            return Ok(());
+        }
+        for name in self.directories_in(below) {
+            // HEAD alone would not do: an agent can take it away in one session, and give it back in the next.
+            let mut marks = ["HEAD", "config", "objects"].iter();
+            if marks.any(|mark| self.workspace.join(&name).join(mark).symlink_metadata().is_ok()) {
+                self.git_directory(&name, config, true)?;
+                self.submodules(&name.join("modules"), config, depth - 1)?;
+            } else {
+                self.submodules(&name, config, depth - 1)?;
             }
         }
         Ok(())
+    }
+
+    /// The directories in one of the workspace, no links.
+    fn directories_in(&self, relative: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.workspace.join(relative)).into_iter().flatten().flatten();
+        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories.map(|entry| relative.join(entry.file_name())).collect()
     }
 
     fn git_directory(&mut self, relative: &Path, config: bool, is_main: bool) -> Result<()> {
@@ -99,26 +166,30 @@ impl Found<'_> {
     fn make_missing(&self, relative: &Path) -> Result<()> {
         let git = self.workspace.join(relative);
         let owner = git.symlink_metadata().map(|meta| (meta.uid(), meta.gid())).ok();
-        let fail = |path: &Path, e: std::io::Error| {
-            Error::system(format_args!("make {}, which is to be protected", path.display()), e)
+        // Where we may not write, nobody inside may: as an ordinary user the programs have our rights, and what
+        // is somebody else's they cannot make writable either.
+        let theirs = owner.is_some_and(|(uid, _)| uid != nix::unistd::geteuid().as_raw());
+        let fail = |path: &Path, e: std::io::Error| match e.kind() {
+            ErrorKind::ReadOnlyFilesystem => Ok(()),
+            ErrorKind::PermissionDenied if theirs && !nix::unistd::geteuid().is_root() => Ok(()),
+            _ => Err(Error::system(format_args!("make {}, which is to be protected", path.display()), e)),
         };
         for name in ["hooks", "info"] {
             let path = git.join(name);
             if path.symlink_metadata().is_err() {
-                fs::DirBuilder::new().mode(0o755).create(&path).map_err(|e| fail(&path, e))?;
-                give_to(&path, owner);
+                match fs::DirBuilder::new().mode(0o755).create(&path) {
+                    Ok(()) => give_to(&path, owner),
+                    Err(e) => fail(&path, e)?,
+                }
             }
         }
         let path = git.join("commondir");
         if path.symlink_metadata().is_err() {
-            fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(&path)
-                .and_then(|mut file| std::io::Write::write_all(&mut file, b".\n"))
-                .map_err(|e| fail(&path, e))?;
-            give_to(&path, owner);
+            let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
+            match file.and_then(|mut file| file.write_all(b".\n")) {
+                Ok(()) => give_to(&path, owner),
+                Err(e) => fail(&path, e)?,
+            }
         }
         Ok(())
     }

@@ -93,15 +93,18 @@ impl Holders {
 /// A user namespace with these maps. Its only process waits until it is killed here; the descriptor keeps
 /// the namespace.
 fn make_userns(maps: &Maps) -> Result<OwnedFd> {
+    let launcher = nix::unistd::getpid();
     // SAFETY: one thread (asserted again before the sandbox's clone); the child only waits and exits.
     #[allow(unsafe_code)]
     let side = unsafe { clone::clone3(u64::from(libc::CLONE_NEWUSER.cast_unsigned()), None) };
     match side.map_err(super::hint::clone_failed)? {
         clone::Side::Child => {
             let _ = process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0);
-            loop {
+            // A launcher that died before the signal was set has left us to somebody else.
+            while nix::unistd::getppid() == launcher {
                 nix::unistd::pause();
             }
+            process::exit_now(0)
         }
         clone::Side::Parent { pid, pidfd } => {
             let userns = super::write_maps(pid, maps).and_then(|()| {

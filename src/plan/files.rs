@@ -4,7 +4,7 @@ use super::step::{Source, Step};
 use super::{Slot, below_root, c_string};
 use crate::error::{Code, Error, Result};
 use crate::host::{Host, Kind};
-use crate::spec::{Cover, Mount, MountKind, Profile, SandboxSpec};
+use crate::spec::{Cover, Mount, MountKind, Origin, Profile, SandboxSpec};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,9 @@ impl<'a> Files<'a> {
         }
         for pin in &spec.pins {
             self.steps.push(Step::Pin { path: below_root(&pin.at)?, read_only: pin.read_only });
+        }
+        for (at, origin) in &spec.hidden {
+            self.hide(at, origin)?;
         }
         Ok(())
     }
@@ -126,6 +129,23 @@ impl<'a> Files<'a> {
         self.slots.push(Slot { path: path.to_owned(), tree: self.privileged });
         let path = c_path(path)?;
         Ok(if self.privileged { Source::Tree { slot, path } } else { Source::Checked { slot, path } })
+    }
+
+    /// What is not there is not hidden: whatever comes there later is the programs' own.
+    fn hide(&mut self, at: &Path, origin: &Origin) -> Result<()> {
+        let path = below_root(at)?;
+        self.steps.push(match self.host.kind(at) {
+            None => return Ok(()),
+            Some(Kind::File) => Step::MaskFile { path },
+            Some(Kind::Directory) => Step::MaskDirectory { path },
+            // Covering the link would leave what it leads to.
+            Some(Kind::Link(target)) => {
+                let message = format!("hide {}: it is a link to {}", at.display(), target.display());
+                let hint = format!("hide what it leads to; {origin} names the link");
+                return Err(Error::new(Code::Invalid, message).hint(hint));
+            }
+        });
+        Ok(())
     }
 
     fn mask_proc(&mut self, spec: &SandboxSpec, proc: &Path) -> Result<()> {

@@ -64,11 +64,10 @@ fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -
         let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
         Some(Rule { path, access: (access & all).bits(), words })
     };
-    // The root holds nothing but mount points, links and the files that saggar wrote.
-    let mut rules: Vec<Rule> =
-        rule("/".as_ref(), AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::Execute, read_words)
-            .into_iter()
-            .collect();
+    // Rights on the root hold everywhere below it, in a mount that was forgotten too: names only. What it holds
+    // beside mount points and links are the files that saggar wrote.
+    let mut rules: Vec<Rule> = rule("/".as_ref(), AccessFs::ReadDir.into(), "list").into_iter().collect();
+    rules.extend(spec.files.iter().filter_map(|(path, _)| rule(path, AccessFs::ReadFile.into(), "read")));
     rules.extend(spec.mounts.iter().filter_map(|mount| {
         let (access, words) = match &mount.kind {
             MountKind::System { source } | MountKind::Named { source } => {

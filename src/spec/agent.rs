@@ -85,6 +85,12 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         links: links(),
         files: made_files(&identity, network),
         pins: asked.pins.clone(),
+        hidden: policy
+            .files
+            .hide
+            .iter()
+            .map(|path| (asked.workspace.join(path.value.as_path()), origin(&path.layer)))
+            .collect(),
         proc_masks: if policy.profile.value == Profile::Strict { PROC_MASKS.to_vec() } else { Vec::new() },
         rlimits: rlimits(policy),
         limits: limits(policy),
@@ -100,14 +106,6 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         spec.mounts.push(system("/etc/hosts", "names of hosts"));
     }
     named_mounts(policy, &asked, &mut spec.mounts);
-    for hidden in &policy.files.hide {
-        spec.pins.push(Pin {
-            at: asked.workspace.join(hidden.value.as_path()),
-            read_only: true,
-            why: "hidden".into(),
-            origin: origin(&hidden.layer),
-        });
-    }
     Ok(spec)
 }
 

@@ -45,6 +45,8 @@ pub struct SandboxSpec {
     pub files: Vec<(PathBuf, String)>,
     /// Paths inside a mounted tree that are bound over themselves.
     pub pins: Vec<Pin>,
+    /// Paths inside a mounted tree that are covered, each only where it exists: path, who asked for it.
+    pub hidden: Vec<(PathBuf, Origin)>,
     /// Paths of `/proc` that are covered or made read-only, each only where it exists.
     pub proc_masks: Vec<ProcMask>,
     /// Kernel limits of every program.

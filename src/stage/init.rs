@@ -44,6 +44,9 @@ pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
 /// One descriptor stays: the socketpair, as number 3. Standard streams of the launcher are let go too.
 fn prepare(control: OwnedFd) -> SysResult<OwnedFd> {
     process::block_signals()?;
+    // The kernel drops what programs send to a pid 1 that has no handler for it. The launcher's runtime has
+    // some, and their frames together overflow the stack that it gave them: two signals would end us.
+    process::reset_signal_actions();
     listen_for_children()?;
     let kept = if control.as_raw_fd() == 3 {
         control
@@ -83,12 +86,13 @@ fn listen_for_children() -> SysResult<()> {
     Ok(())
 }
 
-/// Waits for a request (true) or for a child (false). Signals are let in only here, so that none is lost.
+/// Waits for a request (true) or for a child (false). SIGCHLD is let in only here, so that none is lost, and
+/// nothing else ever is.
 fn wait(control: BorrowedFd<'_>) -> SysResult<bool> {
     let mut poll = libc::pollfd { fd: control.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let nothing_blocked = 0u64;
+    let all_but_sigchld = !(1u64 << (libc::SIGCHLD - 1));
     let forever = std::ptr::null::<libc::timespec>();
-    match call!(libc::SYS_ppoll, &raw mut poll, 1, forever, &raw const nothing_blocked, 8usize) {
+    match call!(libc::SYS_ppoll, &raw mut poll, 1, forever, &raw const all_but_sigchld, 8usize) {
         Ok(_) => Ok(true),
         Err(Errno::EINTR) => Ok(false),
         Err(errno) => Err(errno),

@@ -1,4 +1,4 @@
-//! A forked child of pid 1 on its way to being a program: session, streams, directory, gate, filter,
+//! A forked child of pid 1 on its way to being a program: gate, session, streams, directory, filter,
 //! execve. It has no capability and pid 1's filter; no heap.
 
 use super::block;
@@ -55,6 +55,8 @@ fn attempt(
     filter: seccomp::Profile,
 ) -> Result<Never, (Point, Errno)> {
     let at = |point: Point| move |errno: Errno| (point, errno);
+    // Before anything that can fail: a go that is never read turns the report of a failure into a mere reset.
+    pass_gate(gate.as_fd()).map_err(at(Point::Block))?;
     let program = block::map(block.as_fd()).map_err(at(Point::Block))?;
     nix::unistd::setsid().map_err(at(Point::Session))?;
     if flags & ExecFlags::SUBREAPER != 0 {
@@ -63,10 +65,9 @@ fn attempt(
     if flags & ExecFlags::TERMINAL != 0 {
         pty::take_controlling(streams.stdin.as_fd()).map_err(at(Point::Session))?;
     }
-    let gate = arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
+    arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
     nix::unistd::chdir(program.cwd).map_err(at(Point::WorkingDirectory))?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-    pass_gate(gate).map_err(at(Point::Block))?;
     process::reset_signals();
     if filter.for_init() != filter {
         let loaded = seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw);
@@ -77,7 +78,7 @@ fn attempt(
 
 /// Streams to 0, 1, 2; the gate, close-on-exec, to 3; nothing else stays. pid 1 has no descriptor but 3, so
 /// what it received may stand anywhere: all of it is first moved out of the way.
-fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<BorrowedFd<'static>> {
+fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<()> {
     const AWAY: RawFd = 16;
     let mut away = [0; 4];
     for (slot, from) in away.iter_mut().zip([&streams.stdin, &streams.stdout, &streams.stderr, gate]) {
@@ -88,9 +89,7 @@ fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<BorrowedF
         call!(libc::SYS_dup3, from, to, flags)?;
     }
     // SAFETY: the owned descriptors above 3 are never used again: this process executes or exits.
-    unsafe { file::close_from(GATE + 1)? };
-    // SAFETY: number 3 is open until execve closes it.
-    Ok(unsafe { BorrowedFd::borrow_raw(GATE) })
+    unsafe { file::close_from(GATE + 1) }
 }
 
 /// Says "waiting" (the kernel adds our pid) and waits until the supervisor has put us where we belong.

@@ -50,8 +50,15 @@ pub fn lower_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
 }
 
 /// Default actions for every signal and an empty mask: what a program expects at its start (signal(7)).
-/// The raw calls, because glibc hides its two internal signals.
 pub fn reset_signals() {
+    reset_signal_actions();
+    let empty = 0u64;
+    let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const empty, 0usize, 8usize);
+}
+
+/// Default actions for every signal; the mask stays.
+/// The raw calls, because glibc hides its two internal signals.
+pub fn reset_signal_actions() {
     // SAFETY: all zeros is the kernel's `struct sigaction` with SIG_DFL, no flags and an empty mask, at
     // least as long as the kernel reads.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -60,8 +67,6 @@ pub fn reset_signals() {
         // SIGKILL and SIGSTOP answer EINVAL, and need nothing.
         let _ = call!(libc::SYS_rt_sigaction, signal, &raw const default, old, 8usize);
     }
-    let empty = 0u64;
-    let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const empty, 0usize, 8usize);
 }
 
 /// Blocks every signal; the mask that held before comes back.

@@ -81,7 +81,8 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<Received>
         let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         match check(got as libc::c_long) {
             Ok(len) => break usize::try_from(len).map_err(|_| Errno::EIO)?,
-            Err(Errno::EINTR) => {}
+            // Said once, by a peer that went without reading all we sent: what it said before is still there.
+            Err(Errno::EINTR | Errno::ECONNRESET) => {}
             Err(errno) => return Err(errno),
         }
     };
@@ -109,4 +110,24 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<Received>
         }
     }
     Ok(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use std::os::fd::AsFd;
+
+    /// pid 1 reports a failed step and goes, while the request for the first program waits for it.
+    #[test]
+    fn last_words_are_heard_from_a_peer_that_left_something_unread() {
+        let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = pair.unwrap();
+        send(ours.as_fd(), b"never read", &[]).unwrap();
+        send(theirs.as_fd(), b"last words", &[]).unwrap();
+        drop(theirs);
+        let mut buffer = [0; 16];
+        assert_eq!(receive(ours.as_fd(), &mut buffer).unwrap().len, 10);
+        assert_eq!(receive(ours.as_fd(), &mut buffer).unwrap().len, 0);
+    }
 }

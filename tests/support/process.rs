@@ -123,6 +123,11 @@ impl Watch {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
+    /// Blocks until the process has ended (it may be a zombie) or the time is over; whether it has.
+    pub(crate) fn is_gone_by(&self, deadline: Deadline) -> bool {
+        deadline.readable(&self.pidfd).is_ok()
+    }
+
     /// Blocks until the process has ended (it may be a zombie); panics when it does not.
     pub(crate) fn wait_gone(&self, what: &str) {
         Deadline::usual()

@@ -1,0 +1,132 @@
+//! An order of steps that would not protect is refused, whoever made it.
+
+use proptest::prelude::*;
+use saggar::plan::step::{OrderError, Phase, Step, Steps};
+use saggar::spec::policy::Profile;
+
+use super::{ROOT, USER, plan_of};
+
+/// What the kernel refuses to a process without capabilities over its user namespace; written down here by
+/// itself, not taken from the phases that it checks.
+fn needs_a_capability(step: &Step) -> bool {
+    match step {
+        Step::AwaitMaps
+        | Step::DieWithParent
+        | Step::Rlimit { .. }
+        | Step::NewKeyring { .. }
+        | Step::OpenTerminal
+        | Step::NoNewPrivs
+        | Step::Landlock
+        | Step::HideMemory
+        | Step::Seccomp => false,
+        Step::BecomeUser { .. }
+        | Step::NewRoot { .. }
+        | Step::Mkdir { .. }
+        | Step::Touch { .. }
+        | Step::Symlink { .. }
+        | Step::WriteFile { .. }
+        | Step::Bind { .. }
+        | Step::Pin { .. }
+        | Step::Tmpfs { .. }
+        | Step::Proc { .. }
+        | Step::Devpts { .. }
+        | Step::Mqueue { .. }
+        | Step::MaskFile { .. }
+        | Step::MaskDirectory { .. }
+        | Step::Seal { .. }
+        | Step::ChangeRoot
+        | Step::SealRoot
+        | Step::LoopbackUp
+        | Step::Hostname { .. }
+        // Of the bounding set.
+        | Step::DropCapabilities => true,
+    }
+}
+
+/// The safety of an order, said without phases.
+fn protects(steps: &[Step]) -> Result<(), String> {
+    let place = |wanted: fn(&Step) -> bool| steps.iter().position(wanted);
+    let drop = place(|step| *step == Step::DropCapabilities).ok_or("capabilities stay")?;
+    let root = place(|step| *step == Step::ChangeRoot).ok_or("the host's root stays")?;
+    let privs = place(|step| *step == Step::NoNewPrivs).ok_or("privileges can be gained")?;
+    let birth = place(|step| matches!(step, Step::BecomeUser { .. })).ok_or("nobody")?;
+    if let Some(late) = steps[drop + 1..].iter().find(|step| needs_a_capability(step)) {
+        return Err(format!("{late} comes after the capabilities are gone"));
+    }
+    let landlock = place(|step| *step == Step::Landlock);
+    if landlock.is_some_and(|landlock| landlock < root || landlock < privs) {
+        return Err("landlock's rules would be of the host's files, or it is not allowed".into());
+    }
+    let seccomp = place(|step| *step == Step::Seccomp);
+    if seccomp.is_some_and(|seccomp| seccomp != steps.len() - 1 || seccomp < privs) {
+        return Err("the filter would refuse what comes after it".into());
+    }
+    // A change of ids clears the parent-death signal.
+    let bond = place(|step| *step == Step::DieWithParent).ok_or("it may outlive its supervisor")?;
+    if bond < birth { Err("the bond to the supervisor is cleared".into()) } else { Ok(()) }
+}
+
+#[test]
+fn every_plan_protects() {
+    for profile in [Profile::Strict, Profile::Nesting] {
+        for map in [ROOT, USER] {
+            let plan = plan_of(profile, map);
+            assert_eq!(protects(plan.steps.as_slice()), Ok(()), "{profile:?} {map:?}");
+            assert!(plan.steps.as_slice().contains(&Step::Seccomp));
+        }
+    }
+}
+
+fn valid() -> Vec<Step> {
+    plan_of(Profile::Strict, ROOT).steps.as_slice().to_vec()
+}
+
+#[test]
+fn nothing_indispensable_is_left_out() {
+    for (gone, phase) in [
+        (Step::ChangeRoot, Phase::Root),
+        (Step::NoNewPrivs, Phase::NoNewPrivs),
+        (Step::DropCapabilities, Phase::Capabilities),
+    ] {
+        let steps = valid().into_iter().filter(|step| *step != gone).collect();
+        assert_eq!(Steps::new(steps), Err(OrderError::Missing(phase)));
+    }
+}
+
+#[test]
+fn two_neighbours_of_different_phases_do_not_change_places() {
+    for at in 1..valid().len() {
+        let mut steps = valid();
+        steps.swap(at - 1, at);
+        let backwards = steps[at].phase() < steps[at - 1].phase();
+        match Steps::new(steps) {
+            Err(OrderError::Backwards { index, .. }) => assert!(backwards && index == at),
+            Ok(_) => assert!(!backwards),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+proptest! {
+    /// Any permutation: refused when a phase comes too early, and whatever is taken protects but for the order
+    /// within a phase.
+    #[test]
+    fn an_order_with_a_phase_out_of_place_is_refused(steps in Just(valid()).prop_shuffle()) {
+        let monotone = steps.windows(2).all(|pair| pair[0].phase() <= pair[1].phase());
+        prop_assert_eq!(Steps::new(steps).is_ok(), monotone);
+    }
+
+    /// One step moved anywhere: what is taken has nothing that needs a capability after their end, landlock
+    /// after the root change, and the filter last.
+    #[test]
+    fn one_step_moved_is_refused_or_harmless(from in 0..valid().len(), to in 0..valid().len()) {
+        let mut steps = valid();
+        let moved = steps.remove(from);
+        let birth = moved.phase() == Phase::Birth;
+        steps.insert(to, moved);
+        if let Ok(taken) = Steps::new(steps) {
+            // Within the first phase the order is the plan's own affair: `every_plan_protects`.
+            prop_assert!(birth || protects(taken.as_slice()).is_ok(), "{:?}", protects(taken.as_slice()));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The walls of the default sandbox, felt from inside `saggar wrap`, as root and as an ordinary user.
+//!
+//! [`wrapped`] starts programs in it; [`probe`] is a C program that tries what must not work. Every table of
+//! answers says what the kernel answered, not only that something failed: a wall that is gone answers
+//! differently.
+
+mod cve;
+mod descriptors;
+mod environment;
+mod exit;
+mod files;
+mod git;
+mod init;
+mod kernel;
+mod network;
+mod options;
+mod owners;
+mod policy;
+mod privileges;
+mod probe;
+mod second_view;
+mod terminal;
+mod works;
+mod workspace;
+pub(crate) mod wrapped;
