@@ -152,7 +152,7 @@ fn start(
     // SAFETY: this process has one thread, and the child runs only code of `program`, without a heap.
     match unsafe { clone::fork()? } {
         0 => {
-            let terminal = flags & ExecFlags::TERMINAL != 0;
+            let terminal = ExecFlags::terminal_stream(flags);
             program::become_program(block, Streams { stdin, stdout, stderr, terminal }, gate, filter)
         }
         pid => {

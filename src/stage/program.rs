@@ -12,8 +12,8 @@ pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// Standard input is the controlling terminal.
-    pub(super) terminal: bool,
+    /// The one of them, by its number, that becomes the controlling terminal.
+    pub(super) terminal: Option<usize>,
 }
 
 /// Where the gate stands while the streams move to 0, 1 and 2.
@@ -52,8 +52,9 @@ fn attempt(
     let at = |point: Point| move |errno: Errno| (point, errno);
     let program = block::map(block.as_fd()).map_err(at(Point::Block))?;
     nix::unistd::setsid().map_err(at(Point::Session))?;
-    if streams.terminal {
-        pty::take_controlling(streams.stdin.as_fd()).map_err(at(Point::Session))?;
+    if let Some(number) = streams.terminal {
+        let stream = [&streams.stdin, &streams.stdout, &streams.stderr][number.min(2)];
+        pty::take_controlling(stream.as_fd()).map_err(at(Point::Session))?;
     }
     let gate = arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
     nix::unistd::chdir(program.cwd).map_err(at(Point::WorkingDirectory))?;
