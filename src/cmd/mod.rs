@@ -3,10 +3,12 @@
 mod explain;
 mod find;
 mod prepare;
+mod start;
 mod wrap;
 
 use crate::cli::{Cli, Command, LogFormat};
 use crate::error::{Code, Error};
+use crate::launch::guard;
 use clap::Parser;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -33,8 +35,17 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Wrap(args) => wrap::run(*args),
+        Command::Gc => gc(),
         _ => Err(Error::new(Code::Unsupported, "not yet")),
     }
+}
+
+/// `saggar gc`: what dead sandboxes left.
+#[allow(clippy::print_stdout)]
+fn gc() -> Result<u8, Error> {
+    let removed = guard::sweep()?;
+    println!("{removed} removed");
+    Ok(0)
 }
 
 fn log_format(command: &Command) -> LogFormat {

@@ -26,8 +26,9 @@ pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
     let taken = subordinate_ranges();
     let first = range.start().div_ceil(BLOCK);
     let count = (range.end().saturating_add(1) / BLOCK).saturating_sub(first);
-    // Each process begins at a place of its own, so that many starts at once do not meet at every lock.
-    let start = std::process::id() % count.max(1);
+    // Starts at once begin at different places, so that they do not meet at every lock; few places, so that
+    // few lock files are ever made.
+    let start = std::process::id() % count.clamp(1, 64);
     for step in 0..count {
         let number = first + (start + step) % count;
         let base = number * BLOCK;

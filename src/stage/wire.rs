@@ -34,8 +34,10 @@ pub struct ExecFlags;
 
 impl ExecFlags {
     /// The sandbox ends when this program ends.
-    pub const LAST: u32 = 1;
-    const TERMINAL: [u32; 3] = [1 << 1, 1 << 2, 1 << 3];
+    pub const LAST: u32 = 1 << 0;
+    /// What it starts stays below it, also when its parent ends (PR_SET_CHILD_SUBREAPER).
+    pub const SUBREAPER: u32 = 1 << 1;
+    const TERMINAL: [u32; 3] = [1 << 2, 1 << 3, 1 << 4];
 
     /// The bit that makes a standard stream, by its number, the program's controlling terminal: input where
     /// it can be, but a program whose input is a pipe and whose output is a terminal needs one too.
