@@ -24,6 +24,7 @@ pub mod error;
 pub mod host;
 pub mod id;
 pub mod launch;
+pub mod log;
 pub mod plan;
 pub mod session;
 pub mod spec;

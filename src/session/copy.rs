@@ -30,8 +30,9 @@ impl Room {
         let left = (self.entries.checked_sub(1), self.bytes.checked_sub(bytes));
         let (Some(entries), Some(bytes)) = left else {
             let message = format!("copy {}: the folder is larger than a workspace may be", path.display());
-            return Err(Error::new(Code::Invalid, message)
-                .hint("say --workspace DIR to work on the folder itself"));
+            return Err(
+                Error::new(Code::Invalid, message).hint("say --workspace DIR to work on the folder itself")
+            );
         };
         (self.entries, self.bytes) = (entries, bytes);
         Ok(())
@@ -75,8 +76,7 @@ fn file(from: &Path, to: &Path, room: &mut Room) -> Result<()> {
     }
     room.take(from, meta.len())?;
     let mode = meta.permissions().mode() & 0o777;
-    let mut target =
-        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(to).map_err(fail)?;
+    let mut target = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(to).map_err(fail)?;
     std::io::copy(&mut source, &mut target).map_err(fail)?;
     target.set_permissions(fs::Permissions::from_mode(mode)).map_err(fail)
 }

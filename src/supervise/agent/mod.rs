@@ -515,8 +515,10 @@ impl<'a> Loop<'a> {
         while !self.hub.is_drained() && Instant::now() < until {
             let _ = self.poll.poll(&mut events, Some(LOOK_EVERY));
             self.hub.tick(self.now());
-            for event in events.iter().filter(|event| self.hub.owns(event.token())) {
-                self.hub.ready(event);
+            for event in &events {
+                if self.hub.owns(event.token()) {
+                    self.hub.ready(event);
+                }
             }
         }
         let Some(why) = self.failed.take() else { return Ok((Reason::Exit, 0)) };
