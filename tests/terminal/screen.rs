@@ -81,7 +81,7 @@ impl Screen {
         if streams[0] == Terminal {
             command.arg("--ctty");
         }
-        command.args(line).env("TERM", "xterm");
+        command.args(line).env("TERM", "dumb");
         let stdio = |stream| match stream {
             Terminal => Stdio::from(slave.try_clone().unwrap()),
             Pipe => Stdio::piped(),
@@ -135,11 +135,14 @@ impl Screen {
         }
     }
 
-    /// All output to the end, with its lines as the program wrote them, and the exit status.
+    /// All output to the end, with its lines as the program wrote them, and the exit status. Where the host's
+    /// terminal goes on to process output, a newline has two carriage returns, which look like one.
     pub(super) fn finish(&mut self) -> (String, ExitStatus) {
         self.slave = None;
         while self.read() {}
-        let text = String::from_utf8_lossy(&std::mem::take(&mut self.seen)).replace("\r\n", "\n");
+        let text = String::from_utf8_lossy(&std::mem::take(&mut self.seen))
+            .replace("\r\r\n", "\n")
+            .replace("\r\n", "\n");
         (text, self.wait())
     }
 

@@ -66,7 +66,8 @@ fn open_again(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
 pub(super) struct Host {
     keyboard: End,
     screen: End,
-    /// Others of a pipeline write to the terminal, and need its output processing.
+    /// Others of a pipeline write to the terminal, and need its output processing. What comes from inside has
+    /// been processed already; a second carriage return before a newline moves nothing.
     keep_output: bool,
     /// How we found it in the foreground: what it goes back to.
     found: Option<Termios>,
