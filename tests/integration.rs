@@ -14,3 +14,4 @@ mod mock_api;
 mod plan;
 mod real_agent;
 mod walls;
+mod terminal;

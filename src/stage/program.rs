@@ -62,8 +62,9 @@ fn attempt(
     if flags & ExecFlags::SUBREAPER != 0 {
         process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(at(Point::Session))?;
     }
-    if flags & ExecFlags::TERMINAL != 0 {
-        pty::take_controlling(streams.stdin.as_fd()).map_err(at(Point::Session))?;
+    if let Some(number) = ExecFlags::terminal_stream(flags) {
+        let stream = [&streams.stdin, &streams.stdout, &streams.stderr][number.min(2)];
+        pty::take_controlling(stream.as_fd()).map_err(at(Point::Session))?;
     }
     arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
     nix::unistd::chdir(program.cwd).map_err(at(Point::WorkingDirectory))?;

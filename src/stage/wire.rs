@@ -34,11 +34,21 @@ pub struct ExecFlags;
 
 impl ExecFlags {
     /// The sandbox ends when this program ends.
-    pub const LAST: u32 = 1;
-    /// Standard input is the sandbox's terminal, and becomes the controlling one.
-    pub const TERMINAL: u32 = 2;
+    pub const LAST: u32 = 1 << 0;
     /// What it starts stays below it, also when its parent ends (PR_SET_CHILD_SUBREAPER).
-    pub const SUBREAPER: u32 = 4;
+    pub const SUBREAPER: u32 = 1 << 1;
+    const TERMINAL: [u32; 3] = [1 << 2, 1 << 3, 1 << 4];
+
+    /// The bit that makes a standard stream, by its number, the program's controlling terminal: input where
+    /// it can be, but a program whose input is a pipe and whose output is a terminal needs one too.
+    pub fn controlling_terminal(stream: usize) -> u32 {
+        Self::TERMINAL.get(stream).copied().unwrap_or(0)
+    }
+
+    /// Which standard stream becomes the controlling terminal.
+    pub fn terminal_stream(flags: u32) -> Option<usize> {
+        Self::TERMINAL.iter().position(|bit| flags & bit != 0)
+    }
 }
 
 /// From pid 1 to the supervisor.
@@ -208,10 +218,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_flag_names_the_stream_that_is_the_terminal() {
+        for stream in 0..3 {
+            let flags = ExecFlags::LAST | ExecFlags::controlling_terminal(stream);
+            assert_eq!(ExecFlags::terminal_stream(flags), Some(stream));
+        }
+        assert_eq!(ExecFlags::terminal_stream(ExecFlags::LAST), None);
+    }
+
+    #[test]
     fn messages_survive_the_wire() {
         for request in [
             Request::Go,
-            Request::Exec { id: 7, flags: ExecFlags::LAST | ExecFlags::TERMINAL },
+            Request::Exec { id: 7, flags: ExecFlags::LAST | ExecFlags::controlling_terminal(2) },
             Request::Signal { id: u32::MAX, signal: 15, group: true },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));

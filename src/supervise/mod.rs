@@ -8,5 +8,6 @@ mod pins;
 pub mod sandbox;
 pub mod signals;
 pub mod status;
+pub mod terminal;
 mod tree;
 pub mod wrap;

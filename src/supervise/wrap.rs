@@ -1,9 +1,15 @@
 //! The loop of `saggar wrap`: one program, its standard streams as they are (or, where they are terminals,
 //! relayed to a terminal of the sandbox's own), its signals and its exit status.
+//!
+//! ```text
+//! starting ── the terminal's master, if one is needed ──> asked ── Running ──> running ── Gone ──> over
+//! ```
+//! It returns from `over` when the last output is on the host's terminal.
 
 use super::sandbox::{Ended, Happening, Sandbox, register};
 use super::signals;
 use super::status::{Event, Reason, Status, missing};
+use super::terminal::{Streams, Terminal, no_terminal};
 use crate::error::{Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
@@ -11,7 +17,7 @@ use crate::spec::Program;
 use crate::stage::wire::ExecFlags;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(0);
@@ -36,6 +42,7 @@ pub struct Job<'a> {
 /// # Errors
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
+    // The loop is dropped before anything is said: the host's terminal is as it was.
     let outcome = Loop::new(&job, launched).and_then(|mut it| it.run(&mut job.status));
     match outcome {
         Ok((reason, ended)) => {
@@ -58,12 +65,19 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
 struct Loop<'a> {
     id: &'a str,
     plan: &'a Plan,
+    program: &'a Program,
     poll: Poll,
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
-    main: u32,
+    streams: Streams,
+    terminal: Option<Terminal>,
+    /// The program, once it was asked for.
+    main: Option<u32>,
     deadline: Option<Instant>,
     pid: i32,
+    ended: Option<Ended>,
+    /// What there is to return when the terminal has taken the last of the output.
+    over: Option<(Reason, Ended)>,
 }
 
 impl<'a> Loop<'a> {
@@ -71,64 +85,165 @@ impl<'a> Loop<'a> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
-        let mut sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-        let main = sandbox.exec(poll.registry(), job.program, streams, ExecFlags::LAST, false)?;
-        let deadline = job.timeout.map(|limit| Instant::now() + limit);
-        Ok(Loop { id: job.id, plan: job.plan, poll, signals, sandbox, main, deadline, pid: 0 })
+        let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        let mut it = Loop {
+            id: job.id,
+            plan: job.plan,
+            program: job.program,
+            poll,
+            signals,
+            sandbox,
+            streams: Streams::of_this_process()?,
+            terminal: None,
+            main: None,
+            deadline: job.timeout.map(|limit| Instant::now() + limit),
+            pid: 0,
+            ended: None,
+            over: None,
+        };
+        if !it.streams.need_terminal() {
+            it.start(None)?;
+        }
+        Ok(it)
+    }
+
+    /// Asks for the program. Our copy of the slave ends here: when the last one inside is closed, the master
+    /// has to hear of it.
+    fn start(&mut self, slave: Option<OwnedFd>) -> Result<()> {
+        let (streams, terminal) = self.streams.for_program(slave.as_ref())?;
+        let flags = ExecFlags::LAST | terminal;
+        self.main = Some(self.sandbox.exec(self.poll.registry(), self.program, streams, flags, false)?);
+        Ok(())
     }
 
     fn run(&mut self, status: &mut Status) -> Result<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
-        let mut ended = None;
         loop {
-            let wait = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            if wait == Some(Duration::ZERO) {
+            let at_rest = !self.relay()?;
+            if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
+                return Ok(over);
+            }
+            let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
                 self.sandbox.kill();
+                // What it wrote until now is shown, as far as the host's terminal takes it at once.
+                while self.relay()? {}
                 return Ok((Reason::Timeout, Ended::Signal(libc::SIGKILL)));
             }
-            match self.poll.poll(&mut events, wait) {
+            match self.poll.poll(&mut events, if at_rest { left } else { Some(Duration::ZERO) }) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 other => other.map_err(|e| Error::system("wait for events", e))?,
             }
             for event in &events {
+                if self.terminal.as_mut().is_some_and(|terminal| terminal.event(event)) {
+                    continue;
+                }
                 if event.token() == SIGNALS {
                     self.pass_signals();
                     continue;
                 }
                 let happened = self.sandbox.event(self.poll.registry(), event.token());
-                for happening in happened.unwrap_or_default() {
-                    match happening {
-                        Happening::Waiting(_, pid) => self.pid = pid,
-                        Happening::Running(_) => status.say(&Event::Started {
-                            id: self.id,
-                            pid: self.pid,
-                            degraded: missing(&self.plan.degraded),
-                        }),
-                        Happening::NotRun(_, error) => {
-                            self.sandbox.kill();
-                            return Err(error);
-                        }
-                        Happening::Exited(id, how) if id == self.main => ended = Some(how),
-                        Happening::Gone(Some(error)) => return Err(error),
-                        Happening::Gone(None) => return Ok(outcome(ended)),
-                        _ => {}
-                    }
-                }
+                happened.into_iter().flatten().try_for_each(|happening| self.take(happening, status))?;
             }
         }
     }
 
+    fn take(&mut self, happening: Happening, status: &mut Status) -> Result<()> {
+        if self.over.is_some() {
+            return Ok(());
+        }
+        match happening {
+            Happening::Terminal(master) if self.main.is_none() => {
+                let (terminal, slave) = Terminal::attach(master, &self.streams)?;
+                self.terminal = Some(terminal);
+                self.start(Some(slave))?;
+            }
+            // A stream has become a terminal since the plan was made.
+            Happening::Ready if self.main.is_none() => {
+                self.sandbox.kill();
+                return Err(no_terminal());
+            }
+            Happening::Waiting(_, pid) => self.pid = pid,
+            Happening::Running(_) => {
+                let degraded = missing(&self.plan.degraded);
+                status.say(&Event::Started { id: self.id, pid: self.pid, degraded });
+                self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()))?;
+            }
+            Happening::NotRun(_, error) => {
+                self.sandbox.kill();
+                return Err(error);
+            }
+            Happening::Exited(id, how) if self.main == Some(id) => self.ended = Some(how),
+            Happening::Gone(Some(error)) => return Err(error),
+            Happening::Gone(None) => {
+                self.deadline = None;
+                self.over = Some(outcome(self.ended));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves what the terminals have for each other; true when there may be more at once.
+    fn relay(&mut self) -> Result<bool> {
+        self.terminal.as_mut().map_or(Ok(false), |terminal| terminal.pump(self.poll.registry()))
+    }
+
+    fn is_drained(&self) -> bool {
+        self.terminal.as_ref().is_none_or(Terminal::is_drained)
+    }
+
     /// Signals reach the program as if it ran bare: one from the terminal goes to its whole process group.
-    fn pass_signals(&self) {
+    fn pass_signals(&mut self) {
         while let Some((signal, from_terminal)) = signals::next(&self.signals) {
-            self.sandbox.signal(self.main, signal, from_terminal);
-            if signal == Signal::SIGTSTP {
-                // The program stops by its own copy; we stop too, so that the shell that waits for us sees it.
-                let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+            match signal {
+                Signal::SIGTSTP => self.stop(),
+                Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM if self.is_alone() => {
+                    self.give_up(signal);
+                }
+                _ => self.pass(signal, from_terminal),
             }
         }
+    }
+
+    fn pass(&mut self, signal: Signal, to_group: bool) {
+        match (signal, &mut self.terminal) {
+            (Signal::SIGWINCH, Some(terminal)) => terminal.resize(),
+            (Signal::SIGCONT, Some(terminal)) => terminal.resume(),
+            _ => {}
+        }
+        // A new size of its own terminal tells the program; without one it hears of the host's.
+        if let Some(main) = self.main
+            && (signal != Signal::SIGWINCH || self.terminal.is_none())
+        {
+            self.sandbox.signal(main, signal, to_group || signal == Signal::SIGCONT);
+        }
+    }
+
+    /// The program stops, then we do, so that the shell that waits for us sees it. SIGSTOP, because the
+    /// program leads a session of its own: nobody in it could continue its group, and the kernel drops a
+    /// SIGTSTP for such a one (credentials(7), orphaned process groups).
+    fn stop(&mut self) {
+        if let Some(main) = self.main {
+            self.sandbox.signal(main, Signal::SIGSTOP, true);
+        }
+        if let Some(terminal) = &mut self.terminal {
+            terminal.suspend();
+        }
+        let _ = nix::sys::signal::raise(Signal::SIGSTOP);
+    }
+
+    /// No program hears signals: it is not asked for yet, or gone and its last output stuck.
+    fn is_alone(&self) -> bool {
+        self.main.is_none() || self.over.is_some()
+    }
+
+    /// Ends without a program to pass the signal to.
+    fn give_up(&mut self, signal: Signal) {
+        self.sandbox.kill();
+        self.deadline = None;
+        self.terminal = None;
+        self.over.get_or_insert((Reason::Signal, Ended::Signal(signal as i32)));
     }
 }
 

@@ -1,0 +1,6 @@
+//! `saggar wrap` on a terminal (DECISIONS 6): a terminal of the sandbox's own inside, the host's outside.
+
+mod jobs;
+mod relay;
+mod screen;
+mod walls;
