@@ -8,5 +8,6 @@
 
 #[macro_use]
 mod support;
+mod manual;
 mod mock_api;
 mod real_agent;
