@@ -27,6 +27,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use transcript::Transcript;
 
+/// The hidden first argument with which saggar is the demo agent. It stands before the command line proper,
+/// which costs more than the agent's own start.
+pub const ENTRY: &str = "__demo-agent";
+
 /// The exit code of the prompt `crash`.
 const CRASHED: u8 = 3;
 /// How long a piece of `count` takes.

@@ -54,37 +54,55 @@ impl Graph {
 
     /// Adds a straight program and returns its first node.
     pub(crate) fn read(&mut self, program: &[sock_filter]) -> Result<Id> {
-        let [first, rest @ ..] = program else { return Err("a program without a ret".to_owned()) };
-        self.read_from(first, rest, None)
+        Reader { graph: self, program, seen: BTreeMap::new() }.node(0, None)
+    }
+}
+
+/// Reads one program into a graph.
+struct Reader<'a> {
+    graph: &'a mut Graph,
+    program: &'a [sock_filter],
+    /// What was read before: a chain of rules has many more paths than instructions.
+    seen: BTreeMap<(usize, Known), Id>,
+}
+
+impl Reader<'_> {
+    fn node(&mut self, at: usize, known: Known) -> Result<Id> {
+        if let Some(id) = self.seen.get(&(at, known)) {
+            return Ok(*id);
+        }
+        let id = self.read(at, known)?;
+        self.seen.insert((at, known), id);
+        Ok(id)
     }
 
-    fn read_from(&mut self, first: &sock_filter, rest: &[sock_filter], known: Known) -> Result<Id> {
-        let sock_filter { code, jt, jf, k } = *first;
-        let mut go = |skip: usize, known: Known| match rest.get(skip..) {
-            Some([next, after @ ..]) => self.read_from(next, after, known),
-            _ => Err("a jump past the end of a program".to_owned()),
-        };
+    fn read(&mut self, at: usize, known: Known) -> Result<Id> {
+        let past = || "a jump past the end of a program".to_owned();
+        let sock_filter { code, jt, jf, k } = *self.program.get(at).ok_or_else(past)?;
+        let next = at + 1;
         match code {
-            RET => Ok(self.add(Node::Return(k))),
-            JA => go(usize::try_from(k).map_err(|error| error.to_string())?, known),
+            RET => Ok(self.graph.add(Node::Return(k))),
+            JA => self.node(next + usize::try_from(k).map_err(|error| error.to_string())?, known),
             IF_EQUAL | IF_GREATER | IF_AT_LEAST => {
-                let (yes, no) = (go(jt.into(), known)?, go(jf.into(), known)?);
-                Ok(self.branch(code, k, yes, no))
+                let yes = self.node(next + usize::from(jt), known)?;
+                let no = self.node(next + usize::from(jf), known)?;
+                Ok(self.graph.branch(code, k, yes, no))
             }
-            LOAD if known == Some((k, None)) => go(0, known),
-            LOAD => match rest.first() {
-                Some(and) if and.code == AND && known == Some((k, Some(and.k))) => go(1, known),
-                _ => {
-                    let next = go(0, Some((k, None)))?;
-                    Ok(self.add(Node::Step(code, k, next)))
-                }
+            LOAD if known == Some((k, None)) => self.node(next, known),
+            LOAD => match self.program.get(next) {
+                Some(and) if and.code == AND && known == Some((k, Some(and.k))) => self.node(next + 1, known),
+                _ => self.step(code, k, next, Some((k, None))),
             },
             AND => {
                 let masked = known.and_then(|(word, mask)| mask.is_none().then_some((word, Some(k))));
-                let next = go(0, masked)?;
-                Ok(self.add(Node::Step(code, k, next)))
+                self.step(code, k, next, masked)
             }
             other => Err(format!("instruction {other:#x} is not one that seccompiler makes")),
         }
+    }
+
+    fn step(&mut self, code: u16, k: u32, next: usize, known: Known) -> Result<Id> {
+        let next = self.node(next, known)?;
+        Ok(self.graph.add(Node::Step(code, k, next)))
     }
 }

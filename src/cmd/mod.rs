@@ -1,5 +1,6 @@
 //! The commands: one file for each family. Only here anything is printed to standard output.
 
+mod agent;
 mod explain;
 mod find;
 mod prepare;
@@ -23,6 +24,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let format = log_format(&cli.command);
+    crate::log::install(format == LogFormat::Json);
     match run(cli.command) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
@@ -34,6 +36,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(command: Command) -> Result<u8, Error> {
     match command {
+        Command::Agent(args) => agent::run(*args),
         Command::Wrap(args) => wrap::run(*args),
         Command::Gc => gc(),
         _ => Err(Error::new(Code::Unsupported, "not yet")),

@@ -170,7 +170,7 @@ fn keep_only(life: OwnedFd) -> File {
         let _ = unsafe { file::close_range(first, last) };
     }
     // SAFETY: `kept` was taken out of its owner just now, and is open.
-    File::from(unsafe { std::os::fd::FromRawFd::from_raw_fd(kept) })
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(kept) }
 }
 
 #[cfg(test)]

@@ -64,3 +64,55 @@ fn schema(text: &str) -> Option<String> {
     let known = kind.and_then(json::string).is_some_and(|kind| kind == "json_schema");
     schema.filter(|_| known).and_then(object)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::proto::{Command, Request};
+
+    fn words(fields: &str) -> Result<Vec<String>, String> {
+        let line = format!(r#"{{"cmd":"query","prompt":"p","sessionId":"s",{fields}}}"#);
+        match Command::parse(line.into_bytes().into()).unwrap().unwrap().request {
+            Request::Query(query) => of(&query),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn decision_17_every_start_option_is_one_word() {
+        let fields = r#""subagents":{"a":{}},"betas":["b","c"],"maxTurns":3,"effort":"--dangerous","maxBudgetUsd":0.5,
+            "outputFormat":{"type":"json_schema","schema":{"x":1}},"initialAgent":"a","allowedTools":[]"#;
+        assert_eq!(
+            words(&fields.replace('\n', "")).unwrap(),
+            [
+                "--max-turns=3",
+                "--max-budget-usd=0.5",
+                "--effort=--dangerous",
+                "--json-schema={\"x\":1}",
+                "--allowedTools=",
+                "--betas=b,c",
+                "--agent=a",
+                "--agents={\"a\":{}}",
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_types_nul_and_endless_words_are_refused() {
+        for fields in [
+            r#""maxTurns":0"#,
+            r#""maxTurns":1.5"#,
+            r#""maxBudgetUsd":-1"#,
+            r#""effort":{}"#,
+            r#""outputFormat":{"type":"text"}"#,
+            r#""allowedTools":"Read""#,
+            r#""betas":[1]"#,
+            r#""subagents":[]"#,
+            r#""initialAgent":"a\u0000""#,
+            &format!(r#""effort":"{}""#, "x".repeat(WORD_LIMIT + 1)),
+        ] {
+            assert!(words(fields).is_err(), "{fields}");
+        }
+        assert_eq!(words(r#""maxTurns":null"#), Ok(vec![]));
+    }
+}

@@ -31,7 +31,7 @@ pub enum Action {
     },
     /// Start the agent; answer with `agent_started` or `agent_exited`.
     StartAgent(Start),
-    /// End the agent's process; answer with `agent_exited`.
+    /// End the agent's process, which may still be starting; answer with `agent_exited`, once.
     StopAgent(Stop),
     /// Send the agent SIGINT: it did not react to words.
     InterruptAgent,

@@ -266,7 +266,13 @@ impl Bridge {
                 }
             }
             Heard::Tell(bytes) => self.tell_rest(bytes),
-            Heard::Resumed | Heard::Done => {
+            Heard::Resumed => {
+                // It may come late, when the `resume` was taken for done and another turn runs.
+                if self.turn.as_ref().is_some_and(|turn| turn.is_heard_resume()) {
+                    self.end_turn(Ok(()));
+                }
+            }
+            Heard::Done => {
                 if self.turn.as_ref().is_some_and(|turn| !turn.is_starting()) {
                     self.end_turn(Ok(()));
                 }

@@ -23,6 +23,8 @@ const STALL_ABORTING: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Conn {
     lines: LineSplitter,
+    /// Bytes taken from the budget for its unfinished line.
+    held: usize,
     /// Bytes sent and not yet written.
     backlog: usize,
     /// Since the backlog passed the mark: when it last made progress, and how much since.
@@ -33,8 +35,6 @@ pub(super) struct Conn {
     pub(super) busy: bool,
     /// `log` events are wanted.
     pub(super) log: bool,
-    /// The server will say no more; it may still listen.
-    finished: bool,
 }
 
 /// Where the events of one command go. Taken by value to send the terminal one, so that there is only one.
@@ -55,7 +55,7 @@ impl Bridge {
     /// A server has connected: it hears `ready` first (BP-04).
     pub fn conn_open(&mut self, conn: ConnId) {
         let lines = LineSplitter::new(self.config.line_limit);
-        let new = Conn { lines, backlog: 0, full: None, open: 0, busy: false, log: false, finished: false };
+        let new = Conn { lines, held: 0, backlog: 0, full: None, open: 0, busy: false, log: false };
         self.conns.insert(conn, new);
         self.send(conn, Event::Ready.encode(None));
         self.settle();
@@ -64,15 +64,15 @@ impl Bridge {
     /// Bytes from a server. Any cutting is fine.
     pub fn conn_input(&mut self, conn: ConnId, mut input: &[u8]) {
         while let Some(from) = self.conns.get_mut(&conn) {
-            let before = from.lines.held();
+            self.budget.give_inbound(std::mem::take(&mut from.held));
             let split = from.lines.next(&mut input);
             let held = from.lines.held();
-            self.budget.give(before);
-            if !self.budget.take_inbound(held) {
-                from.lines.abandon();
+            if !self.hold_inbound(conn, held) {
                 self.refuse_line(conn, "the bridge holds too many unfinished lines");
                 break;
             }
+            let Some(from) = self.conns.get_mut(&conn) else { break };
+            from.held = held;
             match split {
                 None => break,
                 Some(Split::Line(line)) => self.line(conn, line),
@@ -89,8 +89,8 @@ impl Bridge {
 
     /// The server has closed its sending side: what it asked for is still answered, then it is closed.
     pub fn conn_finished(&mut self, conn: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.finished = true;
+        if self.conns.contains_key(&conn) {
+            self.finished.insert(conn);
         }
         self.settle();
     }
@@ -112,6 +112,7 @@ impl Bridge {
             *drained += bytes;
             if to.backlog <= LOW {
                 to.full = None;
+                self.full.remove(&conn);
             } else if *drained >= PROGRESS {
                 (*since, *drained) = (now, 0);
             }
@@ -144,8 +145,30 @@ impl Bridge {
         to.backlog += bytes.len();
         if to.backlog >= HIGH && to.full.is_none() {
             to.full = Some((self.now, 0));
+            self.full.insert(conn);
         }
         self.actions.push_back(Action::Send { conn, bytes });
+    }
+
+    /// Takes room for what a server sent; whether there was some.
+    #[must_use]
+    pub(super) fn hold_inbound(&mut self, conn: ConnId, bytes: usize) -> bool {
+        while self.budget.allows_inbound(bytes) {
+            if self.budget.take_inbound(bytes) {
+                return true;
+            }
+            if self.doom_slowest().is_none_or(|slowest| slowest == conn) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Memory is short: the reader that holds most of it, because it does not read, goes.
+    fn doom_slowest(&mut self) -> Option<ConnId> {
+        let slowest = self.conns.iter().max_by_key(|(_, conn)| conn.backlog).map(|(id, _)| *id)?;
+        self.doom(slowest);
+        Some(slowest)
     }
 
     /// Counts a command that was taken.
@@ -157,10 +180,12 @@ impl Bridge {
 
     /// Sends the terminal event of a command, and whatever leaves with it.
     pub(super) fn close_command(&mut self, reply: Reply, bytes: Vec<u8>) {
-        if let Some(conn) = self.conns.get_mut(&reply.conn) {
-            conn.open = conn.open.saturating_sub(1);
-            conn.busy &= !reply.ordered();
-        }
+        let Some(conn) = self.conns.get_mut(&reply.conn) else {
+            // Only a detached turn outlives its connection.
+            return self.actions.push_back(Action::Unclaimed(bytes));
+        };
+        conn.open = conn.open.saturating_sub(1);
+        conn.busy &= !reply.ordered();
         self.send(reply.conn, bytes);
     }
 
@@ -174,16 +199,16 @@ impl Bridge {
         self.close_command(reply, bytes);
     }
 
-    /// Whether the reader of this command is too far behind for more.
+    /// Whether the connection is too far behind for more of a turn.
     pub(super) fn is_full(&self, conn: ConnId) -> bool {
-        self.conns.get(&conn).is_some_and(|conn| conn.full.is_some())
+        self.full.contains(&conn)
     }
 
-    /// When the stalled connection is dropped.
-    pub(super) fn stall_deadline(&self, conn: ConnId) -> Option<Duration> {
-        let (since, _) = self.conns.get(&conn)?.full?;
+    /// When the next stalled connection is dropped, and which that is.
+    pub(super) fn next_stall(&self) -> Option<(Duration, ConnId)> {
         let patience = if self.aborting() { STALL_ABORTING } else { STALL };
-        Some(since + patience)
+        let since = |conn: &ConnId| Some((self.conns.get(conn)?.full?.0, *conn));
+        self.full.iter().filter_map(since).min().map(|(since, conn)| (since + patience, conn))
     }
 
     /// Drops a connection that does not read: closes it now, and settles its commands soon.
@@ -194,12 +219,8 @@ impl Bridge {
 
     /// Closes connections that said all and heard all.
     pub(super) fn close_finished(&mut self) {
-        let over: Vec<ConnId> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.finished && conn.open == 0)
-            .map(|(id, _)| *id)
-            .collect();
+        let heard_all = |conn: &&ConnId| self.conns.get(conn).is_none_or(|conn| conn.open == 0);
+        let over: Vec<ConnId> = self.finished.iter().filter(heard_all).copied().collect();
         for conn in over {
             self.actions.push_back(Action::Close { conn, flush: true });
             self.forget(conn);
@@ -235,7 +256,10 @@ impl Bridge {
     /// Forgets a connection; its commands are aborted or detached by `settle`.
     fn forget(&mut self, conn: ConnId) {
         let Some(gone) = self.conns.remove(&conn) else { return };
-        self.budget.give(gone.backlog + gone.lines.held());
+        self.finished.remove(&conn);
+        self.full.remove(&conn);
+        self.budget.give(gone.backlog);
+        self.budget.give_inbound(gone.held);
         self.gone.push(conn);
     }
 
@@ -246,7 +270,7 @@ impl Bridge {
             self.waiting.retain(|waiting| {
                 let stays = waiting.reply.conn != conn;
                 if !stays {
-                    budget.give(waiting.charged);
+                    budget.give_inbound(waiting.charged);
                 }
                 stays
             });

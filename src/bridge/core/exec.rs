@@ -37,7 +37,11 @@ impl Bridge {
             let (id, truncated) = (reply.id.clone(), outcome.truncated);
             let mut bytes = Event::ExecResult { exit_code, stdout, stderr, truncated }.encode(id.as_ref());
             Event::Done { session: "" }.append(id.as_ref(), &mut bytes);
-            self.close_command(reply, bytes);
+            if bytes.len() > self.config.line_limit {
+                self.fail(reply, "exec: the output is longer than a line may be");
+            } else {
+                self.close_command(reply, bytes);
+            }
         }
         self.settle();
     }

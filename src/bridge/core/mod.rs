@@ -30,7 +30,7 @@ use conn::Conn;
 use ending::Ending;
 use exec::Running;
 use queue::Waiting;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turn::Turn;
 
@@ -78,6 +78,10 @@ pub struct Bridge {
     now: Duration,
     budget: Budget,
     conns: BTreeMap<ConnId, Conn>,
+    /// Connections whose server will say no more; it may still listen.
+    finished: BTreeSet<ConnId>,
+    /// Connections whose reader does not keep up.
+    full: BTreeSet<ConnId>,
     /// Connections that went, whose commands are still to be seen to.
     gone: Vec<ConnId>,
     waiting: VecDeque<Waiting>,
@@ -101,6 +105,8 @@ impl Bridge {
             now: Duration::ZERO,
             budget: Budget::default(),
             conns: BTreeMap::new(),
+            finished: BTreeSet::new(),
+            full: BTreeSet::new(),
             gone: Vec::new(),
             waiting: VecDeque::new(),
             turn: None,
@@ -117,9 +123,7 @@ impl Bridge {
         if self.next_deadline().is_none_or(|deadline| deadline > self.now) {
             return;
         }
-        let stalled = |conn: &ConnId| self.stall_deadline(*conn).is_some_and(|until| until <= self.now);
-        let stalled: Vec<ConnId> = self.conns.keys().copied().filter(stalled).collect();
-        for conn in stalled {
+        while let Some((_, conn)) = self.next_stall().filter(|(until, _)| *until <= self.now) {
             self.doom(conn);
         }
         self.tick_turn();
@@ -131,8 +135,8 @@ impl Bridge {
     /// When to call [`Bridge::tick`] next, if nothing happens before.
     pub fn next_deadline(&self) -> Option<Duration> {
         let turn = self.turn.as_ref().and_then(Turn::deadline);
-        let stalls = self.conns.keys().filter_map(|conn| self.stall_deadline(*conn)).min();
-        [turn, stalls, self.agent.deadline(), self.exec_deadline(), self.ending_deadline()]
+        let stall = self.next_stall().map(|(until, _)| until);
+        [turn, stall, self.agent.deadline(), self.exec_deadline(), self.ending_deadline()]
             .into_iter()
             .flatten()
             .min()

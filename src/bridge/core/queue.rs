@@ -28,7 +28,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 enum Job {
-    Query(Query, Vec<String>),
+    Query(Box<Query>, Vec<String>),
     Resume(Resume),
     Exec(Exec),
     Set(Set),
@@ -89,11 +89,11 @@ impl Bridge {
             match job {
                 Job::Query(query, flags) => self.begin_query(reply, query, flags, charged),
                 Job::Resume(resume) => {
-                    self.budget.give(charged);
+                    self.budget.give_inbound(charged);
                     self.begin_resume(reply, resume);
                 }
                 Job::Exec(exec) => {
-                    self.budget.give(charged);
+                    self.budget.give_inbound(charged);
                     self.begin_exec(reply, exec);
                 }
                 Job::Set(set) => self.apply(reply, &set),
@@ -105,7 +105,7 @@ impl Bridge {
     /// Ends everything that waits with this error.
     pub(super) fn refuse_waiting(&mut self, text: &str) {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.budget.give(waiting.charged);
+            self.budget.give_inbound(waiting.charged);
             self.fail(waiting.reply, text);
         }
     }
@@ -114,7 +114,7 @@ impl Bridge {
     pub(super) fn cancel_waiting_turn(&mut self, conn: ConnId) -> bool {
         let at = self.waiting.iter().position(|w| w.reply.conn == conn && w.is_turn());
         let Some(waiting) = at.and_then(|at| self.waiting.remove(at)) else { return false };
-        self.budget.give(waiting.charged);
+        self.budget.give_inbound(waiting.charged);
         let session = self.session.clone().unwrap_or_default();
         self.done(waiting.reply, &session);
         true
@@ -151,7 +151,7 @@ impl Bridge {
             _ => self.crowded(conn).then_some("too many commands wait"),
         };
         full.or_else(|| {
-            (!self.budget.take_inbound(charge)).then_some("the bridge holds too many waiting commands")
+            (!self.hold_inbound(conn, charge)).then_some("the bridge holds too many waiting commands")
         })
     }
 

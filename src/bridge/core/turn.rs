@@ -41,7 +41,7 @@ pub(super) struct Turn {
 
 #[derive(Debug)]
 enum Work {
-    Query { query: Option<Query>, flags: Vec<String>, partials: bool },
+    Query { query: Option<Box<Query>>, flags: Vec<String>, partials: bool },
     Resume { line: String },
 }
 
@@ -73,6 +73,11 @@ impl Turn {
     pub(super) fn is_heard_query(&self) -> bool {
         matches!(self.work, Work::Query { .. })
             && !matches!(self.stage, Stage::Starting | Stage::Settling { .. })
+    }
+
+    /// Whether it is a `resume` that the agent has been asked about.
+    pub(super) fn is_heard_resume(&self) -> bool {
+        matches!((&self.work, self.stage), (Work::Resume { .. }, Stage::Opening { .. }))
     }
 
     pub(super) fn wants_partials(&self) -> bool {
@@ -110,7 +115,13 @@ impl Turn {
 }
 
 impl Bridge {
-    pub(super) fn begin_query(&mut self, reply: Reply, query: Query, flags: Vec<String>, charged: usize) {
+    pub(super) fn begin_query(
+        &mut self,
+        reply: Reply,
+        query: Box<Query>,
+        flags: Vec<String>,
+        charged: usize,
+    ) {
         let partials = query.partials();
         for name in query.unknown() {
             self.note_unknown(name);
@@ -165,7 +176,7 @@ impl Bridge {
                 bytes
             }
         };
-        self.budget.give(charged);
+        self.budget.give_inbound(charged);
         if !self.agent_input(bytes) {
             self.end_turn(Err("the bridge has no room for the prompt".into()));
             self.stop_agent(Stop::Kill);
@@ -188,7 +199,7 @@ impl Bridge {
     /// The turn is over, and the agent is free.
     pub(super) fn end_turn(&mut self, outcome: Result<(), String>) {
         let Some(turn) = self.turn.take() else { return };
-        self.budget.give(turn.charged);
+        self.budget.give_inbound(turn.charged);
         if outcome.is_ok() && !turn.is_starting() {
             self.agent.conversing = true;
         }

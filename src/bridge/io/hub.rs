@@ -54,6 +54,9 @@ pub struct Hub {
     dirty: BTreeSet<usize>,
     /// Connections that may have more to read; they were left for fairness or because they did not read.
     unread: BTreeSet<usize>,
+    /// Slots given up since the last tick. An event for the old connection may still be in the same batch, and
+    /// must not be taken for one of a new connection.
+    resting: BTreeSet<usize>,
     /// When to accept again.
     accept_at: Option<Duration>,
     actions: VecDeque<Action>,
@@ -93,6 +96,7 @@ impl Hub {
             slots: BTreeMap::new(),
             dirty: BTreeSet::new(),
             unread: BTreeSet::new(),
+            resting: BTreeSet::new(),
             accept_at: None,
             actions: VecDeque::new(),
             chunk: vec![0; CHUNK].into_boxed_slice(),
@@ -119,6 +123,7 @@ impl Hub {
     /// The time is `now`; to be called before anything else in a round of the loop.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
+        self.resting.clear();
         self.bridge.tick(now);
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept();
@@ -185,12 +190,19 @@ impl Hub {
         self.conns.values().all(|conn| conn.outbox.is_empty())
     }
 
+    /// Takes a connection that did not come by the socket: the supervisor's own client.
+    pub fn adopt(&mut self, stream: UnixStream) {
+        if let Some(slot) = self.free_slot() {
+            self.admit(slot, stream);
+        }
+    }
+
     fn accept(&mut self) {
         self.accept_at = None;
-        while self.conns.len() < MAX_CONNECTIONS {
+        while let Some(slot) = self.free_slot() {
             let Some(listener) = &mut self.listener else { return };
             match listener.socket().accept() {
-                Ok((stream, _)) => self.admit(stream),
+                Ok((stream, _)) => self.admit(slot, stream),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors or memory: the event will not come again, so a later look must.
@@ -200,16 +212,21 @@ impl Hub {
                 }
             }
         }
+        // A slot that rests is free again after the next tick; else the next connection that goes makes room.
+        self.accept_at = (!self.resting.is_empty()).then_some(self.now);
+    }
+
+    fn free_slot(&self) -> Option<usize> {
+        (1..TOKENS).find(|slot| !self.conns.contains_key(slot) && !self.resting.contains(slot))
     }
 
     /// Takes a connection, if it comes from our own user or root. The mode of the socket says so already; a
     /// file system that ignores modes does not.
-    fn admit(&mut self, mut stream: UnixStream) {
+    fn admit(&mut self, slot: usize, mut stream: UnixStream) {
         let peer = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
         if !peer.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
             return;
         }
-        let Some(slot) = (1..TOKENS).find(|slot| !self.conns.contains_key(slot)) else { return };
         if self.registry.register(&mut stream, Token(self.first + slot), Interest::READABLE).is_err() {
             return;
         }
@@ -272,7 +289,8 @@ impl Hub {
             self.dirty.remove(&slot);
             self.unread.remove(&slot);
             let _ = self.registry.deregister(&mut conn.stream);
-            if self.conns.len() + 1 == MAX_CONNECTIONS {
+            self.resting.insert(slot);
+            if self.conns.len() + self.resting.len() >= MAX_CONNECTIONS {
                 self.accept_at = Some(self.now);
             }
         }
@@ -304,7 +322,13 @@ impl Hub {
     fn write(&mut self, slot: usize) {
         let Some(conn) = self.conns.get_mut(&slot) else { return };
         let id = conn.id;
-        let Ok(count) = conn.outbox.write_to(&mut conn.stream) else { return self.gone(slot) };
+        let waiting = conn.outbox.len();
+        if conn.outbox.write_to(&mut conn.stream).is_err() {
+            // Nobody listens any more. What was said before may still be read: the end of that, or the hang-up
+            // event that is on its way, removes the connection.
+            conn.outbox.clear();
+        }
+        let count = waiting - conn.outbox.len();
         let backlog = !conn.outbox.is_empty();
         if backlog != conn.writable {
             conn.writable = backlog;

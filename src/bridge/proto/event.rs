@@ -6,10 +6,12 @@ use std::io::Write;
 
 /// How loud a log line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum LogLevel {
+    /// For those who look for a fault.
     Debug,
+    /// What the agent says beside its messages, and what becomes of it.
     Info,
+    /// Something was left out or lost.
     Warn,
 }
 

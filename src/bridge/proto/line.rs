@@ -135,6 +135,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn any_cutting_gives_the_lines_of_the_whole(
             text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),

@@ -1,7 +1,7 @@
 //! The keys of a policy file. Every key may be absent; every key that is present is known.
 //!
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
-//! [`super::merge`] takes it and [`super::tighten`] rules on it, since both name every field.
+//! `merge` takes it and `tighten` rules on it, since both name every field.
 
 use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};

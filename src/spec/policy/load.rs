@@ -45,8 +45,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places of this host and this user, without folders and `--policy`.
-    pub fn of_this_host(current: PathBuf) -> Places {
+    /// The places of this host and of the user with the effective id `owner`, without folders and `--policy`.
+    pub fn of_this_host(current: PathBuf, owner: u32) -> Places {
         // A relative XDG_CONFIG_HOME is to be ignored (XDG Base Directory Specification).
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
@@ -58,7 +58,7 @@ impl Places {
             workspace: None,
             policies: Vec::new(),
             current,
-            owner: nix::unistd::geteuid().as_raw(),
+            owner,
         }
     }
 }
@@ -292,7 +292,8 @@ fn refused(path: &Path, why: &str, hint: &str) -> Error {
 }
 
 fn failure(what: &str, path: &Path, error: &io::Error) -> Error {
-    let cause = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)).desc();
+    let cause = error.to_string();
+    let cause = cause.split(" (os error").next().unwrap_or(&cause);
     Error::new(Code::Invalid, format!("{what} policy {}: {cause}", path.display()))
         .hint("a policy that exists must be readable: it is never skipped")
 }

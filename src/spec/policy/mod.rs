@@ -14,16 +14,16 @@
 //!
 //! | file | its one job |
 //! |---|---|
-//! | [`document`] | the keys of a file |
-//! | [`names`] [`paths`] [`program`] [`units`] | the values of a file, each checked where it is parsed |
-//! | [`parse`] | bytes to a document, with errors that name file, line and key |
-//! | [`validate`] | what is wrong between values |
-//! | [`effective`] [`merge`] | the result, and how a document goes into it |
-//! | [`tighten`] | what a document from the agent's folder may not ask for |
-//! | [`environment`] | which variables the program gets |
-//! | [`command_line`] | the last layer |
-//! | [`load`] | the only I/O: finds the files and reads them safely |
-//! | [`schema`] [`check`] [`show`] | for people and editors |
+//! | `document` | the keys of a file |
+//! | `names` `paths` `program` `units` | the values of a file, each checked where it is parsed |
+//! | `parse` | bytes to a document, with errors that name file, line and key |
+//! | `validate` | what is wrong between values |
+//! | `effective` `merge` | the result, and how a document goes into it |
+//! | `tighten` | what a document from the agent's folder may not ask for |
+//! | `environment` | which variables the program gets |
+//! | `command_line` | the last layer |
+//! | `load` | the only I/O: finds the files and reads them safely |
+//! | `schema` `check` `show` | for people and editors |
 
 pub mod check;
 pub mod command_line;

@@ -130,10 +130,19 @@ fn what_is_equal_or_tighter_is_taken_from_a_folder() {
 }
 
 #[test]
-fn a_bind_below_a_bound_directory_is_not_an_equal() {
-    let files =
-        [("etc/config.toml", "files.rw = ['/srv']"), ("agent/saggar.toml", "files.ro = ['/srv/link']")];
-    assert!(Scratch::with(&files).complaint().contains("files.ro = /srv/link"));
+fn a_bind_is_equal_only_with_its_source_and_its_destination() {
+    for asked in ["/srv/link", "/srv:/mnt", "/etc:/srv", "/etc:/data", "/data", "/:/host"] {
+        let folder = format!("files.ro = ['{asked}']");
+        let files =
+            [("etc/config.toml", "files.rw = ['/srv', '/var/data:/data']"), ("agent/saggar.toml", &*folder)];
+        assert!(Scratch::with(&files).complaint().contains("asks for files.ro = "), "{asked}");
+    }
+}
+
+#[test]
+fn a_home_that_is_kept_is_wider_than_one_in_memory() {
+    let files = [("etc/config.toml", "files.home = 'tmp'"), ("agent/saggar.toml", "files.home = 'session'")];
+    assert!(Scratch::with(&files).complaint().contains("files.home = session, other than the tmp of"));
 }
 
 #[test]
