@@ -10,8 +10,9 @@
 mod support;
 mod kill;
 mod layers;
+mod manual;
 mod mock_api;
 mod plan;
 mod real_agent;
-mod walls;
 mod terminal;
+mod walls;
