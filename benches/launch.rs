@@ -30,7 +30,8 @@ fn main() {
     let runs: usize = numbers.next().and_then(|n| n.parse().ok()).unwrap_or(if bench { 200 } else { 3 });
     let saggar = numbers.next().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_saggar")), PathBuf::from);
 
-    let scratch = tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("scratch directory");
+    let scratch =
+        tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("scratch directory");
     let program = tiny(scratch.path());
     let workspace = scratch.path().to_string_lossy().into_owned();
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -44,7 +45,8 @@ fn main() {
         },
     ];
     if let Some(bwrap) = which("bwrap") {
-        let bind = vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace.clone()];
+        let bind =
+            vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace.clone()];
         let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
         peers.push(Peer { name: "bwrap", argv, times: vec![] });
     } else {
@@ -76,7 +78,8 @@ fn tiny(directory: &Path) -> String {
 
 fn which(name: &str) -> Option<String> {
     let path = std::env::var_os("PATH")?;
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())?;
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())?;
     Some(found.to_string_lossy().into_owned())
 }
 
@@ -101,8 +104,11 @@ fn report(peers: &[Peer]) {
     println!("{:8} {:>10} {:>10} {:>22}", "what", "min ms", "median ms", "saggar / it (median)");
     for peer in peers {
         let ms: Vec<f64> = peer.times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        let ratios: Vec<f64> =
-            saggar.iter().zip(&peer.times).map(|(ours, its)| ours.as_secs_f64() / its.as_secs_f64()).collect();
+        let ratios: Vec<f64> = saggar
+            .iter()
+            .zip(&peer.times)
+            .map(|(ours, its)| ours.as_secs_f64() / its.as_secs_f64())
+            .collect();
         let min = ms.iter().copied().fold(f64::INFINITY, f64::min);
         println!("{:8} {min:>10.2} {:>10.2} {:>22.2}", peer.name, median(&ms), median(&ratios));
     }

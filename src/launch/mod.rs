@@ -58,9 +58,16 @@ pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
         clone::Side::Parent { pid, pidfd } => {
             drop(theirs);
             let launched = Launched { pid, pidfd, control: ours };
-            write_maps(pid, &plan.maps).inspect_err(|_| launched.kill_and_reap())?;
-            launched.send(Request::Go, &[]).inspect_err(|_| launched.kill_and_reap())?;
-            Ok(launched)
+            let ready = write_maps(pid, &plan.maps)
+                .and_then(|()| launched.send(Request::Go, &[]))
+                .and_then(|()| launched.send_trees(plan, &files));
+            match ready {
+                Ok(()) => Ok(launched),
+                Err(error) => {
+                    launched.kill_and_reap();
+                    Err(error)
+                }
+            }
         }
     }
 }
@@ -73,6 +80,20 @@ impl Launched {
     pub fn send(&self, request: Request, fds: &[std::os::fd::RawFd]) -> Result<()> {
         scm::send(self.control.as_fd(), &request.encode(), fds)
             .map_err(|e| Error::system("speak to pid 1 of the sandbox", e))
+    }
+
+    /// Maps the owners of the named trees and hands them over, while the child is at work on the rest.
+    fn send_trees(&self, plan: &Plan, files: &[OwnedFd]) -> Result<()> {
+        let trees = trees::idmapped(plan, files)?;
+        for some in trees.chunks(scm::MAX_FDS) {
+            let fds: Vec<_> = some.iter().map(AsRawFd::as_raw_fd).collect();
+            match self.send(Request::Trees, &fds) {
+                // A child that ended has said why: that is what its supervisor hears first.
+                Err(_) if process::is_ready(self.pidfd.as_raw_fd(), libc::POLLIN) == Ok(true) => break,
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// The next thing that pid 1 says, with the descriptor that came beside it; `None` when it is gone.

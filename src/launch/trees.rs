@@ -1,9 +1,10 @@
-//! Opens what the plan names before the clone: each path once, without following a link; as root of the
-//! host as a detached tree whose owners are mapped.
+//! Opens what the plan names before the clone, each path once, without following a link; and, as root of the
+//! host, makes detached trees of it whose owners are mapped, after the clone: the child does not need them
+//! at once.
 
 use crate::error::{Code, Error, Result};
 use crate::plan::ids::{self, Maps};
-use crate::plan::{Block, Plan, Slot};
+use crate::plan::{Block, Plan};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, clone, mount, pidfd, process};
 use std::ffi::CString;
@@ -13,19 +14,20 @@ use std::path::Path;
 /// Opens every slot of the plan, in order.
 ///
 /// # Errors
-/// [`Code::Invalid`] for a path that is gone or has become a link; [`Code::Unsupported`] for a file system
-/// that cannot be idmapped.
+/// [`Code::Invalid`] for a path that is gone or has become a link.
 pub fn open_all(plan: &Plan) -> Result<Vec<OwnedFd>> {
-    let mut holders = Holders::default();
-    plan.slots.iter().map(|slot| open(slot, plan.block, &mut holders)).collect()
+    plan.slots.iter().map(|slot| open_without_links(&slot.path)).collect()
 }
 
-fn open(slot: &Slot, block: Option<Block>, holders: &mut Holders) -> Result<OwnedFd> {
-    let file = open_without_links(&slot.path)?;
-    match block {
-        Some(block) if slot.tree => idmapped(&slot.path, &file, block, holders),
-        _ => Ok(file),
-    }
+/// A tree with mapped owners for every opened `file` of a plan with a block of ids; none without.
+///
+/// # Errors
+/// [`Code::Unsupported`] for a file system that cannot be idmapped.
+pub fn idmapped(plan: &Plan, files: &[OwnedFd]) -> Result<Vec<OwnedFd>> {
+    let Some(block) = plan.block else { return Ok(Vec::new()) };
+    let mut holders = Holders::default();
+    let slots = plan.slots.iter().zip(files);
+    slots.map(|(slot, file)| tree(&slot.path, file, block, &mut holders)).collect()
 }
 
 fn open_without_links(path: &Path) -> Result<OwnedFd> {
@@ -49,7 +51,7 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
 }
 
 /// A detached copy of the tree in which the owner of its root is the inner user (DECISIONS 2).
-fn idmapped(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
+fn tree(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
     let shown = path.display();
     let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
     let tree = mount::clone_tree(file.as_fd(), true)

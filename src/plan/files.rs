@@ -1,6 +1,6 @@
 //! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
 
-use super::step::{Source, Step};
+use super::step::{EMPTY, MAX_TREES, Source, Step};
 use super::{Slot, below_root, c_string};
 use crate::error::{Code, Error, Result};
 use crate::host::{Host, Kind};
@@ -34,13 +34,20 @@ impl<'a> Files<'a> {
         }
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Step>, Vec<Slot>) {
+    pub(super) fn into_parts(mut self) -> (Vec<Step>, Vec<Slot>) {
+        let slots = self.slots.len();
+        for step in &mut self.steps {
+            if let Step::ReceiveTrees { count } = step {
+                *count = slots;
+            }
+        }
         (self.steps, self.slots)
     }
 
     pub(super) fn add(&mut self, spec: &SandboxSpec) -> Result<()> {
         let (size, inodes) = (c_string(&ROOT_SIZE.to_string())?, c_string(&ROOT_INODES.to_string())?);
         self.steps.push(Step::NewRoot { size, inodes });
+        self.directory(&Path::new("/").join(EMPTY.to_string_lossy().as_ref()))?;
         for (index, mount) in spec.mounts.iter().enumerate() {
             self.mount(mount, &spec.mounts[..index], spec.profile)?;
             if mount.kind == MountKind::Proc {
@@ -126,6 +133,16 @@ impl<'a> Files<'a> {
 
     fn named(&mut self, path: &Path) -> Result<Source> {
         let slot = self.slots.len();
+        if slot == MAX_TREES {
+            let message = format!("more than {MAX_TREES} paths of the host are named");
+            return Err(
+                Error::new(Code::Invalid, message).hint("name a directory that holds several of them")
+            );
+        }
+        if self.privileged && slot == 0 {
+            // As late as can be: until here the parent maps owners while the child works.
+            self.steps.push(Step::ReceiveTrees { count: 0 });
+        }
         self.slots.push(Slot { path: path.to_owned(), tree: self.privileged });
         let path = c_path(path)?;
         Ok(if self.privileged { Source::Tree { slot, path } } else { Source::Checked { slot, path } })

@@ -4,7 +4,7 @@
 //! that need no privilege, and named in an error. [`Steps::new`] refuses an order that would not protect:
 //! every step belongs to a [`Phase`], and phases only go forward.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt;
 
 /// One thing that the child does. Paths are below the new root, without a leading slash, unless said
@@ -67,6 +67,11 @@ pub enum Step {
         writable: bool,
         /// A device node: without nodev.
         device: bool,
+    },
+    /// Takes the trees that the parent made while this process was at work on the rest.
+    ReceiveTrees {
+        /// How many.
+        count: usize,
     },
     /// A path of the new root bound over itself, so that neither it nor its parents can be renamed.
     Pin {
@@ -159,6 +164,12 @@ pub enum Step {
     Seccomp,
 }
 
+/// An empty directory of the new root that lies over masked ones.
+pub const EMPTY: &CStr = c"var/empty";
+
+/// The most paths of the host that a plan names: the child has no heap to keep more.
+pub const MAX_TREES: usize = 256;
+
 /// Where a bind comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -215,6 +226,7 @@ impl Step {
             | Step::Symlink { .. }
             | Step::WriteFile { .. }
             | Step::Bind { .. }
+            | Step::ReceiveTrees { .. }
             | Step::Pin { .. }
             | Step::Tmpfs { .. }
             | Step::Proc { .. }
@@ -333,6 +345,7 @@ impl fmt::Display for Step {
                 };
                 write!(f, "mount {source} on {} {how}", inside(path))
             }
+            Step::ReceiveTrees { count } => write!(f, "receive {count} trees with mapped owners"),
             Step::Pin { path, read_only } => {
                 write!(f, "pin {}{}", inside(path), if *read_only { " read-only" } else { "" })
             }

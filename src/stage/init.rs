@@ -136,7 +136,7 @@ fn take_request(
                 let _ = call!(libc::SYS_kill, to, signal);
             }
         }
-        Some(Request::Go) => {}
+        Some(Request::Go | Request::Trees) => {}
         // The supervisor is gone, or is not who we think.
         None => process::exit_now(125),
     }

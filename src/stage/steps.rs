@@ -2,31 +2,40 @@
 
 use super::Born;
 use super::wire::{LEN, Report, Request};
-use crate::plan::step::{Source, Step};
+use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
 use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, scm, seccomp};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+/// What a step leaves for later ones.
+struct Made {
+    /// The new root.
+    root: Option<OwnedFd>,
+    /// Trees that the parent made, by slot.
+    trees: [Option<OwnedFd>; MAX_TREES],
+}
+
 /// Runs every step; the index and the error number of the one that failed.
 pub(super) fn walk(born: &Born<'_>) -> Result<(), (usize, Errno)> {
-    let mut root = None;
+    let mut made = Made { root: None, trees: [const { None }; MAX_TREES] };
     for (index, step) in born.plan.steps.as_slice().iter().enumerate() {
-        run(born, &mut root, step).map_err(|errno| (index, errno))?;
+        run(born, &mut made, step).map_err(|errno| (index, errno))?;
     }
     Ok(())
 }
 
-fn run(born: &Born<'_>, root: &mut Option<OwnedFd>, step: &Step) -> SysResult<()> {
+fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
     match step {
         Step::AwaitMaps => await_maps(born.control.as_fd()),
         Step::BecomeUser { uid, gid, clear_groups } => process::become_user(*uid, *gid, *clear_groups),
         Step::DieWithParent => die_with_parent(born.supervisor.as_fd()),
         Step::NewRoot { size, inodes } => {
-            *root = Some(new_root(size, inodes)?);
+            made.root = Some(new_root(size, inodes)?);
             Ok(())
         }
+        Step::ReceiveTrees { count } => receive_trees(born.control.as_fd(), *count, &mut made.trees),
         Step::LoopbackUp => net::loopback_up(),
         Step::Hostname { name } => nix::unistd::sethostname(os_str(name)),
         Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
@@ -43,12 +52,12 @@ fn run(born: &Born<'_>, root: &mut Option<OwnedFd>, step: &Step) -> SysResult<()
             let filter = seccomp::program(born.plan.program_filter.for_init());
             seccomp::load(filter).map_err(Errno::from_raw)
         }
-        in_root => in_new_root(born, root.as_ref().ok_or(Errno::EBADF)?.as_fd(), in_root),
+        in_root => in_new_root(born, made, made.root.as_ref().ok_or(Errno::EBADF)?.as_fd(), in_root),
     }
 }
 
 /// The steps that work below the new root.
-fn in_new_root(born: &Born<'_>, root: BorrowedFd<'_>, step: &Step) -> SysResult<()> {
+fn in_new_root(born: &Born<'_>, made: &Made, root: BorrowedFd<'_>, step: &Step) -> SysResult<()> {
     const CLOSED: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     match step {
         Step::Mkdir { path, mode } => file::mkdir(root, path, *mode),
@@ -56,7 +65,7 @@ fn in_new_root(born: &Born<'_>, root: BorrowedFd<'_>, step: &Step) -> SysResult<
         Step::Symlink { path, target } => file::symlink(target, root, path),
         Step::WriteFile { path, content } => file::write_all(touch(root, path)?.as_fd(), content.as_bytes()),
         Step::Bind { source, path, writable, device } => {
-            let tree = source_tree(born, source)?;
+            let tree = source_tree(born, &made.trees, source)?;
             let writable = if *writable || *device { 0 } else { MOUNT_ATTR_RDONLY };
             let nodev = if *device { MOUNT_ATTR_NOEXEC } else { MOUNT_ATTR_NODEV };
             mount::seal_tree(tree.as_fd(), MOUNT_ATTR_NOSUID | nodev | writable, true)?;
@@ -89,8 +98,9 @@ fn in_new_root(born: &Born<'_>, root: BorrowedFd<'_>, step: &Step) -> SysResult<
             mount::attach(null.as_fd(), target(root, path)?.as_fd())
         }
         Step::MaskDirectory { path } => {
-            let options = [(c"size", Some(c"4096")), (c"nr_inodes", Some(c"1")), (c"mode", Some(c"0555"))];
-            new_mount(root, path, c"tmpfs", &options, CLOSED | MOUNT_ATTR_RDONLY)
+            let empty = mount::clone_tree(target(root, EMPTY)?.as_fd(), false)?;
+            mount::seal_tree(empty.as_fd(), CLOSED | MOUNT_ATTR_RDONLY, false)?;
+            mount::attach(empty.as_fd(), target(root, path)?.as_fd())
         }
         Step::Seal { path } => mount::seal_tree(target(root, path)?.as_fd(), MOUNT_ATTR_RDONLY, false),
         Step::ChangeRoot => {
@@ -153,11 +163,34 @@ fn new_mount(
     mount::attach(tree.as_fd(), target(root, path)?.as_fd())
 }
 
-fn source_tree(born: &Born<'_>, source: &Source) -> SysResult<OwnedFd> {
+/// Trees come a few in a message, in the order of their slots. The end of the stream means that the launcher
+/// gave up, and has said why.
+fn receive_trees(
+    control: BorrowedFd<'_>,
+    count: usize,
+    trees: &mut [Option<OwnedFd>; MAX_TREES],
+) -> SysResult<()> {
+    let mut next = 0;
+    while next < count {
+        let mut buffer = [0; LEN];
+        let received = scm::receive(control, &mut buffer)?;
+        if Request::decode(&buffer[..received.len]) != Some(Request::Trees) {
+            process::exit_now(125);
+        }
+        for tree in received.fds.into_iter().flatten() {
+            *trees.get_mut(next).ok_or(Errno::E2BIG)? = Some(tree);
+            next += 1;
+        }
+    }
+    Ok(())
+}
+
+fn source_tree(born: &Born<'_>, trees: &[Option<OwnedFd>; MAX_TREES], source: &Source) -> SysResult<OwnedFd> {
     match source {
         Source::System(path) => mount::clone_tree_at(file::cwd(), path),
         Source::Tree { slot, .. } => {
-            born.files.get(*slot).ok_or(Errno::EBADF)?.try_clone().map_err(|_| Errno::EMFILE)
+            let tree = trees.get(*slot).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
+            file::duplicate_number(tree.as_raw_fd())
         }
         Source::Checked { slot, path } => {
             // The parent's descriptor belongs to the parent's mount namespace and cannot be cloned here:

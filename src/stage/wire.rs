@@ -9,6 +9,8 @@ pub const LEN: usize = 16;
 pub enum Request {
     /// The id maps are written.
     Go,
+    /// Some of the trees that the steps wait for; the descriptors come beside it.
+    Trees,
     /// Run a program. Beside it come five descriptors: the block ([`super::block`]), standard input,
     /// output and error, and the gate.
     Exec {
@@ -103,6 +105,7 @@ impl Request {
     pub fn encode(self) -> [u8; LEN] {
         match self {
             Request::Go => pack(1, 0, 0, 0),
+            Request::Trees => pack(4, 0, 0, 0),
             Request::Exec { id, flags } => pack(2, id, flags, 0),
             Request::Signal { id, signal, group } => pack(3, id, signal.cast_unsigned(), group.into()),
         }
@@ -112,6 +115,7 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match unpack(bytes)? {
             [1, ..] => Some(Request::Go),
+            [4, ..] => Some(Request::Trees),
             [2, id, flags, _] => Some(Request::Exec { id, flags }),
             [3, id, signal, group] => {
                 Some(Request::Signal { id, signal: signal.cast_signed(), group: group != 0 })
@@ -230,6 +234,7 @@ mod tests {
     fn messages_survive_the_wire() {
         for request in [
             Request::Go,
+            Request::Trees,
             Request::Exec { id: 7, flags: ExecFlags::LAST | ExecFlags::controlling_terminal(2) },
             Request::Signal { id: u32::MAX, signal: 15, group: true },
         ] {
