@@ -31,7 +31,8 @@ pub(super) fn outside(name: &OsStr, path: Option<&OsStr>, visible: &[PathBuf]) -
     Some(Outside { file, bind })
 }
 
-fn lookup(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+/// Looks `name` up on the host as a shell would.
+pub(super) fn lookup(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return std::path::absolute(name).ok().filter(|path| is_program(path));
     }

@@ -1,7 +1,10 @@
 //! The commands: one file for each family. Only here anything is printed to standard output.
 
+mod completions;
+mod doctor;
 mod explain;
 mod find;
+mod policy;
 mod prepare;
 mod wrap;
 
@@ -33,6 +36,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Wrap(args) => wrap::run(*args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Completions { shell } => completions::run(shell),
         _ => Err(Error::new(Code::Unsupported, "not yet")),
     }
 }
