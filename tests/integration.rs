@@ -10,3 +10,4 @@
 mod support;
 mod mock_api;
 mod real_agent;
+mod seeing;

@@ -36,6 +36,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Wrap(args) => wrap::run(*args),
+        Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Completions { shell } => completions::run(shell),
@@ -47,6 +48,7 @@ fn log_format(command: &Command) -> LogFormat {
     match command {
         Command::Agent(args) => args.sandbox.log_format,
         Command::Wrap(args) => args.sandbox.log_format,
+        Command::Explain(args) => args.sandbox.log_format,
         _ => LogFormat::Text,
     }
 }

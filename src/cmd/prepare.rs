@@ -37,8 +37,33 @@ pub(super) struct Purpose {
     pub(super) streams: bool,
     /// Whether a sandbox is to start. To show what it would be, nothing is made and nothing is held.
     pub(super) start: bool,
-    /// Directories that a start makes, each with what stands for it until then.
-    pub(super) planned: Vec<(PathBuf, PathBuf)>,
+    /// Directories that a start makes first.
+    pub(super) planned: Vec<Planned>,
+}
+
+impl Purpose {
+    /// Whether the work tree is this folder, or a copy of it.
+    fn works_on(&self, folder: &Path) -> bool {
+        let copies =
+            |planned: &Planned| planned.path == self.workspace && planned.original.as_deref() == Some(folder);
+        self.workspace == folder || self.planned.iter().any(copies)
+    }
+}
+
+/// A directory that is not there yet.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    /// Where it will be.
+    pub(super) path: PathBuf,
+    /// What it will be a copy of; without, it will be empty.
+    pub(super) original: Option<PathBuf>,
+}
+
+impl Planned {
+    /// What shows the content until the start has made it.
+    pub(super) fn stand_in(&self) -> Option<&PathBuf> {
+        self.original.as_ref().filter(|_| !self.path.exists())
+    }
 }
 
 /// Everything up to the clone.
@@ -58,6 +83,8 @@ pub(super) struct Prepared {
     pub(super) workspace: PathBuf,
     /// What a start makes in the workspace first.
     pub(super) missing: Vec<protect::Missing>,
+    /// Directories that a start makes first.
+    pub(super) planned: Vec<Planned>,
     /// Holds the block of ids as long as the sandbox lives.
     pub(super) _ids: Option<IdBlock>,
 }
@@ -104,7 +131,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         id: id.clone(),
         map,
         workspace: purpose.workspace.clone(),
-        agent_folder: purpose.agent_folder.clone().filter(|folder| *folder != purpose.workspace),
+        agent_folder: purpose.agent_folder.clone().filter(|folder| !purpose.works_on(folder)),
         home: match &effective.files.home.value {
             Home::Tmp => None,
             Home::Session => purpose.session_home.clone(),
@@ -117,7 +144,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
     };
     let spec = agent::lower(effective, asked)?;
     let mut host = Host::survey(&spec);
-    host.paths.extend(purpose.planned.iter().map(|(path, _)| (path.clone(), Kind::Directory)));
+    host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
     let plan = plan::build(&spec, &host)?;
     let (environment, fixed) = environment(&policy, path.as_deref(), &spec);
     Ok(Prepared {
@@ -130,6 +157,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         fixed,
         workspace: purpose.workspace,
         missing: protected.missing,
+        planned: purpose.planned,
         policy,
         _ids: id_block,
     })
@@ -188,14 +216,14 @@ fn protected(purpose: &Purpose, policy: &Policy) -> Protected {
     let protect = &policy.effective.protect;
     let more: Vec<(&Path, &Layer)> =
         protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
-    let planned = purpose.planned.iter().find(|(path, _)| *path == purpose.workspace);
-    let Some((copy, original)) = planned else {
+    let copied = purpose.planned.iter().find(|planned| planned.path == purpose.workspace);
+    let Some(original) = copied.and_then(Planned::stand_in) else {
         return protect::find(&purpose.workspace, protect.git_config.value, &more);
     };
     let mut found = protect::find(original, protect.git_config.value, &more);
     let rebase = |path: &mut PathBuf| {
         if let Ok(relative) = path.strip_prefix(original) {
-            *path = copy.join(relative);
+            *path = purpose.workspace.join(relative);
         }
     };
     found.pins.iter_mut().for_each(|pin| rebase(&mut pin.at));

@@ -94,8 +94,11 @@ fn landlock_checks(around: &Surroundings) -> Vec<Check> {
         Outcome::Works => Check::ok(NAME, format!("ABI {abi}: {has}")),
         failed => {
             let why = errno(failed).desc();
-            Check::missing(NAME, format!("ABI {abi}, and no domain can be entered: {why}"))
-                .cure(cure::landlock(around))
+            let cure = match failed {
+                Outcome::NoChild(errno) => cure::new_call(errno, "5.3", around),
+                _ => cure::landlock(around),
+            };
+            Check::missing(NAME, format!("ABI {abi}, and no domain can be entered: {why}")).cure(cure)
         }
     };
     let scopes = match abi {
@@ -122,7 +125,7 @@ fn seccomp_check(around: &Surroundings) -> Check {
         failed => {
             let errno = errno(failed);
             let cure = match errno {
-                Errno::ENOSYS | Errno::EINVAL => {
+                Errno::ENOSYS | Errno::EINVAL if !around.filtered => {
                     "boot a kernel that was built with CONFIG_SECCOMP_FILTER=y".to_owned()
                 }
                 _ => cure::new_call(errno, "3.17", around),

@@ -26,9 +26,15 @@ pub fn checks(subject: &Subject, around: &Surroundings) -> Vec<Check> {
         // Nothing below can be tried without one.
         return checks;
     }
-    checks.push(id_maps(subject));
-    checks.push(first_mount(subject, around));
     checks.extend(KINDS.iter().map(|(kind, flag)| namespace(kind, *flag, around)));
+    let maps = id_maps(subject);
+    let no_maps = maps.cure.is_some();
+    checks.push(maps);
+    if no_maps {
+        // What follows is tried as the inner user.
+        return checks;
+    }
+    checks.push(first_mount(subject, around));
     checks.push(fresh_proc(subject, around));
     checks.extend(idmapped(subject, around));
     checks.push(overlay(subject));

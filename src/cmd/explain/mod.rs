@@ -1,0 +1,120 @@
+//! `saggar explain`: what a sandbox would be, and which layer says so; and the plan as `--dry-run` prints it.
+//! Nothing is made on the host.
+//!
+//! | file | its one job |
+//! |---|---|
+//! | [`report`] | a prepared sandbox as data, which is also the JSON |
+//! | [`limits`] [`environment`] [`landlock`] | three of its sections |
+//! | [`tree`] | the file tree inside, and what a lookup in it finds |
+//! | [`access`] | whether the inner user may read and write a file of the host |
+//! | [`path`] | `--path`: what one path would be, and why |
+//! | [`text`] | the report for people |
+
+mod access;
+mod environment;
+mod landlock;
+mod limits;
+mod path;
+mod report;
+mod text;
+mod tree;
+
+use super::prepare::{self, Planned, Prepared, Purpose};
+use crate::cli::ExplainArgs;
+use crate::error::{Error, Result};
+use crate::spec::policy::{Home, Policy};
+use crate::state;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Stands for the name of a session that nobody named.
+const NO_SESSION: &str = "SESSION";
+
+/// Prints what the sandbox, or one path in it, would be.
+#[allow(clippy::print_stdout)]
+pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
+    let prepared = prepare(args)?;
+    match (&args.path, args.json) {
+        (Some(path), true) => print_json(&path::explain(&prepared, path))?,
+        (Some(path), false) => print!("{}", path::explain(&prepared, path)),
+        (None, true) => print_json(&report::Report::of(&prepared))?,
+        (None, false) => print!("{}", report::Report::of(&prepared)),
+    }
+    Ok(0)
+}
+
+#[allow(clippy::print_stdout)]
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|e| Error::system("write JSON", e))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Prints the steps of a plan, numbered as errors number them.
+#[allow(clippy::print_stdout)]
+pub(super) fn print_steps(prepared: &Prepared) -> Result<u8> {
+    for (index, step) in prepared.plan.steps.as_slice().iter().enumerate() {
+        println!("{:3} {step}", index + 1);
+    }
+    Ok(0)
+}
+
+fn prepare(args: &ExplainArgs) -> Result<Prepared> {
+    let mut purpose = match &args.dir {
+        Some(directory) => agent(args, &prepare::canonical(directory)?)?,
+        None => wrap(args)?,
+    };
+    let policy = prepare::load_policy(&args.sandbox, &purpose, prepare::command_line(&args.sandbox))?;
+    if purpose.agent_folder.is_some() {
+        purpose.program = Some(agent_program(&policy));
+    }
+    prepare::prepare(&args.sandbox, purpose, policy)
+}
+
+fn wrap(args: &ExplainArgs) -> Result<Purpose> {
+    let workspace = args.sandbox.workspace.as_deref().unwrap_or(Path::new("."));
+    Ok(Purpose {
+        home: Home::Tmp,
+        workspace: prepare::canonical(workspace)?,
+        agent_folder: None,
+        program: None,
+        session_home: None,
+        own: Vec::new(),
+        streams: false,
+        start: false,
+        planned: Vec::new(),
+    })
+}
+
+/// The sandbox of `saggar agent DIR`: home and, unless one is named, workspace last in the session (DECISIONS
+/// 23 and 24).
+fn agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
+    let session = state::sessions_path()?.join(args.sandbox.id.as_deref().unwrap_or(NO_SESSION));
+    let home = session.join("home");
+    let mut planned = vec![Planned { path: home.clone(), original: None }];
+    let workspace: PathBuf = match &args.sandbox.workspace {
+        Some(directory) => prepare::canonical(directory)?,
+        None => {
+            let copy = session.join("workspace");
+            planned.push(Planned { path: copy.clone(), original: Some(folder.to_owned()) });
+            copy
+        }
+    };
+    Ok(Purpose {
+        home: Home::Session,
+        agent_folder: Some(folder.to_owned()),
+        workspace,
+        program: None,
+        session_home: Some(home),
+        own: Vec::new(),
+        streams: false,
+        start: false,
+        planned,
+    })
+}
+
+/// The agent's program: what the policy says, else `claude` (DESIGN, "Commands").
+fn agent_program(policy: &Policy) -> OsString {
+    let named = policy.effective.agent_cmd.as_ref();
+    named.and_then(|setting| setting.value.words().first()).map_or_else(|| "claude".into(), OsString::from)
+}
