@@ -12,7 +12,6 @@ use crate::{plan, state};
 use std::path::{Path, PathBuf};
 
 /// Exit status 0 when the default sandbox can start here, 1 when it cannot.
-#[allow(clippy::print_stdout)]
 pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
     let range = id_range(current.clone());
@@ -22,11 +21,11 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     checks.extend(directories());
     checks.push(agent());
     let ok = !checks.iter().any(|check| check.status == Status::Missing);
-    if args.json {
-        println!("{}", serde_json::json!({ "version": 1, "ok": ok, "checks": checks }));
-    } else {
-        print!("{}", text(&checks, ok));
-    }
+    let said = match args.json {
+        true => format!("{}\n", serde_json::json!({ "version": 1, "ok": ok, "checks": checks })),
+        false => text(&checks, ok),
+    };
+    super::say(&said)?;
     Ok(u8::from(!ok))
 }
 

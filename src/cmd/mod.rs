@@ -53,6 +53,17 @@ fn log_format(command: &Command) -> LogFormat {
     }
 }
 
+/// Prints `text`. A reader that has seen enough, as in `saggar explain | head`, is no error.
+fn say(text: &str) -> Result<(), Error> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::system("write to standard output", error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// An error on standard error: one line, then the hint; or one JSON object.
 fn report(error: &Error, format: LogFormat) {
     match format {

@@ -90,3 +90,16 @@ fn run_and_exit(gate: OwnedFd, job: impl FnOnce() -> SysResult<()>) -> ! {
     let done = if let_go { job() } else { Err(Errno::ECANCELED) };
     process::exit_now(done.map_or_else(|errno| errno as i32, |()| 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The harness has threads: a child of it could meet a lock that nobody holds.
+    #[test]
+    fn nothing_is_tried_beside_other_threads() {
+        let outcome = std::thread::spawn(|| attempt(0, |_| Ok(()), || Ok(()))).join().unwrap();
+        assert_eq!(outcome, Outcome::NoChild(Errno::EBUSY));
+        assert!(!outcome.works());
+    }
+}

@@ -17,13 +17,13 @@ fn of<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
 }
 
 /// A user namespace in which this caller is root: its limits of namespaces are its own to lower.
-const NESTED: [&str; 4] = ["unshare", "--user", "--map-root-user", "--"];
+const NESTED: [&str; 4] = ["/usr/bin/unshare", "--user", "--map-root-user", "--"];
 
 /// A mount namespace in which this caller may mount, and is itself.
 fn own_mounts(caller: Caller) -> &'static [&'static str] {
     match caller.is_root() {
-        true => &["unshare", "--mount", "--"],
-        false => &["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "--"],
+        true => &["/usr/bin/unshare", "--mount", "--"],
+        false => &["/usr/bin/unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "--"],
     }
 }
 

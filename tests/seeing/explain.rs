@@ -172,8 +172,8 @@ fn root_makes_no_directory_of_its_own() {
     };
     let place = Place::new(caller);
     repository(&place);
-    let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib &&
+    let script = r#"mount -t tmpfs none /run && mount -t tmpfs none /var/lib && rm -rf /run/mount &&
         "$0" explain >/dev/null && "$0" explain . >/dev/null && "$0" wrap --dry-run -- true >/dev/null &&
         find /run /var/lib"#;
-    assert_eq!(stdout(around(&place, &["unshare", "--mount"], script), 0), "/run\n/var/lib\n");
+    assert_eq!(stdout(around(&place, &["/usr/bin/unshare", "--mount"], script), 0), "/run\n/var/lib\n");
 }

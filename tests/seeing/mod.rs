@@ -29,7 +29,7 @@ fn saggar(place: &Place, args: &[&str]) -> Command {
     command
 }
 
-/// A shell script whose `$0` is saggar, started by `before` and its arguments.
+/// A shell script whose `$0` is saggar, started by the program `before` and its arguments.
 fn around(place: &Place, before: &[&str], script: &str) -> Command {
     let saggar = place.saggar().get_program().to_owned();
     let mut command = place.command(before[0].as_ref());

@@ -1,4 +1,4 @@
-//! `saggar policy` and `saggar completions`.
+//! `saggar policy` and `saggar completions`, and how what is printed ends.
 
 use super::{json, saggar, stdout};
 use crate::support::caller::Caller;
@@ -31,5 +31,29 @@ fn every_shell_is_completed() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = stdout(saggar(&place, &["completions", shell]), 0);
         assert!(script.contains("explain") && script.contains("saggar"), "{shell}");
+    }
+}
+
+/// `saggar explain | head` ends as quietly as any program.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let place = Place::new(Caller::current());
+    let commands: [&[&str]; 5] = [
+        &["explain"],
+        &["explain", "--json"],
+        &["wrap", "--dry-run", "--", "true"],
+        &["policy", "schema"],
+        &["completions", "zsh"],
+    ];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = saggar(&place, args);
+        let ended = command.stdout(writer).output().unwrap();
+        assert_eq!(
+            (ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()),
+            (Some(0), ""),
+            "{args:?}"
+        );
     }
 }

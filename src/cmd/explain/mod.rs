@@ -31,31 +31,27 @@ use std::path::{Path, PathBuf};
 const NO_SESSION: &str = "SESSION";
 
 /// Prints what the sandbox, or one path in it, would be.
-#[allow(clippy::print_stdout)]
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let prepared = prepare(args)?;
-    match (&args.path, args.json) {
-        (Some(path), true) => print_json(&path::explain(&prepared, path))?,
-        (Some(path), false) => print!("{}", path::explain(&prepared, path)),
-        (None, true) => print_json(&report::Report::of(&prepared))?,
-        (None, false) => print!("{}", report::Report::of(&prepared)),
+    match &args.path {
+        Some(path) => print(&path::explain(&prepared, path), args.json),
+        None => print(&report::Report::of(&prepared), args.json),
     }
+}
+
+fn print(what: &(impl serde::Serialize + std::fmt::Display), json: bool) -> Result<u8> {
+    let text = match json {
+        true => serde_json::to_string(what).map_err(|e| Error::system("write JSON", e))? + "\n",
+        false => what.to_string(),
+    };
+    super::say(&text)?;
     Ok(0)
 }
 
-#[allow(clippy::print_stdout)]
-fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string(value).map_err(|e| Error::system("write JSON", e))?;
-    println!("{text}");
-    Ok(())
-}
-
 /// Prints the steps of a plan, numbered as errors number them.
-#[allow(clippy::print_stdout)]
 pub(super) fn print_steps(prepared: &Prepared) -> Result<u8> {
-    for (index, step) in prepared.plan.steps.as_slice().iter().enumerate() {
-        println!("{:3} {step}", index + 1);
-    }
+    let steps = prepared.plan.steps.as_slice().iter().enumerate();
+    super::say(&steps.map(|(index, step)| format!("{:3} {step}\n", index + 1)).collect::<String>())?;
     Ok(0)
 }
 

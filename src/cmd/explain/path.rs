@@ -47,6 +47,8 @@ pub(super) struct Answer {
     writable: Option<bool>,
     /// Whether a program could make it, when it is not there.
     creatable: bool,
+    /// Whether it is held in its place: it cannot be renamed or removed.
+    pinned: bool,
     /// The file of the host that shows.
     host: Option<String>,
     /// The mount that it lies in; `null` for the private root.
@@ -108,6 +110,8 @@ pub(super) fn explain(prepared: &Prepared, path: &Path) -> Answer {
         writable: verdict.writable,
         creatable: matches!(&found.stopped, Some(Stopped::Absent(at)) if *at == found.path)
             && can_be_made(prepared, &tree, &found.path),
+        pinned: prepared.spec.pins.iter().any(|pin| pin.at == found.path)
+            || tree.mounts().any(|mount| mount.at == found.path),
         host: found.place.host.as_ref().map(|host| shown(&host.path)),
         mount: found.place.mount.map(|mount| On {
             path: shown(&mount.at),
@@ -267,6 +271,7 @@ impl fmt::Display for Answer {
             let made = if self.creatable { "yes" } else { "no" };
             return writeln!(f, "  could be made there: {made}");
         }
-        writeln!(f, "  readable: {}, writable: {}", word(self.readable), word(self.writable))
+        let pinned = if self.pinned { ", held in its place" } else { "" };
+        writeln!(f, "  readable: {}, writable: {}{pinned}", word(self.readable), word(self.writable))
     }
 }

@@ -209,7 +209,8 @@ impl<'a> Tree<'a> {
             MountKind::Named { source } => self.on_host(mount, source, below, true),
             _ if below.as_os_str().is_empty() => none(Node::Directory),
             MountKind::Tmpfs { .. } => none(self.made(path)),
-            MountKind::Proc | MountKind::Devpts { .. } => none(Node::Live),
+            MountKind::Proc => none(live(below)),
+            MountKind::Devpts { .. } => none(Node::Live),
             MountKind::Mqueue => none(Node::Absent),
         }
     }
@@ -272,6 +273,20 @@ fn masked(mask: &ProcMask, path: &Path) -> Node {
         (Cover::Directory | Cover::ReadOnly, true) => Node::Directory,
         (Cover::ReadOnly, false) => Node::Live,
         (_, false) => Node::Absent,
+    }
+}
+
+/// What is below `/proc`: processes come and go, and what is no process is the same in every pid namespace.
+fn live(below: &Path) -> Node {
+    let first = below.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    match first {
+        Some(name)
+            if !name.bytes().all(|byte| byte.is_ascii_digit())
+                && !Path::new("/proc").join(&name).exists() =>
+        {
+            Node::Absent
+        }
+        _ => Node::Live,
     }
 }
 

@@ -10,8 +10,9 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Kinds beside `user` and `mnt`: name, flag.
-const KINDS: [(&str, i32); 5] = [
+/// Kinds beside `user`: name, flag.
+const KINDS: [(&str, i32); 6] = [
+    ("mnt", libc::CLONE_NEWNS),
     ("pid", libc::CLONE_NEWPID),
     ("ipc", libc::CLONE_NEWIPC),
     ("uts", libc::CLONE_NEWUTS),

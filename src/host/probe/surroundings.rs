@@ -92,7 +92,7 @@ fn container() -> Option<&'static str> {
 
 /// The `hidepid` option of `/proc` when it is not off (proc(5)).
 fn hidepid(mounts: &str) -> Option<String> {
-    let proc = mounts.lines().filter(|line| line.split(' ').nth(1) == Some("/proc")).next_back()?;
+    let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?;
     let off = ["hidepid=0", "hidepid=off"];
     options.split(',').find(|o| o.starts_with("hidepid=") && !off.contains(o)).map(str::to_owned)
