@@ -16,13 +16,17 @@
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
 pub mod bridge;
+pub mod cgroup;
 pub mod cli;
 pub mod cmd;
+pub mod demo;
 pub mod error;
 pub mod host;
 pub mod id;
 pub mod launch;
+pub mod log;
 pub mod plan;
+pub mod session;
 pub mod spec;
 pub mod stage;
 pub mod state;

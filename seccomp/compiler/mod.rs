@@ -1,11 +1,13 @@
 //! From a profile in JSON to a program of the kernel's packet filter machine.
 //!
 //! ```text
-//! agent.json ──profile──> groups of names ──policy──> number → verdict ──tree──> instructions ──emit──> Rust
-//!                names: S_ISUID → 04000 ┘      table: read → 0 ┘    └─rules: argument checks, by seccompiler
+//! agent.json ─profile─> groups of names ─policy─> number → verdict ─tree─> graph ─assemble─> program ─emit─> Rust
+//!              names: S_ISUID → 04000 ┘  table: read → 0 ┘           └ rules: argument checks, by seccompiler
 //! ```
 
+pub(crate) mod assemble;
 pub(crate) mod emit;
+pub(crate) mod graph;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod profile;

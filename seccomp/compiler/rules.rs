@@ -12,10 +12,21 @@ use seccompiler::{
     BpfProgram, SeccompCmpArgLen as Len, SeccompCmpOp as Cmp, SeccompCondition, SeccompRule, sock_filter,
 };
 
-/// `ret k`: BPF_RET | BPF_K (linux/bpf_common.h).
-pub(crate) const RET: u16 = 0x06;
+// The instructions that there are in our programs (linux/bpf_common.h).
+/// `A = word at k of seccomp_data`: BPF_LD | BPF_W | BPF_ABS.
+pub(crate) const LOAD: u16 = 0x20;
+/// `A &= k`: BPF_ALU | BPF_AND | BPF_K.
+pub(crate) const AND: u16 = 0x54;
 /// `goto +k`: BPF_JMP | BPF_JA.
 pub(crate) const JA: u16 = 0x05;
+/// `if A == k`: BPF_JMP | BPF_JEQ | BPF_K.
+pub(crate) const IF_EQUAL: u16 = 0x15;
+/// `if A > k`: BPF_JMP | BPF_JGT | BPF_K.
+pub(crate) const IF_GREATER: u16 = 0x25;
+/// `if A >= k`: BPF_JMP | BPF_JGE | BPF_K.
+pub(crate) const IF_AT_LEAST: u16 = 0x35;
+/// `return k`: BPF_RET | BPF_K.
+pub(crate) const RET: u16 = 0x06;
 
 /// The instructions that give `verdict`. They end in a `ret` on every path.
 pub(crate) fn compile(verdict: &Verdict) -> Result<BpfProgram> {
@@ -28,8 +39,7 @@ pub(crate) fn compile(verdict: &Verdict) -> Result<BpfProgram> {
     Ok(program)
 }
 
-/// The instruction that gives `answer`.
-pub(crate) fn ret(answer: Answer) -> sock_filter {
+fn ret(answer: Answer) -> sock_filter {
     sock_filter { code: RET, jt: 0, jf: 0, k: answer.code() }
 }
 

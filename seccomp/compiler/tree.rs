@@ -1,126 +1,128 @@
 //! The whole program: the architecture, then a search tree over ranges of numbers.
 //!
-//! When a filter is loaded the kernel runs it once for every system call number, to learn which calls are
-//! always allowed (seccomp_cache_prepare_bitmap, Linux 5.11); and it translates every instruction. So both
-//! the depth and the size count. Neighbours with one verdict are one range, verdicts that are equal share
-//! their instructions, and the tree is split where the numbers are, not where the ranges are.
-//!
-//! Jumps go forward only and reach 255 instructions. The program is put together from its end, so that
-//! every target is placed before the jump to it; one that is out of reach gets a stepping stone.
+//! When a filter is loaded the kernel translates every instruction, and runs it once for every system call
+//! number, to learn which calls are always allowed (seccomp_cache_prepare_bitmap, Linux 5.11). So both the
+//! size and the depth count. Neighbours with one verdict are one range, and of all trees over the ranges we
+//! take the cheapest.
 
-use super::Result;
-use super::policy::{Policy, Verdict};
-use super::rules::{self, JA, RET};
-use seccompiler::{BpfProgram, sock_filter};
-use std::collections::BTreeMap;
+use super::graph::{Graph, Id, Node};
+use super::policy::Policy;
+use super::rules::{IF_AT_LEAST, IF_EQUAL, LOAD};
+use super::{Result, assemble, rules};
+use seccompiler::BpfProgram;
 
-/// `A = word at k of seccomp_data`: BPF_LD | BPF_W | BPF_ABS.
-const LOAD: u16 = 0x20;
-/// `if A == k`: BPF_JMP | BPF_JEQ | BPF_K.
-const IF_EQUAL: u16 = 0x15;
-/// `if A >= k`: BPF_JMP | BPF_JGE | BPF_K.
-const IF_AT_LEAST: u16 = 0x35;
-/// Offsets in `struct seccomp_data`.
+/// Offsets in `struct seccomp_data` (linux/seccomp.h).
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
-/// The longest program the kernel takes (linux/bpf_common.h, BPF_MAXINSNS).
-const LONGEST: usize = 4096;
+
+/// What an instruction costs the load, in steps of one number through the tree. Measured on Linux 6.18: a
+/// comparison takes 110 ns to translate and 2.4 ns to run.
+const INSTRUCTION: u64 = 45;
 
 /// Compiles `policy`.
 pub(crate) fn compile(policy: &Policy) -> Result<BpfProgram> {
-    let ranges = policy.ranges();
-    let mut assembler = Assembler::default();
-    for (_, verdict) in &ranges {
-        assembler.define(verdict)?;
+    let mut graph = Graph::default();
+    let mut ranges = Vec::new();
+    let starts = policy.ranges();
+    for (index, (start, verdict)) in starts.iter().enumerate() {
+        let end = starts.get(index + 1).map_or(1 << 32, |next| u64::from(next.0));
+        // Numbers that no kernel has are not tried.
+        let tried = end.min(policy.known().into()).saturating_sub((*start).into());
+        let single = end - u64::from(*start) == 1;
+        ranges.push(Range { start: *start, tried, single, verdict: graph.read(&rules::compile(verdict)?)? });
     }
-    let tree = assembler.tree(&ranges, policy.known())?;
-    assembler.within_reach(tree, 0)?;
-    let foreign = rules::ret(policy.foreign);
-    let own = sock_filter { code: IF_EQUAL, jt: 1, jf: 0, k: policy.arch.audit() };
-    assembler.code.extend([load(NUMBER), foreign, own, load(ARCH)]);
-    assembler.code.reverse();
-    match assembler.code.len() {
-        length if length > LONGEST => Err(format!("{length} instructions, the kernel takes {LONGEST}")),
-        _ => Ok(assembler.code),
-    }
+    let search = Search::new(&ranges).build(&mut graph, 0, ranges.len());
+    let number = graph.add(Node::Step(LOAD, NUMBER, search));
+    let foreign = graph.add(Node::Return(policy.foreign.code()));
+    let own = graph.branch(IF_EQUAL, policy.arch.audit(), number, foreign);
+    let start = graph.add(Node::Step(LOAD, ARCH, own));
+    assemble::assemble(&graph, start)
 }
 
-fn load(offset: u32) -> sock_filter {
-    sock_filter { code: LOAD, jt: 0, jf: 0, k: offset }
+/// Neighbouring numbers with one verdict.
+struct Range {
+    start: u32,
+    tried: u64,
+    single: bool,
+    verdict: Id,
 }
 
-/// Where to split `ranges`: the index that best halves the numbers below `known`.
-fn middle(ranges: &[(u32, Verdict)], known: u32) -> usize {
-    let start = |index: usize| ranges.get(index).map_or(known, |range| range.0.min(known));
-    let (first, last) = (start(0), start(ranges.len()));
-    let uneven = |&index: &usize| (start(index) - first).abs_diff(last - start(index));
-    let off_centre = |&index: &usize| (2 * index).abs_diff(ranges.len());
-    (1..ranges.len()).min_by_key(|index| (uneven(index), off_centre(index))).unwrap_or(1)
+/// How to find a number in a run of ranges.
+#[derive(Clone, Copy)]
+enum Plan {
+    /// There is one range.
+    Found,
+    /// Compare: at least the start of this range?
+    Split(usize),
+    /// Every other range is a single number between ranges of the same verdict: ask for each.
+    Exceptions,
 }
 
-/// A place in the program: how many instructions come after it.
-type Place = usize;
-
-/// The program so far, last instruction first.
-#[derive(Default)]
-struct Assembler {
-    code: BpfProgram,
-    places: BTreeMap<Verdict, Place>,
+/// The cheapest plan for every run of ranges, by dynamic programming.
+struct Search<'a> {
+    ranges: &'a [Range],
+    /// By first range and length - 1: cost and plan.
+    best: Vec<Vec<(u64, Plan)>>,
 }
 
-impl Assembler {
-    fn push(&mut self, instruction: sock_filter) -> Place {
-        self.code.push(instruction);
-        self.code.len() - 1
-    }
-
-    /// Places the instructions of `verdict`, unless they are there already.
-    fn define(&mut self, verdict: &Verdict) -> Result<()> {
-        if !self.places.contains_key(verdict) {
-            self.code.extend(rules::compile(verdict)?.into_iter().rev());
-            self.places.insert(verdict.clone(), self.code.len() - 1);
+impl<'a> Search<'a> {
+    fn new(ranges: &'a [Range]) -> Self {
+        let mut search = Search { ranges, best: vec![Vec::new(); ranges.len()] };
+        for length in 1..=ranges.len() {
+            for first in 0..=ranges.len() - length {
+                let best = search.cheapest(first, first + length);
+                search.best[first].push(best);
+            }
         }
-        Ok(())
+        search
     }
 
-    /// Places the search for a number in `ranges`.
-    fn tree(&mut self, ranges: &[(u32, Verdict)], known: u32) -> Result<Place> {
-        if let [(_, verdict)] = ranges {
-            return Ok(self.places[verdict]);
+    fn cost(&self, first: usize, end: usize) -> u64 {
+        self.best[first][end - first - 1].0
+    }
+
+    fn tried(&self, first: usize, end: usize) -> u64 {
+        self.ranges[first..end].iter().map(|range| range.tried).sum()
+    }
+
+    /// The cheapest plan for a run, when those for all shorter runs are known.
+    fn cheapest(&self, first: usize, end: usize) -> (u64, Plan) {
+        if end - first == 1 {
+            return (0, Plan::Found);
         }
-        let (below, from) = ranges.split_at(middle(ranges, known));
-        let at_least = self.tree(from, known)?;
-        let less = self.tree(below, known)?;
-        // A stone for the second target pushes the first one away by one more.
-        let at_least = self.within_reach(at_least, 254)?;
-        let less = self.within_reach(less, 255)?;
-        let (jt, jf) = (self.offset(at_least)?, self.offset(less)?);
-        Ok(self.push(sock_filter { code: IF_AT_LEAST, jt, jf, k: from[0].0 }))
+        let step = INSTRUCTION + self.tried(first, end);
+        let splits = (first + 1..end)
+            .map(|middle| (step + self.cost(first, middle) + self.cost(middle, end), Plan::Split(middle)));
+        let exceptions = self.exceptions(first, end).map(|cost| (cost, Plan::Exceptions));
+        splits.chain(exceptions).min_by_key(|(cost, _)| *cost).unwrap_or((0, Plan::Found))
     }
 
-    /// How many instructions the next one must skip to get to `place`.
-    fn distance(&self, place: Place) -> usize {
-        self.code.len() - 1 - place
+    /// What it costs to ask for each exception in turn, if the run is made like that.
+    fn exceptions(&self, first: usize, end: usize) -> Option<u64> {
+        let run = &self.ranges[first..end];
+        let alike = run.iter().step_by(2).all(|range| range.verdict == run[0].verdict);
+        let singles = run.iter().skip(1).step_by(2);
+        if run.len().is_multiple_of(2) || !alike || !singles.clone().all(|range| range.single) {
+            return None;
+        }
+        // The numbers still on their way shrink by one at each question.
+        let tried = self.tried(first, end);
+        Some(singles.zip(0..).map(|(_, asked)| INSTRUCTION + tried.saturating_sub(asked)).sum())
     }
 
-    fn offset<T: TryFrom<usize>>(&self, place: Place) -> Result<T> {
-        let distance = self.distance(place);
-        T::try_from(distance).map_err(|_| format!("a jump over {distance} instructions"))
-    }
-
-    /// A place that does the same as `place` and that the next instruction can reach by skipping `limit`.
-    fn within_reach(&mut self, place: Place, limit: usize) -> Result<Place> {
-        if self.distance(place) <= limit { Ok(place) } else { self.stone(place) }
-    }
-
-    /// Places an instruction that does the same as `place`; later jumps to that verdict use it too.
-    fn stone(&mut self, place: Place) -> Result<Place> {
-        let instruction = match self.code[place].code {
-            RET => self.code[place].clone(),
-            _ => sock_filter { code: JA, jt: 0, jf: 0, k: self.offset(place)? },
-        };
-        let stone = self.push(instruction);
-        self.places.values_mut().filter(|known| **known == place).for_each(|known| *known = stone);
-        Ok(stone)
+    /// Adds the search in a run of ranges.
+    fn build(&self, graph: &mut Graph, first: usize, end: usize) -> Id {
+        let run = &self.ranges[first..end];
+        match self.best[first][end - first - 1].1 {
+            Plan::Found => run[0].verdict,
+            Plan::Split(middle) => {
+                let below = self.build(graph, first, middle);
+                let from = self.build(graph, middle, end);
+                graph.branch(IF_AT_LEAST, self.ranges[middle].start, from, below)
+            }
+            Plan::Exceptions => run.iter().skip(1).step_by(2).rev().fold(run[0].verdict, |rest, single| {
+                graph.branch(IF_EQUAL, single.start, single.verdict, rest)
+            }),
+        }
     }
 }

@@ -54,7 +54,11 @@ fn subject(current: PathBuf, base: u32) -> Subject {
 
 /// The range of the configuration; one that cannot be read is for `wrap` to complain of.
 fn id_range(current: PathBuf) -> IdRange {
-    let loaded = policy::load(&Places::of_this_host(current), Home::Tmp, CommandLine::default());
+    let loaded = policy::load(
+        &Places::of_this_host(current, nix::unistd::geteuid().as_raw()),
+        Home::Tmp,
+        CommandLine::default(),
+    );
     loaded.map_or(IdRange::DEFAULT, |policy| policy.effective.ids.range.value)
 }
 

@@ -31,6 +31,11 @@ pub(super) fn outside(name: &OsStr, path: Option<&OsStr>, visible: &[PathBuf]) -
     Some(Outside { file, bind })
 }
 
+/// Whether a program of this name is on the caller's PATH.
+pub(super) fn on_path(name: &str) -> bool {
+    lookup(OsStr::new(name), std::env::var_os("PATH").as_deref()).is_some()
+}
+
 /// Looks `name` up on the host as a shell would.
 pub(super) fn lookup(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {

@@ -1,15 +1,18 @@
 //! The commands: one file for each family. Only here anything is printed to standard output.
 
+mod agent;
 mod completions;
 mod doctor;
 mod explain;
 mod find;
 mod policy;
 mod prepare;
+mod start;
 mod wrap;
 
 use crate::cli::{Cli, Command, LogFormat};
 use crate::error::{Code, Error};
+use crate::launch::guard;
 use clap::Parser;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,6 +27,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let format = log_format(&cli.command);
+    crate::log::install(format == LogFormat::Json);
     match run(cli.command) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
@@ -35,13 +39,21 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(command: Command) -> Result<u8, Error> {
     match command {
+        Command::Agent(args) => agent::run(*args),
         Command::Wrap(args) => wrap::run(*args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Completions { shell } => completions::run(shell),
-        _ => Err(Error::new(Code::Unsupported, "not yet")),
+        Command::Gc => gc(),
     }
+}
+
+/// `saggar gc`: what dead sandboxes left.
+fn gc() -> Result<u8, Error> {
+    let removed = guard::sweep()?;
+    say(&format!("{removed} removed\n"))?;
+    Ok(0)
 }
 
 fn log_format(command: &Command) -> LogFormat {

@@ -96,7 +96,7 @@ pub(super) fn load_policy(
     command_line: CommandLine,
 ) -> Result<Policy> {
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    let mut places = Places::of_this_host(current);
+    let mut places = Places::of_this_host(current, nix::unistd::geteuid().as_raw());
     places.agent_folder.clone_from(&purpose.agent_folder);
     places.workspace = Some(purpose.workspace.clone());
     places.policies.extend(args.policy.clone());

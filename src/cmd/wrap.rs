@@ -1,9 +1,9 @@
 //! `saggar wrap`: any command in the default sandbox.
 
 use super::prepare::{self, Prepared, Purpose};
+use super::start::Started;
 use crate::cli::WrapArgs;
 use crate::error::{Error, Result};
-use crate::launch;
 use crate::spec::Program;
 use crate::spec::policy::Home;
 use crate::supervise::status::Status;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 pub(super) fn run(args: WrapArgs) -> Result<u8> {
     let mut status = Status::open(args.sandbox.status_fd)?;
-    let prepared = prepare(&args).inspect_err(|error| status.refused(error))?;
+    let mut prepared = prepare(&args).inspect_err(|error| status.refused(error))?;
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
@@ -22,10 +22,13 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         env: prepared.environment.iter().map(|(name, value, _)| (name.clone(), value.clone())).collect(),
         cwd: prepared.workspace.clone(),
     };
-    let launched = launch::start(&prepared.plan, None).inspect_err(|error| status.refused(error))?;
+    let Started { launched, guard } =
+        Started::new(&mut prepared).inspect_err(|error| status.refused(error))?;
     let timeout = prepared.policy.effective.limits.timeout.as_ref().map(|limit| limit.value.duration());
     let job = Job { id: prepared.id.as_str(), plan: &prepared.plan, program: &program, timeout, status };
-    supervise(job, launched)
+    let ended = supervise(job, launched);
+    drop(guard);
+    ended
 }
 
 fn prepare(args: &WrapArgs) -> Result<Prepared> {

@@ -69,13 +69,13 @@ pub fn look(range: RangeInclusive<u32>) -> Result<Room> {
     Ok(Room { base: first * BLOCK, blocks, free: free.len() })
 }
 
-/// The numbers of the blocks of `range` that are nobody's. Each process begins at a place of its own, so
-/// that many starts at once do not meet at every lock.
+/// The numbers of the blocks of `range` that are nobody's. Starts at once begin at different places, so that
+/// they do not meet at every lock; few places, so that few lock files are ever made.
 fn numbers(range: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
     let taken = subordinate_ranges();
     let first = range.start().div_ceil(BLOCK);
     let count = (range.end().saturating_add(1) / BLOCK).saturating_sub(first);
-    let start = std::process::id() % count.max(1);
+    let start = std::process::id() % count.clamp(1, 64);
     (0..count).map(move |step| first + (start + step) % count).filter(move |number| {
         let base = u64::from(number * BLOCK);
         let end = base + u64::from(BLOCK);

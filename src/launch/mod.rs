@@ -5,6 +5,7 @@
 //! can be prepared is prepared before the clone, since the child does no work.
 
 pub mod exec;
+pub mod guard;
 pub mod hint;
 pub mod ids;
 pub mod trees;

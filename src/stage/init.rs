@@ -151,10 +151,7 @@ fn start(
     let slot = programs.iter_mut().find(|slot| slot.is_none()).ok_or(Errno::EAGAIN)?;
     // SAFETY: this process has one thread, and the child runs only code of `program`, without a heap.
     match unsafe { clone::fork()? } {
-        0 => {
-            let terminal = flags & ExecFlags::TERMINAL != 0;
-            program::become_program(block, Streams { stdin, stdout, stderr, terminal }, gate, filter)
-        }
+        0 => program::become_program(block, Streams { stdin, stdout, stderr }, gate, flags, filter),
         pid => {
             *slot = Some(Running { pid, id, last: flags & ExecFlags::LAST != 0 });
             Ok(())

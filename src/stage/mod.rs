@@ -14,6 +14,7 @@ pub mod block;
 pub mod init;
 mod program;
 mod steps;
+pub mod watcher;
 pub mod wire;
 
 use crate::plan::Plan;

@@ -2,7 +2,7 @@
 //! execve. It has no capability and pid 1's filter; no heap.
 
 use super::block;
-use super::wire::{GateReport, LEN, Point};
+use super::wire::{ExecFlags, GateReport, LEN, Point};
 use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,16 +12,20 @@ pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// Standard input is the controlling terminal.
-    pub(super) terminal: bool,
 }
 
 /// Where the gate stands while the streams move to 0, 1 and 2.
 const GATE: RawFd = 3;
 
 /// Never returns: the gate hears of a failure, or sees the end of the stream at execve.
-pub(super) fn become_program(block: OwnedFd, streams: Streams, gate: OwnedFd, filter: seccomp::Profile) -> ! {
-    let (point, errno) = match attempt(&block, &streams, &gate, filter) {
+pub(super) fn become_program(
+    block: OwnedFd,
+    streams: Streams,
+    gate: OwnedFd,
+    flags: u32,
+    filter: seccomp::Profile,
+) -> ! {
+    let (point, errno) = match attempt(&block, &streams, &gate, flags, filter) {
         Err(failure) => failure,
         Ok(never) => match never {},
     };
@@ -47,12 +51,16 @@ fn attempt(
     block: &OwnedFd,
     streams: &Streams,
     gate: &OwnedFd,
+    flags: u32,
     filter: seccomp::Profile,
 ) -> Result<Never, (Point, Errno)> {
     let at = |point: Point| move |errno: Errno| (point, errno);
     let program = block::map(block.as_fd()).map_err(at(Point::Block))?;
     nix::unistd::setsid().map_err(at(Point::Session))?;
-    if streams.terminal {
+    if flags & ExecFlags::SUBREAPER != 0 {
+        process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(at(Point::Session))?;
+    }
+    if flags & ExecFlags::TERMINAL != 0 {
         pty::take_controlling(streams.stdin.as_fd()).map_err(at(Point::Session))?;
     }
     let gate = arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;

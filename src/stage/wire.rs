@@ -37,6 +37,8 @@ impl ExecFlags {
     pub const LAST: u32 = 1;
     /// Standard input is the sandbox's terminal, and becomes the controlling one.
     pub const TERMINAL: u32 = 2;
+    /// What it starts stays below it, also when its parent ends (PR_SET_CHILD_SUBREAPER).
+    pub const SUBREAPER: u32 = 4;
 }
 
 /// From pid 1 to the supervisor.

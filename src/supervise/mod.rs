@@ -3,7 +3,10 @@
 //! [`sandbox`] turns what pid 1 and the gates say into [`sandbox::Happening`]s; [`wrap`] and [`agent`] are
 //! the two loops that act on them.
 
+pub mod agent;
+mod pins;
 pub mod sandbox;
 pub mod signals;
 pub mod status;
+mod tree;
 pub mod wrap;

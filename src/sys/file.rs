@@ -103,17 +103,29 @@ pub fn duplicate_number(fd: RawFd) -> SysResult<OwnedFd> {
     call_fd!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 10)
 }
 
-/// Closes every descriptor from `first` up (close_range(2), Linux 5.9).
+/// Closes every descriptor from `first` to `last` (close_range(2), Linux 5.9).
 ///
 /// # Errors
 /// Those of close_range(2).
 ///
 /// # Safety
-/// No owned descriptor from `first` up may be used or dropped afterwards.
-pub unsafe fn close_from(first: RawFd) -> SysResult<()> {
-    let first = libc::c_uint::try_from(first).map_err(|_| Errno::EBADF)?;
-    call!(libc::SYS_close_range, first, libc::c_uint::MAX, 0)?;
+/// No owned descriptor of that range may be used or dropped afterwards.
+pub unsafe fn close_range(first: RawFd, last: RawFd) -> SysResult<()> {
+    let number = |fd: RawFd| libc::c_uint::try_from(fd).map_err(|_| Errno::EBADF);
+    call!(libc::SYS_close_range, number(first)?, number(last)?, 0)?;
     Ok(())
+}
+
+/// Closes every descriptor from `first` up.
+///
+/// # Errors
+/// Those of close_range(2).
+///
+/// # Safety
+/// As [`close_range`].
+pub unsafe fn close_from(first: RawFd) -> SysResult<()> {
+    // SAFETY: the caller's promise is the same.
+    unsafe { close_range(first, RawFd::MAX) }
 }
 
 /// Marks every descriptor from `first` up close-on-exec (close_range(2), Linux 5.11).

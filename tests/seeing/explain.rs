@@ -2,9 +2,10 @@
 
 use super::{around, json, saggar, stdout};
 use crate::support::place::Place;
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Every path below `root` with what would show a change of it.
@@ -128,6 +129,39 @@ as_each_caller! {
         }
     }
 
+    /// With DIR: the environment, too, is that of the agent.
+    fn the_environment_of_an_agent_is_the_agents(caller) {
+        let place = Place::new(caller);
+        place.make_file("work/CLAUDE.md", "x");
+        let program = place.make_file("work/agent", "#!/bin/sh\nenv >names\n");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let cmd = format!("agent_cmd = [\"{}\"]\nadapter = \"stream-json\"\n", program.display());
+        let policy = place.make_file("policy.toml", &cmd);
+        let policy = policy.to_str().unwrap();
+        let report = json(saggar(&place, &["explain", "--json", "--policy", policy, "."]), 0);
+        let names: BTreeSet<&str> =
+            report["environment"].as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+        let mut command = saggar(&place, &["agent", "--policy", policy, "--workspace", ".", "--id"]);
+        // The agent ends before its turn does, which is an error of the turn, and has said its names by then.
+        let id = format!("explain-{}", std::process::id());
+        command.args([&id, ".", "hello"]);
+        let ended = command.output().unwrap();
+        let said = fs::read_to_string(place.work().join("names"))
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&ended.stderr)));
+        if caller.is_root() {
+            // The sessions of root are the host's, not the place's.
+            fs::remove_dir_all(Path::new("/var/lib/saggar/sessions").join(&id)).unwrap();
+        }
+        // A shell adds these itself.
+        let of_the_shell = ["PWD", "SHLVL", "_", "OLDPWD"];
+        let inside: BTreeSet<&str> = said
+            .lines()
+            .map(|line| line.split_once('=').unwrap().0)
+            .filter(|name| !of_the_shell.contains(name))
+            .collect();
+        assert_eq!(names, inside);
+    }
+
     /// With DIR: the sandbox of `saggar agent DIR`, whose home and workspace last in the session.
     fn the_sandbox_of_an_agent_lasts(caller) {
         let place = Place::new(caller);
@@ -150,16 +184,31 @@ as_each_caller! {
         assert_eq!(policy["state"], "protected");
     }
 
-    /// A limit that does not hold is among the degraded, never silent.
-    fn a_limit_that_does_not_hold_is_degraded(caller) {
+    /// DECISIONS 1: what is explained as degraded is what a start then says is missing.
+    fn what_is_degraded_is_what_a_start_misses(caller) {
         let place = Place::new(caller);
         let report = json(saggar(&place, &["explain", "--json"]), 0);
-        let degraded: Vec<&str> =
-            report["degraded"].as_array().unwrap().iter().map(|lack| lack["what"].as_str().unwrap()).collect();
+        let names = |lacks: &Value| -> BTreeSet<String> {
+            lacks.as_array().unwrap().iter().map(|lack| lack["what"].as_str().unwrap().to_owned()).collect()
+        };
+        let said = stdout(saggar(&place, &["wrap", "--status-fd", "1", "--", "true"]), 0);
+        let started: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert_eq!(started["event"], "started");
+        let degraded = names(&report["degraded"]);
+        assert_eq!(degraded, names(&started["degraded"]));
         for row in report["limits"].as_array().unwrap() {
-            let name = row["name"].as_str().unwrap();
-            assert_eq!(row["holds"] == false, degraded.contains(&name), "{row}");
+            assert_eq!(row["holds"] == false, degraded.contains(row["name"].as_str().unwrap()), "{row}");
         }
+    }
+
+    /// A limit that was named and cannot hold is said to stop the start, and does.
+    fn a_named_limit_that_cannot_hold_stops_the_start(caller) {
+        let place = Place::new(caller);
+        let report = json(saggar(&place, &["explain", "--json", "--disk", "64M"]), 0);
+        let disk = report["limits"].as_array().unwrap().iter().find(|row| row["name"] == "disk").unwrap();
+        assert_eq!((&disk["holds"], &disk["named"]), (&false.into(), &true.into()));
+        assert!(disk["why"].as_str().unwrap().ends_with("so the start is refused"), "{disk}");
+        stdout(saggar(&place, &["wrap", "--disk", "64M", "--", "true"]), 125);
     }
 }
 

@@ -1,1 +1,19 @@
-//! The wire protocol of the bridge, without any I/O.
+//! The wire protocol of the bridge, without any I/O: bytes to lines, lines to commands, events to lines.
+//!
+//! One JSON object a line, UTF-8, both ways (seed 000). Inbound lines are checked once, here; what the agent
+//! said is never decoded and encoded again (seed 002).
+
+mod command;
+mod event;
+mod frame;
+pub mod json;
+mod line;
+
+pub use command::{Answer, BadLine, Command, Exec, Field, Id, Query, Request, Resume, Set};
+pub use event::{Event, LogLevel};
+pub use frame::{Frame, FrameError, OwnedEvent, decode, encode};
+pub use line::{LINE_LIMIT, LineSplitter, Split};
+
+/// The deepest nesting of a command's JSON. It is what serde_json itself reads, so that every reader behind
+/// this one can (BP-15).
+pub const DEPTH_LIMIT: usize = 128;

@@ -29,7 +29,8 @@ pub(super) enum Owner {
     Saggar,
 }
 
-pub(super) fn variables(prepared: &Prepared) -> Vec<Variable> {
+/// Every variable by name; `own` are those that saggar sets over all others when it starts.
+pub(super) fn variables(prepared: &Prepared, own: &[&str]) -> Vec<Variable> {
     let rules = &prepared.policy.effective.env.rules;
     let variables = prepared.environment.iter().map(|(name, value, layer)| {
         let name = name.to_string_lossy().into_owned();
@@ -44,7 +45,16 @@ pub(super) fn variables(prepared: &Prepared) -> Vec<Variable> {
         let value = shown.then(|| value.to_string_lossy().into_owned());
         Variable { name, from, value, layer: layer.to_string() }
     });
-    variables.collect()
+    let own_ones = own.iter().map(|name| Variable {
+        name: (*name).to_owned(),
+        from: Owner::Saggar,
+        value: None,
+        layer: Layer::BuiltIn.to_string(),
+    });
+    let mut all: Vec<Variable> =
+        variables.filter(|variable| !own.contains(&variable.name.as_str())).chain(own_ones).collect();
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    all
 }
 
 /// Whether a name says that its value is a secret, also one that stands in a policy.

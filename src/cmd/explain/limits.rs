@@ -1,6 +1,7 @@
 //! The limits of a sandbox: each with its value, who set it, and whether it holds.
 
 use crate::cmd::prepare::Prepared;
+use crate::plan::Degraded;
 use crate::spec::{Limit, Rlimit};
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
@@ -9,7 +10,7 @@ use std::fmt::Display;
 /// One limit.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
-    /// As in a policy file, or as setrlimit(2) calls it.
+    /// As the protection is called, or as setrlimit(2) calls it.
     pub(super) name: &'static str,
     /// The value as it stands in a policy.
     pub(super) value: String,
@@ -22,19 +23,16 @@ pub(super) struct Row {
     pub(super) why: String,
 }
 
-/// Why the limits that need a cgroup do not hold. A plan has no cgroup; when it gets one, it says this itself.
-const NO_CGROUP: &str = "it needs a cgroup, and this sandbox gets none of its own";
-/// DECISIONS 29.
-const NO_QUOTA: &str = "a tree of the host has no quota: only the size of each file is limited (fsize)";
-
-pub(super) fn rows(prepared: &Prepared) -> Vec<Row> {
+/// Every limit; `missing` is what a start would not have.
+pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     let limits = &prepared.policy.effective.limits;
     let spec = &prepared.spec.limits;
+    let cgroup = |name, value: &dyn Display, limit| of_cgroup(name, value, limit, missing);
     let mut rows = Vec::new();
-    rows.extend(lacking("memory", &limits.memory.value, spec.memory.as_ref(), NO_CGROUP));
-    rows.extend(lacking("cpus", &limits.cpus.value, spec.cpu_milli.as_ref(), NO_CGROUP));
-    rows.extend(lacking("pids", &limits.pids.value, spec.pids.as_ref(), NO_CGROUP));
-    rows.extend(lacking("disk", &limits.disk.value, spec.disk.as_ref(), NO_QUOTA));
+    rows.extend(cgroup("memory", &limits.memory.value, spec.memory.as_ref()));
+    rows.extend(cgroup("cpu", &limits.cpus.value, spec.cpu_milli.as_ref()));
+    rows.extend(cgroup("pids", &limits.pids.value, spec.pids.as_ref()));
+    rows.extend(cgroup("disk", &limits.disk.value, spec.disk.as_ref()));
     rows.extend(limits.timeout.as_ref().map(|timeout| Row {
         name: "timeout",
         value: timeout.value.to_string(),
@@ -47,15 +45,27 @@ pub(super) fn rows(prepared: &Prepared) -> Vec<Row> {
     rows
 }
 
-fn lacking(name: &'static str, value: &impl Display, limit: Option<&Limit<u64>>, why: &str) -> Option<Row> {
+/// A limit that needs more than setrlimit(2). One that somebody named is required (DECISIONS 1).
+fn of_cgroup(
+    name: &'static str,
+    value: &dyn Display,
+    limit: Option<&Limit<u64>>,
+    missing: &[Degraded],
+) -> Option<Row> {
     let limit = limit?;
+    let lack = missing.iter().find(|lack| lack.what == name);
+    let why = match lack {
+        None => "the cgroup of the sandbox".to_owned(),
+        Some(lack) if limit.named => format!("{}; it was named, so the start is refused", lack.why),
+        Some(lack) => lack.why.clone(),
+    };
     Some(Row {
         name,
         value: value.to_string(),
         layer: limit.origin.to_string(),
         named: limit.named,
-        holds: false,
-        why: why.to_owned(),
+        holds: lack.is_none(),
+        why,
     })
 }
 

@@ -19,12 +19,12 @@ mod report;
 mod text;
 mod tree;
 
+use super::agent;
 use super::prepare::{self, Planned, Prepared, Purpose};
 use crate::cli::ExplainArgs;
 use crate::error::{Error, Result};
-use crate::spec::policy::{Home, Policy};
+use crate::spec::policy::Home;
 use crate::state;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Stands for the name of a session that nobody named.
@@ -35,7 +35,10 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let prepared = prepare(args)?;
     match &args.path {
         Some(path) => print(&path::explain(&prepared, path), args.json),
-        None => print(&report::Report::of(&prepared), args.json),
+        None => {
+            let own: &[&str] = if args.dir.is_some() { &agent::OWN_VARIABLES } else { &[] };
+            print(&report::Report::of(&prepared, own), args.json)
+        }
     }
 }
 
@@ -57,17 +60,18 @@ pub(super) fn print_steps(prepared: &Prepared) -> Result<u8> {
 
 fn prepare(args: &ExplainArgs) -> Result<Prepared> {
     let mut purpose = match &args.dir {
-        Some(directory) => agent(args, &prepare::canonical(directory)?)?,
-        None => wrap(args)?,
+        Some(directory) => of_agent(args, &prepare::canonical(directory)?)?,
+        None => of_wrap(args)?,
     };
     let policy = prepare::load_policy(&args.sandbox, &purpose, prepare::command_line(&args.sandbox))?;
-    if purpose.agent_folder.is_some() {
-        purpose.program = Some(agent_program(&policy));
+    if args.dir.is_some() {
+        let (adapter, command) = agent::choose(&policy.effective);
+        agent::bring(&mut purpose, adapter, &command)?;
     }
     prepare::prepare(&args.sandbox, purpose, policy)
 }
 
-fn wrap(args: &ExplainArgs) -> Result<Purpose> {
+fn of_wrap(args: &ExplainArgs) -> Result<Purpose> {
     let workspace = args.sandbox.workspace.as_deref().unwrap_or(Path::new("."));
     Ok(Purpose {
         home: Home::Tmp,
@@ -84,7 +88,7 @@ fn wrap(args: &ExplainArgs) -> Result<Purpose> {
 
 /// The sandbox of `saggar agent DIR`: home and, unless one is named, workspace last in the session (DECISIONS
 /// 23 and 24).
-fn agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
+fn of_agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
     let session = state::sessions_path()?.join(args.sandbox.id.as_deref().unwrap_or(NO_SESSION));
     let home = session.join("home");
     let mut planned = vec![Planned { path: home.clone(), original: None }];
@@ -107,10 +111,4 @@ fn agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
         start: false,
         planned,
     })
-}
-
-/// The agent's program: what the policy says, else `claude` (DESIGN, "Commands").
-fn agent_program(policy: &Policy) -> OsString {
-    let named = policy.effective.agent_cmd.as_ref();
-    named.and_then(|setting| setting.value.words().first()).map_or_else(|| "claude".into(), OsString::from)
 }

@@ -2,6 +2,7 @@
 
 use super::tree::Tree;
 use super::{environment, landlock, limits};
+use crate::cgroup;
 use crate::cmd::prepare::Prepared;
 use crate::spec::{Cover, IdMap, Mount, MountKind, Network};
 use crate::sys::seccomp;
@@ -122,12 +123,13 @@ pub(super) struct Lack {
 }
 
 impl Report {
-    pub(super) fn of(prepared: &Prepared) -> Report {
+    /// The report; `own` are variables that saggar sets when it starts.
+    pub(super) fn of(prepared: &Prepared, own: &[&str]) -> Report {
         let policy = &prepared.policy.effective;
-        let limits = limits::rows(prepared);
-        let lack = |what: &str, why: &str| Lack { what: what.to_owned(), why: why.to_owned() };
-        let mut degraded: Vec<Lack> = prepared.plan.degraded.iter().map(|d| lack(&d.what, &d.why)).collect();
-        degraded.extend(limits.iter().filter(|row| !row.holds).map(|row| lack(row.name, &row.why)));
+        let missing = cgroup::foresee(cgroup::place(&prepared.id).as_deref(), &prepared.spec.limits);
+        let limits = limits::rows(prepared, &missing);
+        let degraded = prepared.plan.degraded.iter().chain(&missing);
+        let degraded = degraded.map(|lack| Lack { what: lack.what.clone(), why: lack.why.clone() }).collect();
         Report {
             version: 1,
             profile: Valued {
@@ -137,7 +139,7 @@ impl Report {
             },
             workspace: shown(&prepared.workspace),
             files: files(prepared),
-            environment: environment::variables(prepared),
+            environment: environment::variables(prepared, own),
             system_calls: calls(prepared.plan.program_filter),
             landlock: landlock::of(&prepared.plan),
             limits,

@@ -31,7 +31,8 @@ impl Report {
             let value = match (&variable.value, variable.from) {
                 (Some(value), _) => format!("= {}", value.escape_debug()),
                 (None, Owner::Caller) => "the caller's value".to_owned(),
-                (None, _) => "a value that is not shown".to_owned(),
+                (None, Owner::Policy) => "a value that is not shown".to_owned(),
+                (None, Owner::Saggar) => "known at the start".to_owned(),
             };
             [variable.name.clone(), variable.layer.clone(), value]
         });

@@ -88,7 +88,7 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
     if let Some(name) = in_folder {
         // As in a folder, above the built-in layer alone: the host's own configuration may give more.
         let refusal = tighten(&Effective::built_in(Home::Session), document, &Layer::AgentFolder(name));
-        notes.extend(refusal.err().map(|widening| widening.to_string()));
+        notes.extend(refusal.err().map(|widening| format!("in a folder it {widening}")));
     }
     notes
 }

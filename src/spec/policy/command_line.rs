@@ -2,7 +2,8 @@
 
 use super::document::{Api, Bridge, Document, Env, Files, Limits, NetworkTable, Protections};
 use super::names::{Adapter, EnvName, Network, Profile, Protection};
-use super::paths::{AgentCommand, BindSpec, Home, HostPath, Template};
+use super::paths::{BindSpec, Home, HostPath, Template};
+use super::program::AgentCommand;
 use super::units::{Cpus, Size, TimeSpan};
 use super::value::BadValue;
 use std::path::{Path, PathBuf};

@@ -1,17 +1,21 @@
 //! The keys of a policy file. Every key may be absent; every key that is present is known.
 //!
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
-//! [`super::merge`] takes it and [`super::tighten`] rules on it, since both name every field.
+//! `merge` takes it and `tighten` rules on it, since both name every field.
 
 use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection};
-use super::paths::{AgentCommand, BindSpec, Home, HostPath, IdRange, Template, WorkspacePath};
+use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
+use super::program::{AgentCommand, IdRange};
 use super::units::{Cpus, Size, TimeSpan};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 /// What one layer says.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Document {
     /// How the walls are built.
@@ -21,27 +25,36 @@ pub struct Document {
     /// What the agent speaks.
     pub adapter: Option<Adapter>,
     /// What of the host's files stands inside.
+    #[serde(deserialize_with = "table")]
     pub files: Files,
     /// Which variables the program gets.
+    #[serde(deserialize_with = "table")]
     pub env: Env,
     /// What can be reached.
+    #[serde(deserialize_with = "table")]
     pub network: NetworkTable,
     /// How much of the machine the sandbox may use. A limit that is named is required.
+    #[serde(deserialize_with = "table")]
     pub limits: Limits,
     /// What in the workspace the agent cannot change.
+    #[serde(deserialize_with = "table")]
     pub protect: Protect,
     /// What happens when the host cannot give a protection.
+    #[serde(deserialize_with = "table")]
     pub protections: Protections,
     /// The way to the model API.
+    #[serde(deserialize_with = "table")]
     pub api: Api,
     /// Where the bridge listens.
+    #[serde(deserialize_with = "table")]
     pub bridge: Bridge,
     /// Who the program is.
+    #[serde(deserialize_with = "table")]
     pub sandbox: Sandbox,
 }
 
 /// `[files]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Files {
     /// Host paths that can be read inside: "PATH" or "PATH:DEST".
@@ -57,7 +70,7 @@ pub struct Files {
 }
 
 /// `[env]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Env {
     /// Variables taken from the caller, besides the built-in list.
@@ -70,7 +83,7 @@ pub struct Env {
 }
 
 /// `[network]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkTable {
     /// Which network the sandbox sees. "policy" is for a later version.
@@ -78,7 +91,7 @@ pub struct NetworkTable {
 }
 
 /// `[limits]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Memory of all processes together, without swap.
@@ -100,7 +113,7 @@ pub struct Limits {
 }
 
 /// `[protect]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Protect {
     /// Whether .git/config is read-only (default: true). When false, `git config` and `git remote add` work inside.
@@ -112,7 +125,7 @@ pub struct Protect {
 }
 
 /// `[protections]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Protections {
     /// Without these the start is refused.
@@ -122,7 +135,7 @@ pub struct Protections {
 }
 
 /// `[api]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
     /// A unix socket of the host that leads to the model API.
@@ -130,7 +143,7 @@ pub struct Api {
 }
 
 /// `[bridge]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bridge {
     /// The path of the bridge socket.
@@ -140,7 +153,7 @@ pub struct Bridge {
 }
 
 /// `[sandbox]`
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sandbox {
     /// The host ids that sandboxes started by root are mapped to.
@@ -151,4 +164,20 @@ pub struct Sandbox {
     /// The group id inside. Default: 1000 when root starts it, else the caller's.
     #[schemars(range(min = 1, max = 65535))]
     pub gid: Option<u32>,
+}
+
+/// Reads a table from a table alone. A derived reader takes a list too, as the values of the fields in
+/// their order: `limits = ["4G"]` would be a limit on memory that no key names.
+pub(super) fn table<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    struct Table<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Table<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+    from.deserialize_map(Table(PhantomData))
 }

@@ -3,7 +3,8 @@
 use super::environment;
 use super::layer::{Layer, Setting};
 use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection, Strength};
-use super::paths::{AgentCommand, Bind, Home, HostPath, IdRange, Template, WorkspacePath};
+use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
+use super::program::{AgentCommand, IdRange};
 use super::units::{Cpus, Size, TimeSpan};
 use std::collections::BTreeMap;
 

@@ -196,3 +196,29 @@ pub fn environment(
     result.retain(|name, _| name.to_str().is_none_or(|text| !policy.env.deny.contains_key(text)));
     result.into_iter().map(|(name, (value, layer))| (name, value, layer)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_list_is_whole_and_holds_no_secret_and_no_loader() {
+        let names: Vec<EnvName> = built_in().collect();
+        assert_eq!(names.len(), PASSED.len(), "a name in the list does not parse");
+        assert!(!names.iter().any(is_secret));
+        let loaders = names.iter().map(EnvName::as_str).filter(|name| matches_any(name, LOADERS));
+        assert_eq!(loaders.collect::<Vec<_>>(), ["NODE_PATH"], "which servers of the seed's kind need");
+    }
+
+    #[test]
+    fn lists_are_sorted_and_patterns_end_in_their_star() {
+        for list in [PASSED, SECRETS, ROUTES, OURS] {
+            assert!(list.is_sorted());
+        }
+        for pattern in [SECRETS, LOADERS, ROUTES, OURS].concat() {
+            assert!(!pattern.trim_end_matches('*').contains('*'), "{pattern}");
+        }
+        assert!(matches_any("AWS_SECRET_ACCESS_KEY", SECRETS) && !matches_any("AWSOME", SECRETS));
+        assert!(matches_any("ENV", LOADERS) && !matches_any("ENVIRONMENT", LOADERS));
+    }
+}

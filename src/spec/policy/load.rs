@@ -45,8 +45,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places of this host and this user, without folders and `--policy`.
-    pub fn of_this_host(current: PathBuf) -> Places {
+    /// The places of this host and of the user with the effective id `owner`, without folders and `--policy`.
+    pub fn of_this_host(current: PathBuf, owner: u32) -> Places {
         // A relative XDG_CONFIG_HOME is to be ignored (XDG Base Directory Specification).
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
@@ -58,7 +58,7 @@ impl Places {
             workspace: None,
             policies: Vec::new(),
             current,
-            owner: nix::unistd::geteuid().as_raw(),
+            owner,
         }
     }
 }
@@ -100,13 +100,7 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
     policy.take_folders(places)?;
     for path in &places.policies {
         let layer = Layer::Policy(path.as_path().into());
-        match read(path, Links::Followed)? {
-            Some(opened) => policy.take_file(opened, path.clone(), &layer)?,
-            None => {
-                let message = format!("policy {}: no such file", path.display());
-                return Err(Error::new(Code::Invalid, message));
-            }
-        }
+        policy.take_file(named(path)?, path.clone(), &layer)?;
     }
     policy.take_command_line(command_line, &places.current)?;
     Ok(policy)
@@ -117,9 +111,7 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
 /// # Errors
 /// As [`load`].
 pub(super) fn read_document(path: &Path) -> Result<Document> {
-    let Some(opened) = read(path, Links::Followed)? else {
-        return Err(Error::new(Code::Invalid, format!("{}: no such file", path.display())));
-    };
+    let opened = named(path)?;
     understood(path, &opened.bytes)
 }
 
@@ -132,22 +124,20 @@ impl Policy {
     }
 
     fn take_folders(&mut self, places: &Places) -> Result<()> {
+        let agent_folder = places.agent_folder.as_deref();
+        let workspace = places.workspace.as_deref().filter(|workspace| Some(*workspace) != agent_folder);
         let mut taken = None;
-        for (folder, layer) in [
-            (&places.agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer),
-            (&places.workspace, Layer::Workspace),
-        ] {
-            let Some((name, opened)) = folder.as_deref().map(in_folder).transpose()?.flatten() else {
-                continue;
-            };
-            // The workspace may be the agent's folder, by whatever spelling: then it was taken already.
+        for (folder, layer) in
+            [(agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer), (workspace, Layer::Workspace)]
+        {
+            let Some(folder) = folder else { continue };
+            let Some((name, opened)) = in_folder(folder)? else { continue };
+            // The workspace may be the agent's folder by another spelling: then this was taken already.
             let identity = Some((opened.metadata.dev(), opened.metadata.ino()));
-            if identity == taken {
-                continue;
+            if identity != taken {
+                taken = identity;
+                self.take_file(opened, folder.join(name), &layer(name))?;
             }
-            taken = identity;
-            let path = folder.iter().map(|folder| folder.join(name)).collect();
-            self.take_file(opened, path, &layer(name))?;
         }
         Ok(())
     }
@@ -194,6 +184,12 @@ fn understood(path: &Path, bytes: &[u8]) -> Result<Document> {
 
 fn line_of(bytes: &[u8], key: &str) -> Option<usize> {
     std::str::from_utf8(bytes).ok().and_then(|text| parse::line_of(text, key))
+}
+
+/// Reads a file that somebody named: so it must be there.
+fn named(path: &Path) -> Result<Opened> {
+    let absent = || Error::new(Code::Invalid, format!("open policy {}: no such file", path.display()));
+    read(path, Links::Followed)?.ok_or_else(absent)
 }
 
 /// The policy of a folder, if it has one.
@@ -296,7 +292,8 @@ fn refused(path: &Path, why: &str, hint: &str) -> Error {
 }
 
 fn failure(what: &str, path: &Path, error: &io::Error) -> Error {
-    let cause = nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0)).desc();
+    let cause = error.to_string();
+    let cause = cause.split(" (os error").next().unwrap_or(&cause);
     Error::new(Code::Invalid, format!("{what} policy {}: {cause}", path.display()))
         .hint("a policy that exists must be readable: it is never skipped")
 }

@@ -14,16 +14,16 @@
 //!
 //! | file | its one job |
 //! |---|---|
-//! | [`document`] | the keys of a file |
-//! | [`names`] [`paths`] [`units`] | the values of a file, each checked where it is parsed |
-//! | [`parse`] | bytes to a document, with errors that name file, line and key |
-//! | [`validate`] | what is wrong between values |
-//! | [`effective`] [`merge`] | the result, and how a document goes into it |
-//! | [`tighten`] | what a document from the agent's folder may not ask for |
-//! | [`environment`] | which variables the program gets |
-//! | [`command_line`] | the last layer |
-//! | [`load`] | the only I/O: finds the files and reads them safely |
-//! | [`schema`] [`check`] [`show`] | for people and editors |
+//! | `document` | the keys of a file |
+//! | `names` `paths` `program` `units` | the values of a file, each checked where it is parsed |
+//! | `parse` | bytes to a document, with errors that name file, line and key |
+//! | `validate` | what is wrong between values |
+//! | `effective` `merge` | the result, and how a document goes into it |
+//! | `tighten` | what a document from the agent's folder may not ask for |
+//! | `environment` | which variables the program gets |
+//! | `command_line` | the last layer |
+//! | `load` | the only I/O: finds the files and reads them safely |
+//! | `schema` `check` `show` | for people and editors |
 
 pub mod check;
 pub mod command_line;
@@ -36,6 +36,7 @@ mod merge;
 pub mod names;
 pub mod parse;
 pub mod paths;
+pub mod program;
 pub mod schema;
 pub mod show;
 mod suggest;
@@ -55,7 +56,8 @@ pub use environment::environment;
 pub use layer::{Layer, Setting};
 pub use load::{Places, Policy, load};
 pub use names::{Adapter, EnvName, Missing, Network, Profile, Protection, Strength};
-pub use paths::{Access, AgentCommand, Bind, BindSpec, Home, IdRange, Template, WorkspacePath};
+pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
+pub use program::{AgentCommand, IdRange};
 pub use schema::schema;
 pub use units::{Cpus, Size, TimeSpan};
 pub use value::BadValue;

@@ -1,8 +1,8 @@
-//! The paths, commands and ranges of a policy.
+//! The paths of a policy.
 //!
 //! No path here may hold `..`: what it means depends on links that change between the check and the use.
 
-use super::value::{BadValue, text_value, value_schema};
+use super::value::{BadValue, text_value};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ fn objection(path: &Path) -> Option<&'static str> {
     } else if path.as_os_str().as_encoded_bytes().contains(&0) {
         Some("has a NUL")
     } else if path.components().any(|part| part == Component::ParentDir) {
-        Some("has a `..`; write it without")
+        Some("has a `..`")
     } else {
         None
     }
@@ -249,119 +249,71 @@ impl fmt::Display for Template {
 
 text_value!(Template, { "type": "string", "description": "an absolute path; {id} and {short_id} stand for the sandbox's id", "pattern": "^/" });
 
-/// `FIRST-LAST`: the host ids from which a sandbox gets its own block of 65536, when root starts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IdRange {
-    /// The first id.
-    pub first: u32,
-    /// The last id, included.
-    pub last: u32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
 
-impl IdRange {
-    /// Above what people, services, systemd and /etc/subuid use; below what a signed 32-bit number holds.
-    pub const DEFAULT: IdRange = IdRange { first: 1_879_048_192, last: 2_147_418_111 };
-    /// The ids of one sandbox.
-    pub const BLOCK: u32 = 65536;
-}
-
-impl FromStr for IdRange {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = |why: &str| BadValue(format!("id range {text:?} {why}; write FIRST-LAST"));
-        let number = |digits: &str| {
-            let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            plain.then(|| digits.parse::<u32>().ok()).flatten()
-        };
-        let ends = text.split_once('-').and_then(|(first, last)| Some((number(first)?, number(last)?)));
-        let (first, last) = ends.ok_or_else(|| bad("is not two numbers"))?;
-        if first < Self::BLOCK {
-            return Err(bad("reaches into the ids of people and services"));
+    fn taken<T: FromStr<Err = BadValue> + fmt::Display>(texts: &[(&str, &str)]) {
+        for (text, canonical) in texts {
+            let value: T = text.parse().unwrap_or_else(|why| panic!("{text:?}: {why}"));
+            assert_eq!(value.to_string(), *canonical);
         }
-        // The very last id means "no id" to the kernel (chown(2)).
-        if last == u32::MAX {
-            return Err(bad("ends in the id that means none"));
+    }
+
+    fn refused<T: FromStr<Err = BadValue> + Debug>(texts: &[&str]) {
+        for text in texts {
+            assert!(text.parse::<T>().is_err(), "{text:?} is taken");
         }
-        if last < first || last - first < Self::BLOCK - 1 {
-            return Err(bad("has no room for one block of 65536"));
-        }
-        Ok(IdRange { first, last })
+    }
+
+    #[test]
+    fn binds() {
+        taken::<BindSpec>(&[
+            ("/a", "/a"),
+            ("//a/./b/", "/a/b"),
+            ("/a:/b/", "/a:/b"),
+            ("a", "a"),
+            ("/a:/a", "/a"),
+        ]);
+        refused::<BindSpec>(&["", ":", "/a:", ":/b", "/a:b", "/a:/b:/c", "/a/../b", "/a:/..", "/a\0", ".."]);
+    }
+
+    #[test]
+    fn workspace_paths() {
+        taken::<WorkspacePath>(&[
+            ("a", "a"),
+            ("./a//b/", "a/b"),
+            (".git/hooks", ".git/hooks"),
+            ("..a", "..a"),
+        ]);
+        refused::<WorkspacePath>(&["", ".", "./", "/", "/a", "..", "a/../b", "a/..", "a\0b"]);
+    }
+
+    #[test]
+    fn homes_and_host_paths() {
+        taken::<Home>(&[("tmp", "tmp"), ("session", "session"), ("/tmp", "/tmp"), ("/srv//h/", "/srv/h")]);
+        refused::<Home>(&["", "temp", "./x", "~", "/a/../b"]);
+        refused::<HostPath>(&["", "a", "./a", "/..", "/a\0"]);
+    }
+
+    #[test]
+    fn templates() {
+        let id = crate::id::SandboxId::parse("0123456789").unwrap();
+        let path = |text: &str| text.parse::<Template>().unwrap().path(&id).display().to_string();
+        assert_eq!(path("/tmp/ash-{short_id}.sock"), "/tmp/ash-01234567.sock");
+        assert_eq!(path("/run/{id}/{id}"), "/run/0123456789/0123456789");
+        refused::<Template>(&[
+            "",
+            "x",
+            "{id}",
+            "/{}",
+            "/{pid}",
+            "/{id",
+            "/}",
+            "/{{id}}",
+            "/{{short_id}id}",
+            "/../{id}",
+        ]);
     }
 }
-
-impl fmt::Display for IdRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.first, self.last)
-    }
-}
-
-text_value!(IdRange, { "type": "string", "description": "FIRST-LAST, host ids", "pattern": "^[0-9]+-[0-9]+$" });
-
-/// A program and its arguments: a list, or one text of words as a shell would split it (never given to
-/// a shell).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentCommand(Vec<String>);
-
-impl AgentCommand {
-    /// The program and its arguments; never empty.
-    pub fn words(&self) -> &[String] {
-        &self.0
-    }
-}
-
-impl TryFrom<Vec<String>> for AgentCommand {
-    type Error = BadValue;
-
-    fn try_from(words: Vec<String>) -> Result<Self, BadValue> {
-        if words.first().is_none_or(String::is_empty) {
-            return Err(BadValue("a command needs a program".into()));
-        }
-        if words.iter().any(|word| word.contains('\0')) {
-            return Err(BadValue("a command cannot have a NUL".into()));
-        }
-        Ok(AgentCommand(words))
-    }
-}
-
-impl FromStr for AgentCommand {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        shlex::split(text).ok_or_else(|| BadValue(format!("command {text:?} has an open quote")))?.try_into()
-    }
-}
-
-impl fmt::Display for AgentCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.0.iter().map(String::as_str);
-        f.write_str(&shlex::Quoter::new().allow_nul(true).join(words).unwrap_or_default())
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for AgentCommand {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = AgentCommand;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a command, as one text or as a list of words")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<AgentCommand, E> {
-                text.parse().map_err(E::custom)
-            }
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<AgentCommand, A::Error> {
-                let mut words = Vec::new();
-                while let Some(word) = list.next_element()? {
-                    words.push(word);
-                }
-                AgentCommand::try_from(words).map_err(serde::de::Error::custom)
-            }
-        }
-        from.deserialize_any(Visitor)
-    }
-}
-
-value_schema!(AgentCommand, {
-    "anyOf": [{ "type": "string", "minLength": 1 }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }]
-});

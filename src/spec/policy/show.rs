@@ -2,6 +2,7 @@
 
 use super::effective::{Effective, EnvRule};
 use super::layer::{Layer, Setting};
+use super::names::Strength;
 use super::paths::Access;
 use serde::{Serialize, Serializer};
 use std::fmt::{self, Display};
@@ -42,9 +43,12 @@ impl Effective {
         rows.one("files.home", &self.files.home);
         rows.one("files.tmp_size", &self.tmp_size());
         rows.many("files.hide", &self.files.hide);
-        for (name, rule) in &self.env.rules {
-            let key = if rule.value == EnvRule::Pass { "env.pass" } else { "env.set" };
-            rows.push(key, name, &rule.layer);
+        let (passed, set): (Vec<_>, Vec<_>) =
+            self.env.rules.iter().partition(|(_, rule)| rule.value == EnvRule::Pass);
+        for (key, rules) in [("env.pass", passed), ("env.set", set)] {
+            for (name, rule) in rules {
+                rows.push(key, name, &rule.layer);
+            }
         }
         for (name, layer) in &self.env.deny {
             rows.push("env.deny", name, layer);
@@ -60,15 +64,12 @@ impl Effective {
         rows.one("protect.git_config", &self.protect.git_config);
         rows.many("protect.paths", &self.protect.paths);
         rows.one("protect.missing", &self.protect.missing);
-        for (protection, strength) in &self.protections {
-            rows.push(
-                match strength.value {
-                    super::Strength::Require => "protections.require",
-                    super::Strength::Prefer => "protections.prefer",
-                },
-                protection,
-                &strength.layer,
-            );
+        let (required, preferred): (Vec<_>, Vec<_>) =
+            self.protections.iter().partition(|(_, strength)| strength.value == Strength::Require);
+        for (key, protections) in [("protections.require", required), ("protections.prefer", preferred)] {
+            for (protection, strength) in protections {
+                rows.push(key, protection, &strength.layer);
+            }
         }
         rows.many("api.socket", &self.api_socket);
         rows.many("bridge.socket", &self.bridge_socket);
@@ -89,7 +90,7 @@ impl Display for Effective {
                 value.push(' ');
                 value.push_str(&next.value);
             }
-            writeln!(f, "{key} = {}  ({layer})", super::parse::printable(&value))?;
+            writeln!(f, "{key} = {}  ({layer})", super::parse::escaped(&value))?;
         }
         Ok(())
     }

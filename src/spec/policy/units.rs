@@ -223,3 +223,213 @@ number_value!(TimeSpan, "a duration such as 90s", {
 fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(text: &str) -> Option<u64> {
+        text.parse::<Size>().ok().map(Size::bytes)
+    }
+
+    fn millis(text: &str) -> Option<u128> {
+        text.parse::<TimeSpan>().ok().map(|span| span.duration().as_millis())
+    }
+
+    fn cores(text: &str) -> Option<u32> {
+        text.parse::<Cpus>().ok().map(Cpus::thousandths)
+    }
+
+    #[test]
+    fn sizes_are_binary_without_a_b_and_decimal_with_it() {
+        for (text, expected) in [
+            ("0", 0),
+            ("512", 512),
+            ("512B", 512),
+            ("1k", 1 << 10),
+            ("1K", 1 << 10),
+            ("512M", 512 << 20),
+            ("512m", 512 << 20),
+            ("512Mi", 512 << 20),
+            ("512MiB", 512 << 20),
+            ("1G", 1 << 30),
+            ("3T", 3 << 40),
+            ("1P", 1 << 50),
+            ("1kB", 1000),
+            ("512MB", 512_000_000),
+            ("2GB", 2_000_000_000),
+            ("9223372036854775807", i64::MAX as u64),
+        ] {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn junk_is_no_size() {
+        for text in [
+            "",
+            " ",
+            "M",
+            "-1",
+            "+1",
+            "-512M",
+            "1.5G",
+            "1e3",
+            "nan",
+            "inf",
+            "NaN",
+            "0x10",
+            "1_000",
+            " 1G",
+            "1G ",
+            "1 G",
+            "1GG",
+            "1Gib",
+            "1mb",
+            "1gb",
+            "1E",
+            "1\0",
+            "１G",
+            "٣",
+            "9223372036854775808",
+            "8192P",
+            "18446744073709551616",
+            "99999999999999999999999T",
+        ] {
+            assert_eq!(bytes(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cores_have_three_digits_and_a_floor() {
+        for (text, expected) in
+            [("1", 1000), ("1.0", 1000), ("0.5", 500), ("1.2345", 1234), ("0.01", 10), ("00.010", 10)]
+        {
+            assert_eq!(cores(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            ".",
+            ".5",
+            "1.",
+            "0",
+            "0.0",
+            "0.009",
+            "-1",
+            "+1",
+            "1e3",
+            "nan",
+            "NaN",
+            "inf",
+            "1,5",
+            " 1",
+            "1 ",
+            "1.5.5",
+            "100001",
+            "4294968",
+            "99999999999999999999",
+        ] {
+            assert_eq!(cores(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn spans_have_units_from_the_largest() {
+        for (text, expected) in [
+            ("90", 90_000),
+            ("90s", 90_000),
+            ("10m", 600_000),
+            ("1h30m", 5_400_000),
+            ("500ms", 500),
+            ("1h2m3s4ms", 3_723_004),
+            ("1h5ms", 3_600_005),
+            ("0h1s", 1000),
+        ] {
+            assert_eq!(millis(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "0s",
+            "0h0m",
+            "s",
+            "-1s",
+            "+1s",
+            "1.5s",
+            "1d",
+            "1m1h",
+            "1s1s",
+            "1h30",
+            "30 s",
+            " 30s",
+            "30s ",
+            "1 h",
+            "1S",
+            "1h-1m",
+            "nan",
+            "4294967296",
+            "99999999999999999999h",
+            "2000000h",
+        ] {
+            assert_eq!(millis(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn canonical_texts() {
+        let size = |text: &str| text.parse::<Size>().unwrap().to_string();
+        assert_eq!(
+            ["2048M", "1536M", "1GB", "0", "1", "1024"].map(size),
+            ["2G", "1536M", "1000000000", "0", "1", "1K"]
+        );
+        let span = |text: &str| text.parse::<TimeSpan>().unwrap().to_string();
+        assert_eq!(["90", "3600", "1500ms", "1h30m"].map(span), ["1m30s", "1h", "1s500ms", "1h30m"]);
+        let cores = |text: &str| text.parse::<Cpus>().unwrap().to_string();
+        assert_eq!(["1.0", "0.50", "2.125", "0.01"].map(cores), ["1", "0.5", "2.125", "0.01"]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_survives_its_text(bytes in 0..=i64::MAX as u64, shift in 0..63u32) {
+            let size = Size(bytes >> shift << (shift / 2));
+            prop_assume!(size <= Size::MAX);
+            prop_assert_eq!(size.to_string().parse::<Size>(), Ok(size));
+        }
+
+        #[test]
+        fn cores_survive_their_text(thousandths in Cpus::LEAST..=Cpus::MOST) {
+            let cpus = Cpus(thousandths);
+            prop_assert_eq!(cpus.to_string().parse::<Cpus>(), Ok(cpus));
+        }
+
+        #[test]
+        fn a_span_survives_its_text(millis in 1..=TimeSpan::MOST) {
+            let span = TimeSpan(millis);
+            prop_assert_eq!(span.to_string().parse::<TimeSpan>(), Ok(span));
+        }
+
+        #[test]
+        fn a_size_is_exact_or_refused(count in any::<u64>(), unit in 0..11usize) {
+            let units = [("", 1u128), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40), ("P", 1 << 50),
+                ("kB", 1000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000), ("Gi", 1 << 30)];
+            let (unit, scale) = units[unit];
+            let exact = u128::from(count) * scale;
+            let expected = (exact <= i64::MAX as u128).then_some(exact);
+            prop_assert_eq!(bytes(&format!("{count}{unit}")).map(u128::from), expected);
+        }
+
+        #[test]
+        fn any_text_gives_a_value_or_an_error(text in "\\PC{0,12}|[0-9.hmsMGiBkKx +-]{0,12}") {
+            for number in [bytes(&text).map(u128::from), millis(&text), cores(&text).map(u128::from)].into_iter().flatten() {
+                prop_assert!(text.starts_with(|c: char| c.is_ascii_digit()), "{number} from {text:?}");
+            }
+        }
+
+        #[test]
+        fn a_number_that_no_limit_is_is_refused(number in prop_oneof![Just(f64::NAN), Just(f64::INFINITY),
+            Just(f64::NEG_INFINITY), Just(-0.0), -1e300..0.0f64, 1e9..1e300f64]) {
+            prop_assert!(number.to_string().parse::<Cpus>().is_err());
+        }
+    }
+}

@@ -21,8 +21,13 @@ const LEAST_NOFILE: u32 = 64;
 /// The ids of one sandbox (DECISIONS 2), without 0: a program with that id gets capabilities at each execve.
 const INSIDE_IDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
+/// Lists are searched for doubles, and a path is a mount: without a bound, a folder of the agent could make
+/// its own start take minutes.
+const LONGEST_LIST: usize = 1024;
+
 /// Checks one document by itself, whatever layer it is of.
 pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
+    lists(document)?;
     files(&document.files)?;
     env(&document.env)?;
     if document.network.mode == Some(Network::Policy) {
@@ -36,6 +41,26 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
     for (key, id) in [("sandbox.uid", document.sandbox.uid), ("sandbox.gid", document.sandbox.gid)] {
         if let Some(id) = id.filter(|id| !INSIDE_IDS.contains(id)) {
             return invalid(key, format!("{id} is not in 1 to 65535"));
+        }
+    }
+    Ok(())
+}
+
+fn lists(document: &Document) -> Result<(), Invalid> {
+    let Document { files, env, protect, protections, .. } = document;
+    for (key, length) in [
+        ("files.ro", files.ro.len()),
+        ("files.rw", files.rw.len()),
+        ("files.hide", files.hide.len()),
+        ("env.pass", env.pass.len()),
+        ("env.set", env.set.len()),
+        ("env.deny", env.deny.len()),
+        ("protect.paths", protect.paths.len()),
+        ("protections.require", protections.require.len()),
+        ("protections.prefer", protections.prefer.len()),
+    ] {
+        if length > LONGEST_LIST {
+            return invalid(key, format!("{length} entries are more than {LONGEST_LIST}"));
         }
     }
     Ok(())
@@ -95,7 +120,7 @@ fn protections(protections: &Protections) -> Result<(), Invalid> {
 fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
     match size {
         Some(size) if size < LEAST_SIZE => {
-            invalid(key, format!("{size} bytes is less than 1M; write a unit, as in 512M"))
+            invalid(key, format!("{size} is less than 1M; write a unit, as in 512M"))
         }
         _ => Ok(()),
     }
@@ -103,4 +128,54 @@ fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
 
 fn invalid(key: &'static str, why: impl Into<String>) -> Result<(), Invalid> {
     Err(Invalid { key, why: why.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_between_values_is_said_of_its_key() {
+        let cases = [
+            "network.mode = 'policy'",
+            "files.ro = ['opt']",
+            "files.rw = ['/srv:/']",
+            "files = { ro = ['/a:/x'], rw = ['/b:/x'] }",
+            "files.ro = ['/a', '/a']",
+            "files.tmp_size = 64",
+            "env = { pass = ['A'], set = { A = '1' } }",
+            "env.set.A = \"a\\u0000b\"",
+            "limits.memory = 512",
+            "limits.disk = '1023K'",
+            "limits.fsize = 0",
+            "limits.pids = 0",
+            "limits.nofile = 63",
+            "protections = { require = ['disk'], prefer = ['disk'] }",
+            "sandbox.uid = 0",
+            "sandbox.gid = 65536",
+        ];
+        let complaint = |text: &&str| {
+            let document: Document = toml::from_str(text).unwrap();
+            let Invalid { key, why } = validate(&document).unwrap_err();
+            format!("{key}: {why}")
+        };
+        insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r#"
+        network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host"
+        files.ro: "opt" is not absolute
+        files.rw: "/srv:/" would replace the private root
+        files.rw: two entries stand at /x
+        files.ro: two entries stand at /a
+        files.tmp_size: 64 is less than 1M; write a unit, as in 512M
+        env.pass: A is in env.set too
+        env.set: the value of A has a NUL
+        limits.memory: 512 is less than 1M; write a unit, as in 512M
+        limits.disk: 1023K is less than 1M; write a unit, as in 512M
+        limits.fsize: 0 is less than 1M; write a unit, as in 512M
+        limits.pids: 0 leaves no process to run
+        limits.nofile: 63 is less than 64
+        protections.prefer: disk is in protections.require too
+        sandbox.uid: 0 is not in 1 to 65535
+        sandbox.gid: 65536 is not in 1 to 65535
+        "#);
+    }
 }

@@ -1,0 +1,115 @@
+//! How long a whole command takes, from exec to exit: `saggar wrap -- TRUE` against its peers, in turn in one
+//! run, so that the machine's moods hit all of them alike. Prints medians and the ratios pair by pair; there
+//! are no absolute bounds.
+//!
+//! `cargo bench --bench launch [-- RUNS [SAGGAR]]`: RUNS rounds (default 200); SAGGAR another binary to measure.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A root as comparable as bubblewrap makes one: the same system directories, private /proc /dev /tmp /run and
+/// home, the workspace, every namespace.
+const BWRAP: &str = "--unshare-all --die-with-parent --new-session --clearenv --cap-drop ALL \
+    --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib \
+    --symlink usr/lib64 /lib64 --ro-bind-try /etc/ssl /etc/ssl --ro-bind-try /etc/alternatives /etc/alternatives \
+    --ro-bind-try /etc/ca-certificates /etc/ca-certificates --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache \
+    --ro-bind-try /etc/ld.so.conf /etc/ld.so.conf --ro-bind-try /etc/ld.so.conf.d /etc/ld.so.conf.d \
+    --proc /proc --dev /dev --tmpfs /tmp --tmpfs /run --tmpfs /home/agent";
+
+struct Peer {
+    name: &'static str,
+    argv: Vec<String>,
+    times: Vec<Duration>,
+}
+
+fn main() {
+    // `cargo bench` adds `--bench`; `cargo test --benches` runs this too, and then once is enough.
+    let mut numbers = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let bench = std::env::args().any(|arg| arg == "--bench");
+    let runs: usize = numbers.next().and_then(|n| n.parse().ok()).unwrap_or(if bench { 200 } else { 3 });
+    let saggar = numbers.next().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_saggar")), PathBuf::from);
+
+    let scratch =
+        tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("scratch directory");
+    let program = tiny(scratch.path());
+    let workspace = scratch.path().to_string_lossy().into_owned();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+
+    let mut peers = vec![
+        Peer { name: "bare", argv: vec![program.clone()], times: vec![] },
+        Peer {
+            name: "saggar",
+            argv: [words(&saggar.to_string_lossy()), words("wrap --"), vec![program.clone()]].concat(),
+            times: vec![],
+        },
+    ];
+    if let Some(bwrap) = which("bwrap") {
+        let bind =
+            vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace.clone()];
+        let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
+        peers.push(Peer { name: "bwrap", argv, times: vec![] });
+    } else {
+        eprintln!("SKIPPED bwrap: not installed");
+    }
+
+    for round in 0..runs + 3 {
+        for peer in &mut peers {
+            let time = time(&peer.argv, scratch.path());
+            // The first rounds warm caches.
+            if round >= 3 {
+                peer.times.push(time);
+            }
+        }
+    }
+    report(&peers);
+}
+
+/// A tiny static program, so that the payload's own start hides nothing; `true` without a compiler.
+fn tiny(directory: &Path) -> String {
+    let (source, program) = (directory.join("true.c"), directory.join("true"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("write the source");
+    let built = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&source).status();
+    match built {
+        Ok(status) if status.success() => program.to_string_lossy().into_owned(),
+        _ => "/bin/true".to_owned(),
+    }
+}
+
+fn which(name: &str) -> Option<String> {
+    let path = std::env::var_os("PATH")?;
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())?;
+    Some(found.to_string_lossy().into_owned())
+}
+
+fn time(argv: &[String], directory: &Path) -> Duration {
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null());
+    let start = Instant::now();
+    let status = command.status().expect("run a peer");
+    let time = start.elapsed();
+    assert!(status.success(), "{argv:?} failed: {status}");
+    time
+}
+
+fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
+    let mut values = values.to_vec();
+    values.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
+    values[values.len() / 2]
+}
+
+fn report(peers: &[Peer]) {
+    let saggar = &peers[1].times;
+    println!("{:8} {:>10} {:>10} {:>22}", "what", "min ms", "median ms", "saggar / it (median)");
+    for peer in peers {
+        let ms: Vec<f64> = peer.times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+        let ratios: Vec<f64> = saggar
+            .iter()
+            .zip(&peer.times)
+            .map(|(ours, its)| ours.as_secs_f64() / its.as_secs_f64())
+            .collect();
+        let min = ms.iter().copied().fold(f64::INFINITY, f64::min);
+        println!("{:8} {min:>10.2} {:>10.2} {:>22.2}", peer.name, median(&ms), median(&ratios));
+    }
+}

@@ -1,0 +1,329 @@
+//! The agent's process as the core sees it: its life, its lines, what it is owed.
+//!
+//! ```text
+//!   Down ──launch──> Starting ──started (and greeted)──> Up ──stop──> Stopping ──> Down
+//!    ▲                   │                               │               (CloseInput, Terminate, Kill)
+//!    └────── exited ─────┴───────────── exited ──────────┘
+//! ```
+
+use super::Bridge;
+use super::action::{Action, Exit, Start, Stop};
+use crate::bridge::adapter::{Heard, Message};
+use crate::bridge::proto::{Event, LineSplitter, LogLevel, Split};
+use std::time::Duration;
+
+/// How long the agent may take from its start until it can be spoken to.
+const START: Duration = Duration::from_secs(30);
+/// How long each kind of stop may take before the next harder one.
+const STOP_STEP: Duration = Duration::from_secs(2);
+/// The same, once the bridge shuts down.
+const STOP_STEP_ENDING: Duration = Duration::from_millis(500);
+/// The longest line of the agent's stderr, and the longest log entry, in bytes.
+const LOG_LIMIT: usize = 8 << 10;
+
+/// What is known of the agent.
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub(super) life: Life,
+    /// What the process was started with beyond the usual.
+    pub(super) flags: Vec<String>,
+    /// Its own name for the conversation.
+    pub(super) session: Option<String>,
+    /// This process has the conversation.
+    pub(super) conversing: bool,
+    /// An earlier process had it.
+    pub(super) history: bool,
+    /// Bytes on their way to the agent.
+    input: usize,
+    pub(super) paused: bool,
+    lines: LineSplitter,
+    log: LineSplitter,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Down,
+    Starting { until: Duration },
+    Up,
+    Stopping { step: Stop, until: Duration },
+}
+
+impl Agent {
+    pub(super) fn new(line_limit: usize, session: Option<String>) -> Self {
+        Agent {
+            life: Life::Down,
+            flags: Vec::new(),
+            history: session.is_some(),
+            session,
+            conversing: false,
+            input: 0,
+            paused: false,
+            lines: LineSplitter::new(line_limit),
+            log: LineSplitter::new(LOG_LIMIT),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        match self.life {
+            Life::Down | Life::Up => None,
+            Life::Starting { until } | Life::Stopping { until, .. } => Some(until),
+        }
+    }
+}
+
+impl Bridge {
+    /// Starts the agent ahead of the first query, when it does not run yet.
+    pub fn start_agent(&mut self) {
+        if self.agent.life == Life::Down && self.ending.is_none() {
+            self.launch(self.agent.flags.clone());
+        }
+    }
+
+    /// The agent's program runs, and its input and output are open.
+    pub fn agent_started(&mut self) {
+        if matches!(self.agent.life, Life::Starting { .. }) && !self.adapter.greets() {
+            self.agent.life = Life::Up;
+            self.drive();
+        }
+        self.settle();
+    }
+
+    /// Bytes the agent wrote. Any cutting is fine.
+    pub fn agent_output(&mut self, mut input: &[u8]) {
+        loop {
+            let before = self.agent.lines.held();
+            let split = self.agent.lines.next(&mut input);
+            let held = self.agent.lines.held();
+            self.budget.give(before);
+            if !self.budget.take(held) {
+                self.agent.lines.abandon();
+                self.lost_line("a line of the agent found no room in the bridge");
+                continue;
+            }
+            match split {
+                None => break,
+                Some(Split::Line(line)) => self.agent_line(&line),
+                Some(Split::TooLong) => {
+                    let limit = self.config.line_limit;
+                    self.lost_line(&format!("a line of the agent is longer than {limit} bytes"));
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// Bytes the agent wrote to its stderr: log entries.
+    pub fn agent_log(&mut self, mut input: &[u8]) {
+        while let Some(split) = self.agent.log.next(&mut input) {
+            match split {
+                Split::Line(line) => self.log(LogLevel::Info, &String::from_utf8_lossy(&line)),
+                Split::TooLong => self.log(LogLevel::Info, "(a line too long for the log)"),
+            }
+        }
+        self.settle();
+    }
+
+    /// So many bytes of the agent's input have been written.
+    pub fn agent_input_written(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.agent.input);
+        self.agent.input -= bytes;
+        self.budget.give(bytes);
+        self.settle();
+    }
+
+    /// The agent's process is gone, and what it wrote has been handed in (as far as it could be read).
+    pub fn agent_exited(&mut self, exit: &Exit) {
+        self.budget.give(self.agent.lines.held());
+        if let Some(rest) = self.agent.lines.finish() {
+            self.agent_line(&rest);
+        }
+        if let Some(rest) = self.agent.log.finish() {
+            self.log(LogLevel::Info, &String::from_utf8_lossy(&rest));
+        }
+        let was = std::mem::replace(&mut self.agent.life, Life::Down);
+        self.agent.history |= self.agent.conversing;
+        self.agent.conversing = false;
+        self.budget.give(std::mem::take(&mut self.agent.input));
+        self.log(LogLevel::Info, &exit.to_string());
+        match &self.turn {
+            None => {}
+            // Stopped on purpose, so that this turn can have it started another way.
+            Some(turn) if turn.is_starting() && matches!(was, Life::Stopping { .. }) => self.drive(),
+            Some(turn) if turn.is_aborting() || turn.is_settling() => self.end_turn(Ok(())),
+            Some(_) => self.end_turn(Err(exit.to_string())),
+        }
+        self.settle();
+    }
+
+    pub(super) fn agent_is_up(&self) -> bool {
+        self.agent.life == Life::Up
+    }
+
+    /// Whether a live agent has this conversation already.
+    pub(super) fn serves(&self, session: &str) -> bool {
+        let told = self.agent.conversing || !self.adapter.hears_resume();
+        self.agent_is_up() && told && self.session.as_deref() == Some(session)
+    }
+
+    pub(super) fn launch(&mut self, flags: Vec<String>) {
+        self.adapter.started();
+        let resume = self.agent.session.clone();
+        let arguments = self.adapter.arguments(resume.as_deref(), &flags);
+        self.agent.flags = flags;
+        self.agent.life = Life::Starting { until: self.now + START };
+        self.actions.push_back(Action::StartAgent(Start { arguments, resume }));
+    }
+
+    pub(super) fn stop_agent(&mut self, step: Stop) {
+        if self.agent.life == Life::Down {
+            return;
+        }
+        let patience = if self.ending.is_some() { STOP_STEP_ENDING } else { STOP_STEP };
+        let until = if step == Stop::Kill { Duration::MAX } else { self.now + patience };
+        self.agent.life = Life::Stopping { step, until };
+        self.actions.push_back(Action::StopAgent(step));
+    }
+
+    /// Hands bytes to the agent; whether there was room for them.
+    #[must_use]
+    pub(super) fn agent_input(&mut self, bytes: Vec<u8>) -> bool {
+        let fits = self.budget.take(bytes.len());
+        if fits {
+            self.agent.input += bytes.len();
+            self.actions.push_back(Action::AgentInput(bytes));
+        }
+        fits
+    }
+
+    /// What the time does to the agent's life.
+    pub(super) fn tick_agent(&mut self) {
+        if self.agent.deadline().is_none_or(|until| until > self.now) {
+            return;
+        }
+        match self.agent.life {
+            Life::Down | Life::Up => {}
+            Life::Starting { .. } => {
+                self.end_turn(Err(format!("the agent did not come up within {} s", START.as_secs())));
+                self.stop_agent(Stop::Kill);
+            }
+            Life::Stopping { step: Stop::CloseInput, .. } => self.stop_agent(Stop::Terminate),
+            Life::Stopping { .. } => self.stop_agent(Stop::Kill),
+        }
+    }
+
+    /// Pauses or resumes the reading of the agent, as the reader of its turn keeps up or not.
+    pub(super) fn balance(&mut self) {
+        let reader = self.turn.as_ref().and_then(|turn| turn.reply());
+        let full = reader.is_some_and(|reply| self.is_full(reply.conn));
+        if full != self.agent.paused {
+            self.agent.paused = full;
+            self.actions.push_back(if full { Action::PauseAgent } else { Action::ResumeAgent });
+        }
+    }
+
+    /// Writes to the log, and to the connections that asked for it.
+    pub(super) fn log(&mut self, level: LogLevel, text: &str) {
+        let mut end = text.len().min(LOG_LIMIT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = &text[..end];
+        for conn in self.log_readers() {
+            let ts =
+                self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX));
+            self.send(conn, Event::Log { level, text, ts }.encode(None));
+        }
+        self.actions.push_back(Action::Log { level, text: text.to_owned() });
+    }
+
+    pub(super) fn note_unknown(&mut self, field: &str) {
+        if !self.adapter.hears_resume() {
+            self.log(LogLevel::Warn, &format!("query: the field {field} is not known and was left out"));
+        }
+    }
+
+    /// The turn can no longer be told whole: it fails, and what is left of it reaches nobody.
+    fn lost_line(&mut self, text: &str) {
+        self.log(LogLevel::Warn, text);
+        self.fail_turn_early(text);
+    }
+
+    fn agent_line(&mut self, line: &[u8]) {
+        let line = line.trim_ascii();
+        let Ok(text) = std::str::from_utf8(line) else {
+            return self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
+        };
+        if text.is_empty() {
+            return;
+        }
+        let in_turn = self.turn.as_ref().is_some_and(|turn| turn.is_heard_query());
+        match self.adapter.hear(text, in_turn) {
+            Heard::Message(message) => self.message(message),
+            Heard::Ready => {
+                if matches!(self.agent.life, Life::Starting { .. }) {
+                    self.agent.life = Life::Up;
+                    self.drive();
+                }
+            }
+            Heard::Tell(bytes) => self.tell_rest(bytes),
+            Heard::Resumed => {
+                // It may come late, when the `resume` was taken for done and another turn runs.
+                if self.turn.as_ref().is_some_and(|turn| turn.is_heard_resume()) {
+                    self.end_turn(Ok(()));
+                }
+            }
+            Heard::Done => {
+                if self.turn.as_ref().is_some_and(|turn| !turn.is_starting()) {
+                    self.end_turn(Ok(()));
+                }
+            }
+            Heard::Failed(text) => {
+                if self.turn.as_ref().is_some_and(|turn| !turn.is_starting()) {
+                    self.settle_turn(text);
+                }
+            }
+            Heard::Refused(text) => self.end_turn(Err(text)),
+            Heard::Note(level, text) => self.log(level, &text),
+            Heard::Nothing => {}
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>) {
+        if let Some(id) = message.agent_session {
+            self.learn(id);
+        }
+        let data = Event::Message { data: message.data };
+        let turn = self.turn.as_ref().filter(|turn| !turn.is_starting() && !turn.is_settling());
+        let wanted = !message.partial || turn.is_some_and(|turn| turn.wants_partials());
+        let reply = turn.and_then(|turn| turn.reply());
+        let reader = reply.map(|reply| reply.conn).filter(|conn| self.conns.contains_key(conn));
+        match (reader, reply, wanted) {
+            (_, _, false) => {}
+            (Some(conn), Some(reply), _) => {
+                let line = data.encode(reply.id.as_ref());
+                self.send(conn, line);
+            }
+            // Detached: the session keeps what its server will ask for later.
+            (None, Some(reply), _) => {
+                let line = data.encode(reply.id.as_ref());
+                self.actions.push_back(Action::Unclaimed(line));
+            }
+            (_, None, _) => match self.newest().filter(|_| message.asks) {
+                Some(conn) => self.send(conn, data.encode(None)),
+                None => self.actions.push_back(Action::Unclaimed(data.encode(None))),
+            },
+        }
+        if message.ends_turn {
+            self.end_turn(Ok(()));
+        }
+    }
+
+    fn learn(&mut self, agent_session: String) {
+        if self.agent.session.as_ref() == Some(&agent_session) {
+            return;
+        }
+        self.agent.session = Some(agent_session.clone());
+        let session = self.session.clone().unwrap_or_default();
+        self.actions.push_back(Action::Learned { session, agent_session });
+    }
+}

@@ -1,0 +1,133 @@
+//! Agents that die, servers that go.
+
+use super::*;
+
+#[test]
+fn bp_27_a_death_in_the_turn_is_one_error_with_the_cause() {
+    for (exit, text) in [
+        (Exit::Code(3), "the agent exited with code 3"),
+        (Exit::Signal(9), "the agent was killed by signal 9 (SIGKILL)"),
+        (Exit::OutOfMemory, "the agent was killed at its memory limit"),
+        (Exit::TimeLimit, "the agent was ended at its time limit"),
+        (
+            Exit::NotStarted("execve /opt/a/b: No such file".into()),
+            "the agent could not be started: execve <path>: No such file",
+        ),
+    ] {
+        let mut world = World::new(Script::stream_json);
+        world.open(1);
+        world.query(1, "wait", "");
+        world.kill_agent(&exit);
+        assert_eq!(world.kinds(1), ["ready", "system", "assistant", "error"]);
+        assert_eq!(world.last(1)["error"], text);
+        // The next query starts it again, with its conversation.
+        world.query(1, "quick", "");
+        assert_eq!(world.last(1)["ev"], "done");
+        assert!(world.starts[1].arguments.contains(&"--resume=agent-1".to_owned()));
+    }
+}
+
+#[test]
+fn bp_27_a_relayed_agent_is_told_to_resume_after_its_death() {
+    let mut world = World::relay(Script::relay);
+    world.open(1);
+    world.query(1, "quick", "");
+    world.kill_agent(&Exit::Signal(9));
+    world.query(1, "quick", "");
+    let told: Vec<_> = world.agent.as_ref().unwrap().told.iter().map(|line| line["cmd"].clone()).collect();
+    assert_eq!(told, ["resume", "query"]);
+    assert_eq!(world.kinds(1), ["ready", "assistant", "done", "assistant", "done"]);
+}
+
+#[test]
+fn bp_27_the_last_words_of_a_dying_agent_come_before_the_error() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", "");
+    world.bridge.agent_output(br#"{"type":"assistant","last":true}"#);
+    world.kill_agent(&Exit::Code(1));
+    assert_eq!(world.kinds(1)[3..], ["assistant", "error"]);
+    assert_eq!(world.bridge.held_bytes(), 0);
+}
+
+#[test]
+fn bp_27_an_agent_that_never_comes_up_is_an_error_too() {
+    let mut world = World::relay(Script::stream_json);
+    world.open(1);
+    world.query(1, "quick", "");
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.last(1)["error"], "the agent did not come up within 30 s");
+    assert!(world.agent.is_none());
+}
+
+#[test]
+fn an_interrupted_agent_that_dies_of_it_ends_the_turn_in_done() {
+    let mut world = World::new(Script::stubborn);
+    world.open(1);
+    world.query(1, "wait", "");
+    world.say(1, r#"{"cmd":"interrupt"}"#);
+    world.kill_agent(&Exit::Signal(2));
+    assert_eq!(world.last(1)["ev"], "done");
+}
+
+#[test]
+fn bp_30_a_server_that_goes_takes_its_turn_its_queue_and_its_execs_along() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.open(2);
+    world.query(1, "wait", "");
+    world.query(1, "wait", "");
+    world.say(1, r#"{"cmd":"exec","command":"x","id":1}"#);
+    world.query(2, "quick", "");
+    world.bridge.conn_closed(ConnId(1));
+    world.act();
+    assert!(world.actions.contains(&Action::KillExec { exec: world.execs()[0] }));
+    assert_eq!(world.kinds(2), ["ready", "system", "assistant", "result", "done"]);
+    assert!(!world.agent.as_ref().unwrap().working);
+    world.finish_exec(world.execs()[0], "");
+    assert!(!world.bridge.is_busy());
+    assert_eq!(world.bridge.held_bytes(), 0);
+}
+
+#[test]
+fn bp_30_a_detached_turn_goes_on_and_its_events_are_unclaimed() {
+    let config = Config { disconnect: Disconnect::Detach, ..Config::default() };
+    let mut world = World::with(config, Box::new(StreamJson::new()), Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", "");
+    world.bridge.conn_closed(ConnId(1));
+    world.act();
+    world.agent.as_mut().unwrap().finish("success");
+    world.act();
+    let unclaimed: Vec<_> = world.actions.iter().filter(|a| matches!(a, Action::Unclaimed(_))).collect();
+    assert_eq!(unclaimed.len(), 2, "the result and the done");
+    assert!(!world.bridge.is_busy());
+}
+
+#[test]
+fn a_server_that_has_said_all_is_answered_and_then_closed() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", "");
+    world.bridge.conn_finished(ConnId(1));
+    world.act();
+    assert!(world.closed.is_empty());
+    world.agent.as_mut().unwrap().finish("success");
+    world.act();
+    assert_eq!(world.last(1)["ev"], "done");
+    assert_eq!(world.closed, [ConnId(1)]);
+}
+
+#[test]
+fn bp_26_a_late_answer_to_a_resume_does_not_end_the_turn_after_it() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.lively = false;
+    world.say(1, r#"{"cmd":"resume","sessionId":"s"}"#);
+    world.query(1, "wait", "");
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.kinds(1), ["ready", "done"]);
+    world.lively = true;
+    world.act();
+    assert_eq!(world.kinds(1), ["ready", "done", "system", "assistant"]);
+}

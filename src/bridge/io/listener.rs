@@ -1,0 +1,248 @@
+//! The listening socket: made safely, watched by dev and inode, removed when it is still ours (BP-02, BP-03).
+//!
+//! Two kinds of directories:
+//! - *private*: only we (or root) can write in it. A dead socket found there is replaced; the caller holds the
+//!   sandbox's lock, so nobody else does the same at the same time.
+//! - *shared*, such as `/tmp`: whatever is found there is an error and stays untouched, unless it is exactly the
+//!   dead socket that a record of ours describes (DECISIONS 21).
+//!
+//! bind(2) makes the file itself, exclusively: it never follows a link at the last component and never replaces
+//! anything. All looks and removals go through a descriptor of the directory, so that they mean the directory
+//! that was checked.
+
+use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The longest path of a socket, in bytes: `sun_path` is 108 with its final NUL (unix(7)).
+const PATH_LIMIT: usize = 107;
+
+/// What tells a socket file from any other: written down when it is made, so that a later start can know a dead
+/// socket of ours in a shared directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketRecord {
+    /// The device of the file system.
+    pub dev: u64,
+    /// The inode.
+    pub ino: u64,
+    /// When the inode last changed: seconds.
+    pub ctime: i64,
+    /// And nanoseconds.
+    pub ctime_nsec: i64,
+}
+
+impl SocketRecord {
+    // The types of these fields differ between architectures.
+    #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+    fn of(stat: &FileStat) -> Option<Self> {
+        Some(SocketRecord {
+            dev: stat.st_dev.try_into().ok()?,
+            ino: stat.st_ino.try_into().ok()?,
+            ctime: stat.st_ctime.try_into().ok()?,
+            ctime_nsec: stat.st_ctime_nsec.try_into().ok()?,
+        })
+    }
+
+    fn same_file(&self, other: &SocketRecord) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+}
+
+/// The path that a template means for this sandbox: `{id}` and `{short_id}` are put in (BP-02).
+///
+/// # Errors
+/// [`Code::Invalid`]: a placeholder nobody knows, a path that is not absolute or is longer than 107 bytes.
+pub fn expand(template: &str, id: &SandboxId) -> Result<PathBuf> {
+    let path = template.replace("{short_id}", id.short()).replace("{id}", id.as_str());
+    if path.contains(['{', '}']) {
+        return Err(Error::new(Code::Invalid, format!("socket template {template:?}: unknown placeholder"))
+            .hint("use {id} or {short_id}"));
+    }
+    let path = PathBuf::from(path);
+    check_path(&path)?;
+    Ok(path)
+}
+
+/// A listening unix socket with its file.
+#[derive(Debug)]
+pub struct Listener {
+    socket: mio::net::UnixListener,
+    path: PathBuf,
+    directory: OwnedFd,
+    name: OsString,
+    record: SocketRecord,
+}
+
+impl Listener {
+    /// Makes the socket file, mode 0600 from its first instant, and listens. `dead` is the record of a sandbox
+    /// that is known to be gone and used this path.
+    ///
+    /// # Errors
+    /// [`Code::Exists`] when the path is taken and not ours to replace; [`Code::Invalid`] for a path that cannot
+    /// be a socket; [`Code::System`] otherwise.
+    pub fn bind(path: &Path, dead: Option<&SocketRecord>) -> Result<Listener> {
+        check_path(path)?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(Code::Invalid, format!("socket {}: no file name", path.display())));
+        };
+        let what = |operation: &str| format!("{operation} socket {}", path.display());
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(parent, flags, Mode::empty())
+            .map_err(|e| Error::system(format!("open directory {}", parent.display()), e))?;
+        let private =
+            is_private(&directory).map_err(|e| Error::system(what("look at the directory of"), e))?;
+        clear_way(path, &directory, name, private, dead)?;
+
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
+            .map_err(|e| Error::system(what("create"), e))?;
+        // bind(2) gives the file the mode of the socket's own inode less the umask (unix_bind in af_unix.c):
+        // set here, there is no instant at which another user could connect.
+        fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)
+            .map_err(|e| Error::system(what("set the mode of"), e))?;
+        let address = UnixAddr::new(path).map_err(|e| Error::system(what("name"), e))?;
+        bind(socket.as_raw_fd(), &address).map_err(|e| match e {
+            Errno::EADDRINUSE => taken(path, "it exists"),
+            e => Error::system(what("bind"), e),
+        })?;
+        let record = look(&directory, name)
+            .map_err(|e| Error::system(what("look at"), e))?
+            .and_then(|stat| SocketRecord::of(&stat))
+            .ok_or_else(|| Error::system(what("look at"), "it is not where it was made"))?;
+        let unfinished = Removal { directory: &directory, name, record };
+        listen(&socket, Backlog::MAXCONN).map_err(|e| Error::system(what("listen on"), e))?;
+        unfinished.keep();
+        let socket = mio::net::UnixListener::from_std(socket.into());
+        Ok(Listener { socket, path: path.to_owned(), name: name.to_owned(), directory, record })
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to write down about the file.
+    pub fn record(&self) -> SocketRecord {
+        self.record
+    }
+
+    /// The socket, for the loop.
+    pub(super) fn socket(&mut self) -> &mut mio::net::UnixListener {
+        &mut self.socket
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        remove(&self.directory, &self.name, &self.record);
+    }
+}
+
+/// Removes a file that was made, unless all goes well.
+struct Removal<'a> {
+    directory: &'a OwnedFd,
+    name: &'a OsStr,
+    record: SocketRecord,
+}
+
+impl Removal<'_> {
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Removal<'_> {
+    fn drop(&mut self) {
+        remove(self.directory, self.name, &self.record);
+    }
+}
+
+/// Removes the file if it is still the one that was recorded. One that is gone, or another's, stays.
+fn remove(directory: &OwnedFd, name: &OsStr, record: &SocketRecord) {
+    let found = look(directory, name).ok().flatten().and_then(|stat| SocketRecord::of(&stat));
+    if found.is_some_and(|found| found.same_file(record)) {
+        let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
+    }
+}
+
+fn check_path(path: &Path) -> Result<()> {
+    let bad = |why: &str| Err(Error::new(Code::Invalid, format!("socket {}: {why}", path.display())));
+    let bytes = path.as_os_str().as_bytes();
+    if !path.is_absolute() {
+        return bad("the path is not absolute");
+    }
+    if bytes.contains(&0) {
+        return bad("the path has a NUL");
+    }
+    if bytes.len() > PATH_LIMIT {
+        let length = bytes.len();
+        return bad(&format!("the path has {length} bytes, and a unix socket takes {PATH_LIMIT} at most"));
+    }
+    Ok(())
+}
+
+/// Whether nobody but us and root can make or remove names in the directory.
+fn is_private(directory: &OwnedFd) -> nix::Result<bool> {
+    let stat = fstat(directory)?;
+    let owner = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;
+    // With an access control list the group bits are its mask: they cover that case.
+    Ok(owner && stat.st_mode & 0o022 == 0)
+}
+
+fn look(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<FileStat>> {
+    match fstatat(directory.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes a dead socket that stands in the way and is ours to remove.
+fn clear_way(
+    path: &Path,
+    directory: &OwnedFd,
+    name: &OsStr,
+    private: bool,
+    dead: Option<&SocketRecord>,
+) -> Result<()> {
+    let system = |e: Errno| Error::system(format!("look at socket {}", path.display()), e);
+    let Some(stat) = look(directory, name).map_err(system)? else { return Ok(()) };
+    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
+        return Err(taken(path, "it exists and is not a socket"));
+    }
+    let found = SocketRecord::of(&stat);
+    if !private && (found.is_none() || found.as_ref() != dead) {
+        return Err(taken(path, "it exists, in a directory that others can write")
+            .hint("remove it if it is yours, or let the socket be in the runtime directory"));
+    }
+    if answers(path) {
+        return Err(taken(path, "a running program listens on it"));
+    }
+    match unlinkat(directory, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(e) => Err(Error::system(format!("remove the dead socket {}", path.display()), e)),
+    }
+}
+
+/// Whether somebody listens. Only a plain refusal says that nobody does.
+fn answers(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let attempt = socket(AddressFamily::Unix, SockType::Stream, flags, None).and_then(|probe| {
+        let address = UnixAddr::new(path)?;
+        connect(probe.as_raw_fd(), &address)
+    });
+    attempt != Err(Errno::ECONNREFUSED)
+}
+
+fn taken(path: &Path, why: &str) -> Error {
+    Error::new(Code::Exists, format!("socket {}: {why}", path.display()))
+}

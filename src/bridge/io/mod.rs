@@ -1,0 +1,15 @@
+//! The sockets of the bridge, on a mio loop that the supervisor owns.
+//!
+//! [`Listener`] makes the socket file safely, [`Hub`] carries bytes between its connections and the core
+//! ([`super::core::Bridge`]), [`Outbox`] is what waits to be written.
+
+mod hub;
+mod listener;
+mod outbox;
+
+pub use hub::{Hub, TOKENS};
+pub use listener::{Listener, SocketRecord, expand};
+pub use outbox::Outbox;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! From a plan to a running sandbox: guard, cgroup, clone.
+
+use super::prepare::Prepared;
+use crate::cgroup;
+use crate::error::Result;
+use crate::launch::guard::Guard;
+use crate::launch::{self, Launched};
+use crate::plan;
+use crate::spec::{Protection, Strength};
+use std::os::fd::AsFd;
+
+/// A running sandbox and what it leaves on the host. Fields drop in order: first the sandbox, then the rest.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) launched: Launched,
+    pub(super) guard: Guard,
+}
+
+impl Started {
+    /// Makes what the sandbox needs on the host and starts it; what is missing is added to the plan's
+    /// `degraded`.
+    pub(super) fn new(prepared: &mut Prepared) -> Result<Self> {
+        let place = cgroup::place(&prepared.id);
+        let guard = Guard::new(&prepared.id, place.as_deref())?;
+        let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
+        let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
+        prepared.plan.degraded.extend(outcome.degraded);
+        let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
+        let launched = launch::start(&prepared.plan, main)?;
+        Ok(Started { launched, guard })
+    }
+}

@@ -1,0 +1,196 @@
+//! What a sandbox leaves on the host while it runs, and who removes it: its runtime directory, its cgroup,
+//! a socket elsewhere. The guard removes them in the end; the watcher does when the supervisor is killed;
+//! [`sweep`] does when both were.
+
+use crate::cgroup;
+use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
+use crate::stage::watcher::{Charge, Watcher};
+use crate::state;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// A directory without a lock may be one that is just being made: only an old one is swept.
+const MAKING: Duration = Duration::from_secs(10);
+
+/// The record in a runtime directory: what else is to be removed (DECISIONS 27).
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Record {
+    version: u32,
+    cgroup: Option<PathBuf>,
+    sockets: Vec<(PathBuf, u64, u64)>,
+}
+
+/// Everything that one running sandbox leaves on the host.
+#[derive(Debug)]
+pub struct Guard {
+    watcher: Option<Watcher>,
+    charges: Vec<Charge>,
+    directory: PathBuf,
+    record: Record,
+    _lock: Flock<File>,
+}
+
+impl Guard {
+    /// Forks the watcher and makes the runtime directory of `id`, locked.
+    ///
+    /// # Errors
+    /// [`Code::Exists`] when a sandbox of that id runs; [`Code::System`].
+    pub fn new(id: &SandboxId, cgroup: Option<&Path>) -> Result<Self> {
+        let directory = state::sandbox_dir(id)?;
+        let watcher = Watcher::start().map_err(|e| Error::system("start the watcher", e))?;
+        let lock = make_directory(id, &directory)?;
+        let record = Record { version: 1, cgroup: cgroup.map(Path::to_owned), sockets: Vec::new() };
+        let mut guard = Guard {
+            watcher: Some(watcher),
+            charges: Vec::new(),
+            directory: directory.clone(),
+            record,
+            _lock: lock,
+        };
+        guard.charge(Charge::Directory(directory));
+        guard.write_record()?;
+        if let Some(cgroup) = cgroup {
+            guard.charge(Charge::Cgroup(cgroup.to_owned()));
+        }
+        Ok(guard)
+    }
+
+    /// The runtime directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Takes a socket outside of the runtime directory in charge.
+    ///
+    /// # Errors
+    /// [`Code::System`] when it cannot be recorded.
+    pub fn add_socket(&mut self, path: PathBuf, device: u64, inode: u64) -> Result<()> {
+        self.record.sockets.push((path.clone(), device, inode));
+        self.write_record()?;
+        self.charge(Charge::File { path, device, inode });
+        Ok(())
+    }
+
+    fn charge(&mut self, charge: Charge) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.charge(&charge);
+        }
+        self.charges.push(charge);
+    }
+
+    fn write_record(&self) -> Result<()> {
+        let text = serde_json::to_vec(&self.record).unwrap_or_default();
+        let (new, path) = (self.directory.join("guard.json.new"), self.directory.join("guard.json"));
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The directory, whose record and lock stand for the rest, goes last.
+        for charge in self.charges.iter().rev() {
+            charge.remove();
+        }
+        if let Some(watcher) = self.watcher.take() {
+            watcher.dismiss();
+        }
+    }
+}
+
+/// Makes the directory and takes its lock; what a dead sandbox of the same id left is removed first.
+fn make_directory(id: &SandboxId, directory: &Path) -> Result<Flock<File>> {
+    use std::os::unix::fs::DirBuilderExt;
+    let taken = || {
+        Error::new(Code::Exists, format!("id {id}: a sandbox of this name is running"))
+            .hint("choose another --id, or end that sandbox first")
+    };
+    for attempt in 0..2 {
+        match fs::DirBuilder::new().mode(0o700).create(directory) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && attempt == 0 => {
+                if !sweep_one(directory, Duration::ZERO) {
+                    return Err(taken());
+                }
+                continue;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Err(taken()),
+            Err(e) => return Err(Error::system(format_args!("make {}", directory.display()), e)),
+        }
+        let path = directory.join("lock");
+        let opened = lock_options().create_new(true).open(&path);
+        let file = opened.map_err(|e| Error::system(format_args!("make {}", path.display()), e))?;
+        return Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| taken());
+    }
+    Err(taken())
+}
+
+fn lock_options() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
+    options
+}
+
+/// Removes what sandboxes left whose supervisor and watcher are both dead; how many there were.
+///
+/// # Errors
+/// As [`state::runtime_dir`].
+pub fn sweep() -> Result<usize> {
+    let root = state::runtime_dir()?;
+    let entries =
+        fs::read_dir(&root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
+    let sandboxes = entries.flatten().filter(|entry| entry.file_name() != "ids");
+    Ok(sandboxes.filter(|entry| sweep_one(&entry.path(), MAKING)).count())
+}
+
+/// Removes the remains in one runtime directory; false when its sandbox lives.
+fn sweep_one(directory: &Path, making: Duration) -> bool {
+    let lock = match lock_options().open(directory.join("lock")) {
+        Ok(file) => match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Some(lock),
+            Err(_) => return false,
+        },
+        Err(_) => None,
+    };
+    let age = directory.metadata().and_then(|meta| meta.modified()).ok();
+    let age = age.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
+    if lock.is_none() && age < making {
+        return false;
+    }
+    // A record that is missing or unreadable leaves nothing but the directory to remove.
+    let text = read_bounded(&directory.join("guard.json")).unwrap_or_default();
+    if let Ok(record) = serde_json::from_str::<Record>(&text) {
+        if let Some(path) = record.cgroup.filter(|path| is_our_cgroup(path)) {
+            cgroup::destroy(&path);
+        }
+        for (path, device, inode) in record.sockets {
+            Charge::File { path, device, inode }.remove();
+        }
+    }
+    Charge::Directory(directory.to_owned()).remove();
+    !directory.exists()
+}
+
+/// The record lies in a directory that is ours alone; even so it may name nothing but a cgroup of ours.
+fn is_our_cgroup(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.as_encoded_bytes().starts_with(b"saggar-"));
+    path.starts_with("/sys/fs/cgroup") && name == Some(true)
+}
+
+/// A small regular file; a FIFO does not make it wait, and a huge one is not read.
+fn read_bounded(path: &Path) -> Option<String> {
+    use std::io::Read;
+    let mut options = fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(1 << 20).read_to_string(&mut text).ok()?;
+    Some(text)
+}

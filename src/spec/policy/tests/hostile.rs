@@ -1,0 +1,209 @@
+//! Files that are wrong, by accident or on purpose: each is an error, soon.
+
+use super::*;
+use crate::error::Code;
+use std::time::{Duration, Instant};
+
+/// Loads, and fails when that takes long. The bound is wide: a loaded machine is not a defect.
+fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = act();
+    assert!(start.elapsed() < Duration::from_millis(800), "{what}: {:?}", start.elapsed());
+    result
+}
+
+/// The places where a file may stand: an operator's, a folder's, and one named by `--policy`.
+const PLACES: [&str; 4] = ["etc/config.toml", "etc/conf.d/a.toml", "agent/saggar.toml", "named.toml"];
+
+fn complaint(prepare: impl Fn(&Scratch, &Path)) -> Vec<String> {
+    let complaint = |place: &&str| {
+        let mut scratch = Scratch::new();
+        let path = scratch.path(place);
+        prepare(&scratch, &path);
+        if *place == "named.toml" {
+            scratch.places.policies = vec![path];
+        }
+        soon(place, || scratch.complaint())
+    };
+    PLACES.iter().map(complaint).collect()
+}
+
+#[track_caller]
+fn all_contain(complaints: &[String], what: &str) {
+    for complaint in complaints {
+        assert!(complaint.contains(what), "{complaint}");
+        assert!(PLACES.iter().any(|place| complaint.contains(place)), "names the file: {complaint}");
+    }
+}
+
+fn content(bytes: &[u8]) -> Vec<String> {
+    complaint(|_, path| {
+        std::fs::write(path, bytes).unwrap();
+        mode(path, 0o644);
+    })
+}
+
+#[test]
+fn a_fifo_does_not_hold_the_start() {
+    let made = complaint(|_, path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap());
+    all_contain(&made, "is not a regular file");
+}
+
+#[test]
+fn a_directory_is_refused() {
+    all_contain(&complaint(|_, path| std::fs::create_dir(path).unwrap()), "is not a regular file");
+}
+
+#[test]
+fn a_socket_is_refused() {
+    let made = complaint(|_, path| drop(std::os::unix::net::UnixListener::bind(path).unwrap()));
+    all_contain(&made, "open policy ");
+}
+
+#[test]
+fn a_device_is_refused() {
+    let mut scratch = Scratch::new();
+    for device in ["/dev/null", "/dev/zero", "/dev/tty"] {
+        scratch.places.policies = vec![device.into()];
+        soon(device, || scratch.refusal());
+    }
+}
+
+#[test]
+fn a_link_is_followed_for_operators_and_refused_in_folders() {
+    let scratch = Scratch::with(&[("real.toml", "limits.pids = 77")]);
+    std::os::unix::fs::symlink(scratch.path("real.toml"), scratch.path("etc/config.toml")).unwrap();
+    assert_eq!(scratch.effective().limits.pids.value, 77);
+    for name in ["saggar.toml", ".saggar.toml"] {
+        let scratch = Scratch::with(&[("real.toml", "limits.pids = 77")]);
+        std::os::unix::fs::symlink(scratch.path("real.toml"), scratch.path("work").join(name)).unwrap();
+        assert!(scratch.complaint().contains("is a symbolic link"));
+    }
+}
+
+#[test]
+fn a_dangling_link_in_a_folder_is_refused_too() {
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink("nowhere", scratch.path("agent/saggar.toml")).unwrap();
+    assert!(scratch.complaint().contains("is a symbolic link"));
+}
+
+#[test]
+fn an_empty_file_is_not_a_default() {
+    for bytes in [&b""[..], b"\n", b" \t\r\n\n"] {
+        all_contain(&content(bytes), "is empty");
+    }
+}
+
+#[test]
+fn a_file_of_comments_says_nothing_on_purpose() {
+    let scratch = Scratch::with(&[("etc/config.toml", "# limits.memory = '4G'\n")]);
+    assert_eq!(scratch.effective(), Effective::built_in(Home::Session));
+}
+
+#[test]
+fn a_large_file_is_refused_without_being_read() {
+    let made = complaint(|_, path| {
+        std::fs::File::create(path).unwrap().set_len(64 << 20).unwrap();
+        mode(path, 0o644);
+    });
+    all_contain(&made, "is larger than 1 MiB");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_an_error() {
+    // A loop of links: unlike a mode, it stops root too.
+    for place in ["etc/config.toml", "etc/conf.d/a.toml", "user/config.toml", "usr/defaults.toml"] {
+        let scratch = Scratch::new();
+        std::os::unix::fs::symlink(scratch.path(place), scratch.path(place)).unwrap();
+        assert!(scratch.complaint().contains("Too many levels of symbolic links"));
+    }
+    let scratch = Scratch::new();
+    std::fs::remove_dir(scratch.path("etc/conf.d")).unwrap();
+    std::os::unix::fs::symlink("conf.d", scratch.path("etc/conf.d")).unwrap();
+    assert!(scratch.complaint().contains("list policy"));
+}
+
+#[test]
+fn bytes_that_are_not_text_are_refused_with_their_line() {
+    all_contain(&content(b"limits.pids = 1\n# \xff\n"), ":2: is not UTF-8");
+    all_contain(&content(b"limits.pids = 1\n# \0\n"), ":2: ");
+    all_contain(&content(b"{ \"limits\": \0 }"), ":1: ");
+}
+
+#[test]
+fn deep_and_wide_files_end_soon() {
+    let size = parse::MAX_BYTES - 64;
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("arrays", [b"files.ro = ".as_slice(), &b"[".repeat(size)].concat()),
+        ("json arrays", [b"{\"files\":{\"ro\":".as_slice(), &b"[".repeat(size)].concat()),
+        ("json objects", b"{\"a\":".repeat(size / 5)),
+        ("inline tables", [b"env = ".as_slice(), &b"{a=".repeat(size / 3)].concat()),
+        ("dotted key", [&b"a.".repeat(size / 2)[..], b"a = 1"].concat()),
+        ("dotted table", [b"[", &b"a.".repeat(size / 2)[..], b"a]"].concat()),
+        ("tables", b"[a]\n".repeat(size / 4)),
+        ("array tables", b"[[a]]\n".repeat(size / 6)),
+        ("long key", [&b"k".repeat(size)[..], b" = 1"].concat()),
+        ("long string", [b"profile = '", &b"s".repeat(size)[..], b"'"].concat()),
+        ("long number", [b"limits.memory = ", &b"9".repeat(size)[..]].concat()),
+        ("long size", [b"limits.memory = '", &b"9".repeat(size)[..], b"'"].concat()),
+        ("long time", [b"limits.timeout = '", &b"1h".repeat(size / 2)[..], b"'"].concat()),
+        ("open quote", [b"agent_cmd = '\"", &b"\\\\ ".repeat(size / 3)[..], b"'"].concat()),
+        ("open string", [b"profile = \"\"\"", &b"\n".repeat(size)[..]].concat()),
+        ("escapes", [b"profile = \"", &b"\\u0000".repeat(size / 6)[..], b"\""].concat()),
+    ];
+    for (what, bytes) in cases {
+        for format in [parse::Format::Toml, parse::Format::Json] {
+            let refusal = soon(what, || parse::parse("f", format, &bytes)).expect_err(what).to_string();
+            assert!(refusal.len() < 2000, "{what}: {} bytes of message", refusal.len());
+        }
+    }
+}
+
+#[test]
+fn long_lists_are_merged_or_refused_soon() {
+    let size = parse::MAX_BYTES - 64;
+    for (key, item) in [
+        ("files.hide", "'p#',"),
+        ("files.ro", "'/p#',"),
+        ("files.rw", "'/p#',"),
+        ("env.pass", "'N#',"),
+        ("env.deny", "'N#',"),
+        ("protect.paths", "'p#',"),
+        ("protections.require", "'disk',"),
+    ] {
+        let list = |bytes: usize, entries: usize| {
+            let items = (0..entries).map(|i| item.replace('#', &i.to_string()));
+            let mut total = 0;
+            let items: String = items
+                .take_while(|item| {
+                    total += item.len();
+                    total < bytes
+                })
+                .collect();
+            format!("{key} = [{items}]")
+        };
+        let scratch = Scratch::with(&[("user/config.toml", &list(size, 1024))]);
+        soon(key, || scratch.effective());
+        let scratch = Scratch::with(&[("user/config.toml", &list(size, usize::MAX))]);
+        assert!(soon(key, || scratch.complaint()).contains("entries are more than 1024"), "{key}");
+    }
+}
+
+#[test]
+fn a_message_cannot_command_the_terminal() {
+    for text in ["\"\u{1b}[2J\u{202e}\" = 1", "profile = \"\\u001b]0;x\\u0007\"", "adapter = '\u{2066}demo'"]
+    {
+        let complaint = Scratch::with(&[("agent/saggar.toml", text)]).complaint();
+        let bad = |c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{2066}');
+        assert!(!complaint.contains(bad), "{complaint:?}");
+    }
+}
+
+#[test]
+fn refusals_have_a_code_that_servers_can_match() {
+    let code = |text: &str| Scratch::with(&[("agent/saggar.toml", text)]).refusal().code();
+    assert_eq!(code(""), Code::Invalid);
+    assert_eq!(code("nonsense = 1"), Code::Invalid);
+    assert_eq!(code("profile = 'nesting'"), Code::Refused);
+}

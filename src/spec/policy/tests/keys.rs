@@ -1,0 +1,197 @@
+//! Every key has a rule for the agent's folder, and the rule holds.
+
+use super::*;
+use crate::error::Code;
+use std::collections::BTreeSet;
+
+/// What the folder's rule for a key is.
+enum Rule {
+    /// This asks for more than the built-in layer gives, and is refused.
+    Refused(&'static str),
+    /// This asks for more than the operator's layer gives, and is refused.
+    RefusedAbove { operator: &'static str, folder: &'static str },
+    /// The key can only take away.
+    OnlyTightens(&'static str),
+    /// The agent folder may choose, the workspace may not.
+    AgentFolderChooses(&'static str),
+}
+use Rule::*;
+
+const RULES: &[(&str, Rule)] = &[
+    ("profile", Refused("profile = 'nesting'")),
+    ("agent_cmd", AgentFolderChooses("agent_cmd = 'claude --print'")),
+    ("adapter", AgentFolderChooses("adapter = 'demo'")),
+    ("files.ro", Refused("[files]\nro = ['/etc/shadow']")),
+    ("files.rw", RefusedAbove { operator: "[files]\nro = ['/srv']", folder: "[files]\nrw = ['/srv']" }),
+    ("files.home", Refused("[files]\nhome = '/root'")),
+    ("files.tmp_size", Refused("[files]\ntmp_size = '2G'")),
+    ("files.hide", OnlyTightens("[files]\nhide = ['secrets']")),
+    ("env.pass", Refused("[env]\npass = ['AWS_SECRET_ACCESS_KEY']")),
+    ("env.set", Refused("[env]\nset = { LD_PRELOAD = '/tmp/x.so' }")),
+    ("env.deny", OnlyTightens("[env]\ndeny = ['TERM']")),
+    ("network.mode", Refused("[network]\nmode = 'host'")),
+    ("limits.memory", Refused("[limits]\nmemory = '4G'")),
+    ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
+    ("limits.fsize", Refused("[limits]\nfsize = '2G'")),
+    ("limits.cpus", Refused("[limits]\ncpus = 1.001")),
+    ("limits.pids", Refused("[limits]\npids = 513")),
+    ("limits.nofile", Refused("[limits]\nnofile = 65537")),
+    (
+        "limits.timeout",
+        RefusedAbove { operator: "[limits]\ntimeout = '1h'", folder: "[limits]\ntimeout = '61m'" },
+    ),
+    ("protect.git_config", Refused("[protect]\ngit_config = false")),
+    ("protect.paths", OnlyTightens("[protect]\npaths = ['Makefile']")),
+    (
+        "protect.missing",
+        RefusedAbove {
+            operator: "[protect]\nmissing = 'placeholder'",
+            folder: "[protect]\nmissing = 'none'",
+        },
+    ),
+    ("protections.require", OnlyTightens("[protections]\nrequire = ['cgroup']")),
+    ("protections.prefer", Refused("[protections]\nprefer = ['seccomp']")),
+    ("api.socket", Refused("[api]\nsocket = '/run/docker.sock'")),
+    ("bridge.socket", Refused("[bridge]\nsocket = '/tmp/ash-{short_id}.sock'")),
+    ("bridge.control", Refused("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
+    ("sandbox.id_range", Refused("[sandbox]\nid_range = '100000-200000'")),
+    ("sandbox.uid", Refused("[sandbox]\nuid = 1001")),
+    ("sandbox.gid", Refused("[sandbox]\ngid = 1001")),
+];
+
+#[test]
+fn every_key_of_the_document_has_a_rule() {
+    let ruled: BTreeSet<String> = RULES.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let known: BTreeSet<String> = schema::keys().into_iter().collect();
+    assert_eq!(ruled, known);
+}
+
+#[test]
+fn a_folder_that_asks_for_more_is_refused_by_the_name_of_the_key() {
+    for (key, rule) in RULES {
+        for (folder, place) in [("agent", "agent folder"), ("work", "workspace")] {
+            let (operator, text) = match rule {
+                Refused(text) => ("profile = 'strict'", *text),
+                RefusedAbove { operator, folder } => (*operator, *folder),
+                AgentFolderChooses(text) if folder == "work" => ("profile = 'strict'", *text),
+                AgentFolderChooses(_) | OnlyTightens(_) => continue,
+            };
+            let name = format!("{folder}/saggar.toml");
+            let refused = Scratch::with(&[("etc/config.toml", operator), (&name, text)]).refusal();
+            let message = refused.to_string();
+            assert_eq!(refused.code(), Code::Refused, "{message}");
+            assert!(message.starts_with(&format!("saggar.toml in the {place} (line ")), "{message}");
+            assert!(message.contains(&format!(" asks for {key} = ")), "{message}");
+            assert!(message.ends_with("may only tighten"), "{message}");
+            assert!(refused.hint_text().is_some());
+
+            // An operator may say the same.
+            let operator = format!("{operator}\n");
+            Scratch::with(&[("etc/config.toml", &operator), ("user/config.toml", text)]).effective();
+        }
+    }
+}
+
+#[test]
+fn what_only_tightens_is_taken_from_a_folder() {
+    for (key, rule) in RULES {
+        let (OnlyTightens(text) | AgentFolderChooses(text)) = rule else { continue };
+        let held = Scratch::with(&[("agent/saggar.toml", text)]).effective();
+        let layer = Layer::AgentFolder("saggar.toml");
+        assert!(held.rows().iter().any(|row| row.key == *key && row.layer == layer), "{key}");
+    }
+}
+
+#[test]
+fn what_is_equal_or_tighter_is_taken_from_a_folder() {
+    let operator = "
+        profile = 'nesting'
+        [files]\nro = ['/opt/sdk']\nrw = ['/srv/data:/data']\nhome = '/srv/home'
+        [env]\npass = ['FOO']\nset = { BAR = '1', LD_PRELOAD = '/usr/lib/x.so' }
+        [network]\nmode = 'host'
+        [limits]\nmemory = '8G'\ntimeout = '1h'
+        [api]\nsocket = '/run/api.sock'
+        [bridge]\nsocket = '/tmp/a-{id}'
+        [sandbox]\nuid = 1001";
+    for folder in [
+        operator,
+        "profile = 'strict'",
+        "[files]\nro = ['/opt/sdk', '/srv/data:/data']\nhome = 'session'",
+        "[files]\nhome = 'tmp'\ntmp_size = '10M'",
+        "[env]\npass = ['LANG', 'FOO']\nset = { ORDINARY = 'x', LC_ALL = 'C' }",
+        "[network]\nmode = 'none'",
+        "[limits]\nmemory = '8G'\ndisk = '1G'\nfsize = '1G'\ncpus = 1\npids = 512\nnofile = 65536\ntimeout = 3600",
+        "[limits]\nmemory = '1M'\ndisk = '1M'\nfsize = '1M'\ncpus = 0.01\npids = 1\nnofile = 64\ntimeout = '1ms'",
+        "[protect]\ngit_config = true\nmissing = 'placeholder'",
+        "[protections]\nprefer = ['keyring', 'landlock-scope']",
+    ] {
+        Scratch::with(&[("etc/config.toml", operator), ("agent/saggar.toml", folder)]).effective();
+    }
+}
+
+#[test]
+fn a_bind_is_equal_only_with_its_source_and_its_destination() {
+    for asked in ["/srv/link", "/srv:/mnt", "/etc:/srv", "/etc:/data", "/data", "/:/host"] {
+        let folder = format!("files.ro = ['{asked}']");
+        let files =
+            [("etc/config.toml", "files.rw = ['/srv', '/var/data:/data']"), ("agent/saggar.toml", &*folder)];
+        assert!(Scratch::with(&files).complaint().contains("asks for files.ro = "), "{asked}");
+    }
+}
+
+#[test]
+fn a_home_that_is_kept_is_wider_than_one_in_memory() {
+    let files = [("etc/config.toml", "files.home = 'tmp'"), ("agent/saggar.toml", "files.home = 'session'")];
+    assert!(Scratch::with(&files).complaint().contains("files.home = session, other than the tmp of"));
+}
+
+#[test]
+fn a_folder_cannot_set_variables_that_load_code_or_move_traffic() {
+    for name in [
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "PYTHONSTARTUP",
+        "PYTHONPATH",
+        "PERL5OPT",
+        "RUBYOPT",
+        "BASH_ENV",
+        "ENV",
+        "GIT_SSH_COMMAND",
+        "GIT_EXTERNAL_DIFF",
+        "PATH",
+        "HOME",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_NEW",
+        "CLAUDE_CONFIG_DIR",
+        "CLAUDE_CODE_EXECUTABLE",
+        "ASH_BRIDGE_SOCKET",
+        "IS_SANDBOX",
+        "https_proxy",
+        "HTTPS_PROXY",
+        "NODE_TLS_REJECT_UNAUTHORIZED",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    ] {
+        let text = format!("env.set.{name} = 'hunter2'");
+        let complaint = Scratch::with(&[("agent/saggar.toml", &text)]).complaint();
+        assert!(complaint.contains(&format!("asks for env.set = {name}, which")), "{complaint}");
+        assert!(!complaint.contains("hunter2"), "a value is not for the log: {complaint}");
+    }
+    let held = Scratch::with(&[("agent/saggar.toml", "env.set.CI = '1'")]).effective();
+    assert!(held.env.rules.contains_key("CI"));
+}
+
+#[test]
+fn a_folder_cannot_overrule_a_variable_that_an_operator_rules_on() {
+    for rule in ["env.set.CI = '0'", "env.pass = ['CI']"] {
+        let files = [("etc/config.toml", rule), ("agent/saggar.toml", "env.set.CI = '1'")];
+        assert!(Scratch::with(&files).complaint().contains("which /etc/config.toml rules on"));
+    }
+}
+
+#[test]
+fn the_workspace_is_held_against_what_the_agent_folder_left() {
+    let files = [("agent/saggar.toml", "limits.memory = '1G'"), ("work/saggar.toml", "limits.memory = '2G'")];
+    insta::assert_snapshot!(Scratch::with(&files).complaint(), @"saggar.toml in the workspace (line 1) asks for limits.memory = 2G, above the 1G of agent folder saggar.toml; a policy from the agent's own folder may only tighten");
+}

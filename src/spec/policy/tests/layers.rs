@@ -1,0 +1,188 @@
+//! Which layers there are, in which order, and what finding them takes.
+
+use super::*;
+use crate::error::Code;
+
+#[test]
+fn without_any_file_the_built_in_policy_holds() {
+    let scratch = Scratch::new();
+    let policy = scratch.load().unwrap();
+    assert_eq!(policy.effective, Effective::built_in(Home::Session));
+    assert_eq!(policy.files, []);
+    // Nor does a place have to exist.
+    let mut places = scratch.places.clone();
+    places.system = scratch.path("nowhere");
+    places.user = Some("/dev/null/saggar".into());
+    places.agent_folder = None;
+    assert_eq!(
+        load(&places, Home::Tmp, CommandLine::default()).unwrap().effective.files.home.value,
+        Home::Tmp
+    );
+}
+
+#[test]
+fn the_later_layer_wins_and_is_named() {
+    let mut scratch = Scratch::new();
+    scratch.places.policies = vec![scratch.path("extra.toml")];
+    scratch.write("extra.toml", "limits.pids = 300");
+    let steps = [
+        ("usr/defaults.toml", 500, Layer::Operator(scratch.path("usr/defaults.toml").into())),
+        ("etc/config.toml", 501, Layer::Operator(scratch.path("etc/config.toml").into())),
+        ("etc/conf.d/10-b.toml", 502, Layer::Operator(scratch.path("etc/conf.d/10-b.toml").into())),
+        ("etc/conf.d/20-a.toml", 503, Layer::Operator(scratch.path("etc/conf.d/20-a.toml").into())),
+        ("user/config.toml", 504, Layer::Operator(scratch.path("user/config.toml").into())),
+        ("agent/saggar.toml", 200, Layer::AgentFolder("saggar.toml")),
+        ("work/.saggar.toml", 199, Layer::Workspace(".saggar.toml")),
+    ];
+    let policies = std::mem::take(&mut scratch.places.policies);
+    for (name, pids, layer) in steps {
+        scratch.write(name, format!("limits.pids = {pids}"));
+        let held = scratch.effective().limits.pids;
+        assert_eq!(held, Setting { value: pids, layer });
+        assert!(held.is_named());
+    }
+    scratch.places.policies = policies;
+    let held = scratch.effective().limits.pids;
+    assert_eq!(held, Setting { value: 300, layer: Layer::Policy(scratch.path("extra.toml").into()) });
+    let policy = scratch.load_with(CommandLine { pids: Some(9999), ..CommandLine::default() }).unwrap();
+    assert_eq!(policy.effective.limits.pids, Setting { value: 9999, layer: Layer::CommandLine });
+    assert_eq!(policy.files.len(), 8);
+}
+
+#[test]
+fn conf_d_takes_toml_files_alone() {
+    let scratch = Scratch::with(&[
+        ("etc/conf.d/.10-hidden.toml", "garbage"),
+        ("etc/conf.d/10-old.toml~", "garbage"),
+        ("etc/conf.d/README", "garbage"),
+    ]);
+    assert_eq!(scratch.effective(), Effective::built_in(Home::Session));
+}
+
+#[test]
+fn a_policy_option_needs_its_file() {
+    let mut scratch = Scratch::new();
+    scratch.places.policies = vec![scratch.path("absent.toml")];
+    insta::assert_snapshot!(scratch.complaint(), @"open policy /absent.toml: no such file");
+}
+
+#[test]
+fn two_policies_in_one_folder_are_refused() {
+    let scratch =
+        Scratch::with(&[("agent/saggar.toml", "adapter='demo'"), ("agent/.saggar.toml", "adapter='demo'")]);
+    insta::assert_snapshot!(scratch.complaint(), @"/agent: holds both saggar.toml and .saggar.toml");
+}
+
+#[test]
+fn the_workspace_that_is_the_agent_folder_is_read_once() {
+    let mut scratch = Scratch::with(&[("agent/saggar.toml", "adapter = 'demo'")]);
+    std::os::unix::fs::symlink(scratch.path("agent"), scratch.path("alias")).unwrap();
+    scratch.places.workspace = Some(scratch.path("alias"));
+    let policy = scratch.load().unwrap();
+    assert_eq!(policy.files.len(), 1);
+    assert_eq!(policy.effective.adapter.unwrap().layer, Layer::AgentFolder("saggar.toml"));
+}
+
+#[test]
+fn an_operator_file_that_others_can_write_is_refused_with_the_cure() {
+    for name in ["usr/defaults.toml", "etc/config.toml", "etc/conf.d/a.toml", "user/config.toml"] {
+        for bits in [0o664, 0o646, 0o666] {
+            let scratch = Scratch::with(&[(name, "limits.pids = 100")]);
+            mode(&scratch.path(name), bits);
+            let refusal = scratch.refusal();
+            assert_eq!(refusal.code(), Code::Refused);
+            assert!(refusal.hint_text().unwrap().starts_with("chmod go-w "), "{refusal}");
+        }
+    }
+    // In a folder it is nobody's business: such a file can only tighten.
+    let scratch = Scratch::with(&[("agent/saggar.toml", "limits.pids = 100")]);
+    mode(&scratch.path("agent/saggar.toml"), 0o666);
+    scratch.effective();
+}
+
+#[test]
+fn an_operator_file_of_another_user_is_refused_with_the_cure() {
+    let mut scratch = Scratch::with(&[("user/config.toml", "limits.pids = 100")]);
+    let me = nix::unistd::geteuid();
+    if me.is_root() {
+        let other = nix::unistd::Uid::from_raw(12345);
+        nix::unistd::chown(&scratch.path("user/config.toml"), Some(other), None).unwrap();
+    } else {
+        scratch.places.owner = me.as_raw() + 1;
+    }
+    let refusal = scratch.refusal();
+    assert_eq!(refusal.code(), Code::Refused);
+    assert!(refusal.hint_text().unwrap().starts_with("chown "), "{refusal}");
+}
+
+#[test]
+fn a_limit_that_is_named_is_required_unless_preferred_by_the_same_word() {
+    let held = Effective::built_in(Home::Tmp);
+    assert!(!held.limits.memory.is_named());
+    assert_eq!(held.strength(Protection::Memory), Strength::Prefer);
+    assert_eq!(held.strength(Protection::Seccomp), Strength::Require);
+
+    let scratch = Scratch::with(&[(
+        "etc/config.toml",
+        "[limits]\nmemory = '1G'\ncpus = 1\n[protections]\nprefer = ['cpu']",
+    )]);
+    let held = scratch.effective();
+    assert_eq!(held.strength(Protection::Memory), Strength::Require);
+    assert_eq!(held.strength(Protection::Cpu), Strength::Prefer);
+    assert_eq!(held.strength(Protection::Pids), Strength::Prefer);
+
+    let command_line = CommandLine { cpus: Some(Cpus::ONE), ..CommandLine::default() };
+    assert_eq!(
+        scratch.load_with(command_line).unwrap().effective.strength(Protection::Cpu),
+        Strength::Require
+    );
+}
+
+#[test]
+fn file_and_memory_sizes_follow_the_disk_limit_until_named() {
+    let held = Effective::built_in(Home::Tmp);
+    assert_eq!(held.fsize(), Setting { value: Size::mebibytes(1024), layer: Layer::BuiltIn });
+    let scratch = Scratch::with(&[("agent/saggar.toml", "limits.fsize = '1G'")]);
+    let command_line = CommandLine { disk: Some(Size::mebibytes(10)), ..CommandLine::default() };
+    let held = scratch.load_with(command_line).unwrap().effective;
+    let expected = Setting { value: Size::mebibytes(10), layer: Layer::CommandLine };
+    assert_eq!(held.fsize(), expected, "a folder's word does not outlive the limit it was held against");
+    assert_eq!(held.tmp_size(), expected);
+
+    let scratch = Scratch::with(&[("etc/config.toml", "limits.fsize = '4G'")]);
+    assert_eq!(scratch.effective().fsize().value, Size::mebibytes(4096));
+}
+
+#[test]
+fn the_command_line_makes_paths_absolute_and_says_what_is_wrong() {
+    let scratch = Scratch::new();
+    let command_line = CommandLine {
+        ro: vec!["lib".parse().unwrap(), "/opt:/mnt/opt".parse().unwrap()],
+        rw: vec!["./out".parse().unwrap()],
+        env: ["A=1", "B", "A", "B=2=3"].map(|text| text.parse().unwrap()).to_vec(),
+        api_socket: Some("api.sock".into()),
+        allow_home: true,
+        require: vec![Protection::Cgroup],
+        prefer: vec![Protection::Landlock],
+        ..CommandLine::default()
+    };
+    let held = scratch.load_with(command_line).unwrap().effective;
+    let rows = held.rows();
+    let value = |key: &str| {
+        let values = rows.iter().filter(|row| row.key == key && row.layer == Layer::CommandLine);
+        values.map(|row| row.value.replace(scratch.path("work").to_str().unwrap(), "W")).collect::<Vec<_>>()
+    };
+    assert_eq!(value("files.ro"), ["W/lib", "/opt:/mnt/opt"]);
+    assert_eq!(value("files.rw"), ["W/out"]);
+    assert_eq!(value("env.pass"), ["A"]);
+    assert_eq!(value("env.set"), ["B"]);
+    assert_eq!(value("api.socket"), ["W/api.sock"]);
+    assert_eq!(value("protections.require"), ["cgroup"]);
+    assert_eq!(value("protections.prefer"), ["landlock"]);
+    assert!(held.allow_home.value);
+
+    let command_line = CommandLine { net: Some(Network::Policy), ..CommandLine::default() };
+    let refusal = scratch.load_with(command_line).unwrap_err();
+    assert_eq!(refusal.code(), Code::Usage);
+    insta::assert_snapshot!(refusal, @r#"command line: network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host""#);
+}

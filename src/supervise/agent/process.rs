@@ -1,0 +1,231 @@
+//! The agent's process: its standard streams, or the socket that it listens on, and how it ended.
+
+use crate::bridge::adapter::Transport;
+use crate::bridge::core::Exit;
+use crate::bridge::io::Outbox;
+use crate::error::{Error, Result};
+use crate::sys::file::{self, Resolve};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::fcntl::OFlag;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// Tokens of the agent's streams.
+pub(super) const INPUT: Token = Token(10);
+pub(super) const OUTPUT: Token = Token(11);
+pub(super) const LOG: Token = Token(12);
+
+/// Where an agent of the adapter `bridge` listens, below the sandbox's root.
+pub(super) const SOCKET: &std::ffi::CStr = c"run/agent.sock";
+
+/// The most that is read before others get their turn.
+const SHARE: usize = 1 << 20;
+
+/// The supervisor's side of the agent's process.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// The sandbox's number for it.
+    pub(super) id: u32,
+    /// Its pid on the host, once it has passed its gate.
+    pub(super) pid: i32,
+    input: Option<File>,
+    output: Option<File>,
+    log: Option<File>,
+    outbox: Outbox,
+    writable: bool,
+    /// How it ended, once it has.
+    pub(super) exit: Option<Exit>,
+}
+
+/// The program's own ends of its streams.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// What reading a stream came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read1 {
+    /// So many bytes; there may be more.
+    Some(usize),
+    /// Nothing now.
+    Nothing,
+    /// The end.
+    End,
+}
+
+impl Process {
+    /// Makes the streams. On the socket transport standard output is a log like standard error, and input and
+    /// output come by [`Process::connect`].
+    pub(super) fn streams(transport: Transport, registry: &Registry) -> Result<(Self, Ends)> {
+        let fail = |e: nix::Error| Error::system("make the streams of the agent", e);
+        let (stdin, input) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+        let (output, stdout) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+        let (log, stderr) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+        let mut process = Process {
+            id: 0,
+            pid: 0,
+            input: None,
+            output: None,
+            log: Some(watched(log, registry, LOG)?),
+            outbox: Outbox::default(),
+            writable: false,
+            exit: None,
+        };
+        let stdout = match transport {
+            Transport::Stdio => {
+                crate::launch::set_nonblocking(input.as_fd())?;
+                process.input = Some(File::from(input));
+                process.output = Some(watched(output, registry, OUTPUT)?);
+                stdout
+            }
+            // What it prints goes where its errors go.
+            Transport::Socket => stderr.try_clone().map_err(|e| Error::system("copy a descriptor", e))?,
+        };
+        Ok((process, Ends { stdin, stdout, stderr }))
+    }
+
+    /// Connects to the socket that the program listens on, in its own root; false when it does not listen
+    /// yet. Nothing that the program puts there can lead out: no link is followed, and only a socket is
+    /// connected to.
+    pub(super) fn connect(&mut self, registry: &Registry) -> Result<bool> {
+        let root = format!("/proc/{}/root", self.pid);
+        let Ok(root) = nix::fcntl::open(
+            root.as_str(),
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            nix::sys::stat::Mode::empty(),
+        ) else {
+            return Ok(false);
+        };
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        let Ok(socket) = file::open(root.as_fd(), SOCKET, flags, 0, Resolve::BeneathNoLinks) else {
+            return Ok(false);
+        };
+        let kind = nix::sys::stat::fstat(&socket).map(|stat| stat.st_mode & libc::S_IFMT);
+        if kind != Ok(libc::S_IFSOCK) {
+            return Ok(false);
+        }
+        let Ok(stream) = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())) else {
+            return Ok(false);
+        };
+        let writer = stream.try_clone().map_err(|e| Error::system("copy a descriptor", e))?;
+        self.output = Some(watched(stream.into(), registry, OUTPUT)?);
+        self.input = Some(File::from(OwnedFd::from(writer)));
+        Ok(true)
+    }
+
+    /// Whether there is a way to speak to it.
+    pub(super) fn is_connected(&self) -> bool {
+        self.input.is_some()
+    }
+
+    /// Queues bytes for it.
+    pub(super) fn push(&mut self, bytes: Vec<u8>) {
+        self.outbox.push(bytes);
+    }
+
+    /// Writes what is queued, as far as it goes; how many bytes went. A pipe that broke swallows the rest: the
+    /// end of the process is told elsewhere.
+    pub(super) fn write(&mut self, registry: &Registry) -> usize {
+        let Some(input) = &mut self.input else { return 0 };
+        let before = self.outbox.len();
+        let written = match self.outbox.write_to(input) {
+            Ok(count) => count,
+            Err(_) => {
+                self.outbox.clear();
+                self.close_input(registry);
+                return before;
+            }
+        };
+        self.watch_input(registry);
+        written
+    }
+
+    /// WRITABLE only while there is a backlog: every such event costs a wake-up.
+    fn watch_input(&mut self, registry: &Registry) {
+        let backlog = !self.outbox.is_empty();
+        let Some(input) = self.input.as_ref().filter(|_| backlog != self.writable) else { return };
+        let fd = input.as_raw_fd();
+        let done = if backlog {
+            registry.register(&mut SourceFd(&fd), INPUT, Interest::WRITABLE)
+        } else {
+            registry.deregister(&mut SourceFd(&fd))
+        };
+        if done.is_ok() {
+            self.writable = backlog;
+        }
+    }
+
+    /// Closes its input: an agent that is idle exits.
+    pub(super) fn close_input(&mut self, registry: &Registry) {
+        if let Some(input) = self.input.take() {
+            if self.writable {
+                let _ = registry.deregister(&mut SourceFd(&input.as_raw_fd()));
+                self.writable = false;
+            }
+            // On a socket the other direction is still open.
+            let _ = nix::sys::socket::shutdown(input.as_raw_fd(), nix::sys::socket::Shutdown::Write);
+        }
+    }
+
+    /// Reads some of its output.
+    pub(super) fn read_output(&mut self, registry: &Registry, chunk: &mut [u8]) -> Read1 {
+        read(&mut self.output, registry, chunk)
+    }
+
+    /// Reads some of its log.
+    pub(super) fn read_log(&mut self, registry: &Registry, chunk: &mut [u8]) -> Read1 {
+        read(&mut self.log, registry, chunk)
+    }
+
+    /// Asks the loop to tell of output that is there already (mio tells of each change once).
+    pub(super) fn look_again(&self, registry: &Registry) {
+        if let Some(output) = &self.output {
+            let _ = registry.reregister(&mut SourceFd(&output.as_raw_fd()), OUTPUT, Interest::READABLE);
+        }
+    }
+
+    /// How much is read in one round.
+    pub(super) const fn share() -> usize {
+        SHARE
+    }
+
+    /// Forgets its streams.
+    pub(super) fn close(mut self, registry: &Registry) {
+        self.close_input(registry);
+        for stream in [&mut self.output, &mut self.log] {
+            if let Some(stream) = stream.take() {
+                let _ = registry.deregister(&mut SourceFd(&stream.as_raw_fd()));
+            }
+        }
+    }
+}
+
+/// A non-blocking stream that the loop reads.
+pub(super) fn watched(fd: OwnedFd, registry: &Registry, token: Token) -> Result<File> {
+    crate::launch::set_nonblocking(fd.as_fd())?;
+    crate::supervise::sandbox::register(registry, fd.as_fd(), token)?;
+    Ok(File::from(fd))
+}
+
+/// Reads a stream that is gone at its end.
+pub(super) fn read(stream: &mut Option<File>, registry: &Registry, chunk: &mut [u8]) -> Read1 {
+    let Some(file) = stream else { return Read1::End };
+    loop {
+        return match file.read(chunk) {
+            Ok(count) if count > 0 => Read1::Some(count),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Read1::Nothing,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            _ => {
+                let _ = registry.deregister(&mut SourceFd(&file.as_raw_fd()));
+                *stream = None;
+                Read1::End
+            }
+        };
+    }
+}

@@ -1,0 +1,83 @@
+//! Watches that the protected paths stay pinned (DECISIONS 5): a rename on the host takes the sandbox's mount
+//! away with it, and the path could then be written. The kernel tells of every change of a mount table by
+//! POLLPRI on mountinfo (proc_pid_mountinfo(5)).
+
+use crate::error::{Error, Result};
+use crate::spec::Pin;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+/// The mount table of pid 1, and the pins that must be in it.
+#[derive(Debug)]
+pub(super) struct PinWatch {
+    table: File,
+    pins: Vec<PathBuf>,
+}
+
+impl PinWatch {
+    /// Watches the pins of the sandbox whose first process is `pid`; `None` when it has none.
+    pub(super) fn new(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Result<Option<Self>> {
+        if pins.is_empty() {
+            return Ok(None);
+        }
+        let open = || -> std::io::Result<File> {
+            let table = File::open(format!("/proc/{pid}/mountinfo"))?;
+            registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY)?;
+            Ok(table)
+        };
+        let table = open().map_err(|e| Error::system("watch the mounts of the sandbox", e))?;
+        Ok(Some(PinWatch { table, pins: pins.iter().map(|pin| pin.at.clone()).collect() }))
+    }
+
+    /// A pin that is no longer there.
+    pub(super) fn lost(&mut self) -> Option<&PathBuf> {
+        let mut text = Vec::new();
+        let read = self.table.rewind().and_then(|()| self.table.read_to_end(&mut text));
+        // Without its mounts the sandbox is gone, and that is told elsewhere.
+        if read.is_err() || text.is_empty() {
+            return None;
+        }
+        let points: std::collections::HashSet<Vec<u8>> = text
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+            .map(unescape)
+            .collect();
+        self.pins.iter().find(|pin| !points.contains(pin.as_os_str().as_encoded_bytes()))
+    }
+}
+
+/// Space, tab, newline and backslash stand as `\ooo`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| byte == b'\\').and_then(|digits| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        });
+        match octal {
+            Some(value) => {
+                plain.push(value);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn odd_bytes_of_a_mount_point_are_read_back() {
+        assert_eq!(super::unescape(br"/a\040b\134c"), b"/a b\\c");
+        assert_eq!(super::unescape(br"/a\0"), br"/a\0");
+    }
+}

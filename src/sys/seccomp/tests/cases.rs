@@ -1,0 +1,393 @@
+//! The promises of the profiles, one line each.
+
+use super::machine::{Call, run};
+use super::properties::native;
+use crate::sys::seccomp::{Profile, program};
+use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_KILL_PROCESS as KILL};
+
+const GARBAGE: u64 = 0xdead_beef_0000_0000;
+
+const fn errno(number: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | number.cast_unsigned()
+}
+
+const EPERM: u32 = errno(libc::EPERM);
+const ENOSYS: u32 = errno(libc::ENOSYS);
+
+fn raw(profile: Profile, arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    run(program(profile), &Call { arch, number, args }).0
+}
+
+/// The answer of `profile` to a call by name; arguments that are not given hold all ones.
+fn ask(profile: Profile, name: &str, given: &[u64]) -> u32 {
+    let mut args = [u64::MAX; 6];
+    args[..given.len()].copy_from_slice(given);
+    raw(profile, native().audit, native().number(name), args)
+}
+
+fn agent(name: &str, given: &[u64]) -> u32 {
+    ask(Profile::Agent, name, given)
+}
+
+/// All profiles give this answer.
+#[track_caller]
+fn everywhere(name: &str, given: &[u64], answer: u32) {
+    for profile in Profile::ALL {
+        assert_eq!(ask(profile, name, given), answer, "{profile:?}: {name} {given:x?}");
+    }
+}
+
+#[test]
+fn foreign_entries_kill() {
+    for profile in Profile::ALL {
+        // i386, arm, and the other 64-bit machine.
+        for arch in [0x4000_0003, 0x4000_0028, 0xc000_003e ^ 0xc000_00b7 ^ native().audit, 0] {
+            assert_eq!(raw(profile, arch, 0, [0; 6]), KILL, "{arch:#x}");
+        }
+        if native().x32 {
+            for number in [0, 1, 59, 102, 471, 512, 547] {
+                assert_eq!(raw(profile, native().audit, 0x4000_0000 | number, [0; 6]), KILL, "x32 {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_numbers_fail_softly() {
+    for profile in Profile::ALL {
+        for number in [472, 500, 512, 547, 0x3fff_ffff, u32::MAX] {
+            assert_eq!(raw(profile, native().audit, number, [0; 6]), ENOSYS, "{number}");
+        }
+    }
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(raw(Profile::Agent, native().audit, 400, [0; 6]), EPERM, "a hole in the table");
+    }
+    for name in ["clone3", "openat2"] {
+        everywhere(name, &[], ENOSYS);
+    }
+}
+
+#[test]
+fn namespaces_are_for_nesting_only() {
+    let flags =
+        [0x80u64, 0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
+    let thread =
+        u64::try_from(libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND).unwrap();
+    for profile in [Profile::Agent, Profile::Init] {
+        for flag in flags {
+            for others in [0, 17, thread, GARBAGE] {
+                assert_eq!(ask(profile, "clone", &[flag | others]), EPERM, "{flag:#x}");
+            }
+        }
+        assert_eq!(ask(profile, "clone", &[17]), ALLOW);
+        assert_eq!(ask(profile, "clone", &[thread | GARBAGE]), ALLOW);
+    }
+    for flag in flags {
+        assert_eq!(ask(Profile::Nesting, "clone", &[flag | 17]), ALLOW);
+    }
+    for name in [
+        "unshare",
+        "setns",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "fspick",
+        "mount_setattr",
+        "open_tree_attr",
+        "sethostname",
+    ] {
+        assert_eq!(agent(name, &[]), EPERM, "{name}");
+        assert_eq!(ask(Profile::Init, name, &[]), EPERM, "{name}");
+        assert_eq!(ask(Profile::Nesting, name, &[]), ALLOW, "{name}");
+    }
+}
+
+#[test]
+fn what_kernels_keep_finding_holes_in_is_absent() {
+    let names = [
+        "bpf",
+        "perf_event_open",
+        "io_uring_setup",
+        "io_uring_enter",
+        "io_uring_register",
+        "userfaultfd",
+        "keyctl",
+        "add_key",
+        "request_key",
+        "kexec_load",
+        "kexec_file_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "quotactl",
+        "quotactl_fd",
+        "fanotify_init",
+        "fanotify_mark",
+        "kcmp",
+        "open_by_handle_at",
+        "name_to_handle_at",
+        "reboot",
+        "swapon",
+        "swapoff",
+        "acct",
+        "settimeofday",
+        "clock_settime",
+        "clock_adjtime",
+        "adjtimex",
+        "syslog",
+        "vhangup",
+        "nfsservctl",
+        "lookup_dcookie",
+        "pidfd_getfd",
+        "migrate_pages",
+        "move_pages",
+    ];
+    let x86 = ["iopl", "ioperm", "modify_ldt", "uselib", "create_module"];
+    for name in names.iter().chain(x86.iter().filter(|_| cfg!(target_arch = "x86_64"))) {
+        everywhere(name, &[], EPERM);
+    }
+}
+
+#[test]
+fn set_id_modes_are_refused_in_every_call_that_takes_one() {
+    let creating = u64::try_from(libc::O_CREAT | libc::O_WRONLY).unwrap();
+    let unnamed = u64::try_from(libc::O_TMPFILE | libc::O_RDWR).unwrap();
+    let mut calls: Vec<(&str, Vec<u64>)> = vec![
+        ("fchmod", vec![0]),
+        ("fchmodat", vec![0, 0]),
+        ("fchmodat2", vec![0, 0]),
+        ("mkdirat", vec![0, 0]),
+        ("mknodat", vec![0, 0]),
+        ("openat", vec![0, 0, creating]),
+        ("openat", vec![0, 0, unnamed]),
+        ("openat", vec![0, 0, creating | GARBAGE]),
+        ("mq_open", vec![0, creating]),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        let old = ["chmod", "creat", "mkdir", "mknod"].map(|name| (name, vec![0]));
+        calls.extend(old.into_iter().chain([("open", vec![0, creating]), ("open", vec![0, unnamed])]));
+    }
+    for profile in Profile::ALL {
+        for (name, before) in &calls {
+            let with = |mode: u64| ask(profile, name, &[before.as_slice(), &[mode]].concat());
+            for mode in [0o4755, 0o2755, 0o6000, 0o104_755, 0o7777, 0o4000 | GARBAGE] {
+                assert_eq!(with(mode), EPERM, "{name} {mode:o}");
+            }
+            for mode in [0, 0o755, 0o1777, 0o10_600, 0o755 | GARBAGE] {
+                assert_eq!(with(mode), ALLOW, "{name} {mode:o}");
+            }
+        }
+        // Without O_CREAT the mode is whatever the register holds.
+        assert_eq!(ask(profile, "openat", &[0, 0, 0, 0o7777]), ALLOW);
+        let directory = u64::try_from(libc::O_DIRECTORY).unwrap();
+        assert_eq!(ask(profile, "openat", &[0, 0, directory, 0o7777]), ALLOW);
+    }
+}
+
+#[test]
+fn terminal_injection_is_refused_whatever_the_high_half() {
+    for request in [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD] {
+        for high in [0, GARBAGE, 1 << 32, u64::MAX << 32] {
+            everywhere("ioctl", &[0, request | high], EPERM);
+        }
+    }
+    for request in
+        [libc::TCGETS, libc::TIOCSCTTY, libc::TIOCGWINSZ, libc::TIOCSWINSZ, libc::FIONBIO, libc::FIOCLEX]
+    {
+        assert_eq!(agent("ioctl", &[0, request]), ALLOW);
+    }
+}
+
+#[test]
+fn sockets_are_unix_tcp_udp_and_route() {
+    let [unsupported, refused] = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT].map(errno);
+    let flags = u64::try_from(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).unwrap();
+    for family in [2, 10] {
+        for (kind, protocol, answer) in [
+            (1, 0, ALLOW),
+            (1, 6, ALLOW),
+            (2, 0, ALLOW),
+            (2, 17, ALLOW),
+            (1, 262, unsupported),
+            (2, 262, unsupported),
+            (1, 132, unsupported),
+            (1, 256, unsupported),
+            (1, 17, unsupported),
+            (2, 6, unsupported),
+            (2, 1, unsupported),
+            (2, 136, unsupported),
+            (5, 132, unsupported),
+            (6, 33, unsupported),
+            (3, 1, EPERM),
+            (3, 255, EPERM),
+            (10, 768, EPERM),
+        ] {
+            let args = [family | GARBAGE, kind | flags | GARBAGE, protocol | GARBAGE];
+            everywhere("socket", &args, answer);
+        }
+    }
+    for kind in [1, 2, 5] {
+        assert_eq!(agent("socket", &[1, kind, 0]), ALLOW);
+    }
+    assert_eq!(agent("socket", &[16, 3 | flags, 0]), ALLOW);
+    // Audit, sock_diag, netfilter, kobject_uevent, generic.
+    for protocol in [4, 9, 12, 15, 16] {
+        assert_eq!(agent("socket", &[16, 3, protocol]), unsupported);
+    }
+    // Packet, alg, vsock, can, bluetooth, tipc, xdp, rds, smc, key, and out of range.
+    for family in [17, 38, 40, 29, 31, 30, 44, 21, 43, 15, 0, 99] {
+        for kind in 1..=5 {
+            assert_eq!(agent("socket", &[family, kind, 0]), refused, "{family}");
+        }
+    }
+    assert_eq!(agent("socketpair", &[1, 1, 0]), ALLOW);
+    assert_eq!(agent("socketpair", &[30, 1, 0]), refused);
+    assert_eq!(agent("setsockopt", &[3, 6, 31]), errno(libc::ENOPROTOOPT));
+    assert_eq!(agent("setsockopt", &[3, 6, 1]), ALLOW);
+    assert_eq!(agent("setsockopt", &[3, 1, 31]), ALLOW);
+}
+
+#[test]
+fn limits_and_priorities_are_for_oneself_except_for_pid_1() {
+    for name in ["prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity"] {
+        for (pid, answer) in [(0, ALLOW), (GARBAGE, ALLOW), (1, EPERM), (1234, EPERM), (u64::MAX, EPERM)] {
+            assert_eq!(agent(name, &[pid]), answer, "{name} {pid}");
+            assert_eq!(ask(Profile::Init, name, &[pid]), ALLOW, "{name} {pid}");
+        }
+    }
+    for (which, who, answer) in [(0, 0, ALLOW), (0, 1, EPERM), (1, 0, EPERM), (2, 0, EPERM)] {
+        assert_eq!(agent("setpriority", &[which, who]), answer);
+        assert_eq!(agent("ioprio_set", &[which + 1, who]), answer);
+    }
+}
+
+#[test]
+fn attributes_of_processes() {
+    let prctl = |option: i32| agent("prctl", &[u64::from(option.cast_unsigned())]);
+    for option in [
+        libc::PR_SET_NAME,
+        libc::PR_SET_PDEATHSIG,
+        libc::PR_SET_DUMPABLE,
+        libc::PR_SET_NO_NEW_PRIVS,
+        libc::PR_SET_SECCOMP,
+        libc::PR_SET_VMA,
+        libc::PR_SET_PTRACER,
+        libc::PR_SET_CHILD_SUBREAPER,
+        libc::PR_CAPBSET_READ,
+        libc::PR_SET_MDWE,
+    ] {
+        assert_eq!(prctl(option), ALLOW, "{option}");
+    }
+    assert_eq!(prctl(libc::PR_SET_MM), EPERM);
+    assert_eq!(prctl(libc::PR_SCHED_CORE), EPERM);
+    assert_eq!(prctl(79), errno(libc::EINVAL));
+    assert_eq!(prctl(i32::MAX), errno(libc::EINVAL));
+    for (persona, answer) in
+        [(0, ALLOW), (0xffff_ffff, ALLOW), (u64::MAX, ALLOW), (8, EPERM), (0x40_0000, EPERM)]
+    {
+        assert_eq!(agent("personality", &[persona]), answer);
+    }
+    assert_eq!(agent("seccomp", &[1, 0]), ALLOW);
+    assert_eq!(agent("seccomp", &[1, libc::SECCOMP_FILTER_FLAG_TSYNC]), ALLOW);
+    assert_eq!(agent("seccomp", &[1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER]), errno(libc::EINVAL));
+}
+
+#[test]
+fn what_agents_and_their_tools_call_is_there() {
+    let names = [
+        // A turn of Claude Code.
+        "futex",
+        "read",
+        "epoll_pwait2",
+        "madvise",
+        "wait4",
+        "statx",
+        "newfstatat",
+        "write",
+        "close",
+        "fstat",
+        "getdents64",
+        "fcntl",
+        "execve",
+        "mprotect",
+        "rt_sigaction",
+        "rt_sigprocmask",
+        "unlinkat",
+        "epoll_ctl",
+        "pread64",
+        "recvfrom",
+        "utimensat",
+        "munmap",
+        "getrusage",
+        "inotify_init1",
+        "inotify_add_watch",
+        "set_robust_list",
+        "sched_getaffinity",
+        "pwrite64",
+        "rseq",
+        "ftruncate",
+        "getcwd",
+        "getrandom",
+        "bind",
+        "pidfd_open",
+        "brk",
+        "eventfd2",
+        "connect",
+        "listen",
+        "setsid",
+        "sigaltstack",
+        "close_range",
+        "kill",
+        "copy_file_range",
+        "faccessat2",
+        "fadvise64",
+        "statfs",
+        "sysinfo",
+        "uname",
+        // What else programs are promised.
+        "ptrace",
+        "process_vm_readv",
+        "memfd_create",
+        "signalfd4",
+        "timerfd_create",
+        "pidfd_send_signal",
+        "membarrier",
+        "splice",
+        "landlock_create_ruleset",
+        "landlock_restrict_self",
+        "futex_waitv",
+        "futex_wake",
+        "shmget",
+        "mq_unlink",
+        "mremap",
+        "mlock",
+        "capset",
+        "setresuid",
+        "restart_syscall",
+        "rt_sigreturn",
+        "exit_group",
+        "clock_nanosleep",
+    ];
+    let x86 = [
+        "vfork",
+        "fork",
+        "rename",
+        "unlink",
+        "readlink",
+        "rmdir",
+        "dup2",
+        "access",
+        "stat",
+        "arch_prctl",
+        "time",
+    ];
+    for name in names.iter().chain(x86.iter().filter(|_| cfg!(target_arch = "x86_64"))) {
+        everywhere(name, &[], ALLOW);
+    }
+}

@@ -1,0 +1,194 @@
+//! What the kernel itself answers under the filters.
+//!
+//! The test binary runs itself again, on one test, with the filter loaded before execve; the harness and its
+//! threads are then under the filter too.
+
+use super::native;
+use crate::sys::seccomp::{Profile, load, program};
+use nix::errno::Errno;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+const PROBE: &str = "SAGGAR_TEST_UNDER_FILTER";
+
+/// `command` with these filters loaded, the first one first.
+pub(super) fn confine(command: &mut Command, profiles: &[Profile]) {
+    let programs: Vec<_> = profiles.iter().map(|profile| program(*profile)).collect();
+    let confine = move || {
+        // SAFETY: this option takes numbers only.
+        if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        programs.iter().try_for_each(|program| load(program)).map_err(std::io::Error::from_raw_os_error)
+    };
+    // SAFETY: between fork and execve the closure makes system calls and allocates nothing.
+    unsafe { command.pre_exec(confine) };
+}
+
+/// Runs the test `name` of this module again under `profiles`.
+fn again(name: &str, profiles: &[Profile], probe: &str) -> ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+    command.args(["--exact", &test, "--nocapture"]).env(PROBE, probe);
+    confine(&mut command, profiles);
+    command.status().unwrap()
+}
+
+/// Which probe this process is to run, if it is one.
+fn probe() -> Option<String> {
+    std::env::var(PROBE).ok()
+}
+
+/// Makes a call with numbers or valid pointers, and returns its value or error.
+fn call(name: &str, args: &[i64]) -> Result<i64, Errno> {
+    let mut all = [0; 6];
+    all[..args.len()].copy_from_slice(args);
+    let [a, b, c, d, e, f] = all;
+    // SAFETY: the tests pass numbers, null, or pointers to what outlives the call.
+    Errno::result(unsafe { libc::syscall(native().number(name).into(), a, b, c, d, e, f) })
+}
+
+fn pointer(text: &std::ffi::CStr) -> i64 {
+    text.as_ptr() as i64
+}
+
+#[test]
+fn the_kernel_answers_as_the_agent_profile_says() {
+    if probe().is_none() {
+        for profiles in [[Profile::Agent].as_slice(), &[Profile::Init, Profile::Agent]] {
+            assert!(again("the_kernel_answers_as_the_agent_profile_says", profiles, "calls").success());
+        }
+        return;
+    }
+    for name in ["clone3", "openat2", "statmount", "io_setup"] {
+        assert_eq!(call(name, &[]), Err(Errno::ENOSYS), "{name}");
+    }
+    for name in [
+        "unshare",
+        "setns",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "fsopen",
+        "open_tree",
+        "bpf",
+        "keyctl",
+        "perf_event_open",
+        "userfaultfd",
+        "io_uring_setup",
+        "open_by_handle_at",
+        "kcmp",
+        "kexec_load",
+        "init_module",
+        "reboot",
+        "syslog",
+        "clock_settime",
+        "fanotify_init",
+        "quotactl",
+    ] {
+        assert_eq!(call(name, &[]), Err(Errno::EPERM), "{name}");
+    }
+    let new_user = i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
+    assert_eq!(call("clone", &[new_user]), Err(Errno::EPERM));
+    // SAFETY: a number that no call has; the kernel looks at nothing.
+    assert_eq!(Errno::result(unsafe { libc::syscall(5000) }), Err(Errno::ENOSYS));
+    files();
+    sockets();
+    others();
+}
+
+fn files() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| std::ffi::CString::new(directory.path().join(name).to_str().unwrap()).unwrap();
+    let here = i64::from(libc::AT_FDCWD);
+    let create = i64::from(libc::O_CREAT | libc::O_WRONLY);
+    assert_eq!(call("openat", &[here, pointer(&path("a")), create, 0o4755]), Err(Errno::EPERM));
+    assert!(!directory.path().join("a").exists());
+    let file = call("openat", &[here, pointer(&path("b")), create, 0o755]).unwrap();
+    for mode in [0o4755, 0o2755, 0o6755] {
+        assert_eq!(call("fchmod", &[file, mode]), Err(Errno::EPERM));
+        assert_eq!(call("fchmodat", &[here, pointer(&path("b")), mode]), Err(Errno::EPERM));
+        assert_eq!(call("fchmodat2", &[here, pointer(&path("b")), mode, 0]), Err(Errno::EPERM));
+        assert_eq!(call("mkdirat", &[here, pointer(&path("c")), mode]), Err(Errno::EPERM));
+        let fifo = mode | i64::from(libc::S_IFIFO);
+        assert_eq!(call("mknodat", &[here, pointer(&path("d")), fifo]), Err(Errno::EPERM));
+    }
+    assert_eq!(call("fchmod", &[file, 0o700]), Ok(0));
+    assert_eq!(call("mkdirat", &[here, pointer(&path("c")), 0o1777]), Ok(0));
+    let terminal = std::fs::File::open("/dev/ptmx").unwrap();
+    let (terminal, byte) = (i64::from(terminal.as_raw_fd()), c"x");
+    for garbage in [0, 1 << 32, 0x7fff_ffff << 32] {
+        let inject = i64::try_from(libc::TIOCSTI).unwrap() | garbage;
+        assert_eq!(call("ioctl", &[terminal, inject, pointer(byte)]), Err(Errno::EPERM));
+    }
+}
+
+fn sockets() {
+    let socket = |family: i32, kind: i32, protocol: i32| {
+        let fd = call("socket", &[family.into(), kind.into(), protocol.into()]);
+        fd.and_then(|fd| call("close", &[fd]))
+    };
+    let mptcp = socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP);
+    assert_eq!(mptcp, Err(Errno::EPROTONOSUPPORT));
+    assert_eq!(socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0), Err(Errno::EAFNOSUPPORT));
+    assert_eq!(socket(libc::AF_PACKET, libc::SOCK_RAW, 0), Err(Errno::EAFNOSUPPORT));
+    assert_eq!(socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0), Err(Errno::EAFNOSUPPORT));
+    assert_eq!(socket(libc::AF_INET, libc::SOCK_RAW, 1), Err(Errno::EPERM));
+    let netfilter = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER);
+    assert_eq!(netfilter, Err(Errno::EPROTONOSUPPORT));
+    assert_eq!(socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE), Ok(0));
+    for family in [libc::AF_UNIX, libc::AF_INET] {
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+            assert_eq!(socket(family, kind | libc::SOCK_CLOEXEC, 0), Ok(0));
+        }
+    }
+}
+
+fn others() {
+    assert_eq!(call("prlimit64", &[1, libc::RLIMIT_NOFILE.into()]), Err(Errno::EPERM));
+    assert_eq!(call("prlimit64", &[0, libc::RLIMIT_NOFILE.into()]), Ok(0));
+    assert_eq!(call("setpriority", &[libc::PRIO_PROCESS.into(), 1, 1]), Err(Errno::EPERM));
+    assert_eq!(call("setpriority", &[libc::PRIO_PROCESS.into(), 0, 1]), Ok(0));
+    assert_eq!(call("sched_setaffinity", &[1]), Err(Errno::EPERM));
+    assert_eq!(call("prctl", &[libc::PR_SET_MM.into()]), Err(Errno::EPERM));
+    assert_eq!(call("prctl", &[1 << 20]), Err(Errno::EINVAL));
+    assert_eq!(call("personality", &[0xffff_ffff]), Ok(0));
+    assert_eq!(call("personality", &[libc::ADDR_NO_RANDOMIZE.into()]), Err(Errno::EPERM));
+    let listener = i64::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).unwrap();
+    assert_eq!(call("seccomp", &[1, listener]), Err(Errno::EINVAL));
+    // Tightening further works.
+    assert_eq!(load(program(Profile::Agent)), Ok(()));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn foreign_entries_end_the_process() {
+    const NAME: &str = "foreign_entries_end_the_process";
+    match probe().as_deref() {
+        None => {
+            assert_eq!(again(NAME, &[Profile::Agent], "x32").signal(), Some(libc::SIGSYS));
+            // Where the kernel has no i386 entry at all, the trap itself is a fault.
+            let i386 = again(NAME, &[Profile::Agent], "i386").signal();
+            assert!(matches!(i386, Some(libc::SIGSYS | libc::SIGSEGV)), "{i386:?}");
+        }
+        // SAFETY: getpid by the x32 entry takes no arguments.
+        Some("x32") => drop(unsafe { libc::syscall(0x4000_0000 | libc::SYS_getpid) }),
+        // SAFETY: getpid by the i386 entry (20) takes no arguments and changes eax only.
+        Some(_) => unsafe { std::arch::asm!("int 0x80", inout("rax") 20_i64 => _) },
+    }
+}
+
+#[test]
+fn a_filter_needs_no_new_privs_and_a_sound_program() {
+    const NAME: &str = "a_filter_needs_no_new_privs_and_a_sound_program";
+    if probe().is_none() {
+        assert!(again(NAME, &[Profile::Agent], "errors").success());
+        return;
+    }
+    assert_eq!(load(&[]), Err(libc::EINVAL));
+    // It ends without a return.
+    assert_eq!(load(&program(Profile::Agent)[..1]), Err(libc::EINVAL));
+    assert_eq!(load(&vec![program(Profile::Agent)[0]; 70_000]), Err(libc::EINVAL));
+}

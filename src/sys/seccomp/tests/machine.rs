@@ -1,0 +1,48 @@
+//! The kernel's packet filter machine, as far as seccomp has it, to run a program on any call.
+
+use crate::sys::seccomp::SockFilter;
+
+/// One system call: `struct seccomp_data` without the instruction pointer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) arch: u32,
+    pub(super) number: u32,
+    pub(super) args: [u64; 6],
+}
+
+impl Call {
+    /// The word at an offset of `struct seccomp_data`, on a little-endian machine.
+    fn word(&self, offset: u32) -> u32 {
+        let argument = |index: u32| self.args[index as usize].to_le_bytes();
+        let bytes = match offset {
+            0 => return self.number,
+            4 => return self.arch,
+            16..64 if offset.is_multiple_of(8) => argument((offset - 16) / 8)[..4].to_vec(),
+            16..64 if offset.is_multiple_of(4) => argument((offset - 16) / 8)[4..].to_vec(),
+            _ => panic!("load of offset {offset}"),
+        };
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+/// What a program answers to a call, and after how many steps.
+pub(super) fn run(program: &[SockFilter], call: &Call) -> (u32, usize) {
+    let (mut at, mut accumulator) = (0, 0);
+    for steps in 1.. {
+        // Jumps go forward only: an index past the end is the only way not to end, and it panics.
+        let SockFilter { code, jt, jf, k } = program[at];
+        let mut jump = |holds: bool| at += usize::from(if holds { jt } else { jf });
+        match code {
+            0x20 => accumulator = call.word(k),
+            0x54 => accumulator &= k,
+            0x05 => at += k as usize,
+            0x15 => jump(accumulator == k),
+            0x25 => jump(accumulator > k),
+            0x35 => jump(accumulator >= k),
+            0x06 => return (k, steps),
+            other => panic!("instruction {other:#x}"),
+        }
+        at += 1;
+    }
+    unreachable!("the loop ends at a return")
+}
