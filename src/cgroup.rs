@@ -49,6 +49,56 @@ pub fn place(id: &SandboxId) -> Option<PathBuf> {
     Some(Path::new(mount).join(own).join(format!("saggar-{id}")))
 }
 
+/// What a start would find missing of its cgroup and its limits; writes nothing. What a limit reads back is
+/// known only when it is written.
+pub fn foresee(place: Option<&Path>, limits: &Limits) -> Vec<Degraded> {
+    let mut degraded = Vec::new();
+    let lack = |what: &str, why: String| Degraded { what: what.to_owned(), why };
+    let refused = match place.and_then(Path::parent) {
+        None => Some("this host has no cgroup v2 hierarchy".to_owned()),
+        Some(own) => {
+            let may = nix::unistd::access(own, nix::unistd::AccessFlags::W_OK);
+            may.err().map(|errno| format!("no cgroup can be made in {}: {}", own.display(), errno.desc()))
+        }
+    };
+    degraded.extend(refused.iter().map(|why| lack("cgroup", why.clone())));
+    let enabled = place.and_then(Path::parent).map(controllers_for_children).unwrap_or_default();
+    let has = [
+        ("memory", limits.memory.is_some()),
+        ("cpu", limits.cpu_milli.is_some()),
+        ("pids", limits.pids.is_some()),
+    ];
+    for (controller, _) in has.into_iter().filter(|(_, wanted)| *wanted) {
+        if let Some(why) = &refused {
+            degraded.push(lack(controller, why.clone()));
+        } else if !enabled.iter().any(|one| one == controller) {
+            degraded.push(lack(controller, format!("the {controller} controller is not to be had here")));
+        }
+    }
+    if limits.disk.is_some() {
+        degraded.push(lack("disk", NO_QUOTA.to_owned()));
+    }
+    degraded
+}
+
+/// The controllers that a child of `own` would have: those that are on, and those that can be switched on,
+/// which the kernel refuses where there are processes, but for the root.
+fn controllers_for_children(own: &Path) -> Vec<String> {
+    let words = |name: &str| {
+        let text = fs::read_to_string(own.join(name)).unwrap_or_default();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Only the root of the hierarchy has no cgroup.type (cgroups(7)).
+    if own.join("cgroup.type").exists() {
+        words("cgroup.subtree_control")
+    } else {
+        words("cgroup.controllers")
+    }
+}
+
+/// DECISIONS 29.
+const NO_QUOTA: &str = "the workspace is a directory of the host; only each file is bounded (fsize)";
+
 /// What [`create`] came to.
 #[derive(Debug)]
 pub struct Outcome {
@@ -154,8 +204,7 @@ fn limit_all(
             ))
         }
         Some(_) => {
-            let why = "the workspace is a directory of the host; only each file is bounded (fsize)";
-            degraded.push(Degraded { what: "disk".into(), why: why.into() });
+            degraded.push(Degraded { what: "disk".into(), why: NO_QUOTA.into() });
             Ok(())
         }
         None => Ok(()),

@@ -7,30 +7,35 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The runtime directory: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`. Made when it is
-/// missing, mode 0700; one that somebody else owns or can write is refused.
+/// Where the runtime directory is: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
+pub fn runtime_path() -> PathBuf {
+    let uid = geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/saggar");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        Some(dir) if dir.is_dir() => dir.join("saggar"),
+        _ => PathBuf::from(format!("/tmp/saggar-{uid}")),
+    }
+}
+
+/// The runtime directory, made when it is missing, mode 0700; one that somebody else owns or can write is
+/// refused.
 ///
 /// # Errors
 /// [`Code::Refused`] for a directory that is not ours alone; [`Code::System`].
 pub fn runtime_dir() -> Result<PathBuf> {
-    let uid = geteuid();
-    let path = if uid.is_root() {
-        PathBuf::from("/run/saggar")
-    } else {
-        match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
-            Some(dir) if dir.is_dir() => dir.join("saggar"),
-            _ => PathBuf::from(format!("/tmp/saggar-{uid}")),
-        }
-    };
+    let path = runtime_path();
     own_directory(&path)?;
     Ok(path)
 }
 
-/// The directory of sessions: `/var/lib/saggar/sessions`, or below `$XDG_STATE_HOME` or `~/.local/state`.
+/// Where the directory of sessions is: `/var/lib/saggar/sessions`, or below `$XDG_STATE_HOME` or
+/// `~/.local/state`.
 ///
 /// # Errors
-/// [`Code::Invalid`] without a home directory; as [`runtime_dir`].
-pub fn sessions_dir() -> Result<PathBuf> {
+/// [`Code::Invalid`] without a home directory.
+pub fn sessions_path() -> Result<PathBuf> {
     let base = if geteuid().is_root() {
         PathBuf::from("/var/lib/saggar")
     } else {
@@ -46,8 +51,18 @@ pub fn sessions_dir() -> Result<PathBuf> {
                 .hint("set HOME, or XDG_STATE_HOME, to an absolute path")
             })?
     };
-    own_directory(&base)?;
-    let sessions = base.join("sessions");
+    Ok(base.join("sessions"))
+}
+
+/// The directory of sessions, made as [`runtime_dir`] is.
+///
+/// # Errors
+/// As [`sessions_path`] and [`runtime_dir`].
+pub fn sessions_dir() -> Result<PathBuf> {
+    let sessions = sessions_path()?;
+    if let Some(base) = sessions.parent() {
+        own_directory(base)?;
+    }
     own_directory(&sessions)?;
     Ok(sessions)
 }
@@ -69,10 +84,19 @@ pub fn own_directory(path: &Path) -> Result<()> {
             .map_err(|e| Error::system(format_args!("make the directory {}", parent.display()), e))?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => return Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(Error::system(format_args!("make the directory {shown}"), e)),
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => check_own(path),
+        Err(e) => Err(Error::system(format_args!("make the directory {shown}"), e)),
     }
+}
+
+/// Whether the directory `path` is ours alone.
+///
+/// # Errors
+/// [`Code::Refused`] when it is a link, not a directory, or not ours alone; [`Code::System`] when it is not
+/// there.
+pub fn check_own(path: &Path) -> Result<()> {
+    let shown = path.display();
     let meta = path
         .symlink_metadata()
         .map_err(|e| Error::system(format_args!("look at the directory {shown}"), e))?;

@@ -14,5 +14,6 @@ mod manual;
 mod mock_api;
 mod plan;
 mod real_agent;
+mod seeing;
 mod terminal;
 mod walls;

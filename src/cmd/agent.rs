@@ -21,6 +21,10 @@ use std::path::{Path, PathBuf};
 /// Where saggar's own program stands inside, for the demo agent.
 const DEMO: &str = "/run/saggar/demo";
 
+/// Variables that an agent gets beside those of `wrap`, whatever a policy says; known when it starts.
+pub(super) const OWN_VARIABLES: [&str; 4] =
+    ["ASH_AGENT_DIR", "ASH_SANDBOX_ID", "ASH_SESSION_ID", "ASH_WORKSPACE_DIR"];
+
 pub(super) fn run(args: AgentArgs) -> Result<u8> {
     let mut status = Status::open(args.sandbox.status_fd)?;
     let mut call = Call::from_server(args)?;
@@ -104,6 +108,8 @@ impl Made {
             session_home: None,
             own: Vec::new(),
             streams: false,
+            start: true,
+            planned: Vec::new(),
         };
         if let Some(workspace) = &args.sandbox.workspace {
             purpose.workspace = prepare::canonical(workspace)?;
@@ -120,14 +126,7 @@ impl Made {
             purpose.agent_folder = None;
             eprintln!("workspace: {}", purpose.workspace.display());
         }
-        match adapter {
-            AdapterName::Demo if command.is_empty() => {
-                let own = std::env::current_exe()
-                    .map_err(|e| Error::system("find the program of saggar itself", e))?;
-                purpose.own.push((own, DEMO.into(), false, "the built-in demo agent"));
-            }
-            _ => purpose.program = command.first().cloned(),
-        }
+        bring(&mut purpose, adapter, &command)?;
         let prepared = prepare::prepare(&args.sandbox, purpose, policy)?;
         Ok(Made { prepared, session, session_id, adapter, command })
     }
@@ -243,9 +242,21 @@ impl Made {
     }
 }
 
+/// What of the host the program needs inside: the demo agent is saggar itself.
+pub(super) fn bring(purpose: &mut Purpose, adapter: AdapterName, command: &[OsString]) -> Result<()> {
+    if adapter == AdapterName::Demo && command.is_empty() {
+        let own =
+            std::env::current_exe().map_err(|e| Error::system("find the program of saggar itself", e))?;
+        purpose.own.push((own, DEMO.into(), false, "the built-in demo agent"));
+    } else {
+        purpose.program = command.first().cloned();
+    }
+    Ok(())
+}
+
 /// The program and what it speaks: what the policy says, else `claude` if it is there, else the demo agent,
 /// whose command is empty.
-fn choose(policy: &Effective) -> (AdapterName, Vec<OsString>) {
+pub(super) fn choose(policy: &Effective) -> (AdapterName, Vec<OsString>) {
     let adapter = policy.adapter.as_ref().map(|setting| setting.value);
     if let Some(command) = &policy.agent_cmd {
         let words = command.value.words().iter().map(OsString::from).collect();

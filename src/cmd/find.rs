@@ -36,7 +36,8 @@ pub(super) fn on_path(name: &str) -> bool {
     lookup(OsStr::new(name), std::env::var_os("PATH").as_deref()).is_some()
 }
 
-fn lookup(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+/// Looks `name` up on the host as a shell would.
+pub(super) fn lookup(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return std::path::absolute(name).ok().filter(|path| is_program(path));
     }

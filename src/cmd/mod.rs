@@ -1,8 +1,11 @@
 //! The commands: one file for each family. Only here anything is printed to standard output.
 
 mod agent;
+mod completions;
+mod doctor;
 mod explain;
 mod find;
+mod policy;
 mod prepare;
 mod start;
 mod wrap;
@@ -38,16 +41,18 @@ fn run(command: Command) -> Result<u8, Error> {
     match command {
         Command::Agent(args) => agent::run(*args),
         Command::Wrap(args) => wrap::run(*args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Completions { shell } => completions::run(shell),
         Command::Gc => gc(),
-        _ => Err(Error::new(Code::Unsupported, "not yet")),
     }
 }
 
 /// `saggar gc`: what dead sandboxes left.
-#[allow(clippy::print_stdout)]
 fn gc() -> Result<u8, Error> {
     let removed = guard::sweep()?;
-    println!("{removed} removed");
+    say(&format!("{removed} removed\n"))?;
     Ok(0)
 }
 
@@ -55,7 +60,19 @@ fn log_format(command: &Command) -> LogFormat {
     match command {
         Command::Agent(args) => args.sandbox.log_format,
         Command::Wrap(args) => args.sandbox.log_format,
+        Command::Explain(args) => args.sandbox.log_format,
         _ => LogFormat::Text,
+    }
+}
+
+/// Prints `text`. A reader that has seen enough, as in `saggar explain | head`, is no error.
+fn say(text: &str) -> Result<(), Error> {
+    use std::io::{ErrorKind, Write};
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::system("write to standard output", error))
+        }
+        _ => Ok(()),
     }
 }
 

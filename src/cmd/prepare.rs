@@ -3,13 +3,14 @@
 use super::find;
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
-use crate::host::{Host, protect};
+use crate::host::protect::{self, Protected};
+use crate::host::{Host, Kind};
 use crate::id::SandboxId;
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::{self, Plan};
 use crate::spec::agent::{self, Asked, HOME};
 use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
-use crate::spec::{IdMap, Pin, SandboxSpec};
+use crate::spec::{IdMap, SandboxSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,35 @@ pub(super) struct Purpose {
     pub(super) own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
     /// Whether standard streams are the caller's own, so that a terminal is relayed.
     pub(super) streams: bool,
+    /// Whether a sandbox is to start. To show what it would be, nothing is made and nothing is held.
+    pub(super) start: bool,
+    /// Directories that a start makes first.
+    pub(super) planned: Vec<Planned>,
+}
+
+impl Purpose {
+    /// Whether the work tree is this folder, or a copy of it.
+    fn works_on(&self, folder: &Path) -> bool {
+        let copies =
+            |planned: &Planned| planned.path == self.workspace && planned.original.as_deref() == Some(folder);
+        self.workspace == folder || self.planned.iter().any(copies)
+    }
+}
+
+/// A directory that is not there yet.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    /// Where it will be.
+    pub(super) path: PathBuf,
+    /// What it will be a copy of; without, it will be empty.
+    pub(super) original: Option<PathBuf>,
+}
+
+impl Planned {
+    /// What shows the content until the start has made it.
+    pub(super) fn stand_in(&self) -> Option<&PathBuf> {
+        self.original.as_ref().filter(|_| !self.path.exists())
+    }
 }
 
 /// Everything up to the clone.
@@ -48,7 +78,13 @@ pub(super) struct Prepared {
     pub(super) program_file: Option<PathBuf>,
     /// The environment of programs, each variable with the layer that let it in.
     pub(super) environment: Vec<(OsString, OsString, Layer)>,
+    /// The variables among them that saggar itself sets when nobody says otherwise.
+    pub(super) fixed: Vec<&'static str>,
     pub(super) workspace: PathBuf,
+    /// What a start makes in the workspace first.
+    pub(super) missing: Vec<protect::Missing>,
+    /// Directories that a start makes first.
+    pub(super) planned: Vec<Planned>,
     /// Holds the block of ids as long as the sandbox lives.
     pub(super) _ids: Option<IdBlock>,
 }
@@ -81,18 +117,21 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
     visible.push(purpose.workspace.clone());
     let outside = purpose.program.as_deref().and_then(|name| find::outside(name, path.as_deref(), &visible));
 
-    let (map, id_block) = identity(effective)?;
+    let (map, id_block) = identity(effective, purpose.start)?;
     let mut own = purpose.own.clone();
     if let Some(socket) = &effective.api_socket {
         let real = canonical(socket.value.as_path())?;
         own.push((real, API_SOCKET.into(), false, "the model API"));
     }
-    let pins = pins(&purpose, &policy)?;
+    let protected = protected(&purpose, &policy);
+    if purpose.start {
+        protected.make_missing()?;
+    }
     let asked = Asked {
         id: id.clone(),
         map,
         workspace: purpose.workspace.clone(),
-        agent_folder: purpose.agent_folder.clone().filter(|folder| *folder != purpose.workspace),
+        agent_folder: purpose.agent_folder.clone().filter(|folder| !purpose.works_on(folder)),
         home: match &effective.files.home.value {
             Home::Tmp => None,
             Home::Session => purpose.session_home.clone(),
@@ -100,13 +139,14 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         },
         program: outside.iter().map(|outside| outside.bind.clone()).collect(),
         own,
-        pins,
+        pins: protected.pins,
         terminal: purpose.streams && has_terminal()?,
     };
     let spec = agent::lower(effective, asked)?;
-    let host = Host::survey(&spec);
+    let mut host = Host::survey(&spec);
+    host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
     let plan = plan::build(&spec, &host)?;
-    let environment = environment(&policy, path.as_deref(), &spec);
+    let (environment, fixed) = environment(&policy, path.as_deref(), &spec);
     Ok(Prepared {
         id,
         spec,
@@ -114,19 +154,26 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         plan,
         program_file: outside.map(|outside| outside.file),
         environment,
+        fixed,
         workspace: purpose.workspace,
+        missing: protected.missing,
+        planned: purpose.planned,
         policy,
         _ids: id_block,
     })
 }
 
 /// Who the programs are: root of the host takes a block of ids, an ordinary user has its own.
-fn identity(policy: &policy::Effective) -> Result<(IdMap, Option<IdBlock>)> {
+fn identity(policy: &policy::Effective, start: bool) -> Result<(IdMap, Option<IdBlock>)> {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     if uid != 0 || !crate::sys::caps::has(crate::sys::caps::SYS_ADMIN) {
         return Ok((IdMap::Own { uid, gid }, None));
     }
     let range = policy.ids.range.value;
+    if !start {
+        let base = ids::look(range.first..=range.last)?.base;
+        return Ok((IdMap::Block { base }, None));
+    }
     let block = ids::take(range.first..=range.last)?;
     Ok((IdMap::Block { base: block.base }, Some(block)))
 }
@@ -169,8 +216,8 @@ fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
     Ok(())
 }
 
-/// The protected paths of the workspace that exist, and the policy files in it.
-fn pins(purpose: &Purpose, policy: &Policy) -> Result<Vec<Pin>> {
+/// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.
+fn protected(purpose: &Purpose, policy: &Policy) -> Protected {
     let protect = &policy.effective.protect;
     let mut more: Vec<(&Path, &Layer)> =
         protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
@@ -179,7 +226,19 @@ fn pins(purpose: &Purpose, policy: &Policy) -> Result<Vec<Pin>> {
     more.extend(
         files.iter().filter_map(|(file, layer)| Some((file.strip_prefix(&purpose.workspace).ok()?, *layer))),
     );
-    protect::find(&purpose.workspace, protect.git_config.value, &more)
+    let copied = purpose.planned.iter().find(|planned| planned.path == purpose.workspace);
+    let Some(original) = copied.and_then(Planned::stand_in) else {
+        return protect::find(&purpose.workspace, protect.git_config.value, &more);
+    };
+    let mut found = protect::find(original, protect.git_config.value, &more);
+    let rebase = |path: &mut PathBuf| {
+        if let Ok(relative) = path.strip_prefix(original) {
+            *path = purpose.workspace.join(relative);
+        }
+    };
+    found.pins.iter_mut().for_each(|pin| rebase(&mut pin.at));
+    found.missing.iter_mut().for_each(|missing| rebase(&mut missing.path));
+    found
 }
 
 /// A path without links.
@@ -218,10 +277,10 @@ fn environment(
     policy: &Policy,
     path: Option<&OsStr>,
     spec: &SandboxSpec,
-) -> Vec<(OsString, OsString, Layer)> {
+) -> (Vec<(OsString, OsString, Layer)>, Vec<&'static str>) {
     let search = search_path(path, spec);
     let config = format!("{HOME}/.claude");
-    let mut fixed: Vec<(&str, &OsStr)> = vec![
+    let mut fixed: Vec<(&'static str, &OsStr)> = vec![
         ("HOME", HOME.as_ref()),
         ("PATH", &search),
         ("CLAUDE_CONFIG_DIR", config.as_ref()),
@@ -232,7 +291,8 @@ fn environment(
         fixed.push(("ANTHROPIC_UNIX_SOCKET", API_SOCKET.as_ref()));
         fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
     }
-    policy::environment(&policy.effective, std::env::vars_os(), &fixed)
+    let variables = policy::environment(&policy.effective, std::env::vars_os(), &fixed);
+    (variables, fixed.iter().map(|(name, _)| *name).collect())
 }
 
 /// The caller's PATH, less what the sandbox does not have.

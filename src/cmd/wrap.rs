@@ -44,6 +44,8 @@ fn prepare(args: &WrapArgs) -> Result<Prepared> {
         session_home: None,
         own: Vec::new(),
         streams: true,
+        start: !args.dry_run,
+        planned: Vec::new(),
     };
     let policy = prepare::load_policy(&args.sandbox, &purpose, prepare::command_line(&args.sandbox))?;
     prepare::prepare(&args.sandbox, purpose, policy)

@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::spec::policy::Layer;
 use crate::spec::protect::{GIT_DIRECTORY_FILES, WORK_TREE};
 use crate::spec::{Origin, Pin, agent};
+use crate::sys::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -19,28 +19,81 @@ const LINKS: usize = 40;
 /// How deep submodules are looked for.
 const MODULE_DEPTH: usize = 16;
 
-/// Finds the pins of `workspace`, parents before children. `more` are workspace-relative paths of the policy.
-/// In an existing `.git` a missing `hooks`, `info` or `commondir` is made, since a bind needs something to
-/// lie on.
-///
-/// # Errors
-/// [`crate::error::Code::System`] when the directory cannot be read or written.
-pub fn find(workspace: &Path, git_config: bool, more: &[(&Path, &Layer)]) -> Result<Vec<Pin>> {
-    let mut found = Found { workspace, pins: BTreeMap::new() };
+/// The protected paths of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protected {
+    /// What is to be pinned, parents before children; with it what is still to be made.
+    pub pins: Vec<Pin>,
+    /// What a start makes first, since a bind needs something to lie on: in an existing `.git` a missing
+    /// `hooks`, `info` or `commondir`.
+    pub missing: Vec<Missing>,
+}
+
+/// A protected path that is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Where it will be.
+    pub path: PathBuf,
+    /// A file with this content; an empty directory without.
+    pub content: Option<&'static str>,
+    /// The owner of the directory that it will be in.
+    owner: (u32, u32),
+}
+
+/// Finds the protected paths of `workspace`, and writes nothing. `more` are workspace-relative paths of the
+/// policy.
+pub fn find(workspace: &Path, git_config: bool, more: &[(&Path, &Layer)]) -> Protected {
+    let mut found = Found { workspace, pins: BTreeMap::new(), missing: Vec::new() };
     for name in WORK_TREE {
         found.protect(name.as_ref(), "started or read by the host's programs", Origin::BUILT_IN);
     }
-    found.git(git_config)?;
+    found.git(git_config);
     for (path, layer) in more {
         found.protect(path, "named by the policy", agent::origin(layer));
     }
-    Ok(found.pins.into_values().collect())
+    Protected { pins: found.pins.into_values().collect(), missing: found.missing }
+}
+
+impl Protected {
+    /// Makes what is missing.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`] when git's directory cannot be written.
+    pub fn make_missing(&self) -> Result<()> {
+        self.missing.iter().try_for_each(|missing| {
+            let made = missing.make();
+            made.map_err(|e| {
+                let path = missing.path.display();
+                Error::system(format_args!("make {path}, which is to be protected"), e)
+            })
+        })
+    }
+}
+
+impl Missing {
+    fn make(&self) -> std::io::Result<()> {
+        match self.content {
+            None => fs::DirBuilder::new().mode(0o755).create(&self.path)?,
+            Some(content) => fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(&self.path)
+                .and_then(|mut file| std::io::Write::write_all(&mut file, content.as_bytes()))?,
+        }
+        // As root, what is made in somebody's repository belongs to that somebody.
+        if nix::unistd::geteuid().is_root() {
+            let _ = std::os::unix::fs::lchown(&self.path, Some(self.owner.0), Some(self.owner.1));
+        }
+        Ok(())
+    }
 }
 
 struct Found<'a> {
     workspace: &'a Path,
     // By path: a parent sorts before what it holds.
     pins: BTreeMap<PathBuf, Pin>,
+    missing: Vec<Missing>,
 }
 
 impl Found<'_> {
@@ -105,39 +158,38 @@ impl Found<'_> {
         self.pins.insert(at.clone(), Pin { at, read_only: true, why: Cow::Borrowed(why), origin });
     }
 
-    fn git(&mut self, config: bool) -> Result<()> {
-        let Some(git) = self.resolve(".git".as_ref()) else { return Ok(()) };
-        let Ok(meta) = self.workspace.join(&git).symlink_metadata() else { return Ok(()) };
+    fn git(&mut self, config: bool) {
+        let Some(git) = self.resolve(".git".as_ref()) else { return };
+        let Ok(meta) = self.workspace.join(&git).symlink_metadata() else { return };
         if meta.is_file() {
             self.pin(&git, "says where git's directory is", Origin::BUILT_IN);
         }
         if !meta.is_dir() {
-            return Ok(());
+            return;
         }
-        self.git_directory(&git, config, true)?;
+        self.git_directory(&git, config, true);
         for name in self.directories_in(&git.join("worktrees")) {
-            self.git_directory(&name, config, false)?;
+            self.git_directory(&name, config, false);
         }
-        self.submodules(&git.join("modules"), config, MODULE_DEPTH)
+        self.submodules(&git.join("modules"), config, MODULE_DEPTH);
     }
 
     /// The directories of submodules. Their names have slashes in them as those of their work trees do, and
     /// submodules have submodules.
-    fn submodules(&mut self, below: &Path, config: bool, depth: usize) -> Result<()> {
+    fn submodules(&mut self, below: &Path, config: bool, depth: usize) {
         if depth == 0 {
-            return Ok(());
+            return;
         }
         for name in self.directories_in(below) {
             // HEAD alone would not do: an agent can take it away in one session, and give it back in the next.
             let mut marks = ["HEAD", "config", "objects"].iter();
             if marks.any(|mark| self.workspace.join(&name).join(mark).symlink_metadata().is_ok()) {
-                self.git_directory(&name, config, true)?;
-                self.submodules(&name.join("modules"), config, depth - 1)?;
+                self.git_directory(&name, config, true);
+                self.submodules(&name.join("modules"), config, depth - 1);
             } else {
-                self.submodules(&name, config, depth - 1)?;
+                self.submodules(&name, config, depth - 1);
             }
         }
-        Ok(())
     }
 
     /// The directories in one of the workspace, no links.
@@ -147,10 +199,13 @@ impl Found<'_> {
         directories.map(|entry| relative.join(entry.file_name())).collect()
     }
 
-    fn git_directory(&mut self, relative: &Path, config: bool, is_main: bool) -> Result<()> {
+    fn git_directory(&mut self, relative: &Path, config: bool, is_main: bool) {
         const WHY: &str = "decides what the host's git runs";
         if is_main {
-            self.make_missing(relative)?;
+            self.want(&relative.join("hooks"), None, WHY);
+            self.want(&relative.join("info"), None, WHY);
+            // What git assumes without one: an agent that wrote it would own the host's next git command.
+            self.want(&relative.join("commondir"), Some(".\n"), WHY);
         }
         for name in GIT_DIRECTORY_FILES {
             if (*name == "config" || *name == "config.worktree") && !config {
@@ -158,46 +213,22 @@ impl Found<'_> {
             }
             self.protect(&relative.join(name), WHY, Origin::BUILT_IN);
         }
-        Ok(())
     }
 
-    /// Makes empty `hooks` and `info`, and a `commondir` that says what git assumes without one: an agent
-    /// that wrote it would own the host's next git command.
-    fn make_missing(&self, relative: &Path) -> Result<()> {
-        let git = self.workspace.join(relative);
-        let owner = git.symlink_metadata().map(|meta| (meta.uid(), meta.gid())).ok();
-        // Where we may not write, nobody inside may: as an ordinary user the programs have our rights, and what
-        // is somebody else's they cannot make writable either.
-        let theirs = owner.is_some_and(|(uid, _)| uid != nix::unistd::geteuid().as_raw());
-        let fail = |path: &Path, e: std::io::Error| match e.kind() {
-            ErrorKind::ReadOnlyFilesystem => Ok(()),
-            ErrorKind::PermissionDenied if theirs && !nix::unistd::geteuid().is_root() => Ok(()),
-            _ => Err(Error::system(format_args!("make {}, which is to be protected", path.display()), e)),
-        };
-        for name in ["hooks", "info"] {
-            let path = git.join(name);
-            if path.symlink_metadata().is_err() {
-                match fs::DirBuilder::new().mode(0o755).create(&path) {
-                    Ok(()) => give_to(&path, owner),
-                    Err(e) => fail(&path, e)?,
-                }
-            }
+    /// Pins `relative` all the same when it is not there: a start makes it. Where we may not write, nobody
+    /// inside may: as an ordinary user the programs have our rights, and what is somebody else's they cannot
+    /// make writable either.
+    fn want(&mut self, relative: &Path, content: Option<&'static str>, why: &'static str) {
+        let path = self.workspace.join(relative);
+        let Some(above) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
+        let owner = above.symlink_metadata().map_or((0, 0), |meta| (meta.uid(), meta.gid()));
+        let theirs = owner.0 != nix::unistd::geteuid().as_raw();
+        match nix::unistd::access(above, nix::unistd::AccessFlags::W_OK) {
+            Err(Errno::EROFS) => return,
+            Err(_) if theirs => return,
+            _ => {}
         }
-        let path = git.join("commondir");
-        if path.symlink_metadata().is_err() {
-            let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
-            match file.and_then(|mut file| file.write_all(b".\n")) {
-                Ok(()) => give_to(&path, owner),
-                Err(e) => fail(&path, e)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// As root, what is made in somebody's repository belongs to that somebody.
-fn give_to(path: &Path, owner: Option<(u32, u32)>) {
-    if let Some((uid, gid)) = owner.filter(|_| nix::unistd::geteuid().is_root()) {
-        let _ = std::os::unix::fs::lchown(path, Some(uid), Some(gid));
+        self.missing.push(Missing { path, content, owner });
+        self.pin(relative, why, Origin::BUILT_IN);
     }
 }

@@ -7,6 +7,7 @@ use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// A block of [`BLOCK`] ids. It is ours until this is dropped, also by a crash.
 #[derive(Debug)]
@@ -23,20 +24,8 @@ pub struct IdBlock {
 pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
     let directory = state::runtime_dir()?.join("ids");
     state::own_directory(&directory)?;
-    let taken = subordinate_ranges();
-    let first = range.start().div_ceil(BLOCK);
-    let count = (range.end().saturating_add(1) / BLOCK).saturating_sub(first);
-    // Starts at once begin at different places, so that they do not meet at every lock; few places, so that
-    // few lock files are ever made.
-    let start = std::process::id() % count.clamp(1, 64);
-    for step in 0..count {
-        let number = first + (start + step) % count;
-        let base = number * BLOCK;
-        let ids = u64::from(base)..u64::from(base) + u64::from(BLOCK);
-        if taken.iter().any(|range| range.start < ids.end && ids.start < range.end) {
-            continue;
-        }
-        let path = directory.join(format!("{number}.lock"));
+    for number in numbers(&range) {
+        let path = lock_path(&directory, number);
         let file = std::fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -46,11 +35,61 @@ pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
             .open(&path)
             .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            return Ok(IdBlock { base, _lock: lock });
+            return Ok(IdBlock { base: number * BLOCK, _lock: lock });
         }
     }
-    let message = format!("take a block of ids: all {count} of {}-{} are in use", range.start(), range.end());
-    Err(Error::new(Code::Unsupported, message).hint("widen sandbox.id_range in /etc/saggar/config.toml"))
+    Err(all_taken(&range))
+}
+
+/// The blocks of a range: how many there are, and how many of them a sandbox could take now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The first id of a block that is free now.
+    pub base: u32,
+    /// Blocks that are nobody's by /etc/subuid and /etc/subgid.
+    pub blocks: usize,
+    /// Those of them that no sandbox holds.
+    pub free: usize,
+}
+
+/// Looks for free blocks without taking one, and writes nothing.
+///
+/// # Errors
+/// [`Code::Unsupported`] when every block is taken.
+pub fn look(range: RangeInclusive<u32>) -> Result<Room> {
+    let directory = state::runtime_path().join("ids");
+    let is_free = |number: &u32| match File::open(lock_path(&directory, *number)) {
+        // A shared lock, held for a moment: a start that meets it goes on to the next block.
+        Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_ok(),
+        Err(_) => true,
+    };
+    let blocks = numbers(&range).count();
+    let free: Vec<u32> = numbers(&range).filter(is_free).collect();
+    let first = free.iter().min().ok_or_else(|| all_taken(&range))?;
+    Ok(Room { base: first * BLOCK, blocks, free: free.len() })
+}
+
+/// The numbers of the blocks of `range` that are nobody's. Starts at once begin at different places, so that
+/// they do not meet at every lock; few places, so that few lock files are ever made.
+fn numbers(range: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
+    let taken = subordinate_ranges();
+    let first = range.start().div_ceil(BLOCK);
+    let count = (range.end().saturating_add(1) / BLOCK).saturating_sub(first);
+    let start = std::process::id() % count.clamp(1, 64);
+    (0..count).map(move |step| first + (start + step) % count).filter(move |number| {
+        let base = u64::from(number * BLOCK);
+        let end = base + u64::from(BLOCK);
+        !taken.iter().any(|range| range.start < end && base < range.end)
+    })
+}
+
+fn lock_path(directory: &Path, number: u32) -> PathBuf {
+    directory.join(format!("{number}.lock"))
+}
+
+fn all_taken(range: &RangeInclusive<u32>) -> Error {
+    let message = format!("take a block of ids: all of {}-{} are in use", range.start(), range.end());
+    Error::new(Code::Unsupported, message).hint("widen sandbox.id_range in /etc/saggar/config.toml")
 }
 
 /// What /etc/subuid and /etc/subgid give away (subuid(5)): `name:first:count` a line.

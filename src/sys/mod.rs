@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod args;
+pub mod attempt;
 pub mod caps;
 pub mod clone;
 pub mod file;

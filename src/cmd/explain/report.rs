@@ -1,0 +1,291 @@
+//! A prepared sandbox as data: what `explain` prints, and its JSON.
+
+use super::tree::Tree;
+use super::{environment, landlock, limits};
+use crate::cgroup;
+use crate::cmd::prepare::Prepared;
+use crate::spec::{Cover, IdMap, Mount, MountKind, Network};
+use crate::sys::seccomp;
+use serde::Serialize;
+use std::path::Path;
+
+/// Everything about a sandbox.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Report {
+    pub(super) version: u32,
+    pub(super) profile: Valued,
+    pub(super) workspace: String,
+    pub(super) files: Files,
+    pub(super) environment: Vec<environment::Variable>,
+    pub(super) system_calls: Calls,
+    pub(super) landlock: landlock::Landlock,
+    pub(super) limits: Vec<limits::Row>,
+    pub(super) network: Valued,
+    pub(super) identity: Identity,
+    pub(super) namespaces: Vec<&'static str>,
+    pub(super) degraded: Vec<Lack>,
+}
+
+/// A word of the policy, what it means, and who said it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Valued {
+    pub(super) value: String,
+    pub(super) layer: String,
+    pub(super) what: &'static str,
+}
+
+/// The file tree.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Files {
+    pub(super) mounts: Vec<MountRow>,
+    pub(super) links: Vec<Link>,
+    /// Files that saggar writes.
+    pub(super) made: Vec<String>,
+    pub(super) protected: Vec<PinRow>,
+    pub(super) masks: Vec<Mask>,
+}
+
+/// One mount.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct MountRow {
+    pub(super) path: String,
+    pub(super) what: String,
+    pub(super) writable: bool,
+    pub(super) layer: String,
+    pub(super) why: String,
+}
+
+/// A symbolic link of saggar's.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Link {
+    pub(super) path: String,
+    pub(super) target: String,
+}
+
+/// A path of a writable tree that cannot be changed, or not be renamed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct PinRow {
+    pub(super) path: String,
+    /// False: it is only held in its place.
+    pub(super) read_only: bool,
+    /// Whether a start makes it, since it is not there.
+    pub(super) made: bool,
+    pub(super) layer: String,
+    pub(super) why: String,
+}
+
+/// A covered path of `/proc`.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Mask {
+    pub(super) path: String,
+    pub(super) how: &'static str,
+}
+
+/// The filter of every program.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Calls {
+    pub(super) profile: &'static str,
+    pub(super) what: &'static str,
+    pub(super) allowed: usize,
+    pub(super) refused: Vec<Refused>,
+}
+
+/// Calls that are refused for one reason.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Refused {
+    pub(super) group: &'static str,
+    pub(super) why: &'static str,
+    /// Whether it depends on the arguments.
+    pub(super) in_part: bool,
+    pub(super) calls: &'static [&'static str],
+}
+
+/// Who the programs are.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Identity {
+    pub(super) inside: Ids,
+    pub(super) outside: Ids,
+    pub(super) what: &'static str,
+}
+
+/// A user and a group.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Ids {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// A protection that this sandbox does not have.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Lack {
+    pub(super) what: String,
+    pub(super) why: String,
+}
+
+impl Report {
+    /// The report; `own` are variables that saggar sets when it starts.
+    pub(super) fn of(prepared: &Prepared, own: &[&str]) -> Report {
+        let policy = &prepared.policy.effective;
+        let missing = cgroup::foresee(cgroup::place(&prepared.id).as_deref(), &prepared.spec.limits);
+        let limits = limits::rows(prepared, &missing);
+        let degraded = prepared.plan.degraded.iter().chain(&missing);
+        let degraded = degraded.map(|lack| Lack { what: lack.what.clone(), why: lack.why.clone() }).collect();
+        Report {
+            version: 1,
+            profile: Valued {
+                value: policy.profile.value.to_string(),
+                layer: policy.profile.layer.to_string(),
+                what: profile(prepared.spec.profile),
+            },
+            workspace: shown(&prepared.workspace),
+            files: files(prepared),
+            environment: environment::variables(prepared, own),
+            system_calls: calls(prepared.plan.program_filter),
+            landlock: landlock::of(&prepared.plan),
+            limits,
+            network: Valued {
+                value: policy.network.value.to_string(),
+                layer: policy.network.layer.to_string(),
+                what: network(prepared.spec.network),
+            },
+            identity: identity(&prepared.spec.identity),
+            namespaces: namespaces(prepared.plan.namespaces),
+            degraded,
+        }
+    }
+}
+
+fn profile(profile: crate::spec::Profile) -> &'static str {
+    match profile {
+        crate::spec::Profile::Strict => "an allow-list of system calls, landlock file rules, a masked /proc",
+        crate::spec::Profile::Nesting => {
+            "for a program that makes sandboxes of its own: namespaces and mounts are allowed, landlock has no file \
+             rules, /proc is not masked; files are held by the mounts and the user namespace alone"
+        }
+    }
+}
+
+fn network(network: Network) -> &'static str {
+    match network {
+        Network::None => {
+            "a network namespace of its own with nothing but loopback: no host, no name can be reached"
+        }
+        Network::Host => {
+            "the network of the host: every service that this machine reaches, and its own on loopback"
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn files(prepared: &Prepared) -> Files {
+    let tree = Tree::new(prepared);
+    let mount = |mount: &Mount| MountRow {
+        path: shown(&mount.at),
+        what: what(mount),
+        writable: mount.writable,
+        layer: mount.origin.to_string(),
+        why: mount.why.to_string(),
+    };
+    let mask = |mask: &crate::spec::ProcMask| Mask {
+        path: format!("/proc/{}", mask.name),
+        how: match mask.how {
+            Cover::File => "/dev/null lies over it",
+            Cover::Directory => "an empty directory lies over it",
+            Cover::ReadOnly => "read-only",
+        },
+    };
+    Files {
+        mounts: tree.mounts().map(mount).collect(),
+        links: tree
+            .links()
+            .iter()
+            .map(|(path, target)| Link { path: shown(path), target: shown(target) })
+            .collect(),
+        made: tree.files().iter().map(|path| shown(path)).collect(),
+        protected: prepared
+            .spec
+            .pins
+            .iter()
+            .map(|pin| PinRow {
+                path: shown(&pin.at),
+                read_only: pin.read_only,
+                made: prepared.missing.iter().any(|missing| missing.path == pin.at),
+                layer: pin.origin.to_string(),
+                why: pin.why.to_string(),
+            })
+            .collect(),
+        masks: tree.masks().map(mask).collect(),
+    }
+}
+
+/// What a mount is, in words.
+pub(super) fn what(mount: &Mount) -> String {
+    match &mount.kind {
+        MountKind::System { source } | MountKind::Named { source } if *source == mount.at => {
+            "of the host".to_owned()
+        }
+        MountKind::System { source } | MountKind::Named { source } => {
+            format!("{} of the host", source.display())
+        }
+        MountKind::Tmpfs { size, .. } => format!("memory, at most {}", bytes(*size)),
+        MountKind::Proc => "processes".to_owned(),
+        MountKind::Devpts { max } => format!("at most {max} terminals"),
+        MountKind::Mqueue => "message queues".to_owned(),
+    }
+}
+
+/// A size as it stands in a policy.
+fn bytes(size: u64) -> String {
+    let units = [(30, "G"), (20, "M"), (10, "K")];
+    match units.iter().find(|(shift, _)| size != 0 && size.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{}{unit}", size >> shift),
+        None => size.to_string(),
+    }
+}
+
+fn calls(filter: seccomp::Profile) -> Calls {
+    let description = seccomp::describe(filter);
+    Calls {
+        profile: description.name,
+        what: description.comment,
+        allowed: description.allowed,
+        refused: description
+            .refusals
+            .iter()
+            .map(|refusal| Refused {
+                group: refusal.group,
+                why: refusal.comment,
+                in_part: refusal.in_part,
+                calls: refusal.calls,
+            })
+            .collect(),
+    }
+}
+
+fn identity(identity: &crate::spec::Identity) -> Identity {
+    let (outside, what) = match identity.map {
+        IdMap::Own { uid, gid } => (Ids { uid, gid }, "the caller's own ids, and no other"),
+        IdMap::Block { base } => (
+            Ids { uid: base + identity.uid, gid: base + identity.gid },
+            "a block of 65536 host ids that is the sandbox's alone, chosen at the start; this one is free now",
+        ),
+    };
+    Identity { inside: Ids { uid: identity.uid, gid: identity.gid }, outside, what }
+}
+
+fn namespaces(flags: u64) -> Vec<&'static str> {
+    const KINDS: [(i32, &str); 7] = [
+        (libc::CLONE_NEWUSER, "user"),
+        (libc::CLONE_NEWNS, "mount"),
+        (libc::CLONE_NEWPID, "pid"),
+        (libc::CLONE_NEWIPC, "ipc"),
+        (libc::CLONE_NEWUTS, "uts"),
+        (libc::CLONE_NEWNET, "net"),
+        (libc::CLONE_NEWCGROUP, "cgroup"),
+    ];
+    let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
+    KINDS.iter().filter(|(flag, _)| has(*flag)).map(|(_, name)| *name).collect()
+}
