@@ -114,11 +114,23 @@ impl<'a> Sandbox<'a> {
     ) -> Result<u32> {
         let id = self.next;
         self.next += 1;
-        let gate = self.launched.exec(id, program, streams, flags, hold)?;
+        let asked = self.launched.exec(id, program, streams, flags, hold);
+        // A pid 1 that is gone has said why, and that is the error.
+        let gate = asked.map_err(|error| self.failed_step().unwrap_or(error))?;
         register(registry, gate.as_fd(), Token(GATES + id as usize))?;
         let name = program.argv.first().cloned().unwrap_or_default();
         self.at_gate.insert(id, AtGate { gate, name });
         Ok(id)
+    }
+
+    /// The step that ended pid 1, if it has said so.
+    fn failed_step(&self) -> Option<Error> {
+        while let Ok(Some((report, _))) = self.launched.next_report() {
+            if let Report::StepFailed { step, errno } = report {
+                return Some(hint::step_failed(self.plan, step, errno));
+            }
+        }
+        None
     }
 
     /// Lets a held program go on.
