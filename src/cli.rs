@@ -133,7 +133,7 @@ pub struct WrapArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub argv: Vec<OsString>,
 }
 

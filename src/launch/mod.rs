@@ -44,7 +44,7 @@ pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
     // SAFETY: this process has one thread, as just asserted; the child runs `stage::run`, which uses no heap.
     #[allow(unsafe_code)]
     let side = unsafe { clone::clone3(plan.namespaces, cgroup) };
-    match side.map_err(|errno| hint::clone_failed(errno))? {
+    match side.map_err(hint::clone_failed)? {
         clone::Side::Child => {
             // Our copy of the supervisor's end would keep the stream open after the supervisor's death.
             drop(ours);

@@ -34,7 +34,7 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = into_cgroup {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
+        args.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(|_| Errno::EBADF)?;
     }
     let pid = call!(libc::SYS_clone3, std::ptr::from_mut(&mut args), size_of::<libc::clone_args>())?;
     if pid == 0 {

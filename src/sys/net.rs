@@ -4,6 +4,9 @@ use super::{SysResult, check};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::AsRawFd;
 
+/// IFF_UP and IFF_RUNNING: small bits, in the short that ifreq has for them.
+const UP: libc::c_short = 0x1 | 0x40;
+
 /// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1.
 ///
 /// # Errors
@@ -14,7 +17,7 @@ pub fn loopback_up() -> SysResult<()> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l'.cast_signed();
     request.ifr_name[1] = b'o'.cast_signed();
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    request.ifr_ifru.ifru_flags = UP;
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives until the call returns.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     check(done.into())?;

@@ -36,7 +36,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()
     message.msg_iov = &raw mut iov;
     message.msg_iovlen = 1;
     if !fds.is_empty() {
-        let payload = size_of_val(fds) as libc::c_uint;
+        let payload = libc::c_uint::try_from(size_of_val(fds)).map_err(|_| Errno::EINVAL)?;
         message.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: CMSG_SPACE only computes.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(payload) } as usize;

@@ -129,7 +129,9 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", PAYLOAD]));
         wait::until_exists(&wrap.work().join("up"));
-        let (init, _) = process.descendants().into_iter().next().expect("pid 1 is the first child");
+        let is_init = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
+        let mut children = process.descendants().into_iter().map(|(pid, _)| pid);
+        let init = children.find(|pid| is_init(*pid)).expect("pid 1 says what it is");
         Watch::of(init).expect("pid 1 lives").signal(Signal::SIGKILL);
         assert_eq!(process.wait().code(), Some(137));
         assert_eq!(alive_in(&wrap.work()), [0; 0]);

@@ -31,7 +31,7 @@ fn borrowed(set: &BTreeSet<String>) -> BTreeSet<&str> {
 
 /// What a page may call an option: `-x` after `Fl` is `--x`; `h` and `V` are the short forms of the two that
 /// every command has.
-fn long_options<'a>(page: &'a Page) -> BTreeSet<&'a str> {
+fn long_options(page: &Page) -> BTreeSet<&str> {
     page.words("Fl").into_iter().filter(|word| !matches!(*word, "h" | "V")).collect()
 }
 

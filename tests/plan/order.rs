@@ -12,6 +12,7 @@ fn needs_a_capability(step: &Step) -> bool {
     match step {
         Step::AwaitMaps
         | Step::DieWithParent
+        | Step::ReceiveTrees { .. }
         | Step::Rlimit { .. }
         | Step::NewKeyring { .. }
         | Step::OpenTerminal

@@ -16,7 +16,7 @@ as_each_caller! {
         for name in names {
             wrap.place.make_file(&format!("work/{name}"), "{}");
         }
-        wrap.place.make_file("work/saggar.toml", "[limits]\npids = 100\n");
+        wrap.place.make_file("work/saggar.toml", "[limits]\nnofile = 4096\n");
         let script: String = names.iter().copied().chain(["saggar.toml"]).map(|name| format!(
             "(echo x > {name}) 2>&- && echo wrote {name}; rm -f {name} 2>&- && echo removed {name}; \
              mv {name} other 2>&- && echo moved {name}; ln {name} hard 2>&- && echo linked {name}; \

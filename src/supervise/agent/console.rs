@@ -184,7 +184,7 @@ impl Console {
 fn ask(request: &serde_json::Value) -> bool {
     let tool = request["tool_name"].as_str().unwrap_or("a tool");
     let input = json::shorten(&request["input"].to_string());
-    eprint!("\nallow {} {}? [y/N] ", printable(tool), printable(&input));
+    say(&format!("\nallow {} {}? [y/N] ", printable(tool), printable(&input)));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).is_ok() && answer.trim().eq_ignore_ascii_case("y")
 }
@@ -192,8 +192,13 @@ fn ask(request: &serde_json::Value) -> bool {
 /// What goes on, on standard error, when that is a terminal.
 fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{}", printable(text));
+        say(&format!("{}\n", printable(text)));
     }
+}
+
+/// Writes to the user. Standard error that is closed is no reason to stop.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Text of an agent without the control characters that would move the user's terminal about.
