@@ -4,6 +4,9 @@
 //!
 //! `cargo bench --bench launch [-- RUNS [SAGGAR]]`: RUNS rounds (default 200); SAGGAR another binary to measure.
 
+// A bench that cannot go on may say so and stop.
+#![allow(clippy::expect_used, clippy::print_stdout)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,7 +49,7 @@ fn main() {
     ];
     if let Some(bwrap) = which("bwrap") {
         let bind =
-            vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace.clone()];
+            vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace];
         let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
         peers.push(Peer { name: "bwrap", argv, times: vec![] });
     } else {
