@@ -134,7 +134,8 @@ impl Made {
     fn run(mut self, call: Call, mut status: Status) -> Result<u8> {
         let args = call.args;
         let ready = args.ready_fd.map(|fd| take_descriptor(fd, "--ready-fd")).transpose()?;
-        let mut started = Started::new(&mut self.prepared).inspect_err(|error| status.refused(error))?;
+        let mut started =
+            Started::new(&mut self.prepared, true).inspect_err(|error| status.refused(error))?;
         let listener = self.listen(&mut started).inspect_err(|error| {
             started.launched.kill_and_reap();
             status.refused(error);
@@ -172,7 +173,8 @@ impl Made {
     fn listen(&self, started: &mut Started) -> Result<Listener> {
         let template = self.prepared.policy.effective.bridge_socket.as_ref();
         let Some(template) = template else {
-            return Listener::bind(&started.guard.directory().join("bridge.sock"), None);
+            let directory = started.guard.directory().unwrap_or(Path::new("/"));
+            return Listener::bind(&directory.join("bridge.sock"), None);
         };
         let path = expand(&template.value.path(&self.prepared.id).to_string_lossy(), &self.prepared.id)?;
         let listener = Listener::bind(&path, None)?;

@@ -23,7 +23,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         cwd: prepared.workspace.clone(),
     };
     let Started { launched, guard } =
-        Started::new(&mut prepared).inspect_err(|error| status.refused(error))?;
+        Started::new(&mut prepared, args.sandbox.id.is_some()).inspect_err(|error| status.refused(error))?;
     let timeout = prepared.policy.effective.limits.timeout.as_ref().map(|limit| limit.value.duration());
     let job = Job { id: prepared.id.as_str(), plan: &prepared.plan, program: &program, timeout, status };
     let ended = supervise(job, launched);
