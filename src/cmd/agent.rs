@@ -194,8 +194,7 @@ impl Made {
     fn program(&self) -> Program {
         let workspace = &self.prepared.workspace;
         let inner_folder = self.inner_folder();
-        let mut env: Vec<(OsString, OsString)> =
-            self.prepared.environment.iter().map(|(name, value, _)| (name.clone(), value.clone())).collect();
+        let mut env = self.prepared.environment().into_pairs();
         let mut set = |name: &str, value: OsString| {
             env.retain(|(known, _)| known != name);
             env.push((name.into(), value));

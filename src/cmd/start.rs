@@ -7,6 +7,7 @@ use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
 use crate::plan;
 use crate::spec::{Protection, Strength};
+use crate::supervise::signals;
 use std::os::fd::AsFd;
 
 /// A running sandbox and what it leaves on the host. Fields drop in order: first the sandbox, then the rest.
@@ -21,6 +22,7 @@ impl Started {
     /// `degraded`.
     /// `known` says that somebody knows its name: then it has a runtime directory.
     pub(super) fn new(prepared: &mut Prepared, known: bool) -> Result<Self> {
+        signals::block()?;
         let place = cgroup::place(&prepared.id);
         let leaves = Leaves { cgroup: place.as_deref(), directory: known };
         let guard = Guard::new(&prepared.id, leaves)?;
