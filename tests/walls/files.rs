@@ -59,6 +59,7 @@ const MADE: [&str; 34] = [
     "/run",
     "/tmp",
     "/var",
+    "/var/empty",
     "/var/run",
     "/var/tmp",
 ];
