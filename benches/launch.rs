@@ -48,8 +48,7 @@ fn main() {
         },
     ];
     if let Some(bwrap) = which("bwrap") {
-        let bind =
-            vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace];
+        let bind = vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace];
         let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
         peers.push(Peer { name: "bwrap", argv, times: vec![] });
     } else {

@@ -129,7 +129,7 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", PAYLOAD]));
         wait::until_exists(&wrap.work().join("up"));
-        let is_init = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
+        let is_init = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
         let mut children = process.descendants().into_iter().map(|(pid, _)| pid);
         let init = children.find(|pid| is_init(*pid)).expect("pid 1 says what it is");
         Watch::of(init).expect("pid 1 lives").signal(Signal::SIGKILL);
