@@ -1,5 +1,5 @@
 //! The cgroup of a sandbox (cgroups(7)): made below our own, limited, entered by the clone itself, and
-//! removed with everything in it.
+//! removed with everything in it by [`crate::launch::guard`].
 //!
 //! ```text
 //! <own>/saggar-<id>        the limits
@@ -15,10 +15,6 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// How long a killed cgroup may take to become empty.
-const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The cgroup of one sandbox.
 #[derive(Debug)]
@@ -33,7 +29,7 @@ impl Cgroup {
         &self.main
     }
 
-    /// Its path, to be removed by [`destroy`].
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -111,7 +107,7 @@ pub struct Outcome {
 /// Makes the cgroup at `place` and sets the limits in it.
 ///
 /// # Errors
-/// [`Code::Unsupported`] when a limit that somebody named cannot hold; what was made is removed.
+/// [`Code::Unsupported`] when a limit that somebody named cannot hold; what was made is in the guard's charge.
 pub fn create(place: Option<&Path>, limits: &Limits, required: bool) -> Result<Outcome> {
     let made = place.ok_or_else(|| "this host has no cgroup v2 hierarchy".to_owned()).and_then(make);
     let (cgroup, why) = match made {
@@ -126,13 +122,7 @@ pub fn create(place: Option<&Path>, limits: &Limits, required: bool) -> Result<O
     if cgroup.is_none() {
         degraded.push(Degraded { what: "cgroup".into(), why: why.clone() });
     }
-    let set = limit_all(cgroup.as_ref(), &why, limits, &mut degraded);
-    if set.is_err()
-        && let Some(cgroup) = &cgroup
-    {
-        destroy(&cgroup.path);
-    }
-    set?;
+    limit_all(cgroup.as_ref(), &why, limits, &mut degraded)?;
     Ok(Outcome { cgroup, degraded })
 }
 
@@ -144,10 +134,7 @@ fn make(path: &Path) -> std::result::Result<Cgroup, String> {
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
         Ok(directory) => Ok(Cgroup { path: path.to_owned(), main: directory.into() }),
-        Err(e) => {
-            destroy(path);
-            Err(says(&main, e))
-        }
+        Err(e) => Err(says(&main, e)),
     }
 }
 
@@ -230,25 +217,5 @@ fn write_back(directory: &Path, file: &str, text: &str) -> std::result::Result<(
         Ok(())
     } else {
         Err(format!("{file} reads {back} after {text} was written"))
-    }
-}
-
-/// Kills everything in the cgroup and removes it with what is below it. Gone already is fine.
-pub fn destroy(path: &Path) {
-    let _ = fs::write(path.join("cgroup.kill"), "1");
-    let until = Instant::now() + EMPTY_WITHIN;
-    loop {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_dir(entry.path());
-            }
-        }
-        match fs::remove_dir(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < until => {
-                // Killed processes leave in their own time; there is no event for "the last one is reaped".
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            _ => return,
-        }
     }
 }

@@ -137,6 +137,16 @@ pub struct WrapArgs {
     pub argv: Vec<OsString>,
 }
 
+/// `saggar wrap` alone: its options are parsed without those of every other command, which takes a quarter of
+/// the time, and a start is counted.
+#[derive(Debug, Parser)]
+#[command(name = "wrap", disable_help_flag = true, disable_version_flag = true)]
+pub struct WrapOnly {
+    /// The command.
+    #[command(flatten)]
+    pub wrap: WrapArgs,
+}
+
 /// `saggar agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {

@@ -98,7 +98,7 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
         home: None,
         program: Vec::new(),
         own: Vec::new(),
-        pins: protect::find(work, true, &[]).unwrap(),
+        pins: protect::find(work, true, &[]).pins,
         terminal: true,
     };
     let spec = agent::lower(&policy, asked).unwrap();

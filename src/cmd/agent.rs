@@ -134,7 +134,8 @@ impl Made {
     fn run(mut self, call: Call, mut status: Status) -> Result<u8> {
         let args = call.args;
         let ready = args.ready_fd.map(|fd| take_descriptor(fd, "--ready-fd")).transpose()?;
-        let mut started = Started::new(&mut self.prepared).inspect_err(|error| status.refused(error))?;
+        let mut started =
+            Started::new(&mut self.prepared, true).inspect_err(|error| status.refused(error))?;
         let listener = self.listen(&mut started).inspect_err(|error| {
             started.launched.kill_and_reap();
             status.refused(error);
@@ -177,7 +178,8 @@ impl Made {
     fn listen(&self, started: &mut Started) -> Result<Listener> {
         let template = self.prepared.policy.effective.bridge_socket.as_ref();
         let Some(template) = template else {
-            return Listener::bind(&started.guard.directory().join("bridge.sock"), None);
+            let directory = started.guard.directory().unwrap_or(Path::new("/"));
+            return Listener::bind(&directory.join("bridge.sock"), None);
         };
         let path = expand(&template.value.path(&self.prepared.id).to_string_lossy(), &self.prepared.id)?;
         let listener = Listener::bind(&path, None)?;
@@ -197,8 +199,7 @@ impl Made {
     fn program(&self) -> Program {
         let workspace = &self.prepared.workspace;
         let inner_folder = self.inner_folder();
-        let mut env: Vec<(OsString, OsString)> =
-            self.prepared.environment.iter().map(|(name, value, _)| (name.clone(), value.clone())).collect();
+        let mut env = self.prepared.environment().into_pairs();
         let mut set = |name: &str, value: OsString| {
             env.retain(|(known, _)| known != name);
             env.push((name.into(), value));

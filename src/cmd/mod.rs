@@ -10,7 +10,7 @@ mod prepare;
 mod start;
 mod wrap;
 
-use crate::cli::{Cli, Command, LogFormat};
+use crate::cli::{Cli, Command, LogFormat, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
 use clap::Parser;
@@ -18,23 +18,33 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs the command line; the exit status of saggar.
-pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+pub fn main(args: &[OsString]) -> ExitCode {
+    let command = match parse(args) {
+        Ok(command) => command,
         Err(error) => {
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { Code::Usage.exit_status() } else { 0 });
         }
     };
-    let format = log_format(&cli.command);
+    let format = log_format(&command);
     crate::log::install(format == LogFormat::Json);
-    match run(cli.command) {
+    match run(command) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             report(&error, format);
             ExitCode::from(error.code().exit_status())
         }
     }
+}
+
+/// The command line. What the short way for `wrap` does not take, help and errors among it, goes the long way.
+fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
+    if args.get(1).is_some_and(|name| name == "wrap")
+        && let Ok(only) = WrapOnly::try_parse_from(&args[1..])
+    {
+        return Ok(Command::Wrap(Box::new(only.wrap)));
+    }
+    Cli::try_parse_from(args).map(|cli| cli.command)
 }
 
 fn run(command: Command) -> Result<u8, Error> {

@@ -79,10 +79,8 @@ pub(super) struct Prepared {
     pub(super) plan: Plan,
     /// The real file of the program, when it is bound for it.
     pub(super) program_file: Option<PathBuf>,
-    /// The environment of programs, each variable with the layer that let it in.
-    pub(super) environment: Vec<(OsString, OsString, Layer)>,
-    /// The variables among them that saggar itself sets when nobody says otherwise.
-    pub(super) fixed: Vec<&'static str>,
+    /// The caller's PATH.
+    path: Option<OsString>,
     pub(super) workspace: PathBuf,
     /// What a start makes in the workspace first.
     pub(super) missing: Vec<protect::Missing>,
@@ -161,15 +159,13 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
     let mut host = Host::survey(&spec);
     host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
     let plan = plan::build(&spec, &host)?;
-    let (environment, fixed) = environment(&policy, path.as_deref(), &spec);
     Ok(Prepared {
         id,
         spec,
         host,
         plan,
         program_file: outside.map(|outside| outside.file),
-        environment,
-        fixed,
+        path,
         workspace: purpose.workspace,
         missing: protected.missing,
         planned: purpose.planned,
@@ -288,26 +284,42 @@ fn has_terminal() -> Result<bool> {
     Ok(stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal())
 }
 
-fn environment(
-    policy: &Policy,
-    path: Option<&OsStr>,
-    spec: &SandboxSpec,
-) -> (Vec<(OsString, OsString, Layer)>, Vec<&'static str>) {
-    let search = search_path(path, spec);
-    let config = format!("{HOME}/.claude");
-    let mut fixed: Vec<(&'static str, &OsStr)> = vec![
-        ("HOME", HOME.as_ref()),
-        ("PATH", &search),
-        ("CLAUDE_CONFIG_DIR", config.as_ref()),
-        ("CLAUDE_CODE_TMPDIR", "/tmp".as_ref()),
-        ("IS_SANDBOX", "1".as_ref()),
-    ];
-    if policy.effective.api_socket.is_some() {
-        fixed.push(("ANTHROPIC_UNIX_SOCKET", API_SOCKET.as_ref()));
-        fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
+/// The environment of programs.
+#[derive(Debug)]
+pub(super) struct Environment {
+    /// Each variable with the layer that let it in.
+    pub(super) variables: Vec<(OsString, OsString, Layer)>,
+    /// Names that saggar itself sets.
+    pub(super) fixed: Vec<&'static str>,
+}
+
+impl Prepared {
+    /// Reads the caller's environment and makes the programs'. Only after the clone: what is read before it
+    /// is in the memory of pid 1 too (DECISIONS 9).
+    pub(super) fn environment(&self) -> Environment {
+        let search = search_path(self.path.as_deref(), &self.spec);
+        let config = format!("{HOME}/.claude");
+        let mut fixed: Vec<(&'static str, &OsStr)> = vec![
+            ("HOME", HOME.as_ref()),
+            ("PATH", &search),
+            ("CLAUDE_CONFIG_DIR", config.as_ref()),
+            ("CLAUDE_CODE_TMPDIR", "/tmp".as_ref()),
+            ("IS_SANDBOX", "1".as_ref()),
+        ];
+        if self.policy.effective.api_socket.is_some() {
+            fixed.push(("ANTHROPIC_UNIX_SOCKET", API_SOCKET.as_ref()));
+            fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
+        }
+        let variables = policy::environment(&self.policy.effective, std::env::vars_os(), &fixed);
+        Environment { variables, fixed: fixed.iter().map(|(name, _)| *name).collect() }
     }
-    let variables = policy::environment(&policy.effective, std::env::vars_os(), &fixed);
-    (variables, fixed.iter().map(|(name, _)| *name).collect())
+}
+
+impl Environment {
+    /// Names and values alone.
+    pub(super) fn into_pairs(self) -> Vec<(OsString, OsString)> {
+        self.variables.into_iter().map(|(name, value, _)| (name, value)).collect()
+    }
 }
 
 /// The caller's PATH, less what the sandbox does not have.

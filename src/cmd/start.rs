@@ -3,10 +3,11 @@
 use super::prepare::Prepared;
 use crate::cgroup;
 use crate::error::Result;
-use crate::launch::guard::Guard;
+use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
 use crate::plan;
 use crate::spec::{Protection, Strength};
+use crate::supervise::signals;
 use std::os::fd::AsFd;
 
 /// A running sandbox and what it leaves on the host. Fields drop in order: first the sandbox, then the rest.
@@ -19,9 +20,12 @@ pub(super) struct Started {
 impl Started {
     /// Makes what the sandbox needs on the host and starts it; what is missing is added to the plan's
     /// `degraded`.
-    pub(super) fn new(prepared: &mut Prepared) -> Result<Self> {
+    /// `known` says that somebody knows its name: then it has a runtime directory.
+    pub(super) fn new(prepared: &mut Prepared, known: bool) -> Result<Self> {
+        signals::block()?;
         let place = cgroup::place(&prepared.id);
-        let guard = Guard::new(&prepared.id, place.as_deref())?;
+        let leaves = Leaves { cgroup: place.as_deref(), directory: known };
+        let guard = Guard::new(&prepared.id, leaves)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
         let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
         prepared.plan.degraded.extend(outcome.degraded);

@@ -18,14 +18,14 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
+    let Started { launched, guard } =
+        Started::new(&mut prepared, args.sandbox.id.is_some()).inspect_err(|error| status.refused(error))?;
     let program = Program {
         argv: args.argv,
         file: prepared.program_file.clone(),
-        env: prepared.environment.iter().map(|(name, value, _)| (name.clone(), value.clone())).collect(),
+        env: prepared.environment().into_pairs(),
         cwd: prepared.workspace.clone(),
     };
-    let Started { launched, guard } =
-        Started::new(&mut prepared).inspect_err(|error| status.refused(error))?;
     let warden = prepared.warden(quarantine(&prepared)).inspect_err(|error| {
         launched.kill_and_reap();
         status.refused(error);

@@ -2,12 +2,13 @@
 //! a socket elsewhere. The guard removes them in the end; the watcher does when the supervisor is killed;
 //! [`sweep`] does when both were.
 
-use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::stage::watcher::{Charge, Watcher};
 use crate::state;
+use crate::sys::file::FileId;
 use nix::fcntl::{Flock, FlockArg};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -28,40 +29,67 @@ struct Record {
 #[derive(Debug)]
 pub struct Guard {
     watcher: Option<Watcher>,
-    charges: Vec<Charge>,
-    directory: PathBuf,
+    charges: Vec<Owned>,
+    directory: Option<PathBuf>,
     record: Record,
-    _lock: Flock<File>,
+    _lock: Option<Flock<File>>,
+}
+
+/// A [`Charge`] that owns its path.
+#[derive(Debug)]
+enum Owned {
+    Cgroup(CString),
+    Directory(CString),
+    File(CString, FileId),
+}
+
+impl Owned {
+    fn as_charge(&self) -> Charge<'_> {
+        match self {
+            Owned::Cgroup(path) => Charge::Cgroup(path),
+            Owned::Directory(path) => Charge::Directory(path),
+            Owned::File(path, is) => Charge::File { path, is: *is },
+        }
+    }
+}
+
+/// What a guard begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaves<'a> {
+    /// The cgroup that is to be made.
+    pub cgroup: Option<&'a Path>,
+    /// Whether there is a runtime directory: where a sandbox has a name that somebody knows, or sockets.
+    pub directory: bool,
 }
 
 impl Guard {
-    /// Forks the watcher and makes the runtime directory of `id`, locked.
+    /// Starts the watcher and makes the runtime directory of `id`, locked. A sandbox that leaves nothing has
+    /// no watcher.
     ///
     /// # Errors
     /// [`Code::Exists`] when a sandbox of that id runs; [`Code::System`].
-    pub fn new(id: &SandboxId, cgroup: Option<&Path>) -> Result<Self> {
-        let directory = state::sandbox_dir(id)?;
-        let watcher = Watcher::start().map_err(|e| Error::system("start the watcher", e))?;
-        let lock = make_directory(id, &directory)?;
-        let record = Record { version: 1, cgroup: cgroup.map(Path::to_owned), sockets: Vec::new() };
-        let mut guard = Guard {
-            watcher: Some(watcher),
-            charges: Vec::new(),
-            directory: directory.clone(),
-            record,
-            _lock: lock,
-        };
-        guard.charge(Charge::Directory(directory));
-        guard.write_record()?;
-        if let Some(cgroup) = cgroup {
-            guard.charge(Charge::Cgroup(cgroup.to_owned()));
+    pub fn new(id: &SandboxId, leaves: Leaves<'_>) -> Result<Self> {
+        let record = Record { version: 1, cgroup: leaves.cgroup.map(Path::to_owned), sockets: Vec::new() };
+        let mut guard = Guard { watcher: None, charges: Vec::new(), directory: None, record, _lock: None };
+        if leaves.cgroup.is_some() || leaves.directory {
+            guard.watcher = Some(Watcher::start().map_err(|e| Error::system("start the watcher", e))?);
+        }
+        if leaves.directory {
+            let directory = state::sandbox_dir(id)?;
+            guard._lock = Some(make_directory(id, &directory)?);
+            guard.charge(Owned::Directory(c_path(&directory)?));
+            guard.directory = Some(directory);
+            guard.write_record()?;
+        }
+        if let Some(cgroup) = leaves.cgroup {
+            guard.charge(Owned::Cgroup(c_path(cgroup)?));
         }
         Ok(guard)
     }
 
-    /// The runtime directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    /// The runtime directory, where there is one.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// Takes a socket outside of the runtime directory in charge.
@@ -69,22 +97,24 @@ impl Guard {
     /// # Errors
     /// [`Code::System`] when it cannot be recorded.
     pub fn add_socket(&mut self, path: PathBuf, device: u64, inode: u64) -> Result<()> {
-        self.record.sockets.push((path.clone(), device, inode));
+        let charge = Owned::File(c_path(&path)?, FileId { device, inode });
+        self.record.sockets.push((path, device, inode));
         self.write_record()?;
-        self.charge(Charge::File { path, device, inode });
+        self.charge(charge);
         Ok(())
     }
 
-    fn charge(&mut self, charge: Charge) {
+    fn charge(&mut self, charge: Owned) {
         if let Some(watcher) = &mut self.watcher {
-            watcher.charge(&charge);
+            watcher.charge(&charge.as_charge());
         }
         self.charges.push(charge);
     }
 
     fn write_record(&self) -> Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
         let text = serde_json::to_vec(&self.record).unwrap_or_default();
-        let (new, path) = (self.directory.join("guard.json.new"), self.directory.join("guard.json"));
+        let (new, path) = (directory.join("guard.json.new"), directory.join("guard.json"));
         fs::write(&new, text)
             .and_then(|()| fs::rename(&new, &path))
             .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
@@ -95,12 +125,17 @@ impl Drop for Guard {
     fn drop(&mut self) {
         // The directory, whose record and lock stand for the rest, goes last.
         for charge in self.charges.iter().rev() {
-            charge.remove();
+            charge.as_charge().remove();
         }
         if let Some(watcher) = self.watcher.take() {
             watcher.dismiss();
         }
     }
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes())
+        .map_err(|_| Error::new(Code::Invalid, format!("the path {} has a NUL byte", path.display())))
 }
 
 /// Makes the directory and takes its lock; what a dead sandbox of the same id left is removed first.
@@ -165,14 +200,18 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     // A record that is missing or unreadable leaves nothing but the directory to remove.
     let text = read_bounded(&directory.join("guard.json")).unwrap_or_default();
     if let Ok(record) = serde_json::from_str::<Record>(&text) {
-        if let Some(path) = record.cgroup.filter(|path| is_our_cgroup(path)) {
-            cgroup::destroy(&path);
+        if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
+            Charge::Cgroup(&path).remove();
         }
         for (path, device, inode) in record.sockets {
-            Charge::File { path, device, inode }.remove();
+            if let Ok(path) = c_path(&path) {
+                Charge::File { path: &path, is: FileId { device, inode } }.remove();
+            }
         }
     }
-    Charge::Directory(directory.to_owned()).remove();
+    if let Ok(path) = c_path(directory) {
+        Charge::Directory(&path).remove();
+    }
     !directory.exists()
 }
 

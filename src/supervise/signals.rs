@@ -1,6 +1,7 @@
 //! The signals of the supervisor itself, as a descriptor (signalfd(2)): nothing is interrupted, none is lost.
 
 use crate::error::{Error, Result};
+use crate::sys::process;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 
@@ -18,15 +19,24 @@ const HEARD: [Signal; 10] = [
     Signal::SIGTSTP,
 ];
 
-/// Blocks them and opens a descriptor that reads them. A signal that the caller ignores (nohup(1)) stays
-/// ignored, since a blocked and ignored signal is never queued. SIGPIPE is ignored by the runtime of Rust
-/// already.
+/// Blocks them, so that from now on none ends saggar: what is on its way to being made is removed in good
+/// order. A signal that the caller ignores (nohup(1)) is left alone: Linux queues a blocked one even so.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub fn block() -> Result<SigSet> {
+    let heard = HEARD.into_iter().filter(|signal| !process::ignores(*signal as i32));
+    let set: SigSet = heard.collect();
+    set.thread_block().map_err(|e| Error::system("block signals", e))?;
+    Ok(set)
+}
+
+/// Blocks them and opens a descriptor that reads them. SIGPIPE is ignored by the runtime of Rust already.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
 pub fn open() -> Result<SignalFd> {
-    let set: SigSet = HEARD.into_iter().collect();
-    set.thread_block().map_err(|e| Error::system("block signals", e))?;
+    let set = block()?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| Error::system("open a signalfd", e))
 }

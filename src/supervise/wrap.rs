@@ -141,7 +141,7 @@ impl<'a> Loop<'a> {
                 while self.relay().map_err(runtime)? {}
                 return Ok((Reason::Timeout, Ended::Signal(libc::SIGKILL)));
             }
-            match self.poll.poll(&mut events, if at_rest { left } else { Some(Duration::ZERO) }) {
+            match self.poll.poll(&mut events, self.patience(left, at_rest)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 other => other.map_err(|e| runtime(Error::system("wait for events", e)))?,
             }
@@ -219,6 +219,15 @@ impl<'a> Loop<'a> {
     /// Moves what the terminals have for each other; true when there may be more at once.
     fn relay(&mut self) -> Result<bool> {
         self.terminal.as_mut().map_or(Ok(false), |terminal| terminal.pump(self.poll.registry()))
+    }
+
+    /// How long to wait for events at most.
+    fn patience(&self, left: Option<Duration>, at_rest: bool) -> Option<Duration> {
+        if !at_rest {
+            return Some(Duration::ZERO);
+        }
+        let relay = self.terminal.as_ref().and_then(Terminal::patience);
+        left.into_iter().chain(relay).min()
     }
 
     fn is_drained(&self) -> bool {

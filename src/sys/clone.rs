@@ -60,6 +60,72 @@ pub unsafe fn fork() -> SysResult<i32> {
     i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)
 }
 
+/// A stack for a process that shares our memory, with a page below it that faults.
+#[derive(Debug)]
+pub struct Stack {
+    base: *mut libc::c_void,
+    len: usize,
+}
+
+impl Stack {
+    /// At least `len` bytes.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn new(len: usize) -> SysResult<Self> {
+        const PAGE: usize = 4096;
+        let len = len.next_multiple_of(PAGE) + PAGE;
+        let (none, protection) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+        // SAFETY: fresh anonymous memory, wherever there is room.
+        let base = unsafe { libc::mmap(none, len, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        // SAFETY: the first page of the memory just mapped.
+        let guarded = unsafe { libc::mprotect(base, PAGE, libc::PROT_NONE) };
+        let stack = Stack { base, len };
+        super::check(guarded.into())?;
+        Ok(stack)
+    }
+
+    fn top(&self) -> *mut libc::c_void {
+        self.base.wrapping_byte_add(self.len)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and whoever ran on it has been reaped ([`share_memory`]).
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
+/// Starts `entry(argument)` as a child process that shares our memory (CLONE_VM), with `flags` more, on a
+/// stack of its own; its pid and a close-on-exec pidfd. There is no copy of page tables, and no page of ours
+/// becomes copy-on-write.
+///
+/// # Errors
+/// The error number of clone(2).
+///
+/// # Safety
+/// While this process lives, `entry` may change nothing but its own stack and make no call that can fail,
+/// since errno is shared. `stack` may be dropped only when the child has been reaped.
+pub unsafe fn share_memory(
+    flags: i32,
+    stack: &Stack,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> SysResult<(i32, OwnedFd)> {
+    let mut pidfd: RawFd = -1;
+    let flags = flags | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the stack is ours and unused; with CLONE_PIDFD the next argument is where the pidfd goes.
+    let pid = unsafe { libc::clone(entry, stack.top(), flags, argument, &raw mut pidfd) };
+    let pid = i32::try_from(super::check(pid.into())?).map_err(|_| Errno::EOVERFLOW)?;
+    // SAFETY: clone succeeded with CLONE_PIDFD, so `pidfd` is a descriptor made for us.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
 #[cfg(test)]
 mod tests {
     /// The layout that linux/sched.h gives (CLONE_ARGS_SIZE_VER2).

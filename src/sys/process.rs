@@ -69,6 +69,16 @@ pub fn reset_signal_actions() {
     }
 }
 
+/// Whether this process ignores the signal.
+pub fn ignores(signal: i32) -> bool {
+    // SAFETY: all zeros is a valid sigaction, at least as long as the kernel writes.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    let none = std::ptr::null::<libc::sigaction>();
+    // The kernel's struct begins with the handler, as glibc's does.
+    call!(libc::SYS_rt_sigaction, signal, none, &raw mut now, 8usize).is_ok()
+        && now.sa_sigaction == libc::SIG_IGN
+}
+
 /// Blocks every signal; the mask that held before comes back.
 ///
 /// # Errors

@@ -32,12 +32,13 @@ pub(super) enum Owner {
 /// Every variable by name; `own` are those that saggar sets over all others when it starts.
 pub(super) fn variables(prepared: &Prepared, own: &[&str]) -> Vec<Variable> {
     let rules = &prepared.policy.effective.env.rules;
-    let variables = prepared.environment.iter().map(|(name, value, layer)| {
+    let environment = prepared.environment();
+    let variables = environment.variables.iter().map(|(name, value, layer)| {
         let name = name.to_string_lossy().into_owned();
         let rule = rules.get(name.as_str()).map(|setting| &setting.value);
         let from = match rule {
             // What saggar sets stands over the built-in list, and over nothing that somebody named.
-            _ if *layer == Layer::BuiltIn && prepared.fixed.contains(&name.as_str()) => Owner::Saggar,
+            _ if *layer == Layer::BuiltIn && environment.fixed.contains(&name.as_str()) => Owner::Saggar,
             Some(EnvRule::Set(_)) => Owner::Policy,
             _ => Owner::Caller,
         };

@@ -27,6 +27,7 @@ use mio::{Registry, Token};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 const KEYBOARD: Token = Token(1);
 const SCREEN: Token = Token(2);
@@ -34,6 +35,11 @@ const MASTER: Token = Token(3);
 
 /// Steps of one [`Terminal::pump`]: an endless output must not keep signals and limits waiting.
 const STEPS: usize = 32;
+
+/// When to look again after a key that came while we were in the background. A shell prints the job that it
+/// brings to the foreground before it hands the terminal over, and says nothing to a job that was running: a
+/// key between the two would wait for the next one.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The caller's standard streams, and which of them are terminals.
 #[derive(Debug)]
@@ -92,6 +98,8 @@ pub struct Terminal {
     /// Keys go inside whatever the program does.
     input: bool,
     started: bool,
+    /// A key was left to others; when to see whether it was for us.
+    look_again: Option<Instant>,
     inward: Flow,
     outward: Flow,
 }
@@ -125,6 +133,7 @@ impl Terminal {
             master_writable: false,
             input,
             started: false,
+            look_again: None,
             inward: Flow::new(),
             outward: Flow::new(),
         };
@@ -170,6 +179,7 @@ impl Terminal {
                 if event.is_read_closed() {
                     self.hang_up();
                 }
+                self.look_again = Some(Instant::now() + LOOK_AGAIN);
                 true
             }
             MASTER => true,
@@ -187,6 +197,9 @@ impl Terminal {
         }
         let wanted = self.master.is_some() && (self.input || self.modes_changed());
         let keys = self.host.settle(wanted);
+        if keys || !wanted || self.patience() == Some(Duration::ZERO) {
+            self.look_again = None;
+        }
         let mut moved = false;
         for _ in 0..STEPS {
             let out = self.step_outward();
@@ -204,6 +217,11 @@ impl Terminal {
             rewatch(registry, master.as_fd(), MASTER, backlog)?;
         }
         Ok(moved)
+    }
+
+    /// How long [`Terminal::pump`] may be left alone when nothing happens.
+    pub fn patience(&self) -> Option<Duration> {
+        self.look_again.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Whether nothing of the output waits here. With [`Terminal::pump`] at rest and the sandbox gone, it has
