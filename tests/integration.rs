@@ -13,6 +13,7 @@ mod layers;
 mod manual;
 mod mock_api;
 mod plan;
+mod quarantine;
 mod real_agent;
 mod seeing;
 mod terminal;

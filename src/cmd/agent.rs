@@ -140,6 +140,10 @@ impl Made {
             started.launched.kill_and_reap();
             status.refused(error);
         })?;
+        let warden = self.prepared.warden(self.session.quarantine()).inspect_err(|error| {
+            started.launched.kill_and_reap();
+            status.refused(error);
+        })?;
         let Started { launched, guard } = started;
 
         let program = self.program();
@@ -149,6 +153,7 @@ impl Made {
             id: self.prepared.id.as_str(),
             plan: &self.prepared.plan,
             pins: &self.prepared.spec.pins,
+            warden,
             program,
             adapter: self.translator(),
             session: self.session_id.as_str(),

@@ -3,14 +3,17 @@
 use super::find;
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
+use crate::host::appeared::Watched;
 use crate::host::protect::{self, Protected};
 use crate::host::{Host, Kind};
 use crate::id::SandboxId;
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::{self, Plan};
+use crate::session::quarantine::Quarantine;
 use crate::spec::agent::{self, Asked, HOME};
 use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
 use crate::spec::{IdMap, SandboxSpec};
+use crate::supervise::quarantine::Warden;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -85,6 +88,18 @@ pub(super) struct Prepared {
     pub(super) planned: Vec<Planned>,
     /// Holds the block of ids as long as the sandbox lives.
     pub(super) _ids: Option<IdBlock>,
+}
+
+impl Prepared {
+    /// Looks after the protected names that the workspace does not have. Call it when the sandbox is
+    /// made and no program runs in it yet: the child is at work on its steps then.
+    pub(super) fn warden(&self, quarantine: PathBuf) -> Result<Warden> {
+        let protect = &self.policy.effective.protect;
+        let more: Vec<&Path> = protect.paths.iter().map(|setting| setting.value.as_path()).collect();
+        let watched = Watched::new(&self.workspace, protect.git_config.value, &more)
+            .map_err(|e| Error::system(format_args!("look at {}", self.workspace.display()), e))?;
+        Ok(Warden::new(&self.workspace, watched, Quarantine::new(quarantine)))
+    }
 }
 
 /// Loads the policy of `purpose`.

@@ -4,8 +4,10 @@ use super::prepare::{self, Prepared, Purpose};
 use super::start::Started;
 use crate::cli::WrapArgs;
 use crate::error::{Error, Result};
+use crate::session::quarantine;
 use crate::spec::Program;
 use crate::spec::policy::Home;
+use crate::state;
 use crate::supervise::status::Status;
 use crate::supervise::wrap::{Job, run as supervise};
 use std::path::PathBuf;
@@ -24,11 +26,29 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         env: prepared.environment().into_pairs(),
         cwd: prepared.workspace.clone(),
     };
+    let warden = prepared.warden(quarantine(&prepared)).inspect_err(|error| {
+        launched.kill_and_reap();
+        status.refused(error);
+    })?;
     let timeout = prepared.policy.effective.limits.timeout.as_ref().map(|limit| limit.value.duration());
-    let job = Job { id: prepared.id.as_str(), plan: &prepared.plan, program: &program, timeout, status };
+    let job = Job {
+        id: prepared.id.as_str(),
+        plan: &prepared.plan,
+        pins: &prepared.spec.pins,
+        warden,
+        program: &program,
+        timeout,
+        status,
+    };
     let ended = supervise(job, launched);
     drop(guard);
     ended
+}
+
+/// As if the sandbox were a session; where there is no place for sessions, in the runtime directory.
+fn quarantine(prepared: &Prepared) -> PathBuf {
+    let base = state::sessions_path().unwrap_or_else(|_| state::runtime_path().join("quarantine"));
+    base.join(prepared.id.as_str()).join(quarantine::NAME)
 }
 
 fn prepare(args: &WrapArgs) -> Result<Prepared> {

@@ -3,6 +3,7 @@
 //! On the start path only what the plan needs is looked at ([`Host::survey`]), a microsecond each. Whether
 //! something works is found by doing it; `saggar doctor` tries everything ([`probe`]).
 
+pub mod appeared;
 pub mod probe;
 pub mod protect;
 

@@ -2,10 +2,11 @@
 //! its own name of the conversation. The agent itself has no lock, so the session has one.
 //!
 //! ```text
-//! <sessions>/<id>/{lock, agent.json, home/, workspace/}
+//! <sessions>/<id>/{lock, agent.json, home/, workspace/, quarantine/}
 //! ```
 
 pub mod copy;
+pub mod quarantine;
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
@@ -78,6 +79,11 @@ impl Session {
                 .hint("one agent at a time has a conversation: end the other one first")
         })?;
         Ok(Session { directory, _lock: lock })
+    }
+
+    /// Where what appears under protected names is moved to.
+    pub fn quarantine(&self) -> PathBuf {
+        self.directory.join(quarantine::NAME)
     }
 
     /// The agent's home, made when it is missing.

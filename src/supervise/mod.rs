@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod pins;
+pub mod quarantine;
 pub mod sandbox;
 pub mod signals;
 pub mod status;

@@ -2,7 +2,8 @@
 //! away with it, and the path could then be written. The kernel tells of every change of a mount table by
 //! POLLPRI on mountinfo (proc_pid_mountinfo(5)).
 
-use crate::error::{Error, Result};
+use super::status::{Outcome, Reason, runtime};
+use crate::error::{Code, Error, Result};
 use crate::spec::Pin;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -19,22 +20,43 @@ pub(super) struct PinWatch {
 }
 
 impl PinWatch {
-    /// Watches the pins of the sandbox whose first process is `pid`; `None` when it has none.
-    pub(super) fn new(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Result<Option<Self>> {
+    /// Watches the pins of the sandbox whose first process is `pid` and has made them; `None` when there are
+    /// none.
+    ///
+    /// # Errors
+    /// As [`PinWatch::check`]: what was undone before we looked would not be told by the kernel.
+    pub(super) fn new(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Outcome<Option<Self>> {
         if pins.is_empty() {
             return Ok(None);
         }
+        let mut watch = Self::open(pid, pins, registry, token).map_err(runtime)?;
+        watch.check().map(|()| Some(watch))
+    }
+
+    fn open(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Result<Self> {
         let open = || -> std::io::Result<File> {
             let table = File::open(format!("/proc/{pid}/mountinfo"))?;
             registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY)?;
             Ok(table)
         };
         let table = open().map_err(|e| Error::system("watch the mounts of the sandbox", e))?;
-        Ok(Some(PinWatch { table, pins: pins.iter().map(|pin| pin.at.clone()).collect() }))
+        Ok(PinWatch { table, pins: pins.iter().map(|pin| pin.at.clone()).collect() })
+    }
+
+    /// Looks whether every pin is still there.
+    ///
+    /// # Errors
+    /// [`Reason::Policy`], naming the first that is not.
+    pub(super) fn check(&mut self) -> Outcome<()> {
+        let Some(lost) = self.lost() else { return Ok(()) };
+        let message = format!("the protected path {} was replaced on the host", lost.display());
+        let error = Error::new(Code::Refused, message)
+            .hint("a rename takes the sandbox's protection away with the old file; start again");
+        Err((Reason::Policy, error))
     }
 
     /// A pin that is no longer there.
-    pub(super) fn lost(&mut self) -> Option<&PathBuf> {
+    fn lost(&mut self) -> Option<&PathBuf> {
         let mut text = Vec::new();
         let read = self.table.rewind().and_then(|()| self.table.read_to_end(&mut text));
         // Without its mounts the sandbox is gone, and that is told elsewhere.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::RawFd;
+use std::path::Path;
 
 /// One line on the status descriptor.
 #[derive(Debug, Serialize)]
@@ -21,6 +22,29 @@ pub enum Event<'a> {
         pid: i32,
         /// Protections that are missing.
         degraded: Vec<Missing<'a>>,
+    },
+    /// Something appeared under a protected name, and was moved away.
+    Quarantined {
+        /// The sandbox.
+        id: &'a str,
+        /// Where it was.
+        #[serde(serialize_with = "lossy")]
+        path: &'a Path,
+        /// Where it is.
+        #[serde(serialize_with = "lossy")]
+        to: &'a Path,
+        /// What it is.
+        why: &'a str,
+    },
+    /// Something appeared in the workspace that the host should not trust, and is where it was.
+    Reported {
+        /// The sandbox.
+        id: &'a str,
+        /// Where it is.
+        #[serde(serialize_with = "lossy")]
+        path: &'a Path,
+        /// What it is.
+        why: &'a str,
     },
     /// It is over.
     Exited {
@@ -38,6 +62,11 @@ pub enum Event<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
+}
+
+/// A path need not be UTF-8, and JSON must be.
+fn lossy<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// A missing protection.
@@ -68,6 +97,14 @@ pub enum Reason {
     Policy,
     /// saggar itself.
     Runtime,
+}
+
+/// A result, or why the sandbox ended and the error to tell.
+pub type Outcome<T> = std::result::Result<T, (Reason, Error)>;
+
+/// An error of saggar itself.
+pub(super) fn runtime(error: Error) -> (Reason, Error) {
+    (Reason::Runtime, error)
 }
 
 /// Where status events go, if anywhere.

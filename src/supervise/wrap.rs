@@ -6,14 +6,16 @@
 //! ```
 //! It returns from `over` when the last output is on the host's terminal.
 
+use super::pins::PinWatch;
+use super::quarantine::Warden;
 use super::sandbox::{Ended, Happening, Sandbox, register};
 use super::signals;
-use super::status::{Event, Reason, Status, missing};
+use super::status::{Event, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
 use crate::error::{Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
-use crate::spec::Program;
+use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
@@ -21,6 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(0);
+const PINS: Token = Token(2);
 
 /// What is to be run, and how.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub struct Job<'a> {
     pub id: &'a str,
     /// Its plan.
     pub plan: &'a Plan,
+    /// Its protected paths.
+    pub pins: &'a [Pin],
+    /// Looks for what appears under protected names.
+    pub warden: Warden,
     /// The program.
     pub program: &'a Program,
     /// Wall-clock limit.
@@ -43,7 +50,8 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let outcome = Loop::new(&job, launched).and_then(|mut it| it.run(&mut job.status));
+    let outcome = Loop::new(&job, launched).map_err(runtime).and_then(|mut it| it.run(&mut job.status));
+    job.warden.look_everywhere(job.id, &mut job.status);
     match outcome {
         Ok((reason, ended)) => {
             let (exit_code, signal) = match ended {
@@ -53,9 +61,8 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
             job.status.say(&Event::Exited { id: job.id, reason, exit_code, signal, message: None });
             Ok(if reason == Reason::Timeout { 124 } else { ended.exit_status() })
         }
-        Err(error) => {
+        Err((reason, error)) => {
             let message = Some(error.to_string());
-            let reason = Reason::Runtime;
             job.status.say(&Event::Exited { id: job.id, reason, exit_code: None, signal: None, message });
             Err(error)
         }
@@ -65,6 +72,8 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
 struct Loop<'a> {
     id: &'a str,
     plan: &'a Plan,
+    pins: &'a [Pin],
+    watch: Option<PinWatch>,
     program: &'a Program,
     poll: Poll,
     signals: nix::sys::signalfd::SignalFd,
@@ -89,6 +98,8 @@ impl<'a> Loop<'a> {
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
+            pins: job.pins,
+            watch: None,
             program: job.program,
             poll,
             signals,
@@ -116,10 +127,10 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn run(&mut self, status: &mut Status) -> Result<(Reason, Ended)> {
+    fn run(&mut self, status: &mut Status) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
         loop {
-            let at_rest = !self.relay()?;
+            let at_rest = !self.relay().map_err(runtime)?;
             if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
                 return Ok(over);
             }
@@ -127,12 +138,12 @@ impl<'a> Loop<'a> {
             if left == Some(Duration::ZERO) {
                 self.sandbox.kill();
                 // What it wrote until now is shown, as far as the host's terminal takes it at once.
-                while self.relay()? {}
+                while self.relay().map_err(runtime)? {}
                 return Ok((Reason::Timeout, Ended::Signal(libc::SIGKILL)));
             }
             match self.poll.poll(&mut events, self.patience(left, at_rest)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                other => other.map_err(|e| Error::system("wait for events", e))?,
+                other => other.map_err(|e| runtime(Error::system("wait for events", e)))?,
             }
             for event in &events {
                 if self.terminal.as_mut().is_some_and(|terminal| terminal.event(event)) {
@@ -142,39 +153,46 @@ impl<'a> Loop<'a> {
                     self.pass_signals();
                     continue;
                 }
+                if event.token() == PINS {
+                    self.check_pins()?;
+                    continue;
+                }
                 let happened = self.sandbox.event(self.poll.registry(), event.token());
                 happened.into_iter().flatten().try_for_each(|happening| self.take(happening, status))?;
             }
         }
     }
 
-    fn take(&mut self, happening: Happening, status: &mut Status) -> Result<()> {
+    fn take(&mut self, happening: Happening, status: &mut Status) -> Outcome<()> {
         if self.over.is_some() {
             return Ok(());
         }
         match happening {
             Happening::Terminal(master) if self.main.is_none() => {
-                let (terminal, slave) = Terminal::attach(master, &self.streams)?;
+                let (terminal, slave) = Terminal::attach(master, &self.streams).map_err(runtime)?;
                 self.terminal = Some(terminal);
-                self.start(Some(slave))?;
+                self.start(Some(slave)).map_err(runtime)?;
             }
             // A stream has become a terminal since the plan was made.
             Happening::Ready if self.main.is_none() => {
                 self.sandbox.kill();
-                return Err(no_terminal());
+                return Err(runtime(no_terminal()));
             }
+            Happening::Ready => self.watch_pins()?,
             Happening::Waiting(_, pid) => self.pid = pid,
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);
                 status.say(&Event::Started { id: self.id, pid: self.pid, degraded });
-                self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()))?;
+                let started =
+                    self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()));
+                started.map_err(runtime)?;
             }
             Happening::NotRun(_, error) => {
                 self.sandbox.kill();
-                return Err(error);
+                return Err(runtime(error));
             }
             Happening::Exited(id, how) if self.main == Some(id) => self.ended = Some(how),
-            Happening::Gone(Some(error)) => return Err(error),
+            Happening::Gone(Some(error)) => return Err(runtime(error)),
             Happening::Gone(None) => {
                 self.deadline = None;
                 self.over = Some(outcome(self.ended));
@@ -182,6 +200,20 @@ impl<'a> Loop<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    fn watch_pins(&mut self) -> Outcome<()> {
+        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)
+            .inspect_err(|_| self.sandbox.kill())?;
+        Ok(())
+    }
+
+    /// A pin that was undone ends everything, unless all is over anyway.
+    fn check_pins(&mut self) -> Outcome<()> {
+        if self.over.is_some() {
+            return Ok(());
+        }
+        self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
     }
 
     /// Moves what the terminals have for each other; true when there may be more at once.

@@ -180,6 +180,7 @@ impl Bridge {
 
     /// Sends the terminal event of a command, and whatever leaves with it.
     pub(super) fn close_command(&mut self, reply: Reply, bytes: Vec<u8>) {
+        self.ended += 1;
         let Some(conn) = self.conns.get_mut(&reply.conn) else {
             // Only a detached turn outlives its connection.
             return self.actions.push_back(Action::Unclaimed(bytes));

@@ -88,6 +88,7 @@ pub struct Bridge {
     turn: Option<Turn>,
     execs: BTreeMap<ExecId, Running>,
     next_exec: u64,
+    ended: u64,
     agent: Agent,
     session: Option<String>,
     ending: Option<Ending>,
@@ -112,6 +113,7 @@ impl Bridge {
             turn: None,
             execs: BTreeMap::new(),
             next_exec: 0,
+            ended: 0,
             ending: None,
             actions: VecDeque::new(),
         }
@@ -156,6 +158,11 @@ impl Bridge {
     /// Whether a turn runs or an `exec` does: what a caller calls busy.
     pub fn is_busy(&self) -> bool {
         self.turn.is_some() || !self.execs.is_empty()
+    }
+
+    /// How many commands have ended, in `done`, `error` or with nobody to hear it.
+    pub fn commands_ended(&self) -> u64 {
+        self.ended
     }
 
     /// How many bytes all buffers hold together.

@@ -1,7 +1,7 @@
 //! What is wrong with a document that the parsers of its single values cannot see.
 
 use super::document::{Document, Env, Files, Limits, Protections};
-use super::names::Network;
+use super::names::{Missing, Network};
 use super::units::Size;
 use std::path::Path;
 
@@ -35,6 +35,15 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
             "network.mode",
             "\"policy\" needs hosts, which this version cannot name; use \"none\" or \"host\"",
         );
+    }
+    if document.protect.missing == Some(Missing::Placeholder) {
+        return invalid(
+            "protect.missing",
+            "\"placeholder\" is not in this version; what appears under a protected name is quarantined",
+        );
+    }
+    if document.bridge.control.is_some() {
+        return invalid("bridge.control", "there is no control socket in this version; leave the key out");
     }
     limits(&document.limits)?;
     protections(&document.protections)?;
@@ -138,6 +147,8 @@ mod tests {
     fn what_is_wrong_between_values_is_said_of_its_key() {
         let cases = [
             "network.mode = 'policy'",
+            "protect.missing = 'placeholder'",
+            "bridge.control = '/tmp/c.sock'",
             "files.ro = ['opt']",
             "files.rw = ['/srv:/']",
             "files = { ro = ['/a:/x'], rw = ['/b:/x'] }",
@@ -161,6 +172,8 @@ mod tests {
         };
         insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r#"
         network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host"
+        protect.missing: "placeholder" is not in this version; what appears under a protected name is quarantined
+        bridge.control: there is no control socket in this version; leave the key out
         files.ro: "opt" is not absolute
         files.rw: "/srv:/" would replace the private root
         files.rw: two entries stand at /x

@@ -14,9 +14,10 @@ mod process;
 pub use console::Show;
 
 use super::pins::PinWatch;
+use super::quarantine::Warden;
 use super::sandbox::{Ended, Happening, Sandbox, register};
 use super::signals;
-use super::status::{Event as StatusEvent, Reason, Status, missing};
+use super::status::{Event as StatusEvent, Outcome, Reason, Status, missing, runtime};
 use crate::bridge::adapter::{Adapter, Transport};
 use crate::bridge::core::{Action, Bridge, Config, Exit, Start, Stop};
 use crate::bridge::io::{Hub, Listener};
@@ -60,6 +61,8 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     /// Its protected paths.
     pub pins: &'a [Pin],
+    /// Looks for what appears under protected names.
+    pub warden: Warden,
     /// The agent, without the words that its adapter adds.
     pub program: Program,
     /// What it speaks.
@@ -91,6 +94,7 @@ pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u
     let id = job.id;
     let mut it = Loop::new(job, launched)?;
     let outcome = it.run(remember);
+    it.warden.look_everywhere(id, &mut it.status);
     let mut event = |reason, exit_code, message| {
         it.status.say(&StatusEvent::Exited { id, reason, exit_code, signal: None, message });
     };
@@ -125,6 +129,9 @@ struct Loop<'a> {
     failed: Option<String>,
     ready: Option<File>,
     watch: Option<PinWatch>,
+    warden: Warden,
+    /// How many commands had ended at the last look for what appeared.
+    looked_at: u64,
     started: Instant,
     deadline: Option<Instant>,
     /// The agent has run at least once: before that its failure is ours.
@@ -132,12 +139,6 @@ struct Loop<'a> {
     last_exit: Option<Exit>,
     chunk: Box<[u8]>,
     status: Status,
-}
-
-type Outcome<T> = std::result::Result<T, (Reason, Error)>;
-
-fn runtime(error: Error) -> (Reason, Error) {
-    (Reason::Runtime, error)
 }
 
 impl<'a> Loop<'a> {
@@ -180,6 +181,8 @@ impl<'a> Loop<'a> {
             failed: None,
             ready: job.ready,
             watch: None,
+            warden: job.warden,
+            looked_at: 0,
             started: Instant::now(),
             deadline: job.timeout.map(|limit| Instant::now() + limit),
             has_run: false,
@@ -202,6 +205,7 @@ impl<'a> Loop<'a> {
                     return self.finish();
                 }
             }
+            self.look_for_new_names();
             let wait = self.next_wait();
             match self.poll.poll(&mut events, wait) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -299,7 +303,7 @@ impl<'a> Loop<'a> {
     fn event(&mut self, token: Token) -> Outcome<Option<(Reason, u8)>> {
         match token {
             SIGNALS => self.take_signals(),
-            PINS => return self.check_pins(),
+            PINS => self.check_pins()?,
             console::CONSOLE => self.console().map_err(runtime)?,
             process::INPUT => self.write_agent(),
             process::OUTPUT => self.read_agent(),
@@ -321,7 +325,7 @@ impl<'a> Loop<'a> {
 
     fn happened(&mut self, happening: Happening) -> Outcome<Option<(Reason, u8)>> {
         match happening {
-            Happening::Ready => self.stands().map_err(runtime)?,
+            Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
             Happening::Waiting(id, pid) => match &mut self.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
@@ -339,8 +343,9 @@ impl<'a> Loop<'a> {
     }
 
     /// pid 1 serves: the bridge may be told of, and the agent is started ahead of the first query.
-    fn stands(&mut self) -> Result<()> {
-        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)?;
+    fn stands(&mut self) -> Outcome<()> {
+        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)
+            .inspect_err(|_| self.sandbox.kill())?;
         self.hub.bridge(Bridge::start_agent);
         if let Some(mut ready) = self.ready.take() {
             // A server that went away before we were ready will be missed elsewhere.
@@ -497,13 +502,16 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn check_pins(&mut self) -> Outcome<Option<(Reason, u8)>> {
-        let Some(lost) = self.watch.as_mut().and_then(PinWatch::lost) else { return Ok(None) };
-        let message = format!("the protected path {} was replaced on the host", lost.display());
-        let error = Error::new(Code::Refused, message)
-            .hint("a rename takes the sandbox's protection away with the old file; start again");
-        self.sandbox.kill();
-        Err((Reason::Policy, error))
+    /// Looks for protected names that appeared, after each command that ended.
+    fn look_for_new_names(&mut self) {
+        let ended = self.hub.state().commands_ended();
+        if std::mem::replace(&mut self.looked_at, ended) != ended {
+            self.warden.look(self.id, &mut self.status);
+        }
+    }
+
+    fn check_pins(&mut self) -> Outcome<()> {
+        self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
     }
 
     /// The bridge is over: its last words go out, and the sandbox ends.

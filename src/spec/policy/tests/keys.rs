@@ -14,6 +14,8 @@ enum Rule {
     OnlyTightens(&'static str),
     /// The agent folder may choose, the workspace may not.
     AgentFolderChooses(&'static str),
+    /// Reserved: nobody may say it yet.
+    NotInThisVersion(&'static str),
 }
 use Rule::*;
 
@@ -42,18 +44,12 @@ const RULES: &[(&str, Rule)] = &[
     ),
     ("protect.git_config", Refused("[protect]\ngit_config = false")),
     ("protect.paths", OnlyTightens("[protect]\npaths = ['Makefile']")),
-    (
-        "protect.missing",
-        RefusedAbove {
-            operator: "[protect]\nmissing = 'placeholder'",
-            folder: "[protect]\nmissing = 'none'",
-        },
-    ),
+    ("protect.missing", NotInThisVersion("[protect]\nmissing = 'placeholder'")),
     ("protections.require", OnlyTightens("[protections]\nrequire = ['cgroup']")),
     ("protections.prefer", Refused("[protections]\nprefer = ['seccomp']")),
     ("api.socket", Refused("[api]\nsocket = '/run/docker.sock'")),
     ("bridge.socket", Refused("[bridge]\nsocket = '/tmp/ash-{short_id}.sock'")),
-    ("bridge.control", Refused("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
+    ("bridge.control", NotInThisVersion("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
     ("sandbox.id_range", Refused("[sandbox]\nid_range = '100000-200000'")),
     ("sandbox.uid", Refused("[sandbox]\nuid = 1001")),
     ("sandbox.gid", Refused("[sandbox]\ngid = 1001")),
@@ -74,7 +70,7 @@ fn a_folder_that_asks_for_more_is_refused_by_the_name_of_the_key() {
                 Refused(text) => ("profile = 'strict'", *text),
                 RefusedAbove { operator, folder } => (*operator, *folder),
                 AgentFolderChooses(text) if folder == "work" => ("profile = 'strict'", *text),
-                AgentFolderChooses(_) | OnlyTightens(_) => continue,
+                AgentFolderChooses(_) | OnlyTightens(_) | NotInThisVersion(_) => continue,
             };
             let name = format!("{folder}/saggar.toml");
             let refused = Scratch::with(&[("etc/config.toml", operator), (&name, text)]).refusal();
@@ -88,6 +84,19 @@ fn a_folder_that_asks_for_more_is_refused_by_the_name_of_the_key() {
             // An operator may say the same.
             let operator = format!("{operator}\n");
             Scratch::with(&[("etc/config.toml", &operator), ("user/config.toml", text)]).effective();
+        }
+    }
+}
+
+#[test]
+fn what_this_version_does_not_have_is_refused_to_everybody_by_name() {
+    for (key, rule) in RULES {
+        let NotInThisVersion(text) = rule else { continue };
+        for place in ["etc/config.toml", "user/config.toml", "agent/saggar.toml"] {
+            let refused = Scratch::with(&[(place, text)]).refusal();
+            let message = refused.to_string();
+            assert_eq!(refused.code(), Code::Invalid, "{message}");
+            assert!(message.contains(key) && message.contains("this version"), "{message}");
         }
     }
 }
@@ -122,7 +131,7 @@ fn what_is_equal_or_tighter_is_taken_from_a_folder() {
         "[network]\nmode = 'none'",
         "[limits]\nmemory = '8G'\ndisk = '1G'\nfsize = '1G'\ncpus = 1\npids = 512\nnofile = 65536\ntimeout = 3600",
         "[limits]\nmemory = '1M'\ndisk = '1M'\nfsize = '1M'\ncpus = 0.01\npids = 1\nnofile = 64\ntimeout = '1ms'",
-        "[protect]\ngit_config = true\nmissing = 'placeholder'",
+        "[protect]\ngit_config = true\nmissing = 'none'",
         "[protections]\nprefer = ['keyring', 'landlock-scope']",
     ] {
         Scratch::with(&[("etc/config.toml", operator), ("agent/saggar.toml", folder)]).effective();

@@ -72,12 +72,11 @@ fn any_document() -> impl Strategy<Value = Document> {
         of(word(Adapter::ALL)),
         of(select(&[Network::None, Network::Host][..])),
     );
-    let protect = (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(word(Missing::ALL)))
+    let protect = (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(Missing::None)))
         .prop_map(|(git_config, paths, missing)| document::Protect { git_config, paths, missing });
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
         .prop_map(|(require, prefer)| document::Protections { require, prefer });
-    let sockets =
-        (of(one_of(&["/run/a", "/run/b"])), of(one_of(&["/t/{id}", "/u"])), of(one_of(&["/v", "/w"])));
+    let sockets = (of(one_of(&["/run/a", "/run/b"])), of(one_of(&["/t/{id}", "/u"])));
     let ids = (
         of(one_of(&["100000-200000", "1879048192-2147418111"])),
         of(select(&[1u32, 1000][..])),
@@ -87,7 +86,7 @@ fn any_document() -> impl Strategy<Value = Document> {
     (top, files(), env(), limits(), protect, protections, sockets, ids)
         .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox)| {
             let (profile, agent_cmd, adapter, mode) = top;
-            let (socket, bridge, control) = sockets;
+            let (socket, bridge) = sockets;
             Document {
                 profile,
                 agent_cmd,
@@ -99,7 +98,7 @@ fn any_document() -> impl Strategy<Value = Document> {
                 protect,
                 protections,
                 api: document::Api { socket },
-                bridge: document::Bridge { socket: bridge, control },
+                bridge: document::Bridge { socket: bridge, control: None },
                 sandbox,
             }
         })

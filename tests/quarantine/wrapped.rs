@@ -1,0 +1,121 @@
+//! `saggar wrap`: the work tree of the user, the end of the sandbox.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::told::{Session, ends_with, events, moved, names, telling};
+use crate::walls::wrapped::{Ended, Wrap};
+
+pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
+    let saggar = wrap.command(options, &["/bin/sh", "-c", script]);
+    wrap.finish(telling(&wrap.place, &saggar))
+}
+
+as_each_caller! {
+    fn what_appears_is_moved_and_told_and_the_rest_stays(caller) {
+        let wrap = Wrap::new(caller);
+        let session = Session::of(&wrap.place, caller);
+        wrap.place.make_file("work/.profile", "mine");
+        let script = "echo evil > .bashrc; mkdir -p .claude/hooks .vscode; echo {} > .claude/settings.json; \
+            echo x > .claude/notes; echo x > .vscode/tasks.json; echo {} > .mcp.json; echo x > saggar.toml; echo x > work.txt";
+        let ended = run(&wrap, &[], script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let expected = [".bashrc", ".claude/hooks", ".claude/settings.json", ".mcp.json", ".vscode", "saggar.toml"];
+        assert_eq!(names(&wrap.place), expected);
+        for (path, to) in moved(&wrap.place) {
+            assert!(to.starts_with(session.0.join("quarantine")), "{}", to.display());
+            assert!(ends_with(&to, path.rsplit('/').next().unwrap()), "{}", to.display());
+            assert!(ended.stderr.contains(to.to_str().unwrap()), "the user is told: {}", ended.stderr);
+            if path == ".vscode" {
+                assert_eq!(fs::read_to_string(to.join("tasks.json")).unwrap(), "x\n");
+            }
+        }
+        assert_eq!(fs::read_to_string(wrap.work().join(".profile")).unwrap(), "mine");
+        assert!(wrap.work().join(".claude/notes").exists() && wrap.work().join("work.txt").exists());
+        assert_eq!(fs::metadata(&session.0).unwrap().mode() & 0o777, 0o700);
+    }
+
+    fn without_anything_nothing_is_made(caller) {
+        let wrap = Wrap::new(caller);
+        let session = Session::of(&wrap.place, caller);
+        assert_eq!(run(&wrap, &[], "echo x > file").stderr, "");
+        assert!(!session.0.exists());
+    }
+
+    /// The time limit is no way around it.
+    fn a_timeout_is_an_end_too(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        let ended = run(&wrap, &["--timeout", "2s"], "echo evil > .bashrc; exec sleep 1000");
+        assert_eq!(ended.code(), 124);
+        assert_eq!(names(&wrap.place), [".bashrc"]);
+    }
+
+    /// A repository of the agent's own loses its hooks and two keys, and is still one.
+    fn a_new_repository_loses_what_git_would_run(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        let init = "git init -q . && git config user.name t && git config user.email t@t && git config core.hooksPath /tmp/h && \
+            git config core.fsmonitor ./evil && git config include.path ../evil && echo x > a && git add a && \
+            git -c core.hooksPath=/dev/null -c core.fsmonitor= commit -qm one; \
+            printf '#!/bin/sh\\n' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; ln -s /bin/true .git/hooks/post-commit";
+        let script = format!("{init}; mkdir sub; cd sub; {init}; exit 0");
+        let ended = run(&wrap, &[], &script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let in_one = ["config", "hooks/post-commit", "hooks/pre-commit"];
+        let mut expected: Vec<String> =
+            ["", "sub/"].iter().flat_map(|at| in_one.map(|name| format!("{at}.git/{name}"))).collect();
+        expected.sort();
+        assert_eq!(names(&wrap.place), expected);
+        let why = &events(&wrap.place, "quarantined").iter().find(|event| event["path"].as_str().unwrap().ends_with("config")).unwrap()["why"].clone();
+        assert_eq!(why, "says core.hookspath, core.fsmonitor, include.path");
+        for at in [".", "sub"] {
+            let said = wrap.outside(&format!("cd {at} && git config --local -l && git log --oneline | wc -l && git status --porcelain -uno"));
+            assert!(!said.contains("hookspath") && !said.contains("fsmonitor") && !said.contains("include"), "{said}");
+            assert!(said.contains("user.name=t") && said.contains("\n1\n"), "{said}");
+            assert!(wrap.work().join(at).join(".git/hooks").is_dir());
+        }
+    }
+
+    /// The user's own repositories in the work tree: what is new is moved, what was changed is told.
+    fn an_older_repository_keeps_what_it_had(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        wrap.outside("git init -q sub && cd sub && git config core.hooksPath mine && printf '#!' > .git/hooks/pre-push && chmod +x .git/hooks/pre-push; touch ../done; ls ..");
+        let script = "cd sub && git config user.name t && printf '#!' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit";
+        let ended = run(&wrap, &[], script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        assert_eq!(names(&wrap.place), ["sub/.git/hooks/pre-commit"]);
+        let told = events(&wrap.place, "reported");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0]["path"].as_str().unwrap().ends_with("sub/.git/config"));
+        assert_eq!(wrap.outside("cd sub && git config core.hooksPath"), "mine\n");
+        // Nothing changed, nothing said.
+        assert_eq!(run(&wrap, &[], "true").stderr, "");
+    }
+
+    fn a_bare_repository_is_told_and_stays(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        let ended = run(&wrap, &[], "git init -q --bare deep/er/repo");
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let told = events(&wrap.place, "reported");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0]["path"], wrap.work().join("deep/er/repo").to_str().unwrap());
+        assert!(wrap.work().join("deep/er/repo/HEAD").exists());
+        assert_eq!(names(&wrap.place), [""; 0]);
+    }
+
+    /// A linked worktree and a submodule's directory in a repository that is protected otherwise.
+    fn git_directories_inside_gits_own_are_looked_at(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        wrap.outside("git init -q -b main .; git config user.name t; git config user.email t@t; git commit -qm x --allow-empty");
+        let script = "git worktree add -q wt; git init -q --bare .git/modules/a/b; git config -f .git/modules/a/b/config core.fsmonitor x; \
+            mkdir .git/worktrees/evil; echo ../../../evil > .git/worktrees/evil/commondir; exit 0";
+        let ended = run(&wrap, &[], script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        assert_eq!(names(&wrap.place), [".git/modules/a/b/config", ".git/worktrees/evil/commondir"]);
+        wrap.outside("cd wt && git status && git commit -qm y --allow-empty");
+    }
+}
