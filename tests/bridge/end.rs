@@ -77,7 +77,7 @@ as_each_caller! {
         let begun = Instant::now();
         served.end_by(Signal::SIGKILL);
         wait_for_nothing(&stage.work(), begun.elapsed());
-        assert!(stage.socket().exists(), "nobody was there to remove it");
+        // What they left stands here, unless a `saggar gc` of the same user has just been by.
         let served = stage.serve(&["--adapter", "demo", "--resume"]);
         let mut client = served.connect();
         assert!(client.turn("hi").is_done());
