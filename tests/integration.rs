@@ -8,6 +8,7 @@
 
 #[macro_use]
 mod support;
+mod bridge;
 mod kill;
 mod layers;
 mod manual;

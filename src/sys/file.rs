@@ -150,3 +150,10 @@ pub fn sealed(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
     call!(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, seals)?;
     Ok(fd)
 }
+
+/// How many bytes wait in a pipe or a stream socket (ioctl_pipe(2), unix(7)).
+pub fn waiting(fd: BorrowedFd<'_>) -> usize {
+    let mut count: libc::c_int = 0;
+    let asked = call!(libc::SYS_ioctl, fd.as_raw_fd(), libc::FIONREAD, &raw mut count);
+    asked.ok().and_then(|_| usize::try_from(count).ok()).unwrap_or(0)
+}

@@ -43,7 +43,7 @@ fn mentions(pid: u32, marker: &[u8]) -> bool {
 }
 
 /// Waits until nothing of the sandbox lives; panics when something does for too long.
-fn wait_for_nothing(marker: &Path, when: Duration) {
+pub(crate) fn wait_for_nothing(marker: &Path, when: Duration) {
     let deadline = Deadline::after(GONE_WITHIN);
     loop {
         let alive = alive_in(marker);

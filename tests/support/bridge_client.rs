@@ -64,8 +64,19 @@ impl BridgeClient {
 
     /// Sends bytes as they are: for lines that are not what they should be.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.try_send_bytes(bytes).unwrap_or_else(|error| panic!("the bridge takes no more: {error}"));
+    }
+
+    /// The same to a bridge that may close meanwhile.
+    pub(crate) fn try_send_bytes(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.lines.source().write_all(bytes)
+    }
+
+    /// Receives once, as much as there is up to `buffer`: what came as one write is seen as one.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> usize {
+        Deadline::usual().readable(self.lines.source()).expect("something comes");
         let mut stream = self.lines.source();
-        stream.write_all(bytes).unwrap_or_else(|error| panic!("the bridge takes no more: {error}"));
+        std::io::Read::read(&mut stream, buffer).expect("the bridge can be read")
     }
 
     /// The next event.

@@ -1,13 +1,17 @@
 //! `saggar agent DIR PROMPT`: the terminal as one more client of the bridge. It says one query on a connection
 //! of its own, prints what comes back, and asks the user for permissions when there is one to ask.
 
-use crate::bridge::proto::json;
+use crate::bridge::proto::{LineSplitter, Split, json};
 use crate::error::{Error, Result};
 use mio::net::UnixStream;
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::{IsTerminal, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// The console's own end of its connection.
 pub(super) const CONSOLE: Token = Token(1);
@@ -36,8 +40,11 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Console {
     stream: UnixStream,
-    input: Vec<u8>,
+    input: LineSplitter,
     output: Vec<u8>,
+    screen: Screen,
+    /// What it comes to once everything is printed.
+    over: Option<Progress>,
     show: Show,
     /// Text of the present answer was already shown piece by piece.
     streamed: bool,
@@ -69,26 +76,37 @@ impl Console {
         });
         let output = format!("{query}\n").into_bytes();
         let asks_user = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        Ok((Console { stream: ours, input: Vec::new(), output, show, streamed: false, asks_user }, theirs))
+        let input = LineSplitter::new(usize::MAX);
+        let screen = Screen::default();
+        let console =
+            Console { stream: ours, input, output, screen, over: None, show, streamed: false, asks_user };
+        Ok((console, theirs))
     }
 
-    /// Handles an event of the connection.
-    pub(super) fn ready(&mut self, out: &mut impl Write) -> Result<Progress> {
+    /// Handles an event of the connection, or of standard output. While that takes nothing, nothing is read
+    /// either, and the bridge holds the agent back.
+    pub(super) fn ready(&mut self, registry: &Registry) -> Result<Progress> {
         let mut chunk = [0; 65536];
         loop {
+            if !self.screen.write(registry) {
+                return Ok(Progress::Going);
+            }
+            if let Some(over) = self.over.take() {
+                return Ok(over);
+            }
             self.flush();
-            match self.stream.read(&mut chunk) {
+            let count = match self.stream.read(&mut chunk) {
                 Ok(0) => return Ok(Progress::Failed("the bridge closed the connection".into())),
-                Ok(count) => self.input.extend_from_slice(&chunk[..count]),
+                Ok(count) => count,
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(Progress::Going),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(Error::system("read from the bridge", e)),
-            }
-            while let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.input.drain(..=end).collect();
-                match self.event(&line, out) {
+            };
+            let mut bytes = &chunk[..count];
+            while let (None, Some(Split::Line(line))) = (&self.over, self.input.next(&mut bytes)) {
+                match self.event(&line) {
                     Progress::Going => {}
-                    over => return Ok(over),
+                    over => self.over = Some(over),
                 }
             }
         }
@@ -104,44 +122,43 @@ impl Console {
         }
     }
 
-    fn event(&mut self, line: &[u8], out: &mut impl Write) -> Progress {
+    fn event(&mut self, line: &[u8]) -> Progress {
         let Ok(event) = serde_json::from_slice::<Event<'_>>(line) else { return Progress::Going };
         match (event.ev, event.data) {
-            ("message", Some(data)) => self.message(data.get(), out),
+            ("message", Some(data)) => self.message(data.get()),
             ("error", _) => return Progress::Failed(event.error.unwrap_or_default()),
-            ("done", _) => {
-                let _ = out.flush();
-                return Progress::Done;
-            }
+            ("done", _) => return Progress::Done,
             _ => {}
         }
         Progress::Going
     }
 
-    fn message(&mut self, data: &str, out: &mut impl Write) {
+    fn message(&mut self, data: &str) {
         let message: serde_json::Value = serde_json::from_str(data).unwrap_or_default();
         if message["type"] == "control_request" && message["request"]["subtype"] == "can_use_tool" {
             self.permission(&message);
         }
-        // A reader that went away (a closed pipe) ends nothing: the turn goes on in the workspace.
-        let _ = match self.show {
-            Show::Json => writeln!(out, "{}", json::one_line(data)).and_then(|()| out.flush()),
-            Show::Text => self.text(&message, out),
-        };
+        match self.show {
+            Show::Json => {
+                self.screen.push(&json::one_line(data));
+                self.screen.push("\n");
+            }
+            Show::Text => self.text(&message),
+        }
     }
 
-    fn text(&mut self, message: &serde_json::Value, out: &mut impl Write) -> std::io::Result<()> {
+    fn text(&mut self, message: &serde_json::Value) {
         match message["type"].as_str() {
             Some("stream_event") => {
                 if let Some(piece) = message["event"]["delta"]["text"].as_str() {
                     self.streamed = true;
-                    write!(out, "{}", printable(piece))?;
+                    self.screen.push(&printable(piece));
                 }
             }
             Some("assistant") => {
                 for block in message["message"]["content"].as_array().into_iter().flatten() {
                     match (block["type"].as_str(), block["text"].as_str()) {
-                        (Some("text"), Some(text)) if !self.streamed => write!(out, "{}", printable(text))?,
+                        (Some("text"), Some(text)) if !self.streamed => self.screen.push(&printable(text)),
                         (Some("tool_use"), _) => progress(&format!(
                             "[{}] {}",
                             block["name"].as_str().unwrap_or("tool"),
@@ -152,13 +169,12 @@ impl Console {
                 }
                 let has_text = message["message"]["content"].as_array().into_iter().flatten();
                 if has_text.clone().any(|block| block["type"] == "text") {
-                    writeln!(out)?;
+                    self.screen.push("\n");
                 }
                 self.streamed = false;
             }
             _ => {}
         }
-        out.flush()
     }
 
     /// Asks the user, or says no when there is none to ask.
@@ -178,6 +194,67 @@ impl Console {
         self.output.extend_from_slice(format!("{line}\n").as_bytes());
         self.flush();
     }
+}
+
+/// Standard output. It is the caller's, and may stay blocking: it is written to only when it says that it takes
+/// something, and no more than it then takes without waiting.
+#[derive(Debug, Default)]
+struct Screen {
+    pending: Vec<u8>,
+    written: usize,
+    watched: bool,
+}
+
+impl Screen {
+    fn push(&mut self, text: &str) {
+        self.pending.extend_from_slice(text.as_bytes());
+    }
+
+    /// Writes what it takes; true when nothing is left. Else [`CONSOLE`] is told when it takes more.
+    fn write(&mut self, registry: &Registry) -> bool {
+        let stdout = std::io::stdout();
+        while self.written < self.pending.len() {
+            if !takes_more(stdout.as_fd()) {
+                self.watch(registry, stdout.as_fd());
+                // It may have become ready before it was watched.
+                if !takes_more(stdout.as_fd()) {
+                    return false;
+                }
+            }
+            let rest = &self.pending[self.written..];
+            let piece = &rest[..rest.len().min(libc::PIPE_BUF)];
+            match nix::unistd::write(&stdout, piece) {
+                Ok(count) => self.written += count,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    self.watch(registry, stdout.as_fd());
+                    return false;
+                }
+                // A reader that went away (a closed pipe) ends nothing: the turn goes on in the workspace.
+                Err(_) => self.written = self.pending.len(),
+            }
+        }
+        self.pending.clear();
+        self.written = 0;
+        true
+    }
+
+    fn watch(&mut self, registry: &Registry, stdout: BorrowedFd<'_>) {
+        let fd = stdout.as_raw_fd();
+        let mut source = SourceFd(&fd);
+        let done = if self.watched {
+            registry.reregister(&mut source, CONSOLE, Interest::WRITABLE)
+        } else {
+            registry.register(&mut source, CONSOLE, Interest::WRITABLE)
+        };
+        self.watched |= done.is_ok();
+    }
+}
+
+/// Whether a write of at most PIPE_BUF bytes goes through at once (poll(2), pipe(7)).
+fn takes_more(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::POLLOUT)];
+    poll(&mut polled, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
 /// One question on the terminal. Nothing else happens meanwhile: the agent waits for the answer anyway.

@@ -1,13 +1,14 @@
 //! Shell commands that a server runs in the sandbox beside the agent (BP-21 to BP-24): their output is kept
 //! up to a limit, and the whole tree of one can be killed.
 
-use super::process::{Read1, read, watched};
+use super::process::{Process, Read1, look_again, read, watched};
 use crate::bridge::core::{ExecId, Outcome};
 use crate::error::{Error, Result};
 use crate::spec::Program;
 use crate::stage::wire::ExecFlags;
 use crate::supervise::sandbox::{Ended, Sandbox};
 use crate::supervise::tree;
+use crate::sys::file::waiting;
 use mio::{Registry, Token};
 use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
@@ -100,7 +101,11 @@ impl Execs {
     pub(super) fn ready(&mut self, registry: &Registry, token: Token, chunk: &mut [u8]) -> bool {
         let Some(number) = token.0.checked_sub(FIRST) else { return false };
         if let Some(run) = u32::try_from(number / 2).ok().and_then(|id| self.runs.get_mut(&id)) {
-            run.drain(number % 2, registry, chunk);
+            let stream = number % 2;
+            run.drain(stream, Process::share(), registry, chunk);
+            if let Some(file) = &run.streams[stream] {
+                look_again(file, registry, token);
+            }
         }
         true
     }
@@ -114,8 +119,11 @@ impl Execs {
         chunk: &mut [u8],
     ) -> Option<(ExecId, Outcome)> {
         let mut run = self.runs.remove(&id)?;
-        run.drain(0, registry, chunk);
-        run.drain(1, registry, chunk);
+        for stream in 0..2 {
+            // What comes later is of something that it left behind, which may write for ever.
+            let left = run.streams[stream].as_ref().map_or(0, |file| waiting(file.as_fd()));
+            run.drain(stream, left, registry, chunk);
+        }
         run.forget(registry);
         let [stdout, stderr] = run.kept;
         let exit_code = if run.killed { TIMED_OUT } else { how.exit_status().into() };
@@ -131,8 +139,14 @@ impl Execs {
 }
 
 impl Run {
-    fn drain(&mut self, stream: usize, registry: &Registry, chunk: &mut [u8]) {
-        while let Read1::Some(count) = read(&mut self.streams[stream], registry, chunk) {
+    /// Reads a stream, `most` bytes of it: one that is written to without end has others wait.
+    fn drain(&mut self, stream: usize, mut most: usize, registry: &Registry, chunk: &mut [u8]) {
+        while most > 0 {
+            let size = most.min(chunk.len());
+            let Read1::Some(count) = read(&mut self.streams[stream], registry, &mut chunk[..size]) else {
+                return;
+            };
+            most -= count;
             let kept = &mut self.kept[stream];
             let room = OUTPUT_LIMIT - kept.len();
             self.truncated |= count > room;

@@ -75,7 +75,7 @@ pub struct Job<'a> {
     pub listener: Listener,
     /// One turn with this prompt, shown so.
     pub prompt: Option<(String, Show)>,
-    /// Gets one byte `R` once the bridge listens and the sandbox stands.
+    /// Gets one byte `R` once the bridge listens and the agent's program runs, whatever that does.
     pub ready: Option<File>,
     /// Wall-clock limit.
     pub timeout: Option<Duration>,
@@ -237,7 +237,7 @@ impl<'a> Loop<'a> {
     /// Does what the core asks for; true when all is over.
     fn act(&mut self, action: Action, remember: Remember<'_>) -> Result<bool> {
         match action {
-            Action::StartAgent(start) => self.start_agent(start),
+            Action::StartAgent(start) => self.start_agent(start)?,
             Action::StopAgent(stop) => self.stop_agent(stop),
             Action::InterruptAgent => {
                 if let Some(agent) = &self.agent {
@@ -270,7 +270,7 @@ impl<'a> Loop<'a> {
         Ok(false)
     }
 
-    fn start_agent(&mut self, start: Start) {
+    fn start_agent(&mut self, start: Start) -> Result<()> {
         let mut program = self.program.clone();
         program.argv.extend(start.arguments.into_iter().map(Into::into));
         let registry = self.poll.registry();
@@ -282,11 +282,14 @@ impl<'a> Loop<'a> {
         });
         match started {
             Ok(agent) => self.agent = Some(agent),
+            // Nobody was told yet that we are ready, and nobody will be (BP-06).
+            Err(error) if !self.has_run => return Err(error),
             Err(error) => {
                 let exit = Exit::NotStarted(error.to_string());
                 self.hub.bridge(|bridge| bridge.agent_exited(&exit));
             }
         }
+        Ok(())
     }
 
     fn stop_agent(&mut self, stop: Stop) {
@@ -342,15 +345,11 @@ impl<'a> Loop<'a> {
         Ok(None)
     }
 
-    /// pid 1 serves: the bridge may be told of, and the agent is started ahead of the first query.
+    /// pid 1 serves: the agent is started ahead of the first query.
     fn stands(&mut self) -> Outcome<()> {
         self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
         self.hub.bridge(Bridge::start_agent);
-        if let Some(mut ready) = self.ready.take() {
-            // A server that went away before we were ready will be missed elsewhere.
-            let _ = ready.write_all(b"R");
-        }
         Ok(())
     }
 
@@ -359,6 +358,10 @@ impl<'a> Loop<'a> {
         if !std::mem::replace(&mut self.has_run, true) {
             let degraded = missing(&self.plan.degraded);
             self.status.say(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
+        }
+        if let Some(mut ready) = self.ready.take() {
+            // A server that went away before we were ready will be missed elsewhere.
+            let _ = ready.write_all(b"R");
         }
         match self.transport {
             Transport::Stdio => self.hub.bridge(Bridge::agent_started),
@@ -411,7 +414,7 @@ impl<'a> Loop<'a> {
             return self.hub.bridge(|bridge| bridge.exec_finished(exec, &outcome));
         }
         if let Some(agent) = self.agent.as_mut().filter(|agent| agent.id == id) {
-            agent.exit = Some(match how {
+            agent.ended(match how {
                 Ended::Exit(code) => Exit::Code(code.into()),
                 Ended::Signal(signal) => Exit::Signal(signal),
             });
@@ -446,7 +449,6 @@ impl<'a> Loop<'a> {
         if share == 0
             && let Some(agent) = &self.agent
         {
-            // There is more, and the loop hears of new bytes only: ask it to look again.
             agent.look_again(self.poll.registry());
         }
     }
@@ -464,6 +466,9 @@ impl<'a> Loop<'a> {
                 Read1::Nothing | Read1::End => return,
             }
         }
+        if let Some(agent) = &self.agent {
+            agent.look_again_at_log(self.poll.registry());
+        }
     }
 
     fn write_agent(&mut self) {
@@ -477,7 +482,7 @@ impl<'a> Loop<'a> {
 
     fn console(&mut self) -> Result<()> {
         let Some(console) = &mut self.console else { return Ok(()) };
-        match console.ready(&mut std::io::stdout().lock())? {
+        match console.ready(self.poll.registry())? {
             Progress::Going => return Ok(()),
             Progress::Done => {}
             Progress::Failed(why) => self.failed = Some(why),

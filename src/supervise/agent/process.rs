@@ -8,10 +8,10 @@ use crate::sys::file::{self, Resolve};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::OFlag;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 /// Tokens of the agent's streams.
 pub(super) const INPUT: Token = Token(10);
@@ -38,6 +38,8 @@ pub(super) struct Process {
     writable: bool,
     /// How it ended, once it has.
     pub(super) exit: Option<Exit>,
+    /// How much of its output it had left to be read when it ended: what comes after is its children's.
+    left: Option<usize>,
 }
 
 /// The program's own ends of its streams.
@@ -76,6 +78,7 @@ impl Process {
             outbox: Outbox::default(),
             writable: false,
             exit: None,
+            left: None,
         };
         let stdout = match transport {
             Transport::Stdio => {
@@ -110,12 +113,12 @@ impl Process {
         if kind != Ok(libc::S_IFSOCK) {
             return Ok(false);
         }
-        let Ok(stream) = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())) else {
+        let Ok(stream) = connect_now(&format!("/proc/self/fd/{}", socket.as_raw_fd())) else {
             return Ok(false);
         };
         let writer = stream.try_clone().map_err(|e| Error::system("copy a descriptor", e))?;
-        self.output = Some(watched(stream.into(), registry, OUTPUT)?);
-        self.input = Some(File::from(OwnedFd::from(writer)));
+        self.output = Some(watched(stream, registry, OUTPUT)?);
+        self.input = Some(File::from(writer));
         Ok(true)
     }
 
@@ -175,7 +178,22 @@ impl Process {
 
     /// Reads some of its output.
     pub(super) fn read_output(&mut self, registry: &Registry, chunk: &mut [u8]) -> Read1 {
-        read(&mut self.output, registry, chunk)
+        let most = self.left.unwrap_or(usize::MAX).min(chunk.len());
+        if most == 0 {
+            return Read1::End;
+        }
+        let read = read(&mut self.output, registry, &mut chunk[..most]);
+        if let (Read1::Some(count), Some(left)) = (&read, &mut self.left) {
+            *left -= count;
+        }
+        read
+    }
+
+    /// It has ended. A child of its own may hold its output open, and write to it for ever: only what waits
+    /// there now is still heard.
+    pub(super) fn ended(&mut self, exit: Exit) {
+        self.exit = Some(exit);
+        self.left = Some(self.output.as_ref().map_or(0, |output| file::waiting(output.as_fd())));
     }
 
     /// Reads some of its log.
@@ -183,10 +201,17 @@ impl Process {
         read(&mut self.log, registry, chunk)
     }
 
-    /// Asks the loop to tell of output that is there already (mio tells of each change once).
+    /// There may be more output than its share.
     pub(super) fn look_again(&self, registry: &Registry) {
         if let Some(output) = &self.output {
-            let _ = registry.reregister(&mut SourceFd(&output.as_raw_fd()), OUTPUT, Interest::READABLE);
+            look_again(output, registry, OUTPUT);
+        }
+    }
+
+    /// The same of its log.
+    pub(super) fn look_again_at_log(&self, registry: &Registry) {
+        if let Some(log) = &self.log {
+            look_again(log, registry, LOG);
         }
     }
 
@@ -206,11 +231,25 @@ impl Process {
     }
 }
 
+/// Connects to a socket, or does not, at once: the queue of one that never accepts fills up, and connect(2)
+/// would wait for room in it.
+fn connect_now(path: &str) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(socket)
+}
+
 /// A non-blocking stream that the loop reads.
 pub(super) fn watched(fd: OwnedFd, registry: &Registry, token: Token) -> Result<File> {
     crate::launch::set_nonblocking(fd.as_fd())?;
     crate::supervise::sandbox::register(registry, fd.as_fd(), token)?;
     Ok(File::from(fd))
+}
+
+/// Asks the loop to tell of bytes that are there already: mio tells of each change once.
+pub(super) fn look_again(stream: &File, registry: &Registry, token: Token) {
+    let _ = registry.reregister(&mut SourceFd(&stream.as_raw_fd()), token, Interest::READABLE);
 }
 
 /// Reads a stream that is gone at its end.

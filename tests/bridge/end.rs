@@ -1,0 +1,105 @@
+//! BP-35, DECISIONS 11: how a bridge ends by signals, and what is left when its runtime cannot clean up.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::killed::leftovers;
+use super::served::{Served, Stage};
+use crate::kill::{alive_in, wait_for_nothing};
+use crate::support::deadline::Deadline;
+use crate::support::process::Watch;
+use crate::support::wait;
+
+/// Daemons of every kind in the agent's tree.
+const DAEMONS: &str =
+    "run: setsid sleep 1000 & (setsid sh -c 'sleep 1000 & exec sleep 1000' &) ; : > up; sleep 1000";
+
+fn busy(stage: &Stage) -> Served {
+    let served = stage.demo();
+    let mut client = served.connect();
+    client.query(DAEMONS);
+    wait::until_exists(&stage.work().join("up"));
+    std::fs::remove_file(stage.work().join("up")).unwrap();
+    // Kept open: it is no disconnect that ends the turn here.
+    std::mem::forget(client);
+    served
+}
+
+fn watcher(stage: &Stage, served: &Served) -> Watch {
+    let parent = served.process.pid();
+    let of = |pid: &u32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        read("comm") == "saggar:watch\n"
+            && read("stat").rsplit_once(") ").unwrap().1.split(' ').nth(1) == Some(&parent.to_string())
+    };
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pid = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(of);
+    let _ = stage;
+    Watch::of(pid.expect("there is a watcher")).expect("it lives")
+}
+
+as_each_caller! {
+    /// BP-35: a polite signal ends the turn, everything in the sandbox, and saggar itself with 0.
+    fn bp_35_polite_signals_end_it_well(caller) {
+        let stage = Stage::new(caller);
+        for (round, signal) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().enumerate() {
+            let served = if round == 0 { busy(&stage) } else { stage.serve(&["--adapter", "demo", "--resume"]) };
+            let begun = Instant::now();
+            let (status, stderr) = served.end_by(signal);
+            assert!(status.success(), "{signal}: {status} {stderr}");
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+            assert!(!stage.socket().exists());
+            assert_eq!(alive_in(&stage.work()), [0; 0]);
+        }
+    }
+
+    /// BP-35: killed, it takes the sandbox along; the watcher removes socket and directory.
+    fn bp_35_a_killed_runtime_leaves_nothing(caller) {
+        let stage = Stage::new(caller);
+        let served = busy(&stage);
+        let begun = Instant::now();
+        served.end_by(Signal::SIGKILL);
+        wait_for_nothing(&stage.work(), begun.elapsed());
+        wait::until_gone(&stage.socket());
+        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+        assert_eq!(leftovers(&stage), [""; 0]);
+    }
+
+    /// DECISIONS 11: of runtime and watcher together, nothing lives, and the next start goes on.
+    fn a_killed_watcher_does_not_block_the_next_start(caller) {
+        let stage = Stage::new(caller);
+        let served = busy(&stage);
+        let watcher = watcher(&stage, &served);
+        watcher.signal(Signal::SIGKILL);
+        assert!(watcher.is_gone_by(Deadline::usual()));
+        let begun = Instant::now();
+        served.end_by(Signal::SIGKILL);
+        wait_for_nothing(&stage.work(), begun.elapsed());
+        // What they left stands here, unless a `saggar gc` of the same user has just been by.
+        let served = stage.serve(&["--adapter", "demo", "--resume"]);
+        let mut client = served.connect();
+        assert!(client.turn("hi").is_done());
+        client.send(&json!({"cmd": "interrupt"}));
+        served.shut_down(&mut client);
+        assert_eq!(leftovers(&stage), [""; 0]);
+    }
+
+    /// `saggar gc` removes what both left.
+    fn gc_removes_what_dead_sandboxes_left(caller) {
+        let stage = Stage::new(caller);
+        let served = busy(&stage);
+        let watcher = watcher(&stage, &served);
+        watcher.signal(Signal::SIGKILL);
+        assert!(watcher.is_gone_by(Deadline::usual()));
+        served.end_by(Signal::SIGKILL);
+        assert_ne!(leftovers(&stage), [""; 0]);
+        let mut gc = stage.place.saggar();
+        gc.arg("gc");
+        let ended = stage.run(gc);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(leftovers(&stage), [""; 0]);
+        assert!(!stage.socket().exists());
+    }
+}

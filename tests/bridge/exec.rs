@@ -1,0 +1,143 @@
+//! BP-21 to BP-24: shell commands of the server's, in the agent's sandbox.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::served::Stage;
+use crate::kill::alive_in;
+use crate::support::bridge_client::BridgeClient;
+use crate::support::deadline::Deadline;
+
+/// Runs a command; its result, after which its `done` came.
+fn exec(client: &mut BridgeClient, command: &str, timeout: u64) -> Value {
+    client.send(&json!({"cmd": "exec", "command": command, "timeout": timeout}));
+    let result = client.event();
+    assert_eq!(result["ev"], "exec_result", "{result}");
+    assert_eq!(client.event(), json!({"ev": "done", "sessionId": ""}));
+    result
+}
+
+as_each_caller! {
+    /// BP-21: the result and its `done` come as one piece, a thousand times in a row.
+    fn bp_21_a_thousand_results_each_come_in_one_write(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        let expected = "{\"ev\":\"exec_result\",\"exitCode\":0,\"stdout\":\"x\\n\",\"stderr\":\"\"}\n\
+                        {\"ev\":\"done\",\"sessionId\":\"\"}\n";
+        let mut buffer = [0; 4096];
+        for round in 0..1000 {
+            client.send_bytes(b"{\"cmd\":\"exec\",\"command\":\"echo x\"}\n");
+            let count = client.receive(&mut buffer);
+            assert_eq!(String::from_utf8_lossy(&buffer[..count]), expected, "round {round}");
+        }
+        served.shut_down(&mut client);
+    }
+
+    /// BP-21: exit codes, signals, both streams, bytes that are no UTF-8.
+    fn bp_21_a_result_says_how_it_ended(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        let result = exec(&mut client, "echo out; echo err >&2; exit 7", 30_000);
+        assert_eq!((&result["exitCode"], &result["stdout"], &result["stderr"]), (&7.into(), &"out\n".into(), &"err\n".into()));
+        assert_eq!(exec(&mut client, "kill -9 $$", 30_000)["exitCode"], 137);
+        assert_eq!(exec(&mut client, "printf 'a\\377b'", 30_000)["stdout"], "a\u{fffd}b");
+        assert_eq!(exec(&mut client, "cat", 30_000)["stdout"], "", "its stdin is empty");
+        served.shut_down(&mut client);
+    }
+
+    /// BP-22: at the timeout the whole tree goes, whatever it did to get away; what it wrote is told.
+    fn bp_22_a_timeout_leaves_nothing_alive(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        assert!(client.turn("the agent is up").is_done());
+        let before = alive_in(&stage.work()).len();
+        let begun = Instant::now();
+        let command = "echo begun; sleep 100 & setsid sleep 100 & (setsid sh -c 'sleep 100 & exec sleep 100' &); \
+                       trap '' TERM; sleep 100";
+        let result = exec(&mut client, command, 200);
+        assert_eq!((&result["exitCode"], &result["stdout"]), (&124.into(), &"begun\n".into()));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        // They are all killed when the result is told; the last of them may still be on its way out.
+        let deadline = Deadline::after(Duration::from_secs(1));
+        while alive_in(&stage.work()).len() != before {
+            assert!(!deadline.remaining().is_zero(), "some of it lives: {:?}", served.process.descendants());
+        }
+        served.shut_down(&mut client);
+    }
+
+    /// BP-22: a command that writes without end is ended in time all the same, and others are served.
+    fn bp_22_a_flood_is_ended_in_time(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        let mut other = served.connect();
+        let begun = Instant::now();
+        client.send(&json!({"cmd": "exec", "command": "yes & yes >&2 & exec yes", "timeout": 700}));
+        assert_eq!(exec(&mut other, "echo beside", 30_000)["stdout"], "beside\n");
+        let result = client.event();
+        assert_eq!((&result["exitCode"], &result["truncated"]), (&124.into(), &true.into()));
+        assert_eq!(client.event()["ev"], "done");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        served.shut_down(&mut client);
+    }
+
+    /// BP-21: a daemon that goes on writing, or holds the stream, does not keep the result back.
+    fn bp_21_a_daemon_does_not_keep_the_result_back(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        let begun = Instant::now();
+        assert_eq!(exec(&mut client, "sleep 1000 & echo last", 30_000)["stdout"], "last\n");
+        assert_eq!(exec(&mut client, "setsid yes & exit 3", 30_000)["exitCode"], 3);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        served.shut_down(&mut client);
+    }
+
+    /// BP-23: 12 MB are cut at 10 MiB, and said to be.
+    fn bp_23_large_output_is_cut_and_flagged(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        let result = exec(&mut client, "head -c 12000000 /dev/zero | tr '\\0' x", 30_000);
+        assert_eq!((&result["exitCode"], &result["truncated"]), (&0.into(), &true.into()));
+        assert_eq!(result["stdout"].as_str().unwrap().len(), 10 << 20);
+        let whole = exec(&mut client, "head -c 10485760 /dev/zero | tr '\\0' x", 30_000);
+        assert_eq!((whole["stdout"].as_str().unwrap().len(), &whole["truncated"]), (10 << 20, &Value::Null));
+        served.shut_down(&mut client);
+    }
+
+    /// BP-24: the agent's namespaces, cgroup, filter and capabilities; the workspace as directory.
+    fn bp_24_a_command_runs_where_the_agent_runs(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        assert!(client.turn("the agent is up").is_done());
+        let agent = served.inside("__demo-agent");
+        let of_agent = |name: &str| fs::read_link(format!("/proc/{}/ns/{name}", agent.pid())).unwrap();
+        for name in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"] {
+            let told = exec(&mut client, &format!("readlink /proc/self/ns/{name}"), 30_000);
+            assert_eq!(told["stdout"].as_str().unwrap().trim(), of_agent(name).to_str().unwrap());
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+        let told = exec(&mut client, "cat /proc/self/status", 30_000);
+        let told = told["stdout"].as_str().unwrap();
+        for field in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters"] {
+            let line = |text: &str| text.lines().find(|line| line.starts_with(&format!("{field}:"))).map(str::to_owned);
+            assert_eq!(line(told), line(&status));
+            assert!(line(told).is_some(), "{field}");
+        }
+        let told = exec(&mut client, "pwd; sleep 1000 & cat /proc/self/cgroup", 30_000);
+        let (directory, cgroup) = told["stdout"].as_str().unwrap().split_once('\n').unwrap();
+        assert_eq!(directory, stage.work().to_str().unwrap());
+        let of_agent = fs::read_to_string(format!("/proc/{}/cgroup", agent.pid())).unwrap();
+        let sleeper = served.process.descendants().into_iter().find(|(_, words)| words.iter().any(|word| word == "1000"));
+        let of_command = fs::read_to_string(format!("/proc/{}/cgroup", sleeper.unwrap().0)).unwrap();
+        assert_eq!(of_command, of_agent, "{cgroup}");
+        served.shut_down(&mut client);
+    }
+}
