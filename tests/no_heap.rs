@@ -90,6 +90,8 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
     } else {
         (IdMap::Own { uid: Uid::effective().as_raw(), gid: nix::unistd::getegid().as_raw() }, None)
     };
+    let protected = protect::find(work, true, &[]);
+    protected.make_missing().unwrap();
     let asked = Asked {
         id: SandboxId::random().unwrap(),
         map,
@@ -98,7 +100,7 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
         home: None,
         program: Vec::new(),
         own: Vec::new(),
-        pins: protect::find(work, true, &[]).pins,
+        pins: protected.pins,
         terminal: true,
         streams: true,
     };

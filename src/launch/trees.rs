@@ -68,7 +68,7 @@ fn tree(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Res
         let kind = kind.unwrap_or_else(|_| "unknown".to_owned());
         Error::new(Code::Unsupported, message).hint(format!(
             "its file system (type {kind}), or one mounted below it, cannot be idmapped, and root's files are \
-             never given to a sandbox unmapped: work on a copy (--workspace-copy), or on another file system"
+             never given to a sandbox unmapped: work on a copy of it on another file system"
         ))
     })?;
     Ok(tree)

@@ -14,13 +14,16 @@ as_each_caller! {
         let said = screen.expect("\r\nready> ");
         assert!(!said.contains("no job control"), "{said}");
         assert!(said.contains("monitor        \ton"), "{said}");
-        screen.type_in("sh -c 'echo a-$((1+1)); exec sleep 1000'\n");
+        screen.type_in("sh -c 'echo a-$((1+1)); exec cat'\n");
         screen.expect("a-2");
         screen.type_in("\x1a");
         screen.expect("Stopped");
         screen.expect("ready> ");
         screen.type_in("fg\n");
-        screen.expect("exec sleep 1000'\r\n");
+        screen.expect("exec cat'\r\n");
+        // bash names the job before it gives it the terminal: it has it when it answers.
+        screen.type_in("hello\n");
+        screen.expect("hello\r\nhello\r\n");
         screen.type_in("\x03");
         screen.expect("ready> ");
         screen.type_in("echo status $?\n");

@@ -26,7 +26,7 @@ const OF_THE_HOST: [&str; 15] = [
 ];
 
 /// What saggar makes.
-const MADE: [&str; 34] = [
+const MADE: [&str; 35] = [
     "/",
     "/dev",
     "/dev/null",
@@ -59,6 +59,7 @@ const MADE: [&str; 34] = [
     "/run",
     "/tmp",
     "/var",
+    "/var/empty",
     "/var/run",
     "/var/tmp",
 ];

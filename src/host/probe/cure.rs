@@ -89,9 +89,7 @@ pub fn proc(errno: Errno, around: &Surroundings) -> String {
 /// A file system whose owners cannot be mapped.
 pub fn idmap(errno: Errno, around: &Surroundings) -> String {
     match errno {
-        Errno::EINVAL => {
-            "work on a copy (--workspace-copy), or on ext4, xfs, btrfs or a tmpfs of Linux 6.3".into()
-        }
+        Errno::EINVAL => "work on a copy of it on ext4, xfs, btrfs or a tmpfs of Linux 6.3".into(),
         Errno::EPERM => "start saggar as root of the host, not of a container".into(),
         _ => new_call(errno, "5.12", around),
     }

@@ -166,7 +166,7 @@ fn overlay(subject: &Subject) -> Check {
         mount::new_filesystem(c"overlay", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV).map(drop)
     };
     match inside(subject, 0, job) {
-        Outcome::Works => Check::ok(NAME, "can be mounted in a user namespace: --workspace-overlay works"),
+        Outcome::Works => Check::ok(NAME, "can be mounted in a user namespace"),
         failed => {
             let errno = errno(failed);
             let cure = match errno {
