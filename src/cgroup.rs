@@ -15,6 +15,10 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the names of our cgroups begin with.
+const PREFIX: &str = "saggar-";
 
 /// The cgroup of one sandbox.
 #[derive(Debug)]
@@ -37,12 +41,41 @@ impl Cgroup {
 
 /// Where a cgroup for `id` would be: below our own in the unified hierarchy; `None` without one.
 pub fn place(id: &SandboxId) -> Option<PathBuf> {
+    own().map(|own| own.join(format!("{PREFIX}{id}")))
+}
+
+/// Our own cgroup in the unified hierarchy.
+fn own() -> Option<PathBuf> {
     let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
         .into_iter()
         .find(|path| statfs(*path).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC))?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new(mount).join(own).join(format!("saggar-{id}")))
+    Some(Path::new(mount).join(own))
+}
+
+/// Removes the cgroups below our own that sandboxes left which are dead: without a process, older than `age`, and
+/// not `known` to live; how many there were. Nothing is killed: one that gets a process meanwhile stays.
+pub fn sweep(age: Duration, known: impl Fn(&str) -> bool) -> usize {
+    let is_dead = |path: &Path| {
+        let events = fs::read_to_string(path.join("cgroup.events")).unwrap_or_default();
+        let made = path.metadata().and_then(|meta| meta.modified()).ok();
+        let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age);
+        old && events.lines().any(|line| line == "populated 0")
+    };
+    let remove = |path: &Path| {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            let _ = fs::remove_dir(entry.path());
+        }
+        fs::remove_dir(path).is_ok()
+    };
+    let entries = own().and_then(|own| fs::read_dir(own).ok()).into_iter().flatten().flatten();
+    let left = entries.filter(|entry| {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        id.is_some_and(|id| !known(id)) && is_dead(&entry.path())
+    });
+    left.filter(|entry| remove(&entry.path())).count()
 }
 
 /// What a start would find missing of its cgroup and its limits; writes nothing. What a limit reads back is

@@ -102,6 +102,7 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
         own: Vec::new(),
         pins: protected.pins,
         terminal: true,
+        streams: true,
     };
     let spec = agent::lower(&policy, asked).unwrap();
     (plan::build(&spec, &Host::survey(&spec)).unwrap(), block)

@@ -8,6 +8,7 @@ use crate::bridge::io::{Listener, expand};
 use crate::cli::AgentArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::launch::guard;
 use crate::session::{Begin, Session};
 use crate::spec::agent::AGENT_FOLDER;
 use crate::spec::policy::{Adapter as AdapterName, Effective, Home, Layer, Network};
@@ -144,6 +145,8 @@ impl Made {
             started.launched.kill_and_reap();
             status.refused(error);
         })?;
+        // pid 1 is at work on its steps: this costs the start nothing.
+        guard::sweep_by_the_way();
         let Started { launched, guard } = started;
 
         let program = self.program();

@@ -153,6 +153,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         program: outside.iter().map(|outside| outside.bind.clone()).collect(),
         own,
         pins: protected.pins,
+        streams: purpose.streams,
         terminal: purpose.streams && has_terminal()?,
     };
     let spec = agent::lower(effective, asked)?;

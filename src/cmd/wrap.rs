@@ -4,6 +4,7 @@ use super::prepare::{self, Prepared, Purpose};
 use super::start::Started;
 use crate::cli::WrapArgs;
 use crate::error::{Error, Result};
+use crate::launch::guard;
 use crate::session::quarantine;
 use crate::spec::Program;
 use crate::spec::policy::Home;
@@ -42,6 +43,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     };
     let ended = supervise(job, launched);
     drop(guard);
+    guard::sweep_by_the_way();
     ended
 }
 

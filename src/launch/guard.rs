@@ -2,6 +2,7 @@
 //! a socket elsewhere. The guard removes them in the end; the watcher does when the supervisor is killed;
 //! [`sweep`] does when both were.
 
+use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::stage::watcher::{Charge, Watcher};
@@ -174,13 +175,27 @@ fn lock_options() -> fs::OpenOptions {
 /// Removes what sandboxes left whose supervisor and watcher are both dead; how many there were.
 ///
 /// # Errors
-/// As [`state::runtime_dir`].
+/// As [`state::check_own`].
 pub fn sweep() -> Result<usize> {
-    let root = state::runtime_dir()?;
+    let root = state::runtime_path();
+    // A sandbox that nobody named has no runtime directory: its cgroup is all there is.
+    let cgroups = || cgroup::sweep(MAKING, |id| root.join(id).exists());
+    if root.symlink_metadata().is_err() {
+        return Ok(cgroups());
+    }
+    state::check_own(&root)?;
     let entries =
         fs::read_dir(&root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
     let sandboxes = entries.flatten().filter(|entry| entry.file_name() != "ids");
-    Ok(sandboxes.filter(|entry| sweep_one(&entry.path(), MAKING)).count())
+    let swept = sandboxes.filter(|entry| sweep_one(&entry.path(), MAKING)).count();
+    Ok(swept + cgroups())
+}
+
+/// The same, by a command that is about something else: what cannot be swept is not its business.
+pub fn sweep_by_the_way() {
+    if let Err(error) = sweep() {
+        log::debug!("{error}");
+    }
 }
 
 /// Removes the remains in one runtime directory; false when its sandbox lives.

@@ -25,6 +25,8 @@ pub struct Domain {
     pub attr: RulesetAttr,
     /// What is granted.
     pub rules: Vec<Rule>,
+    /// Whether a standard stream that is a regular file may be opened again, as it is open: `/dev/stderr`.
+    pub streams: bool,
 }
 
 /// Rights beneath one path.
@@ -45,7 +47,7 @@ pub fn domain(spec: &SandboxSpec, host: &Host) -> Option<Domain> {
     if spec.profile == Profile::Nesting {
         // A domain with file rights can never mount (DECISIONS 3): scopes only.
         let attr = RulesetAttr { scoped, ..RulesetAttr::default() };
-        return (scoped != 0).then_some(Domain { abi, attr, rules: Vec::new() });
+        return (scoped != 0).then_some(Domain { abi, attr, rules: Vec::new(), streams: false });
     }
     if abi == 0 {
         return None;
@@ -53,7 +55,7 @@ pub fn domain(spec: &SandboxSpec, host: &Host) -> Option<Domain> {
     let known = ABI::from(i32::try_from(abi).unwrap_or(i32::MAX));
     let all = AccessFs::from_all(known);
     let attr = RulesetAttr { access_fs: all.bits(), access_net: 0, scoped };
-    Some(Domain { abi, attr, rules: rules(spec, host, all, known) })
+    Some(Domain { abi, attr, rules: rules(spec, host, all, known), streams: spec.streams })
 }
 
 fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {

@@ -44,6 +44,8 @@ pub struct Asked {
     pub pins: Vec<Pin>,
     /// Whether a standard stream is a terminal.
     pub terminal: bool,
+    /// Whether the standard streams are the caller's own.
+    pub streams: bool,
 }
 
 /// Lowers a policy to the model.
@@ -95,6 +97,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         rlimits: rlimits(policy),
         limits: limits(policy),
         terminal: asked.terminal,
+        streams: asked.streams,
         protections: policy
             .protections
             .iter()

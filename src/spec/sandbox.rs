@@ -55,6 +55,8 @@ pub struct SandboxSpec {
     pub limits: Limits,
     /// Whether the programs get a terminal of the sandbox's own.
     pub terminal: bool,
+    /// Whether the standard streams are the caller's own, to be opened again by name.
+    pub streams: bool,
     /// For each protection: must it hold, and who says so.
     pub protections: Vec<(Protection, Strength, Origin)>,
 }

@@ -223,7 +223,29 @@ fn enter_landlock(born: &Born<'_>) -> SysResult<()> {
         let path = file::open(file::cwd(), &rule.path, libc::O_PATH, 0, Resolve::Ordinary)?;
         landlock::allow_beneath(ruleset.as_fd(), path.as_fd(), rule.access)?;
     }
+    if domain.streams {
+        for stream in 0..=2 {
+            allow_stream(ruleset.as_fd(), stream, domain.attr.access_fs)?;
+        }
+    }
     landlock::restrict_self(ruleset.as_fd())
+}
+
+/// A standard stream that is a regular file is no path of the sandbox, and its programs may still say
+/// `/dev/stderr`: they get what the descriptor gives anyway, and no more.
+fn allow_stream(ruleset: BorrowedFd<'_>, stream: i32, handled: u64) -> SysResult<()> {
+    // A copy, since the number may be closed: then there is nothing to allow.
+    let Ok(file) = file::duplicate_number(stream) else { return Ok(()) };
+    if nix::sys::stat::fstat(&file)?.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Ok(());
+    }
+    let mode = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_GETFL)? & libc::O_ACCMODE;
+    let read = if mode == libc::O_WRONLY { 0 } else { landlock::READ_FILE };
+    let write = if mode == libc::O_RDONLY { 0 } else { landlock::WRITE_FILE | landlock::TRUNCATE };
+    match handled & (read | write) {
+        0 => Ok(()),
+        access => landlock::allow_beneath(ruleset, file.as_fd(), access),
+    }
 }
 
 fn hide_memory() -> SysResult<()> {

@@ -3,7 +3,7 @@
 //! POLLPRI on mountinfo (proc_pid_mountinfo(5)).
 
 use super::status::{Outcome, Reason, runtime};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error};
 use crate::spec::Pin;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -29,18 +29,17 @@ impl PinWatch {
         if pins.is_empty() {
             return Ok(None);
         }
-        let mut watch = Self::open(pid, pins, registry, token).map_err(runtime)?;
-        watch.check().map(|()| Some(watch))
-    }
-
-    fn open(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Result<Self> {
-        let open = || -> std::io::Result<File> {
-            let table = File::open(format!("/proc/{pid}/mountinfo"))?;
-            registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY)?;
-            Ok(table)
+        let table = match File::open(format!("/proc/{pid}/mountinfo")) {
+            Ok(table) => table,
+            // A process that has ended has no mounts (proc_pid_mountinfo(5)): a short program, and its sandbox
+            // is over.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+            Err(e) => return Err(runtime(unwatched(e))),
         };
-        let table = open().map_err(|e| Error::system("watch the mounts of the sandbox", e))?;
-        Ok(PinWatch { table, pins: pins.iter().map(|pin| pin.at.clone()).collect() })
+        let watched = registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY);
+        watched.map_err(|e| runtime(unwatched(e)))?;
+        let mut watch = PinWatch { table, pins: pins.iter().map(|pin| pin.at.clone()).collect() };
+        watch.check().map(|()| Some(watch))
     }
 
     /// Looks whether every pin is still there.
@@ -70,6 +69,10 @@ impl PinWatch {
             .collect();
         self.pins.iter().find(|pin| !points.contains(pin.as_os_str().as_encoded_bytes()))
     }
+}
+
+fn unwatched(error: std::io::Error) -> Error {
+    Error::system("watch the mounts of the sandbox", error)
 }
 
 /// Space, tab, newline and backslash stand as `\ooo`.

@@ -47,10 +47,8 @@ impl Warden {
             }
         };
         look(watched, &mut |found| {
-            let path = match &*found.name {
-                name if name == "." => workspace.join(found.path.parent().unwrap_or(Path::new(""))),
-                _ => workspace.join(&found.path),
-            };
+            // A directory itself is found as its `.`, which components leave out.
+            let path: PathBuf = workspace.join(&found.path).components().collect();
             if found.remedy == Remedy::Report {
                 return tell(&path, found.why, status);
             }

@@ -22,6 +22,13 @@ struct PathBeneath {
     parent_fd: i32,
 }
 
+/// LANDLOCK_ACCESS_FS_WRITE_FILE
+pub const WRITE_FILE: u64 = 1 << 1;
+/// LANDLOCK_ACCESS_FS_READ_FILE
+pub const READ_FILE: u64 = 1 << 2;
+/// LANDLOCK_ACCESS_FS_TRUNCATE (ABI 3)
+pub const TRUNCATE: u64 = 1 << 14;
+
 const RULE_PATH_BENEATH: libc::c_int = 1;
 const CREATE_RULESET_VERSION: libc::c_uint = 1;
 

@@ -72,6 +72,7 @@ fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
         own: Vec::new(),
         pins: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],
         terminal: true,
+        streams: true,
     };
     let mut spec = agent::lower(&policy, asked).unwrap();
     spec.hidden.push((Path::new(WORK).join(".env"), Origin::COMMAND_LINE));

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::told::{Session, events, moved, names, telling};
 use super::wrapped::run;
+use crate::support::caller::Caller;
 use crate::walls::wrapped::Wrap;
 
 as_each_caller! {
@@ -61,32 +62,38 @@ as_each_caller! {
         assert!(told || names.contains(&".claude/settings.json".to_owned()), "{names:?}");
         wrap.outside("chmod 755 .claude 2>&- || true");
     }
+}
 
-    /// A work tree on another file system than the quarantine: copied, and gone.
-    fn another_file_system_is_crossed(caller) {
-        let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
-        let Ok(other) = tempfile::Builder::new().prefix("saggar-quar-").tempdir_in("/dev/shm") else {
-            skip!("there is no /dev/shm to write to");
-        };
-        caller.own(other.path());
-        let shown = other.path().to_str().unwrap();
-        let script = "mkdir -p .vscode/a; echo x > .vscode/a/tasks.json; ln -s /etc/passwd .vscode/link; mkfifo .vscode/fifo; \
-            ln -s /etc/passwd .bashrc; mkdir .idea; (cd .idea && seq 10001 | xargs touch)";
-        let saggar = wrap.command(&["--workspace", shown], &["/bin/sh", "-c", script]);
-        let ended = wrap.finish(telling(&wrap.place, &saggar));
-        assert_eq!(ended.code(), 0, "{ended:?}");
-        let told = events(&wrap.place, "quarantined");
-        let to = |name: &str| {
-            let event = told.iter().find(|event| event["path"] == other.path().join(name).to_str().unwrap());
-            std::path::PathBuf::from(event.unwrap_or_else(|| panic!("{name}: {told:?}"))["to"].as_str().unwrap())
-        };
-        assert_eq!(fs::read_to_string(to(".vscode").join("a/tasks.json")).unwrap(), "x\n");
-        assert_eq!(fs::read_link(to(".vscode").join("link")).unwrap().to_str(), Some("/etc/passwd"));
-        assert_eq!(fs::read_link(to(".bashrc")).unwrap().to_str(), Some("/etc/passwd"));
-        // Too much to copy: it stays, under a name that nobody obeys.
-        assert!(to(".idea").starts_with(other.path()) && to(".idea").is_dir());
-        let left: Vec<_> = fs::read_dir(other.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left.len(), 1, "{left:?}");
+/// A work tree on another file system than the quarantine: copied, and gone. Where root's sessions are cannot be
+/// chosen, so this is an ordinary user's.
+#[test]
+fn another_file_system_is_crossed() {
+    let caller = match Caller::ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let wrap = Wrap::new(caller);
+    let Ok(other) = tempfile::Builder::new().prefix("saggar-quar-").tempdir_in("/dev/shm") else {
+        skip!("there is no /dev/shm to write to");
+    };
+    caller.own(other.path());
+    let script = "mkdir -p .vscode/a; echo x > .vscode/a/tasks.json; ln -s /etc/passwd .vscode/link; mkfifo .vscode/fifo; \
+        ln -s /etc/passwd .bashrc; mkdir .idea; (cd .idea && seq 10001 | xargs touch)";
+    let mut saggar = telling(&wrap.place, &wrap.command(&[], &["/bin/sh", "-c", script]));
+    saggar.env("XDG_STATE_HOME", other.path());
+    let ended = wrap.finish(saggar);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert_eq!(names(&wrap.place), [".bashrc", ".idea", ".vscode"]);
+    let moved = moved(&wrap.place);
+    let to = |name: &str| &moved.iter().find(|(path, _)| path == name).unwrap().1;
+    for name in [".bashrc", ".vscode"] {
+        assert!(to(name).starts_with(other.path()), "{}", to(name).display());
     }
+    assert_eq!(fs::read_to_string(to(".vscode").join("a/tasks.json")).unwrap(), "x\n");
+    assert_eq!(fs::read_link(to(".vscode").join("link")).unwrap().to_str(), Some("/etc/passwd"));
+    assert_eq!(fs::read_link(to(".bashrc")).unwrap().to_str(), Some("/etc/passwd"));
+    // Too much to copy: it stays, under a name that nobody obeys.
+    assert!(to(".idea").starts_with(wrap.work()) && to(".idea").is_dir());
+    let left: Vec<_> = fs::read_dir(wrap.work()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }

@@ -24,7 +24,10 @@ pub(super) fn telling(place: &Place, saggar: &Command) -> Command {
     place.make_file(EVENTS, "");
     command.arg("-c").arg(format!("exec \"$@\" 7>>../{EVENTS}")).arg("sh").arg(saggar.get_program());
     let mut arguments = saggar.get_args();
-    command.arg(arguments.next().expect("a command")).args(["--status-fd", "7", "--id", &id(place)]).args(arguments);
+    command
+        .arg(arguments.next().expect("a command"))
+        .args(["--status-fd", "7", "--id", &id(place)])
+        .args(arguments);
     command
 }
 
@@ -41,7 +44,10 @@ pub(super) fn moved(place: &Place) -> Vec<(String, PathBuf)> {
     let one = |event: &Value| {
         let path = Path::new(event["path"].as_str().unwrap()).strip_prefix(&work).unwrap();
         let to = PathBuf::from(event["to"].as_str().unwrap());
-        assert!(work.join(path).symlink_metadata().is_err() || path.ends_with("config"), "{event}: still there");
+        assert!(
+            work.join(path).symlink_metadata().is_err() || path.ends_with("config"),
+            "{event}: still there"
+        );
         assert!(to.symlink_metadata().is_ok(), "{event}: not there");
         assert!(event["why"].as_str().is_some_and(|why| !why.is_empty()));
         (path.to_str().unwrap().to_owned(), to)
@@ -63,7 +69,8 @@ pub(super) struct Session(pub(super) PathBuf);
 
 impl Session {
     pub(super) fn of(place: &Place, caller: Caller) -> Self {
-        let base = if caller.is_root() { PathBuf::from("/var/lib/saggar") } else { place.join("state/saggar") };
+        let base =
+            if caller.is_root() { PathBuf::from("/var/lib/saggar") } else { place.join("state/saggar") };
         Session(base.join("sessions").join(id(place)))
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::wrapped::Wrap;
+use crate::support::caller::Caller;
 
 /// Descriptors that lead out of a sandbox, open across execve, taken down when dropped.
 fn fifty_ways_out() -> Vec<OwnedFd> {
@@ -67,4 +68,28 @@ as_each_caller! {
             assert!(said.contains(&format!("standard {name}")), "{said}");
         }
     }
+}
+
+/// A shell's `>> /dev/stderr` opens the caller's file again, which is no path of the sandbox: as it was opened,
+/// and no further. As root the file is not the program's to open, so this is an ordinary user's.
+#[test]
+fn a_file_that_is_a_standard_stream_is_opened_again_as_it_is_open() {
+    let caller = match Caller::ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let wrap = Wrap::new(caller);
+    let again = wrap.place.make_file("again", "");
+    let saggar = wrap.command(&[], &["/bin/sh", "-c", "echo again >> /dev/stderr"]);
+    let mut command = wrap.place.command("/bin/sh".as_ref());
+    command.args(["-c", "exec \"$@\" 2>../again", "sh"]).arg(saggar.get_program()).args(saggar.get_args());
+    assert_eq!(wrap.finish(command).code(), 0);
+    assert_eq!(fs::read_to_string(again).unwrap(), "again\n");
+    let secret = wrap.place.make_file("secret", "SECRET");
+    let saggar = wrap
+        .command(&[], &["/bin/sh", "-c", "cat /dev/stdin; (echo x > /dev/stdin) 2>&- && echo wrote; exit 0"]);
+    let mut command = wrap.place.command("/bin/sh".as_ref());
+    command.args(["-c", "exec \"$@\" <../secret", "sh"]).arg(saggar.get_program()).args(saggar.get_args());
+    assert_eq!(wrap.finish(command).success(), "SECRET");
+    assert_eq!(fs::read_to_string(secret).unwrap(), "SECRET");
 }

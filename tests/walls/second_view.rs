@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::wrapped::Wrap;
 
 as_each_caller! {
-    fn a_host_file_that_came_in_is_not_opened_again(caller) {
+    fn a_host_file_that_came_in_is_not_opened_with_other_rights(caller) {
         let wrap = Wrap::new(caller);
         let file = wrap.place.make_file("beside", "as it was");
         // Not even its owner inside needs more than the mode gives.
@@ -20,8 +20,8 @@ as_each_caller! {
         command.stdin(File::open(&file).unwrap());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "as it was", "read once, as it was passed");
-        assert_eq!(String::from_utf8_lossy(&output.stderr).matches("Permission denied").count(), 2, "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "as it was".repeat(2), "read, as it was passed");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).matches("Permission denied").count(), 1, "{output:?}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "as it was");
     }
 
@@ -30,9 +30,10 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let file = wrap.place.make_file("beside", "as it was");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let mut command = wrap.command(&["--profile", "nesting"], &["/bin/cat", "/proc/self/fd/0"]);
+        let mut command = wrap.command(&["--profile", "nesting"], &["/bin/sh", "-c", "echo changed > /proc/self/fd/0"]);
         command.stdin(File::open(&file).unwrap());
         let output = command.output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "as it was", "{output:?}");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "changed\n");
     }
 }
