@@ -142,10 +142,11 @@ impl Watched {
         }
     }
 
-    /// The same, and every repository in the work tree that was made, or changed, since the start.
-    pub fn everything(&self, take: Take<'_>) {
+    /// The same, and every repository in the work tree that was made, or changed, since the start. At most so
+    /// many entries of it are looked at: false when there are more.
+    pub fn everything(&self, entries: usize, take: Take<'_>) -> bool {
         self.names(take);
-        walk::tree(self, take);
+        walk::tree(self, entries, take)
     }
 }
 

@@ -32,9 +32,15 @@ impl Warden {
         self.round(id, status, |watched, take| watched.names(take));
     }
 
-    /// The last look, when all programs are dead.
-    pub(super) fn look_everywhere(&mut self, id: &str, status: &mut Status) {
-        self.round(id, status, |watched, take| watched.everything(take));
+    /// The last look, when all programs are dead: at so many entries of the work tree.
+    pub(super) fn look_everywhere(&mut self, id: &str, status: &mut Status, entries: usize) {
+        let mut whole = true;
+        self.round(id, status, |watched, take| whole = watched.everything(entries, take));
+        if !whole {
+            let (path, why) = (&self.workspace, "the work tree is larger than what is looked at");
+            log::info!("{}: {why}", path.display());
+            status.say(&Event::Reported { id, path, why });
+        }
     }
 
     fn round(&mut self, id: &str, status: &mut Status, look: impl FnOnce(&Watched, &mut dyn FnMut(Found))) {

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
 
+/// How many entries of the work tree the last look takes in: a few hundredths of a second, at every end.
+const LOOKED_AT: usize = 20_000;
+
 /// What is to be run, and how.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -51,7 +54,7 @@ pub struct Job<'a> {
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
     let outcome = Loop::new(&job, launched).map_err(runtime).and_then(|mut it| it.run(&mut job.status));
-    job.warden.look_everywhere(job.id, &mut job.status);
+    job.warden.look_everywhere(job.id, &mut job.status, LOOKED_AT);
     match outcome {
         Ok((reason, ended)) => {
             let (exit_code, signal) = match ended {

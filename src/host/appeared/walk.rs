@@ -7,22 +7,18 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// How many entries one walk looks at; half a second on a slow disk.
-const ENTRIES: usize = 200_000;
 /// How deep it goes; each level holds a descriptor.
 const DEPTH: usize = 64;
 /// How many linked worktrees, or submodules, are looked at, and how deep in `modules` they may be.
 const GIT_DIRECTORIES: usize = 1024;
 const MODULE_DEPTH: usize = 16;
 
-/// Looks for repositories in the whole work tree, but for the one that is at its top.
-pub(super) fn tree(watched: &Watched, take: Take<'_>) {
-    let mut walk = Walk { since: watched.since, skip: watched.git.as_deref(), left: ENTRIES };
+/// Looks for repositories in the work tree, but for the one that is at its top; false when it has more than so
+/// many entries, or is too deep.
+pub(super) fn tree(watched: &Watched, entries: usize, take: Take<'_>) -> bool {
+    let mut walk = Walk { since: watched.since, skip: watched.git.as_deref(), left: entries };
     let root = Here { path: Path::new(""), directory: watched.root.as_fd() };
-    if !walk.directory(&root, DEPTH, take) {
-        let why = "the work tree is larger than what is looked at";
-        root.found(OsStr::new("."), why, Remedy::Report, take);
-    }
+    walk.directory(&root, DEPTH, take)
 }
 
 struct Walk<'a> {

@@ -41,6 +41,9 @@ const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
 const HUB: Token = Token(1 << 16);
 
+/// How many entries of the work tree the last look takes in: half a second on a slow disk, once for a session.
+const LOOKED_AT: usize = 200_000;
+
 /// The size of one read.
 const CHUNK: usize = 64 << 10;
 /// How long an agent of the adapter `bridge` may take to listen, and how often that is looked at.
@@ -94,7 +97,7 @@ pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u
     let id = job.id;
     let mut it = Loop::new(job, launched)?;
     let outcome = it.run(remember);
-    it.warden.look_everywhere(id, &mut it.status);
+    it.warden.look_everywhere(id, &mut it.status, LOOKED_AT);
     let mut event = |reason, exit_code, message| {
         it.status.say(&StatusEvent::Exited { id, reason, exit_code, signal: None, message });
     };
