@@ -44,6 +44,15 @@ pub fn place(id: &SandboxId) -> Option<PathBuf> {
     own().map(|own| own.join(format!("{PREFIX}{id}")))
 }
 
+/// Whether a cgroup can be made at `place` at all: where it cannot, nothing needs to be watched over.
+pub fn may_make(place: &Path) -> bool {
+    place.parent().is_some_and(|own| may_make_in(own).is_ok())
+}
+
+fn may_make_in(own: &Path) -> nix::Result<()> {
+    nix::unistd::access(own, nix::unistd::AccessFlags::W_OK)
+}
+
 /// Our own cgroup in the unified hierarchy.
 fn own() -> Option<PathBuf> {
     let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
@@ -85,10 +94,9 @@ pub fn foresee(place: Option<&Path>, limits: &Limits) -> Vec<Degraded> {
     let lack = |what: &str, why: String| Degraded { what: what.to_owned(), why };
     let refused = match place.and_then(Path::parent) {
         None => Some("this host has no cgroup v2 hierarchy".to_owned()),
-        Some(own) => {
-            let may = nix::unistd::access(own, nix::unistd::AccessFlags::W_OK);
-            may.err().map(|errno| format!("no cgroup can be made in {}: {}", own.display(), errno.desc()))
-        }
+        Some(own) => may_make_in(own)
+            .err()
+            .map(|errno| format!("no cgroup can be made in {}: {}", own.display(), errno.desc())),
     };
     degraded.extend(refused.iter().map(|why| lack("cgroup", why.clone())));
     let enabled = place.and_then(Path::parent).map(controllers_for_children).unwrap_or_default();

@@ -19,12 +19,12 @@ pub(super) struct Started {
 
 impl Started {
     /// Makes what the sandbox needs on the host and starts it; what is missing is added to the plan's
-    /// `degraded`.
-    /// `known` says that somebody knows its name: then it has a runtime directory.
+    /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory.
     pub(super) fn new(prepared: &mut Prepared, known: bool) -> Result<Self> {
         signals::block()?;
         let place = cgroup::place(&prepared.id);
-        let leaves = Leaves { cgroup: place.as_deref(), directory: known };
+        let cgroup = place.as_deref().filter(|place| cgroup::may_make(place));
+        let leaves = Leaves { cgroup, directory: known };
         let guard = Guard::new(&prepared.id, leaves)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
         let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
