@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::spec::policy::Layer;
 use crate::spec::protect::{GIT_DIRECTORY_FILES, WORK_TREE};
 use crate::spec::{Origin, Pin, agent};
-use crate::sys::Errno;
+use crate::sys::{Errno, read};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +15,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// How many links a path may lead over, as in the kernel (path_resolution(7)).
 const LINKS: usize = 40;
+
+/// How much of a git configuration is read.
+const CONFIG_LIMIT: u64 = 1 << 16;
 
 /// How deep submodules are looked for.
 const MODULE_DEPTH: usize = 16;
@@ -185,10 +188,37 @@ impl Found<'_> {
             let mut marks = ["HEAD", "config", "objects"].iter();
             if marks.any(|mark| self.workspace.join(&name).join(mark).symlink_metadata().is_ok()) {
                 self.git_directory(&name, config, true);
+                self.pointer_to(&name);
                 self.submodules(&name.join("modules"), config, depth - 1);
             } else {
                 self.submodules(&name, config, depth - 1);
             }
+        }
+    }
+
+    /// The `.git` file of a submodule's work tree, which says where its git directory is: who writes it gives the
+    /// host's next `git status` another one. The directory's `core.worktree` says where the work tree is.
+    fn pointer_to(&mut self, git: &Path) {
+        let config = self.workspace.join(git).join("config");
+        let Some(config) = read::small_file(&config, CONFIG_LIMIT) else { return };
+        let config = String::from_utf8_lossy(&config);
+        let value = |line: &str| {
+            Some(line.trim().strip_prefix("worktree")?.trim().strip_prefix('=')?.trim().to_owned())
+        };
+        let Some(tree) = config.lines().find_map(value) else { return };
+        let mut place = git.to_owned();
+        for part in Path::new(tree.trim_matches('"')).components() {
+            match part {
+                Component::ParentDir if place.pop() => {}
+                Component::Normal(name) => place.push(name),
+                Component::CurDir => {}
+                // Outside of the workspace, which is not ours to protect.
+                _ => return,
+            }
+        }
+        let pointer = place.join(".git");
+        if self.workspace.join(&pointer).symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+            self.protect(&pointer, "says where git's directory is", Origin::BUILT_IN);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::id::SandboxId;
 use crate::stage::watcher::{Charge, Watcher};
 use crate::state;
 use crate::sys::file::FileId;
+use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -17,6 +18,9 @@ use std::time::{Duration, SystemTime};
 
 /// A directory without a lock may be one that is just being made: only an old one is swept.
 const MAKING: Duration = Duration::from_secs(10);
+
+/// The largest record that is read.
+const RECORD_LIMIT: u64 = 1 << 20;
 
 /// The record in a runtime directory: what else is to be removed (DECISIONS 27).
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
@@ -213,8 +217,8 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
         return false;
     }
     // A record that is missing or unreadable leaves nothing but the directory to remove.
-    let text = read_bounded(&directory.join("guard.json")).unwrap_or_default();
-    if let Ok(record) = serde_json::from_str::<Record>(&text) {
+    let text = read::small_file(&directory.join("guard.json"), RECORD_LIMIT).unwrap_or_default();
+    if let Ok(record) = serde_json::from_slice::<Record>(&text) {
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             Charge::Cgroup(&path).remove();
         }
@@ -234,17 +238,4 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
 fn is_our_cgroup(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.as_encoded_bytes().starts_with(b"saggar-"));
     path.starts_with("/sys/fs/cgroup") && name == Some(true)
-}
-
-/// A small regular file; a FIFO does not make it wait, and a huge one is not read.
-fn read_bounded(path: &Path) -> Option<String> {
-    use std::io::Read;
-    let mut options = fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(1 << 20).read_to_string(&mut text).ok()?;
-    Some(text)
 }

@@ -11,6 +11,7 @@ pub mod quarantine;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state;
+use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -119,16 +120,8 @@ impl Session {
     /// The agent's own name of the conversation, from an earlier run. A record that cannot be read is as none:
     /// the conversation begins anew, and says so.
     pub fn agent_session(&self) -> Option<String> {
-        use std::io::Read;
-        let mut options = fs::OpenOptions::new();
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(self.directory.join("agent.json")).ok()?;
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
-        let mut text = String::new();
-        file.take(RECORD_LIMIT).read_to_string(&mut text).ok()?;
-        let record: Record = serde_json::from_str(&text).ok()?;
+        let text = read::small_file(&self.directory.join("agent.json"), RECORD_LIMIT)?;
+        let record: Record = serde_json::from_slice(&text).ok()?;
         (record.version == 1).then_some(record.agent_session)
     }
 

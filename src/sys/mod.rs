@@ -17,6 +17,7 @@ pub mod net;
 pub mod pidfd;
 pub mod process;
 pub mod pty;
+pub mod read;
 pub mod scm;
 pub mod seccomp;
 

@@ -135,7 +135,11 @@ perl -e 'rename(\".git/modules/deep\", \".git/modules/m\") or exit 1'
 perl -e 'rename(\".git/modules/deep/er\", \".git/modules/deep/m\") or exit 1'
 perl -e 'rename(\".git/modules/deep/er/lib\", \".git/modules/deep/er/m\") or exit 1'
 echo evil >> .git/modules/deep/er/lib/modules/in/config
-git config -f .git/modules/deep/er/lib/config core.fsmonitor evil");
+git config -f .git/modules/deep/er/lib/config core.fsmonitor evil
+echo gitdir: ../../../evil > deep/er/lib/.git
+rm deep/er/lib/.git
+perl -e 'rename(\"deep/er/lib\", \"deep/er/m\") or exit 1'
+perl -e 'rename(\"deep\", \"m\") or exit 1'");
         let status = wrap.sh("git status --porcelain; cd deep/er/lib && git status --porcelain && touch f && git add f").success();
         assert_eq!(status, "");
     }
