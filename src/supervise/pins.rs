@@ -31,9 +31,9 @@ impl PinWatch {
         }
         let table = match File::open(format!("/proc/{pid}/mountinfo")) {
             Ok(table) => table,
-            // A process that has ended has no mounts (proc_pid_mountinfo(5)): a short program, and its sandbox
-            // is over.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+            // A process on its way out has first no root (ENOENT), then no mounts (EINVAL): a short program, and
+            // its sandbox is over.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => return Ok(None),
             Err(e) => return Err(runtime(unwatched(e))),
         };
         let watched = registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY);
