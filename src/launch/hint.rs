@@ -17,6 +17,10 @@ pub fn clone_failed(errno: Errno) -> Error {
         }
         Errno::EAGAIN => "the limit of processes is reached: see ulimit -u and the pids limit of this cgroup",
         Errno::ENOSYS => "clone3 is missing: the kernel is older than 5.3, or a seccomp filter hides it",
+        Errno::EDEADLK => {
+            "saggar has more than one thread, and a fork copies one alone: this is a bug of saggar"
+        }
+        Errno::ENOENT => "saggar needs /proc: mount it",
         Errno::EBUSY | Errno::EOPNOTSUPP => "the cgroup cannot take processes: see saggar doctor",
         _ => "see saggar doctor",
     };

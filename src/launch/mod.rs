@@ -13,8 +13,9 @@ pub mod trees;
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
 use crate::plan::ids::Maps;
+use crate::stage;
 use crate::stage::wire::{LEN, Report, Request};
-use crate::sys::{Errno, clone, pidfd, process, scm};
+use crate::sys::{Errno, pidfd, process, scm};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -40,34 +41,17 @@ pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
     let (ours, theirs) = socket_pair()?;
     let supervisor = pidfd::open(std::process::id().cast_signed())
         .map_err(|e| Error::system("open a pidfd of saggar itself", e))?;
-    assert_single_thread()?;
-    // SAFETY: this process has one thread, as just asserted; the child runs `stage::run`, which uses no heap.
-    #[allow(unsafe_code)]
-    let side = unsafe { clone::clone3(plan.namespaces, cgroup) };
-    match side.map_err(hint::clone_failed)? {
-        clone::Side::Child => {
-            // Our copy of the supervisor's end would keep the stream open after the supervisor's death.
-            drop(ours);
-            let born = crate::stage::Born { plan, files: &files, control: theirs, supervisor };
-            // SAFETY: we are the child of that clone3.
-            #[allow(unsafe_code)]
-            unsafe {
-                crate::stage::run(born)
-            }
-        }
-        clone::Side::Parent { pid, pidfd } => {
-            drop(theirs);
-            let launched = Launched { pid, pidfd, control: ours };
-            let ready = write_maps(pid, &plan.maps)
-                .and_then(|()| launched.send(Request::Go, &[]))
-                .and_then(|()| launched.send_trees(plan, &files));
-            match ready {
-                Ok(()) => Ok(launched),
-                Err(error) => {
-                    launched.kill_and_reap();
-                    Err(error)
-                }
-            }
+    let born = stage::Born { plan, files: &files, control: theirs, supervisor };
+    let (pid, pidfd, control) = stage::bear(born, ours, cgroup).map_err(hint::clone_failed)?;
+    let launched = Launched { pid, pidfd, control };
+    let ready = write_maps(pid, &plan.maps)
+        .and_then(|()| launched.send(Request::Go, &[]))
+        .and_then(|()| launched.send_trees(plan, &files));
+    match ready {
+        Ok(()) => Ok(launched),
+        Err(error) => {
+            launched.kill_and_reap();
+            Err(error)
         }
     }
 }
@@ -122,20 +106,6 @@ impl Launched {
 fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
         .map_err(|e| Error::system("make a socketpair", e))
-}
-
-/// A fork copies one thread only; locks that others held would stay locked for ever.
-fn assert_single_thread() -> Result<()> {
-    match process::thread_count() {
-        Ok(1) => Ok(()),
-        Ok(n) => {
-            Err(Error::new(Code::System, format!("start a sandbox: this process has {n} threads, not one")))
-        }
-        Err(errno) => {
-            Err(Error::system("count the threads in /proc/self/task", errno)
-                .hint("saggar needs /proc: mount it"))
-        }
-    }
 }
 
 /// Writes the maps of the user namespace of `pid`, our unreaped child, so that the number is surely its.

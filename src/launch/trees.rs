@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Result};
 use crate::plan::ids::{self, Maps};
 use crate::plan::{Block, Plan};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, clone, mount, pidfd, process};
+use crate::sys::{Errno, clone, mount};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -92,31 +92,13 @@ impl Holders {
     }
 }
 
-/// A user namespace with these maps. Its only process, which shares our memory and touches none of it, waits
-/// until it is killed here; the descriptor keeps the namespace.
+/// A user namespace with these maps. Its only process waits until it is dropped here; the descriptor keeps the
+/// namespace.
 fn make_userns(maps: &Maps) -> Result<OwnedFd> {
-    extern "C" fn hold(launcher: *mut libc::c_void) -> libc::c_int {
-        let _ = process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0);
-        // A launcher that died before the signal was set has left us to somebody else.
-        while nix::unistd::getppid().as_raw().unsigned_abs() as usize == launcher.addr() {
-            nix::unistd::pause();
-        }
-        process::exit_now(0)
-    }
-    const SMALL: usize = 16 << 10;
-    let stack = clone::Stack::new(SMALL).map_err(|e| Error::system("map a stack", e))?;
-    let launcher = std::ptr::without_provenance_mut(std::process::id() as usize);
-    // SAFETY: `hold` changes nothing, and its calls do not fail while we live; it is reaped below.
-    #[allow(unsafe_code)]
-    let held = unsafe { clone::share_memory(libc::CLONE_NEWUSER, &stack, hold, launcher) };
-    let (pid, pidfd) = held.map_err(super::hint::clone_failed)?;
-    let userns = super::write_maps(pid, maps).and_then(|()| {
-        let path = format!("/proc/{pid}/ns/user");
-        let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_CLOEXEC;
-        nix::fcntl::open(path.as_str(), flags, nix::sys::stat::Mode::empty())
-            .map_err(|e| Error::system("open the user namespace that maps owners", e))
-    });
-    let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
-    let _ = pidfd::reap(pidfd.as_fd());
-    userns
+    let holder = clone::Holder::new().map_err(super::hint::clone_failed)?;
+    super::write_maps(holder.pid(), maps)?;
+    let path = format!("/proc/{}/ns/user", holder.pid());
+    let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_CLOEXEC;
+    nix::fcntl::open(path.as_str(), flags, nix::sys::stat::Mode::empty())
+        .map_err(|e| Error::system("open the user namespace that maps owners", e))
 }

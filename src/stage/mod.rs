@@ -18,8 +18,8 @@ pub mod watcher;
 pub mod wire;
 
 use crate::plan::Plan;
-use crate::sys::{process, scm};
-use std::os::fd::{AsFd, OwnedFd};
+use crate::sys::{Errno, SysResult, clone, process, scm};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::Report;
 
 /// What the child is born with, all of it made by the launcher before the clone.
@@ -35,11 +35,33 @@ pub struct Born<'a> {
     pub supervisor: OwnedFd,
 }
 
-/// Walks the plan and becomes pid 1. Never returns.
+/// Clones the child, in `cgroup` when there is one: its pid, a pidfd, and `ours`, the supervisor's end of the
+/// socketpair. Returns in the parent only.
 ///
-/// # Safety
-/// Only for the child of [`crate::sys::clone::clone3`], whose parent had one thread.
-pub unsafe fn run(born: Born<'_>) -> ! {
+/// # Errors
+/// The error number of clone3(2); EDEADLK when this process has more than one thread, whose locks would stay
+/// locked in the child for ever.
+pub fn bear(
+    born: Born<'_>,
+    ours: OwnedFd,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> SysResult<(i32, OwnedFd, OwnedFd)> {
+    if process::thread_count()? != 1 {
+        return Err(Errno::EDEADLK);
+    }
+    // SAFETY: one thread, as just seen; the child runs `run`, which uses no heap.
+    match unsafe { clone::clone3(born.plan.namespaces, cgroup)? } {
+        clone::Side::Child => {
+            // Our copy of the supervisor's end would keep the stream open after the supervisor's death.
+            drop(ours);
+            run(born)
+        }
+        clone::Side::Parent { pid, pidfd } => Ok((pid, pidfd, ours)),
+    }
+}
+
+/// Walks the plan and becomes pid 1. Never returns.
+fn run(born: Born<'_>) -> ! {
     let control = born.control.as_fd();
     match steps::walk(&born) {
         Ok(()) => {}

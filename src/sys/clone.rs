@@ -1,7 +1,7 @@
 //! clone3(2): the birth of a sandbox, and of the short-lived holder of a user namespace.
 
-use super::{Errno, SysResult, call};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use super::{Errno, SysResult, call, pidfd, process};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Which side of a clone we are.
 #[derive(Debug)]
@@ -124,6 +124,51 @@ pub unsafe fn share_memory(
     let pid = i32::try_from(super::check(pid.into())?).map_err(|_| Errno::EOVERFLOW)?;
     // SAFETY: clone succeeded with CLONE_PIDFD, so `pidfd` is a descriptor made for us.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// A process that does nothing but hold a user namespace of its own. It shares our memory, touches none of it,
+/// and ends when this is dropped.
+#[derive(Debug)]
+pub struct Holder {
+    pid: i32,
+    pidfd: OwnedFd,
+    _stack: Stack,
+}
+
+impl Holder {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Those of clone(2) for CLONE_NEWUSER; ENOMEM.
+    pub fn new() -> SysResult<Self> {
+        extern "C" fn hold(launcher: *mut libc::c_void) -> libc::c_int {
+            let _ = process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0);
+            // A launcher that died before the signal was set has left us to somebody else.
+            while nix::unistd::getppid().as_raw().unsigned_abs() as usize == launcher.addr() {
+                nix::unistd::pause();
+            }
+            process::exit_now(0)
+        }
+        const SMALL: usize = 16 << 10;
+        let stack = Stack::new(SMALL)?;
+        let launcher = std::ptr::without_provenance_mut(std::process::id() as usize);
+        // SAFETY: `hold` changes nothing, and its calls do not fail while we live; the drop reaps it before the
+        // stack goes.
+        let (pid, pidfd) = unsafe { share_memory(libc::CLONE_NEWUSER, &stack, hold, launcher)? };
+        Ok(Holder { pid, pidfd, _stack: stack })
+    }
+
+    /// Its pid; it is our unreaped child, so that the number is surely its.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
+        let _ = pidfd::reap(self.pidfd.as_fd());
+    }
 }
 
 #[cfg(test)]
