@@ -10,7 +10,7 @@ pub mod hint;
 pub mod ids;
 pub mod trees;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::plan::ids::Maps;
 use crate::stage;
@@ -35,7 +35,7 @@ pub struct Launched {
 /// this returns; [`Launched::next_report`] tells how they went.
 ///
 /// # Errors
-/// [`Code::System`] and [`Code::Unsupported`] with the cure; nothing is left behind.
+/// [`crate::error::Code::System`] and [`crate::error::Code::Unsupported`] with the cure; nothing is left behind.
 pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
     let files = trees::open_all(plan)?;
     let (ours, theirs) = socket_pair()?;
@@ -60,7 +60,7 @@ impl Launched {
     /// Sends a request to pid 1.
     ///
     /// # Errors
-    /// [`Code::System`] when pid 1 is gone.
+    /// [`crate::error::Code::System`] when pid 1 is gone.
     pub fn send(&self, request: Request, fds: &[std::os::fd::RawFd]) -> Result<()> {
         scm::send(self.control.as_fd(), &request.encode(), fds)
             .map_err(|e| Error::system("speak to pid 1 of the sandbox", e))

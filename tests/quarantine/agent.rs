@@ -7,7 +7,6 @@ use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
 use crate::support::place::Place;
 use crate::support::process::Process;
-use crate::support::wait;
 use crate::walls::wrapped::finish;
 
 /// A place with an agent's folder.
@@ -31,8 +30,7 @@ as_each_caller! {
         let session = Session::of(&place, caller);
         let socket = place.join("run/b.sock");
         let mut agent = start(&place, &["--workspace", ".", "--bridge-socket", socket.to_str().unwrap(), "../agent"]);
-        wait::until_exists(&socket);
-        let mut client = BridgeClient::connect(&socket);
+        let mut client = BridgeClient::connect_when_listening(&socket);
         assert!(client.turn("run: echo evil > .bashrc; ln -s /etc/passwd .mcp.json; git init -q .; git config core.fsmonitor x; echo x > file").is_done());
         // The look is made between the two turns.
         assert!(client.turn("run: test ! -e .bashrc && test ! -h .mcp.json && git status > status && ! git config core.fsmonitor && touch fine").is_done());
@@ -74,8 +72,7 @@ as_each_caller! {
         let before = fs::read("/etc/passwd").unwrap();
         let socket = place.join("run/b.sock");
         let mut agent = start(&place, &["--workspace", ".", "--bridge-socket", socket.to_str().unwrap(), "../agent"]);
-        wait::until_exists(&socket);
-        let mut client = BridgeClient::connect(&socket);
+        let mut client = BridgeClient::connect_when_listening(&socket);
         let swap = "import os
 import itertools
 def go(f, *a):

@@ -46,8 +46,7 @@ as_each_caller! {
         let mut saggar = wrap.place.saggar();
         saggar.args(["agent", "--adapter", "demo", "--workspace", ".", "--bridge-socket"]).arg(&socket).arg(".");
         let process = Process::start(&wrap.place, telling(&wrap.place, &saggar));
-        wait::until_exists(&socket);
-        let mut client = BridgeClient::connect(&socket);
+        let mut client = BridgeClient::connect_when_listening(&socket);
         assert!(client.turn("run: : > up").is_done());
         ends_by_policy(&wrap, process, &wrap.work().join("up"));
     }

@@ -47,6 +47,19 @@ impl BridgeClient {
         client
     }
 
+    /// Connects as a server does that only knows the path: it is there a moment before anybody listens on it.
+    pub(crate) fn connect_when_listening(socket: &Path) -> Self {
+        crate::support::wait::until_exists(socket);
+        let deadline = Deadline::usual();
+        while UnixStream::connect(socket)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        {
+            assert!(!deadline.remaining().is_zero(), "nobody listens on {}", socket.display());
+            std::thread::yield_now();
+        }
+        BridgeClient::connect(socket)
+    }
+
     /// Connects and reads nothing yet.
     pub(crate) fn connect_only(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket)
