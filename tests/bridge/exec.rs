@@ -131,7 +131,7 @@ as_each_caller! {
             assert_eq!(line(told), line(&status));
             assert!(line(told).is_some(), "{field}");
         }
-        let told = exec(&mut client, "pwd; sleep 1000 & cat /proc/self/cgroup", 30_000);
+        let told = exec(&mut client, "pwd; sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; cat /proc/self/cgroup", 30_000);
         let (directory, cgroup) = told["stdout"].as_str().unwrap().split_once('\n').unwrap();
         assert_eq!(directory, stage.work().to_str().unwrap());
         let of_agent = fs::read_to_string(format!("/proc/{}/cgroup", agent.pid())).unwrap();
