@@ -32,11 +32,6 @@ impl Cgroup {
     pub fn main(&self) -> &OwnedFd {
         &self.main
     }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 /// Where a cgroup for `id` would be: below our own in the unified hierarchy; `None` without one.

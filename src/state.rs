@@ -4,7 +4,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use nix::unistd::geteuid;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where the runtime directory is: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
@@ -114,6 +114,13 @@ pub fn check_own(path: &Path) -> Result<()> {
         return refuse("others can write to it");
     }
     Ok(())
+}
+
+/// How a lock file is opened: 0600, its content left alone, no link followed, a FIFO in its place not waited for.
+pub fn lock_options() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
 }
 
 /// The runtime directory of one sandbox.

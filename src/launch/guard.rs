@@ -12,7 +12,6 @@ use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -163,17 +162,11 @@ fn make_directory(id: &SandboxId, directory: &Path) -> Result<Flock<File>> {
             Err(e) => return Err(Error::system(format_args!("make {}", directory.display()), e)),
         }
         let path = directory.join("lock");
-        let opened = lock_options().create_new(true).open(&path);
+        let opened = state::lock_options().create_new(true).open(&path);
         let file = opened.map_err(|e| Error::system(format_args!("make {}", path.display()), e))?;
         return Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| taken());
     }
     Err(taken())
-}
-
-fn lock_options() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
-    options
 }
 
 /// Removes what sandboxes left whose supervisor and watcher are both dead; how many there were.
@@ -204,7 +197,7 @@ pub fn sweep_by_the_way() {
 
 /// Removes the remains in one runtime directory; false when its sandbox lives.
 fn sweep_one(directory: &Path, making: Duration) -> bool {
-    let lock = match lock_options().open(directory.join("lock")) {
+    let lock = match state::lock_options().open(directory.join("lock")) {
         Ok(file) => match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Some(lock),
             Err(_) => return false,

@@ -6,7 +6,6 @@ use crate::state;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A block of [`BLOCK`] ids. It is ours until this is dropped, also by a crash.
@@ -26,12 +25,8 @@ pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
     state::own_directory(&directory)?;
     for number in numbers(&range) {
         let path = lock_path(&directory, number);
-        let file = std::fs::OpenOptions::new()
-            .write(true)
+        let file = state::lock_options()
             .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {

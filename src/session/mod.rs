@@ -16,7 +16,6 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest agent.json that is read.
@@ -67,14 +66,7 @@ impl Session {
         }
         let path = directory.join("lock");
         let fail = |e| Error::system(format_args!("open {}", path.display()), e);
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .map_err(fail)?;
+        let file = state::lock_options().create(true).open(&path).map_err(fail)?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
             Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
                 .hint("one agent at a time has a conversation: end the other one first")

@@ -89,15 +89,6 @@ pub fn block_signals() -> SysResult<u64> {
     Ok(old)
 }
 
-/// Sets the signal mask to `mask`.
-///
-/// # Errors
-/// Those of rt_sigprocmask(2).
-pub fn set_signal_mask(mask: u64) -> SysResult<()> {
-    call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0usize, 8usize)?;
-    Ok(())
-}
-
 /// Replaces this process by a program; returns only when that fails.
 ///
 /// # Safety
