@@ -1,10 +1,10 @@
 //! What a sandbox is to be, whoever asked for it.
 //!
-//! [`SandboxSpec`] is the one model: the agent's front door ([`agent`], from a [`policy`]) and the OCI front
-//! door lower to it, and nothing after it knows where it came from. Nothing here does I/O, but for
-//! [`policy::load`].
+//! [`SandboxSpec`] is the model of an agent's sandbox ([`agent`] lowers a [`policy`] to it), [`container`] that of
+//! an OCI container; both become steps of one plan. Nothing here does I/O, but for [`policy::load`].
 
 pub mod agent;
+pub mod container;
 pub mod policy;
 pub mod protect;
 mod sandbox;
