@@ -18,6 +18,9 @@ const PROFILES: [&str; 3] = ["agent", "nesting", "init"];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");
+    // `saggar --version` names the commit, where whoever builds it knows it (packaging/build).
+    println!("cargo::rerun-if-env-changed=SAGGAR_COMMIT");
+    println!("cargo::rustc-env=SAGGAR_COMMIT={}", env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into()));
     if let Err(error) = build() {
         println!("cargo::error={error}");
     }
