@@ -4,6 +4,7 @@
 //! Who runs here: the supervisor, with one thread (asserted), with the caller's rights. Everything that
 //! can be prepared is prepared before the clone, since the child does no work.
 
+pub mod container;
 pub mod exec;
 pub mod guard;
 pub mod hint;
