@@ -1,10 +1,13 @@
 //! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, as
-//! Rust that `src/sys/seccomp/tables.rs` includes. A profile that makes no sense fails the build.
+//! Rust that `src/sys/seccomp/tables.rs` includes. A profile that makes no sense fails the build. Also says how the
+//! binary is linked.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
 mod compiler;
+#[path = "../packaging/static_link.rs"]
+mod static_link;
 
 use compiler::policy::Policy;
 use compiler::profile::Profile;
@@ -20,7 +23,9 @@ fn main() {
     println!("cargo::rerun-if-changed=seccomp");
     // `saggar --version` names the commit, where whoever builds it knows it (packaging/build).
     println!("cargo::rerun-if-env-changed=SAGGAR_COMMIT");
-    println!("cargo::rustc-env=SAGGAR_COMMIT={}", env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into()));
+    let commit = env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into());
+    println!("cargo::rustc-env=SAGGAR_COMMIT={commit}");
+    static_link::arrange();
     if let Err(error) = build() {
         println!("cargo::error={error}");
     }

@@ -18,8 +18,6 @@ pub struct Record {
     pub version: u32,
     /// Its id.
     pub id: String,
-    /// `ociVersion` of its configuration.
-    pub oci_version: String,
     /// The absolute path of its bundle.
     pub bundle: PathBuf,
     /// The absolute path of its root on the host.
@@ -36,8 +34,6 @@ pub struct Record {
     pub cgroup: Option<Place>,
     /// Its first process.
     pub process: Option<ProcessId>,
-    /// Its program was let go.
-    pub started: bool,
 }
 
 impl Record {
