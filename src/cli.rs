@@ -24,13 +24,8 @@ pub struct Cli {
 }
 
 /// After the program's name: what dockerd reads of a runtime is the version and the commit.
-pub const VERSION: &str = concat!(
-    "version ",
-    env!("CARGO_PKG_VERSION"),
-    "\ncommit: ",
-    env!("SAGGAR_COMMIT"),
-    "\nspec: 1.3.0"
-);
+pub const VERSION: &str =
+    concat!("version ", env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("SAGGAR_COMMIT"), "\nspec: 1.3.0");
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -32,7 +32,8 @@ pub fn install_file(path: &Path, json: bool, level: LevelFilter) -> Result<()> {
     let mut options = OpenOptions::new();
     // A FIFO that nobody reads is refused, not waited for.
     options.append(true).create(true).mode(0o644).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = options.open(path).map_err(|e| Error::system(format_args!("open the log {}", path.display()), e))?;
+    let file =
+        options.open(path).map_err(|e| Error::system(format_args!("open the log {}", path.display()), e))?;
     set(Backend { json, file: Some(file) }, level);
     Ok(())
 }

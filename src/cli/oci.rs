@@ -3,6 +3,7 @@
 //! Options stand on either side of the verb and of the id. A verb's options are parsed by themselves
 //! ([`parse`]), since callers count the time of each call; [`super::Cli`] has them all for help and completions.
 
+use crate::spec::policy::TimeSpan;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -412,7 +413,7 @@ pub struct EventsArgs {
     pub stats: bool,
     /// How often statistics are printed, e.g. 5s
     #[arg(long, value_name = "DURATION", default_value = "5s")]
-    pub interval: String,
+    pub interval: TimeSpan,
     /// The container
     #[arg(value_name = "ID")]
     pub id: String,
@@ -452,10 +453,10 @@ pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
 }
 
 fn parse_verb<'a, A: Args>(
-    name: &str,
+    name: &'static str,
     words: impl Iterator<Item = &'a OsString>,
 ) -> Result<Verb<A>, clap::Error> {
-    let command = clap::Command::new(name.to_owned())
+    let command = clap::Command::new(name)
         .bin_name(format!("saggar {name}"))
         .max_term_width(100)
         .args_override_self(true);
@@ -484,8 +485,16 @@ fn bytes(text: &str) -> Result<i64, String> {
 
 /// The index of the verb: the first word that is neither an option of all verbs nor the value of one.
 fn verb_at(args: &[OsString]) -> Option<usize> {
-    const WITH_VALUE: [&str; 8] =
-        ["--root", "--log", "--log-format", "--log-level", "--cgroup-manager", "--rootless", "--criu", "--config"];
+    const WITH_VALUE: [&str; 8] = [
+        "--root",
+        "--log",
+        "--log-format",
+        "--log-level",
+        "--cgroup-manager",
+        "--rootless",
+        "--criu",
+        "--config",
+    ];
     const FLAGS: [&str; 2] = ["--debug", "--systemd-cgroup"];
     let mut at = 1;
     loop {
@@ -511,7 +520,9 @@ mod tests {
     }
 
     fn parsed(line: &str) -> OciCommand {
-        parse(&words(line)).unwrap_or_else(|| panic!("{line}: no verb")).unwrap_or_else(|e| panic!("{line}: {e}"))
+        parse(&words(line))
+            .unwrap_or_else(|| panic!("{line}: no verb"))
+            .unwrap_or_else(|e| panic!("{line}: {e}"))
     }
 
     /// Those of OCI.md's table.
@@ -546,7 +557,9 @@ mod tests {
 
     #[test]
     fn what_follows_the_program_is_the_programs() {
-        let OciCommand::Exec(exec) = parsed("saggar exec -e A=b ID --detach -t sh -c --tty") else { panic!() };
+        let OciCommand::Exec(exec) = parsed("saggar exec -e A=b ID --detach -t sh -c --tty") else {
+            panic!()
+        };
         assert_eq!(exec.args.argv, ["sh", "-c", "--tty"]);
         assert!(exec.args.detach && exec.args.tty == Some(true));
         let OciCommand::Ps(ps) = parsed("saggar ps ID -ef") else { panic!() };
@@ -555,7 +568,9 @@ mod tests {
 
     #[test]
     fn what_is_no_verb_is_left_to_the_rest() {
-        for line in ["saggar", "saggar --version", "saggar wrap -- create", "saggar --help create", "saggar --root"] {
+        for line in
+            ["saggar", "saggar --version", "saggar wrap -- create", "saggar --help create", "saggar --root"]
+        {
             assert!(parse(&words(line)).is_none(), "{line}");
         }
         assert!(parse(&words("saggar start")).unwrap().is_err());

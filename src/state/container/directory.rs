@@ -130,8 +130,11 @@ impl Directory {
     /// [`Code::System`] when another verb has it for half a minute; as [`Directory::lock`].
     pub fn must_lock(&self) -> Result<Held> {
         self.lock(Duration::from_secs(30))?.ok_or_else(|| {
-            Error::new(Code::System, format!("container {:?}: another command is changing it", self.id.as_str()))
-                .hint("wait for that command, or end it; delete --force does not wait for it")
+            Error::new(
+                Code::System,
+                format!("container {:?}: another command is changing it", self.id.as_str()),
+            )
+            .hint("wait for that command, or end it; delete --force does not wait for it")
         })
     }
 

@@ -21,7 +21,7 @@
 mod directory;
 mod record;
 
-pub use directory::{Claim, Directory, Held};
+pub use directory::{Claim, Directory, Held, write_atomically};
 pub use record::{RECORD_VERSION, Record};
 
 use crate::error::{Code, Error, Result};
@@ -119,7 +119,9 @@ impl Root {
 fn default_path() -> PathBuf {
     const NAME: &str = "saggar-oci";
     let uid = nix::unistd::geteuid();
-    let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute() && dir.is_dir());
     match (uid.is_root() && !in_user_namespace(), of_user) {
         (false, Some(dir)) => dir.join(NAME),
         (false, None) if !uid.is_root() => PathBuf::from(format!("/tmp/{NAME}-{uid}")),
@@ -128,7 +130,7 @@ fn default_path() -> PathBuf {
 }
 
 /// Whether some ids of the host have no name here: then we are not in its own user namespace.
-fn in_user_namespace() -> bool {
+pub fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let whole = ["0", "0", "4294967295"];
     !map.lines().any(|line| line.split_whitespace().eq(whole))

@@ -34,6 +34,8 @@ pub struct Record {
     pub cgroup: Option<Place>,
     /// Its first process.
     pub process: Option<ProcessId>,
+    /// Everything is applied: it is created.
+    pub complete: bool,
 }
 
 impl Record {
@@ -54,7 +56,8 @@ impl Record {
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self)
-            .map_err(|e| Error::new(Code::System, format!("write down the state of container {:?}: {e}", self.id)))
+        serde_json::to_vec(self).map_err(|e| {
+            Error::new(Code::System, format!("write down the state of container {:?}: {e}", self.id))
+        })
     }
 }
