@@ -100,11 +100,24 @@ pub fn describe(profile: Profile) -> &'static Description {
 /// The error number: EACCES without no_new_privs, EINVAL for a program that the kernel does not take,
 /// ENOMEM when the filters of the thread together are too long, ENOSYS without CONFIG_SECCOMP_FILTER.
 pub fn load(program: &[SockFilter]) -> Result<(), i32> {
+    load_with(program, 0).map(drop)
+}
+
+/// As [`load`], with SECCOMP_FILTER_FLAG_* `flags`. With NEW_LISTENER (Linux 5.0) the result is the number of the
+/// close-on-exec descriptor that the listener reads from; else it is 0.
+///
+/// # Errors
+/// As [`load`]; EINVAL for a flag that the kernel does not know, EBUSY when there is a listener already.
+pub fn load_with(program: &[SockFilter], flags: u32) -> Result<i32, i32> {
     let Ok(len) = u16::try_from(program.len()) else { return Err(libc::EINVAL) };
     // The kernel only reads the program; the C structure has no const.
     let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: `filter` describes `program`, which outlives the call; the kernel copies it and keeps no pointer.
     let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(nix::errno::Errno::last_raw()) }
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
+    if result >= 0 {
+        i32::try_from(result).map_err(|_| libc::EBADF)
+    } else {
+        Err(nix::errno::Errno::last_raw())
+    }
 }
