@@ -200,6 +200,19 @@ pub fn pivot_to_working_directory() -> SysResult<()> {
     Ok(())
 }
 
+/// As [`pivot_to_working_directory`], where mounts of the old root may have peers on the host: none of them
+/// hears that it is let go. `old` is the root so far.
+///
+/// # Errors
+/// Those of pivot_root(2), mount_setattr(2) and umount2(2).
+pub fn pivot_and_leave(old: BorrowedFd<'_>) -> SysResult<()> {
+    call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
+    change(old, 0, 0, libc::MS_SLAVE, true)?;
+    nix::unistd::fchdir(old)?;
+    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
+    nix::unistd::chdir(c"/")
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -137,6 +137,15 @@ pub fn set_memory_policy(mode: i32, nodes: &[u64]) -> SysResult<()> {
     Ok(())
 }
 
+/// setdomainname(2).
+///
+/// # Errors
+/// EINVAL for more than 64 bytes; EPERM.
+pub fn set_domain_name(name: &CStr) -> SysResult<()> {
+    call!(libc::SYS_setdomainname, name.as_ptr(), name.to_bytes().len())?;
+    Ok(())
+}
+
 /// Whether the working directory lies below our root: getcwd(2) says "(unreachable)" where it does not.
 ///
 /// # Errors

@@ -289,6 +289,8 @@ fn files(
     let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
     let sealed = mounts.sealed;
     steps.extend(mounts.mounts.into_iter().map(Step::Mount));
+    let links = mounts.links.into_iter();
+    steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
     if !host_dev {
         devices(container, steps)?;

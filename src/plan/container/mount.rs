@@ -7,6 +7,20 @@ use std::ffi::CString;
 use std::fmt;
 use std::path::Path;
 
+/// Files of procfs that tools like lxcfs cover.
+const MAY_COVER: [&str; 10] = [
+    "cpuinfo",
+    "diskstats",
+    "loadavg",
+    "meminfo",
+    "slabinfo",
+    "stat",
+    "swaps",
+    "uptime",
+    "sys/kernel/ns_last_pid",
+    "sys/crypto/fips_enabled",
+];
+
 /// Bits of mount_setattr(2) that belong together: who changes one clears them all.
 const ATIME: u64 = libc::MOUNT_ATTR__ATIME;
 
@@ -27,6 +41,8 @@ pub struct Mount {
     pub propagation: Vec<u64>,
     /// Whether the path may not be a link, nor lie behind one: procfs and sysfs (CVE-2019-19921).
     pub plain: bool,
+    /// Whether it may lie over a file of procfs: only few may (CVE-2019-16884).
+    pub may_cover_proc: bool,
     /// Where the mount is kept for a later [`super::Step::Seal`].
     pub keep: Option<usize>,
 }
@@ -53,6 +69,8 @@ pub enum What {
         long: Option<(CString, u64, CString)>,
         /// Whether it gets what the root has at its path.
         copy_up: bool,
+        /// Whether it gets the mode of what the root has at its path: a tmpfs that is given none.
+        take_mode: bool,
     },
     /// Only the attributes of what is there change.
     Change,
@@ -105,6 +123,8 @@ pub(super) struct Mounts<'a> {
     pub(super) mounts: Vec<Mount>,
     /// Mounts that become read-only in the end.
     pub(super) sealed: Vec<CString>,
+    /// Links from the names of controllers to their hierarchy: path and target.
+    pub(super) links: Vec<(CString, CString)>,
 }
 
 /// The most trees that the parent hands over, and mounts that are kept: the child has no heap for more.
@@ -112,7 +132,14 @@ pub const MAX_KEPT: usize = 256;
 
 impl<'a> Mounts<'a> {
     pub(super) fn new(container: &'a Container, facts: &'a Facts) -> Self {
-        Mounts { container, facts, trees: Vec::new(), mounts: Vec::new(), sealed: Vec::new() }
+        Mounts {
+            container,
+            facts,
+            trees: Vec::new(),
+            mounts: Vec::new(),
+            sealed: Vec::new(),
+            links: Vec::new(),
+        }
     }
 
     /// Whether the parent opens sources: with a new user namespace its rights reach further than the child's.
@@ -133,6 +160,7 @@ impl<'a> Mounts<'a> {
             recursive,
             propagation,
             plain: false,
+            may_cover_proc: MAY_COVER.iter().any(|path| mount.at == Path::new("/proc").join(path)),
             keep: None,
         };
         match &mount.kind {
@@ -141,7 +169,7 @@ impl<'a> Mounts<'a> {
                 made.what = What::Bind { source: c_path(source)?, recursive: *recursive, received };
             }
             ContainerMountKind::New { fstype, source, options, superblock, copy_up } => {
-                self.check_new(mount, fstype)?;
+                Self::check_new(mount, fstype)?;
                 made.plain = matches!(fstype.as_str(), "proc" | "sysfs");
                 made.otherwise = self.otherwise(fstype)?;
                 made.what =
@@ -176,9 +204,7 @@ impl<'a> Mounts<'a> {
         Ok(Some(self.trees.len() - 1))
     }
 
-    /// A mount may hide the container's procfs, and no other mount may lie in it but over a few files that
-    /// tools like lxcfs give (CVE-2019-16884).
-    fn check_new(&self, mount: &ContainerMount, fstype: &str) -> Result<()> {
+    fn check_new(mount: &ContainerMount, fstype: &str) -> Result<()> {
         if mount.idmap.is_some() {
             let message =
                 format!("mount {fstype} on {}: only a bind can have its owners mapped", mount.at.display());
@@ -245,6 +271,7 @@ impl<'a> Mounts<'a> {
         if let Some(label) = &self.container.mount_label {
             options.push((c_text("context")?, Some(c_text(label)?)));
         }
+        let take_mode = fstype == "tmpfs" && !given.iter().any(|(name, _)| name == "mode");
         // fsconfig(2) takes 255 bytes: overlays with many layers need mount(2).
         let long = options.iter().any(|(_, value)| value.as_ref().is_some_and(|v| v.as_bytes().len() > 255));
         let data = || {
@@ -255,7 +282,7 @@ impl<'a> Mounts<'a> {
             c_text(&words.collect::<Vec<_>>().join(","))
         };
         let long = if long { Some((c_text(source)?, superblock, data()?)) } else { None };
-        Ok(What::New { fstype: c_text(fstype)?, options, long, copy_up })
+        Ok(What::New { fstype: c_text(fstype)?, options, long, copy_up, take_mode })
     }
 
     /// The container's cgroups: of one hierarchy its own file system or a bind; of several, a tmpfs with a bind for
@@ -276,6 +303,7 @@ impl<'a> Mounts<'a> {
                     options: vec![(c_text("source")?, Some(c_text("cgroup")?))],
                     long: None,
                     copy_up: false,
+                    take_mode: false,
                 };
                 let (what, otherwise) =
                     if own_namespace { (fresh, Some(bind(only)?)) } else { (bind(only)?, None) };
@@ -292,6 +320,7 @@ impl<'a> Mounts<'a> {
                     options: options.into_iter().collect::<Result<_>>()?,
                     long: None,
                     copy_up: false,
+                    take_mode: false,
                 };
                 let writable =
                     Attributes { set: made.attributes.set & !libc::MOUNT_ATTR_RDONLY, ..made.attributes };
