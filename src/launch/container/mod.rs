@@ -23,6 +23,7 @@ pub use protect::protect_self;
 pub use start::start;
 
 use crate::error::Result;
+pub use crate::plan::container::Options;
 use crate::plan::container::{Filter, Hierarchy};
 use crate::spec::container::{Container, Process};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -99,19 +100,6 @@ pub enum Console<'a> {
     Socket(&'a Path),
     /// To the caller, who relays it: [`Init::terminal`].
     Keep,
-}
-
-/// Options of the command line that change how a process is made.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// `--no-pivot`: move the root and chroot, for an initramfs.
-    pub no_pivot: bool,
-    /// `--no-new-keyring`: stay in the caller's session keyring.
-    pub no_new_keyring: bool,
-    /// `--preserve-fds` and LISTEN_FDS together: how many descriptors from 3 on stay open.
-    pub preserve_fds: u32,
-    /// Whether the process dies with us for good (foreground `run`), and not only until it is created.
-    pub die_with_runtime: bool,
 }
 
 /// What [`create`] makes.
