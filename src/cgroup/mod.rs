@@ -25,12 +25,15 @@
 //! | [`group`] | making, entering and removing them |
 
 pub mod agent;
+mod device;
 pub mod group;
 pub mod layout;
+mod limits;
 pub mod oom;
 pub mod place;
 pub mod stats;
 pub mod systemd;
+mod tree;
 
 pub use agent::{Cgroup, Outcome, create, foresee, may_make, place, sweep};
 pub use group::{Group, Mount};
