@@ -26,11 +26,14 @@
 
 pub mod agent;
 mod device;
+mod freeze;
 pub mod group;
 pub mod layout;
 mod limits;
+mod make;
 pub mod oom;
 pub mod place;
+mod processes;
 pub mod stats;
 pub mod systemd;
 mod tree;

@@ -131,7 +131,7 @@ fn v1(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
 }
 
 /// The numbers of a list such as `0-3,7` (cpuset(7), List format), in ascending order; `None` for anything else.
-pub(crate) fn numbers(list: &str) -> Option<Vec<u16>> {
+pub(in crate::cgroup) fn numbers(list: &str) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

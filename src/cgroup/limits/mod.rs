@@ -19,6 +19,8 @@ mod small;
 mod tests;
 mod unified;
 
+pub(super) use cpu::numbers;
+
 use super::layout::Version;
 use super::tree::Tree;
 use crate::error::{Code, Error, Result};
