@@ -25,12 +25,18 @@
 //! | [`group`] | making, entering and removing them |
 
 pub mod agent;
+mod device;
+mod freeze;
 pub mod group;
 pub mod layout;
+mod limits;
+mod make;
 pub mod oom;
 pub mod place;
+mod processes;
 pub mod stats;
 pub mod systemd;
+mod tree;
 
 pub use agent::{Cgroup, Outcome, create, foresee, may_make, place, sweep};
 pub use group::{Group, Mount};

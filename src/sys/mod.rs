@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod attempt;
+pub mod bpf;
 pub mod caps;
 pub mod clone;
 pub mod file;

@@ -1,5 +1,13 @@
-//! What a container used, in the shape of runc's `events --stats`.
+//! What a container used, in the shape of runc's `events --stats`: names, units and what is left out when it
+//! is zero are runc's, for shims read them.
 
+mod text;
+mod v1;
+mod v2;
+
+use super::layout::Version;
+use super::tree::{Dirs, Tree};
+use crate::error::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -22,6 +30,31 @@ pub struct Stats {
     pub intel_rdt: Empty,
     /// Always null, as runc gives it for containers without interfaces of its own.
     pub network_interfaces: Option<Vec<Empty>>,
+}
+
+/// Reads everything, controller by controller, from where each is.
+pub(super) fn read(dirs: &Dirs) -> Result<Stats> {
+    let mut stats = Stats::default();
+    type Reader = fn(&Dirs, &mut Stats) -> Result<()>;
+    let readers: [(&str, Reader, Reader); 7] = [
+        ("memory", v1::memory, v2::memory),
+        ("cpuacct", v1::cpuacct, v2::cpu),
+        ("cpu", v1::cpu, v2::cpu),
+        ("cpuset", v1::cpuset, v2::cpuset),
+        ("blkio", v1::blkio, v2::io),
+        ("io", v1::blkio, v2::io),
+        ("hugetlb", text::hugetlb, text::hugetlb),
+    ];
+    for (controller, of_v1, of_v2) in readers {
+        match dirs.version(controller) {
+            None => {}
+            Some(Version::V1) => of_v1(dirs, &mut stats)?,
+            Some(Version::V2) => of_v2(dirs, &mut stats)?,
+        }
+    }
+    text::pids(dirs, &mut stats)?;
+    v2::pressure(dirs, &mut stats)?;
+    Ok(stats)
 }
 
 /// `{}`
