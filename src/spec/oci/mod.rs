@@ -5,12 +5,33 @@
 //! error that names the field by its JSON path, what the specification wants logged is a [`Warning`], and what is
 //! unknown is ignored, as the specification says (config.md, Extensibility and Valid values).
 
+mod devices;
+mod document;
+mod example;
+mod features;
+mod field;
+mod hooks;
+mod json;
+mod list;
 pub mod load;
+mod lower;
+mod mount;
+mod namespace;
+mod process;
+mod resources;
+mod seccomp;
+mod sysctl;
+mod text;
+mod version;
 
+pub use example::example;
+pub use features::features;
 pub use load::{read, read_process};
+pub use process::{Overrides, process, with_overrides};
+pub use version::{NEWEST, OLDEST};
 
-use super::container::{Container, Process};
-use crate::error::{Code, Error, Result};
+use super::container::Container;
+use crate::error::Result;
 use std::fmt;
 use std::path::Path;
 
@@ -30,39 +51,21 @@ pub struct Config {
 pub struct Warning {
     /// The JSON path of the field: `process.capabilities.bounding[3]`.
     pub field: String,
-    /// What is to be said of it.
+    /// What is to be said of it; it continues the name of the field.
     pub message: String,
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
+        write!(f, "{} {}", self.field, self.message)
     }
 }
 
-/// What `exec` says about its program, on top of the process of the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// The program and its arguments; never empty.
-    pub args: Vec<String>,
-    /// `--env`: `NAME=value`, added to the environment of the container's process.
-    pub env: Vec<String>,
-    /// `--cwd`
-    pub cwd: Option<String>,
-    /// `--tty`; without it there is no terminal, whatever the container's process has.
-    pub tty: bool,
-    /// `--user UID[:GID]`
-    pub user: Option<String>,
-    /// `--additional-gids`
-    pub additional_gids: Vec<u32>,
-    /// `--cap`: names such as `CAP_NET_ADMIN`.
-    pub capabilities: Vec<String>,
-    /// `--no-new-privs`; without it as the container's process has it.
-    pub no_new_privs: Option<bool>,
-    /// `--apparmor`
-    pub apparmor: Option<String>,
-    /// `--process-label`
-    pub selinux_label: Option<String>,
+/// Adds a warning where one is due.
+fn warn(warnings: &mut Vec<Warning>, is_due: bool, warning: impl FnOnce() -> Warning) {
+    if is_due {
+        warnings.push(warning())
+    }
 }
 
 /// Lowers the bytes of a `config.json`. `bundle` is the absolute path that relative paths of the root and of bind
@@ -71,39 +74,10 @@ pub struct Overrides {
 /// # Errors
 /// `Code::Invalid` for whatever is not valid, with the JSON path of the field.
 pub fn parse(bytes: Vec<u8>, bundle: &Path) -> Result<Config> {
-    let _ = (bytes, bundle);
-    Err(Error::new(Code::Unsupported, "config.json is not read yet"))
-}
-
-/// Lowers the bytes of a `process.json` of `exec` (specs-go's Process): the whole process, of which nothing but the
-/// personality comes from the container.
-///
-/// # Errors
-/// As [`parse`].
-pub fn process(bytes: &[u8], container: &Container) -> Result<(Process, Vec<Warning>)> {
-    let _ = (bytes, container);
-    Err(Error::new(Code::Unsupported, "process.json is not read yet"))
-}
-
-/// The process that `exec` runs by its command line alone: the container's own with `overrides`.
-///
-/// # Errors
-/// `Code::Usage` for a value that is not valid, `Code::Invalid` for a container without a process.
-pub fn with_overrides(container: &Container, overrides: &Overrides) -> Result<Process> {
-    let _ = (container, overrides);
-    Err(Error::new(Code::Unsupported, "the options of exec are not read yet"))
-}
-
-/// The structure that `features` prints (features.md), whatever the host has. `version` and `commit` are saggar's.
-pub fn features(version: &str, commit: Option<&str>) -> serde_json::Value {
-    let _ = (version, commit);
-    serde_json::Value::Null
-}
-
-/// The `config.json` that `spec` prints. With the ids of an ordinary user, one that this user can run.
-pub fn example(rootless: Option<(u32, u32)>) -> String {
-    let _ = rootless;
-    String::new()
+    let mut warnings = Vec::new();
+    let lowered = json::read(&bytes).and_then(|document| lower::lower(document, bundle, &mut warnings));
+    let container = lowered.map_err(|error| error.context("config.json"))?;
+    Ok(Config { container, warnings, bytes })
 }
 
 /// Lowers `linux.resources` alone, as `update --resources` gives it.
@@ -111,6 +85,5 @@ pub fn example(rootless: Option<(u32, u32)>) -> String {
 /// # Errors
 /// As [`parse`].
 pub fn resources(bytes: &[u8]) -> Result<oci_spec::runtime::LinuxResources> {
-    let _ = bytes;
-    Err(Error::new(Code::Unsupported, "resources are not read yet"))
+    json::read(bytes).map_err(|error| error.context("resources"))
 }
