@@ -13,6 +13,7 @@ mod kill;
 mod layers;
 mod manual;
 mod mock_api;
+mod oci;
 mod plan;
 mod quarantine;
 mod real_agent;

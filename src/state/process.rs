@@ -109,8 +109,7 @@ mod tests {
         let id = ProcessId::of(child.id().cast_signed()).unwrap();
         assert!(id.is_alive() && id.open().is_ok());
         let other_time = ProcessId { start_time: id.start_time + 1, ..id.clone() };
-        let other_boot = ProcessId { boot_id: "another".into(), ..other_time.clone() };
-        let other_boot = ProcessId { start_time: id.start_time, ..other_boot };
+        let other_boot = ProcessId { boot_id: "another".into(), pid: id.pid, start_time: id.start_time };
         for other in [other_time, other_boot] {
             assert!(!other.is_alive() && other.open().is_err() && other.kill(Duration::ZERO));
         }

@@ -68,12 +68,23 @@ impl Bench {
     }
 
     fn make_bundle(&self, name: &str) {
-        for dir in ["", "/rootfs", "/rootfs/bin", "/rootfs/proc", "/rootfs/dev", "/rootfs/sys", "/rootfs/tmp", "/rootfs/etc"] {
+        for dir in [
+            "",
+            "/rootfs",
+            "/rootfs/bin",
+            "/rootfs/proc",
+            "/rootfs/dev",
+            "/rootfs/sys",
+            "/rootfs/tmp",
+            "/rootfs/etc",
+        ] {
             self.place.make_dir(&format!("{name}{dir}"), 0o755);
         }
         let bin = self.place.join(name).join("rootfs/bin");
         fs::copy(BUSYBOX, bin.join("busybox")).unwrap();
-        for applet in ["sh", "sleep", "cat", "true", "false", "echo", "id", "kill", "ls", "env", "tty", "mount", "touch"] {
+        for applet in [
+            "sh", "sleep", "cat", "true", "false", "echo", "id", "kill", "ls", "env", "tty", "mount", "touch",
+        ] {
             symlink("busybox", bin.join(applet)).unwrap();
         }
     }
@@ -157,7 +168,9 @@ impl Bench {
         command.stdout(out.reopen().unwrap()).stderr(err.reopen().unwrap());
         let child = command.spawn().unwrap();
         let status = end_of(child, &format!("{command:?}"));
-        let text = |file: &tempfile::NamedTempFile| String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned();
+        let text = |file: &tempfile::NamedTempFile| {
+            String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned()
+        };
         Said { status, stdout: text(&out), stderr: text(&err) }
     }
 

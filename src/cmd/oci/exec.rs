@@ -92,14 +92,8 @@ fn process(args: &ExecArgs, container: &Container) -> Result<Process> {
         return Err(Error::new(Code::Usage, "exec: no program is named")
             .hint("name one after the id, or give --process"));
     }
-    let words = args.argv.iter().map(|word| {
-        word.to_str().map(str::to_owned).ok_or_else(|| {
-            Error::new(Code::Usage, format!("exec: the argument {word:?} is not UTF-8"))
-                .hint("give it in a file of --process, as JSON has it")
-        })
-    });
     let overrides = Overrides {
-        args: words.collect::<Result<_>>()?,
+        args: args.argv.clone(),
         env: args.env.clone(),
         cwd: args.cwd.clone(),
         tty: args.tty.unwrap_or(false),

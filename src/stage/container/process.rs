@@ -6,7 +6,7 @@ use crate::plan::container::Filter;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, process, scm, seccomp};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Room for `HOME=` and a path.
@@ -130,7 +130,9 @@ pub(super) fn await_start(
 /// from the load to execve this thread makes no call.
 pub(super) fn load(filter: &Filter, control: BorrowedFd<'_>) -> SysResult<()> {
     if filter.listener.is_none() {
-        return seccomp::load_with(&filter.program, u64::from(filter.flags)).map(drop).map_err(Errno::from_raw);
+        return seccomp::load_with(&filter.program, u64::from(filter.flags))
+            .map(drop)
+            .map_err(Errno::from_raw);
     }
     const STACK: usize = 64 << 10;
     let stack = clone::Stack::new(STACK)?;
