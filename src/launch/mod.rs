@@ -127,8 +127,10 @@ pub(crate) fn write_maps(pid: i32, maps: &Maps) -> Result<()> {
     if maps.deny_setgroups {
         write("setgroups", "deny")?;
     }
-    write("gid_map", &maps.gid)?;
-    write("uid_map", &maps.uid)
+    // A namespace may lack a map: its ids are nobody's.
+    let map = |name, text: &str| if text.is_empty() { Ok(()) } else { write(name, text) };
+    map("gid_map", &maps.gid)?;
+    map("uid_map", &maps.uid)
 }
 
 /// Makes a descriptor non-blocking.

@@ -41,6 +41,12 @@ pub fn cwd() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) }
 }
 
+/// A descriptor by its number, for calls that only look: it may not be open.
+pub fn number(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: never -1, which is what a borrowed descriptor may not be; a number that is not open gives EBADF.
+    unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+}
+
 /// mkdirat(2). An existing entry is left as it is and is no error.
 ///
 /// # Errors

@@ -11,18 +11,29 @@
 //! Who runs here: a runtime command with one thread (asserted), with its caller's rights, in the caller's
 //! namespaces. Until a container is created it dies with us, and a failure leaves nothing behind.
 
+mod birth;
+mod console;
 mod create;
+mod door;
 mod exec;
+mod facts;
+mod hint;
 pub mod hooks;
+mod maps;
+mod net_devices;
+mod notify;
 mod protect;
 mod start;
+mod talk;
+mod time;
+mod trees;
 
 pub use create::create;
 pub use exec::exec;
 pub use protect::protect_self;
 pub use start::start;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 pub use crate::plan::container::Options;
 use crate::plan::container::{Filter, Hierarchy};
 use crate::spec::container::{Container, Process};
@@ -120,7 +131,7 @@ pub struct Create<'a> {
 }
 
 /// What [`start`] starts.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The container as it was created.
     pub container: &'a Container,
@@ -130,12 +141,14 @@ pub struct Start<'a> {
     pub init: BorrowedFd<'a>,
     /// Its pid.
     pub pid: i32,
+    /// Its filter, as at `create`.
+    pub filter: Option<&'a Filter>,
     /// The OCI state, status `created`, for startContainer hooks and the listener of its filter.
     pub state: &'a str,
 }
 
 /// What [`exec`] runs.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Exec<'a> {
     /// The container that it runs in.
     pub container: &'a Container,
@@ -153,4 +166,13 @@ pub struct Exec<'a> {
     pub options: Options,
     /// The OCI state, for the listener of its filter.
     pub state: &'a str,
+}
+
+/// Field 22 of /proc/PID/stat, after the name, which may hold anything (proc(5)).
+fn start_time(pid: i32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_err(|e| Error::system(format_args!("read /proc/{pid}/stat"), e))?;
+    let after = text.rsplit_once(')').map(|(_, after)| after);
+    let field = after.and_then(|after| after.split_ascii_whitespace().nth(19)?.parse().ok());
+    field.ok_or_else(|| Error::system(format_args!("read /proc/{pid}/stat"), "it has no start time"))
 }

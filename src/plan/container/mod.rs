@@ -81,6 +81,8 @@ pub struct Facts {
     pub shared: BTreeSet<Namespace>,
     /// The container's cgroups.
     pub hierarchies: Vec<Hierarchy>,
+    /// Whether there is a /proc/kcore, for /dev/core to lead to.
+    pub kcore: bool,
     /// Whether SELinux is on.
     pub selinux: bool,
     /// Whether AppArmor is on.
@@ -236,6 +238,32 @@ pub fn build_exec(
     })
 }
 
+/// Makes the plan of a hook. With `joins` an intermediate process has put it into the container's namespaces.
+pub fn of_hook(joins: bool, user_namespace: bool) -> Plan {
+    let mut steps = vec![Step::AwaitGo];
+    if user_namespace {
+        steps.push(Step::BecomeRoot { uid: Some(0), gid: Some(0) });
+    }
+    let umask = Step::Umask { mask: 0o022 };
+    steps.extend([
+        Step::NewSession,
+        umask,
+        Step::FindProgram,
+        Step::CloseDescriptors { from: 3 },
+        Step::Execute,
+    ]);
+    Plan {
+        namespaces: 0,
+        joins: Vec::new(),
+        intermediate: joins,
+        maps: None,
+        trees: Vec::new(),
+        time: TimeOffsets::default(),
+        steps: Steps::of_hook(steps),
+        warnings: Vec::new(),
+    }
+}
+
 fn checked(steps: Vec<Step>) -> Result<Steps> {
     Steps::new(steps).map_err(|error| invalid(format!("make a plan: {error}")))
 }
@@ -293,7 +321,7 @@ fn files(
     steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
     if !host_dev {
-        devices(container, steps)?;
+        devices(container, facts, steps)?;
     }
     if let Some(process) = &container.process {
         let path = inside(&process.program.cwd)?;
@@ -357,7 +385,7 @@ fn terminal(process: &Process, console: bool, steps: &mut Vec<Step>) {
 }
 
 /// Device nodes and the links of /dev (runtime-spec, config-linux.md, "Default Devices").
-fn devices(container: &Container, steps: &mut Vec<Step>) -> Result<()> {
+fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
     let bind = container.namespaces.has(Namespace::User);
     for device in &container.devices {
         // The container's own: a link to the ptmx of its devpts.
@@ -375,14 +403,14 @@ fn devices(container: &Container, steps: &mut Vec<Step>) -> Result<()> {
             bind: bind && device.kind != libc::S_IFIFO,
         });
     }
-    const LINKS: [(&str, &str); 5] = [
+    const LINKS: [(&str, &str); 4] = [
         ("dev/fd", "/proc/self/fd"),
         ("dev/stdin", "/proc/self/fd/0"),
         ("dev/stdout", "/proc/self/fd/1"),
         ("dev/stderr", "/proc/self/fd/2"),
-        ("dev/core", "/proc/kcore"),
     ];
-    for (path, target) in LINKS {
+    let core = facts.kcore.then_some(("dev/core", "/proc/kcore"));
+    for (path, target) in LINKS.into_iter().chain(core) {
         steps.push(Step::Symlink { path: c_text(path)?, target: c_text(target)?, replace: false });
     }
     if container.mounts.iter().any(|mount| mount.at == Path::new("/dev/pts")) {

@@ -382,6 +382,11 @@ impl Steps {
         Ok(Steps(steps))
     }
 
+    /// A hook keeps the rights of the runtime.
+    pub(super) fn of_hook(steps: Vec<Step>) -> Self {
+        Steps(steps)
+    }
+
     /// The steps in order.
     pub fn as_slice(&self) -> &[Step] {
         &self.0

@@ -14,7 +14,7 @@ pub struct Image {
 /// Strings, and a null-terminated list of pointers to them.
 #[derive(Debug)]
 struct List {
-    _strings: Vec<CString>,
+    strings: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
@@ -24,7 +24,7 @@ impl List {
         // The pointers are to what each string holds, which stays where it is when the list moves.
         let mut pointers: Vec<_> = strings.iter().map(|string| string.as_ptr()).collect();
         pointers.extend(std::iter::repeat_n(std::ptr::null(), spare + 1));
-        List { _strings: strings, pointers }
+        List { strings, pointers }
     }
 }
 
@@ -35,6 +35,11 @@ impl Image {
         let has_home = env.iter().any(|variable| variable.as_bytes().starts_with(b"HOME="));
         let home = (!has_home).then_some(env.len());
         Image { candidates, argv: List::new(argv, 0), env: List::new(env, 1), home }
+    }
+
+    /// The program's name, for messages.
+    pub fn name(&self) -> String {
+        self.argv.strings.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     /// Paths to try in turn.

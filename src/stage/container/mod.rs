@@ -16,6 +16,7 @@
 mod copy;
 mod files;
 pub mod image;
+pub mod opener;
 mod place;
 mod process;
 mod steps;
@@ -46,6 +47,8 @@ pub struct Born<'a> {
     pub proc: OwnedFd,
     /// What `start` will connect to.
     pub door: Option<OwnedFd>,
+    /// Its standard streams, where they are not the runtime's.
+    pub streams: Option<[OwnedFd; 3]>,
     /// Whether to die with the runtime for good.
     pub die_with_runtime: bool,
 }

@@ -22,13 +22,15 @@ struct Walk<'a> {
     entered: bool,
 }
 
-/// Runs every step. It comes back only when one fails: which, why, and where to tell that.
+/// Runs every step. It comes back only when one fails: how many there are from it to the end (whoever hears of it
+/// may know the last ones alone), why, and where to tell that.
 pub(super) fn walk(born: Born<'_>) -> (u32, Errno, OwnedFd) {
     let plan = born.plan;
     let mut walk = Walk { born, files: Files::new(), home: [0; 1024], found: 0, entered: false };
-    for (index, step) in (0..).zip(plan.steps.as_slice()) {
-        if let Err(errno) = walk.run(step, index) {
-            return (index, errno, walk.born.control);
+    let steps = plan.steps.as_slice();
+    for (left, step) in (1..=u32::try_from(steps.len()).unwrap_or(u32::MAX)).rev().zip(steps) {
+        if let Err(errno) = walk.run(step, left) {
+            return (left, errno, walk.born.control);
         }
     }
     // A container without a program has nothing to become.
@@ -36,7 +38,7 @@ pub(super) fn walk(born: Born<'_>) -> (u32, Errno, OwnedFd) {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, step: &Step, index: u32) -> SysResult<()> {
+    fn run(&mut self, step: &Step, left: u32) -> SysResult<()> {
         match step {
             Step::AwaitGo => self.await_go(),
             Step::Join { namespace } => {
@@ -78,7 +80,7 @@ impl Walk<'_> {
             Step::Execute => self.execute(),
             settings => match self.files_step(settings) {
                 Some(done) => done,
-                None => self.setting(settings, index),
+                None => self.setting(settings, left),
             },
         }
     }
@@ -121,7 +123,7 @@ impl Walk<'_> {
     }
 
     /// What the process sets on itself.
-    fn setting(&mut self, step: &Step, index: u32) -> SysResult<()> {
+    fn setting(&mut self, step: &Step, left: u32) -> SysResult<()> {
         match step {
             Step::CpuAffinity { cpus } => process::set_affinity(0, cpus),
             Step::Scheduler(asked) => process::set_scheduler(SchedAttr {
@@ -139,7 +141,7 @@ impl Walk<'_> {
             Step::Rlimit { resource, soft, hard } => match process::set_limit(*resource, *soft, *hard) {
                 // Without CAP_SYS_RESOURCE as near as can be, which is less than was allowed.
                 Err(Errno::EPERM) => {
-                    self.warn(index, Errno::EPERM)?;
+                    self.warn(left, Errno::EPERM)?;
                     process::lower_limit(*resource, *soft, *hard)
                 }
                 other => other,
@@ -193,6 +195,9 @@ impl Walk<'_> {
     fn await_go(&self) -> SysResult<()> {
         die_with(self.born.runtime.as_fd())?;
         await_go(self.born.control.as_fd())?;
+        for (number, stream) in (0..).zip(self.born.streams.iter().flatten()) {
+            become_stream(stream, number)?;
+        }
         nix::sys::stat::umask(nix::sys::stat::Mode::empty());
         process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0)
     }
@@ -236,12 +241,8 @@ impl Walk<'_> {
             Err(errno) => return Err(errno),
         }
         scm::send(self.born.control.as_fd(), &Report::Terminal { number }.encode(), &[master.as_raw_fd()])?;
-        for stream in 0..3 {
-            // SAFETY: the numbers of the standard streams, which no owned descriptor of this process has.
-            let mut stream = std::mem::ManuallyDrop::new(unsafe {
-                <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(stream)
-            });
-            nix::unistd::dup2(&slave, &mut stream)?;
+        for number in 0..3 {
+            become_stream(&slave, number)?;
         }
         pty::take_controlling(slave.as_fd())
     }
@@ -271,6 +272,14 @@ impl Walk<'_> {
         // SAFETY: an image holds null-terminated lists of C strings; HOME lies in this walk.
         Err(unsafe { process::execve(path, image.argv(), image.env()) })
     }
+}
+
+/// Puts a descriptor in the place of a standard stream.
+fn become_stream(fd: &OwnedFd, number: i32) -> SysResult<()> {
+    // SAFETY: the numbers of the standard streams, which no owned descriptor of this process has.
+    let stream = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
+    let mut stream = std::mem::ManuallyDrop::new(stream);
+    nix::unistd::dup2(fd, &mut stream)
 }
 
 /// Kernels without keys have nothing to keep apart.

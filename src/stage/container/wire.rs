@@ -18,14 +18,14 @@ pub enum Report {
     },
     /// A step could not be done as it was asked for, and the start goes on.
     Warning {
-        /// Index in the plan.
+        /// Steps of the plan from this one to the end.
         step: u32,
         /// Error number.
         errno: i32,
     },
     /// A step failed, and the process is gone.
     Failed {
-        /// Index in the plan.
+        /// Steps of the plan from this one to the end.
         step: u32,
         /// Error number.
         errno: i32,
