@@ -9,6 +9,7 @@
 #[macro_use]
 mod support;
 mod bridge;
+mod cgroup;
 mod kill;
 mod layers;
 mod manual;

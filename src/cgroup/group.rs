@@ -309,7 +309,7 @@ impl Group {
     /// ([`Group::kill_all`]); one that is only just going is waited for. What is gone already is no error.
     ///
     /// # Errors
-    /// When a cgroup stays busy for ten seconds.
+    /// When a cgroup stays busy for five seconds.
     pub fn remove(self) -> Result<()> {
         let stopped = systemd::stop(&self.place);
         make::remove(&self.place).and(stopped)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TRIES: u32 = 16;
 
 /// How long [`remove`] waits for processes that are only just going.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Controllers that a cgroup has when it can, so that what is used can be told: limits may need others.
 const COUNTED: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
