@@ -1,7 +1,7 @@
 //! `saggar start`, and the same for `run`: startContainer hooks, the program, poststart hooks.
 
 use super::container::{Found, Status, state};
-use super::{Context, undo, wrong_status};
+use super::{Context, filter, undo, wrong_status};
 use crate::cli::oci::IdArgs;
 use crate::error::{Code, Error, Result};
 use crate::launch::container::{self as launch, hooks};
@@ -45,7 +45,10 @@ pub(super) fn start(
         .hint("give config.json a process, and create the container again"));
     }
     let created = state(record, Status::Created).to_string();
-    let request = launch::Start { container, state_dir: directory.path(), init, pid, state: &created };
+    let filter = filter::of(container)?;
+    let filter = filter.as_ref();
+    let request =
+        launch::Start { container, state_dir: directory.path(), init, pid, filter, state: &created };
     let hooks = &container.hooks;
     if let Err(error) = launch::start(&request) {
         // A program that cannot run leaves a stopped container; a hook that fails ends its life.
