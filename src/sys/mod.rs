@@ -9,6 +9,7 @@ pub mod args;
 pub mod attempt;
 pub mod caps;
 pub mod clone;
+pub mod exe;
 pub mod file;
 pub mod keyring;
 pub mod landlock;
