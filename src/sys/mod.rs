@@ -10,6 +10,7 @@ pub mod attempt;
 pub mod bpf;
 pub mod caps;
 pub mod clone;
+pub mod exe;
 pub mod file;
 pub mod futex;
 pub mod keyring;
