@@ -13,8 +13,11 @@ use std::path::PathBuf;
 
 /// A native Linux sandbox runtime for AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "saggar", version = VERSION, max_term_width = 100)]
+#[command(name = "saggar", version = VERSION, max_term_width = 100, disable_version_flag = true)]
 pub struct Cli {
+    /// Print the version
+    #[arg(short = 'V', short_alias = 'v', long, action = clap::ArgAction::Version)]
+    pub version: Option<bool>,
     /// What the OCI verbs take.
     #[command(flatten)]
     pub oci: oci::Global,

@@ -47,7 +47,7 @@ as_each_caller! {
         for (program, text) in [
             ("/x", "exec: \"/x\": stat /x: no such file or directory"),
             ("nosuch", "exec: \"nosuch\": executable file not found in $PATH"),
-            ("/etc", "permission denied"),
+            ("/etc", "is a directory"),
         ] {
             bench.program(&[program]);
             let id = bench.id();

@@ -61,7 +61,14 @@ fn poststop(found: &Found) -> Vec<Hook> {
 
 /// The lock; from a verb that does not give it up, by taking its container away.
 fn take(directory: &Directory) -> Result<Held> {
-    if let Some(held) = directory.lock(POLITE)? {
+    let asked = match directory.lock(POLITE) {
+        Err(error) if error.code() == Code::System => {
+            directory.mend_lock()?;
+            directory.lock(POLITE)
+        }
+        other => other,
+    };
+    if let Some(held) = asked? {
         return Ok(held);
     }
     if let Ok(found) = Found::new(directory.clone())

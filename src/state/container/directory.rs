@@ -138,6 +138,23 @@ impl Directory {
         })
     }
 
+    /// Removes whatever lies in the place of the lock: for [`Directory::remove`], when [`Directory::lock`] cannot
+    /// open it.
+    ///
+    /// # Errors
+    /// [`Code::System`].
+    pub fn mend_lock(&self) -> Result<()> {
+        let path = self.path.join("lock");
+        let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::system(format_args!("remove {}", path.display()), e))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn gone(&self) -> Error {
         Error::new(Code::NotFound, format!("container {:?} does not exist", self.id.as_str()))
     }
