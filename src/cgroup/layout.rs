@@ -1,6 +1,7 @@
 //! Which cgroup hierarchies this host has, where they are mounted, and where we are in them.
 
 use crate::error::{Error, Result};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
@@ -35,6 +36,15 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
+    /// Whether its mount is what a path finds: another mount may lie over it.
+    fn is_on_top(&self) -> bool {
+        let magic = match self.version {
+            Version::V1 => CGROUP_SUPER_MAGIC,
+            Version::V2 => CGROUP2_SUPER_MAGIC,
+        };
+        statfs(&self.mount).is_ok_and(|found| found.filesystem_type() == magic)
+    }
+
     /// The directory of a path that `/proc/PID/cgroup` names.
     pub fn directory(&self, cgroup: &Path) -> PathBuf {
         let below =
@@ -64,6 +74,7 @@ impl Layout {
     pub fn discover() -> Result<Self> {
         let read = |path: &str| fs::read(path).map_err(|e| Error::system(format_args!("read {path}"), e));
         let mut layout = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        layout.hierarchies.retain(Hierarchy::is_on_top);
         for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == Version::V2) {
             let file = hierarchy.mount.join("cgroup.controllers");
             let controllers = fs::read_to_string(file).unwrap_or_default();
