@@ -8,6 +8,10 @@
 
 mod bundle;
 mod cases;
+mod files;
+mod life;
+mod namespaces;
+mod process;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

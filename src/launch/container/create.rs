@@ -80,7 +80,7 @@ impl Making<'_> {
                     trees::hand_over(&self.plan.trees, self.child.pid, pidfd, self.talk.socket())?;
                     continue;
                 }
-                Heard::Needs(Need::Hooks) => self.hooks(record)?,
+                Heard::Hooks(namespaces) => self.hooks(record, namespaces)?,
                 Heard::Terminal(number, master) => {
                     if let Console::Keep = self.request.console {
                         self.terminal = Some(master);
@@ -90,14 +90,14 @@ impl Making<'_> {
                     continue;
                 }
                 Heard::Created => return Ok(()),
-                Heard::Listener(_) => continue,
+                Heard::Needs(Need::Hooks) | Heard::Listener(_) => continue,
                 Heard::End => return Err(super::talk::gone()),
             }
             self.talk.answer(Answer::Go)?;
         }
     }
 
-    fn hooks(&self, record: &dyn Record) -> Result<()> {
+    fn hooks(&self, record: &dyn Record, namespaces: Vec<(OwnedFd, u64)>) -> Result<()> {
         let hooks = &self.request.container.hooks;
         if hooks.prestart.is_empty() && hooks.create_runtime.is_empty() && hooks.create_container.is_empty() {
             return Ok(());
@@ -105,7 +105,6 @@ impl Making<'_> {
         let state = record.state("creating", self.child.pid);
         hooks::run("prestart", &hooks.prestart, &state, Place::Runtime)?;
         hooks::run("createRuntime", &hooks.create_runtime, &state, Place::Runtime)?;
-        let inside = Place::Container { pid: self.child.pid, pidfd: self.child.pidfd()?.as_fd() };
-        hooks::run("createContainer", &hooks.create_container, &state, inside)
+        hooks::run("createContainer", &hooks.create_container, &state, Place::Inside(&namespaces))
     }
 }

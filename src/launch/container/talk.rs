@@ -1,8 +1,8 @@
 //! The runtime's end of the socket to the process that is made: what it says, and errors as callers read them.
 
 use crate::error::{Code, Error, Result};
-use crate::plan::container::Plan;
 use crate::plan::container::step::Step;
+use crate::plan::container::{NAMESPACES, Plan};
 use crate::spec::container::Namespace;
 use crate::stage::container::wire::{Answer, LEN, Need, Report};
 use crate::sys::{Errno, scm};
@@ -24,6 +24,8 @@ pub(super) struct Talk<'a> {
 #[derive(Debug)]
 pub(super) enum Heard {
     Needs(Need),
+    /// It needs hooks, in these namespaces.
+    Hooks(Vec<(OwnedFd, u64)>),
     Terminal(u32, OwnedFd),
     Created,
     Listener(OwnedFd),
@@ -74,23 +76,26 @@ impl<'a> Talk<'a> {
                     log::warn!("{step}: {errno}; as near to it as is allowed");
                     continue;
                 }
+                (Some(Report::Needs(Need::Hooks)), fds, _) => {
+                    let flags = NAMESPACES.iter().map(|(_, flag)| *flag);
+                    Heard::Hooks(fds.into_iter().flatten().zip(flags).collect())
+                }
                 (Some(Report::Needs(need)), ..) => Heard::Needs(need),
-                (Some(Report::Terminal { number }), Some(master), _) => Heard::Terminal(number, master),
+                (Some(Report::Terminal { number }), [Some(master), ..], _) => Heard::Terminal(number, master),
                 (Some(Report::Created), ..) => Heard::Created,
-                (Some(Report::Listener), Some(listener), _) => Heard::Listener(listener),
+                (Some(Report::Listener), [Some(listener), ..], _) => Heard::Listener(listener),
                 (Some(report), ..) => return Err(self.failure(report)),
             });
         }
     }
 
-    fn receive(&self) -> Result<(Option<Report>, Option<OwnedFd>, Option<i32>)> {
+    fn receive(&self) -> Result<(Option<Report>, [Option<OwnedFd>; scm::MAX_FDS], Option<i32>)> {
         let mut buffer = [0; LEN];
-        let mut received = match scm::receive(self.socket.as_fd(), &mut buffer) {
-            Err(Errno::ECONNRESET) => return Ok((None, None, None)),
+        let received = match scm::receive(self.socket.as_fd(), &mut buffer) {
+            Err(Errno::ECONNRESET) => return Ok((None, Default::default(), None)),
             other => other.map_err(|e| Error::system("hear the process of the container", e.desc()))?,
         };
-        let fd = received.fds[0].take();
-        Ok((Report::decode(&buffer[..received.len]), fd, received.pid))
+        Ok((Report::decode(&buffer[..received.len]), received.fds, received.pid))
     }
 
     /// The step with this many from it to the end.

@@ -36,17 +36,24 @@ impl Files {
 
     /// The tree of the root, attached over the directory that it is a tree of: hooks look for it by its path.
     pub(super) fn attach_root(&mut self, path: &CStr, received: bool, parent_private: bool) -> SysResult<()> {
-        let (at, tree) = if received {
-            let [at, tree, ..] = &mut self.trees;
-            (at.take().ok_or(Errno::EBADF)?, tree.take().ok_or(Errno::EBADF)?)
+        let [received_at, received_tree, ..] = &mut self.trees;
+        let at = if received {
+            received_at.take().ok_or(Errno::EBADF)?
         } else {
-            let at = file::open(file::cwd(), path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
-            let tree = mount::clone_tree(at.as_fd(), true)?;
-            (at, tree)
+            file::open(file::cwd(), path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?
         };
         if parent_private {
             let below = mount_root_of(at.as_fd())?;
             mount::change(below.as_fd(), 0, 0, libc::MS_PRIVATE, false)?;
+        }
+        let tree = if received {
+            received_tree.take().ok_or(Errno::EBADF)?
+        } else {
+            mount::clone_tree(at.as_fd(), true)?
+        };
+        if parent_private {
+            // The same for itself: pivot_root(2) takes no shared mount.
+            mount::change(tree.as_fd(), 0, 0, libc::MS_PRIVATE, false)?;
         }
         mount::attach(tree.as_fd(), at.as_fd())?;
         self.root = Some(tree);
@@ -178,11 +185,9 @@ impl Files {
     }
 
     pub(super) fn make_directory(&self, path: &CStr) -> SysResult<()> {
-        match place::make(self.root()?, path, true) {
-            // The working directory is entered later: then it is told what is wrong with it.
-            Err(Errno::EROFS | Errno::EACCES | Errno::EPERM | Errno::ENOTDIR) => Ok(()),
-            other => other.map(drop),
-        }
+        // The working directory is entered later: then it is told what is wrong with it.
+        let _ = place::make(self.root()?, path, true);
+        Ok(())
     }
 
     pub(super) fn symlink(&self, path: &CStr, target: &CStr, replace: bool) -> SysResult<()> {

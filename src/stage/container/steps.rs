@@ -41,6 +41,7 @@ impl Walk<'_> {
     fn run(&mut self, step: &Step, left: u32) -> SysResult<()> {
         match step {
             Step::AwaitGo => self.await_go(),
+            Step::Hide => process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0),
             Step::Join { namespace } => {
                 let flag = namespace.flag();
                 let join = self.born.joins.iter().find(|(_, kind)| *kind == flag).ok_or(Errno::EBADF)?;
@@ -54,7 +55,11 @@ impl Walk<'_> {
             Step::AwaitNetDevices => self.need(Need::NetDevices),
             Step::NewSession => nix::unistd::setsid().map(drop),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
-            Step::AwaitHooks => self.need(Need::Hooks),
+            Step::AwaitHooks => {
+                let control = self.born.control.as_fd();
+                settle::tell_namespaces(control, self.born.proc.as_fd())?;
+                await_go(control)
+            }
             Step::ReceiveTrees { count } => self.receive_trees(*count),
             Step::Hostname { name } => nix::unistd::sethostname(OsStr::from_bytes(name.to_bytes())),
             Step::Domainname { name } => process::set_domain_name(name),
@@ -63,7 +68,9 @@ impl Walk<'_> {
             Step::AwaitStart => {
                 let door = self.born.door.take().ok_or(Errno::EBADF)?;
                 let control = self.born.control.as_fd();
-                self.born.control = settle::await_start(control, door.as_fd(), self.born.die_with_runtime)?;
+                let proc = self.born.proc.as_fd();
+                let die = self.born.die_with_runtime;
+                self.born.control = settle::await_start(control, door.as_fd(), proc, die)?;
                 Ok(())
             }
             Step::FindProgram => {
@@ -199,7 +206,7 @@ impl Walk<'_> {
             become_stream(stream, number)?;
         }
         nix::sys::stat::umask(nix::sys::stat::Mode::empty());
-        process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0)
+        Ok(())
     }
 
     /// The namespace is made for children; its offsets cannot be changed once somebody is in it.
