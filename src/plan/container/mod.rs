@@ -330,7 +330,7 @@ fn files(
     let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
     let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
     let sealed = mounts.sealed;
-    steps.extend(mounts.mounts.into_iter().map(Step::Mount));
+    steps.extend(mounts.mounts.into_iter().map(|mount| Step::Mount(Box::new(mount))));
     let links = mounts.links.into_iter();
     steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);

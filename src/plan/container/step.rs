@@ -62,7 +62,7 @@ pub enum Step {
         path: CString,
     },
     /// One mount.
-    Mount(Mount),
+    Mount(Box<Mount>),
     /// A device node, or a bind of the host's.
     Device {
         /// Where.
