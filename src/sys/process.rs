@@ -219,6 +219,12 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     Errno::last()
 }
 
+/// Sleeps until a signal comes; with all of them blocked, until SIGKILL.
+pub fn sleep_forever() {
+    let (none, forever) = (std::ptr::null_mut::<libc::pollfd>(), std::ptr::null::<libc::timespec>());
+    let _ = call!(libc::SYS_ppoll, none, 0usize, forever, std::ptr::null::<u64>(), 0usize);
+}
+
 /// Ends this process at once: no destructors, no exit handlers.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: _exit(2) has no conditions.

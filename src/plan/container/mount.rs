@@ -177,6 +177,10 @@ impl<'a> Mounts<'a> {
             }
             ContainerMountKind::Cgroup => return self.cgroup(made),
             ContainerMountKind::Change => {}
+            ContainerMountKind::Reconfigure { .. } => {
+                let message = format!("mount {}: remount without bind is not known", mount.at.display());
+                return Err(Error::new(Code::Unsupported, message));
+            }
         }
         self.mounts.push(made);
         Ok(())

@@ -6,7 +6,7 @@ use crate::plan::container::{Filter, NAMESPACES};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, process, scm, seccomp};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Room for `HOME=` and a path.
@@ -146,7 +146,9 @@ pub(super) fn tell_namespaces(control: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> 
 /// from the load to execve this thread makes no call.
 pub(super) fn load(filter: &Filter, control: BorrowedFd<'_>) -> SysResult<()> {
     if filter.listener.is_none() {
-        return seccomp::load_with(&filter.program, filter.flags).map(drop).map_err(Errno::from_raw);
+        return seccomp::load_with(&filter.program, u64::from(filter.flags))
+            .map(drop)
+            .map_err(Errno::from_raw);
     }
     const STACK: usize = 64 << 10;
     let stack = clone::Stack::new(STACK)?;
@@ -160,7 +162,8 @@ pub(super) fn load(filter: &Filter, control: BorrowedFd<'_>) -> SysResult<()> {
     let alone = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
     let flags = filter.flags & !u32::try_from(alone).unwrap_or(0);
     let with_listener = u32::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).unwrap_or(0);
-    let loaded = seccomp::load_with(&filter.program, flags | with_listener);
+    let loaded = seccomp::load_with(&filter.program, u64::from(flags | with_listener))
+        .map(|listener| listener.map_or(NOTHING, IntoRawFd::into_raw_fd));
     messenger.listener.store(loaded.unwrap_or(NOTHING), Ordering::Release);
     let number = loaded.map_err(Errno::from_raw)?;
     while messenger.listener.load(Ordering::Acquire) == number {

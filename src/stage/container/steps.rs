@@ -51,7 +51,7 @@ impl Walk<'_> {
             Step::NewCgroupNamespace => clone::unshare(libc::CLONE_NEWCGROUP as u64),
             Step::NewTimeNamespace => self.time_namespace(),
             Step::NewKeyring => keyring::join_new_session().or_else(unless_missing),
-            Step::LoopbackUp => net::loopback_up(),
+            Step::LoopbackUp => net::loopback_up().map(drop),
             Step::AwaitNetDevices => self.need(Need::NetDevices),
             Step::NewSession => nix::unistd::setsid().map(drop),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
