@@ -15,6 +15,7 @@ pub(crate) const ALL: &[Case] = &[
     ("namespaces are joined", BOTH, namespaces::joined),
     ("a namespace of another kind is refused", BOTH, namespaces::wrong_kind),
     ("clocks have offsets", BOTH, namespaces::clocks),
+    ("network devices move with their addresses", ROOT, namespaces::net_devices),
     ("a user namespace without a group map works", BOTH, namespaces::no_group_map),
     ("a container without a mount namespace is a chroot", ROOT, namespaces::chroot),
     ("default devices and links are there", BOTH, files::devices),

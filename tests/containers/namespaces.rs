@@ -111,6 +111,7 @@ pub(crate) fn no_group_map(caller: Caller) {
     // The kernel makes no file for a group that is not mapped, and no file system with one in it.
     bundle.container.mounts.retain(|mount| mount.at.ends_with("proc") || mount.at.ends_with("usr"));
     bundle.container.devices.clear();
+    bundle.container.links.clear();
     fs::create_dir(bundle.root().join("proc")).unwrap();
     fs::create_dir(bundle.root().join("dev")).unwrap();
     if caller == Caller::Root {
@@ -143,4 +144,25 @@ pub(crate) fn chroot(caller: Caller) {
         wait(&init);
         assert!(!said.contains("home"), "{said}");
     }
+}
+
+pub(crate) fn net_devices(caller: Caller) {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    let ip = |words: &str| {
+        let status = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {words}");
+    };
+    ip("link add out0 type veth peer name other");
+    ip("link set out0 mtu 1400 address 02:00:00:00:00:07 up");
+    ip("addr add 10.9.8.7/24 dev out0");
+    ip("addr add fd00::7/64 dev out0 nodad");
+    let mut bundle = Bundle::new(caller, "ip -o addr show dev in0; ip -o link show dev in0");
+    bundle.container.net_devices = [("out0".to_owned(), "in0".to_owned())].into();
+    let said = bundle.said();
+    for word in ["10.9.8.7/24", "fd00::7/64", "mtu 1400", "02:00:00:00:00:07", ",UP"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    bundle.container.net_devices = [("nothere".to_owned(), "in0".to_owned())].into();
+    let error = bundle.create().unwrap_err();
+    assert_eq!(error.to_string(), "linux.netDevices nothere as in0: No such device");
 }

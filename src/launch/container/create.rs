@@ -72,9 +72,7 @@ impl Making<'_> {
         loop {
             match self.talk.next()? {
                 Heard::Needs(Need::TimeOffsets) => time::write_offsets(self.child.pid, &self.plan.time)?,
-                Heard::Needs(Need::NetDevices) => {
-                    net_devices::hand_over(&container.net_devices, self.child.pid)?;
-                }
+                Heard::NetDevices(socket) => net_devices::hand_over(&container.net_devices, &socket)?,
                 Heard::Needs(Need::Trees) => {
                     let pidfd = self.child.pidfd()?.as_fd();
                     trees::hand_over(&self.plan.trees, self.child.pid, pidfd, self.talk.socket())?;
@@ -90,7 +88,7 @@ impl Making<'_> {
                     continue;
                 }
                 Heard::Created => return Ok(()),
-                Heard::Needs(Need::Hooks) | Heard::Listener(_) => continue,
+                Heard::Needs(Need::Hooks | Need::NetDevices) | Heard::Listener(_) => continue,
                 Heard::End => return Err(super::talk::gone()),
             }
             self.talk.answer(Answer::Go)?;

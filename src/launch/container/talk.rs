@@ -24,6 +24,8 @@ pub(super) struct Talk<'a> {
 #[derive(Debug)]
 pub(super) enum Heard {
     Needs(Need),
+    /// It needs network devices, in the namespace of this socket.
+    NetDevices(OwnedFd),
     /// It needs hooks, in these namespaces.
     Hooks(Vec<(OwnedFd, u64)>),
     Terminal(u32, OwnedFd),
@@ -81,6 +83,7 @@ impl<'a> Talk<'a> {
                     let flags = NAMESPACES.iter().map(|(_, flag)| *flag);
                     Heard::Hooks(fds.into_iter().flatten().zip(flags).collect())
                 }
+                (Some(Report::Needs(Need::NetDevices)), [Some(socket), ..]) => Heard::NetDevices(socket),
                 (Some(Report::Needs(need)), _) => Heard::Needs(need),
                 (Some(Report::Terminal { number }), [Some(master), ..]) => Heard::Terminal(number, master),
                 (Some(Report::Created), _) => Heard::Created,

@@ -402,10 +402,6 @@ fn terminal(process: &Process, console: bool, steps: &mut Vec<Step>) {
 fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
     let bind = container.namespaces.has(Namespace::User);
     for device in &container.devices {
-        // The container's own: a link to the ptmx of its devpts.
-        if device.path == Path::new("/dev/ptmx") {
-            continue;
-        }
         steps.push(Step::Device {
             path: inside(&device.path)?,
             kind: device.kind,
@@ -417,18 +413,14 @@ fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Resul
             bind: bind && device.kind != libc::S_IFIFO,
         });
     }
-    const LINKS: [(&str, &str); 4] = [
-        ("dev/fd", "/proc/self/fd"),
-        ("dev/stdin", "/proc/self/fd/0"),
-        ("dev/stdout", "/proc/self/fd/1"),
-        ("dev/stderr", "/proc/self/fd/2"),
-    ];
-    let core = facts.kcore.then_some(("dev/core", "/proc/kcore"));
-    for (path, target) in LINKS.into_iter().chain(core) {
-        steps.push(Step::Symlink { path: c_text(path)?, target: c_text(target)?, replace: false });
+    for (path, target) in &container.links {
+        // The image's own ptmx would be that of whatever devpts the image came from.
+        let replace = path == Path::new("/dev/ptmx");
+        steps.push(Step::Symlink { path: inside(path)?, target: c_path(target)?, replace });
     }
-    if container.mounts.iter().any(|mount| mount.at == Path::new("/dev/pts")) {
-        steps.push(Step::Symlink { path: c_text("dev/ptmx")?, target: c_text("pts/ptmx")?, replace: true });
+    if facts.kcore {
+        let (path, target) = (c_text("dev/core")?, c_text("/proc/kcore")?);
+        steps.push(Step::Symlink { path, target, replace: false });
     }
     Ok(())
 }

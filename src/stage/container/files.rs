@@ -69,8 +69,12 @@ impl Files {
     pub(super) fn mount(&mut self, mount: &Mount) -> SysResult<()> {
         let root = file::duplicate_number(self.root()?.as_raw_fd())?;
         let root = root.as_fd();
-        if mount.what == What::Change {
+        if let What::Change | What::Reconfigure { .. } = &mount.what {
             let at = place::find(root, &mount.at)?;
+            if let What::Reconfigure { options } = &mount.what {
+                let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
+                mount::reconfigure(at.as_fd(), options)?;
+            }
             return finish(at.as_fd(), mount);
         }
         let tree = match (self.tree(root, mount, &mount.what), &mount.otherwise) {
@@ -126,7 +130,7 @@ impl Files {
                 }
                 Ok(tree)
             }
-            What::Change => Err(Errno::EINVAL),
+            What::Change | What::Reconfigure { .. } => Err(Errno::EINVAL),
         }
     }
 

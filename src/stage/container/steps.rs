@@ -7,7 +7,7 @@ use super::{Born, await_go, die_with};
 use crate::plan::container::step::Step;
 use crate::sys::file::{self, Resolve};
 use crate::sys::process::{self, SchedAttr};
-use crate::sys::{Errno, SysResult, caps, clone, keyring, mount, net, pty, scm};
+use crate::sys::{Errno, SysResult, caps, keyring, mount, namespace, net, pty, scm};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -45,14 +45,19 @@ impl Walk<'_> {
             Step::Join { namespace } => {
                 let flag = namespace.flag();
                 let join = self.born.joins.iter().find(|(_, kind)| *kind == flag).ok_or(Errno::EBADF)?;
-                clone::enter(join.0.as_fd(), flag)
+                super::join(&join.0, flag)
             }
             Step::BecomeRoot { uid, gid } => become_root(*uid, *gid),
-            Step::NewCgroupNamespace => clone::unshare(libc::CLONE_NEWCGROUP as u64),
+            Step::NewCgroupNamespace => namespace::unshare(libc::CLONE_NEWCGROUP),
             Step::NewTimeNamespace => self.time_namespace(),
             Step::NewKeyring => keyring::join_new_session().or_else(unless_missing),
             Step::LoopbackUp => net::loopback_up().map(drop),
-            Step::AwaitNetDevices => self.need(Need::NetDevices),
+            Step::AwaitNetDevices => {
+                let control = self.born.control.as_fd();
+                let socket = net::route_socket()?;
+                scm::send(control, &Report::Needs(Need::NetDevices).encode(), &[socket.as_raw_fd()])?;
+                await_go(control)
+            }
             Step::NewSession => nix::unistd::setsid().map(drop),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
             Step::AwaitHooks => {
@@ -211,11 +216,11 @@ impl Walk<'_> {
 
     /// The namespace is made for children; its offsets cannot be changed once somebody is in it.
     fn time_namespace(&self) -> SysResult<()> {
-        clone::unshare(libc::CLONE_NEWTIME as u64)?;
+        namespace::unshare(libc::CLONE_NEWTIME)?;
         self.need(Need::TimeOffsets)?;
         let own = c"self/ns/time_for_children";
         let file = file::open(self.born.proc.as_fd(), own, libc::O_RDONLY, 0, Resolve::Ordinary)?;
-        clone::enter(file.as_fd(), libc::CLONE_NEWTIME as u64)
+        namespace::join(file.as_fd(), libc::CLONE_NEWTIME)
     }
 
     fn receive_trees(&mut self, count: usize) -> SysResult<()> {

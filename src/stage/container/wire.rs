@@ -53,7 +53,7 @@ pub enum Report {
 pub enum Need {
     /// The offsets of its new time namespace.
     TimeOffsets,
-    /// Network devices.
+    /// Network devices; beside this comes a route socket of its network namespace.
     NetDevices,
     /// Trees: they come beside [`Answer::Trees`].
     Trees,
