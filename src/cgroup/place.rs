@@ -182,7 +182,10 @@ impl Place {
         let below_manager = manager.join(name::expand(&unit.slice)?).join(&unit.name);
         for hierarchy in &layout.hierarchies {
             let mut directory = Directory::at(hierarchy, below(&hierarchy.mount, &below_manager), false);
-            directory.made = vec![directory.path.clone()];
+            // systemd makes and removes it, but for those hierarchies of v1 that it does not use.
+            if hierarchy.version == Version::V2 || directory.made.is_empty() {
+                directory.made = vec![directory.path.clone()];
+            }
             // A user's systemd has the unified hierarchy only.
             if !wanted.rootless || hierarchy.version == Version::V2 {
                 self.directories.push(directory);
