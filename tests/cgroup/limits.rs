@@ -1,9 +1,9 @@
 //! Limits bite, are read back, and change.
 
-use super::rooms::{Room, can, place, resources};
+use super::rooms::{NEEDS_ROOT, Room, can, is_root, place, resources};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use saggar::cgroup::oom::OomEvent;
-use saggar::cgroup::{Layout, OomWatch, layout::Version};
+use saggar::cgroup::{Driver, Group, Layout, OomWatch, Place, Wanted, layout::Version};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -107,7 +107,9 @@ const DEVICES: &str =
 
 #[test]
 fn a_device_that_is_not_allowed_cannot_be_opened() {
-    needs_cgroups!();
+    if !is_root() {
+        skip!("{NEEDS_ROOT}");
+    }
     let mut room = Room::with(serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] }));
     let mut member = room.run(DEVICES);
     assert_eq!([member.line(), member.line(), member.line()], ["yes", "yes", "no"]);
@@ -122,7 +124,9 @@ fn a_device_that_is_not_allowed_cannot_be_opened() {
 
 #[test]
 fn in_cgroup_v2_devices_are_a_program_in_the_kernel_that_can_be_replaced() {
-    needs_cgroups!();
+    if !is_root() {
+        skip!("{NEEDS_ROOT}");
+    }
     let mut layout = Layout::discover().unwrap();
     layout.hierarchies.retain(|one| one.version == Version::V2);
     if layout.hierarchies.is_empty() {
@@ -257,4 +261,35 @@ fn a_limit_without_its_controller_is_refused_by_name() {
         assert!(error.hint_text().is_some());
     }
     assert!(refused > 0, "this host has every controller: {}", fs::read_to_string("/proc/cgroups").unwrap());
+}
+
+#[test]
+fn an_ordinary_user_without_cgroups_may_ask_for_no_limits() {
+    let annotations = std::collections::BTreeMap::new();
+    let wanted = Wanted {
+        id: "nowhere",
+        cgroups_path: None,
+        driver: Driver::Cgroupfs,
+        rootless: true,
+        annotations: &annotations,
+    };
+    // A host whose cgroups are not the user's.
+    let place = Place::choose(&Layout::default(), &wanted).unwrap();
+    let mut group = Group::create(&place, None).unwrap();
+    assert!(group.dirfd_for_clone().is_none() && group.mount().is_none());
+    group.enter(std::process::id().cast_signed()).unwrap();
+    assert_eq!(group.pids().unwrap().len(), 0);
+    group.remove().unwrap();
+    let limits = resources(serde_json::json!({ "memory": { "limit": 1 << 20 } }));
+    let error = Group::create(&place, Some(&limits)).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("rootless needs no limits + no cgrouppath when no permission is granted"),
+        "{text}"
+    );
+    assert!(error.hint_text().unwrap().contains("Delegate=yes"));
+    let mut off = place;
+    off.driver = Driver::Disabled;
+    let error = Group::create(&off, Some(&limits)).unwrap_err();
+    assert!(error.to_string().starts_with("cgroups are switched off"), "{error}");
 }

@@ -210,7 +210,7 @@ impl Message {
             text(4, &self.error, false),
             self.reply_to.map(|serial| (5, Value::U32(serial))),
             text(6, &self.destination, false),
-            (!signature.is_empty()).then(|| (8, Value::Signature(signature))),
+            (!signature.is_empty()).then_some((8, Value::Signature(signature))),
         ];
         let fields = fields.into_iter().flatten();
         let fields = fields
