@@ -18,7 +18,7 @@ pub struct OomWatch {
 
 #[derive(Debug)]
 enum Source {
-    /// `memory.events` and `cgroup.events` change (cgroup v2). That a cgroup is removed nobody tells.
+    /// `memory.events` and `cgroup.events` change, and the directory goes (cgroup v2).
     V2 { inotify: Inotify, memory: PathBuf, cgroup: PathBuf, killed: u64, populated: bool },
     /// The kernel counts in an eventfd (Documentation/admin-guide/cgroup-v1/memory.rst, section 10).
     V1 { count: EventFd, control: PathBuf, _file: OwnedFd },
@@ -53,6 +53,10 @@ impl OomWatch {
                     let watched = inotify.add_watch(&dir.path.join(file), AddWatchFlags::IN_MODIFY);
                     watched.map_err(|errno| failed(file, errno))?;
                 }
+                // The kernel holds changes back for 10 ms, and forgets them with the file: so the removal, too.
+                let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_ONLYDIR;
+                let watched = dir.path.parent().map(|above| inotify.add_watch(above, flags));
+                watched.transpose().map_err(|errno| failed("..", errno))?;
                 let (memory, cgroup) = (dir.path.join("memory.events"), dir.path.join("cgroup.events"));
                 let killed = value(&memory, "oom_kill").unwrap_or(0);
                 let populated = value(&cgroup, "populated").is_some_and(|value| value > 0);

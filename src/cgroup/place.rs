@@ -91,6 +91,9 @@ pub struct Unit {
 /// What of the default place all our containers share.
 const OURS: &str = "saggar";
 
+/// The cgroup that the runtime itself goes to where it must leave its own.
+const SHELTER: &str = "saggar-runtime";
+
 /// Annotations that begin with this are properties of the unit.
 const PROPERTY: &str = "org.systemd.property.";
 
@@ -161,8 +164,10 @@ impl Place {
         let we = std::process::id().to_string();
         let may_write = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
         match own.parent() {
+            // We are in the shelter already, as the children of one who went there.
+            Some(above) if own.file_name().is_some_and(|name| name == SHELTER) => above.to_owned(),
             _ if processes.lines().all(|pid| pid == we) && may_write(own) => {
-                self.shelter = Some(own.join("saggar-runtime"));
+                self.shelter = Some(own.join(SHELTER));
                 own.clone()
             }
             Some(parent) if may_write(parent) => parent.to_owned(),
@@ -315,6 +320,13 @@ mod tests {
         let place = choose(&layout, None, Driver::Cgroupfs, true).unwrap();
         assert_eq!(place.directories[0].path, mount.join("a/own/saggar-web"));
         assert_eq!(place.shelter, Some(mount.join("a/own/saggar-runtime")));
+        // And are in it already the next time.
+        let sheltered = self::tests::layout(mount, "a/own/saggar-runtime");
+        let place = choose(&sheltered, None, Driver::Cgroupfs, true).unwrap();
+        assert_eq!(
+            (place.directories[0].path.clone(), place.shelter),
+            (mount.join("a/own/saggar-web"), None)
+        );
         // The root of the hierarchy gives controllers away with processes in it.
         fs::remove_file(mount.join("a/own/cgroup.type")).unwrap();
         fs::write(mount.join("a/own/cgroup.procs"), "1\n").unwrap();
