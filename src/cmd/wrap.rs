@@ -19,7 +19,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
-    let Started { launched, guard } =
+    let Started { launched, mut guard } =
         Started::new(&mut prepared, args.sandbox.id.is_some()).inspect_err(|error| status.refused(error))?;
     let program = Program {
         argv: args.argv,
@@ -37,6 +37,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         plan: &prepared.plan,
         pins: &prepared.spec.pins,
         warden,
+        guard: &mut guard,
         program: &program,
         timeout,
         status,

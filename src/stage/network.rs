@@ -49,9 +49,10 @@ impl Making {
         let socket = loop {
             match STATE.load(Ordering::Acquire) {
                 WORKING => futex::wait(&STATE, WORKING)?,
-                // SAFETY: the maker made this descriptor for us, in the table that it shares with us.
                 done if done & DONE != 0 => {
-                    break unsafe { OwnedFd::from_raw_fd((done & !DONE).cast_signed()) };
+                    let socket = (done & !DONE).cast_signed();
+                    // SAFETY: the maker made this descriptor for us, in the table that it shares with us.
+                    break unsafe { OwnedFd::from_raw_fd(socket) };
                 }
                 errno => return Err(Errno::from_raw(errno.cast_signed())),
             }
