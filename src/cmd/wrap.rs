@@ -4,7 +4,6 @@ use super::prepare::{self, Prepared, Purpose};
 use super::start::Started;
 use crate::cli::WrapArgs;
 use crate::error::{Error, Result};
-use crate::launch::guard;
 use crate::session::quarantine;
 use crate::spec::Program;
 use crate::spec::policy::Home;
@@ -42,8 +41,6 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         timeout,
         status,
     };
-    // The sandbox is at work on its steps: there is time for what others left.
-    guard::sweep_by_the_way();
     let ended = supervise(job, launched);
     drop(guard);
     ended

@@ -14,7 +14,7 @@ use super::status::{Event, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
 use crate::error::{Error, Result};
 use crate::launch::Launched;
-use crate::launch::guard::Guard;
+use crate::launch::guard::{self, Guard};
 use crate::plan::Plan;
 use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
@@ -91,6 +91,7 @@ impl End<'_> {
         if !self.looked {
             self.guard.end();
             self.look(status);
+            guard::sweep_by_the_way();
         }
     }
 
