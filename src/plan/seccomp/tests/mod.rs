@@ -5,9 +5,13 @@ use machine::Call;
 use oci_spec::runtime::LinuxSeccomp;
 use serde_json::Value;
 
+mod cases;
+mod docker;
 #[path = "../../../sys/seccomp/tests/machine.rs"]
 mod machine;
+mod meaning;
 mod oracle;
+mod properties;
 
 /// The filter of a profile in JSON, on 64-bit x86.
 fn filter(profile: &Value) -> Filter {
