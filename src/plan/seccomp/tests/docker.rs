@@ -1,11 +1,11 @@
 //! The profile that most containers have: Docker's default one, as its engine writes it for a container with
 //! the default capabilities on x86_64 (github.com/moby/profiles, June 2026).
 
+use super::Call;
 use super::meaning::{self, numbers};
 use super::{filter, machine, run};
 use crate::plan::seccomp::Arch;
 use libc::SECCOMP_RET_ALLOW as ALLOW;
-use machine::Call;
 use serde_json::Value;
 
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();

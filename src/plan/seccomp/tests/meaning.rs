@@ -1,6 +1,6 @@
 //! What a profile means, read from its JSON as naively as can be, and apart from the compiler.
 
-use super::machine::Call;
+use super::Call;
 use crate::plan::seccomp::Arch;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -56,15 +56,17 @@ pub(super) fn answers(profile: &Value, native: Arch, call: &Call) -> Vec<u32> {
         }
         let none = Vec::new();
         let args = entry["args"].as_array().unwrap_or(&none);
-        if args.is_empty() {
-            return vec![action];
-        }
         let mut indexes: Vec<u64> = args.iter().map(|arg| arg["index"].as_u64().unwrap()).collect();
         indexes.sort_unstable();
         indexes.dedup();
-        let holds = |arg: &Value| holds(arg, &call.args, wide);
-        let matches =
-            if indexes.len() < args.len() { args.iter().any(holds) } else { args.iter().all(holds) };
+        let all = |holds: &dyn Fn(&Value) -> bool| {
+            if indexes.len() < args.len() { args.iter().any(holds) } else { args.iter().all(holds) }
+        };
+        // Without arguments, or with a mask of nothing, it is about all calls; the first such one decides.
+        if all(&|arg| arg["op"] == "SCMP_CMP_MASKED_EQ" && cut(&arg["value"], wide) == 0) {
+            return vec![action];
+        }
+        let matches = all(&|arg| holds(arg, &call.args, wide));
         if matches {
             matching.push(action);
         }
@@ -90,9 +92,8 @@ fn arch(profile: &Value, native: Arch, call: &Call) -> Option<Arch> {
 }
 
 fn holds(arg: &Value, args: &[u64; 6], wide: bool) -> bool {
-    let cut = |value: u64| if wide { value } else { value % (1 << 32) };
-    let argument = cut(args[usize::try_from(arg["index"].as_u64().unwrap()).unwrap()]);
-    let value = cut(arg["value"].as_u64().unwrap());
+    let argument = cut(&args[usize::try_from(arg["index"].as_u64().unwrap()).unwrap()].into(), wide);
+    let value = cut(&arg["value"], wide);
     match arg["op"].as_str().unwrap() {
         "SCMP_CMP_NE" => argument != value,
         "SCMP_CMP_LT" => argument < value,
@@ -100,9 +101,14 @@ fn holds(arg: &Value, args: &[u64; 6], wide: bool) -> bool {
         "SCMP_CMP_EQ" => argument == value,
         "SCMP_CMP_GE" => argument >= value,
         "SCMP_CMP_GT" => argument > value,
-        "SCMP_CMP_MASKED_EQ" => argument & value == cut(arg["valueTwo"].as_u64().unwrap_or(0)) & value,
+        "SCMP_CMP_MASKED_EQ" => argument & value == cut(&arg["valueTwo"], wide) & value,
         other => panic!("{other}"),
     }
+}
+
+fn cut(value: &Value, wide: bool) -> u64 {
+    let value = value.as_u64().unwrap_or(0);
+    if wide { value } else { value % (1 << 32) }
 }
 
 fn code(action: &Value, errno: &Value) -> u32 {

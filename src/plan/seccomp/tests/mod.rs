@@ -1,14 +1,13 @@
 //! Filters against what profiles mean, against libseccomp, and against the kernel.
 
 use super::{Arch, Filter, compile};
-use machine::Call;
+use crate::sys::seccomp::tests::machine::{self, Call};
 use oci_spec::runtime::LinuxSeccomp;
 use serde_json::Value;
 
 mod cases;
 mod docker;
-#[path = "../../../sys/seccomp/tests/machine.rs"]
-mod machine;
+mod kernel;
 mod meaning;
 mod oracle;
 mod properties;

@@ -1,6 +1,6 @@
 //! Any filter means what its profile says.
 
-use super::machine::Call;
+use super::Call;
 use super::meaning::{self, numbers};
 use super::{machine, parse};
 use crate::plan::seccomp::{Arch, compile};
@@ -116,7 +116,7 @@ fn check(profile: &Value, calls: &[Call]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a_filter_means_what_its_profile_says(profile in profile(false), calls in prop::collection::vec(call(), 60)) {
