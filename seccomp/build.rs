@@ -1,11 +1,14 @@
 //! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, and
 //! the table of calls to one that is fast to search, as Rust that `src/sys/seccomp/tables.rs` and
-//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build.
+//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build. Also says how the binary is
+//! linked, and which commit it is of.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
 mod compiler;
+#[path = "../packaging/static_link.rs"]
+mod static_link;
 
 use compiler::policy::Policy;
 use compiler::profile::Profile;
@@ -19,6 +22,11 @@ const PROFILES: [&str; 3] = ["agent", "nesting", "init"];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");
+    // `saggar --version` names the commit, where whoever builds it knows it (packaging/build).
+    println!("cargo::rerun-if-env-changed=SAGGAR_COMMIT");
+    let commit = env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into());
+    println!("cargo::rustc-env=SAGGAR_COMMIT={commit}");
+    static_link::arrange();
     if let Err(error) = build() {
         println!("cargo::error={error}");
     }

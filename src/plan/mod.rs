@@ -1,5 +1,6 @@
 //! From what a sandbox is to be and what the host can do to an ordered list of steps. Pure: no I/O.
 
+pub mod container;
 pub mod files;
 pub mod ids;
 pub mod landlock;
@@ -55,6 +56,14 @@ pub struct Slot {
     pub tree: bool,
 }
 
+impl Plan {
+    /// The namespaces that the clone makes: all but a network namespace that the child makes itself.
+    pub fn cloned(&self) -> u64 {
+        let own = if self.steps.make_network() { libc::CLONE_NEWNET } else { 0 };
+        self.namespaces & !u64::from(own.cast_unsigned())
+    }
+}
+
 /// A preferred protection that this sandbox does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Degraded {
@@ -80,15 +89,15 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
         Step::DieWithParent,
     ];
+    if spec.network == Network::None {
+        steps.push(Step::MakeNetwork);
+    }
     let mut files = files::Files::new(host, privileged);
     files.add(spec)?;
     let (file_steps, slots) = files.into_parts();
     steps.extend(file_steps);
     steps.push(Step::ChangeRoot);
     steps.push(Step::SealRoot);
-    if spec.network == Network::None {
-        steps.push(Step::LoopbackUp);
-    }
     steps.push(Step::Hostname { name: c_string(&spec.hostname)? });
     steps.extend(spec.rlimits.iter().map(|limit| Step::Rlimit {
         resource: limit.resource,
@@ -96,6 +105,10 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         hard: limit.hard,
     }));
     steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
+    if spec.network == Network::None {
+        // As late as can be: it is made while the files are mounted.
+        steps.push(Step::JoinNetwork);
+    }
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }
