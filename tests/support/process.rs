@@ -140,6 +140,21 @@ impl Watch {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
+    /// Stops the process, and returns when each of its threads stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let stopped = |task: &fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        let tasks = || fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let deadline = Deadline::usual();
+        while !tasks().all(|task| stopped(&task)) {
+            assert!(!deadline.remaining().is_zero(), "process {} does not stop", self.pid);
+            std::thread::yield_now();
+        }
+    }
+
     /// Blocks until the process has ended (it may be a zombie) or the time is over; whether it has.
     pub(crate) fn is_gone_by(&self, deadline: Deadline) -> bool {
         deadline.readable(&self.pidfd).is_ok()

@@ -438,10 +438,14 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_output(bytes));
                 }
-                Read1::Nothing | Read1::End => {
+                Read1::Nothing | Read1::End | Read1::Reset => {
                     if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
                         let exit = agent.exit.clone().unwrap_or(Exit::Code(0));
+                        let left_input = agent.left_input();
                         agent.close(self.poll.registry());
+                        if left_input {
+                            self.hub.bridge(Bridge::agent_left_input);
+                        }
                         self.last_exit = Some(exit.clone());
                         self.hub.bridge(|bridge| bridge.agent_exited(&exit));
                     }
@@ -466,7 +470,7 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_log(bytes));
                 }
-                Read1::Nothing | Read1::End => return,
+                Read1::Nothing | Read1::End | Read1::Reset => return,
             }
         }
         if let Some(agent) = &self.agent {
