@@ -137,7 +137,8 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     }
     steps.extend([Step::DropCapabilities, Step::HideMemory, Step::Seccomp]);
 
-    let steps = Steps::new(steps).map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;
+    let steps = Steps::new(steps, domain.as_ref())
+        .map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;
     Ok(Plan {
         namespaces: namespaces(spec),
         maps: block.as_ref().map_or_else(|| ids::sandbox(&spec.identity), ids::in_block),

@@ -35,6 +35,18 @@ as_each_caller! {
         assert_eq!(fs::metadata(&session.0).unwrap().mode() & 0o777, 0o700);
     }
 
+    /// The `.git` of a worktree or of a submodule is a file that says where git's directory is.
+    fn a_pointer_to_a_git_directory_that_was_there_stays(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place, caller);
+        for pointer in ["gitdir: ../real\n", "gitdir: /nonexistent/x\n"] {
+            wrap.place.make_file("work/.git", pointer);
+            let ended = run(&wrap, &[], "echo gitdir: .evil > .git; rm -f .git; mv .git x; echo x > file");
+            assert_eq!(names(&wrap.place), [""; 0], "{ended:?}");
+            assert_eq!(fs::read_to_string(wrap.work().join(".git")).unwrap(), pointer, "{ended:?}");
+        }
+    }
+
     fn without_anything_nothing_is_made(caller) {
         let wrap = Wrap::new(caller);
         let session = Session::of(&wrap.place, caller);
