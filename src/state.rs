@@ -32,13 +32,22 @@ pub fn runtime_dir() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Where the directory of sessions is: `/var/lib/saggar/sessions`, or below `$XDG_STATE_HOME` or
-/// `~/.local/state`.
+/// Where the directory of sessions is: below `$SAGGAR_STATE_DIR`; else `/var/lib/saggar/sessions`, or below
+/// `$XDG_STATE_HOME` or `~/.local/state`.
 ///
 /// # Errors
-/// [`Code::Invalid`] without a home directory.
+/// [`Code::Invalid`] without a home directory, and for a relative `SAGGAR_STATE_DIR`.
 pub fn sessions_path() -> Result<PathBuf> {
-    let base = if geteuid().is_root() {
+    let named =
+        std::env::var_os("SAGGAR_STATE_DIR").map(PathBuf::from).filter(|dir| !dir.as_os_str().is_empty());
+    let base = if let Some(named) = named {
+        if !named.is_absolute() {
+            let message =
+                format!("find the directory of sessions: SAGGAR_STATE_DIR={} is relative", named.display());
+            return Err(Error::new(Code::Invalid, message).hint("set it to an absolute path, or unset it"));
+        }
+        named
+    } else if geteuid().is_root() {
         PathBuf::from("/var/lib/saggar")
     } else {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
