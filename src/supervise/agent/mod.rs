@@ -8,6 +8,7 @@
 //! the wall-clock limit is reached.
 
 mod console;
+mod doing;
 mod execs;
 mod process;
 
@@ -230,11 +231,12 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn next_wait(&self) -> Option<Duration> {
+    fn next_wait(&mut self) -> Option<Duration> {
         let hub = self.hub.next_deadline().map(|at| at.saturating_sub(self.now()));
         let limit = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let connect = self.connect_until.map(|_| LOOK_EVERY);
-        [hub, limit, connect].into_iter().flatten().min()
+        let progress = self.console.as_mut().and_then(Console::tick);
+        [hub, limit, connect, progress].into_iter().flatten().min()
     }
 
     /// Does what the core asks for; true when all is over.
@@ -266,7 +268,12 @@ impl<'a> Loop<'a> {
             Action::KillExec { exec } => self.execs.kill(exec),
             Action::Learned { session, agent_session } => remember(&session, &agent_session),
             Action::Unclaimed(_) => {}
-            Action::Log { level, text } => log(level, &text),
+            Action::Log { level, text } => {
+                if let Some(console) = &mut self.console {
+                    console.clear();
+                }
+                log(level, &text);
+            }
             Action::Shutdown => return Ok(true),
             Action::Send { .. } | Action::Close { .. } => {}
         }
