@@ -1,10 +1,13 @@
 //! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, as
-//! Rust that `src/sys/seccomp/tables.rs` includes. A profile that makes no sense fails the build.
+//! Rust that `src/sys/seccomp/tables.rs` includes. A profile that makes no sense fails the build. Also says how the
+//! binary is linked.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
 mod compiler;
+#[path = "../packaging/static_link.rs"]
+mod static_link;
 
 use compiler::policy::Policy;
 use compiler::profile::Profile;
@@ -18,6 +21,7 @@ const PROFILES: [&str; 3] = ["agent", "nesting", "init"];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");
+    static_link::arrange();
     if let Err(error) = build() {
         println!("cargo::error={error}");
     }

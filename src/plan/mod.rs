@@ -86,6 +86,14 @@ pub enum Tree {
     },
 }
 
+impl Plan {
+    /// The namespaces that the clone makes: all but a network namespace that the child makes itself.
+    pub fn cloned(&self) -> u64 {
+        let own = if self.steps.make_network() { libc::CLONE_NEWNET } else { 0 };
+        self.namespaces & !u64::from(own.cast_unsigned())
+    }
+}
+
 /// A preferred protection that this sandbox does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Degraded {
@@ -112,15 +120,15 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
         Step::DieWithParent,
     ];
+    if spec.network == Network::None {
+        steps.push(Step::MakeNetwork);
+    }
     let mut files = files::Files::new(host, block.as_ref());
     files.add(spec)?;
     let (file_steps, slots) = files.into_parts();
     steps.extend(file_steps);
     steps.push(Step::ChangeRoot);
     steps.push(Step::SealRoot);
-    if spec.network == Network::None {
-        steps.push(Step::LoopbackUp);
-    }
     steps.push(Step::Hostname { name: c_string(&spec.hostname)? });
     steps.extend(spec.rlimits.iter().map(|limit| Step::Rlimit {
         resource: limit.resource,
@@ -128,6 +136,10 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         hard: limit.hard,
     }));
     steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
+    if spec.network == Network::None {
+        // As late as can be: it is made while the files are mounted.
+        steps.push(Step::JoinNetwork);
+    }
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }

@@ -14,6 +14,7 @@ use super::status::{Event, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
 use crate::error::{Error, Result};
 use crate::launch::Launched;
+use crate::launch::guard::{self, Guard};
 use crate::plan::Plan;
 use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
@@ -39,6 +40,8 @@ pub struct Job<'a> {
     pub pins: &'a [Pin],
     /// Looks for what appears under protected names.
     pub warden: Warden,
+    /// What the sandbox leaves on the host.
+    pub guard: &'a mut Guard,
     /// The program.
     pub program: &'a Program,
     /// Wall-clock limit.
@@ -53,8 +56,10 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let outcome = Loop::new(&job, launched).map_err(runtime).and_then(|mut it| it.run(&mut job.status));
-    job.warden.look_everywhere(job.id, &mut job.status, LOOKED_AT);
+    let started = Loop::new(&job, launched).map_err(runtime);
+    let mut end = End { warden: job.warden, guard: job.guard, id: job.id, looked: false };
+    let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
+    end.look(&mut job.status);
     match outcome {
         Ok((reason, ended)) => {
             let (exit_code, signal) = match ended {
@@ -68,6 +73,32 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
             let message = Some(error.to_string());
             job.status.say(&Event::Exited { id: job.id, reason, exit_code: None, signal: None, message });
             Err(error)
+        }
+    }
+}
+
+/// What is to be done when no program is left.
+struct End<'a> {
+    warden: Warden,
+    guard: &'a mut Guard,
+    id: &'a str,
+    looked: bool,
+}
+
+impl End<'_> {
+    /// Nothing but a pid 1 is left that the kernel is taking apart, with all its namespaces: there is time.
+    fn begin(&mut self, status: &mut Status) {
+        if !self.looked {
+            self.guard.end();
+            self.look(status);
+            guard::sweep_by_the_way();
+        }
+    }
+
+    /// Looks for what appeared under protected names, once, when nobody can add to it.
+    fn look(&mut self, status: &mut Status) {
+        if !std::mem::replace(&mut self.looked, true) {
+            self.warden.look_everywhere(self.id, status, LOOKED_AT);
         }
     }
 }
@@ -88,6 +119,8 @@ struct Loop<'a> {
     deadline: Option<Instant>,
     pid: i32,
     ended: Option<Ended>,
+    /// Whether nothing but a dying pid 1 is left.
+    alone: bool,
     /// What there is to return when the terminal has taken the last of the output.
     over: Option<(Reason, Ended)>,
 }
@@ -113,6 +146,7 @@ impl<'a> Loop<'a> {
             deadline: job.timeout.map(|limit| Instant::now() + limit),
             pid: 0,
             ended: None,
+            alone: false,
             over: None,
         };
         if !it.streams.need_terminal() {
@@ -130,12 +164,15 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn run(&mut self, status: &mut Status) -> Outcome<(Reason, Ended)> {
+    fn run(&mut self, status: &mut Status, end: &mut End<'_>) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
         loop {
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
                 return Ok(over);
+            }
+            if self.alone {
+                end.begin(status);
             }
             let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
@@ -194,7 +231,10 @@ impl<'a> Loop<'a> {
                 self.sandbox.kill();
                 return Err(runtime(error));
             }
-            Happening::Exited(id, how) if self.main == Some(id) => self.ended = Some(how),
+            Happening::Exited(id, how, alone) if self.main == Some(id) => {
+                self.ended = Some(how);
+                self.alone = alone;
+            }
             Happening::Gone(Some(error)) => return Err(runtime(error)),
             Happening::Gone(None) => {
                 self.deadline = None;

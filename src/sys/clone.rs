@@ -17,8 +17,8 @@ pub enum Side {
     },
 }
 
-/// `clone3` with fork semantics (own memory), `CLONE_PIDFD`, and SIGCHLD at the end; Linux 5.7 for
-/// `into_cgroup` (CLONE_INTO_CGROUP).
+/// `clone3` with fork semantics (own memory), `CLONE_PIDFD`, and SIGCHLD at the end; the child has none of our
+/// signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Linux 5.7 for `into_cgroup` (CLONE_INTO_CGROUP).
 ///
 /// # Errors
 /// The error number of clone3(2).
@@ -29,7 +29,7 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     let mut pidfd: RawFd = -1;
     // SAFETY: all zeros is a valid clone_args (clone3(2): unused fields must be zero).
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args.flags = flags | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND;
     args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = into_cgroup {
@@ -45,6 +45,7 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     Ok(Side::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A plain fork by the clone system call, without glibc's handlers: 0 in the child, the pid in the parent.
