@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 /// What `saggar spec` prints, changed.
 fn container(change: impl FnOnce(&mut Value)) -> Container {
-    let mut config: Value = serde_json::from_slice(include_bytes!("../../src/spec/oci/example.json")).unwrap();
+    let mut config: Value =
+        serde_json::from_slice(include_bytes!("../../src/spec/oci/example.json")).unwrap();
     change(&mut config);
     oci::parse(config.to_string().into_bytes(), Path::new("/srv/bundle")).unwrap().container
 }
@@ -34,7 +35,8 @@ fn filter() -> Filter {
 }
 
 fn words(plan: &Plan) -> String {
-    let mut text = format!("namespaces {:#x}, by an intermediate process: {}\n", plan.namespaces, plan.intermediate);
+    let mut text =
+        format!("namespaces {:#x}, by an intermediate process: {}\n", plan.namespaces, plan.intermediate);
     for (index, step) in plan.steps.as_slice().iter().enumerate() {
         writeln!(text, "{:3} {:?}: {step}", index + 1, step.phase()).unwrap();
     }
@@ -72,7 +74,8 @@ fn the_plan_of_one_in_a_user_namespace_that_joins_a_pod() {
 fn the_plan_of_exec() {
     let container = container(|_| {});
     let process = container.process.as_ref().unwrap();
-    let plan = container::build_exec(&container, process, &facts(), Options::default(), Some(&filter())).unwrap();
+    let plan =
+        container::build_exec(&container, process, &facts(), Options::default(), Some(&filter())).unwrap();
     assert_snapshot!(words(&plan));
 }
 
@@ -121,10 +124,13 @@ fn what_would_reach_the_host_is_refused() {
     }
     refused(|config| without(config, "mount"), "needs a mount namespace");
     refused(|config| without(config, "uts"), "hostname needs a UTS namespace");
-    refused(|config| {
-        without(config, "network");
-        config["linux"]["sysctl"] = json!({ "net.ipv4.ip_forward": "1" });
-    }, "linux.sysctl");
+    refused(
+        |config| {
+            without(config, "network");
+            config["linux"]["sysctl"] = json!({ "net.ipv4.ip_forward": "1" });
+        },
+        "linux.sysctl",
+    );
 }
 
 /// What cannot be given is told, and nothing else is left out with it.
