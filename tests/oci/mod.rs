@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 
 mod create;
+mod cve;
 mod damage;
 mod delete;
 mod errors;

@@ -1,5 +1,6 @@
 //! The plan as data: what it is for a fixed host, and which orders of steps it refuses.
 
+mod container;
 mod golden;
 mod order;
 mod owners;
