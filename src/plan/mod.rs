@@ -1,14 +1,16 @@
 //! From what a sandbox is to be and what the host can do to an ordered list of steps. Pure: no I/O.
 
+pub mod container;
 pub mod files;
 pub mod ids;
 pub mod landlock;
+pub mod seccomp;
 pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
 use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Strength};
-use crate::sys::seccomp;
+use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use step::{Step, Steps};
@@ -29,7 +31,7 @@ pub struct Plan {
     /// The domain that [`Step::Landlock`] enters.
     pub landlock: Option<landlock::Domain>,
     /// The filter of every program.
-    pub program_filter: seccomp::Profile,
+    pub program_filter: FilterProfile,
     /// Preferred protections that are missing, each with the reason.
     pub degraded: Vec<Degraded>,
 }
@@ -128,8 +130,8 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         steps,
         landlock: domain,
         program_filter: match spec.profile {
-            Profile::Strict => seccomp::Profile::Agent,
-            Profile::Nesting => seccomp::Profile::Nesting,
+            Profile::Strict => FilterProfile::Agent,
+            Profile::Nesting => FilterProfile::Nesting,
         },
         degraded,
     })

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)]
 
 pub mod block;
+pub mod container;
 pub mod init;
 mod network;
 mod program;

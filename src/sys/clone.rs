@@ -45,6 +45,53 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     Ok(Side::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
+/// As [`clone3`], for a child of our own parent (CLONE_PARENT): the pid in our namespace is nobody's business but
+/// our parent's, who learns it from the child itself. True in the child.
+///
+/// # Errors
+/// The error number of clone3(2).
+///
+/// # Safety
+/// As [`clone3`].
+pub unsafe fn clone3_sibling(flags: u64) -> SysResult<bool> {
+    // SAFETY: all zeros is a valid clone_args.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    // The exit signal is ours by inheritance, and must be zero here.
+    args.flags = flags | libc::CLONE_PARENT as u64;
+    Ok(call!(libc::SYS_clone3, std::ptr::from_mut(&mut args), size_of::<libc::clone_args>())? == 0)
+}
+
+/// Starts a thread of this process on `stack`, with nothing of its own but that: one that a filter of the caller
+/// does not hold (SECCOMP_FILTER_FLAG_TSYNC aside).
+///
+/// # Errors
+/// Those of clone(2).
+///
+/// # Safety
+/// As [`share_memory`]; the thread ends by [`end_thread`] or with the process.
+pub unsafe fn thread(
+    stack: &Stack,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> SysResult<()> {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    // SAFETY: the stack is ours and unused.
+    super::check(unsafe { libc::clone(entry, stack.top(), flags, argument) }.into())?;
+    Ok(())
+}
+
+/// Ends the calling thread alone (exit(2), not exit_group(2)).
+pub fn end_thread() -> ! {
+    loop {
+        let _ = call!(libc::SYS_exit, 0);
+    }
+}
+
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 

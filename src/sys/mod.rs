@@ -7,8 +7,10 @@
 
 pub mod args;
 pub mod attempt;
+pub mod bpf;
 pub mod caps;
 pub mod clone;
+pub mod exe;
 pub mod file;
 pub mod futex;
 pub mod keyring;
@@ -21,6 +23,7 @@ pub mod process;
 pub mod pty;
 pub mod random;
 pub mod read;
+pub mod route;
 pub mod scm;
 pub mod seccomp;
 
