@@ -1,14 +1,18 @@
-//! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, as
-//! Rust that `src/sys/seccomp/tables.rs` includes. A profile that makes no sense fails the build.
+//! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, and
+//! the table of calls to one that is fast to search, as Rust that `src/sys/seccomp/tables.rs` and
+//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build. Also says how the binary is
+//! linked, and which commit it is of.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
 mod compiler;
+#[path = "../packaging/static_link.rs"]
+mod static_link;
 
 use compiler::policy::Policy;
 use compiler::profile::Profile;
-use compiler::table::{Arch, Table};
+use compiler::table::{self, Table};
 use compiler::{Result, emit, tree};
 use std::path::Path;
 use std::{env, fs};
@@ -18,13 +22,18 @@ const PROFILES: [&str; 3] = ["agent", "nesting", "init"];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");
+    // `saggar --version` names the commit, where whoever builds it knows it (packaging/build).
+    println!("cargo::rerun-if-env-changed=SAGGAR_COMMIT");
+    let commit = env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into());
+    println!("cargo::rustc-env=SAGGAR_COMMIT={commit}");
+    static_link::arrange();
     if let Err(error) = build() {
         println!("cargo::error={error}");
     }
 }
 
 fn build() -> Result<()> {
-    let arch = Arch::from_cargo(&variable("CARGO_CFG_TARGET_ARCH")?)?;
+    let arch = table::from_cargo(&variable("CARGO_CFG_TARGET_ARCH")?)?;
     let width = variable("CARGO_CFG_TARGET_POINTER_WIDTH")?;
     let endian = variable("CARGO_CFG_TARGET_ENDIAN")?;
     if (width.as_str(), endian.as_str()) != ("64", "little") {
@@ -32,7 +41,8 @@ fn build() -> Result<()> {
             "saggar builds for 64-bit little-endian targets, not {width}-bit {endian}-endian"
         ));
     }
-    let table = Table::parse(&read("syscalls.tbl")?, arch)?;
+    let calls = read("syscalls.tbl")?;
+    let table = Table::parse(&calls, arch)?;
     let mut text = String::new();
     for name in PROFILES {
         let profile = Profile::load(name, &|name| read(&format!("{name}.json")))?;
@@ -41,8 +51,13 @@ fn build() -> Result<()> {
         let program = tree::compile(&policy).map_err(in_file)?;
         text.push_str(&emit::profile(name, &profile, &policy, &program));
     }
-    let out = Path::new(&variable("OUT_DIR")?).join("seccomp_tables.rs");
-    fs::write(&out, text).map_err(|error| format!("{}: {error}", out.display()))
+    write("seccomp_tables.rs", &text)?;
+    write("seccomp_names.rs", &emit::names(&table::rows(&calls)?))
+}
+
+fn write(file: &str, text: &str) -> Result<()> {
+    let path = Path::new(&variable("OUT_DIR")?).join(file);
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn read(file: &str) -> Result<String> {

@@ -1,4 +1,6 @@
-//! The command line, as types. clap stays in this file.
+//! The command line, as types. clap stays here.
+
+pub mod oci;
 
 use crate::spec::policy::{
     Adapter, AgentCommand, BindSpec, Cpus, EnvArgument, Home, Network, Profile, Protection, Size, Template,
@@ -11,12 +13,22 @@ use std::path::PathBuf;
 
 /// A native Linux sandbox runtime for AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "saggar", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "saggar", version = VERSION, max_term_width = 100, disable_version_flag = true)]
 pub struct Cli {
+    /// Print the version
+    #[arg(short = 'V', short_alias = 'v', long, action = clap::ArgAction::Version)]
+    pub version: Option<bool>,
+    /// What the OCI verbs take.
+    #[command(flatten)]
+    pub oci: oci::Global,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// After the program's name: what dockerd reads of a runtime is the version and the commit.
+pub const VERSION: &str =
+    concat!("version ", env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("SAGGAR_COMMIT"), "\nspec: 1.3.0");
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -46,6 +58,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// An OCI verb.
+    #[command(flatten)]
+    Oci(oci::OciCommand),
 }
 
 /// What every sandbox takes.

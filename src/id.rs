@@ -41,7 +41,7 @@ impl SandboxId {
     /// [`Code::System`] when the kernel gives no random bytes.
     pub fn random() -> Result<Self> {
         let mut bytes = [0u8; 16];
-        getrandom::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
+        crate::sys::random::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
         Ok(SandboxId(bytes.iter().map(|b| format!("{b:02x}")).collect()))
     }
 

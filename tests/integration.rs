@@ -9,10 +9,12 @@
 #[macro_use]
 mod support;
 mod bridge;
+mod cgroup;
 mod kill;
 mod layers;
 mod manual;
 mod mock_api;
+mod oci;
 mod plan;
 mod quarantine;
 mod real_agent;

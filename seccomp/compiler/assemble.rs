@@ -4,60 +4,71 @@
 //! that every target is placed before the jump to it; one that is out of reach gets a stepping stone.
 
 use super::Result;
+use super::bpf::{Instruction, JA, LONGEST, ret};
 use super::graph::{Graph, Id, Node};
-use super::rules::{JA, RET};
-use seccompiler::{BpfProgram, sock_filter};
-use std::collections::BTreeMap;
-
-/// The longest program the kernel takes (linux/bpf_common.h, BPF_MAXINSNS).
-const LONGEST: usize = 4096;
 
 /// The instructions of `graph` from `start` on.
-pub(crate) fn assemble(graph: &Graph, start: Id) -> Result<BpfProgram> {
-    let mut assembler = Assembler { graph, code: Vec::new(), places: BTreeMap::new() };
-    assembler.place(start)?;
-    assembler.within_reach(start, 0)?;
+pub(crate) fn assemble(graph: &Graph, start: Id) -> Result<Vec<Instruction>> {
+    let mut assembler = Assembler { graph, code: Vec::new(), places: vec![None; start + 1] };
+    // Successors are older: the order of age places each target before the jumps to it.
+    for id in reachable(graph, start) {
+        assembler.place(id)?;
+        if assembler.code.len() > LONGEST {
+            return Err(format!("more than {LONGEST} instructions, which is all that the kernel takes"));
+        }
+    }
     let mut program = assembler.code;
     program.reverse();
-    match program.len() {
-        length if length > LONGEST => Err(format!("{length} instructions, the kernel takes {LONGEST}")),
-        _ => Ok(program),
+    Ok(program)
+}
+
+/// `start` and all that comes after it, the oldest first.
+fn reachable(graph: &Graph, start: Id) -> impl Iterator<Item = Id> {
+    let mut wanted = vec![false; start + 1];
+    wanted[start] = true;
+    for id in (0..=start).rev() {
+        if wanted[id] {
+            match graph.node(id) {
+                Node::Return(_) => {}
+                Node::Step(_, _, next) => wanted[next] = true,
+                Node::If(_, _, yes, no) => {
+                    wanted[yes] = true;
+                    wanted[no] = true;
+                }
+            }
+        }
     }
+    (0..=start).filter(move |id| wanted[*id])
 }
 
 struct Assembler<'a> {
     graph: &'a Graph,
     /// Last instruction first.
-    code: BpfProgram,
+    code: Vec<Instruction>,
     /// Where in `code` each node is that is placed: the copy that was placed last.
-    places: BTreeMap<Id, usize>,
+    places: Vec<Option<usize>>,
 }
 
 impl Assembler<'_> {
-    fn push(&mut self, id: Id, code: u16, jt: u8, jf: u8, k: u32) {
-        self.places.insert(id, self.code.len());
-        self.code.push(sock_filter { code, jt, jf, k });
+    fn push(&mut self, id: Id, instruction: Instruction) {
+        self.places[id] = Some(self.code.len());
+        self.code.push(instruction);
     }
 
-    /// Sees to it that `id`, and all that comes after it, is in the program.
+    /// Adds `id`, whose successors are there.
     fn place(&mut self, id: Id) -> Result<()> {
-        if self.places.contains_key(&id) {
-            return Ok(());
-        }
         match self.graph.node(id) {
-            Node::Return(k) => self.push(id, RET, 0, 0, k),
+            Node::Return(k) => self.push(id, ret(k)),
             Node::Step(code, k, next) => {
-                self.place(next)?;
                 self.within_reach(next, 0)?;
-                self.push(id, code, 0, 0, k);
+                self.push(id, Instruction { code, jt: 0, jf: 0, k });
             }
             Node::If(code, k, yes, no) => {
-                self.place(yes)?;
-                self.place(no)?;
                 // A stone for the second target pushes the first one away by one more.
                 self.within_reach(yes, 254)?;
                 self.within_reach(no, 255)?;
-                self.push(id, code, self.skip(yes)?, self.skip(no)?, k);
+                let (jt, jf) = (self.skip(yes)?, self.skip(no)?);
+                self.push(id, Instruction { code, jt, jf, k });
             }
         }
         Ok(())
@@ -65,7 +76,8 @@ impl Assembler<'_> {
 
     /// How many instructions the next one must skip to get to `id`.
     fn skip<T: TryFrom<usize>>(&self, id: Id) -> Result<T> {
-        let skip = self.code.len() - 1 - self.places[&id];
+        let place = self.places[id].ok_or("a jump to what is not there yet")?;
+        let skip = self.code.len() - 1 - place;
         T::try_from(skip).map_err(|_| format!("a jump over {skip} instructions"))
     }
 
@@ -74,13 +86,11 @@ impl Assembler<'_> {
         if self.skip::<usize>(id)? <= limit {
             return Ok(());
         }
-        match self.graph.node(id) {
-            Node::Return(k) => self.push(id, RET, 0, 0, k),
-            _ => {
-                let skip = self.skip(id)?;
-                self.push(id, JA, 0, 0, skip);
-            }
-        }
+        let stone = match self.graph.node(id) {
+            Node::Return(k) => ret(k),
+            _ => Instruction { code: JA, jt: 0, jf: 0, k: self.skip(id)? },
+        };
+        self.push(id, stone);
         Ok(())
     }
 }

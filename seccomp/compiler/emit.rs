@@ -1,16 +1,19 @@
-//! The compiled profiles as Rust, for `src/sys/seccomp/tables.rs` to include.
+//! What the build script makes as Rust: the compiled profiles for `src/sys/seccomp/tables.rs` to include, and the
+//! names of calls for `src/plan/seccomp/names.rs`.
 
+use super::bpf::Instruction;
+use super::hash::{PLACES, place};
 use super::policy::Policy;
 use super::profile::{Answer, Group, Profile};
-use seccompiler::BpfProgram;
+use super::table::Row;
 use std::fmt::Write;
 
 /// The Rust text of one profile: its program, and what `explain` says of it.
-pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &BpfProgram) -> String {
+pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &[Instruction]) -> String {
     let upper = name.to_uppercase();
     let mut text = format!("pub(super) static {upper}_PROGRAM: [SockFilter; {}] = [\n", program.len());
     for instruction in program {
-        let seccompiler::sock_filter { code, jt, jf, k } = instruction;
+        let Instruction { code, jt, jf, k } = instruction;
         put(&mut text, format_args!("    insn({code:#04x}, {jt}, {jf}, {k:#x}),\n"));
     }
     put(&mut text, format_args!("];\n\npub(super) static {upper}: Description = Description {{\n"));
@@ -24,6 +27,23 @@ pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &
         put(&mut text, format_args!("calls: &{:?}, in_part: {} }},\n", group.calls, allows(group)));
     }
     text.push_str("    ],\n};\n\n");
+    text
+}
+
+/// The Rust text of the table of calls: each with its numbers, and where to find it by name.
+pub(crate) fn names(rows: &[Row]) -> String {
+    let mut text = format!("static CALLS: [Call; {}] = [\n", rows.len());
+    let mut places = [0; PLACES];
+    for (Row { name, numbers }, index) in rows.iter().zip(1..) {
+        let numbers = numbers.map(|number| number.unwrap_or(u32::MAX));
+        put(&mut text, format_args!("    Call {{ name: {name:?}, numbers: {numbers:?} }},\n"));
+        let mut at = place(name);
+        while places[at] != 0 {
+            at = (at + 1) % PLACES;
+        }
+        places[at] = index;
+    }
+    put(&mut text, format_args!("];\n\nstatic PLACES: [u16; {PLACES}] = {places:?};\n"));
     text
 }
 

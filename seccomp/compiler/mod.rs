@@ -5,13 +5,17 @@
 //!              names: S_ISUID → 04000 ┘  table: read → 0 ┘           └ rules: argument checks, by seccompiler
 //! ```
 
+pub(crate) mod arch;
 pub(crate) mod assemble;
+pub(crate) mod bpf;
 pub(crate) mod emit;
 pub(crate) mod graph;
+pub(crate) mod hash;
 pub(crate) mod names;
 pub(crate) mod policy;
 pub(crate) mod profile;
 pub(crate) mod rules;
+pub(crate) mod search;
 pub(crate) mod table;
 pub(crate) mod tree;
 

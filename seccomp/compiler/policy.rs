@@ -1,8 +1,9 @@
 //! A profile with its names resolved for one architecture, and its meaning.
 
 use super::Result;
+use super::arch::{Arch, X32_BIT};
 use super::profile::{Answer, Condition, Group, Profile, Rule, Value};
-use super::table::{Arch, Table};
+use super::table::Table;
 use std::collections::BTreeMap;
 
 /// What a call gets: the first of `rules` that matches, else `answer`.
@@ -105,9 +106,14 @@ impl Policy {
         self.calls.values().filter(|verdict| verdict.ever_allows()).count()
     }
 
+    /// The first number of a foreign ABI that shares `seccomp_data.arch`.
+    fn foreign_from(&self) -> Option<u32> {
+        (self.arch == Arch::X86_64).then_some(X32_BIT)
+    }
+
     /// The verdict on a number of the own architecture.
     pub(crate) fn verdict(&self, number: u32) -> Verdict {
-        let foreign_from = self.arch.foreign_from().unwrap_or(u32::MAX);
+        let foreign_from = self.foreign_from().unwrap_or(u32::MAX);
         match self.calls.get(&number) {
             Some(verdict) => verdict.clone(),
             None if number <= self.newest => self.unlisted.into(),
@@ -119,7 +125,7 @@ impl Policy {
 
     /// All numbers from 0 to `u32::MAX`, as the starts of ranges with one verdict each.
     pub(crate) fn ranges(&self) -> Vec<(u32, Verdict)> {
-        let starts = (0..=self.newest + 1).chain(self.arch.foreign_from()).chain([u32::MAX]);
+        let starts = (0..=self.newest + 1).chain(self.foreign_from()).chain([u32::MAX]);
         let mut ranges: Vec<(u32, Verdict)> = starts.map(|start| (start, self.verdict(start))).collect();
         ranges.dedup_by(|later, earlier| later.1 == earlier.1);
         ranges

@@ -1,73 +1,67 @@
 //! The numbers of the system calls, from `syscalls.tbl`.
 
 use super::Result;
+use super::arch::{Arch, X32_BIT};
 use std::collections::BTreeMap;
 
-/// An architecture that saggar has a table for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arch {
-    /// 64-bit x86: built and tested.
-    X86_64,
-    /// 64-bit Arm: the tables are there.
-    Aarch64,
-}
-
-impl Arch {
-    /// The architecture with cargo's name for it (`CARGO_CFG_TARGET_ARCH`).
-    pub(crate) fn from_cargo(name: &str) -> Result<Self> {
-        match name {
-            "x86_64" => Ok(Arch::X86_64),
-            "aarch64" => Ok(Arch::Aarch64),
-            other => Err(format!(
-                "saggar has no system call numbers for {other}: it builds for x86_64 and aarch64 \
-                 (a column in seccomp/syscalls.tbl and an entry in seccomp/compiler/table.rs add one)"
-            )),
-        }
-    }
-
-    /// What `seccomp_data.arch` holds (linux/audit.h).
-    pub(crate) fn audit(self) -> u32 {
-        match self {
-            Arch::X86_64 => 0xc000_003e,
-            Arch::Aarch64 => 0xc000_00b7,
-        }
-    }
-
-    /// The first number of a foreign ABI that shares `seccomp_data.arch`: x32 sets bit 30 (asm/unistd.h).
-    pub(crate) fn foreign_from(self) -> Option<u32> {
-        match self {
-            Arch::X86_64 => Some(0x4000_0000),
-            Arch::Aarch64 => None,
-        }
-    }
-
-    fn column(self) -> usize {
-        match self {
-            Arch::X86_64 => 1,
-            Arch::Aarch64 => 2,
-        }
+/// The architecture with cargo's name for it (`CARGO_CFG_TARGET_ARCH`).
+pub(crate) fn from_cargo(name: &str) -> Result<Arch> {
+    match name {
+        "x86_64" => Ok(Arch::X86_64),
+        "aarch64" => Ok(Arch::Aarch64),
+        other => Err(format!(
+            "saggar has no system call numbers for {other}: it builds for x86_64 and aarch64 \
+             (a column in seccomp/syscalls.tbl and an entry in seccomp/compiler/arch.rs add one)"
+        )),
     }
 }
 
-/// Every call we know, by name; `None` where the architecture has no such call.
+/// A call: its name, and its number on each architecture, as `seccomp_data.nr` has it.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// By [`Arch::column`]; `None` where the architecture has no such call.
+    pub(crate) numbers: [Option<u32>; Arch::ALL.len()],
+}
+
+/// Reads the text of `syscalls.tbl`.
+pub(crate) fn rows(text: &str) -> Result<Vec<Row<'_>>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(row).collect()
+}
+
+fn row(line: &str) -> Result<Row<'_>> {
+    let bad = || format!("syscalls.tbl: {line:?} is not a name and a number for each architecture");
+    let mut fields = line.split_whitespace();
+    let name = fields.next().ok_or_else(bad)?;
+    let mut numbers = [None; Arch::ALL.len()];
+    for arch in Arch::ALL {
+        numbers[arch.column()] = match fields.next().ok_or_else(bad)? {
+            "-" => None,
+            digits => Some(digits.parse::<u32>().map_err(|_| bad())?),
+        };
+    }
+    numbers[Arch::X32.column()] = numbers[Arch::X32.column()].map(|number| number | X32_BIT);
+    if fields.next().is_some() { Err(bad()) } else { Ok(Row { name, numbers }) }
+}
+
+/// Every call of the architectures that saggar is built for, by name; `None` where this one has no such call.
 #[derive(Debug)]
 pub(crate) struct Table {
     numbers: BTreeMap<String, Option<u32>>,
 }
 
 impl Table {
-    /// Reads the text of `syscalls.tbl`.
+    /// One architecture's share of `syscalls.tbl`.
     pub(crate) fn parse(text: &str, arch: Arch) -> Result<Self> {
+        let built = [Arch::X86_64, Arch::Aarch64];
         let mut numbers = BTreeMap::new();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let bad = || format!("syscalls.tbl: {line:?} is not a name and two numbers");
-            let &[name, _, _] = fields.as_slice() else { return Err(bad()) };
-            let number = match fields[arch.column()] {
-                "-" => None,
-                digits => Some(digits.parse().map_err(|_| bad())?),
-            };
-            if numbers.insert(name.to_owned(), number).is_some() {
+        for Row { name, numbers: all } in rows(text)? {
+            if built.iter().all(|arch| all[arch.column()].is_none()) {
+                continue;
+            }
+            if numbers.insert(name.to_owned(), all[arch.column()]).is_some() {
                 return Err(format!("syscalls.tbl: {name} stands twice"));
             }
         }

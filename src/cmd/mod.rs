@@ -5,15 +5,17 @@ mod completions;
 mod doctor;
 mod explain;
 mod find;
+mod oci;
 mod policy;
 mod prepare;
 mod start;
 mod wrap;
 
+use crate::cli::oci::Global;
 use crate::cli::{Cli, Command, LogFormat, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -27,7 +29,10 @@ pub fn main(args: &[OsString]) -> ExitCode {
         }
     };
     let format = log_format(&command);
-    crate::log::install(format == LogFormat::Json);
+    // The OCI verbs have a log of their own.
+    if !matches!(command, Command::Oci(_)) {
+        crate::log::install(format == LogFormat::Json);
+    }
     match run(command) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
@@ -37,14 +42,23 @@ pub fn main(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// The command line. What the short way for `wrap` does not take, help and errors among it, goes the long way.
+/// The command line. What the short way for `wrap` does not take, help and errors among it, goes the long way;
+/// OCI verbs have a way of their own.
 fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
+    if let Some(parsed) = crate::cli::oci::parse(args) {
+        return parsed.map(Command::Oci);
+    }
     if args.get(1).is_some_and(|name| name == "wrap")
         && let Ok(only) = WrapOnly::try_parse_from(&args[1..])
     {
         return Ok(Command::Wrap(Box::new(only.wrap)));
     }
-    Cli::try_parse_from(args).map(|cli| cli.command)
+    let cli = Cli::try_parse_from(args)?;
+    if cli.oci != Global::default() && !matches!(cli.command, Command::Oci(_)) {
+        let error = "the options before the command are those of the OCI verbs (create, start, ...)";
+        return Err(Cli::command().error(clap::error::ErrorKind::ArgumentConflict, error));
+    }
+    Ok(cli.command)
 }
 
 fn run(command: Command) -> Result<u8, Error> {
@@ -56,6 +70,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Policy(args) => policy::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Gc => gc(),
+        Command::Oci(command) => Ok(oci::main(command)),
     }
 }
 

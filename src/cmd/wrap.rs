@@ -41,9 +41,10 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         timeout,
         status,
     };
+    // The sandbox is at work on its steps: there is time for what others left.
+    guard::sweep_by_the_way();
     let ended = supervise(job, launched);
     drop(guard);
-    guard::sweep_by_the_way();
     ended
 }
 

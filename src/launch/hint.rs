@@ -77,6 +77,9 @@ fn hint_for(step: &Step, errno: Errno) -> Option<&'static str> {
         (Step::ChangeRoot, Errno::EINVAL) => {
             "the root of this process is not a mount point: saggar was started in a chroot"
         }
+        (Step::JoinNetwork, Errno::ENOSPC) => {
+            "the limit of network namespaces is reached: raise sysctl user.max_net_namespaces"
+        }
         (Step::Landlock, Errno::E2BIG) => "there are 16 landlock domains around saggar already",
         _ => return None,
     })

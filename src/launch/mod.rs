@@ -4,6 +4,7 @@
 //! Who runs here: the supervisor, with one thread (asserted), with the caller's rights. Everything that
 //! can be prepared is prepared before the clone, since the child does no work.
 
+pub mod container;
 pub mod exec;
 pub mod guard;
 pub mod hint;
@@ -126,8 +127,10 @@ pub(crate) fn write_maps(pid: i32, maps: &Maps) -> Result<()> {
     if maps.deny_setgroups {
         write("setgroups", "deny")?;
     }
-    write("gid_map", &maps.gid)?;
-    write("uid_map", &maps.uid)
+    // A namespace may lack a map: its ids are nobody's.
+    let map = |name, text: &str| if text.is_empty() { Ok(()) } else { write(name, text) };
+    map("gid_map", &maps.gid)?;
+    map("uid_map", &maps.uid)
 }
 
 /// Makes a descriptor non-blocking.

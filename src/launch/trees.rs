@@ -76,10 +76,10 @@ fn tree(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Res
 
 /// User namespaces that stand only for their maps; one for each pair of owners.
 #[derive(Default)]
-struct Holders(Vec<(Maps, OwnedFd)>);
+pub(crate) struct Holders(Vec<(Maps, OwnedFd)>);
 
 impl Holders {
-    fn userns(&mut self, maps: Maps) -> Result<std::os::fd::BorrowedFd<'_>> {
+    pub(crate) fn userns(&mut self, maps: Maps) -> Result<std::os::fd::BorrowedFd<'_>> {
         let index = match self.0.iter().position(|(known, _)| *known == maps) {
             Some(index) => index,
             None => {

@@ -1,14 +1,16 @@
 //! From what a sandbox is to be and what the host can do to an ordered list of steps. Pure: no I/O.
 
+pub mod container;
 pub mod files;
 pub mod ids;
 pub mod landlock;
+pub mod seccomp;
 pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
 use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Strength};
-use crate::sys::seccomp;
+use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use step::{Step, Steps};
@@ -29,7 +31,7 @@ pub struct Plan {
     /// The domain that [`Step::Landlock`] enters.
     pub landlock: Option<landlock::Domain>,
     /// The filter of every program.
-    pub program_filter: seccomp::Profile,
+    pub program_filter: FilterProfile,
     /// Preferred protections that are missing, each with the reason.
     pub degraded: Vec<Degraded>,
 }
@@ -52,6 +54,14 @@ pub struct Slot {
     pub path: PathBuf,
     /// True: a detached, idmapped tree of it. False: the file itself, for the child to compare.
     pub tree: bool,
+}
+
+impl Plan {
+    /// The namespaces that the clone makes: all but a network namespace that the child makes itself.
+    pub fn cloned(&self) -> u64 {
+        let own = if self.steps.make_network() { libc::CLONE_NEWNET } else { 0 };
+        self.namespaces & !u64::from(own.cast_unsigned())
+    }
 }
 
 /// A preferred protection that this sandbox does not have.
@@ -79,15 +89,15 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
         Step::DieWithParent,
     ];
+    if spec.network == Network::None {
+        steps.push(Step::MakeNetwork);
+    }
     let mut files = files::Files::new(host, privileged);
     files.add(spec)?;
     let (file_steps, slots) = files.into_parts();
     steps.extend(file_steps);
     steps.push(Step::ChangeRoot);
     steps.push(Step::SealRoot);
-    if spec.network == Network::None {
-        steps.push(Step::LoopbackUp);
-    }
     steps.push(Step::Hostname { name: c_string(&spec.hostname)? });
     steps.extend(spec.rlimits.iter().map(|limit| Step::Rlimit {
         resource: limit.resource,
@@ -95,6 +105,10 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         hard: limit.hard,
     }));
     steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
+    if spec.network == Network::None {
+        // As late as can be: it is made while the files are mounted.
+        steps.push(Step::JoinNetwork);
+    }
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }
@@ -116,8 +130,8 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         steps,
         landlock: domain,
         program_filter: match spec.profile {
-            Profile::Strict => seccomp::Profile::Agent,
-            Profile::Nesting => seccomp::Profile::Nesting,
+            Profile::Strict => FilterProfile::Agent,
+            Profile::Nesting => FilterProfile::Nesting,
         },
         degraded,
     })

@@ -129,8 +129,10 @@ pub enum Step {
     ChangeRoot,
     /// The root itself becomes read-only.
     SealRoot,
-    /// `lo` up.
-    LoopbackUp,
+    /// Begins to make the network namespace, which goes on beside the next steps.
+    MakeNetwork,
+    /// Joins the network namespace, in which nothing but `lo` is, and that is up.
+    JoinNetwork,
     /// The name of the machine.
     Hostname {
         /// The name.
@@ -219,7 +221,9 @@ impl Step {
     /// The phase that this step belongs to.
     pub fn phase(&self) -> Phase {
         match self {
-            Step::AwaitMaps | Step::BecomeUser { .. } | Step::DieWithParent => Phase::Birth,
+            Step::AwaitMaps | Step::BecomeUser { .. } | Step::DieWithParent | Step::MakeNetwork => {
+                Phase::Birth
+            }
             Step::NewRoot { .. }
             | Step::Mkdir { .. }
             | Step::Touch { .. }
@@ -237,7 +241,7 @@ impl Step {
             | Step::Seal { .. } => Phase::Files,
             Step::ChangeRoot => Phase::Root,
             Step::SealRoot
-            | Step::LoopbackUp
+            | Step::JoinNetwork
             | Step::Hostname { .. }
             | Step::Rlimit { .. }
             | Step::NewKeyring { .. }
@@ -270,6 +274,9 @@ pub enum OrderError {
         /// The phase that had begun.
         after: Phase,
     },
+    /// A network namespace that is made and not joined, or the other way round.
+    #[error("the network namespace is to be made and joined, each once")]
+    Network,
     /// A step that no start may lack.
     #[error("there is no step of the phase {0:?}")]
     Missing(Phase),
@@ -294,7 +301,16 @@ impl Steps {
                 return Err(OrderError::Missing(phase));
             }
         }
-        Ok(Steps(steps))
+        let count = |wanted: Step| steps.iter().filter(|step| **step == wanted).count();
+        match (count(Step::MakeNetwork), count(Step::JoinNetwork)) {
+            (0, 0) | (1, 1) => Ok(Steps(steps)),
+            _ => Err(OrderError::Network),
+        }
+    }
+
+    /// Whether the child makes its network namespace itself.
+    pub fn make_network(&self) -> bool {
+        self.0.contains(&Step::MakeNetwork)
     }
 
     /// The steps in order.
@@ -361,7 +377,8 @@ impl fmt::Display for Step {
             Step::Seal { path } => write!(f, "make {} read-only", inside(path)),
             Step::ChangeRoot => f.write_str("change the root"),
             Step::SealRoot => f.write_str("make the root read-only"),
-            Step::LoopbackUp => f.write_str("set lo up"),
+            Step::MakeNetwork => f.write_str("begin a network namespace"),
+            Step::JoinNetwork => f.write_str("join the network namespace, lo up"),
             Step::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),
             Step::Rlimit { resource, soft, hard } => {
                 write!(f, "set resource limit {resource} to {soft}:{hard}")

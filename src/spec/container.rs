@@ -30,6 +30,8 @@ pub struct Container {
     pub mounts: Vec<ContainerMount>,
     /// Device nodes, the default ones among them.
     pub devices: Vec<Device>,
+    /// Symbolic links that are made where nothing exists yet: absolute path inside, target. `/dev/fd` and the like.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// Absolute paths inside that are covered where they exist.
     pub masked: Vec<PathBuf>,
     /// Absolute paths inside that are made read-only where they exist.
@@ -225,8 +227,16 @@ pub enum ContainerMountKind {
     },
     /// The container's own cgroups (type `cgroup`, also where only cgroup2 exists), or `cgroup2`.
     Cgroup,
-    /// Only the attributes of what is mounted there change (`remount`, or a propagation alone).
+    /// Only the attributes of what is mounted there change (`remount` with `bind`, or a propagation alone).
     Change,
+    /// The file system that is mounted there is reconfigured, and the attributes of its mount change (`remount`
+    /// without `bind`; fspick(2)).
+    Reconfigure {
+        /// Options for the file system: name, and value where there is one.
+        options: Vec<(String, Option<String>)>,
+        /// MS_* flags of the superblock that are set, as in `New`.
+        superblock: u64,
+    },
 }
 
 /// The maps of an idmapped mount.

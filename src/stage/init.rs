@@ -44,9 +44,8 @@ pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
 /// One descriptor stays: the socketpair, as number 3. Standard streams of the launcher are let go too.
 fn prepare(control: OwnedFd) -> SysResult<OwnedFd> {
     process::block_signals()?;
-    // The kernel drops what programs send to a pid 1 that has no handler for it. The launcher's runtime has
-    // some, and their frames together overflow the stack that it gave them: two signals would end us.
-    process::reset_signal_actions();
+    // The kernel drops what programs send to a pid 1 that has no handler for it, and the clone has left us
+    // none of the launcher's: their frames together overflow the stack that it gave them.
     listen_for_children()?;
     let kept = if control.as_raw_fd() == 3 {
         control
@@ -100,20 +99,33 @@ fn wait(control: BorrowedFd<'_>) -> SysResult<bool> {
 }
 
 fn reap(control: BorrowedFd<'_>, programs: &mut [Option<Running>; PROGRAMS]) {
-    loop {
+    let mut last = None;
+    let alone = loop {
         let mut status = 0;
         let no_usage = std::ptr::null_mut::<libc::rusage>();
-        let Ok(pid) = call!(libc::SYS_wait4, -1, &raw mut status, libc::WNOHANG, no_usage) else { return };
-        if pid == 0 {
-            return;
+        let how = libc::WNOHANG | libc::__WALL;
+        match call!(libc::SYS_wait4, -1, &raw mut status, how, no_usage) {
+            Ok(0) => break false,
+            // Whoever lives here descends from a child of ours: without children we are alone.
+            Err(_) => break true,
+            Ok(pid) => {
+                let ended = programs.iter_mut().find(|slot| slot.is_some_and(|p| i64::from(p.pid) == pid));
+                match ended.and_then(Option::take) {
+                    Some(program) if program.last => last = Some((program.id, status)),
+                    Some(program) => exited(control, program.id, status, false),
+                    None => {}
+                }
+            }
         }
-        let ended = programs.iter_mut().find(|slot| slot.is_some_and(|p| i64::from(p.pid) == pid));
-        let Some(program) = ended.and_then(Option::take) else { continue };
-        let _ = scm::send(control, &Report::Exited { id: program.id, status }.encode(), &[]);
-        if program.last {
-            process::exit_now(0);
-        }
+    };
+    if let Some((id, status)) = last {
+        exited(control, id, status, alone);
+        process::exit_now(0);
     }
+}
+
+fn exited(control: BorrowedFd<'_>, id: u32, status: i32, alone: bool) {
+    let _ = scm::send(control, &Report::Exited { id, status, alone }.encode(), &[]);
 }
 
 fn take_request(

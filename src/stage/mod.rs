@@ -11,7 +11,9 @@
 #![allow(unsafe_code)]
 
 pub mod block;
+pub mod container;
 pub mod init;
+mod network;
 mod program;
 mod steps;
 pub mod watcher;
@@ -50,7 +52,7 @@ pub fn bear(
         return Err(Errno::EDEADLK);
     }
     // SAFETY: one thread, as just seen; the child runs `run`, which uses no heap.
-    match unsafe { clone::clone3(born.plan.namespaces, cgroup)? } {
+    match unsafe { clone::clone3(born.plan.cloned(), cgroup)? } {
         clone::Side::Child => {
             // Our copy of the supervisor's end would keep the stream open after the supervisor's death.
             drop(ours);

@@ -1,11 +1,12 @@
 //! The interpreter of [`Step`]s: one small function for each kind.
 
 use super::Born;
+use super::network::Making;
 use super::wire::{LEN, Report, Request};
 use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
-use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, scm, seccomp};
+use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, process, scm, seccomp};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -15,11 +16,13 @@ struct Made {
     root: Option<OwnedFd>,
     /// Trees that the parent made, by slot.
     trees: [Option<OwnedFd>; MAX_TREES],
+    /// The network namespace, on its way.
+    network: Option<Making>,
 }
 
 /// Runs every step; the index and the error number of the one that failed.
 pub(super) fn walk(born: &Born<'_>) -> Result<(), (usize, Errno)> {
-    let mut made = Made { root: None, trees: [const { None }; MAX_TREES] };
+    let mut made = Made { root: None, trees: [const { None }; MAX_TREES], network: None };
     for (index, step) in born.plan.steps.as_slice().iter().enumerate() {
         run(born, &mut made, step).map_err(|errno| (index, errno))?;
     }
@@ -36,7 +39,11 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
             Ok(())
         }
         Step::ReceiveTrees { count } => receive_trees(born.control.as_fd(), *count, &mut made.trees),
-        Step::LoopbackUp => net::loopback_up(),
+        Step::MakeNetwork => {
+            made.network = Some(Making::begin()?);
+            Ok(())
+        }
+        Step::JoinNetwork => made.network.take().ok_or(Errno::EBADF)?.join(),
         Step::Hostname { name } => nix::unistd::sethostname(os_str(name)),
         Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
         Step::NewKeyring { required } => match keyring::join_new_session() {

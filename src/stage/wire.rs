@@ -80,6 +80,8 @@ pub enum Report {
         id: u32,
         /// As wait(2) gives it.
         status: i32,
+        /// Whether it was the last process of the sandbox, but for pid 1.
+        alone: bool,
     },
 }
 
@@ -133,7 +135,7 @@ impl Report {
             Report::Terminal => pack(2, 0, 0, 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
-            Report::Exited { id, status } => pack(5, id, status.cast_unsigned(), 0),
+            Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
         }
     }
 
@@ -144,7 +146,9 @@ impl Report {
             [2, ..] => Some(Report::Terminal),
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
-            [5, id, status, _] => Some(Report::Exited { id, status: status.cast_signed() }),
+            [5, id, status, alone] => {
+                Some(Report::Exited { id, status: status.cast_signed(), alone: alone != 0 })
+            }
             _ => None,
         }
     }
@@ -245,7 +249,7 @@ mod tests {
             Report::Terminal,
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
-            Report::Exited { id: 2, status: -1 },
+            Report::Exited { id: 2, status: -1, alone: true },
         ] {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }

@@ -32,8 +32,8 @@ pub enum Happening {
     Running(u32),
     /// A program could not be run, and is gone.
     NotRun(u32, Error),
-    /// A program has ended.
-    Exited(u32, Ended),
+    /// A program has ended; true when nothing but pid 1 is left, and that is about to end.
+    Exited(u32, Ended, bool),
     /// pid 1 is gone, and everything with it; the error when its start failed.
     Gone(Option<Error>),
 }
@@ -179,11 +179,11 @@ impl<'a> Sandbox<'a> {
                     happened.push(Happening::NotRun(id, Error::system("fork in the sandbox", why)));
                     self.leave_gate(registry, id);
                 }
-                Ok(Some((Report::Exited { id, status }, _))) => {
+                Ok(Some((Report::Exited { id, status, alone }, _))) => {
                     // What the gate said comes first: a failed start is not an exit.
                     let failed = self.gate(registry, id, happened);
                     if !failed {
-                        happened.push(Happening::Exited(id, Ended::from_wait(status)));
+                        happened.push(Happening::Exited(id, Ended::from_wait(status), alone));
                     }
                 }
                 Ok(None) => {

@@ -53,8 +53,10 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let outcome = Loop::new(&job, launched).map_err(runtime).and_then(|mut it| it.run(&mut job.status));
-    job.warden.look_everywhere(job.id, &mut job.status, LOOKED_AT);
+    let started = Loop::new(&job, launched).map_err(runtime);
+    let mut last_look = LastLook { warden: job.warden, id: job.id, done: false };
+    let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut last_look));
+    last_look.take(&mut job.status);
     match outcome {
         Ok((reason, ended)) => {
             let (exit_code, signal) = match ended {
@@ -68,6 +70,21 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
             let message = Some(error.to_string());
             job.status.say(&Event::Exited { id: job.id, reason, exit_code: None, signal: None, message });
             Err(error)
+        }
+    }
+}
+
+/// The look for what appeared under protected names, once, when nobody can add to it.
+struct LastLook<'a> {
+    warden: Warden,
+    id: &'a str,
+    done: bool,
+}
+
+impl LastLook<'_> {
+    fn take(&mut self, status: &mut Status) {
+        if !std::mem::replace(&mut self.done, true) {
+            self.warden.look_everywhere(self.id, status, LOOKED_AT);
         }
     }
 }
@@ -88,6 +105,8 @@ struct Loop<'a> {
     deadline: Option<Instant>,
     pid: i32,
     ended: Option<Ended>,
+    /// Whether nothing but a dying pid 1 is left.
+    alone: bool,
     /// What there is to return when the terminal has taken the last of the output.
     over: Option<(Reason, Ended)>,
 }
@@ -113,6 +132,7 @@ impl<'a> Loop<'a> {
             deadline: job.timeout.map(|limit| Instant::now() + limit),
             pid: 0,
             ended: None,
+            alone: false,
             over: None,
         };
         if !it.streams.need_terminal() {
@@ -130,12 +150,16 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn run(&mut self, status: &mut Status) -> Outcome<(Reason, Ended)> {
+    fn run(&mut self, status: &mut Status, last_look: &mut LastLook<'_>) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
         loop {
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
                 return Ok(over);
+            }
+            if self.alone {
+                // The kernel takes pid 1 and its namespaces apart meanwhile.
+                last_look.take(status);
             }
             let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
@@ -194,7 +218,10 @@ impl<'a> Loop<'a> {
                 self.sandbox.kill();
                 return Err(runtime(error));
             }
-            Happening::Exited(id, how) if self.main == Some(id) => self.ended = Some(how),
+            Happening::Exited(id, how, alone) if self.main == Some(id) => {
+                self.ended = Some(how);
+                self.alone = alone;
+            }
             Happening::Gone(Some(error)) => return Err(runtime(error)),
             Happening::Gone(None) => {
                 self.deadline = None;

@@ -17,8 +17,8 @@ pub enum Side {
     },
 }
 
-/// `clone3` with fork semantics (own memory), `CLONE_PIDFD`, and SIGCHLD at the end; Linux 5.7 for
-/// `into_cgroup` (CLONE_INTO_CGROUP).
+/// `clone3` with fork semantics (own memory), `CLONE_PIDFD`, and SIGCHLD at the end; the child has none of our
+/// signal handlers (CLONE_CLEAR_SIGHAND, Linux 5.5). Linux 5.7 for `into_cgroup` (CLONE_INTO_CGROUP).
 ///
 /// # Errors
 /// The error number of clone3(2).
@@ -29,7 +29,7 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     let mut pidfd: RawFd = -1;
     // SAFETY: all zeros is a valid clone_args (clone3(2): unused fields must be zero).
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = flags | libc::CLONE_PIDFD as u64;
+    args.flags = flags | libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND;
     args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     if let Some(cgroup) = into_cgroup {
@@ -45,6 +45,83 @@ pub unsafe fn clone3(flags: u64, into_cgroup: Option<BorrowedFd<'_>>) -> SysResu
     Ok(Side::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
+/// As [`clone3`], for a child of our own parent (CLONE_PARENT): the pid in our namespace is nobody's business but
+/// our parent's, who learns it from the child itself. True in the child.
+///
+/// # Errors
+/// The error number of clone3(2).
+///
+/// # Safety
+/// As [`clone3`].
+pub unsafe fn clone3_sibling(flags: u64) -> SysResult<bool> {
+    // SAFETY: all zeros is a valid clone_args.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    // The exit signal is ours by inheritance, and must be zero here.
+    args.flags = flags | libc::CLONE_PARENT as u64;
+    Ok(call!(libc::SYS_clone3, std::ptr::from_mut(&mut args), size_of::<libc::clone_args>())? == 0)
+}
+
+/// Enters one namespace by its file, or several at once by a pidfd (setns(2), Linux 5.8).
+///
+/// # Errors
+/// Those of setns(2).
+pub fn enter(namespace: BorrowedFd<'_>, flags: u64) -> SysResult<()> {
+    let flags = libc::c_int::try_from(flags).map_err(|_| Errno::EINVAL)?;
+    call!(libc::SYS_setns, namespace.as_raw_fd(), flags)?;
+    Ok(())
+}
+
+/// unshare(2).
+///
+/// # Errors
+/// Those of unshare(2).
+pub fn unshare(flags: u64) -> SysResult<()> {
+    call!(libc::SYS_unshare, flags)?;
+    Ok(())
+}
+
+/// The kind of the namespace behind a file of /proc/PID/ns, as its CLONE_NEW* flag (ioctl_ns(2), Linux 4.11).
+///
+/// # Errors
+/// ENOTTY for another file.
+pub fn namespace_kind(file: BorrowedFd<'_>) -> SysResult<u64> {
+    const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
+    let kind = call!(libc::SYS_ioctl, file.as_raw_fd(), NS_GET_NSTYPE)?;
+    u64::try_from(kind).map_err(|_| Errno::EINVAL)
+}
+
+/// Starts a thread of this process on `stack`, with nothing of its own but that: one that a filter of the caller
+/// does not hold (SECCOMP_FILTER_FLAG_TSYNC aside).
+///
+/// # Errors
+/// Those of clone(2).
+///
+/// # Safety
+/// As [`share_memory`]; the thread ends by [`end_thread`] or with the process.
+pub unsafe fn thread(
+    stack: &Stack,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> SysResult<()> {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    // SAFETY: the stack is ours and unused.
+    super::check(unsafe { libc::clone(entry, stack.top(), flags, argument) }.into())?;
+    Ok(())
+}
+
+/// Ends the calling thread alone (exit(2), not exit_group(2)).
+pub fn end_thread() -> ! {
+    loop {
+        let _ = call!(libc::SYS_exit, 0);
+    }
+}
+
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// A plain fork by the clone system call, without glibc's handlers: 0 in the child, the pid in the parent.

@@ -41,6 +41,12 @@ pub fn cwd() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) }
 }
 
+/// A descriptor by its number, for calls that only look: it may not be open.
+pub fn number(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: never -1, which is what a borrowed descriptor may not be; a number that is not open gives EBADF.
+    unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+}
+
 /// mkdirat(2). An existing entry is left as it is and is no error.
 ///
 /// # Errors
@@ -75,6 +81,51 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
         }
     }
     Ok(())
+}
+
+/// mknodat(2) in `dir`, with the full mode: type and permission bits.
+///
+/// # Errors
+/// Those of mknodat(2).
+pub fn make_node(dir: BorrowedFd<'_>, name: &CStr, mode: u32, device: u64) -> SysResult<()> {
+    call!(libc::SYS_mknodat, dir.as_raw_fd(), name.as_ptr(), mode, device)?;
+    Ok(())
+}
+
+/// unlinkat(2) of a file.
+///
+/// # Errors
+/// Those of unlinkat(2).
+pub fn unlink(dir: BorrowedFd<'_>, name: &CStr) -> SysResult<()> {
+    call!(libc::SYS_unlinkat, dir.as_raw_fd(), name.as_ptr(), 0)?;
+    Ok(())
+}
+
+/// What the link `name` in `dir` says; how many bytes of it are in `buffer`.
+///
+/// # Errors
+/// EINVAL when it is no link.
+pub fn read_link(dir: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> SysResult<usize> {
+    let len = call!(libc::SYS_readlinkat, dir.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr(), buffer.len())?;
+    usize::try_from(len).map_err(|_| Errno::EIO)
+}
+
+/// Gives an open file, O_PATH or not, an owner (fchownat(2), AT_EMPTY_PATH).
+///
+/// # Errors
+/// Those of fchownat(2).
+pub fn set_owner(file: BorrowedFd<'_>, uid: u32, gid: u32) -> SysResult<()> {
+    call!(libc::SYS_fchownat, file.as_raw_fd(), c"".as_ptr(), uid, gid, libc::AT_EMPTY_PATH)?;
+    Ok(())
+}
+
+/// Some entries of an open directory as getdents64(2) lays them out; how many bytes, 0 at the end.
+///
+/// # Errors
+/// Those of getdents64(2).
+pub fn entries(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<usize> {
+    let len = call!(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())?;
+    usize::try_from(len).map_err(|_| Errno::EIO)
 }
 
 /// Device and inode of an open file: what it is, whatever its name is.

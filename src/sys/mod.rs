@@ -7,16 +7,21 @@
 
 pub mod args;
 pub mod attempt;
+pub mod bpf;
 pub mod caps;
 pub mod clone;
+pub mod exe;
 pub mod file;
+pub mod futex;
 pub mod keyring;
 pub mod landlock;
 pub mod mount;
+pub mod namespace;
 pub mod net;
 pub mod pidfd;
 pub mod process;
 pub mod pty;
+pub mod random;
 pub mod read;
 pub mod scm;
 pub mod seccomp;

@@ -60,10 +60,83 @@ pub fn idmap_tree(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>) -> SysResult<()>
 }
 
 fn set_attributes(tree: BorrowedFd<'_>, add: u64, userns_fd: u64, recursive: bool) -> SysResult<()> {
-    let attr = libc::mount_attr { attr_set: add, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd };
+    setattr(
+        tree,
+        &libc::mount_attr { attr_set: add, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd },
+        recursive,
+    )
+}
+
+fn setattr(tree: BorrowedFd<'_>, attr: &libc::mount_attr, recursive: bool) -> SysResult<()> {
     let flags = AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
     let size = size_of::<libc::mount_attr>();
-    call!(libc::SYS_mount_setattr, tree.as_raw_fd(), c"".as_ptr(), flags, &raw const attr, size)?;
+    call!(libc::SYS_mount_setattr, tree.as_raw_fd(), c"".as_ptr(), flags, std::ptr::from_ref(attr), size)?;
+    Ok(())
+}
+
+/// Changes of the mount or the tree behind a descriptor: MOUNT_ATTR_* bits to set and to clear, and one MS_*
+/// propagation flag (0: as it is). An empty path of a descriptor that is not the root of a mount is EINVAL.
+///
+/// # Errors
+/// Those of mount_setattr(2): EPERM for an attribute that a user namespace may not clear.
+pub fn change(
+    tree: BorrowedFd<'_>,
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    recursive: bool,
+) -> SysResult<()> {
+    let attr = libc::mount_attr { attr_set: set, attr_clr: clear, propagation, userns_fd: 0 };
+    setattr(tree, &attr, recursive)
+}
+
+/// As [`idmap_tree`], for the mount alone where `recursive` is off, and with its propagation as it is.
+///
+/// # Errors
+/// As [`idmap_tree`].
+pub fn map_owners(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, recursive: bool) -> SysResult<()> {
+    let userns_fd = u64::try_from(userns.as_raw_fd()).map_err(|_| super::Errno::EBADF)?;
+    let attr = libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    setattr(tree, &attr, recursive)
+}
+
+/// mount(2) on the working directory: for options too long for fsconfig(2).
+///
+/// # Errors
+/// Those of mount(2).
+pub fn mount_here(source: &CStr, kind: &CStr, flags: u64, data: &CStr) -> SysResult<()> {
+    call!(libc::SYS_mount, source.as_ptr(), c".".as_ptr(), kind.as_ptr(), flags, data.as_ptr())?;
+    Ok(())
+}
+
+/// Whether the open file is the root of a mount (statx(2), Linux 5.8).
+///
+/// # Errors
+/// Those of statx(2).
+pub fn is_mount_root(at: BorrowedFd<'_>) -> SysResult<bool> {
+    // SAFETY: all zeros is a valid statx buffer, which the kernel fills.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT;
+    call!(libc::SYS_statx, at.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut stat)?;
+    Ok(stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0)
+}
+
+/// Moves the attached mount whose root is the working directory over `/`, and makes it the root (for roots that
+/// pivot_root(2) refuses).
+///
+/// # Errors
+/// Those of move_mount(2) and chroot(2).
+pub fn move_working_directory_to_root() -> SysResult<()> {
+    call!(libc::SYS_mount, c".".as_ptr(), c"/".as_ptr(), 0usize, libc::MS_MOVE, 0usize)?;
+    change_root_to_working_directory()
+}
+
+/// chroot(2) to the working directory.
+///
+/// # Errors
+/// Those of chroot(2).
+pub fn change_root_to_working_directory() -> SysResult<()> {
+    call!(libc::SYS_chroot, c".".as_ptr())?;
     Ok(())
 }
 
@@ -74,6 +147,18 @@ fn set_attributes(tree: BorrowedFd<'_>, add: u64, userns_fd: u64, recursive: boo
 pub fn new_filesystem(
     kind: &CStr,
     options: &[(&CStr, Option<&CStr>)],
+    attributes: u64,
+) -> SysResult<OwnedFd> {
+    new_filesystem_from(kind, options.iter().copied(), attributes)
+}
+
+/// As [`new_filesystem`], with options from anywhere.
+///
+/// # Errors
+/// As [`new_filesystem`].
+pub fn new_filesystem_from<'a>(
+    kind: &CStr,
+    options: impl IntoIterator<Item = (&'a CStr, Option<&'a CStr>)>,
     attributes: u64,
 ) -> SysResult<OwnedFd> {
     let context = call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC)?;
@@ -113,6 +198,19 @@ pub fn pivot_to_working_directory() -> SysResult<()> {
     call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
     call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
     Ok(())
+}
+
+/// As [`pivot_to_working_directory`], where mounts of the old root may have peers on the host: none of them
+/// hears that it is let go. `old` is the root so far.
+///
+/// # Errors
+/// Those of pivot_root(2), mount_setattr(2) and umount2(2).
+pub fn pivot_and_leave(old: BorrowedFd<'_>) -> SysResult<()> {
+    call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
+    change(old, 0, 0, libc::MS_SLAVE, true)?;
+    nix::unistd::fchdir(old)?;
+    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
+    nix::unistd::chdir(c"/")
 }
 
 #[cfg(test)]

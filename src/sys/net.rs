@@ -1,17 +1,18 @@
 //! The network namespace of a sandbox: its loopback interface.
 
-use super::{SysResult, check};
+use super::{SysResult, call_fd, check};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// IFF_UP and IFF_RUNNING: small bits, in the short that ifreq has for them.
 const UP: libc::c_short = 0x1 | 0x40;
 
-/// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1.
+/// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1. What
+/// comes back is a socket of that namespace.
 ///
 /// # Errors
 /// EPERM without CAP_NET_ADMIN over the namespace.
-pub fn loopback_up() -> SysResult<()> {
+pub fn loopback_up() -> SysResult<OwnedFd> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -21,5 +22,14 @@ pub fn loopback_up() -> SysResult<()> {
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives until the call returns.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     check(done.into())?;
-    Ok(())
+    Ok(socket)
+}
+
+/// The network namespace that a socket belongs to (SIOCGSKNS, Linux 4.9).
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN over the namespace.
+pub fn namespace_of(socket: BorrowedFd<'_>) -> SysResult<OwnedFd> {
+    const SIOCGSKNS: libc::Ioctl = 0x894c;
+    call_fd!(libc::SYS_ioctl, socket.as_raw_fd(), SIOCGSKNS, 0usize)
 }

@@ -35,6 +35,127 @@ pub fn become_user(uid: u32, gid: u32, clear_groups: bool) -> SysResult<()> {
     Ok(())
 }
 
+/// Supplementary groups, group, user: each real, effective, saved and file system id. `None` leaves it as it is.
+/// An empty list where setgroups is denied (user_namespaces(7)) is passed over: there is nobody to drop them.
+///
+/// # Errors
+/// EINVAL for an id that the user namespace does not map; EPERM.
+pub fn set_ids(uid: Option<u32>, gid: Option<u32>, groups: Option<&[u32]>) -> SysResult<()> {
+    if let Some(groups) = groups {
+        match call!(libc::SYS_setgroups, groups.len(), groups.as_ptr()) {
+            Err(Errno::EPERM) if groups.is_empty() => {}
+            other => drop(other?),
+        }
+    }
+    if let Some(gid) = gid {
+        call!(libc::SYS_setresgid, gid, gid, gid)?;
+    }
+    if let Some(uid) = uid {
+        call!(libc::SYS_setresuid, uid, uid, uid)?;
+    }
+    Ok(())
+}
+
+/// Sets one resource limit of a process (0: ours) exactly, soft and hard (prlimit(2)).
+///
+/// # Errors
+/// EPERM for a hard limit above the present one without CAP_SYS_RESOURCE; EINVAL.
+pub fn set_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
+    let new = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
+    call!(libc::SYS_prlimit64, 0, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
+    Ok(())
+}
+
+/// sched_setaffinity(2) of a process (0: ours), CPUs as bits, word by word.
+///
+/// # Errors
+/// EINVAL when none of them can be used.
+pub fn set_affinity(pid: i32, cpus: &[u64]) -> SysResult<()> {
+    call!(libc::SYS_sched_setaffinity, pid, size_of_val(cpus), cpus.as_ptr())?;
+    Ok(())
+}
+
+/// `struct sched_attr` of linux/sched/types.h, its first version.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SchedAttr {
+    /// Bytes of this struct; [`set_scheduler`] fills it in.
+    pub size: u32,
+    /// SCHED_*.
+    pub policy: u32,
+    /// SCHED_FLAG_*.
+    pub flags: u64,
+    /// Nice value.
+    pub nice: i32,
+    /// Priority of a real-time policy.
+    pub priority: u32,
+    /// Nanoseconds, of SCHED_DEADLINE.
+    pub runtime: u64,
+    /// Nanoseconds, of SCHED_DEADLINE.
+    pub deadline: u64,
+    /// Nanoseconds, of SCHED_DEADLINE.
+    pub period: u64,
+}
+
+/// sched_setattr(2) on ourselves.
+///
+/// # Errors
+/// Those of sched_setattr(2).
+pub fn set_scheduler(mut attributes: SchedAttr) -> SysResult<()> {
+    attributes.size = 48;
+    call!(libc::SYS_sched_setattr, 0, std::ptr::from_ref(&attributes), 0)?;
+    Ok(())
+}
+
+/// ioprio_set(2) on ourselves: class and priority, packed.
+///
+/// # Errors
+/// Those of ioprio_set(2).
+pub fn set_io_priority(value: i32) -> SysResult<()> {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    call!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, value)?;
+    Ok(())
+}
+
+/// personality(2).
+///
+/// # Errors
+/// Those of personality(2).
+pub fn set_personality(value: u64) -> SysResult<()> {
+    call!(libc::SYS_personality, value)?;
+    Ok(())
+}
+
+/// set_mempolicy(2): MPOL_* with flags, nodes as bits, word by word.
+///
+/// # Errors
+/// EINVAL for a node that is not there; ENOSYS without NUMA.
+pub fn set_memory_policy(mode: i32, nodes: &[u64]) -> SysResult<()> {
+    // The kernel reads one bit less than it is told (set_mempolicy(2), BUGS).
+    let bits = if nodes.is_empty() { 0 } else { nodes.len() * 64 + 1 };
+    call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), bits)?;
+    Ok(())
+}
+
+/// setdomainname(2).
+///
+/// # Errors
+/// EINVAL for more than 64 bytes; EPERM.
+pub fn set_domain_name(name: &CStr) -> SysResult<()> {
+    call!(libc::SYS_setdomainname, name.as_ptr(), name.to_bytes().len())?;
+    Ok(())
+}
+
+/// Whether the working directory lies below our root: getcwd(2) says "(unreachable)" where it does not.
+///
+/// # Errors
+/// Those of getcwd(2).
+pub fn working_directory_is_inside() -> SysResult<bool> {
+    let mut buffer = [0u8; libc::PATH_MAX as usize];
+    call!(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len())?;
+    Ok(buffer[0] == b'/')
+}
+
 /// Sets one resource limit of this process, soft and hard (setrlimit(2)), never above its present hard one.
 ///
 /// # Errors
@@ -98,6 +219,12 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     Errno::last()
 }
 
+/// Sleeps until a signal comes; with all of them blocked, until SIGKILL.
+pub fn sleep_forever() {
+    let (none, forever) = (std::ptr::null_mut::<libc::pollfd>(), std::ptr::null::<libc::timespec>());
+    let _ = call!(libc::SYS_ppoll, none, 0usize, forever, std::ptr::null::<u64>(), 0usize);
+}
+
 /// Ends this process at once: no destructors, no exit handlers.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: _exit(2) has no conditions.
@@ -122,4 +249,12 @@ pub fn is_ready(fd: std::os::fd::RawFd, events: i16) -> SysResult<bool> {
     // SAFETY: one pollfd, which lives until the call returns.
     let ready = check(unsafe { libc::poll(&raw mut poll, 1, 0) }.into())?;
     Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sched_attr_has_the_kernel_layout() {
+        assert_eq!(size_of::<super::SchedAttr>(), 48);
+    }
 }

@@ -16,6 +16,17 @@ pub fn open_slave(master: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     check_fd(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())
 }
 
+/// The number of a master in its devpts (TIOCGPTN).
+///
+/// # Errors
+/// ENOTTY when it is none.
+pub fn number(master: BorrowedFd<'_>) -> SysResult<u32> {
+    let mut number: libc::c_uint = 0;
+    // SAFETY: TIOCGPTN writes one unsigned int.
+    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTN, &raw mut number) }.into())?;
+    Ok(number)
+}
+
 /// The size of a terminal (TIOCGWINSZ).
 ///
 /// # Errors

@@ -15,6 +15,9 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use libc::{SECCOMP_FILTER_FLAG_NEW_LISTENER as LISTENER, SECCOMP_FILTER_FLAG_TSYNC as TSYNC};
+use std::os::fd::{FromRawFd, OwnedFd};
+
 /// One instruction of a filter: `struct sock_filter` of linux/filter.h.
 pub use libc::sock_filter as SockFilter;
 
@@ -100,11 +103,31 @@ pub fn describe(profile: Profile) -> &'static Description {
 /// The error number: EACCES without no_new_privs, EINVAL for a program that the kernel does not take,
 /// ENOMEM when the filters of the thread together are too long, ENOSYS without CONFIG_SECCOMP_FILTER.
 pub fn load(program: &[SockFilter]) -> Result<(), i32> {
+    load_with(program, 0).map(drop)
+}
+
+/// Loads `program` as [`load`] does, with `flags`: SECCOMP_FILTER_FLAG_* of seccomp(2). With
+/// SECCOMP_FILTER_FLAG_NEW_LISTENER (Linux 5.0) the descriptor of the listener comes back, close-on-exec.
+///
+/// # Errors
+/// As [`load`]; also EINVAL for a flag that the kernel does not know, EBUSY when a filter of the thread has a
+/// listener already, ESRCH when a thread of the process cannot be brought to the same filter (TSYNC).
+pub fn load_with(program: &[SockFilter], flags: u64) -> Result<Option<OwnedFd>, i32> {
     let Ok(len) = u16::try_from(program.len()) else { return Err(libc::EINVAL) };
     // The kernel only reads the program; the C structure has no const.
     let filter = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // Both of them return a number, so the kernel wants to be told (Linux 5.7) that the listener's is meant.
+    let both = flags & (TSYNC | LISTENER) == TSYNC | LISTENER;
+    let flags = if both { flags | libc::SECCOMP_FILTER_FLAG_TSYNC_ESRCH } else { flags };
     // SAFETY: `filter` describes `program`, which outlives the call; the kernel copies it and keeps no pointer.
     let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(nix::errno::Errno::last_raw()) }
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
+    match i32::try_from(result) {
+        // SAFETY: with this flag the call returns a descriptor that is new and nobody else's.
+        Ok(fd @ 0..) if flags & LISTENER != 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Ok(0) => Ok(None),
+        // The thread that could not be brought to the same filter.
+        Ok(1..) => Err(libc::ESRCH),
+        _ => Err(nix::errno::Errno::last_raw()),
+    }
 }

@@ -37,7 +37,8 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::Seal { .. }
         | Step::ChangeRoot
         | Step::SealRoot
-        | Step::LoopbackUp
+        | Step::MakeNetwork
+        | Step::JoinNetwork
         | Step::Hostname { .. }
         // Of the bounding set.
         | Step::DropCapabilities => true,

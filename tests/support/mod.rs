@@ -15,3 +15,8 @@ pub(crate) mod process;
 pub(crate) mod wait;
 
 mod tests;
+
+/// How often a test repeats what it proves: `short` times, and `long` with SAGGAR_TEST_LONG=1.
+pub(crate) fn rounds(short: usize, long: usize) -> usize {
+    if std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|wanted| wanted == "1") { long } else { short }
+}

@@ -267,7 +267,7 @@ fn uuid_v4() -> String {
     let mut bytes = [0u8; 16];
     // The kernel cannot fail here after boot. Were it to, the fixed uuid would be refused as a repetition by
     // the agent, which is the safe side.
-    let _ = getrandom::fill(&mut bytes);
+    let _ = crate::sys::random::fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -339,7 +339,7 @@ impl<'a> Loop<'a> {
             },
             Happening::Running(id) => self.runs(id).map_err(runtime)?,
             Happening::NotRun(id, error) => return self.did_not_run(id, error).map(|()| None),
-            Happening::Exited(id, how) => self.exited(id, how),
+            Happening::Exited(id, how, _) => self.exited(id, how),
             Happening::Gone(Some(error)) => return Err(runtime(error)),
             Happening::Gone(None) => {
                 return Err(runtime(Error::new(Code::System, "the sandbox was killed from outside")));

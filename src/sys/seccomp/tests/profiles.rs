@@ -1,7 +1,8 @@
 //! What the build refuses, what `explain` says, and whether the tables are true.
 
+use super::compiler::arch::Arch;
 use super::compiler::names;
-use super::compiler::table::Arch;
+use super::compiler::table;
 use super::machine::{Call, run};
 use super::properties::{AGENT, TABLE, compile, native, x86_64};
 use crate::sys::seccomp::{Profile, describe, program};
@@ -39,7 +40,7 @@ fn a_bad_profile_is_refused_with_the_reason() {
     check("exactly one of", &rules(json!([{"arg": 0, "is": 0, "not": 1}])));
     check("exactly one of", &rules(json!([{"arg": 0, "mask": 1, "clear": 1}])));
     check("outside the mask", &rules(json!([{"arg": 0, "mask": 1, "is": 2}])));
-    assert!(Arch::from_cargo("riscv64").unwrap_err().contains("no system call numbers for riscv64"));
+    assert!(table::from_cargo("riscv64").unwrap_err().contains("no system call numbers for riscv64"));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Compiled programs mean what their profiles say: for random calls, for every architecture, and for
 //! random profiles too.
 
+use super::compiler::arch::Arch;
+use super::compiler::bpf::Instruction;
 use super::compiler::policy::Policy;
 use super::compiler::profile::Profile as Source;
-use super::compiler::table::{Arch, Table};
+use super::compiler::table::Table;
 use super::compiler::tree;
 use super::machine::{Call, run};
 use super::meaning::{self, Machine};
@@ -48,7 +50,7 @@ pub(super) fn native() -> Machine {
 pub(super) fn compile(profile: &str, table: &str, arch: Arch) -> Result<Vec<SockFilter>, String> {
     let source = Source::load("test", &|name| Ok(if name == "test" { profile } else { AGENT }.to_owned()))?;
     let policy = Policy::resolve(&source, &Table::parse(table, arch)?, arch)?;
-    let instruction = |i: &seccompiler::sock_filter| SockFilter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let instruction = |i: &Instruction| SockFilter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
     Ok(tree::compile(&policy)?.iter().map(instruction).collect())
 }
 
@@ -159,7 +161,7 @@ fn profile() -> impl Strategy<Value = (String, Value)> {
         let mut list = Vec::new();
         for (gap, rules, answer) in groups {
             number += gap;
-            table += &format!("c{number} {number} -\n");
+            table += &format!("c{number} {number} - - - -\n");
             list.push(json!({"name": "g", "comment": "", "calls": [format!("c{number}")],
                 "rules": rules, "answer": answer}));
         }
@@ -189,7 +191,7 @@ proptest! {
 #[test]
 fn jumps_longer_than_255_instructions_arrive() {
     // 400 calls with a check of their own each, so that no two share code: about 1200 instructions.
-    let table: String = (0..400).map(|n| format!("c{n} {n} -\n")).collect();
+    let table: String = (0..400).map(|n| format!("c{n} {n} - - - -\n")).collect();
     let group = |n: u32| {
         let rules =
             json!([{"when": [{"arg": 0, "is": 1000 + n}, {"arg": 5, "above": n}], "answer": "EINVAL"}]);

@@ -1,4 +1,4 @@
-//! The cgroup of a sandbox (cgroups(7)): made below our own, limited, entered by the clone itself, and
+//! The cgroup of an agent's sandbox: made below our own, limited, entered by the clone itself, and
 //! removed with everything in it by [`crate::launch::guard`].
 //!
 //! ```text

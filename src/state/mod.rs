@@ -1,4 +1,8 @@
-//! Directories: where sandboxes that run are recorded, and where sessions last (DECISIONS 27).
+//! Directories: where sandboxes that run are recorded, and where sessions last (DECISIONS 27). Containers of the
+//! OCI verbs have a root of their own: [`container`].
+
+pub mod container;
+pub mod process;
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;

@@ -1,0 +1,183 @@
+//! Which cgroup hierarchies this host has, where they are mounted, and where we are in them.
+
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The two interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// One controller, or a few, in a hierarchy of their own.
+    V1,
+    /// All controllers in one hierarchy.
+    V2,
+}
+
+/// One mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Which interface it has.
+    pub version: Version,
+    /// V1: the controllers of the mount, or `name=…` for one without. V2: those in the root's
+    /// `cgroup.controllers`; the v1 hierarchies of a hybrid host have the others.
+    pub controllers: Vec<String>,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Our own cgroup, as a directory at or below `mount`.
+    pub own: PathBuf,
+    /// What of the hierarchy is mounted, `/` but in a container without a cgroup namespace: a path of
+    /// `/proc/PID/cgroup` begins with it.
+    pub root: PathBuf,
+}
+
+impl Hierarchy {
+    /// The directory of a path that `/proc/PID/cgroup` names.
+    pub fn directory(&self, cgroup: &Path) -> PathBuf {
+        let below =
+            cgroup.strip_prefix(&self.root).unwrap_or_else(|_| cgroup.strip_prefix("/").unwrap_or(cgroup));
+        // `/..` stands for what is outside of our cgroup namespace.
+        self.mount.join(
+            below
+                .components()
+                .filter(|part| !matches!(part, std::path::Component::ParentDir))
+                .collect::<PathBuf>(),
+        )
+    }
+}
+
+/// All hierarchies of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// In the order of `/proc/self/mountinfo`; each only once.
+    pub hierarchies: Vec<Hierarchy>,
+}
+
+impl Layout {
+    /// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn discover() -> Result<Self> {
+        let read = |path: &str| fs::read(path).map_err(|e| Error::system(format_args!("read {path}"), e));
+        let mut layout = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == Version::V2) {
+            let file = hierarchy.mount.join("cgroup.controllers");
+            let controllers = fs::read_to_string(file).unwrap_or_default();
+            hierarchy.controllers = controllers.split_whitespace().map(str::to_owned).collect();
+        }
+        Ok(layout)
+    }
+
+    /// The hierarchies that these texts tell of (proc_pid_mountinfo(5), cgroups(7)).
+    fn parse(mountinfo: &[u8], own: &[u8]) -> Self {
+        let mut hierarchies: Vec<Hierarchy> = Vec::new();
+        for line in mountinfo.split(|byte| *byte == b'\n') {
+            let Some((version, options, root, mount)) = mounted(line) else { continue };
+            let controllers = controllers(version, &options);
+            let seen = hierarchies.iter().any(|one| one.version == version && one.controllers == controllers);
+            // Only what a path can be looked up in: with a root outside of our namespace nothing can.
+            if seen || (version == Version::V1 && controllers.is_empty()) || root.starts_with("/..") {
+                continue;
+            }
+            let cgroup = own_cgroup(own, &controllers);
+            let mut hierarchy = Hierarchy { version, controllers, own: mount.clone(), mount, root };
+            hierarchy.own =
+                cgroup.map_or_else(|| hierarchy.mount.clone(), |cgroup| hierarchy.directory(&cgroup));
+            hierarchies.push(hierarchy);
+        }
+        Layout { hierarchies }
+    }
+
+    /// The hierarchy that has this controller.
+    pub fn home(&self, controller: &str) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|one| one.controllers.iter().any(|name| name == controller))
+    }
+
+    /// The cgroup v2 hierarchy, with controllers or without.
+    pub fn unified(&self) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|one| one.version == Version::V2)
+    }
+}
+
+/// Version, superblock options, root and mount point of a line of mountinfo that is a cgroup mount.
+fn mounted(line: &[u8]) -> Option<(Version, String, PathBuf, PathBuf)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let root = unescape(fields.nth(3)?);
+    let mount = unescape(fields.next()?);
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let version = match rest.next()? {
+        b"cgroup" => Version::V1,
+        b"cgroup2" => Version::V2,
+        _ => return None,
+    };
+    Some((version, String::from_utf8_lossy(rest.nth(1)?).into_owned(), root, mount))
+}
+
+/// The controllers among the options of a v1 superblock.
+fn controllers(version: Version, options: &str) -> Vec<String> {
+    const KNOWN: [&str; 14] = [
+        "cpu",
+        "cpuacct",
+        "cpuset",
+        "memory",
+        "devices",
+        "freezer",
+        "blkio",
+        "pids",
+        "net_cls",
+        "net_prio",
+        "perf_event",
+        "hugetlb",
+        "rdma",
+        "misc",
+    ];
+    let is_one = |option: &&str| KNOWN.contains(option) || option.starts_with("name=");
+    match version {
+        Version::V1 => options.split(',').filter(is_one).map(str::to_owned).collect(),
+        Version::V2 => Vec::new(),
+    }
+}
+
+/// Our path in the hierarchy of these controllers; none means v2.
+fn own_cgroup(own: &[u8], controllers: &[String]) -> Option<PathBuf> {
+    path_in(own, |listed| match controllers.first() {
+        None => listed.is_empty(),
+        Some(first) => listed.split(',').any(|one| one == first),
+    })
+}
+
+/// The path in the first line of a `/proc/PID/cgroup` whose controllers are the right ones.
+pub(super) fn path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        let listed = std::str::from_utf8(fields.nth(1)?).ok()?;
+        let path = fields.next()?;
+        is_it(listed).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
+    })
+}
+
+/// Undoes the kernel's `\ooo` for space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) if byte == b'\\' => {
+                bytes.push(
+                    digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
+                rest = &tail[3..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}

@@ -1,0 +1,586 @@
+//! The command line of the OCI verbs: runc's options, and those of crun that callers use.
+//!
+//! Options stand on either side of the verb and of the id. A verb's options are parsed by themselves
+//! ([`parse`]), since callers count the time of each call; [`super::Cli`] has them all for help and completions.
+
+use crate::spec::policy::TimeSpan;
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The OCI verbs.
+#[derive(Debug, Subcommand)]
+pub enum OciCommand {
+    /// Make a container of a bundle; its program waits for start
+    #[command(display_order = 50)]
+    Create(Box<Verb<CreateArgs>>),
+    /// Let the program of a created container run
+    #[command(display_order = 51)]
+    Start(Box<Verb<IdArgs>>),
+    /// Print the state of a container as JSON
+    #[command(display_order = 52)]
+    State(Box<Verb<IdArgs>>),
+    /// Send a signal to the first process of a container
+    #[command(display_order = 53)]
+    Kill(Box<Verb<KillArgs>>),
+    /// Remove a container that has stopped
+    #[command(display_order = 54)]
+    Delete(Box<Verb<DeleteArgs>>),
+    /// Create and start a container, and wait for its program
+    #[command(display_order = 55, after_help = EXIT_STATUS)]
+    Run(Box<Verb<RunArgs>>),
+    /// Run one more program in a container
+    #[command(display_order = 56, after_help = EXIT_STATUS)]
+    Exec(Box<Verb<ExecArgs>>),
+    /// List containers
+    #[command(display_order = 57)]
+    List(Box<Verb<ListArgs>>),
+    /// List the processes of a container
+    #[command(display_order = 58)]
+    Ps(Box<Verb<PsArgs>>),
+    /// Freeze all processes of a container
+    #[command(display_order = 59)]
+    Pause(Box<Verb<IdArgs>>),
+    /// Thaw a paused container
+    #[command(display_order = 60)]
+    Resume(Box<Verb<IdArgs>>),
+    /// Change the limits of a container
+    #[command(display_order = 61)]
+    Update(Box<Verb<UpdateArgs>>),
+    /// Print what happens in a container, and what it uses, as JSON lines
+    #[command(display_order = 62)]
+    Events(Box<Verb<EventsArgs>>),
+    /// Print what of the specification is implemented, as JSON
+    #[command(display_order = 63)]
+    Features(Box<Verb<FeaturesArgs>>),
+    /// Write a config.json to begin with
+    #[command(display_order = 64)]
+    Spec(Box<Verb<SpecArgs>>),
+}
+
+const EXIT_STATUS: &str = "Exit status in the foreground: the program's own, 128+N for signal N; 125 saggar \
+                           failed; 126 and 127 the program cannot be executed or is not found.";
+
+/// One verb with the options that all verbs take.
+#[derive(Debug, Args)]
+pub struct Verb<A: Args> {
+    /// What the verb itself takes.
+    #[command(flatten)]
+    pub args: A,
+    /// What all verbs take.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Options of every OCI verb; they may stand before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Options of all OCI verbs")]
+pub struct Global {
+    /// Where the state of containers is [default: /run/saggar-oci]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Append messages to FILE; errors go to standard error all the same
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// How messages in the log look: text or json
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// The least level of messages in the log: debug, info, warn or error
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<LogLevel>,
+    /// Log everything
+    #[arg(long)]
+    pub debug: bool,
+    /// Make cgroups through systemd; cgroupsPath is then slice:prefix:name
+    #[arg(long)]
+    pub systemd_cgroup: bool,
+    /// cgroupfs, systemd or disabled
+    #[arg(long, value_name = "MANAGER")]
+    pub cgroup_manager: Option<CgroupManager>,
+    /// Accepted for runc's callers: saggar looks at what it may do. With spec: a config.json for an ordinary user
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false|auto")]
+    pub rootless: Option<Rootless>,
+    /// Accepted for runc's callers: there are no checkpoints
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub criu: Option<PathBuf>,
+}
+
+/// The forms of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// `time="…" level=error msg="…"`
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The levels of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Everything.
+    #[value(alias = "trace")]
+    Debug,
+    /// What was done.
+    Info,
+    /// What was not done, and is not fatal.
+    #[value(alias = "warning")]
+    Warn,
+    /// Why the verb failed.
+    #[value(aliases = ["fatal", "panic"])]
+    Error,
+}
+
+/// Who makes cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CgroupManager {
+    /// saggar itself.
+    Cgroupfs,
+    /// systemd, asked over D-Bus.
+    Systemd,
+    /// Nobody: the container stays in the caller's.
+    Disabled,
+}
+
+/// Whether refusals that an ordinary user meets are passed over; saggar finds out by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rootless {
+    /// As an ordinary user.
+    #[value(alias = "1")]
+    True,
+    /// As root.
+    #[value(alias = "0")]
+    False,
+    /// As it is.
+    Auto,
+}
+
+/// A verb that takes an id and nothing else.
+#[derive(Debug, Args)]
+pub struct IdArgs {
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// What `create` and `run` share.
+#[derive(Debug, Clone, Args)]
+pub struct MakeArgs {
+    /// The directory with config.json
+    #[arg(long, short, value_name = "DIR", default_value = ".")]
+    pub bundle: PathBuf,
+    /// Another file in place of the bundle's config.json
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A listening unix socket that gets the terminal of the container
+    #[arg(long, value_name = "SOCKET")]
+    pub console_socket: Option<PathBuf>,
+    /// Write the pid of the container's first process to FILE
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: Option<PathBuf>,
+    /// Change the root by mount and chroot, where the root lies on a ramdisk
+    #[arg(long)]
+    pub no_pivot: bool,
+    /// Keep the caller's session keyring
+    #[arg(long)]
+    pub no_new_keyring: bool,
+    /// Pass N descriptors from 3 on to the program
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub preserve_fds: u32,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// `saggar create`.
+#[derive(Debug, Clone, Args)]
+pub struct CreateArgs {
+    /// The container.
+    #[command(flatten)]
+    pub make: MakeArgs,
+    /// Accepted for crun's callers
+    #[arg(long, hide = true)]
+    pub no_subreaper: bool,
+}
+
+/// `saggar run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// The container.
+    #[command(flatten)]
+    pub make: MakeArgs,
+    /// Do not wait for the program
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Leave the container as it is when its program has ended
+    #[arg(long)]
+    pub keep: bool,
+    /// Do not become the parent of orphans of the container
+    #[arg(long)]
+    pub no_subreaper: bool,
+}
+
+/// `saggar kill`.
+#[derive(Debug, Args)]
+pub struct KillArgs {
+    /// Send it to every process of the container
+    #[arg(long, short)]
+    pub all: bool,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// A name, with or without SIG, or a number
+    #[arg(value_name = "SIGNAL", default_value = "SIGTERM")]
+    pub signal: String,
+}
+
+/// `saggar delete`.
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    /// Kill it first, if it runs; no such container is no error
+    #[arg(long, short)]
+    pub force: bool,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// `saggar exec`.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// A JSON file with the whole process, as in config.json; the options that describe one are then ignored
+    #[arg(long, short, value_name = "FILE")]
+    pub process: Option<PathBuf>,
+    /// Do not wait for the program
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Write the pid of the program to FILE
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: Option<PathBuf>,
+    /// A listening unix socket that gets the terminal of the program
+    #[arg(long, value_name = "SOCKET")]
+    pub console_socket: Option<PathBuf>,
+    /// Give the program a terminal
+    #[arg(long, short, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub tty: Option<bool>,
+    /// Its working directory
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// Set a variable
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Its user, and its group
+    #[arg(long, short, value_name = "UID[:GID]")]
+    pub user: Option<String>,
+    /// One more group
+    #[arg(long, short = 'g', value_name = "GID", value_delimiter = ',')]
+    pub additional_gids: Vec<u32>,
+    /// One more capability
+    #[arg(long, short, value_name = "CAP")]
+    pub cap: Vec<String>,
+    /// Set no_new_privs
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub no_new_privs: Option<bool>,
+    /// Its AppArmor profile
+    #[arg(long, value_name = "PROFILE")]
+    pub apparmor: Option<String>,
+    /// Its SELinux label
+    #[arg(long, value_name = "LABEL")]
+    pub process_label: Option<String>,
+    /// A cgroup below the container's, which must exist; with CONTROLLER: that of cgroup v1
+    #[arg(long, value_name = "[CONTROLLER:]PATH")]
+    pub cgroup: Vec<String>,
+    /// Also in a paused container
+    #[arg(long)]
+    pub ignore_paused: bool,
+    /// Pass N descriptors from 3 on to the program
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub preserve_fds: u32,
+    /// Accepted for crun's callers
+    #[arg(long, hide = true)]
+    pub no_subreaper: bool,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub argv: Vec<OsString>,
+}
+
+/// How lists look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// Columns.
+    Table,
+    /// JSON.
+    Json,
+}
+
+/// `saggar list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// table or json
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    pub format: ListFormat,
+    /// Print the ids alone
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// `saggar ps`.
+#[derive(Debug, Args)]
+pub struct PsArgs {
+    /// table or json
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    pub format: ListFormat,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Options of ps(1), for a table of its making [default: a table like that of ps -ef]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION OF ps")]
+    pub options: Vec<OsString>,
+}
+
+/// `saggar update`.
+#[derive(Debug, Args)]
+pub struct UpdateArgs {
+    /// A JSON file like linux.resources of config.json, - for standard input; other options are then ignored
+    #[arg(long, short, value_name = "FILE")]
+    pub resources: Option<PathBuf>,
+    /// Weight of block I/O, 10 to 1000
+    #[arg(long, value_name = "N")]
+    pub blkio_weight: Option<u16>,
+    /// Period of the CPU quota, in microseconds
+    #[arg(long, value_name = "N")]
+    pub cpu_period: Option<u64>,
+    /// CPU time in each period, in microseconds; -1 for no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub cpu_quota: Option<i64>,
+    /// CPU time that may be saved up, in microseconds
+    #[arg(long, value_name = "N")]
+    pub cpu_burst: Option<u64>,
+    /// Weight of CPU time
+    #[arg(long, visible_alias = "cpu-shares", value_name = "N")]
+    pub cpu_share: Option<u64>,
+    /// Period of real-time scheduling, in microseconds
+    #[arg(long, value_name = "N")]
+    pub cpu_rt_period: Option<u64>,
+    /// Real-time CPU time in each period, in microseconds
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub cpu_rt_runtime: Option<i64>,
+    /// Whether all is SCHED_IDLE: 0 or 1
+    #[arg(long, value_name = "N")]
+    pub cpu_idle: Option<i64>,
+    /// CPUs to use, e.g. 0-2,5
+    #[arg(long, value_name = "LIST")]
+    pub cpuset_cpus: Option<String>,
+    /// Memory nodes to use
+    #[arg(long, value_name = "LIST")]
+    pub cpuset_mems: Option<String>,
+    /// Bytes of memory; -1 for no limit
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    pub memory: Option<i64>,
+    /// Bytes of memory to fall back to under pressure
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    pub memory_reservation: Option<i64>,
+    /// Bytes of memory and swap together; -1 for no limit
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    pub memory_swap: Option<i64>,
+    /// Accepted for crun's callers: kernels have no such limit any more
+    #[arg(long, hide = true, value_name = "BYTES", allow_negative_numbers = true)]
+    pub kernel_memory: Option<i64>,
+    /// Accepted for crun's callers
+    #[arg(long, hide = true, value_name = "BYTES", allow_negative_numbers = true)]
+    pub kernel_memory_tcp: Option<i64>,
+    /// Processes at once; -1 for no limit
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub pids_limit: Option<i64>,
+    /// The L3 cache schema of intelRdt
+    #[arg(long, value_name = "SCHEMA")]
+    pub l3_cache_schema: Option<String>,
+    /// The memory bandwidth schema of intelRdt
+    #[arg(long, value_name = "SCHEMA")]
+    pub mem_bw_schema: Option<String>,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// `saggar events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Print one line of statistics and end
+    #[arg(long)]
+    pub stats: bool,
+    /// How often statistics are printed, e.g. 5s
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    pub interval: TimeSpan,
+    /// The container
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// `saggar features`.
+#[derive(Debug, Args)]
+pub struct FeaturesArgs {}
+
+/// `saggar spec`.
+#[derive(Debug, Args)]
+pub struct SpecArgs {
+    /// The directory that config.json is written into
+    #[arg(long, short, value_name = "DIR", default_value = ".")]
+    pub bundle: PathBuf,
+}
+
+/// The command line of a verb, without the rest of saggar's; `None` when it is none, or asks for something else
+/// first. `args` begins with the program's name.
+pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
+    let at = verb_at(args)?;
+    let verb = args[at].to_str()?;
+    let words = || args.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, word)| word);
+    macro_rules! verbs {
+        ($($name:literal => $variant:ident),+ $(,)?) => {
+            match verb {
+                $($name => Some(parse_verb($name, words()).map(|verb| OciCommand::$variant(Box::new(verb)))),)+
+                _ => None,
+            }
+        };
+    }
+    verbs! {
+        "create" => Create, "start" => Start, "state" => State, "kill" => Kill, "delete" => Delete,
+        "run" => Run, "exec" => Exec, "list" => List, "ps" => Ps, "pause" => Pause, "resume" => Resume,
+        "update" => Update, "events" => Events, "features" => Features, "spec" => Spec,
+    }
+}
+
+fn parse_verb<'a, A: Args>(
+    name: &'static str,
+    words: impl Iterator<Item = &'a OsString>,
+) -> Result<Verb<A>, clap::Error> {
+    let command = clap::Command::new(name)
+        .bin_name(format!("saggar {name}"))
+        .max_term_width(100)
+        .args_override_self(true);
+    let mut command = Verb::<A>::augment_args(command);
+    let matches: ArgMatches = command.try_get_matches_from_mut(words)?;
+    Verb::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// A number of bytes, with or without a suffix of 1024s (`k`, `m`, `g`, `t`); -1 stands for no limit.
+fn bytes(text: &str) -> Result<i64, String> {
+    let lower = text.to_ascii_lowercase();
+    let number = lower.trim_end_matches('b').trim_end_matches('i');
+    let (number, shift) = match number.as_bytes().last() {
+        Some(b'k') => (&number[..number.len() - 1], 10),
+        Some(b'm') => (&number[..number.len() - 1], 20),
+        Some(b'g') => (&number[..number.len() - 1], 30),
+        Some(b't') => (&number[..number.len() - 1], 40),
+        _ => (number, 0),
+    };
+    let value: i64 = number.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    match value.checked_mul(1 << shift) {
+        Some(bytes) if bytes >= -1 => Ok(bytes),
+        _ => Err("not a number of bytes that fits".to_owned()),
+    }
+}
+
+/// The index of the verb: the first word that is neither an option of all verbs nor the value of one.
+fn verb_at(args: &[OsString]) -> Option<usize> {
+    const WITH_VALUE: [&str; 8] = [
+        "--root",
+        "--log",
+        "--log-format",
+        "--log-level",
+        "--cgroup-manager",
+        "--rootless",
+        "--criu",
+        "--config",
+    ];
+    const FLAGS: [&str; 2] = ["--debug", "--systemd-cgroup"];
+    let mut at = 1;
+    loop {
+        let word = args.get(at)?.to_str()?;
+        if !word.starts_with('-') {
+            return Some(at);
+        }
+        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        at += match (WITH_VALUE.contains(&name), FLAGS.contains(&name), value) {
+            (true, _, None) => 2,
+            (true, _, Some(_)) | (_, true, None) => 1,
+            _ => return None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    fn parsed(line: &str) -> OciCommand {
+        parse(&words(line))
+            .unwrap_or_else(|| panic!("{line}: no verb"))
+            .unwrap_or_else(|e| panic!("{line}: {e}"))
+    }
+
+    /// Those of OCI.md's table.
+    #[test]
+    fn the_command_lines_of_the_callers_are_understood() {
+        for line in [
+            "saggar create --bundle B --pid-file F --console-socket S ID",
+            "saggar exec --pid-file F --process P --detach ID",
+            "saggar kill ID 9",
+            "saggar delete --force ID",
+            "saggar update --resources=FILE ID",
+            "saggar --root R --log L --log-format json create --bundle B --pid-file F ID",
+            "saggar --root R --log L --log-format json ps --format json ID",
+            "saggar --root=R --debug --systemd-cgroup update --resources - ID",
+            "saggar --cgroup-manager cgroupfs --rootless true --criu /x start ID",
+            "saggar start ID --root R --debug",
+            "saggar create ID --config F --no-pivot --no-new-keyring --preserve-fds 3",
+            "saggar spec --rootless",
+            "saggar update ID --memory 64M --memory-swap -1 --cpu-quota -1 --pids-limit -1",
+        ] {
+            parsed(line);
+        }
+    }
+
+    #[test]
+    fn options_stand_on_either_side_of_the_verb_and_of_the_id() {
+        for line in ["saggar --root R state ID", "saggar state --root R ID", "saggar state ID --root R"] {
+            let OciCommand::State(verb) = parsed(line) else { panic!("{line}") };
+            assert_eq!((verb.args.id.as_str(), verb.global.root), ("ID", Some("R".into())), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        let OciCommand::Exec(exec) = parsed("saggar exec -e A=b ID --detach -t sh -c --tty") else {
+            panic!()
+        };
+        assert_eq!(exec.args.argv, ["sh", "-c", "--tty"]);
+        assert!(exec.args.detach && exec.args.tty == Some(true));
+        let OciCommand::Ps(ps) = parsed("saggar ps ID -ef") else { panic!() };
+        assert_eq!(ps.args.options, ["-ef"]);
+    }
+
+    #[test]
+    fn what_is_no_verb_is_left_to_the_rest() {
+        for line in
+            ["saggar", "saggar --version", "saggar wrap -- create", "saggar --help create", "saggar --root"]
+        {
+            assert!(parse(&words(line)).is_none(), "{line}");
+        }
+        assert!(parse(&words("saggar start")).unwrap().is_err());
+    }
+
+    #[test]
+    fn sizes_have_suffixes_and_bounds() {
+        assert_eq!((bytes("-1"), bytes("64M"), bytes("1GiB")), (Ok(-1), Ok(64 << 20), Ok(1 << 30)));
+        for text in ["", "x", "-2", "9223372036854775807k", "k"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `saggar features` (features.md).
+
+use crate::error::Result;
+use crate::spec::oci;
+
+pub(super) fn run() -> Result<u8> {
+    let commit = Some(env!("SAGGAR_COMMIT")).filter(|commit| *commit != "unknown");
+    let features = oci::features(env!("CARGO_PKG_VERSION"), commit);
+    crate::cmd::say(&format!("{features:#}\n"))?;
+    Ok(0)
+}

@@ -1,0 +1,131 @@
+//! Waiting for a program in the foreground: its exit status, signals for it, its terminal.
+//!
+//! One loop over poll(2). The end of the program is seen by its pidfd, so that neither a recycled pid nor a
+//! lost SIGCHLD counts.
+
+use super::console::Relay;
+use crate::error::{Error, Result};
+use crate::launch::container::Init;
+use crate::sys::{Errno, pidfd, process};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What stays as it is: faults of our own, what cannot be blocked, and what a shell stops us with.
+const LEFT_ALONE: [Signal; 13] = [
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGTRAP,
+    Signal::SIGABRT,
+    Signal::SIGSYS,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGPROF,
+];
+
+/// Blocks all signals that are passed on, and opens a descriptor that reads them.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub(super) fn hear_signals() -> Result<SignalFd> {
+    let mut heard = SigSet::all();
+    for signal in LEFT_ALONE {
+        heard.remove(signal);
+    }
+    heard.thread_block().map_err(|e| Error::system("block signals", e))?;
+    SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .map_err(|e| Error::system("open a signalfd", e))
+}
+
+/// Orphans of the container become our children, so that nobody else must reap them.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub(super) fn become_subreaper() -> Result<()> {
+    process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(|e| Error::system("become a subreaper", e))
+}
+
+/// Waits until `program`, our child, has ended; its exit status, 128+N for signal N.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub(super) fn wait(
+    program: &Init,
+    terminal: Option<&OwnedFd>,
+    signals: &SignalFd,
+    reap_others: bool,
+) -> Result<u8> {
+    let mut relay = terminal.map(Relay::new).transpose()?;
+    loop {
+        let mut fds = vec![
+            PollFd::new(program.pidfd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
+        let streams = relay.as_ref().map(Relay::wants).unwrap_or_default();
+        fds.extend(streams.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(Error::system("wait for the program", errno)),
+            Ok(_) => {}
+        }
+        let ended = fds[0].any().unwrap_or(false);
+        if let Some(relay) = &mut relay {
+            relay.step();
+        }
+        if ended {
+            if let Some(relay) = &mut relay {
+                relay.drain();
+            }
+            let status =
+                pidfd::reap(program.pidfd.as_fd()).map_err(|e| Error::system("reap the program", e))?;
+            if reap_others {
+                reap(None);
+            }
+            return Ok(exit_status(status));
+        }
+        while let Ok(Some(info)) = signals.read_signal() {
+            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+            match Signal::try_from(number) {
+                Ok(Signal::SIGCHLD) if reap_others => reap(Some(program.pid)),
+                Ok(Signal::SIGCHLD | Signal::SIGURG | Signal::SIGPIPE) => {}
+                Ok(Signal::SIGWINCH) if relay.is_some() => {
+                    if let Some(relay) = &relay {
+                        relay.resize();
+                    }
+                }
+                // A terminal's keys are the program's own, not signals to us.
+                _ => {
+                    let _ = pidfd::signal(program.pidfd.as_fd(), number);
+                }
+            }
+        }
+    }
+}
+
+/// Reaps every child that has ended, but not the program, whose status is still to be told.
+fn reap(but: Option<i32>) {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Ok(status) = waitid(Id::All, peek) {
+        match status.pid() {
+            Some(pid) if Some(pid.as_raw()) != but => {
+                let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
+            }
+            _ => return,
+        }
+    }
+}
+
+fn exit_status(status: WaitStatus) -> u8 {
+    match status {
+        WaitStatus::Exited(_, code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
+        WaitStatus::Signaled(_, signal, _) => 128u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)),
+        _ => u8::MAX,
+    }
+}

@@ -1,0 +1,62 @@
+//! `--console-socket`: whoever listens there gets the master of the terminal.
+
+use super::Console;
+use crate::error::{Code, Error, Result};
+use crate::sys::scm;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// The connection, made before anything else is: who does not listen is found out at once.
+#[derive(Debug)]
+pub(super) struct Receiver(Option<OwnedFd>);
+
+impl Receiver {
+    pub(super) fn connect(console: Console<'_>) -> Result<Self> {
+        match console {
+            Console::Socket(path) => {
+                connect_to(path, "--console-socket").map(|socket| Receiver(Some(socket)))
+            }
+            Console::None | Console::Keep => Ok(Receiver(None)),
+        }
+    }
+
+    /// Hands the master over, with the name that the terminal has inside.
+    pub(super) fn send(&mut self, number: u32, master: OwnedFd) -> Result<()> {
+        let socket = self.0.take().ok_or_else(|| {
+            Error::new(Code::Invalid, "process.terminal is true, and nobody takes the terminal")
+                .hint("name a --console-socket")
+        })?;
+        let name = format!("/dev/pts/{number}");
+        scm::send(socket.as_fd(), name.as_bytes(), &[master.as_raw_fd()])
+            .map_err(|e| Error::system("send the terminal to --console-socket", e.desc()))
+    }
+}
+
+/// Connects to a stream socket that somebody named.
+pub(super) fn connect_to(path: &Path, what: &str) -> Result<OwnedFd> {
+    let fail = |errno: nix::errno::Errno| {
+        Error::new(Code::Invalid, format!("connect to {what} {}: {}", path.display(), errno.desc()))
+    };
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).map_err(fail)?;
+    let address = match UnixAddr::new(path) {
+        Ok(address) => address,
+        // Longer than 107 bytes: by way of its directory.
+        Err(_) => return connect_by_directory(path, what, &socket).map(|()| socket),
+    };
+    connect(socket.as_raw_fd(), &address).map_err(fail)?;
+    Ok(socket)
+}
+
+fn connect_by_directory(path: &Path, what: &str, socket: &OwnedFd) -> Result<()> {
+    let fail = |cause: &dyn std::fmt::Display| {
+        Error::new(Code::Invalid, format!("connect to {what} {}: {cause}", path.display()))
+    };
+    let directory = path.parent().and_then(|parent| std::fs::File::open(parent).ok());
+    let (Some(directory), Some(name)) = (directory, path.file_name()) else {
+        return Err(fail(&"there is no such directory"));
+    };
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    let address = UnixAddr::new(&short).map_err(|e| fail(&e.desc()))?;
+    connect(socket.as_raw_fd(), &address).map_err(|e| fail(&e.desc()))
+}

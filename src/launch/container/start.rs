@@ -1,0 +1,42 @@
+//! The program of a created container.
+
+use super::hooks::{self, Place};
+use super::talk::{Heard, Talk};
+use super::{Start, birth, door, notify};
+use crate::error::{Code, Error, Result};
+use crate::stage::container::wire::Answer;
+use crate::sys::pidfd;
+
+/// Runs startContainer hooks and lets the init become the program; returns when it has.
+///
+/// # Errors
+/// [`Code::Refused`] when the init does not wait for it, and [`Code::Invalid`] when there is no program: the
+/// container is as it was. [`Code::NotFound`], [`Code::NotExecutable`] for the program, and what else failed: the
+/// init is killed.
+pub fn start(request: &Start<'_>) -> Result<()> {
+    let Start { container, state_dir, .. } = *request;
+    let process = container.process.as_ref().ok_or_else(|| {
+        Error::new(Code::Invalid, "start the container: process is not set in its config.json")
+    })?;
+    let listener = notify::Receiver::connect(request.filter)?;
+    let talk = Talk::of_start(door::knock(state_dir)?, birth::image(&process.program)?.name());
+    let started = go(request, &talk, listener);
+    if started.is_err() {
+        let _ = pidfd::signal(request.init, libc::SIGKILL);
+    }
+    door::remove(state_dir);
+    started
+}
+
+fn go(request: &Start<'_>, talk: &Talk<'_>, listener: notify::Receiver) -> Result<()> {
+    let inside = Place::Container { pid: request.pid, pidfd: request.init };
+    hooks::run("startContainer", &request.container.hooks.start_container, request.state, inside)?;
+    talk.answer(Answer::Go)?;
+    loop {
+        match talk.next()? {
+            Heard::Listener(fd) => listener.send(&fd, request.pid, request.state)?,
+            Heard::End => return Ok(()),
+            _ => {}
+        }
+    }
+}

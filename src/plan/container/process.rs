@@ -1,0 +1,133 @@
+//! The settings of a container's process as steps: those of its init and of what `exec` adds.
+
+use super::step::Step;
+use super::{Facts, Filter, c_path, c_text, invalid};
+use crate::error::{Code, Error, Result};
+use crate::spec::container::{Capabilities, Container, IdExtent, Namespace, Process};
+
+/// Where a process is to live.
+pub(super) struct Surroundings<'a> {
+    pub(super) container: &'a Container,
+    pub(super) facts: &'a Facts,
+    pub(super) filter: Option<&'a Filter>,
+}
+
+/// Everything up to the look for the program.
+pub(super) fn settings(
+    process: &Process,
+    surroundings: &Surroundings<'_>,
+    steps: &mut Vec<Step>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    if let Some(cpus) = &process.cpu_affinity.last {
+        steps.push(Step::CpuAffinity { cpus: cpus.clone() });
+    }
+    steps.extend(process.scheduler.map(Step::Scheduler));
+    steps.extend(process.io_priority.map(|value| Step::IoPriority { value }));
+    steps.extend(process.personality.map(|value| Step::Personality { value }));
+    for &(resource, soft, hard) in &process.rlimits {
+        steps.push(Step::Rlimit { resource, soft, hard });
+    }
+    steps.push(Step::Umask { mask: process.umask.unwrap_or(0o022) });
+    labels(process, surroundings.facts, steps)?;
+    let cwd = c_path(&process.program.cwd)?;
+    steps.push(Step::WorkingDirectory { path: cwd.clone(), as_user: false });
+
+    let sets = grantable(process.capabilities, surroundings, warnings);
+    steps.push(Step::BoundingSet { keep: sets.bounding });
+    steps.push(user(process, surroundings)?);
+    steps.push(Step::Capabilities {
+        effective: sets.effective,
+        permitted: sets.permitted,
+        inheritable: sets.inheritable,
+        ambient: sets.ambient,
+        until_exec: surroundings.filter.is_some() && !process.no_new_privs,
+    });
+    if process.no_new_privs {
+        steps.push(Step::NoNewPrivs);
+    }
+    steps.push(Step::WorkingDirectory { path: cwd, as_user: true });
+    let has_home = process.program.env.iter().any(|(name, value)| name == "HOME" && !value.is_empty());
+    if !has_home {
+        steps.push(Step::Home { uid: process.uid });
+    }
+    Ok(())
+}
+
+fn labels(process: &Process, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
+    let missing = |what: &str, lsm: &str| {
+        let message = format!("{what} is given, and {lsm} is not enabled on this host");
+        Err(Error::new(Code::Unsupported, message).hint(format!("remove {what} from config.json")))
+    };
+    if let Some(profile) = process.apparmor_profile.as_ref().filter(|profile| !profile.is_empty()) {
+        if !facts.apparmor {
+            return missing("process.apparmorProfile", "AppArmor");
+        }
+        let value = c_text(&format!("exec {profile}"))?;
+        steps.push(Step::SecurityLabel { file: c_text("apparmor/exec")?, value });
+    }
+    if let Some(label) = process.selinux_label.as_ref().filter(|label| !label.is_empty()) {
+        if !facts.selinux {
+            return missing("process.selinuxLabel", "SELinux");
+        }
+        steps.push(Step::SecurityLabel { file: c_text("exec")?, value: c_text(label)? });
+    }
+    Ok(())
+}
+
+/// The sets without what cannot be had: a capability that the kernel does not know or that we have not, and one
+/// that another set forbids (capabilities(7)). Each is told.
+fn grantable(
+    asked: Capabilities,
+    surroundings: &Surroundings<'_>,
+    warnings: &mut Vec<String>,
+) -> Capabilities {
+    let facts = surroundings.facts;
+    let in_user_namespace = surroundings.container.namespaces.has(Namespace::User);
+    let ours = if in_user_namespace { u64::MAX } else { facts.bounding };
+    let mut keep = |set: &str, asked: u64, allowed: u64, why: &str| {
+        let lost = asked & !allowed;
+        if lost != 0 {
+            let names = (0..64).filter(|n| lost & (1 << n) != 0).map(name).collect::<Vec<_>>().join(" ");
+            warnings.push(format!("process.capabilities.{set}: {names} left out: {why}"));
+        }
+        asked & allowed
+    };
+    let all = facts.known_capabilities & ours;
+    let cannot = "the kernel does not know it, or the runtime itself has it not";
+    let bounding = keep("bounding", asked.bounding, all, cannot);
+    let permitted = keep("permitted", asked.permitted, all, cannot);
+    let effective = keep("effective", asked.effective, permitted, "it is not in the permitted set");
+    let inheritable = keep("inheritable", asked.inheritable, bounding, "it is not in the bounding set");
+    let both = permitted & inheritable;
+    let ambient = keep("ambient", asked.ambient, both, "it is not both permitted and inheritable");
+    Capabilities { bounding, effective, inheritable, permitted, ambient }
+}
+
+fn name(number: u64) -> String {
+    let known = caps::all().into_iter().find(|capability| u64::from(capability.index()) == number);
+    known.map_or_else(|| format!("capability {number}"), |capability| capability.to_string())
+}
+
+/// The user; in a new user namespace it must be in the maps, and without a map nothing is changed.
+fn user(process: &Process, surroundings: &Surroundings<'_>) -> Result<Step> {
+    let container = surroundings.container;
+    let new = container.namespaces.new.contains(&Namespace::User);
+    let maps = container.ids.clone().unwrap_or_default();
+    let id = |map: &[IdExtent], id: u32, what: &str, field: &str| {
+        let inside = |e: &IdExtent| id >= e.inside && id - e.inside < e.count;
+        match map {
+            _ if !new => Ok(Some(id)),
+            [] if id == 0 => Ok(None),
+            map if map.iter().any(inside) => Ok(Some(id)),
+            _ => Err(invalid(format!("process.user.{what} {id} is not in linux.{field}"))),
+        }
+    };
+    let uid = id(&maps.uid, process.uid, "uid", "uidMappings")?;
+    let gid = id(&maps.gid, process.gid, "gid", "gidMappings")?;
+    if new && !surroundings.facts.setgroups && !process.groups.is_empty() {
+        let message = "process.user.additionalGids: an ordinary user's own map does not allow other groups";
+        return Err(Error::new(Code::Unsupported, message).hint("give the user a range in /etc/subgid"));
+    }
+    Ok(Step::User { uid, gid, groups: process.groups.clone() })
+}

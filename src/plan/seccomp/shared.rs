@@ -1,0 +1,17 @@
+//! What the compiler of the built-in profiles (`seccomp/compiler`, in the build script) and this one share.
+
+#[path = "../../../seccomp/compiler/arch.rs"]
+pub(super) mod arch;
+#[path = "../../../seccomp/compiler/assemble.rs"]
+pub(super) mod assemble;
+#[path = "../../../seccomp/compiler/bpf.rs"]
+pub(super) mod bpf;
+#[path = "../../../seccomp/compiler/graph.rs"]
+pub(super) mod graph;
+#[path = "../../../seccomp/compiler/hash.rs"]
+pub(super) mod hash;
+#[path = "../../../seccomp/compiler/search.rs"]
+pub(super) mod search;
+
+/// What goes wrong in words; [`super::compile`] says where.
+pub(super) type Result<T> = std::result::Result<T, String>;

@@ -1,0 +1,151 @@
+//! `linux.seccomp`: the rules between its fields. What the filter is made of is the plan's (config-linux.md, Seccomp).
+
+use super::field::Field;
+use super::text::some_text;
+use crate::error::Result;
+use oci_spec::runtime::{
+    Arch, LinuxSeccomp, LinuxSeccompAction as Action, LinuxSeccompFilterFlag as Flag,
+    LinuxSeccompOperator as Operator,
+};
+use std::path::PathBuf;
+
+/// Every action, for `features`.
+pub(super) const ACTIONS: [Action; 9] = [
+    Action::ScmpActAllow,
+    Action::ScmpActErrno,
+    Action::ScmpActKill,
+    Action::ScmpActKillProcess,
+    Action::ScmpActKillThread,
+    Action::ScmpActLog,
+    Action::ScmpActNotify,
+    Action::ScmpActTrace,
+    Action::ScmpActTrap,
+];
+
+/// Every operator, for `features`.
+pub(super) const OPERATORS: [Operator; 7] = [
+    Operator::ScmpCmpEq,
+    Operator::ScmpCmpGe,
+    Operator::ScmpCmpGt,
+    Operator::ScmpCmpLe,
+    Operator::ScmpCmpLt,
+    Operator::ScmpCmpMaskedEq,
+    Operator::ScmpCmpNe,
+];
+
+/// Every flag, for `features`.
+pub(super) const FLAGS: [Flag; 4] = [
+    Flag::SeccompFilterFlagLog,
+    Flag::SeccompFilterFlagSpecAllow,
+    Flag::SeccompFilterFlagTsync,
+    Flag::SeccompFilterFlagWaitKillableRecv,
+];
+
+/// Every architecture, for `features`.
+pub(super) const ARCHITECTURES: [Arch; 23] = [
+    Arch::ScmpArchAarch64,
+    Arch::ScmpArchArm,
+    Arch::ScmpArchLoongarch64,
+    Arch::ScmpArchM68k,
+    Arch::ScmpArchMips,
+    Arch::ScmpArchMips64,
+    Arch::ScmpArchMips64n32,
+    Arch::ScmpArchMipsel,
+    Arch::ScmpArchMipsel64,
+    Arch::ScmpArchMipsel64n32,
+    Arch::ScmpArchParisc,
+    Arch::ScmpArchParisc64,
+    Arch::ScmpArchPpc,
+    Arch::ScmpArchPpc64,
+    Arch::ScmpArchPpc64le,
+    Arch::ScmpArchRiscv64,
+    Arch::ScmpArchS390,
+    Arch::ScmpArchS390x,
+    Arch::ScmpArchSh,
+    Arch::ScmpArchSheb,
+    Arch::ScmpArchX32,
+    Arch::ScmpArchX86,
+    Arch::ScmpArchX86_64,
+];
+
+/// Calls that the runtime still makes between loading the filter and handing the listener over: to wait for an
+/// answer to one of these would be to wait for ever.
+const NEVER_NOTIFIED: [&str; 2] = ["sendmsg", "write"];
+/// What the kernel makes of a larger number (MAX_ERRNO).
+const MAX_ERRNO: u32 = 4095;
+/// The data of SECCOMP_RET_TRACE has 16 bits.
+const MAX_TRACE: u32 = 0xffff;
+/// System calls have six arguments.
+const ARGUMENTS: usize = 6;
+
+/// Checks what JSON types do not say.
+pub(super) fn check(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp>> {
+    let Some(mut seccomp) = seccomp else { return Ok(None) };
+    let linux = Field::root("linux");
+    let field = linux.key("seccomp");
+    let path = seccomp.listener_path().as_ref().map(|path| path.to_string_lossy().into_owned());
+    let path = some_text(path).map(PathBuf::from);
+    if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+        return Err(field.key("listenerPath").invalid(format_args!("must be an absolute path, is {path:?}")));
+    }
+    let has_listener = path.is_some();
+    seccomp.set_listener_path(path);
+    seccomp.set_listener_metadata(some_text(seccomp.listener_metadata().clone()));
+    if seccomp.listener_metadata().is_some() && !has_listener {
+        return Err(field.key("listenerMetadata").invalid("must not be given without listenerPath"));
+    }
+    let action = field.key("defaultAction");
+    if seccomp.default_action() == Action::ScmpActNotify {
+        let error = action
+            .invalid("must not be SCMP_ACT_NOTIFY: the calls of the runtime itself would wait for an answer");
+        return Err(error.hint("notify of calls by name, in syscalls"));
+    }
+    errno(seccomp.default_errno_ret(), seccomp.default_action(), field.key("defaultErrnoRet"))?;
+    let list = field.key("syscalls");
+    for (index, rule) in seccomp.syscalls().iter().flatten().enumerate() {
+        let field = list.at(index);
+        let names = field.key("names");
+        if rule.names().is_empty() {
+            return Err(names.invalid("must hold at least one name"));
+        }
+        if rule.action() == Action::ScmpActNotify {
+            if !has_listener {
+                let error = field.key("action").invalid("is SCMP_ACT_NOTIFY, and there is no listenerPath");
+                return Err(
+                    error.hint("name the socket of the agent that answers: linux.seccomp.listenerPath")
+                );
+            }
+            if let Some(at) = rule.names().iter().position(|name| NEVER_NOTIFIED.contains(&name.as_str())) {
+                let error = names
+                    .at(at)
+                    .invalid("must not be SCMP_ACT_NOTIFY: the runtime needs it to hand the listener over");
+                return Err(error.hint("choose another action for it"));
+            }
+        }
+        errno(rule.errno_ret(), rule.action(), field.key("errnoRet"))?;
+        let arguments = field.key("args");
+        for (index, argument) in rule.args().iter().flatten().enumerate() {
+            if argument.index() >= ARGUMENTS {
+                let field = arguments.at(index);
+                return Err(field
+                    .key("index")
+                    .invalid(format_args!("must be from 0 to 5, is {}", argument.index())));
+            }
+        }
+    }
+    Ok(Some(seccomp))
+}
+
+/// An error number stands beside the actions that have one alone.
+fn errno(value: Option<u32>, action: Action, field: Field<'_>) -> Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    let max = match action {
+        Action::ScmpActErrno => MAX_ERRNO,
+        Action::ScmpActTrace => MAX_TRACE,
+        _ => {
+            let error = field.invalid("is given for an action that has no error number");
+            return Err(error.hint("only SCMP_ACT_ERRNO and SCMP_ACT_TRACE have one; remove it"));
+        }
+    };
+    if value > max { Err(field.invalid(format_args!("must be at most {max}, is {value}"))) } else { Ok(()) }
+}

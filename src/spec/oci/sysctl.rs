@@ -1,0 +1,137 @@
+//! `linux.sysctl`: only what belongs to a namespace of the container; all else would change the host.
+
+use super::field::Field;
+use crate::error::Result;
+use crate::spec::container::{Namespace, Namespaces};
+use std::collections::BTreeMap;
+
+/// Parameters of the IPC namespace (ipc_namespaces(7)).
+const IPC: [&str; 8] = [
+    "kernel.msgmax",
+    "kernel.msgmnb",
+    "kernel.msgmni",
+    "kernel.sem",
+    "kernel.shm_rmid_forced",
+    "kernel.shmall",
+    "kernel.shmmax",
+    "kernel.shmmni",
+];
+
+/// The parameters, each by its name with dots, where a dot of a component is a slash, as sysctl(8) has it.
+pub(super) fn sysctl(
+    entries: Option<BTreeMap<String, String>>,
+    namespaces: &Namespaces,
+) -> Result<BTreeMap<String, String>> {
+    let linux = Field::root("linux");
+    let list = linux.key("sysctl");
+    let mut all = BTreeMap::new();
+    for (key, value) in entries.unwrap_or_default() {
+        let field = list.key(&key);
+        let name = with_dots(&key);
+        // Components become names of files below /proc/sys.
+        if name.split('.').any(|part| matches!(part, "" | "/" | "//")) {
+            return Err(field.invalid("is not the name of a parameter"));
+        }
+        let needed = namespace_of(&name).ok_or_else(|| {
+            let error = field.invalid("belongs to no namespace and would change the host");
+            match name.as_str() {
+                "kernel.hostname" => error.hint("give the name as hostname"),
+                _ => error.hint(
+                    "remove it; what can be set is net.*, fs.mqueue.*, user.* and the ipc part of kernel.*",
+                ),
+            }
+        })?;
+        if !namespaces.has(needed) {
+            let needed = needed.file();
+            let error =
+                field.invalid(format_args!("would change the host: the container has no {needed} namespace"));
+            return Err(error.hint("add the namespace to linux.namespaces, or remove the parameter"));
+        }
+        if all.insert(name, value).is_some() {
+            return Err(field.invalid("is given twice, with dots and with slashes"));
+        }
+    }
+    Ok(all)
+}
+
+fn namespace_of(name: &str) -> Option<Namespace> {
+    let below = |prefix: &str| name.starts_with(prefix);
+    match name {
+        _ if IPC.contains(&name) || below("fs.mqueue.") => Some(Namespace::Ipc),
+        _ if below("net.") => Some(Namespace::Network),
+        _ if below("user.") => Some(Namespace::User),
+        "kernel.domainname" => Some(Namespace::Uts),
+        _ => None,
+    }
+}
+
+/// A name whose first separator is a slash has slashes for dots and dots for slashes (sysctl(8)).
+fn with_dots(key: &str) -> String {
+    match key.find(['.', '/']) {
+        Some(at) if key[at..].starts_with('/') => {
+            let swapped = |c| match c {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            };
+            key.chars().map(swapped).collect()
+        }
+        _ => key.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(namespaces: &[Namespace], name: &str) -> Result<String, String> {
+        let namespaces = Namespaces { new: namespaces.to_vec(), ..Namespaces::default() };
+        let entries = BTreeMap::from([(name.to_owned(), "1".to_owned())]);
+        let all = sysctl(Some(entries), &namespaces).map_err(|error| error.to_string())?;
+        Ok(all.into_keys().next().unwrap())
+    }
+
+    #[test]
+    fn a_parameter_needs_the_namespace_that_it_belongs_to() {
+        let of = [
+            (Namespace::Ipc, "kernel.shmmax"),
+            (Namespace::Ipc, "fs.mqueue.msg_max"),
+            (Namespace::Network, "net.ipv4.ip_forward"),
+            (Namespace::Uts, "kernel.domainname"),
+            (Namespace::User, "user.max_user_namespaces"),
+        ];
+        for (namespace, name) in of {
+            assert_eq!(checked(&[namespace], name).as_deref(), Ok(name));
+            let others: Vec<_> = Namespace::ALL.into_iter().filter(|other| *other != namespace).collect();
+            let error = checked(&others, name).unwrap_err();
+            assert!(error.contains(&format!("linux.sysctl.{name} would change the host")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_no_namespace_is_refused() {
+        for name in
+            ["kernel.core_pattern", "kernel.hostname", "vm.swappiness", "fs.file-max", "kernel", "net", ""]
+        {
+            assert!(checked(&Namespace::ALL, name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_with_slashes_are_the_same_names() {
+        let net = [Namespace::Network];
+        assert_eq!(checked(&net, "net/ipv4/ip_forward").as_deref(), Ok("net.ipv4.ip_forward"));
+        let dotted = Ok("net.ipv4.conf.eno2/100.rp_filter");
+        assert_eq!(checked(&net, "net/ipv4/conf/eno2.100/rp_filter").as_deref(), dotted);
+        assert_eq!(checked(&net, "net.ipv4.conf.eno2/100.rp_filter").as_deref(), dotted);
+    }
+
+    #[test]
+    fn no_name_leads_out_of_its_directory() {
+        for name in
+            ["net/../kernel/core_pattern", "net.//.kernel.core_pattern", "net..x", "net/./x", "net/", "net."]
+        {
+            assert!(checked(&Namespace::ALL, name).unwrap_err().contains("is not the name"), "{name}");
+        }
+    }
+}

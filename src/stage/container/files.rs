@@ -1,0 +1,354 @@
+//! The root file system of a container, and everything that is mounted in it: by descriptors alone, before the
+//! root changes.
+
+use super::place;
+use crate::plan::container::mount::{Attributes, MAX_KEPT, Mount, What};
+use crate::sys::file::{self, Resolve};
+use crate::sys::{Errno, SysResult, mount, pty};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// linux/magic.h
+const DEVPTS_SUPER_MAGIC: i64 = 0x1cd1;
+
+/// What earlier steps left for later ones.
+pub(super) struct Files {
+    /// The root of the container.
+    root: Option<OwnedFd>,
+    /// What the runtime opened.
+    pub(super) trees: [Option<OwnedFd>; MAX_KEPT],
+    /// Mounts that become read-only in the end.
+    kept: [Option<OwnedFd>; MAX_KEPT],
+    /// An empty read-only directory, mounted over the first masked one.
+    empty: Option<OwnedFd>,
+}
+
+impl Files {
+    pub(super) fn new() -> Self {
+        const NONE: Option<OwnedFd> = None;
+        Files { root: None, trees: [NONE; MAX_KEPT], kept: [NONE; MAX_KEPT], empty: None }
+    }
+
+    pub(super) fn root(&self) -> SysResult<BorrowedFd<'_>> {
+        self.root.as_ref().map(AsFd::as_fd).ok_or(Errno::EBADF)
+    }
+
+    /// The tree of the root, attached over the directory that it is a tree of: hooks look for it by its path.
+    pub(super) fn attach_root(&mut self, path: &CStr, received: bool, parent_private: bool) -> SysResult<()> {
+        let (at, tree) = if received {
+            let [at, tree, ..] = &mut self.trees;
+            (at.take().ok_or(Errno::EBADF)?, tree.take().ok_or(Errno::EBADF)?)
+        } else {
+            let at = file::open(file::cwd(), path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
+            let tree = mount::clone_tree(at.as_fd(), true)?;
+            (at, tree)
+        };
+        if parent_private {
+            let below = mount_root_of(at.as_fd())?;
+            mount::change(below.as_fd(), 0, 0, libc::MS_PRIVATE, false)?;
+        }
+        mount::attach(tree.as_fd(), at.as_fd())?;
+        self.root = Some(tree);
+        Ok(())
+    }
+
+    pub(super) fn open_root(&mut self, path: &CStr) -> SysResult<()> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        self.root = Some(file::open(file::cwd(), path, flags, 0, Resolve::Ordinary)?);
+        Ok(())
+    }
+
+    pub(super) fn mount(&mut self, mount: &Mount) -> SysResult<()> {
+        let root = file::duplicate_number(self.root()?.as_raw_fd())?;
+        let root = root.as_fd();
+        if mount.what == What::Change {
+            let at = place::find(root, &mount.at)?;
+            return finish(at.as_fd(), mount);
+        }
+        let tree = match (self.tree(root, mount, &mount.what), &mount.otherwise) {
+            (Err(Errno::EPERM), Some(otherwise)) => self.tree(root, mount, otherwise)?,
+            (made, _) => made?,
+        };
+        let directory = is_directory(tree.as_fd())?;
+        let at = if mount.plain {
+            match place::find_plain(root, &mount.at) {
+                Err(Errno::ENOENT) => drop(place::make(root, &mount.at, directory)?),
+                other => drop(other?),
+            }
+            place::find_plain(root, &mount.at)?
+        } else {
+            place::make(root, &mount.at, directory)?
+        };
+        if !mount.may_cover_proc && is_proc(at.as_fd())? {
+            // CVE-2019-16884: a file of ours over /proc/self/attr/exec would swallow the label.
+            return Err(Errno::ELOOP);
+        }
+        if let What::New { long: Some((source, flags, data)), fstype, .. } = &mount.what {
+            nix::unistd::fchdir(&at)?;
+            mount::mount_here(source, fstype, *flags, data)?;
+            nix::unistd::chdir(c"/")?;
+            let made = place::find(root, &mount.at)?;
+            return finish(made.as_fd(), mount);
+        }
+        mount::attach(tree.as_fd(), at.as_fd())?;
+        finish(tree.as_fd(), mount)?;
+        if let Some(slot) = mount.keep {
+            *self.kept.get_mut(slot).ok_or(Errno::E2BIG)? = Some(tree);
+        }
+        Ok(())
+    }
+
+    /// The detached tree that is to be mounted.
+    fn tree(&mut self, root: BorrowedFd<'_>, mount: &Mount, what: &What) -> SysResult<OwnedFd> {
+        match what {
+            What::Bind { received: Some(slot), .. } => {
+                self.trees.get_mut(*slot).and_then(Option::take).ok_or(Errno::EBADF)
+            }
+            What::Bind { source, recursive, received: None } => {
+                let from = file::open(file::cwd(), source, libc::O_PATH, 0, Resolve::Ordinary)?;
+                mount::clone_tree(from.as_fd(), *recursive)
+            }
+            // Not a tree of its own yet: the place is found first.
+            What::New { long: Some(_), .. } => place::make(root, &mount.at, true),
+            What::New { fstype, options, copy_up, take_mode, .. } => {
+                let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
+                let tree = mount::new_filesystem_from(fstype, options, 0)?;
+                if *copy_up || *take_mode {
+                    below(root, &mount.at, tree.as_fd(), *copy_up)?;
+                }
+                Ok(tree)
+            }
+            What::Change => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn seal(&self, slot: usize) -> SysResult<()> {
+        let kept = self.kept.get(slot).and_then(Option::as_ref).ok_or(Errno::EBADF)?;
+        mount::change(kept.as_fd(), libc::MOUNT_ATTR_RDONLY, 0, 0, false)
+    }
+
+    pub(super) fn seal_root(&self) -> SysResult<()> {
+        mount::change(self.root()?, libc::MOUNT_ATTR_RDONLY, 0, 0, false)
+    }
+
+    pub(super) fn read_only(&self, path: &CStr, proc: bool) -> SysResult<()> {
+        let Some(at) = self.covered(path, proc)? else { return Ok(()) };
+        let tree = mount::clone_tree(at.as_fd(), true)?;
+        mount::change(tree.as_fd(), libc::MOUNT_ATTR_RDONLY, 0, 0, true)?;
+        mount::attach(tree.as_fd(), at.as_fd())
+    }
+
+    pub(super) fn mask(&mut self, path: &CStr, proc: bool) -> SysResult<()> {
+        let Some(at) = self.covered(path, proc)? else { return Ok(()) };
+        if !is_directory(at.as_fd())? {
+            return mount::attach(null()?.as_fd(), at.as_fd());
+        }
+        if let Some(empty) = &self.empty {
+            let again = mount::clone_tree(empty.as_fd(), false)?;
+            return mount::attach(again.as_fd(), at.as_fd());
+        }
+        let options = [(c"size", Some(c"0")), (c"nr_inodes", Some(c"1")), (c"mode", Some(c"0555"))];
+        let closed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+        let tree = mount::new_filesystem(c"tmpfs", &options, closed | libc::MOUNT_ATTR_NOEXEC)?;
+        mount::attach(tree.as_fd(), at.as_fd())?;
+        self.empty = Some(tree);
+        Ok(())
+    }
+
+    /// What is at a path that is to be covered, if it is there. What is said of procfs is taken from procfs, on
+    /// whatever way the image might lead to something else (CVE-2023-27561).
+    fn covered(&self, path: &CStr, proc: bool) -> SysResult<Option<OwnedFd>> {
+        let root = self.root()?;
+        let found = match path.to_bytes_with_nul().strip_prefix(b"proc/").filter(|_| proc) {
+            Some(rest) => {
+                let rest = CStr::from_bytes_with_nul(rest).map_err(|_| Errno::EINVAL)?;
+                let proc = place::find_plain(root, c"proc")?;
+                if !is_proc(proc.as_fd())? {
+                    return Err(Errno::ELOOP);
+                }
+                place::find_plain(proc.as_fd(), rest)
+            }
+            None => place::find(root, path),
+        };
+        match found {
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    pub(super) fn make_directory(&self, path: &CStr) -> SysResult<()> {
+        match place::make(self.root()?, path, true) {
+            // The working directory is entered later: then it is told what is wrong with it.
+            Err(Errno::EROFS | Errno::EACCES | Errno::EPERM | Errno::ENOTDIR) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    pub(super) fn symlink(&self, path: &CStr, target: &CStr, replace: bool) -> SysResult<()> {
+        let (parent, name) = place::make_parent(self.root()?, path)?;
+        match file::symlink(target, parent.as_fd(), name) {
+            Err(Errno::EEXIST) if replace => {
+                let mut says = [0; 64];
+                let len = file::read_link(parent.as_fd(), name, &mut says).unwrap_or(0);
+                if says.get(..len) == Some(target.to_bytes()) {
+                    return Ok(());
+                }
+                file::unlink(parent.as_fd(), name)?;
+                file::symlink(target, parent.as_fd(), name)
+            }
+            Err(Errno::EEXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn device(&self, node: &Node<'_>) -> SysResult<()> {
+        let root = self.root()?;
+        if node.bind {
+            return bind_device(root, node);
+        }
+        let (parent, name) = place::make_parent(root, node.path)?;
+        match file::make_node(parent.as_fd(), name, node.kind | node.mode, node.number()) {
+            Ok(()) => {
+                let made = place::find_plain(parent.as_fd(), name)?;
+                node.check(made.as_fd())?;
+                file::set_owner(made.as_fd(), node.uid, node.gid)
+            }
+            // The very same is there already: fine. Anything else is not what was asked for.
+            Err(Errno::EEXIST) => node.check(place::find_plain(parent.as_fd(), name)?.as_fd()),
+            // A user namespace around us makes no nodes either.
+            Err(Errno::EPERM) if node.kind != libc::S_IFIFO => bind_device(root, node),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A terminal of the container's own devpts: its number, its master, and its slave, which the container finds
+    /// at /dev/console.
+    pub(super) fn terminal(&self, console: bool) -> SysResult<(u32, OwnedFd, OwnedFd)> {
+        let root = self.root()?;
+        let flags = libc::O_RDWR | libc::O_NOCTTY;
+        let master = file::open(root, c"dev/pts/ptmx", flags, 0, Resolve::BeneathNoLinks)?;
+        // CVE-2025-52565: the image or another container may have put something else there.
+        let stat = nix::sys::stat::fstat(&master)?;
+        let is_ptmx = stat.st_rdev == libc::makedev(5, 2) && stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
+        if fstatfs(&master)?.filesystem_type().0 as i64 != DEVPTS_SUPER_MAGIC || !is_ptmx {
+            return Err(Errno::ENOTTY);
+        }
+        let slave = pty::open_slave(master.as_fd())?;
+        if console {
+            let (parent, name) = place::make_parent(root, c"dev/console")?;
+            let at = place::make(parent.as_fd(), name, false)?;
+            let tree = mount::clone_tree(slave.as_fd(), false)?;
+            mount::attach(tree.as_fd(), at.as_fd())?;
+        }
+        Ok((pty::number(master.as_fd())?, master, slave))
+    }
+
+    pub(super) fn pivot(&self) -> SysResult<()> {
+        let old = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
+        nix::unistd::fchdir(self.root()?)?;
+        mount::pivot_and_leave(old.as_fd())
+    }
+
+    pub(super) fn enter_root(&self, moved: bool) -> SysResult<()> {
+        nix::unistd::fchdir(self.root()?)?;
+        if moved {
+            mount::move_working_directory_to_root()?;
+        } else {
+            mount::change_root_to_working_directory()?;
+        }
+        nix::unistd::chdir(c"/")
+    }
+}
+
+/// A device as a step describes it.
+pub(super) struct Node<'a> {
+    pub(super) path: &'a CString,
+    pub(super) kind: u32,
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) bind: bool,
+}
+
+impl Node<'_> {
+    fn number(&self) -> u64 {
+        libc::makedev(self.major, self.minor)
+    }
+
+    fn check(&self, made: BorrowedFd<'_>) -> SysResult<()> {
+        let stat = nix::sys::stat::fstat(made)?;
+        let same = stat.st_mode & libc::S_IFMT == self.kind
+            && (self.kind == libc::S_IFIFO || stat.st_rdev == self.number());
+        if same { Ok(()) } else { Err(Errno::EEXIST) }
+    }
+}
+
+fn bind_device(root: BorrowedFd<'_>, node: &Node<'_>) -> SysResult<()> {
+    let host = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
+    let source = file::open(host.as_fd(), node.path, libc::O_PATH, 0, Resolve::Ordinary)?;
+    node.check(source.as_fd())?;
+    let tree = mount::clone_tree(source.as_fd(), true)?;
+    let at = place::make(root, node.path, false)?;
+    mount::attach(tree.as_fd(), at.as_fd())
+}
+
+/// The host's /dev/null, and nothing that only has its name (CVE-2025-31133).
+fn null() -> SysResult<OwnedFd> {
+    let null = file::open(file::cwd(), c"/dev/null", libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::Ordinary)?;
+    let stat = nix::sys::stat::fstat(&null)?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFCHR || stat.st_rdev != libc::makedev(1, 3) {
+        return Err(Errno::ENODEV);
+    }
+    mount::clone_tree(null.as_fd(), true)
+}
+
+/// The attributes of a mount, and then its propagation.
+fn finish(tree: BorrowedFd<'_>, mount: &Mount) -> SysResult<()> {
+    let change = |Attributes { set, clear }, recursive| {
+        if set | clear == 0 { Ok(()) } else { mount::change(tree, set, clear, 0, recursive) }
+    };
+    change(mount.attributes, false)?;
+    change(mount.recursive, true)?;
+    for flags in &mount.propagation {
+        mount::change(tree, 0, 0, flags & !libc::MS_REC, flags & libc::MS_REC != 0)?;
+    }
+    Ok(())
+}
+
+/// A tmpfs takes the mode of what it covers, and with `copy` its content.
+fn below(root: BorrowedFd<'_>, at: &CStr, tmpfs: BorrowedFd<'_>, copy: bool) -> SysResult<()> {
+    let covered = match place::find(root, at) {
+        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+        other => other?,
+    };
+    let stat = nix::sys::stat::fstat(&covered)?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        return Ok(());
+    }
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    let filled = file::open(tmpfs, c".", flags, 0, Resolve::BeneathNoLinks)?;
+    if copy {
+        super::copy::tree(covered.as_fd(), filled.as_fd())?;
+    }
+    nix::sys::stat::fchmod(&filled, nix::sys::stat::Mode::from_bits_truncate(stat.st_mode & 0o7777))
+}
+
+/// The root of the mount that an open directory is on.
+fn mount_root_of(directory: BorrowedFd<'_>) -> SysResult<OwnedFd> {
+    let mut at = file::duplicate_number(directory.as_raw_fd())?;
+    while !mount::is_mount_root(at.as_fd())? {
+        at = file::open(at.as_fd(), c"..", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
+    }
+    Ok(at)
+}
+
+fn is_directory(file: BorrowedFd<'_>) -> SysResult<bool> {
+    Ok(nix::sys::stat::fstat(file)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+pub(super) fn is_proc(file: BorrowedFd<'_>) -> SysResult<bool> {
+    Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
+}

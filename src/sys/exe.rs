@@ -1,0 +1,82 @@
+//! The file that this process executes: whether it can be written through /proc/PID/exe, and executing it again
+//! from where it cannot.
+
+use super::{Errno, SysResult, call, call_fd, file, mount};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+const SELF: &CStr = c"/proc/self/exe";
+
+/// Whether our file lies on a read-only mount or is a sealed memory file.
+///
+/// # Errors
+/// Those of open(2) without /proc.
+pub fn is_read_only() -> SysResult<bool> {
+    let exe = file::open(file::cwd(), SELF, libc::O_RDONLY, 0, file::Resolve::Ordinary)?;
+    if fstatvfs(&exe)?.flags().contains(FsFlags::ST_RDONLY) {
+        return Ok(true);
+    }
+    let seals = call!(libc::SYS_fcntl, exe.as_raw_fd(), libc::F_GET_SEALS);
+    Ok(seals.is_ok_and(|seals| seals & i64::from(libc::F_SEAL_WRITE) != 0))
+}
+
+/// Whether we ourselves could change our file: it is ours, or may be written.
+///
+/// # Errors
+/// Those of stat(2) without /proc.
+pub fn is_ours() -> SysResult<bool> {
+    use nix::unistd::{AccessFlags, faccessat};
+    let owner = nix::sys::stat::stat(SELF)?.st_uid;
+    let writable = faccessat(file::cwd(), SELF, AccessFlags::W_OK, nix::fcntl::AtFlags::AT_EACCESS);
+    // A file that is executed is busy, and only that keeps its owner away.
+    Ok(owner == nix::unistd::geteuid().as_raw() || matches!(writable, Ok(()) | Err(Errno::ETXTBSY)))
+}
+
+/// Our file in a detached read-only mount that nobody else has.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN; EINVAL for a file that is in no mount of this namespace.
+pub fn read_only_view() -> SysResult<OwnedFd> {
+    const CLONE: libc::c_uint = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    let view = call_fd!(libc::SYS_open_tree, libc::AT_FDCWD, SELF.as_ptr(), CLONE)?;
+    mount::change(view.as_fd(), libc::MOUNT_ATTR_RDONLY, 0, libc::MS_PRIVATE, false)?;
+    Ok(view)
+}
+
+/// A sealed copy of our file in memory.
+///
+/// # Errors
+/// Those of memfd_create(2), sendfile(2) and fcntl(2).
+pub fn sealed_copy() -> SysResult<OwnedFd> {
+    const MFD_EXEC: libc::c_uint = 0x10;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // Kernels before 6.3 do not know the flag, and execute without it.
+    let copy = match call_fd!(libc::SYS_memfd_create, c"saggar".as_ptr(), flags | MFD_EXEC) {
+        Err(Errno::EINVAL) => call_fd!(libc::SYS_memfd_create, c"saggar".as_ptr(), flags)?,
+        other => other?,
+    };
+    let exe = file::open(file::cwd(), SELF, libc::O_RDONLY, 0, file::Resolve::Ordinary)?;
+    let nowhere = std::ptr::null_mut::<libc::off_t>();
+    while call!(libc::SYS_sendfile, copy.as_raw_fd(), exe.as_raw_fd(), nowhere, 1usize << 30)? > 0 {}
+    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    call!(libc::SYS_fcntl, copy.as_raw_fd(), libc::F_ADD_SEALS, seals)?;
+    Ok(copy)
+}
+
+/// Executes an open file (execveat(2), AT_EMPTY_PATH); returns only when that fails.
+pub fn execute(file: &OwnedFd, argv: &[CString], env: &[CString]) -> Errno {
+    let list = |strings: &[CString]| -> Vec<*const c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (list(argv), list(env));
+    let _ = call!(
+        libc::SYS_execveat,
+        file.as_raw_fd(),
+        c"".as_ptr(),
+        argv.as_ptr(),
+        env.as_ptr(),
+        libc::AT_EMPTY_PATH
+    );
+    Errno::last()
+}

@@ -1,0 +1,21 @@
+//! Waiting for a word of memory that another process of ours changes (futex(2)).
+
+use super::{Errno, SysResult, call};
+use std::sync::atomic::AtomicU32;
+
+/// Waits while the word is `value`. It may return earlier: look again.
+///
+/// # Errors
+/// The error number of futex(2), but for those that mean "look again".
+pub fn wait(word: &AtomicU32, value: u32) -> SysResult<()> {
+    let forever = std::ptr::null::<libc::timespec>();
+    match call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, forever) {
+        Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Wakes whoever waits for the word. It never fails for a word that is there.
+pub fn wake(word: &AtomicU32) {
+    let _ = call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
+}

@@ -1,0 +1,18 @@
+//! Random bytes (getrandom(2)).
+
+use super::{Errno, SysResult, call};
+
+/// Fills `bytes`; waits until the kernel's generator has been seeded.
+///
+/// # Errors
+/// The error number of getrandom(2).
+pub fn fill(mut bytes: &mut [u8]) -> SysResult<()> {
+    while !bytes.is_empty() {
+        let got = match call!(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) {
+            Err(Errno::EINTR) => continue,
+            other => usize::try_from(other?).map_err(|_| Errno::EIO)?,
+        };
+        bytes = bytes.get_mut(got..).ok_or(Errno::EIO)?;
+    }
+    Ok(())
+}

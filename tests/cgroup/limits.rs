@@ -1,0 +1,251 @@
+//! Limits bite, are read back, and change.
+
+use super::rooms::{Room, can, place, resources};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use saggar::cgroup::oom::OomEvent;
+use saggar::cgroup::{Layout, layout::Version};
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+
+macro_rules! needs_cgroups {
+    ($($controller:literal)*) => {
+        if let Err(why) = can() {
+            skip!("{why}");
+        }
+        $(if Layout::discover().unwrap().home($controller).is_none() {
+            skip!("this host has no {} controller", $controller);
+        })*
+    };
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn who_takes_more_memory_than_there_is_dies_and_it_is_told() {
+    needs_cgroups!("memory");
+    let mut room = Room::with(serde_json::json!({ "memory": { "limit": 32 * MIB, "swap": 32 * MIB } }));
+    let mut watch = room.group().watch_oom().unwrap();
+    assert_eq!(watch.look().unwrap(), OomEvent::Nothing);
+    // tail keeps a line of 200 MB in memory.
+    let mut member = room.run("head -c 200000000 /dev/zero | exec tail");
+    let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
+    assert_eq!(watch.look().unwrap(), OomEvent::OutOfMemory);
+    let status = member.wait();
+    assert!(!status.success() || status.signal().is_some(), "{status}");
+    let stats = room.group().stats().unwrap();
+    assert_eq!(stats.memory.usage.limit, 32 * MIB);
+    // In v1 it may be the limit of memory and swap together that is met.
+    assert!(stats.memory.usage.failcnt + stats.memory.swap.failcnt > 0, "{:?}", stats.memory);
+    assert!(stats.memory.usage.max <= 32 * MIB);
+}
+
+#[test]
+fn the_watch_tells_that_the_cgroup_is_gone() {
+    needs_cgroups!("memory");
+    let mut room = Room::with(serde_json::json!({}));
+    let mut watch = room.group().watch_oom().unwrap();
+    drop(room);
+    let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
+    assert_eq!(watch.look().unwrap(), OomEvent::Removed);
+}
+
+#[test]
+fn forks_end_at_the_limit() {
+    needs_cgroups!("pids");
+    let mut room = Room::with(serde_json::json!({ "pids": { "limit": 5 } }));
+    let script = "i=0; while [ $i -lt 20 ]; do sleep 100 >/dev/null & i=$((i + 1)); done; echo all";
+    let mut member = room.run(script);
+    assert_eq!(member.line(), "", "twenty programs in a cgroup for five");
+    assert!(!member.wait().success());
+    let stats = room.group().stats().unwrap();
+    assert_eq!(stats.pids.limit, 5);
+    assert!(stats.pids.current <= 5);
+}
+
+#[test]
+fn a_quota_throttles() {
+    needs_cgroups!("cpu");
+    let mut room =
+        Room::with(serde_json::json!({ "cpu": { "quota": 5000, "period": 50000, "shares": 512 } }));
+    // Until it used 0.3 s: three hundred milliseconds are sixty periods of this quota.
+    let script = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; echo round; done";
+    let mut member = room.run(script);
+    let throttled = loop {
+        assert_eq!(member.line(), "round");
+        let stats = room.group().stats().unwrap();
+        if stats.cpu.throttling.throttled_periods > 2 || stats.cpu.usage.total > 3_000_000_000 {
+            break stats;
+        }
+    };
+    assert!(throttled.cpu.throttling.throttled_periods > 2, "{throttled:?}");
+    assert!(throttled.cpu.usage.total > 0);
+}
+
+#[test]
+fn a_program_runs_on_its_cpus_alone() {
+    needs_cgroups!("cpuset");
+    let mut room = Room::with(serde_json::json!({ "cpu": { "cpus": "0", "mems": "0" } }));
+    let mut member = room.run("grep -h s_allowed_list /proc/self/status; read end");
+    assert_eq!([member.line(), member.line()], ["Cpus_allowed_list:\t0", "Mems_allowed_list:\t0"]);
+    assert_eq!(room.group().stats().unwrap().cpuset.cpus, [0]);
+}
+
+const DEVICES: &str =
+    "for d in /dev/null /dev/zero /dev/kmsg; do head -c 0 $d && echo yes || echo no; done; read end";
+
+#[test]
+fn a_device_that_is_not_allowed_cannot_be_opened() {
+    needs_cgroups!("devices");
+    let mut room = Room::with(serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] }));
+    let mut member = room.run(DEVICES);
+    assert_eq!([member.line(), member.line(), member.line()], ["yes", "yes", "no"]);
+    let kmsg = serde_json::json!({ "devices": [
+        { "allow": false, "access": "rwm" },
+        { "allow": true, "type": "c", "major": 1, "minor": 11, "access": "r" },
+    ] });
+    room.group().apply(&resources(kmsg)).unwrap();
+    let mut member = room.run(DEVICES);
+    assert_eq!([member.line(), member.line(), member.line()], ["yes", "yes", "yes"]);
+}
+
+#[test]
+fn in_cgroup_v2_devices_are_a_program_in_the_kernel_that_can_be_replaced() {
+    needs_cgroups!();
+    let mut layout = Layout::discover().unwrap();
+    layout.hierarchies.retain(|one| one.version == Version::V2);
+    if layout.hierarchies.is_empty() {
+        skip!("there is no cgroup v2 hierarchy");
+    }
+    let deny = serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] });
+    let mut room = match Room::at(place(&layout), deny.clone()) {
+        Err(error) if error.to_string().contains("bpf") && std::env::var_os("SAGGAR_TEST_ALL").is_none() => {
+            skip!("{error}")
+        }
+        room => room.unwrap(),
+    };
+    let answers = |room: &mut Room| {
+        let mut member = room.run(DEVICES);
+        [member.line(), member.line(), member.line()]
+    };
+    assert_eq!(answers(&mut room), ["yes", "yes", "no"]);
+    let kmsg = serde_json::json!({ "devices": [
+        { "allow": false, "access": "rwm" },
+        { "allow": true, "type": "c", "major": 1, "minor": 11, "access": "r" },
+    ] });
+    room.group().apply(&resources(kmsg)).unwrap();
+    assert_eq!(answers(&mut room), ["yes", "yes", "yes"]);
+    room.group().apply(&resources(deny)).unwrap();
+    assert_eq!(answers(&mut room), ["yes", "yes", "no"], "the old program must be gone, the new one there");
+    room.group().apply(&resources(serde_json::json!({ "devices": [{ "allow": true }] }))).unwrap();
+    assert_eq!(answers(&mut room), ["yes", "yes", "yes"]);
+}
+
+#[test]
+fn limits_change_while_it_runs() {
+    needs_cgroups!("memory" "cpu" "pids");
+    let mut room = Room::with(serde_json::json!({
+        "memory": { "limit": 64 * MIB, "swap": 128 * MIB, "reservation": 32 * MIB },
+        "cpu": { "quota": 20000, "period": 100_000, "burst": 1000, "shares": 1024 },
+        "pids": { "limit": 10 },
+    }));
+    let _member = room.run("read end");
+    let limits = |room: &mut Room| {
+        let stats = room.group().stats().unwrap();
+        (stats.memory.usage.limit, stats.memory.swap.limit, stats.pids.limit)
+    };
+    assert_eq!(limits(&mut room), (64 * MIB, 128 * MIB, 10));
+    // Up, past both of the old numbers; down again; and away.
+    let steps = [
+        (serde_json::json!({ "limit": 256 * MIB, "swap": 512 * MIB }), (256 * MIB, 512 * MIB, 10)),
+        (serde_json::json!({ "limit": 32 * MIB, "swap": 48 * MIB }), (32 * MIB, 48 * MIB, 10)),
+    ];
+    for (memory, expected) in steps {
+        room.group().apply(&resources(serde_json::json!({ "memory": memory }))).unwrap();
+        assert_eq!(limits(&mut room), expected);
+    }
+    let away = serde_json::json!({ "memory": { "limit": -1, "swap": -1 }, "pids": { "limit": -1 } });
+    room.group().apply(&resources(away)).unwrap();
+    let (memory, swap, pids) = limits(&mut room);
+    assert!(memory > u64::MAX / 4 && swap > u64::MAX / 4 && pids == 0);
+    // Quota, period and burst bound one another, whichever way they go.
+    for cpu in [
+        serde_json::json!({ "quota": 200_000, "period": 100_000, "burst": 100_000 }),
+        serde_json::json!({ "quota": 5000, "period": 10000, "burst": 2000 }),
+        serde_json::json!({ "quota": 50000, "period": 500_000, "burst": 0 }),
+        serde_json::json!({ "quota": -1 }),
+    ] {
+        room.group().apply(&resources(serde_json::json!({ "cpu": cpu }))).unwrap();
+    }
+}
+
+#[test]
+fn a_limit_below_what_is_used_is_refused_when_that_is_asked_for() {
+    needs_cgroups!("memory");
+    let mut room = Room::with(serde_json::json!({ "memory": { "limit": 64 * MIB } }));
+    // A megabyte in a variable of the shell.
+    let mut member = room.run("x=$(head -c 1000000 /dev/zero | tr '\\0' x); echo ${#x}; read end");
+    assert_eq!(member.line(), "1000000");
+    let tiny = serde_json::json!({ "memory": { "limit": 8192, "checkBeforeUpdate": true } });
+    let error = room.group().apply(&resources(tiny)).unwrap_err();
+    assert!(error.to_string().contains("memory.limit = 8192 cannot hold"), "{error}");
+    assert_eq!(room.group().stats().unwrap().memory.usage.limit, 64 * MIB);
+}
+
+#[test]
+fn the_error_of_a_limit_names_file_value_and_cure() {
+    needs_cgroups!("cpuset" "pids");
+    let mut room = Room::with(serde_json::json!({}));
+    for (limit, file, value) in [
+        (serde_json::json!({ "cpu": { "cpus": "4000" } }), "cpuset.cpus", "4000"),
+        (serde_json::json!({ "cpu": { "quota": 1, "period": 100_000 } }), "cpu.", "1"),
+        (serde_json::json!({ "cpu": { "shares": 1, "period": 1 } }), "cpu.", "1"),
+    ] {
+        let error = room.group().apply(&resources(limit)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(file) && text.contains(value), "{text}");
+        assert!(error.hint_text().is_some_and(|hint| !hint.is_empty()), "{text}");
+    }
+}
+
+#[test]
+fn what_is_counted_has_the_shape_of_runcs_events() {
+    needs_cgroups!("memory");
+    let mut room =
+        Room::with(serde_json::json!({ "memory": { "limit": 64 * MIB }, "pids": { "limit": 10 } }));
+    let mut member = room.run("i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; echo done; read end");
+    assert_eq!(member.line(), "done");
+    let stats = serde_json::to_value(room.group().stats().unwrap()).unwrap();
+    for pointer in ["/cpu/usage/total", "/memory/usage/usage", "/memory/usage/limit", "/pids/current"] {
+        assert!(
+            stats.pointer(pointer).is_some_and(|value| value.as_u64().is_some_and(|n| n > 0)),
+            "{pointer} of {stats}"
+        );
+    }
+    assert_eq!(stats.pointer("/pids/limit").unwrap(), &serde_json::json!(10));
+    assert!(stats.pointer("/memory/raw").unwrap().is_object());
+    assert!(stats.pointer("/network_interfaces").unwrap().is_null());
+}
+
+#[test]
+fn a_limit_without_its_controller_is_refused_by_name() {
+    needs_cgroups!();
+    let layout = Layout::discover().unwrap();
+    let mut refused = 0;
+    for (controller, limit) in [
+        ("net_cls", serde_json::json!({ "network": { "classID": 1_048_577 } })),
+        ("rdma", serde_json::json!({ "rdma": { "mlx5_1": { "hcaHandles": 3 } } })),
+        ("io", serde_json::json!({ "unified": { "io.max": "8:0 rbps=1000" } })),
+    ] {
+        if layout.home(controller).is_some() {
+            continue;
+        }
+        refused += 1;
+        let error = Room::at(place(&layout), limit).unwrap_err();
+        assert!(error.to_string().contains("cannot hold"), "{error}");
+        assert!(error.hint_text().is_some());
+    }
+    assert!(refused > 0, "this host has every controller: {}", fs::read_to_string("/proc/cgroups").unwrap());
+}

@@ -1,0 +1,82 @@
+//! A container's cgroups for a test, and a program in them; both go with the test.
+
+use super::member::Member;
+use oci_spec::runtime::LinuxResources;
+use saggar::cgroup::{Driver, Group, Layout, Place, Wanted};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Whether cgroups can be made here at all.
+pub(super) fn can() -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("making cgroups of containers needs root".to_owned());
+    }
+    Ok(())
+}
+
+/// The id of a container that no other test has.
+pub(super) fn id() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A place on this host, or on what of it `layout` tells.
+pub(super) fn place(layout: &Layout) -> Place {
+    let annotations = BTreeMap::new();
+    let wanted = Wanted {
+        id: &id(),
+        cgroups_path: None,
+        driver: Driver::Cgroupfs,
+        rootless: false,
+        annotations: &annotations,
+    };
+    Place::choose(layout, &wanted).unwrap()
+}
+
+/// `linux.resources`
+pub(super) fn resources(json: serde_json::Value) -> LinuxResources {
+    serde_json::from_value(json).unwrap()
+}
+
+/// Cgroups, which go with this value.
+#[derive(Debug)]
+pub(super) struct Room {
+    pub(super) group: Option<Group>,
+    pub(super) place: Place,
+}
+
+impl Room {
+    /// Cgroups with these limits, in all hierarchies of this host.
+    pub(super) fn with(json: serde_json::Value) -> Self {
+        Self::at(place(&Layout::discover().unwrap()), json).unwrap()
+    }
+
+    pub(super) fn at(place: Place, json: serde_json::Value) -> saggar::error::Result<Self> {
+        let group = Some(Group::create(&place, Some(&resources(json)))?);
+        Ok(Room { group, place })
+    }
+
+    pub(super) fn group(&mut self) -> &mut Group {
+        self.group.as_mut().unwrap()
+    }
+
+    /// A shell in the cgroups that runs `script`.
+    pub(super) fn run(&mut self, script: &str) -> Member {
+        let mut member = Member::waiting(script);
+        self.group().enter(member.pid()).unwrap();
+        member.go();
+        member
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            let killed = group.kill_all(libc::SIGKILL);
+            let removed = group.remove();
+            if !std::thread::panicking() {
+                killed.and(removed).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! State that somebody damaged: no verb hangs or crashes, the other containers are seen, and `delete --force`
+//! frees everything.
+
+use super::bundle::Bench;
+use crate::support::process::Watch;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+type Damage = (&'static str, fn(&Path));
+
+const DAMAGES: [Damage; 9] = [
+    ("gone", |_| {}),
+    ("empty", |path| fs::write(path, "").unwrap()),
+    ("cut", |path| fs::write(path, r#"{"version":1,"id":"#).unwrap()),
+    ("garbage", |path| fs::write(path, b"\xff\0\xfe").unwrap()),
+    ("huge", |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap()),
+    ("deep", |path| fs::write(path, "[".repeat(1 << 20)).unwrap()),
+    ("a FIFO", |path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap()),
+    ("a link to a terminal", |path| symlink("/dev/tty", path).unwrap()),
+    ("a directory", |path| fs::create_dir(path).unwrap()),
+];
+
+as_each_caller! {
+    fn one_damaged_record_is_made_up_for_by_the_other(caller) {
+        let bench = Bench::new(caller);
+        for (what, damage) in DAMAGES {
+            let id = bench.start();
+            spoil(&bench, &id, &["state.json"], damage);
+            let said = bench.say(&["state", &id]).ok();
+            assert_eq!(said.json()["status"], "running", "{what}");
+            bench.say(&["delete", "--force", &id]).ok();
+            bench.is_clean(&id);
+        }
+    }
+
+    fn no_verb_hangs_or_crashes_over_damaged_state_and_others_are_listed(caller) {
+        let bench = Bench::new(caller);
+        let whole = bench.start();
+        for (what, damage) in DAMAGES {
+            let id = bench.start();
+            let watch = Watch::of(bench.pid(&id)).unwrap();
+            spoil(&bench, &id, &["state.json", "state.copy.json", "config.json"], damage);
+            for verb in ["state", "start", "pause", "resume", "kill", "ps", "delete", "events"] {
+                bench.say(&[verb, &id]).fails(&id);
+            }
+            bench.say(&["exec", &id, "/bin/true"]).fails(&id);
+            let listed = bench.say(&["list", "-q"]).ok().stdout;
+            assert!(listed.contains(&whole), "{what}: {listed}");
+            bench.say(&["delete", "--force", &id]).ok();
+            assert!(!bench.state_dir(&id).exists(), "{what}");
+            if caller.is_root() {
+                // By its cgroup, which has the id in its name.
+                watch.wait_gone(what);
+                bench.is_clean(&id);
+            } else {
+                watch.signal(nix::sys::signal::Signal::SIGKILL);
+            }
+        }
+        bench.status_is(&whole, "running");
+    }
+
+    fn damaged_locks_and_sockets_hang_nobody(caller) {
+        let bench = Bench::new(caller);
+        for name in ["lock", "start.sock"] {
+            for (what, damage) in DAMAGES {
+                let id = bench.id();
+                bench.create(&id).ok();
+                spoil(&bench, &id, &[name], damage);
+                bench.say(&["state", &id]).ok();
+                let started = bench.say(&["start", &id]);
+                assert!(!started.stderr.contains("panicked"), "{name} {what}: {started:?}");
+                bench.say(&["delete", "--force", &id]).ok();
+                bench.is_clean(&id);
+            }
+        }
+    }
+
+    fn a_recycled_pid_is_never_taken_for_the_container(caller) {
+        let bench = Bench::new(caller);
+        let id = bench.start();
+        let real = Watch::of(bench.pid(&id)).unwrap();
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        for name in ["state.json", "state.copy.json"] {
+            let path = bench.state_dir(&id).join(name);
+            let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            record["process"]["pid"] = other.id().into();
+            fs::write(&path, record.to_string()).unwrap();
+        }
+        bench.status_is(&id, "stopped");
+        bench.say(&["kill", &id, "KILL"]).fails("not running");
+        bench.say(&["delete", "--force", &id]).ok();
+        assert!(other.try_wait().unwrap().is_none(), "a stranger was killed");
+        other.kill().unwrap();
+        other.wait().unwrap();
+        real.signal(nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+fn spoil(bench: &Bench, id: &str, names: &[&str], damage: fn(&Path)) {
+    for name in names {
+        let path = bench.state_dir(id).join(name);
+        let _ = fs::remove_file(&path);
+        damage(&path);
+    }
+}

@@ -1,0 +1,83 @@
+//! Texts that callers read: the log, the version, programs that are missing.
+
+use super::bundle::Bench;
+use serde_json::Value;
+use std::fs;
+
+as_each_caller! {
+    fn a_failure_is_one_line_of_json_in_the_log(caller) {
+        let bench = Bench::new(caller);
+        let log = bench.place.join("work/log");
+        let path = log.to_str().unwrap();
+        let said = bench.say(&["--log", path, "--log-format", "json", "state", "nobody"]).fails("does not exist");
+        assert!(said.stdout.is_empty());
+        let text = fs::read_to_string(&log).unwrap();
+        let line: Value = serde_json::from_str(text.trim_end()).unwrap();
+        assert_eq!(text.lines().count(), 1);
+        assert_eq!(line["level"], "error");
+        assert!(line["msg"].as_str().unwrap().contains("does not exist"));
+        let time: jiff::Timestamp = line["time"].as_str().unwrap().parse().unwrap();
+        assert!(time.as_second() > 1_700_000_000);
+        // The same again is appended.
+        bench.say(&["state", "nobody", "--log", path, "--log-format=json"]).fails("does not exist");
+        assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 2);
+    }
+
+    fn a_failure_is_one_line_of_text_in_the_log(caller) {
+        let bench = Bench::new(caller);
+        let log = bench.place.join("work/log");
+        bench.say(&["--log", log.to_str().unwrap(), "state", "nobody"]).fails("does not exist");
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.starts_with("time=\"") && text.contains("level=error msg=\"container"), "{text}");
+    }
+
+    fn a_log_that_cannot_be_written_is_an_error(caller) {
+        let bench = Bench::new(caller);
+        bench.say(&["--log", "/nonexistent/log", "list"]).fails("/nonexistent/log");
+    }
+
+    fn options_that_do_not_apply_are_accepted(caller) {
+        let bench = Bench::new(caller);
+        bench.say(&["--rootless", "auto", "--criu", "/x", "--cgroup-manager=cgroupfs", "--debug", "list"]).ok();
+        bench.say(&["--no-such-option", "list"]).fails("error");
+    }
+
+    fn a_missing_program_reads_as_docker_reads_it(caller) {
+        let bench = Bench::new(caller);
+        for (program, text) in [
+            ("/x", "exec: \"/x\": stat /x: no such file or directory"),
+            ("nosuch", "exec: \"nosuch\": executable file not found in $PATH"),
+            ("/etc", "is a directory"),
+        ] {
+            bench.program(&[program]);
+            let id = bench.id();
+            let created = bench.create(&id);
+            let said = if created.status.success() { bench.say(&["start", &id]) } else { created };
+            let said = said.fails("exec: ");
+            assert!(said.stderr.to_lowercase().contains(&text.to_lowercase()), "{said:?}");
+            let id = bench.id();
+            let status = bench.run(&id).fails(&program).status;
+            assert_eq!(status.code(), Some(if program == "/etc" { 126 } else { 127 }));
+        }
+        bench.configure(|_| {});
+        let id = bench.start();
+        bench.say(&["exec", &id, "/x"]).fails("exec: \"/x\": stat /x: no such file or directory");
+        let said = bench.say(&["exec", &id, "nosuch"]).fails("exec: \"nosuch\": executable file not found in $PATH");
+        assert_eq!(said.status.code(), Some(127));
+    }
+}
+
+/// dockerd 20.10 takes what follows "version" in the first line, and what follows "commit:".
+#[test]
+fn the_version_is_in_the_lines_that_dockerd_reads() {
+    let bench = Bench::new(crate::support::caller::Caller::current());
+    for flag in ["--version", "-v", "-V"] {
+        let mut command = bench.place.saggar();
+        command.arg(flag);
+        let said = bench.finish(command).ok();
+        let lines: Vec<&str> = said.stdout.lines().collect();
+        assert_eq!(lines[0], concat!("saggar version ", env!("CARGO_PKG_VERSION")));
+        assert!(lines[1].starts_with("commit: ") && lines[1].len() > "commit: ".len());
+        assert_eq!(lines[2], "spec: 1.3.0");
+    }
+}

@@ -1,0 +1,17 @@
+//! The OCI verbs, driven as orchestrators drive them: each MUST of runtime.md, and what callers count on.
+
+pub(crate) mod bundle;
+
+mod create;
+mod damage;
+mod delete;
+mod errors;
+mod exec;
+mod hooks;
+mod kill;
+mod killed;
+mod listing;
+mod many;
+mod run;
+mod start;
+mod state;
