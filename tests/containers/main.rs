@@ -4,10 +4,15 @@
 //! and as an ordinary user where it can be both. `cargo test --test containers NAME` runs those whose name has NAME
 //! in it.
 
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+#![allow(unsafe_code, clippy::exit, clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 mod bundle;
 mod cases;
+mod files;
+mod life;
+mod namespaces;
+mod process;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

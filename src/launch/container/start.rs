@@ -29,8 +29,16 @@ pub fn start(request: &Start<'_>) -> Result<()> {
 }
 
 fn go(request: &Start<'_>, talk: &Talk<'_>, listener: notify::Receiver) -> Result<()> {
-    let inside = Place::Container { pid: request.pid, pidfd: request.init };
-    hooks::run("startContainer", &request.container.hooks.start_container, request.state, inside)?;
+    let hooks = &request.container.hooks.start_container;
+    if !hooks.is_empty() {
+        talk.answer(Answer::Namespaces)?;
+        match talk.next()? {
+            Heard::Hooks(namespaces) => {
+                hooks::run("startContainer", hooks, request.state, Place::Inside(&namespaces))?;
+            }
+            _ => return Err(super::talk::gone()),
+        }
+    }
     talk.answer(Answer::Go)?;
     loop {
         match talk.next()? {
