@@ -124,7 +124,7 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     let gate = launched.exec(id, program, streams, flags, false).unwrap();
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
-            (Report::Exited { id: ended, status }, _) if ended == id => break status,
+            (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
             (Report::Ready | Report::Terminal, _) => {}
             (other, _) => panic!("{other:?}"),
         }

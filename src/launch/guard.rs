@@ -5,7 +5,7 @@
 use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
-use crate::stage::watcher::{Charge, Watcher};
+use crate::stage::watcher::{Charge, Ending, Watcher};
 use crate::state;
 use crate::sys::file::FileId;
 use crate::sys::read;
@@ -33,6 +33,7 @@ struct Record {
 #[derive(Debug)]
 pub struct Guard {
     watcher: Option<Watcher>,
+    ending: Option<Ending>,
     charges: Vec<Owned>,
     directory: Option<PathBuf>,
     record: Record,
@@ -74,7 +75,8 @@ impl Guard {
     /// [`Code::Exists`] when a sandbox of that id runs; [`Code::System`].
     pub fn new(id: &SandboxId, leaves: Leaves<'_>) -> Result<Self> {
         let record = Record { version: 1, cgroup: leaves.cgroup.map(Path::to_owned), sockets: Vec::new() };
-        let mut guard = Guard { watcher: None, charges: Vec::new(), directory: None, record, _lock: None };
+        let mut guard =
+            Guard { watcher: None, ending: None, charges: Vec::new(), directory: None, record, _lock: None };
         if leaves.cgroup.is_some() || leaves.directory {
             guard.watcher = Some(Watcher::start().map_err(|e| Error::system("start the watcher", e))?);
         }
@@ -108,6 +110,13 @@ impl Guard {
         Ok(())
     }
 
+    /// Has the watcher begin with the removal: no program of the sandbox is left, and pid 1 is about to end.
+    pub fn end(&mut self) {
+        if let Some(Ok(ending)) = self.watcher.take().map(Watcher::end) {
+            self.ending = Some(ending);
+        }
+    }
+
     fn charge(&mut self, charge: Owned) {
         if let Some(watcher) = &mut self.watcher {
             watcher.charge(&charge.as_charge());
@@ -127,6 +136,10 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.ending.take().is_some_and(Ending::wait) {
+            // Its names may be somebody else's by now.
+            return;
+        }
         // The directory, whose record and lock stand for the rest, goes last.
         for charge in self.charges.iter().rev() {
             charge.as_charge().remove();
