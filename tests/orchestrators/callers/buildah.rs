@@ -44,7 +44,7 @@ impl Engine for Buildah {
         let ground = &self.ground;
         let mut command = ground.command("buildah");
         command
-            .env("BUILDAH_ISOLATION", "oci")
+            .env("BUILDAH_ISOLATION", if self.rootless { "rootless" } else { "oci" })
             .env("BUILDAH_RUNTIME", &ground.runtime)
             .args(["--root", &ground.at("storage"), "--runroot", &ground.at("run/roots")])
             .args(["--storage-driver", if self.rootless { "vfs" } else { "overlay" }]);
@@ -52,6 +52,10 @@ impl Engine for Buildah {
         command.arg(verb);
         if *verb == "run" {
             command.args(["--runtime-flag", &format!("root={}", ground.at("state"))]);
+        }
+        if self.rootless && ["run", "build"].contains(verb) && !rest.contains(&"--network") {
+            // A network of its own would take slirp4netns, and /dev/net/tun.
+            command.args(["--network", "none"]);
         }
         command.args(rest);
         command

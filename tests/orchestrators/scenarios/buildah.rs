@@ -141,8 +141,6 @@ pub(super) fn build(engine: &dyn Engine) {
     let said = engine.run(&[
         "build",
         "--pull-never",
-        "--isolation",
-        "oci",
         "--tag",
         "localhost/built",
         "--file",

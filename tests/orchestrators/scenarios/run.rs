@@ -57,12 +57,14 @@ pub(super) fn program_that_is_not_executable(engine: &dyn Engine) {
 }
 
 pub(super) fn terminal(engine: &dyn Engine) {
-    let line = "tty; echo ready; read line; echo got-$line; stty size; exit 5";
+    let line = "tty; echo ready; read line; echo got-$line; \
+                until stty size 2>/dev/null | grep 121; do :; done; exit 5";
     let mut screen = Screen::start(&engine.command(&["run", "--rm", "-i", "-t", IMAGE, "sh", "-c", line]));
     screen.expect("/dev/pts/0");
     screen.expect("ready");
     screen.type_in("a word\n");
     screen.expect("got-a word");
+    // The client sets the size when it has attached, which may be later.
     screen.expect(&format!("{ROWS} {COLUMNS}"));
     assert_eq!(screen.wait().code(), Some(5));
 }
