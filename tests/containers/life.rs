@@ -103,6 +103,7 @@ pub(crate) fn killed(caller: Caller) {
         // SAFETY: one thread.
         let runtime = match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
+                super::heap::may_be_used();
                 let request = launch::Create {
                     container: &bundle.container,
                     id: "test",

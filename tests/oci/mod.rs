@@ -3,6 +3,7 @@
 pub(crate) mod bundle;
 
 mod create;
+mod cve;
 mod damage;
 mod delete;
 mod errors;
@@ -13,5 +14,6 @@ mod killed;
 mod listing;
 mod many;
 mod run;
+mod seccomp;
 mod start;
 mod state;

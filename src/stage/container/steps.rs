@@ -79,6 +79,13 @@ impl Walk<'_> {
                 Ok(())
             }
             Step::FindProgram => {
+                // The change of user has undone the bond to the runtime. What waits for a start keeps it until
+                // then; a program that is to outlive the runtime, and waits for nobody, has none from here on.
+                if self.born.die_with_runtime || self.born.door.is_some() {
+                    die_with(self.born.runtime.as_fd())?;
+                } else {
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 self.found = settle::find_program(self.born.image.as_ref().ok_or(Errno::EINVAL)?)?;
                 Ok(())
             }
@@ -186,6 +193,11 @@ impl Walk<'_> {
                 }
             },
             Step::CloseDescriptors { from } => {
+                if !self.born.die_with_runtime {
+                    // Nothing that follows changes ids or rights, which would clear or need it: a runtime that
+                    // leaves at once is not the end of what it has started.
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 process::reset_signals();
                 file::cloexec_from(i32::try_from(*from).map_err(|_| Errno::EBADF)?)
             }
