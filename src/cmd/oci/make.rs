@@ -1,13 +1,14 @@
 //! Making a container, for `create` and for `run`.
 
 use super::container::{self, Status};
-use super::group::ForInit;
+use super::group::{ForInit, WithShares};
 use super::{Context, bridge, filter, pid_file, undo};
 use crate::cgroup::{Group, Layout, Place, Wanted};
 use crate::cli::oci::MakeArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::launch::container::{self as launch, Console, Init, Options};
+use crate::resctrl::{self, Groups};
 use crate::spec::container::Container;
 use crate::spec::oci;
 use crate::state::container::{Claim, Directory, Held, RECORD_VERSION, Record};
@@ -55,6 +56,7 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
 
     let claim = context.root.claim(&id)?;
     let mut making = Making::new(claim, &container, bundle, place)?;
+    let shares = making.shares(&container)?;
     making.claim.directory().write_file("config.json", &bytes)?;
     making.claim.directory().write(&making.record)?;
     let mut group = Group::create(&making.place, container.resources.as_ref())?;
@@ -75,7 +77,10 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
             die_with_runtime: mode == Mode::Foreground,
         },
     };
-    let made = ForInit::new(&mut group).and_then(|cgroup| launch::create(&request, &cgroup, &mut making));
+    let made = ForInit::new(&mut group).and_then(|cgroup| {
+        let cgroup = WithShares { cgroup: &cgroup, shares: shares.as_ref() };
+        launch::create(&request, &cgroup, &mut making)
+    });
     let made = made.and_then(|init| pid_file::write(args.pid_file.as_deref(), init.pid).map(|()| init));
     match made {
         Ok(init) => {
@@ -158,10 +163,19 @@ impl Making {
             annotations: container.annotations.clone(),
             creator,
             cgroup: Some(place.clone()),
+            resctrl: Vec::new(),
             process: None,
             complete: false,
         };
         Ok(Making { claim, place, record })
+    }
+
+    /// The groups of resctrl that `linux.intelRdt` asks for.
+    fn shares(&mut self, container: &Container) -> Result<Option<Groups>> {
+        let Some(rdt) = &container.intel_rdt else { return Ok(None) };
+        let groups = Groups::of(&resctrl::mount_point()?, &self.record.id, rdt)?;
+        self.record.resctrl = groups.own(rdt);
+        Ok(Some(groups))
     }
 
     fn note(&mut self, init: &Init) -> Result<()> {
