@@ -53,6 +53,7 @@ impl Walk<'_> {
             Step::LoopbackUp => net::loopback_up().map(drop),
             Step::AwaitNetDevices => self.need(Need::NetDevices),
             Step::NewSession => nix::unistd::setsid().map(drop),
+            Step::Subreaper => process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
             Step::AwaitHooks => self.need(Need::Hooks),
             Step::ReceiveTrees { count } => self.receive_trees(*count),
