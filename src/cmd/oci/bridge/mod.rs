@@ -29,6 +29,7 @@ use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -198,6 +199,7 @@ pub(super) fn start(directory: &Directory, beside: &mut Beside, ends: Ends, init
     let (ours, theirs) = socket_pair()?;
     let root = directory.path().parent().unwrap_or(Path::new("/"));
     let child = Command::new("/proc/self/exe")
+        .arg0("saggar")
         .args([super::super::BESIDE.as_ref(), root.as_os_str(), directory.id().as_str().as_ref()])
         .env_clear()
         .current_dir("/")
