@@ -12,7 +12,7 @@ mod start;
 mod wrap;
 
 use crate::cli::oci::Global;
-use crate::cli::{Cli, Command, LogFormat, WrapOnly};
+use crate::cli::{Cli, Command, LogFormat, VERSION, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
 use clap::{CommandFactory, Parser};
@@ -30,6 +30,15 @@ pub fn beside(args: &[OsString]) -> u8 {
 
 /// Runs the command line; the exit status of saggar.
 pub fn main(args: &[OsString]) -> ExitCode {
+    // Container engines ask for it before they do anything else.
+    if let [_, only] = args
+        && ["--version", "-V", "-v"].iter().any(|flag| only == flag)
+    {
+        return match say(&format!("saggar {VERSION}\n")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let command = match parse(args) {
         Ok(command) => command,
         Err(error) => {

@@ -4,7 +4,6 @@ use super::prepare::{self, Prepared, Purpose};
 use super::start::Started;
 use crate::cli::WrapArgs;
 use crate::error::{Error, Result};
-use crate::launch::guard;
 use crate::session::quarantine;
 use crate::spec::Program;
 use crate::spec::policy::Home;
@@ -19,7 +18,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
-    let Started { launched, guard } =
+    let Started { launched, mut guard } =
         Started::new(&mut prepared, args.sandbox.id.is_some()).inspect_err(|error| status.refused(error))?;
     let program = Program {
         argv: args.argv,
@@ -37,12 +36,11 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         plan: &prepared.plan,
         pins: &prepared.spec.pins,
         warden,
+        guard: &mut guard,
         program: &program,
         timeout,
         status,
     };
-    // The sandbox is at work on its steps: there is time for what others left.
-    guard::sweep_by_the_way();
     let ended = supervise(job, launched);
     drop(guard);
     ended

@@ -36,8 +36,10 @@ impl Making {
         let stack = std::mem::ManuallyDrop::new(Stack::new(STACK)?);
         // SAFETY: `make` changes nothing but its stack and STATE, and makes no call that fails, unless it says
         // so in STATE and the start ends; the stack is never unmapped.
-        let (_, pidfd) =
+        let (maker, pidfd) =
             unsafe { clone::share_memory(libc::CLONE_FILES, &stack, make, std::ptr::null_mut())? };
+        // The launcher has the other CPU for a moment, when there are but two.
+        process::move_away(maker);
         Ok(Making { pidfd, _stack: stack })
     }
 
@@ -49,9 +51,10 @@ impl Making {
         let socket = loop {
             match STATE.load(Ordering::Acquire) {
                 WORKING => futex::wait(&STATE, WORKING)?,
-                // SAFETY: the maker made this descriptor for us, in the table that it shares with us.
                 done if done & DONE != 0 => {
-                    break unsafe { OwnedFd::from_raw_fd((done & !DONE).cast_signed()) };
+                    let socket = (done & !DONE).cast_signed();
+                    // SAFETY: the maker made this descriptor for us, in the table that it shares with us.
+                    break unsafe { OwnedFd::from_raw_fd(socket) };
                 }
                 errno => return Err(Errno::from_raw(errno.cast_signed())),
             }

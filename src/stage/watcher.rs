@@ -8,13 +8,15 @@
 //! supervisor lives it makes one call, read(2), and that one does not fail, so that not even errno is shared.
 //! When the supervisor is dead, the memory is the watcher's alone.
 //!
-//! The supervisor writes down each thing before it makes it, and [`DONE`] when it has removed all of them
-//! itself; an end of the stream without it is the supervisor's death.
+//! The supervisor writes down each thing before it makes it. [`DONE`] says that it has removed all of them
+//! itself; [`END`] that the watcher is to remove them, now; an end of the stream without either is the
+//! supervisor's death, and means the same.
 
 use crate::sys::clone::{self, Stack};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, call, check, pidfd, process};
 use nix::fcntl::OFlag;
+use nix::sys::wait::WaitStatus;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
 use std::io::Write;
@@ -22,14 +24,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The record that dismisses the watcher.
 const DONE: u8 = b'!';
+/// The record that ends the watch: what is in charge is to be removed.
+const END: u8 = b'.';
 /// The most that may be put in a watcher's charge, in bytes of records.
 const CHARGES: usize = 16 << 10;
 /// The stack of the watcher: the charges, a path, and what the calls need.
 const STACK: usize = 128 << 10;
 /// The longest path.
 const PATH: usize = 4096;
-/// How often, a millisecond apart, a cgroup is looked at until its killed processes have left it.
-const LOOKS: usize = 5000;
+/// How often a cgroup is looked at until its dying processes have left it, and how long between two looks: a
+/// process that is about to end takes some tenths of a millisecond.
+const SOON: (usize, i64) = (40, 50_000);
+const LATER: (usize, i64) = (5000, 1_000_000);
 
 /// The supervisor's side of the watcher.
 #[derive(Debug)]
@@ -132,6 +138,27 @@ impl Watcher {
         let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
         let _ = pidfd::reap(self.pidfd.as_fd());
     }
+
+    /// Has the watcher remove what is in its charge, while this process goes on; the processes in a cgroup of
+    /// it may still be about to end. [`Ending::wait`] waits for it.
+    ///
+    /// # Errors
+    /// The watcher is gone, and the charge is the supervisor's.
+    pub fn end(mut self) -> Result<Ending, std::io::Error> {
+        self.life.write_all(&[END])?;
+        Ok(Ending(self))
+    }
+}
+
+/// A watcher that removes what was in its charge, and ends.
+#[derive(Debug)]
+pub struct Ending(Watcher);
+
+impl Ending {
+    /// Waits until it has ended; whether it did all of it.
+    pub fn wait(self) -> bool {
+        matches!(pidfd::reap(self.0.pidfd.as_fd()), Ok(WaitStatus::Exited(_, 0)))
+    }
 }
 
 /// The watcher's whole life. `life` is the number of the pipe.
@@ -139,6 +166,8 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
     let _ = process::block_signals();
     let _ = nix::unistd::setsid();
     let _ = process::set_name(c"saggar:watch");
+    // Its short sleeps are meant to be short: the default slack doubles them.
+    let _ = process::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0);
     let life = i32::try_from(life.addr()).unwrap_or(0);
     // The descriptors are a copy of the supervisor's: it must keep no pipe of the caller open.
     for (first, last) in [(0, life - 1), (life + 1, i32::MAX)] {
@@ -155,8 +184,10 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
             Ok(Ok(count)) if count > 0 => len += count,
             _ => break,
         }
-        if charges[len - 1] == DONE && is_dismissed(&charges[..len]) {
-            process::exit_now(0);
+        match said(&charges[..len]) {
+            Some(DONE) => process::exit_now(0),
+            Some(_) => break,
+            None => {}
         }
     }
     let mut rest = &charges[..len];
@@ -167,11 +198,15 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
     process::exit_now(0)
 }
 
-fn is_dismissed(mut records: &[u8]) -> bool {
+/// [`DONE`] or [`END`], when the last record is that.
+fn said(mut records: &[u8]) -> Option<u8> {
     while let Some((_, rest)) = Charge::decode(records) {
         records = rest;
     }
-    records == [DONE]
+    match records {
+        [last @ (DONE | END)] => Some(*last),
+        _ => None,
+    }
 }
 
 fn unlink(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> SysResult<()> {
@@ -200,14 +235,14 @@ fn remove_cgroup(path: &CStr) {
     if let Ok(kill) = file::open(directory.as_fd(), c"cgroup.kill", libc::O_WRONLY, 0, Resolve::Ordinary) {
         let _ = file::write_all(kill.as_fd(), b"1");
     }
-    for _ in 0..LOOKS {
+    for nanoseconds in [SOON, LATER].into_iter().flat_map(|(looks, each)| std::iter::repeat_n(each, looks)) {
         each_entry(directory.as_fd(), |name| {
             let _ = unlink(directory.as_fd(), name, libc::AT_REMOVEDIR);
         });
         match unlink(file::cwd(), path, libc::AT_REMOVEDIR) {
             // Killed processes leave in their own time; no event tells of the last.
             Err(Errno::EBUSY) => {
-                let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
                 let none = std::ptr::null_mut::<libc::timespec>();
                 let _ = call!(libc::SYS_nanosleep, &raw const pause, none);
             }
@@ -252,8 +287,8 @@ mod tests {
         let is = file::FileId { device: 1, inode: u64::MAX };
         let charges =
             [Charge::Cgroup(c"/a b/!\n\xff"), Charge::Directory(c"/run/x"), Charge::File { path: c"/f", is }];
-        let mut bytes: Vec<u8> = charges.iter().flat_map(Charge::encode).collect();
-        assert!(!is_dismissed(&bytes));
+        let bytes: Vec<u8> = charges.iter().flat_map(Charge::encode).collect();
+        assert_eq!(said(&bytes), None);
         let mut rest = bytes.as_slice();
         for charge in charges {
             let (decoded, after) = Charge::decode(rest).unwrap();
@@ -261,8 +296,10 @@ mod tests {
             rest = after;
         }
         assert!(rest.is_empty());
-        bytes.push(DONE);
-        assert!(is_dismissed(&bytes));
+        for word in [DONE, END] {
+            let said_last = [bytes.as_slice(), &[word]].concat();
+            assert_eq!(said(&said_last), Some(word));
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::status::{Event, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
 use crate::error::{Error, Result};
 use crate::launch::Launched;
+use crate::launch::guard::{self, Guard};
 use crate::plan::Plan;
 use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
@@ -39,6 +40,8 @@ pub struct Job<'a> {
     pub pins: &'a [Pin],
     /// Looks for what appears under protected names.
     pub warden: Warden,
+    /// What the sandbox leaves on the host.
+    pub guard: &'a mut Guard,
     /// The program.
     pub program: &'a Program,
     /// Wall-clock limit.
@@ -54,9 +57,9 @@ pub struct Job<'a> {
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
     let started = Loop::new(&job, launched).map_err(runtime);
-    let mut last_look = LastLook { warden: job.warden, id: job.id, done: false };
-    let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut last_look));
-    last_look.take(&mut job.status);
+    let mut end = End { warden: job.warden, guard: job.guard, id: job.id, looked: false };
+    let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
+    end.look(&mut job.status);
     match outcome {
         Ok((reason, ended)) => {
             let (exit_code, signal) = match ended {
@@ -74,16 +77,27 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     }
 }
 
-/// The look for what appeared under protected names, once, when nobody can add to it.
-struct LastLook<'a> {
+/// What is to be done when no program is left.
+struct End<'a> {
     warden: Warden,
+    guard: &'a mut Guard,
     id: &'a str,
-    done: bool,
+    looked: bool,
 }
 
-impl LastLook<'_> {
-    fn take(&mut self, status: &mut Status) {
-        if !std::mem::replace(&mut self.done, true) {
+impl End<'_> {
+    /// Nothing but a pid 1 is left that the kernel is taking apart, with all its namespaces: there is time.
+    fn begin(&mut self, status: &mut Status) {
+        if !self.looked {
+            self.guard.end();
+            self.look(status);
+            guard::sweep_by_the_way();
+        }
+    }
+
+    /// Looks for what appeared under protected names, once, when nobody can add to it.
+    fn look(&mut self, status: &mut Status) {
+        if !std::mem::replace(&mut self.looked, true) {
             self.warden.look_everywhere(self.id, status, LOOKED_AT);
         }
     }
@@ -150,7 +164,7 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn run(&mut self, status: &mut Status, last_look: &mut LastLook<'_>) -> Outcome<(Reason, Ended)> {
+    fn run(&mut self, status: &mut Status, end: &mut End<'_>) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
         loop {
             let at_rest = !self.relay().map_err(runtime)?;
@@ -158,8 +172,7 @@ impl<'a> Loop<'a> {
                 return Ok(over);
             }
             if self.alone {
-                // The kernel takes pid 1 and its namespaces apart meanwhile.
-                last_look.take(status);
+                end.begin(status);
             }
             let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {

@@ -61,35 +61,6 @@ pub unsafe fn clone3_sibling(flags: u64) -> SysResult<bool> {
     Ok(call!(libc::SYS_clone3, std::ptr::from_mut(&mut args), size_of::<libc::clone_args>())? == 0)
 }
 
-/// Enters one namespace by its file, or several at once by a pidfd (setns(2), Linux 5.8).
-///
-/// # Errors
-/// Those of setns(2).
-pub fn enter(namespace: BorrowedFd<'_>, flags: u64) -> SysResult<()> {
-    let flags = libc::c_int::try_from(flags).map_err(|_| Errno::EINVAL)?;
-    call!(libc::SYS_setns, namespace.as_raw_fd(), flags)?;
-    Ok(())
-}
-
-/// unshare(2).
-///
-/// # Errors
-/// Those of unshare(2).
-pub fn unshare(flags: u64) -> SysResult<()> {
-    call!(libc::SYS_unshare, flags)?;
-    Ok(())
-}
-
-/// The kind of the namespace behind a file of /proc/PID/ns, as its CLONE_NEW* flag (ioctl_ns(2), Linux 4.11).
-///
-/// # Errors
-/// ENOTTY for another file.
-pub fn namespace_kind(file: BorrowedFd<'_>) -> SysResult<u64> {
-    const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
-    let kind = call!(libc::SYS_ioctl, file.as_raw_fd(), NS_GET_NSTYPE)?;
-    u64::try_from(kind).map_err(|_| Errno::EINVAL)
-}
-
 /// Starts a thread of this process on `stack`, with nothing of its own but that: one that a filter of the caller
 /// does not hold (SECCOMP_FILTER_FLAG_TSYNC aside).
 ///

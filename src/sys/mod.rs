@@ -23,6 +23,7 @@ pub mod process;
 pub mod pty;
 pub mod random;
 pub mod read;
+pub mod route;
 pub mod scm;
 pub mod seccomp;
 

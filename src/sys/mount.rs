@@ -162,6 +162,30 @@ pub fn new_filesystem_from<'a>(
     attributes: u64,
 ) -> SysResult<OwnedFd> {
     let context = call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC)?;
+    configure(&context, options, FSCONFIG_CMD_CREATE)?;
+    call_fd!(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, attributes)
+}
+
+/// Reconfigures the file system whose mount has its root at the open `at` (fspick(2)).
+///
+/// # Errors
+/// Those of fspick(2) and fsconfig(2): EINVAL for an unknown option or another place.
+pub fn reconfigure<'a>(
+    at: BorrowedFd<'_>,
+    options: impl IntoIterator<Item = (&'a CStr, Option<&'a CStr>)>,
+) -> SysResult<()> {
+    const FSPICK_CLOEXEC: libc::c_uint = 1;
+    const FSPICK_EMPTY_PATH: libc::c_uint = 8;
+    let flags = FSPICK_CLOEXEC | FSPICK_EMPTY_PATH;
+    let context = call_fd!(libc::SYS_fspick, at.as_raw_fd(), c"".as_ptr(), flags)?;
+    configure(&context, options, FSCONFIG_CMD_RECONFIGURE)
+}
+
+fn configure<'a>(
+    context: &OwnedFd,
+    options: impl IntoIterator<Item = (&'a CStr, Option<&'a CStr>)>,
+    command: libc::c_uint,
+) -> SysResult<()> {
     let fd = context.as_raw_fd();
     for (key, value) in options {
         match value {
@@ -179,8 +203,8 @@ pub fn new_filesystem_from<'a>(
         };
     }
     let null = std::ptr::null::<libc::c_char>();
-    call!(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, null, null, 0)?;
-    call_fd!(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes)
+    call!(libc::SYS_fsconfig, fd, command, null, null, 0)?;
+    Ok(())
 }
 
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
@@ -188,6 +212,7 @@ const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+const FSCONFIG_CMD_RECONFIGURE: libc::c_uint = 7;
 
 /// Makes the working directory, which must be the root of a mount, the root of this mount namespace, and
 /// detaches the old root that then lies over it (pivot_root(2), "pivot_root(".", ".")").

@@ -1,6 +1,6 @@
 //! Making and joining namespaces (namespaces(7)).
 
-use super::{SysResult, call};
+use super::{Errno, SysResult, call};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Makes namespaces, CLONE_NEW* flags, for this process alone.
@@ -12,11 +12,21 @@ pub fn unshare(flags: libc::c_int) -> SysResult<()> {
     Ok(())
 }
 
-/// Joins a namespace; `kind` is its CLONE_NEW* flag.
+/// Joins a namespace, `kind` is its CLONE_NEW* flag; or by a pidfd several at once (Linux 5.8).
 ///
 /// # Errors
 /// The error number of setns(2).
 pub fn join(namespace: BorrowedFd<'_>, kind: libc::c_int) -> SysResult<()> {
     call!(libc::SYS_setns, namespace.as_raw_fd(), kind)?;
     Ok(())
+}
+
+/// The kind of the namespace behind a file of /proc/PID/ns, as its CLONE_NEW* flag (ioctl_ns(2), Linux 4.11).
+///
+/// # Errors
+/// ENOTTY for another file.
+pub fn namespace_kind(file: BorrowedFd<'_>) -> SysResult<u64> {
+    const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
+    let kind = call!(libc::SYS_ioctl, file.as_raw_fd(), NS_GET_NSTYPE)?;
+    u64::try_from(kind).map_err(|_| Errno::EINVAL)
 }

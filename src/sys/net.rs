@@ -25,6 +25,15 @@ pub fn loopback_up() -> SysResult<OwnedFd> {
     Ok(socket)
 }
 
+/// A route socket of the current network namespace (rtnetlink(7)).
+///
+/// # Errors
+/// Those of socket(2).
+pub fn route_socket() -> SysResult<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    socket(AddressFamily::Netlink, SockType::Raw, flags, nix::sys::socket::SockProtocol::NetlinkRoute)
+}
+
 /// The network namespace that a socket belongs to (SIOCGSKNS, Linux 4.9).
 ///
 /// # Errors

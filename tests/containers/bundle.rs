@@ -144,6 +144,15 @@ impl Bundle {
             domainname: None,
             mounts,
             devices: devices.into(),
+            links: [
+                ("/dev/fd", "/proc/self/fd"),
+                ("/dev/stdin", "/proc/self/fd/0"),
+                ("/dev/stdout", "/proc/self/fd/1"),
+                ("/dev/stderr", "/proc/self/fd/2"),
+                ("/dev/ptmx", "pts/ptmx"),
+            ]
+            .map(|(path, target)| (path.into(), target.into()))
+            .into(),
             masked: vec!["/proc/kcore".into(), "/proc/acpi".into(), "/sys/firmware".into(), "/nope".into()],
             read_only: vec!["/proc/sys".into(), "/proc/sysrq-trigger".into()],
             sysctl: Default::default(),

@@ -4,10 +4,16 @@
 //! and as an ordinary user where it can be both. `cargo test --test containers NAME` runs those whose name has NAME
 //! in it.
 
-#![allow(unsafe_code, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+#![allow(unsafe_code, clippy::exit, clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 mod bundle;
 mod cases;
+mod files;
+mod heap;
+mod life;
+mod namespaces;
+mod process;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -27,6 +33,7 @@ pub(crate) enum Caller {
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    heap::share();
     let root = nix::unistd::geteuid().is_root();
     let (mut failed, mut ran, mut skipped) = (Vec::new(), 0, 0);
     for (name, callers, case) in cases::ALL {
@@ -48,13 +55,18 @@ fn main() -> ExitCode {
         }
     }
     println!("{} of {ran} cases passed, {skipped} skipped", ran - failed.len());
-    ExitCode::from(u8::from(!failed.is_empty()))
+    let allocated = heap::allocations();
+    if allocated > 0 {
+        println!("FAILED: the children of starts allocated {allocated} times");
+    }
+    ExitCode::from(u8::from(!failed.is_empty() || allocated > 0))
 }
 
 fn run(caller: Caller, case: fn(Caller), root: bool) -> bool {
     // SAFETY: one thread.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
+            heap::may_be_used();
             if caller == Caller::Ordinary && root {
                 setgroups(&[]).unwrap();
                 let (uid, gid) = (Uid::from_raw(ORDINARY), Gid::from_raw(ORDINARY));

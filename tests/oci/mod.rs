@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 
 mod bridge;
 mod create;
+mod cve;
 mod damage;
 mod delete;
 mod errors;

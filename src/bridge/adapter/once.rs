@@ -84,7 +84,7 @@ mod tests {
     fn query(fields: &str) -> Query {
         let line = format!("{{\"cmd\":\"query\",\"prompt\":\"p\",\"sessionId\":\"s\"{fields}}}");
         match Command::parse(line.into_bytes().into()).unwrap().unwrap().request {
-            Request::Query(query) => query,
+            Request::Query(query) => *query,
             other => panic!("{other:?}"),
         }
     }

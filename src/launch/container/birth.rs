@@ -11,7 +11,7 @@ use crate::stage::container::image::Image;
 use crate::stage::container::wire::{Answer, Report};
 use crate::stage::container::{self as stage, Born};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, clone, pidfd, process};
+use crate::sys::{Errno, namespace, pidfd, process};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
@@ -150,7 +150,7 @@ fn open_namespace(kind: Namespace, path: &Path) -> Result<OwnedFd> {
         .open(path)
         .map_err(|error| invalid(super::talk::os_text(&error)))?;
     let file = OwnedFd::from(file);
-    let found = clone::namespace_kind(file.as_fd());
+    let found = namespace::namespace_kind(file.as_fd());
     if found == Ok(kind.flag()) {
         return Ok(file);
     }
@@ -189,9 +189,8 @@ pub(super) fn image(program: &Program) -> Result<Image> {
 
 /// Streams for a process of its own.
 pub(super) fn streams(streams: [BorrowedFd<'_>; 3]) -> Result<[OwnedFd; 3]> {
-    let [stdin, stdout, stderr] = streams.map(|fd| {
-        fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a standard stream", e))
-    });
+    let [stdin, stdout, stderr] = streams
+        .map(|fd| fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a standard stream", e)));
     Ok([stdin?, stdout?, stderr?])
 }
 

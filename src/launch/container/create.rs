@@ -72,15 +72,13 @@ impl Making<'_> {
         loop {
             match self.talk.next()? {
                 Heard::Needs(Need::TimeOffsets) => time::write_offsets(self.child.pid, &self.plan.time)?,
-                Heard::Needs(Need::NetDevices) => {
-                    net_devices::hand_over(&container.net_devices, self.child.pid)?;
-                }
+                Heard::NetDevices(socket) => net_devices::hand_over(&container.net_devices, &socket)?,
                 Heard::Needs(Need::Trees) => {
                     let pidfd = self.child.pidfd()?.as_fd();
                     trees::hand_over(&self.plan.trees, self.child.pid, pidfd, self.talk.socket())?;
                     continue;
                 }
-                Heard::Needs(Need::Hooks) => self.hooks(record)?,
+                Heard::Hooks(namespaces) => self.hooks(record, namespaces)?,
                 Heard::Terminal(number, master) => {
                     if let Console::Keep = self.request.console {
                         self.terminal = Some(master);
@@ -90,14 +88,14 @@ impl Making<'_> {
                     continue;
                 }
                 Heard::Created => return Ok(()),
-                Heard::Listener(_) => continue,
+                Heard::Needs(Need::Hooks | Need::NetDevices) | Heard::Listener(_) => continue,
                 Heard::End => return Err(super::talk::gone()),
             }
             self.talk.answer(Answer::Go)?;
         }
     }
 
-    fn hooks(&self, record: &dyn Record) -> Result<()> {
+    fn hooks(&self, record: &dyn Record, namespaces: Vec<(OwnedFd, u64)>) -> Result<()> {
         let hooks = &self.request.container.hooks;
         if hooks.prestart.is_empty() && hooks.create_runtime.is_empty() && hooks.create_container.is_empty() {
             return Ok(());
@@ -105,7 +103,6 @@ impl Making<'_> {
         let state = record.state("creating", self.child.pid);
         hooks::run("prestart", &hooks.prestart, &state, Place::Runtime)?;
         hooks::run("createRuntime", &hooks.create_runtime, &state, Place::Runtime)?;
-        let inside = Place::Container { pid: self.child.pid, pidfd: self.child.pidfd()?.as_fd() };
-        hooks::run("createContainer", &hooks.create_container, &state, inside)
+        hooks::run("createContainer", &hooks.create_container, &state, Place::Inside(&namespaces))
     }
 }

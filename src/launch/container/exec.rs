@@ -45,7 +45,7 @@ pub fn exec(request: &Exec<'_>, cgroup: &dyn Cgroup) -> Result<Init> {
             Heard::Listener(fd) => listener.send(&fd, child.pid, request.state)?,
             Heard::End => break,
             Heard::Created => {}
-            Heard::Needs(_) => talk.answer(Answer::Go)?,
+            Heard::Needs(_) | Heard::Hooks(_) | Heard::NetDevices(_) => talk.answer(Answer::Go)?,
         }
     }
     let pid = child.pid;

@@ -5,6 +5,7 @@ use crate::plan::container::{Facts, Hierarchy};
 use crate::spec::container::{Container, Namespace};
 use crate::sys::caps;
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -40,6 +41,14 @@ fn is_ours(kind: Namespace, path: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let own = id(&Path::new("/proc/self/ns").join(kind.file()));
     own.is_some() && own == id(path)
+}
+
+/// Whether the open namespace of the kind `flag` is the one that we are in.
+pub(super) fn is_our_namespace(file: &OwnedFd, flag: u64) -> bool {
+    let kind = Namespace::ALL.into_iter().find(|kind| kind.flag() == flag);
+    let own = kind.and_then(|kind| fs::metadata(Path::new("/proc/self/ns").join(kind.file())).ok());
+    let id = crate::sys::file::identity(file.as_fd()).ok();
+    own.zip(id).is_some_and(|(own, id)| (own.dev(), own.ino()) == (id.device, id.inode))
 }
 
 /// The CLONE_NEW* flags of the namespaces of a process that are not ours.

@@ -14,7 +14,7 @@ use nix::sys::wait::WaitStatus;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// What a hook says is told in its error, this much of it.
@@ -25,13 +25,8 @@ const TOLD: usize = 4096;
 pub enum Place<'a> {
     /// The runtime's.
     Runtime,
-    /// All those of this process, with its root.
-    Container {
-        /// Its pid.
-        pid: i32,
-        /// A pidfd of it.
-        pidfd: BorrowedFd<'a>,
-    },
+    /// These, each a file with its CLONE_NEW* flag; those among them that are the runtime's own are passed over.
+    Inside(&'a [(OwnedFd, u64)]),
 }
 
 /// Runs `hooks` in order, each with `state` (JSON) on its standard input; stops at the first that fails.
@@ -50,13 +45,7 @@ pub fn run(kind: &str, hooks: &[Hook], state: &str, place: Place<'_>) -> Result<
 fn run_one(hook: &Hook, state: &str, place: Place<'_>) -> Result<()> {
     let joins = match place {
         Place::Runtime => Vec::new(),
-        Place::Container { pid, pidfd } => match facts::foreign_namespaces(pid) {
-            0 => Vec::new(),
-            flags => {
-                let pidfd = pidfd.try_clone_to_owned().map_err(|e| Error::system("duplicate a pidfd", e))?;
-                vec![(pidfd, flags)]
-            }
-        },
+        Place::Inside(namespaces) => foreign(namespaces)?,
     };
     let user_namespace = joins.iter().any(|(_, flags)| flags & libc::CLONE_NEWUSER as u64 != 0);
     let plan = plan::of_hook(!joins.is_empty(), user_namespace);
@@ -84,6 +73,14 @@ fn run_one(hook: &Hook, state: &str, place: Place<'_>) -> Result<()> {
     while !matches!(talk.next()?, Heard::End) {}
     let deadline = hook.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     wait(child, deadline, File::from(said))
+}
+
+fn foreign(namespaces: &[(OwnedFd, u64)]) -> Result<Vec<(OwnedFd, u64)>> {
+    let foreign = namespaces.iter().filter(|(file, flag)| !facts::is_our_namespace(file, *flag));
+    foreign
+        .map(|(file, flag)| file.try_clone().map(|file| (file, *flag)))
+        .collect::<std::io::Result<_>>()
+        .map_err(|e| Error::system("duplicate a namespace", e))
 }
 
 fn program(hook: &Hook) -> Program {

@@ -18,6 +18,10 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     let process = container.process.as_ref().ok_or_else(|| {
         Error::new(Code::Invalid, "start the container: process is not set in its config.json")
     })?;
+    if !container.hooks.start_container.is_empty() {
+        // On their way into the container they are still ours.
+        super::protect_self()?;
+    }
     let listener = notify::Receiver::connect(request.filter)?;
     let talk = Talk::of_start(door::knock(state_dir)?, birth::image(&process.program)?.name());
     let started = go(request, &talk, listener);
@@ -29,8 +33,16 @@ pub fn start(request: &Start<'_>) -> Result<()> {
 }
 
 fn go(request: &Start<'_>, talk: &Talk<'_>, listener: notify::Receiver) -> Result<()> {
-    let inside = Place::Container { pid: request.pid, pidfd: request.init };
-    hooks::run("startContainer", &request.container.hooks.start_container, request.state, inside)?;
+    let hooks = &request.container.hooks.start_container;
+    if !hooks.is_empty() {
+        talk.answer(Answer::Namespaces)?;
+        match talk.next()? {
+            Heard::Hooks(namespaces) => {
+                hooks::run("startContainer", hooks, request.state, Place::Inside(&namespaces))?;
+            }
+            _ => return Err(super::talk::gone()),
+        }
+    }
     talk.answer(Answer::Go)?;
     loop {
         match talk.next()? {

@@ -1,8 +1,8 @@
 //! The runtime's end of the socket to the process that is made: what it says, and errors as callers read them.
 
 use crate::error::{Code, Error, Result};
-use crate::plan::container::Plan;
 use crate::plan::container::step::Step;
+use crate::plan::container::{NAMESPACES, Plan};
 use crate::spec::container::Namespace;
 use crate::stage::container::wire::{Answer, LEN, Need, Report};
 use crate::sys::{Errno, scm};
@@ -24,6 +24,10 @@ pub(super) struct Talk<'a> {
 #[derive(Debug)]
 pub(super) enum Heard {
     Needs(Need),
+    /// It needs network devices, in the namespace of this socket.
+    NetDevices(OwnedFd),
+    /// It needs hooks, in these namespaces.
+    Hooks(Vec<(OwnedFd, u64)>),
     Terminal(u32, OwnedFd),
     Created,
     Listener(OwnedFd),
@@ -55,8 +59,8 @@ impl<'a> Talk<'a> {
 
     /// The pid of the process that says `expected`.
     pub(super) fn pid_of(&self, expected: Report) -> Result<i32> {
-        let (report, _, pid) = self.receive()?;
-        match (report, pid) {
+        let (report, beside) = self.receive()?;
+        match (report, beside.pid) {
             (Some(report), Some(pid)) if report == expected => Ok(pid),
             (Some(report), _) => Err(self.failure(report)),
             (None, _) => Err(gone()),
@@ -66,31 +70,36 @@ impl<'a> Talk<'a> {
     /// Waits for the next thing that it says. Warnings go to the log.
     pub(super) fn next(&self) -> Result<Heard> {
         loop {
-            return Ok(match self.receive()? {
-                (None, ..) => Heard::End,
-                (Some(Report::Warning { step, errno }), ..) => {
+            let (report, scm::Received { fds, .. }) = self.receive()?;
+            return Ok(match (report, fds) {
+                (None, _) => Heard::End,
+                (Some(Report::Warning { step, errno }), _) => {
                     let errno = Errno::from_raw(errno).desc();
                     let step = self.step(step).map(ToString::to_string).unwrap_or_default();
                     log::warn!("{step}: {errno}; as near to it as is allowed");
                     continue;
                 }
-                (Some(Report::Needs(need)), ..) => Heard::Needs(need),
-                (Some(Report::Terminal { number }), Some(master), _) => Heard::Terminal(number, master),
-                (Some(Report::Created), ..) => Heard::Created,
-                (Some(Report::Listener), Some(listener), _) => Heard::Listener(listener),
-                (Some(report), ..) => return Err(self.failure(report)),
+                (Some(Report::Needs(Need::Hooks)), fds) => {
+                    let flags = NAMESPACES.iter().map(|(_, flag)| *flag);
+                    Heard::Hooks(fds.into_iter().flatten().zip(flags).collect())
+                }
+                (Some(Report::Needs(Need::NetDevices)), [Some(socket), ..]) => Heard::NetDevices(socket),
+                (Some(Report::Needs(need)), _) => Heard::Needs(need),
+                (Some(Report::Terminal { number }), [Some(master), ..]) => Heard::Terminal(number, master),
+                (Some(Report::Created), _) => Heard::Created,
+                (Some(Report::Listener), [Some(listener), ..]) => Heard::Listener(listener),
+                (Some(report), _) => return Err(self.failure(report)),
             });
         }
     }
 
-    fn receive(&self) -> Result<(Option<Report>, Option<OwnedFd>, Option<i32>)> {
+    fn receive(&self) -> Result<(Option<Report>, scm::Received)> {
         let mut buffer = [0; LEN];
-        let mut received = match scm::receive(self.socket.as_fd(), &mut buffer) {
-            Err(Errno::ECONNRESET) => return Ok((None, None, None)),
+        let received = match scm::receive(self.socket.as_fd(), &mut buffer) {
+            Err(Errno::ECONNRESET) => return Ok((None, scm::Received::default())),
             other => other.map_err(|e| Error::system("hear the process of the container", e.desc()))?,
         };
-        let fd = received.fds[0].take();
-        Ok((Report::decode(&buffer[..received.len]), fd, received.pid))
+        Ok((Report::decode(&buffer[..received.len]), received))
     }
 
     /// The step with this many from it to the end.

@@ -40,6 +40,18 @@ pub struct Listener {
     pub metadata: Option<String>,
 }
 
+/// The files of /proc/PID/ns with their CLONE_NEW* flags, as the child tells them.
+pub const NAMESPACES: [(&std::ffi::CStr, u64); 8] = [
+    (c"self/ns/user", libc::CLONE_NEWUSER as u64),
+    (c"self/ns/mnt", libc::CLONE_NEWNS as u64),
+    (c"self/ns/pid", libc::CLONE_NEWPID as u64),
+    (c"self/ns/net", libc::CLONE_NEWNET as u64),
+    (c"self/ns/ipc", libc::CLONE_NEWIPC as u64),
+    (c"self/ns/uts", libc::CLONE_NEWUTS as u64),
+    (c"self/ns/cgroup", libc::CLONE_NEWCGROUP as u64),
+    (c"self/ns/time", libc::CLONE_NEWTIME as u64),
+];
+
 /// The cgroup of a container in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
@@ -134,19 +146,21 @@ pub fn build(
     let intermediate = joins_any(&[Namespace::User, Namespace::Pid])
         || (namespaces.new.contains(&Namespace::User) && !joins.is_empty());
 
+    let new = |namespace| namespaces.new.contains(&namespace);
     let mut steps = vec![Step::AwaitGo];
+    if new(Namespace::Time) {
+        // While our files in /proc are the parent's to write.
+        steps.push(Step::NewTimeNamespace);
+    }
+    steps.push(Step::Hide);
     if !intermediate {
         steps.extend(joins.iter().map(|(namespace, _)| Step::Join { namespace: *namespace }));
     }
-    let new = |namespace| namespaces.new.contains(&namespace);
     if namespaces.has(Namespace::User) {
         steps.push(become_root(container));
     }
     if new(Namespace::Cgroup) {
         steps.push(Step::NewCgroupNamespace);
-    }
-    if new(Namespace::Time) {
-        steps.push(Step::NewTimeNamespace);
     }
     if !options.no_new_keyring {
         steps.push(Step::NewKeyring);
@@ -205,7 +219,7 @@ pub fn build_exec(
     filter: Option<&Filter>,
 ) -> Result<Plan> {
     let mut warnings = Vec::new();
-    let mut steps = vec![Step::AwaitGo];
+    let mut steps = vec![Step::AwaitGo, Step::Hide];
     if container.namespaces.has(Namespace::User) {
         steps.push(Step::BecomeRoot { uid: Some(process.uid), gid: Some(process.gid) });
     }
@@ -245,7 +259,7 @@ pub fn build_exec(
 
 /// Makes the plan of a hook. With `joins` an intermediate process has put it into the container's namespaces.
 pub fn of_hook(joins: bool, user_namespace: bool) -> Plan {
-    let mut steps = vec![Step::AwaitGo];
+    let mut steps = vec![Step::AwaitGo, Step::Hide];
     if user_namespace {
         steps.push(Step::BecomeRoot { uid: Some(0), gid: Some(0) });
     }
@@ -321,7 +335,7 @@ fn files(
     let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
     let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
     let sealed = mounts.sealed;
-    steps.extend(mounts.mounts.into_iter().map(Step::Mount));
+    steps.extend(mounts.mounts.into_iter().map(|mount| Step::Mount(Box::new(mount))));
     let links = mounts.links.into_iter();
     steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
@@ -393,10 +407,6 @@ fn terminal(process: &Process, console: bool, steps: &mut Vec<Step>) {
 fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
     let bind = container.namespaces.has(Namespace::User);
     for device in &container.devices {
-        // The container's own: a link to the ptmx of its devpts.
-        if device.path == Path::new("/dev/ptmx") {
-            continue;
-        }
         steps.push(Step::Device {
             path: inside(&device.path)?,
             kind: device.kind,
@@ -408,18 +418,14 @@ fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Resul
             bind: bind && device.kind != libc::S_IFIFO,
         });
     }
-    const LINKS: [(&str, &str); 4] = [
-        ("dev/fd", "/proc/self/fd"),
-        ("dev/stdin", "/proc/self/fd/0"),
-        ("dev/stdout", "/proc/self/fd/1"),
-        ("dev/stderr", "/proc/self/fd/2"),
-    ];
-    let core = facts.kcore.then_some(("dev/core", "/proc/kcore"));
-    for (path, target) in LINKS.into_iter().chain(core) {
-        steps.push(Step::Symlink { path: c_text(path)?, target: c_text(target)?, replace: false });
+    for (path, target) in &container.links {
+        // The image's own ptmx would be that of whatever devpts the image came from.
+        let replace = path == Path::new("/dev/ptmx");
+        steps.push(Step::Symlink { path: inside(path)?, target: c_path(target)?, replace });
     }
-    if container.mounts.iter().any(|mount| mount.at == Path::new("/dev/pts")) {
-        steps.push(Step::Symlink { path: c_text("dev/ptmx")?, target: c_text("pts/ptmx")?, replace: true });
+    if facts.kcore {
+        let (path, target) = (c_text("dev/core")?, c_text("/proc/kcore")?);
+        steps.push(Step::Symlink { path, target, replace: false });
     }
     Ok(())
 }

@@ -74,6 +74,11 @@ pub enum What {
     },
     /// Only the attributes of what is there change.
     Change,
+    /// The file system that is there is reconfigured, too.
+    Reconfigure {
+        /// Options of fsconfig(2).
+        options: Vec<(CString, Option<CString>)>,
+    },
 }
 
 /// Attributes of mount_setattr(2).
@@ -177,9 +182,8 @@ impl<'a> Mounts<'a> {
             }
             ContainerMountKind::Cgroup => return self.cgroup(made),
             ContainerMountKind::Change => {}
-            ContainerMountKind::Reconfigure { .. } => {
-                let message = format!("mount {}: remount without bind is not known", mount.at.display());
-                return Err(Error::new(Code::Unsupported, message));
+            ContainerMountKind::Reconfigure { options, superblock } => {
+                made.what = What::Reconfigure { options: options_of(options, *superblock)? };
             }
         }
         self.mounts.push(made);
@@ -256,22 +260,7 @@ impl<'a> Mounts<'a> {
         } else {
             options.push((c_text("source")?, Some(c_text(fstype)?)));
         }
-        const FLAGS: [(u64, &str); 6] = [
-            (libc::MS_RDONLY, "ro"),
-            (libc::MS_SYNCHRONOUS, "sync"),
-            (libc::MS_DIRSYNC, "dirsync"),
-            (libc::MS_LAZYTIME, "lazytime"),
-            (libc::MS_MANDLOCK, "mand"),
-            (libc::MS_I_VERSION, "iversion"),
-        ];
-        for (flag, name) in FLAGS {
-            if superblock & flag != 0 {
-                options.push((c_text(name)?, None));
-            }
-        }
-        for (name, value) in given {
-            options.push((c_text(name)?, value.as_deref().map(c_text).transpose()?));
-        }
+        options.extend(options_of(given, superblock)?);
         if let Some(label) = &self.container.mount_label {
             options.push((c_text("context")?, Some(c_text(label)?)));
         }
@@ -297,10 +286,14 @@ impl<'a> Mounts<'a> {
         };
         let own_namespace = self.container.namespaces.new.contains(&Namespace::Cgroup);
         match self.facts.hierarchies.as_slice() {
-            [] => Err(Error::new(
-                Code::Unsupported,
-                format!("mount cgroup on {}: the host has none", shown(&made.at)),
-            )),
+            // Without cgroups of its own it sees the host's, and changes none.
+            [] => {
+                let source = c_text("/sys/fs/cgroup")?;
+                let what = What::Bind { source, recursive: true, received: None };
+                let recursive = Attributes::new(made.recursive.set | libc::MOUNT_ATTR_RDONLY, 0);
+                self.mounts.push(Mount { what, recursive, ..made });
+                Ok(())
+            }
             [only] if only.name.is_empty() => {
                 let fresh = What::New {
                     fstype: c_text("cgroup2")?,
@@ -345,6 +338,26 @@ impl<'a> Mounts<'a> {
     }
 }
 
+/// Options for fsconfig(2): the flags of the superblock by their names, and the file system's own.
+fn options_of(
+    given: &[(String, Option<String>)],
+    superblock: u64,
+) -> Result<Vec<(CString, Option<CString>)>> {
+    const FLAGS: [(u64, &str); 6] = [
+        (libc::MS_RDONLY, "ro"),
+        (libc::MS_SYNCHRONOUS, "sync"),
+        (libc::MS_DIRSYNC, "dirsync"),
+        (libc::MS_LAZYTIME, "lazytime"),
+        (libc::MS_MANDLOCK, "mand"),
+        (libc::MS_I_VERSION, "iversion"),
+    ];
+    let flags =
+        FLAGS.iter().filter(|(flag, _)| superblock & flag != 0).map(|(_, name)| Ok((c_text(name)?, None)));
+    let given =
+        given.iter().map(|(name, value)| Ok((c_text(name)?, value.as_deref().map(c_text).transpose()?)));
+    flags.chain(given).collect()
+}
+
 fn shown(at: &CString) -> String {
     format!("/{}", at.to_string_lossy())
 }
@@ -359,6 +372,7 @@ impl fmt::Display for Mount {
                 write!(f, "mount {} on {}", fstype.to_string_lossy(), shown(&self.at))
             }
             What::Change => write!(f, "change the mount at {}", shown(&self.at)),
+            What::Reconfigure { .. } => write!(f, "reconfigure the mount at {}", shown(&self.at)),
         }?;
         let Attributes { set, clear } = self.attributes;
         if set | clear != 0 { write!(f, " with {set:#x}, without {clear:#x}") } else { Ok(()) }

@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Step {
     /// Waits until the parent has written the id maps and put this process into its cgroup.
     AwaitGo,
+    /// Not dumpable from here to execve: whoever is in a namespace that is joined sees nothing of ours.
+    Hide,
     /// Enters a namespace that the parent opened.
     Join {
         /// Of which kind.
@@ -60,7 +62,7 @@ pub enum Step {
         path: CString,
     },
     /// One mount.
-    Mount(Mount),
+    Mount(Box<Mount>),
     /// A device node, or a bind of the host's.
     Device {
         /// Where.
@@ -303,6 +305,7 @@ impl Step {
     pub fn phase(&self) -> Phase {
         match self {
             Step::AwaitGo
+            | Step::Hide
             | Step::Join { .. }
             | Step::BecomeRoot { .. }
             | Step::NewCgroupNamespace
@@ -405,6 +408,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::AwaitGo => f.write_str("wait for the runtime"),
+            Step::Hide => f.write_str("hide the memory"),
             Step::Join { namespace } => write!(f, "join the {} namespace", namespace.file()),
             Step::BecomeRoot { .. } => f.write_str("become root of the user namespace"),
             Step::NewCgroupNamespace => f.write_str("make a cgroup namespace"),

@@ -6,8 +6,9 @@ use crate::spec::container::{Container, Process};
 use crate::sys::read::{Unread, whole_file};
 use std::path::Path;
 
-/// The largest document that is read. Orchestrators write a few dozen KiB.
-const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The largest document that is read. Orchestrators write a few dozen KiB; what the kernel takes as arguments and
+/// environment is at most 2 MiB as it is set up everywhere; and a document of empty objects takes 50 times its size.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Reads `config.json` in `bundle`, an absolute path.
 ///
@@ -29,7 +30,7 @@ pub fn read_process(path: &Path, container: &Container) -> Result<(Process, Vec<
 /// The bytes of a document.
 ///
 /// # Errors
-/// `Code::Invalid` for a file that is missing, no regular file or larger than 16 MiB.
+/// `Code::Invalid` for a file that is missing, no regular file or larger than 4 MiB.
 pub fn document(path: &Path) -> Result<Vec<u8>> {
     whole_file(path, MAX_BYTES).map_err(|unread| {
         let error = Error::new(Code::Invalid, format!("read {}: {unread}", path.display()));

@@ -36,17 +36,24 @@ impl Files {
 
     /// The tree of the root, attached over the directory that it is a tree of: hooks look for it by its path.
     pub(super) fn attach_root(&mut self, path: &CStr, received: bool, parent_private: bool) -> SysResult<()> {
-        let (at, tree) = if received {
-            let [at, tree, ..] = &mut self.trees;
-            (at.take().ok_or(Errno::EBADF)?, tree.take().ok_or(Errno::EBADF)?)
+        let [received_at, received_tree, ..] = &mut self.trees;
+        let at = if received {
+            received_at.take().ok_or(Errno::EBADF)?
         } else {
-            let at = file::open(file::cwd(), path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
-            let tree = mount::clone_tree(at.as_fd(), true)?;
-            (at, tree)
+            file::open(file::cwd(), path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?
         };
         if parent_private {
             let below = mount_root_of(at.as_fd())?;
             mount::change(below.as_fd(), 0, 0, libc::MS_PRIVATE, false)?;
+        }
+        let tree = if received {
+            received_tree.take().ok_or(Errno::EBADF)?
+        } else {
+            mount::clone_tree(at.as_fd(), true)?
+        };
+        if parent_private {
+            // The same for itself: pivot_root(2) takes no shared mount.
+            mount::change(tree.as_fd(), 0, 0, libc::MS_PRIVATE, false)?;
         }
         mount::attach(tree.as_fd(), at.as_fd())?;
         self.root = Some(tree);
@@ -62,8 +69,12 @@ impl Files {
     pub(super) fn mount(&mut self, mount: &Mount) -> SysResult<()> {
         let root = file::duplicate_number(self.root()?.as_raw_fd())?;
         let root = root.as_fd();
-        if mount.what == What::Change {
+        if let What::Change | What::Reconfigure { .. } = &mount.what {
             let at = place::find(root, &mount.at)?;
+            if let What::Reconfigure { options } = &mount.what {
+                let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
+                mount::reconfigure(at.as_fd(), options)?;
+            }
             return finish(at.as_fd(), mount);
         }
         let tree = match (self.tree(root, mount, &mount.what), &mount.otherwise) {
@@ -119,7 +130,7 @@ impl Files {
                 }
                 Ok(tree)
             }
-            What::Change => Err(Errno::EINVAL),
+            What::Change | What::Reconfigure { .. } => Err(Errno::EINVAL),
         }
     }
 
@@ -178,11 +189,9 @@ impl Files {
     }
 
     pub(super) fn make_directory(&self, path: &CStr) -> SysResult<()> {
-        match place::make(self.root()?, path, true) {
-            // The working directory is entered later: then it is told what is wrong with it.
-            Err(Errno::EROFS | Errno::EACCES | Errno::EPERM | Errno::ENOTDIR) => Ok(()),
-            other => other.map(drop),
-        }
+        // The working directory is entered later: then it is told what is wrong with it.
+        let _ = place::make(self.root()?, path, true);
+        Ok(())
     }
 
     pub(super) fn symlink(&self, path: &CStr, target: &CStr, replace: bool) -> SysResult<()> {
@@ -237,7 +246,11 @@ impl Files {
         let slave = pty::open_slave(master.as_fd())?;
         if console {
             let (parent, name) = place::make_parent(root, c"dev/console")?;
-            let at = place::make(parent.as_fd(), name, false)?;
+            // A link would put it elsewhere.
+            let at = match place::find_plain(parent.as_fd(), name) {
+                Err(Errno::ENOENT) => place::make(parent.as_fd(), name, false)?,
+                other => other?,
+            };
             let tree = mount::clone_tree(slave.as_fd(), false)?;
             mount::attach(tree.as_fd(), at.as_fd())?;
         }

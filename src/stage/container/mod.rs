@@ -23,7 +23,7 @@ mod steps;
 pub mod wire;
 
 use crate::plan::container::{Filter, Plan};
-use crate::sys::{Errno, SysResult, clone, process as own, scm};
+use crate::sys::{Errno, SysResult, clone, namespace, process as own, scm};
 use image::Image;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wire::{Answer, LEN, Report};
@@ -121,19 +121,23 @@ fn join_all(joins: &[(OwnedFd, u64)]) -> Result<(), (u32, Errno)> {
     let mut later = 0u32;
     let numbered = || (0u32..).zip(joins);
     for (index, (file, flag)) in numbered().filter(|(_, (_, flag))| *flag != USER) {
-        match clone::enter(file.as_fd(), *flag) {
+        match join(file, *flag) {
             Ok(()) => {}
             Err(Errno::EPERM) if index < 32 => later |= 1 << index,
             Err(errno) => return Err((index, errno)),
         }
     }
     for (index, (file, flag)) in numbered().filter(|(_, (_, flag))| *flag == USER) {
-        clone::enter(file.as_fd(), *flag).map_err(|errno| (index, errno))?;
+        join(file, *flag).map_err(|errno| (index, errno))?;
     }
     for (index, (file, flag)) in numbered().filter(|(index, _)| *index < 32 && later & (1 << index) != 0) {
-        clone::enter(file.as_fd(), *flag).map_err(|errno| (index, errno))?;
+        join(file, *flag).map_err(|errno| (index, errno))?;
     }
     Ok(())
+}
+
+fn join(file: &OwnedFd, flags: u64) -> SysResult<()> {
+    namespace::join(file.as_fd(), libc::c_int::try_from(flags).map_err(|_| Errno::EINVAL)?)
 }
 
 /// Walks the plan and becomes the program. Never returns.

@@ -3,7 +3,7 @@
 
 use super::wire::{Answer, Report};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, SysResult, clone, mount, pidfd, process, scm};
+use crate::sys::{Errno, SysResult, clone, mount, namespace, pidfd, process, scm};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -50,7 +50,7 @@ pub fn open_in(
 }
 
 fn work(child: BorrowedFd<'_>, orders: &[Order<'_>], to: BorrowedFd<'_>) -> Result<(), (u32, Errno)> {
-    clone::enter(child, libc::CLONE_NEWNS as u64).map_err(|errno| (0, errno))?;
+    namespace::join(child, libc::CLONE_NEWNS).map_err(|errno| (0, errno))?;
     for (index, order) in (0..).zip(orders) {
         let tree = open(order).map_err(|errno| (index, errno))?;
         scm::send(to, &Answer::Trees.encode(), &[tree.as_raw_fd()]).map_err(|errno| (index, errno))?;

@@ -20,9 +20,12 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
     file::open(root, path, libc::O_PATH, 0, Resolve::InRoot)
 }
 
-/// What is at `path`, without any link on the way.
+/// What is at `path`, without any link on the way or at the end.
 pub(super) fn find_plain(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
-    file::open(root, path, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)
+    let found = file::open(root, path, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)?;
+    // With O_PATH a link at the end is opened itself (openat2(2), RESOLVE_NO_SYMLINKS).
+    let is_link = nix::sys::stat::fstat(&found)?.st_mode & libc::S_IFMT == libc::S_IFLNK;
+    if is_link { Err(Errno::ELOOP) } else { Ok(found) }
 }
 
 /// What is at `path`, made where it is missing: directories of mode 0755, and at the end a directory or an empty

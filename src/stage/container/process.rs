@@ -1,8 +1,8 @@
 //! The last part of the way to a program: settings of the process, the filter, execve.
 
 use super::image::Image;
-use super::wire::{Answer, LEN, Report};
-use crate::plan::container::Filter;
+use super::wire::{Answer, LEN, Need, Report};
+use crate::plan::container::{Filter, NAMESPACES};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, process, scm, seccomp};
 use std::ffi::CStr;
@@ -101,6 +101,7 @@ pub(super) fn enter(path: &CStr) -> SysResult<()> {
 pub(super) fn await_start(
     control: BorrowedFd<'_>,
     door: BorrowedFd<'_>,
+    proc: BorrowedFd<'_>,
     die_with_runtime: bool,
 ) -> SysResult<OwnedFd> {
     if !die_with_runtime {
@@ -116,14 +117,29 @@ pub(super) fn await_start(
             // SAFETY: accept4 has just made this descriptor for us.
             other => unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(other?) },
         };
-        let mut buffer = [0; LEN];
-        // Whoever went away without a word wanted nothing.
-        if scm::receive(connection.as_fd(), &mut buffer)
-            .is_ok_and(|received| Answer::decode(&buffer[..received.len]) == Some(Answer::Go))
-        {
-            return Ok(connection);
+        loop {
+            let mut buffer = [0; LEN];
+            let received = scm::receive(connection.as_fd(), &mut buffer);
+            match received.map(|received| Answer::decode(&buffer[..received.len])) {
+                Ok(Some(Answer::Go)) => return Ok(connection),
+                Ok(Some(Answer::Namespaces)) if tell_namespaces(connection.as_fd(), proc).is_ok() => {}
+                // Whoever went away without a word wanted nothing.
+                _ => break,
+            }
         }
     }
+}
+
+/// Hands the files of our namespaces over, for hooks to be run in.
+pub(super) fn tell_namespaces(control: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> SysResult<()> {
+    let mut files = [const { None }; NAMESPACES.len()];
+    let mut numbers = [0; NAMESPACES.len()];
+    for ((slot, number), (path, _)) in files.iter_mut().zip(&mut numbers).zip(NAMESPACES) {
+        let file = file::open(proc, path, libc::O_RDONLY, 0, Resolve::Ordinary)?;
+        *number = file.as_raw_fd();
+        *slot = Some(file);
+    }
+    scm::send(control, &Report::Needs(Need::Hooks).encode(), &numbers)
 }
 
 /// Loads the filter. With a listener its descriptor is handed over by a thread that the filter does not hold:

@@ -7,7 +7,7 @@ use super::{Born, await_go, die_with};
 use crate::plan::container::step::Step;
 use crate::sys::file::{self, Resolve};
 use crate::sys::process::{self, SchedAttr};
-use crate::sys::{Errno, SysResult, caps, clone, keyring, mount, net, pty, scm};
+use crate::sys::{Errno, SysResult, caps, keyring, mount, namespace, net, pty, scm};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -41,21 +41,31 @@ impl Walk<'_> {
     fn run(&mut self, step: &Step, left: u32) -> SysResult<()> {
         match step {
             Step::AwaitGo => self.await_go(),
+            Step::Hide => process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0),
             Step::Join { namespace } => {
                 let flag = namespace.flag();
                 let join = self.born.joins.iter().find(|(_, kind)| *kind == flag).ok_or(Errno::EBADF)?;
-                clone::enter(join.0.as_fd(), flag)
+                super::join(&join.0, flag)
             }
             Step::BecomeRoot { uid, gid } => become_root(*uid, *gid),
-            Step::NewCgroupNamespace => clone::unshare(libc::CLONE_NEWCGROUP as u64),
+            Step::NewCgroupNamespace => namespace::unshare(libc::CLONE_NEWCGROUP),
             Step::NewTimeNamespace => self.time_namespace(),
             Step::NewKeyring => keyring::join_new_session().or_else(unless_missing),
             Step::LoopbackUp => net::loopback_up().map(drop),
-            Step::AwaitNetDevices => self.need(Need::NetDevices),
+            Step::AwaitNetDevices => {
+                let control = self.born.control.as_fd();
+                let socket = net::route_socket()?;
+                scm::send(control, &Report::Needs(Need::NetDevices).encode(), &[socket.as_raw_fd()])?;
+                await_go(control)
+            }
             Step::NewSession => nix::unistd::setsid().map(drop),
             Step::Subreaper => process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
-            Step::AwaitHooks => self.need(Need::Hooks),
+            Step::AwaitHooks => {
+                let control = self.born.control.as_fd();
+                settle::tell_namespaces(control, self.born.proc.as_fd())?;
+                await_go(control)
+            }
             Step::ReceiveTrees { count } => self.receive_trees(*count),
             Step::Hostname { name } => nix::unistd::sethostname(OsStr::from_bytes(name.to_bytes())),
             Step::Domainname { name } => process::set_domain_name(name),
@@ -64,7 +74,9 @@ impl Walk<'_> {
             Step::AwaitStart => {
                 let door = self.born.door.take().ok_or(Errno::EBADF)?;
                 let control = self.born.control.as_fd();
-                self.born.control = settle::await_start(control, door.as_fd(), self.born.die_with_runtime)?;
+                let proc = self.born.proc.as_fd();
+                let die = self.born.die_with_runtime;
+                self.born.control = settle::await_start(control, door.as_fd(), proc, die)?;
                 Ok(())
             }
             Step::FindProgram => {
@@ -200,16 +212,16 @@ impl Walk<'_> {
             become_stream(stream, number)?;
         }
         nix::sys::stat::umask(nix::sys::stat::Mode::empty());
-        process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0)
+        Ok(())
     }
 
     /// The namespace is made for children; its offsets cannot be changed once somebody is in it.
     fn time_namespace(&self) -> SysResult<()> {
-        clone::unshare(libc::CLONE_NEWTIME as u64)?;
+        namespace::unshare(libc::CLONE_NEWTIME)?;
         self.need(Need::TimeOffsets)?;
         let own = c"self/ns/time_for_children";
         let file = file::open(self.born.proc.as_fd(), own, libc::O_RDONLY, 0, Resolve::Ordinary)?;
-        clone::enter(file.as_fd(), libc::CLONE_NEWTIME as u64)
+        namespace::join(file.as_fd(), libc::CLONE_NEWTIME)
     }
 
     fn receive_trees(&mut self, count: usize) -> SysResult<()> {

@@ -53,11 +53,13 @@ pub enum Report {
 pub enum Need {
     /// The offsets of its new time namespace.
     TimeOffsets,
-    /// Network devices.
+    /// Network devices; beside this comes a route socket of its network namespace.
     NetDevices,
     /// Trees: they come beside [`Answer::Trees`].
     Trees,
-    /// The hooks of `create`.
+    /// The hooks of `create`, or those of `start` after [`Answer::Namespaces`]. Beside this come the files of its
+    /// namespaces, in the order of [`crate::plan::container::NAMESPACES`]: it is not dumpable, and nobody else may
+    /// open them.
     Hooks,
 }
 
@@ -68,6 +70,8 @@ pub enum Answer {
     Go,
     /// Some of the trees; the descriptors come beside it.
     Trees,
+    /// Tell your namespaces.
+    Namespaces,
 }
 
 fn pack(kind: u32, a: u32, b: i32) -> [u8; LEN] {
@@ -125,7 +129,12 @@ impl Report {
 impl Answer {
     /// The message as bytes.
     pub fn encode(self) -> [u8; LEN] {
-        pack(if self == Answer::Go { 1 } else { 2 }, 0, 0)
+        let kind = match self {
+            Answer::Go => 1,
+            Answer::Trees => 2,
+            Answer::Namespaces => 3,
+        };
+        pack(kind, 0, 0)
     }
 
     /// The message in `bytes`, if it is one.
@@ -133,6 +142,7 @@ impl Answer {
         match unpack(bytes)?.0 {
             1 => Some(Answer::Go),
             2 => Some(Answer::Trees),
+            3 => Some(Answer::Namespaces),
             _ => None,
         }
     }
@@ -157,7 +167,7 @@ mod tests {
         for report in plain.into_iter().chain(Need::ALL.map(Report::Needs)) {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }
-        for answer in [Answer::Go, Answer::Trees] {
+        for answer in [Answer::Go, Answer::Trees, Answer::Namespaces] {
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }
         assert_eq!(Report::decode(b"short"), None);

@@ -97,7 +97,12 @@ impl Execs {
     }
 
     /// Handles an event; false when the token is somebody else's.
-    pub(in crate::supervise) fn ready(&mut self, registry: &Registry, token: Token, chunk: &mut [u8]) -> bool {
+    pub(in crate::supervise) fn ready(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        chunk: &mut [u8],
+    ) -> bool {
         let Some(number) = token.0.checked_sub(FIRST) else { return false };
         if let Some(run) = u32::try_from(number / 2).ok().and_then(|id| self.runs.get_mut(&id)) {
             let stream = number % 2;

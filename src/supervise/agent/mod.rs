@@ -8,6 +8,7 @@
 //! the wall-clock limit is reached.
 
 mod console;
+mod doing;
 pub(super) mod execs;
 pub(super) mod process;
 
@@ -230,11 +231,12 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn next_wait(&self) -> Option<Duration> {
+    fn next_wait(&mut self) -> Option<Duration> {
         let hub = self.hub.next_deadline().map(|at| at.saturating_sub(self.now()));
         let limit = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let connect = self.connect_until.map(|_| LOOK_EVERY);
-        [hub, limit, connect].into_iter().flatten().min()
+        let progress = self.console.as_mut().and_then(Console::tick);
+        [hub, limit, connect, progress].into_iter().flatten().min()
     }
 
     /// Does what the core asks for; true when all is over.
@@ -270,7 +272,12 @@ impl<'a> Loop<'a> {
             Action::KillExec { exec } => self.execs.kill(exec),
             Action::Learned { session, agent_session } => remember(&session, &agent_session),
             Action::Unclaimed(_) | Action::Plain(_) => {}
-            Action::Log { level, text } => log(level, &text),
+            Action::Log { level, text } => {
+                if let Some(console) = &mut self.console {
+                    console.clear();
+                }
+                log(level, &text);
+            }
             Action::Shutdown => return Ok(true),
             Action::Send { .. } | Action::Close { .. } => {}
         }
@@ -442,10 +449,14 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_output(bytes));
                 }
-                Read1::Nothing | Read1::End => {
+                Read1::Nothing | Read1::End | Read1::Reset => {
                     if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
                         let exit = agent.exit.clone().unwrap_or(Exit::Code(0));
+                        let left_input = agent.left_input();
                         agent.close(self.poll.registry());
+                        if left_input {
+                            self.hub.bridge(Bridge::agent_left_input);
+                        }
                         self.last_exit = Some(exit.clone());
                         self.hub.bridge(|bridge| bridge.agent_exited(&exit));
                     }
@@ -470,7 +481,7 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_log(bytes));
                 }
-                Read1::Nothing | Read1::End => return,
+                Read1::Nothing | Read1::End | Read1::Reset => return,
             }
         }
         if let Some(agent) = &self.agent {

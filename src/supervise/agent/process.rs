@@ -8,6 +8,7 @@ use crate::sys::file::{self, Resolve};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::OFlag;
+use nix::sys::socket::sockopt::SocketError;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::fs::File;
 use std::io::Read;
@@ -40,6 +41,8 @@ pub(in crate::supervise) struct Process {
     pub(in crate::supervise) exit: Option<Exit>,
     /// How much of its output it had left to be read when it ended: what comes after is its children's.
     left: Option<usize>,
+    /// It is known not to have read all that was written to it.
+    left_input: bool,
 }
 
 /// The program's own ends of its streams.
@@ -59,6 +62,8 @@ pub(in crate::supervise) enum Read1 {
     Nothing,
     /// The end.
     End,
+    /// The end of a socket whose other side had not read all.
+    Reset,
 }
 
 impl Process {
@@ -79,6 +84,7 @@ impl Process {
             writable: false,
             exit: None,
             left: None,
+            left_input: false,
         };
         let stdout = match transport {
             Transport::Stdio => {
@@ -110,6 +116,7 @@ impl Process {
             writable: false,
             exit: None,
             left: None,
+            left_input: false,
         })
     }
 
@@ -160,6 +167,7 @@ impl Process {
         let written = match self.outbox.write_to(input) {
             Ok(count) => count,
             Err(_) => {
+                self.left_input = true;
                 self.outbox.clear();
                 self.close_input(registry);
                 return before;
@@ -203,6 +211,8 @@ impl Process {
             return Read1::End;
         }
         let read = read(&mut self.output, registry, &mut chunk[..most]);
+        // On a socket the end of what is said can come before word of the end of the process.
+        self.left_input |= read == Read1::Reset;
         if let (Read1::Some(count), Some(left)) = (&read, &mut self.left) {
             *left -= count;
         }
@@ -213,7 +223,18 @@ impl Process {
     /// there now is still heard.
     pub(in crate::supervise) fn ended(&mut self, exit: Exit) {
         self.exit = Some(exit);
+        let unread = |input: &File| match nix::sys::socket::getsockopt(input, SocketError) {
+            // What is unread when a unix socket closes resets the other side (unix_release_sock in af_unix.c).
+            Ok(error) => error == libc::ECONNRESET,
+            Err(_) => file::waiting(input.as_fd()) > 0,
+        };
+        self.left_input |= !self.outbox.is_empty() || self.input.as_ref().is_some_and(unread);
         self.left = Some(self.output.as_ref().map_or(0, |output| file::waiting(output.as_fd())));
+    }
+
+    /// Whether it ended without having read all that was written to it.
+    pub(super) fn left_input(&self) -> bool {
+        self.left_input
     }
 
     /// Reads some of its log.
@@ -280,10 +301,13 @@ pub(in crate::supervise) fn read(stream: &mut Option<File>, registry: &Registry,
             Ok(count) if count > 0 => Read1::Some(count),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Read1::Nothing,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            _ => {
+            end => {
                 let _ = registry.deregister(&mut SourceFd(&file.as_raw_fd()));
                 *stream = None;
-                Read1::End
+                match end {
+                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => Read1::Reset,
+                    _ => Read1::End,
+                }
             }
         };
     }

@@ -117,7 +117,8 @@ pub fn run(job: Job, room: &mut dyn Room) -> Result<()> {
 /// Waits until the program runs; false when there is nothing to wait for any more.
 fn await_start(job: &Job) -> Result<bool> {
     loop {
-        let watched = [job.ends.started.as_fd(), job.ends.init.as_fd(), job.guard.as_fd(), job.signals.as_fd()];
+        let watched =
+            [job.ends.started.as_fd(), job.ends.init.as_fd(), job.guard.as_fd(), job.signals.as_fd()];
         let mut fds = watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
@@ -397,7 +398,7 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_output(bytes));
                 }
-                Read1::Nothing | Read1::End => {
+                Read1::Nothing | Read1::End | Read1::Reset => {
                     if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
                         let exit = agent.exit.clone().unwrap_or(Exit::Unseen);
                         agent.close(self.poll.registry());

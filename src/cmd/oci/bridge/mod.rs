@@ -69,7 +69,8 @@ impl Asked {
                 log::warn!("annotations[{name:?}] is not known and is left out");
             }
         }
-        let invalid = |name: &str, why: &str| Error::new(Code::Invalid, format!("annotations[{name:?}]: {why}"));
+        let invalid =
+            |name: &str, why: &str| Error::new(Code::Invalid, format!("annotations[{name:?}]: {why}"));
         let socket = match annotations.get(BRIDGE).map(String::as_str) {
             None | Some("false") => {
                 if annotations.contains_key(ADAPTER) {
@@ -80,11 +81,15 @@ impl Asked {
             Some("true") => None,
             Some(path) if path.starts_with('/') => Some(PathBuf::from(path)),
             Some(other) => {
-                return Err(invalid(BRIDGE, &format!("{other:?} is neither true nor false nor an absolute path")));
+                return Err(invalid(
+                    BRIDGE,
+                    &format!("{other:?} is neither true nor false nor an absolute path"),
+                ));
             }
         };
         let process = container.process.as_ref();
-        let process = process.ok_or_else(|| invalid(BRIDGE, "there is no process for a bridge to speak with"))?;
+        let process =
+            process.ok_or_else(|| invalid(BRIDGE, "there is no process for a bridge to speak with"))?;
         if process.terminal {
             return Err(invalid(BRIDGE, "process.terminal is true, and the bridge needs plain streams")
                 .hint("set process.terminal to false (podman run without -t; tty: false), or leave the annotation out"));
@@ -110,7 +115,12 @@ impl Wanted {
     ///
     /// # Errors
     /// As [`Place::choose`].
-    pub(super) fn new(context: &Context, asked: Asked, id: &SandboxId, container: &Container) -> Result<Self> {
+    pub(super) fn new(
+        context: &Context,
+        asked: Asked,
+        id: &SandboxId,
+        container: &Container,
+    ) -> Result<Self> {
         let mut path = container.cgroups_path.clone().filter(|path| !path.as_os_str().is_empty());
         if let Some(path) = &mut path {
             let components: PathBuf = path.components().collect();
@@ -162,7 +172,8 @@ impl Streams {
     /// [`Code::System`].
     pub(super) fn new() -> Result<(Self, Ends)> {
         let pipe = || {
-            nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|e| Error::system("make the streams of the agent", e))
+            nix::unistd::pipe2(OFlag::O_CLOEXEC)
+                .map_err(|e| Error::system("make the streams of the agent", e))
         };
         let own = |fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a standard stream", e))

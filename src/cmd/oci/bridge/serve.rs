@@ -85,7 +85,7 @@ fn stand(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(Job, Inside
         .ok_or_else(|| Error::new(Code::Invalid, format!("there is no adapter {:?}", beside.adapter)))?;
     crate::log::install_file(&found.directory.path().join("bridge.log"), true, log::LevelFilter::Info)?;
     let signals = signals::open()?;
-    let listener = Listener::bind(&beside.socket, None)?;
+    let listener = Listener::bind(&beside.socket)?;
     let socket = (listener.record().dev, listener.record().ino);
     let init = duplicate(ends.init.as_fd())?;
     let remains = Beside { socket_file: Some(socket), ..beside };

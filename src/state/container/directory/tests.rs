@@ -27,6 +27,7 @@ fn record(id: &str) -> Record {
         cgroup: None,
         process: None,
         complete: false,
+        bridge: None,
     }
 }
 
