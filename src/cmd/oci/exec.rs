@@ -65,6 +65,7 @@ fn begin(
         pid,
         filter: filter.as_ref(),
         console: console(process.terminal, args.console_socket.as_deref(), mode)?,
+        streams: None,
         options: Options {
             preserve_fds: kept_descriptors(args.preserve_fds),
             die_with_runtime: mode == Mode::Foreground,

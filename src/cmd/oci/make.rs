@@ -48,15 +48,17 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
     for warning in &warnings {
         log::warn!("{warning}");
     }
-    bridge::refuse(&container.annotations)?;
+    let bridge = bridge::Asked::by(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;
     let filter = filter::of(&container)?;
     let place = choose_place(context, &id, &container)?;
+    let bridge = bridge.map(|asked| bridge::Wanted::new(context, asked, &id, &container)).transpose()?;
 
     let claim = context.root.claim(&id)?;
     let mut making = Making::new(claim, &container, bundle, place)?;
     let shares = making.shares(&container)?;
+    let streams = bridge.map(|wanted| making.add_bridge(wanted)).transpose()?;
     making.claim.directory().write_file("config.json", &bytes)?;
     making.claim.directory().write(&making.record)?;
     let mut group = Group::create(&making.place, container.resources.as_ref())?;
@@ -70,11 +72,13 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
         state_dir: &state_dir,
         filter: filter.as_ref(),
         console,
+        streams: streams.as_ref().map(bridge::Streams::of_program),
         options: Options {
             no_pivot: args.no_pivot,
             no_new_keyring: args.no_new_keyring,
             preserve_fds: kept_descriptors(args.preserve_fds),
             die_with_runtime: mode == Mode::Foreground,
+            ..Options::default()
         },
     };
     let made = ForInit::new(&mut group).and_then(|cgroup| {
@@ -147,6 +151,8 @@ struct Making {
     claim: Claim,
     place: Place,
     record: Record,
+    /// The bridge's ends of the program's streams, until its supervisor has them.
+    bridge: Option<bridge::Ends>,
 }
 
 impl Making {
@@ -166,8 +172,16 @@ impl Making {
             resctrl: Vec::new(),
             process: None,
             complete: false,
+            bridge: None,
         };
-        Ok(Making { claim, place, record })
+        Ok(Making { claim, place, record, bridge: None })
+    }
+
+    fn add_bridge(&mut self, wanted: bridge::Wanted) -> Result<bridge::Streams> {
+        self.record.bridge = Some(wanted.record(self.claim.directory())?);
+        let (streams, ends) = bridge::Streams::new()?;
+        self.bridge = Some(ends);
+        Ok(streams)
     }
 
     /// The groups of resctrl that `linux.intelRdt` asks for.
@@ -208,6 +222,9 @@ impl Making {
 
 impl launch::Record for Making {
     fn born(&mut self, init: &Init) -> Result<()> {
+        self.note(init)?;
+        let (Some(ends), Some(beside)) = (self.bridge.take(), &mut self.record.bridge) else { return Ok(()) };
+        bridge::start(self.claim.directory(), beside, ends, init)?;
         self.note(init)
     }
 

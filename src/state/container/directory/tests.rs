@@ -28,6 +28,7 @@ fn record(id: &str) -> Record {
         resctrl: Vec::new(),
         process: None,
         complete: true,
+        bridge: None,
     }
 }
 
