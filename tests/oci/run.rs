@@ -62,8 +62,15 @@ as_each_caller! {
 
     fn a_foreground_container_dies_with_its_runtime(caller) {
         let bench = Bench::new(caller);
-        bench.program(&["/bin/sh", "-c", "touch /tmp/ready; exec sleep 1000"]);
+        bench.configure(|config| {
+            config["process"]["args"] = serde_json::json!(["/bin/sh", "-c", "touch /tmp/ready; exec sleep 1000"]);
+            // A change of user undoes the parent-death signal.
+            if caller.is_root() {
+                config["process"]["user"] = serde_json::json!({ "uid": 1000, "gid": 1000 });
+            }
+        });
         let (id, bundle) = (bench.id(), bench.bundle());
+        std::os::unix::fs::chown(bundle.join("rootfs/tmp"), caller.is_root().then_some(1000), None).unwrap();
         let mut command = bench.command(&["run", "--bundle", bundle.to_str().unwrap(), &id]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until_exists(&bundle.join("rootfs/tmp/ready"));

@@ -81,6 +81,13 @@ impl Walk<'_> {
                 Ok(())
             }
             Step::FindProgram => {
+                // The change of user has undone the bond to the runtime. What waits for a start keeps it until
+                // then; a program that is to outlive the runtime, and waits for nobody, has none from here on.
+                if self.born.die_with_runtime || self.born.door.is_some() {
+                    die_with(self.born.runtime.as_fd())?;
+                } else {
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 self.found = settle::find_program(self.born.image.as_ref().ok_or(Errno::EINVAL)?)?;
                 Ok(())
             }
