@@ -213,7 +213,7 @@ impl Place {
 
 impl Directory {
     /// `path` in `hierarchy`. `shared`: the directory above is made by any of our containers and goes with the last.
-    fn at(hierarchy: &Hierarchy, path: PathBuf, shared: bool) -> Self {
+    pub(super) fn at(hierarchy: &Hierarchy, path: PathBuf, shared: bool) -> Self {
         let above = path.ancestors().take_while(|above| **above != *hierarchy.mount);
         let is_shared = |above: &Path| shared && above.file_name().is_some_and(|name| name == OURS);
         let mut made: Vec<_> =
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(place.directories[0].path, mount.join("a/own/saggar-web"));
         assert_eq!(place.shelter, Some(mount.join("a/own/saggar-runtime")));
         // And are in it already the next time.
-        let sheltered = self::tests::layout(mount, "a/own/saggar-runtime");
+        let sheltered = tests::layout(mount, "a/own/saggar-runtime");
         let place = choose(&sheltered, None, Driver::Cgroupfs, true).unwrap();
         assert_eq!(
             (place.directories[0].path.clone(), place.shelter),

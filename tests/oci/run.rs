@@ -12,7 +12,7 @@ as_each_caller! {
     fn run_gives_the_output_and_the_status_of_the_program(caller) {
         let bench = Bench::new(caller);
         for (script, status) in [("echo hi", 0), ("echo hi; exit 7", 7), ("echo hi; exit 255", 255)] {
-            bench.program(&["/bin/sh", "-c", &script]);
+            bench.program(&["/bin/sh", "-c", script]);
             let id = bench.id();
             let said = bench.run(&id);
             assert_eq!((said.status.code(), said.stdout.as_str()), (Some(status), "hi\n"), "{script}: {said:?}");

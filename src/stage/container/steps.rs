@@ -195,6 +195,11 @@ impl Walk<'_> {
                 }
             },
             Step::CloseDescriptors { from } => {
+                if !self.born.die_with_runtime {
+                    // Nothing that follows changes ids or rights, which would clear or need it: a runtime that
+                    // leaves at once is not the end of what it has started.
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 process::reset_signals();
                 file::cloexec_from(i32::try_from(*from).map_err(|_| Errno::EBADF)?)
             }
