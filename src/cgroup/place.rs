@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(place.directories[0].path, mount.join("a/own/saggar-web"));
         assert_eq!(place.shelter, Some(mount.join("a/own/saggar-runtime")));
         // And are in it already the next time.
-        let sheltered = self::tests::layout(mount, "a/own/saggar-runtime");
+        let sheltered = tests::layout(mount, "a/own/saggar-runtime");
         let place = choose(&sheltered, None, Driver::Cgroupfs, true).unwrap();
         assert_eq!(
             (place.directories[0].path.clone(), place.shelter),
