@@ -112,7 +112,7 @@ as_each_caller! {
         let asked = client.events_until(|event| event["data"]["type"] == "control_request").pop().unwrap();
         assert!(!bench.bundle().join("rootfs/tmp/asked").exists());
         client.send(&json!({
-            "cmd": "control_response",
+            "type": "control_response",
             "response": { "request_id": asked["data"]["request_id"], "subtype": "success",
                 "response": { "behavior": "allow", "updatedInput": asked["data"]["request"]["input"] } },
         }));

@@ -27,6 +27,7 @@ use crate::sys::file::FileId;
 use crate::sys::{pidfd, scm};
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -40,6 +41,13 @@ const OURS: &str = "org.saggar.";
 const BRIDGE: &str = "org.saggar.bridge";
 /// What the program speaks.
 const ADAPTER: &str = "org.saggar.adapter";
+
+/// Which container of a pod is meant: pods hand their annotations to all of them.
+const CONTAINER: &str = "org.saggar.container";
+
+/// What containerd and CRI-O say of a container of a pod: its kind, and its name.
+const KINDS: [&str; 2] = ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"];
+const NAMES: [&str; 2] = ["io.kubernetes.cri.container-name", "io.kubernetes.cri-o.ContainerName"];
 
 /// How long a supervisor whose container has ended is given to tell its servers.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -65,7 +73,7 @@ impl Asked {
     pub(super) fn by(container: &Container) -> Result<Option<Self>> {
         let annotations = &container.annotations;
         for name in annotations.keys().filter(|name| name.starts_with(OURS)) {
-            if ![BRIDGE, ADAPTER].contains(&name.as_str()) {
+            if ![BRIDGE, ADAPTER, CONTAINER].contains(&name.as_str()) {
                 log::warn!("annotations[{name:?}] is not known and is left out");
             }
         }
@@ -78,6 +86,7 @@ impl Asked {
                 }
                 return Ok(None);
             }
+            Some(_) if !is_meant(annotations) => return Ok(None),
             Some("true") => None,
             Some(path) if path.starts_with('/') => Some(PathBuf::from(path)),
             Some(other) => {
@@ -103,6 +112,22 @@ impl Asked {
     }
 }
 
+/// Whether the annotations of a pod are for this container of it: never for the one that only holds the pod's
+/// namespaces, and where one is named, for that alone.
+fn is_meant(annotations: &BTreeMap<String, String>) -> bool {
+    let is_sandbox = KINDS.iter().any(|kind| annotations.get(*kind).is_some_and(|kind| kind == "sandbox"));
+    let name = NAMES.iter().find_map(|name| annotations.get(*name));
+    let wanted = annotations.get(CONTAINER);
+    !is_sandbox && wanted.is_none_or(|wanted| name.is_none_or(|name| name == wanted))
+}
+
+/// The path beside that of a container's cgroup.
+pub(super) fn beside_path(path: &Path) -> PathBuf {
+    let mut path: PathBuf = path.components().collect();
+    path.as_mut_os_string().push(".saggar");
+    path
+}
+
 /// The bridge of a container that is to be made.
 #[derive(Debug)]
 pub(super) struct Wanted {
@@ -121,18 +146,14 @@ impl Wanted {
         id: &SandboxId,
         container: &Container,
     ) -> Result<Self> {
-        let mut path = container.cgroups_path.clone().filter(|path| !path.as_os_str().is_empty());
-        if let Some(path) = &mut path {
-            let components: PathBuf = path.components().collect();
-            *path = components;
-            path.as_mut_os_string().push(".saggar");
-        }
+        let path = container.cgroups_path.as_ref().filter(|path| !path.as_os_str().is_empty());
+        let path = path.map(|path| beside_path(path));
         let wanted = crate::cgroup::Wanted {
             id: &format!("{id}.saggar"),
             cgroups_path: path.as_deref(),
             driver: context.driver,
             rootless: context.rootless,
-            annotations: &std::collections::BTreeMap::new(),
+            annotations: &BTreeMap::new(),
         };
         Ok(Wanted { asked, place: Place::choose(&Layout::discover()?, &wanted)? })
     }
@@ -276,5 +297,36 @@ fn remove_socket(beside: &Beside) {
     let path = CString::new(beside.socket.as_os_str().as_encoded_bytes());
     if let (Ok(path), Some((device, inode))) = (path, beside.socket_file) {
         Charge::File { path: &path, is: FileId { device, inode } }.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_pod_only_the_container_that_is_meant_has_a_bridge() {
+        let meant = |pairs: &[(&str, &str)]| {
+            is_meant(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+        };
+        assert!(meant(&[]));
+        for (kind, name) in KINDS.into_iter().zip(NAMES) {
+            assert!(!meant(&[(kind, "sandbox")]));
+            assert!(meant(&[(kind, "container"), (name, "a")]));
+            assert!(meant(&[(kind, "container"), (name, "a"), (CONTAINER, "a")]));
+            assert!(!meant(&[(kind, "container"), (name, "b"), (CONTAINER, "a")]));
+        }
+        assert!(meant(&[(CONTAINER, "a")]));
+    }
+
+    #[test]
+    fn the_cgroup_beside_another_has_its_name_and_more() {
+        for (path, beside) in [
+            ("/pods/web", "/pods/web.saggar"),
+            ("pods/web/", "pods/web.saggar"),
+            ("machine.slice:libpod:x", "machine.slice:libpod:x.saggar"),
+        ] {
+            assert_eq!(beside_path(Path::new(path)), Path::new(beside));
+        }
     }
 }
