@@ -26,62 +26,108 @@ pub fn mount_point() -> Result<PathBuf> {
     )
 }
 
-/// Puts the process `pid` of the container `id` into its groups of the resctrl mounted at `mount`. Its later children
-/// are born there.
-///
-/// # Errors
-/// [`Code::Invalid`] for a `closID` that names no group where none is to be made, or one with other shares;
-/// [`Code::System`] for what the kernel refuses. Nothing that this made is left then.
-pub fn enter(mount: &Path, id: &str, rdt: &LinuxIntelRdt, pid: i32) -> Result<()> {
-    enter_with(mount, id, rdt, pid, &|path| fs::create_dir(path))
+/// The groups of one container, decided on and not yet made: what is to be made can be written down before.
+#[derive(Debug, Clone)]
+pub struct Groups {
+    /// The control group, and whether it is to be made.
+    control: (PathBuf, bool),
+    /// The monitoring group, and whether it is to be made.
+    monitor: Option<(PathBuf, bool)>,
+    /// What is written to the `schemata` of a new group.
+    lines: Vec<String>,
 }
 
-/// Removes what [`enter`] made for the container `id`. What is gone already is no error.
+impl Groups {
+    /// The groups that the container `id` is to be in, in the resctrl mounted at `mount`.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] for a `closID` that names no group where none is to be made, or one with other shares;
+    /// [`Code::Exists`] for a group of the container's name that is somebody else's.
+    pub fn of(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Result<Groups> {
+        let (control, lines) = (group(mount, id, rdt), lines(rdt));
+        let there = control.is_dir();
+        let make = match rdt.clos_id() {
+            None if there => return Err(taken(&control)),
+            Some(_) if there => {
+                compare(&control, &lines)?;
+                false
+            }
+            Some(name) if lines.is_empty() => {
+                let message =
+                    format!("linux.intelRdt.closID: there is no group {name:?} in {}", mount.display());
+                return Err(Error::new(Code::Invalid, message).hint("make it before, or give it a schema"));
+            }
+            _ => true,
+        };
+        let monitor = is_monitored(rdt).then(|| monitor(&control, id));
+        if let Some(monitor) = monitor.as_ref().filter(|monitor| monitor.is_dir()) {
+            return Err(taken(monitor));
+        }
+        Ok(Groups { control: (control, make), monitor: monitor.map(|path| (path, true)), lines })
+    }
+
+    /// The groups of the container `id` while it runs.
+    pub fn of_running(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Groups {
+        let control = group(mount, id, rdt);
+        let monitor = is_monitored(rdt).then(|| monitor(&control, id));
+        Groups { control: (control, false), monitor: monitor.map(|path| (path, false)), lines: Vec::new() }
+    }
+
+    /// The directories that are the container's own, in the order in which [`remove`] takes them. A group that
+    /// `closID` names stays, even one that is made for the container (config-linux.md, IntelRdt).
+    pub fn own(&self, rdt: &LinuxIntelRdt) -> Vec<PathBuf> {
+        let control = rdt.clos_id().is_none().then(|| self.control.0.clone());
+        self.monitor.iter().map(|(path, _)| path.clone()).chain(control).collect()
+    }
+
+    /// Makes what is to be made and puts the process `pid` in; its later children are born there.
+    ///
+    /// # Errors
+    /// [`Code::System`] for what the kernel refuses. What was made is removed by its caller, but for a group that
+    /// `closID` names and that was made here.
+    pub fn enter(&self, pid: i32) -> Result<()> {
+        self.enter_with(pid, &|path| fs::create_dir(path))
+    }
+
+    fn enter_with(&self, pid: i32, make: Make<'_>) -> Result<()> {
+        let (control, is_new) = &self.control;
+        if *is_new {
+            make_group(control, make)?;
+            let written =
+                self.lines.iter().try_for_each(|line| write(&control.join("schemata"), &format!("{line}\n")));
+            written.inspect_err(|_| {
+                let _ = fs::remove_dir(control);
+            })?;
+        }
+        write(&control.join("tasks"), &pid.to_string())?;
+        let Some((monitor, is_new)) = &self.monitor else { return Ok(()) };
+        if *is_new {
+            make_group(monitor, make)?;
+        }
+        write(&monitor.join("tasks"), &pid.to_string())
+    }
+}
+
+/// Removes the groups that are a container's own ([`Groups::own`]). What is gone already, or was never made, is no
+/// error; what is left in them moves to the groups above.
 ///
 /// # Errors
 /// [`Code::System`] for what cannot be removed.
-pub fn remove(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Result<()> {
-    let group = group(mount, id, rdt);
-    if rdt.clos_id().is_none() {
-        // Its monitoring groups go with it.
-        return remove_group(&group);
-    }
-    if is_monitored(rdt) { remove_group(&monitor(&group, id)) } else { Ok(()) }
+pub fn remove(own: &[PathBuf]) -> Result<()> {
+    own.iter().try_for_each(|path| match fs::remove_dir(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Error::system(format_args!("remove the resctrl group {}", path.display()), error))
+        }
+        _ => Ok(()),
+    })
 }
 
 /// How a group is made. The kernel fills its directory; in tests somebody else does.
 type Make<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
-fn enter_with(mount: &Path, id: &str, rdt: &LinuxIntelRdt, pid: i32, make: Make<'_>) -> Result<()> {
-    let group = group(mount, id, rdt);
-    let lines = lines(rdt);
-    let made = match rdt.clos_id() {
-        None => make_group(&group, make).map(|()| true)?,
-        Some(_) if group.is_dir() => {
-            compare(&group, &lines)?;
-            false
-        }
-        Some(name) if lines.is_empty() => {
-            let message = format!("linux.intelRdt.closID: there is no group {name:?} in {}", mount.display());
-            return Err(Error::new(Code::Invalid, message).hint("make it before, or give it a schema"));
-        }
-        Some(_) => make_group(&group, make).map(|()| true)?,
-    };
-    let entered = fill(&group, if made { &lines } else { &[] }, pid).and_then(|()| {
-        if !is_monitored(rdt) {
-            return Ok(());
-        }
-        let monitor = monitor(&group, id);
-        make_group(&monitor, make)?;
-        write(&monitor.join("tasks"), &pid.to_string()).inspect_err(|_| {
-            let _ = remove_group(&monitor);
-        })
-    });
-    entered.inspect_err(|_| {
-        if made {
-            let _ = remove_group(&group);
-        }
-    })
+fn taken(path: &Path) -> Error {
+    Error::new(Code::Exists, format!("linux.intelRdt: there is a resctrl group {} already", path.display()))
+        .hint("remove it, or name it as closID")
 }
 
 /// The control group's directory. `/` is the default one, the root of the file system.
@@ -93,8 +139,8 @@ fn group(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> PathBuf {
     }
 }
 
-fn monitor(group: &Path, id: &str) -> PathBuf {
-    group.join("mon_groups").join(id)
+fn monitor(control: &Path, id: &str) -> PathBuf {
+    control.join("mon_groups").join(id)
 }
 
 fn is_monitored(rdt: &LinuxIntelRdt) -> bool {
@@ -102,18 +148,13 @@ fn is_monitored(rdt: &LinuxIntelRdt) -> bool {
 }
 
 /// The lines for `schemata`, in the order in which they must be written.
-fn lines(rdt: &LinuxIntelRdt) -> Vec<&str> {
+fn lines(rdt: &LinuxIntelRdt) -> Vec<String> {
     let older = rdt.l3_cache_schema().iter().chain(rdt.mem_bw_schema());
-    older.chain(rdt.schemata().iter().flatten()).map(String::as_str).filter(|line| !line.is_empty()).collect()
-}
-
-fn fill(group: &Path, lines: &[&str], pid: i32) -> Result<()> {
-    lines.iter().try_for_each(|line| write(&group.join("schemata"), &format!("{line}\n")))?;
-    write(&group.join("tasks"), &pid.to_string())
+    older.chain(rdt.schemata().iter().flatten()).filter(|line| !line.is_empty()).cloned().collect()
 }
 
 /// A group that is there must have the shares that are asked for: somebody else is in it.
-fn compare(group: &Path, lines: &[&str]) -> Result<()> {
+fn compare(group: &Path, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -149,21 +190,9 @@ fn make_group(path: &Path, make: Make<'_>) -> Result<()> {
         let error_of = Error::system(format_args!("make the resctrl group {}", path.display()), &error);
         match error.kind() {
             ErrorKind::StorageFull => error_of.hint("the machine has no more groups: remove one"),
-            ErrorKind::AlreadyExists => {
-                error_of.hint("it belongs to somebody else: remove it, or name it as closID")
-            }
             _ => error_of,
         }
     })
-}
-
-fn remove_group(path: &Path) -> Result<()> {
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::system(format_args!("remove the resctrl group {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// One write(2): the kernel takes each as a whole.
@@ -203,7 +232,8 @@ mod tests {
         }
 
         fn enter(&self, rdt: &LinuxIntelRdt) -> Result<(), String> {
-            enter_with(self.0.path(), "box", rdt, 42, &make).map_err(|error| error.to_string())
+            let groups = Groups::of(self.0.path(), "box", rdt).map_err(|error| error.to_string())?;
+            groups.enter_with(42, &make).map_err(|error| error.to_string())
         }
     }
 
@@ -232,7 +262,7 @@ mod tests {
             ("42".to_owned(), "L3:0=f\n".to_owned())
         );
         // Somebody else's group of that name is not taken, nor removed.
-        assert!(resctrl.enter(&rdt).unwrap_err().contains("File exists"));
+        assert!(resctrl.enter(&rdt).unwrap_err().contains("there is a resctrl group"));
         assert!(resctrl.has("box/tasks"));
     }
 
@@ -287,31 +317,42 @@ mod tests {
         let resctrl = Resctrl::new();
         resctrl.enter(&rdt(serde_json::json!({ "closID": "/", "enableMonitoring": true }))).unwrap();
         assert_eq!(resctrl.text("mon_groups/box/tasks"), "42");
+        // A second process joins it.
+        let asked = rdt(serde_json::json!({ "closID": "/", "enableMonitoring": true }));
+        Groups::of_running(resctrl.0.path(), "box", &asked).enter(43).unwrap();
+        assert_eq!(
+            (resctrl.text("tasks"), resctrl.text("mon_groups/box/tasks")),
+            ("43".to_owned(), "43".to_owned())
+        );
     }
 
     #[test]
-    fn what_fails_leaves_nothing_that_was_made() {
+    fn a_group_whose_shares_are_refused_is_not_left() {
         let resctrl = Resctrl::new();
-        let empty = |path: &Path| fs::create_dir(path);
-        let rdt = rdt(serde_json::json!({ "enableMonitoring": true }));
-        assert!(enter_with(resctrl.0.path(), "box", &rdt, 42, &empty).is_err());
-        assert!(!resctrl.has("box"));
+        let asked = rdt(serde_json::json!({ "closID": "a", "schemata": ["L3:0=f"] }));
+        let groups = Groups::of(resctrl.0.path(), "box", &asked).unwrap();
+        assert!(groups.enter_with(42, &|path| fs::create_dir(path)).is_err());
+        assert!(!resctrl.has("a"));
     }
 
     #[test]
     fn only_what_belongs_to_the_container_is_removed() {
         let resctrl = Resctrl::new();
-        for name in ["box", "a", "mon_groups/box", "a/mon_groups"] {
-            fs::create_dir_all(resctrl.0.path().join(name)).unwrap();
+        let own = |value: serde_json::Value| {
+            let asked = rdt(value);
+            let groups = Groups::of(resctrl.0.path(), "box", &asked).unwrap();
+            let own = groups.own(&asked).into_iter();
+            own.map(|path| path.strip_prefix(resctrl.0.path()).unwrap().to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(own(serde_json::json!({ "closID": "a", "schemata": ["L3:0=f"] })), [""; 0]);
+        assert_eq!(own(serde_json::json!({ "closID": "/", "enableMonitoring": true })), ["mon_groups/box"]);
+        assert_eq!(own(serde_json::json!({ "enableMonitoring": true })), ["box/mon_groups/box", "box"]);
+        let path = resctrl.0.path().join("box");
+        fs::create_dir(&path).unwrap();
+        for _ in 0..2 {
+            remove(std::slice::from_ref(&path)).unwrap();
+            assert!(!path.exists());
         }
-        let mount = resctrl.0.path();
-        remove(mount, "box", &rdt(serde_json::json!({ "closID": "a" }))).unwrap();
-        assert!(resctrl.has("a") && resctrl.has("box") && resctrl.has("mon_groups/box"));
-        remove(mount, "box", &rdt(serde_json::json!({ "closID": "/", "enableMonitoring": true }))).unwrap();
-        assert!(!resctrl.has("mon_groups/box"));
-        remove(mount, "box", &rdt(serde_json::json!({}))).unwrap();
-        assert!(!resctrl.has("box"));
-        // Once more is no error.
-        remove(mount, "box", &rdt(serde_json::json!({}))).unwrap();
     }
 }

@@ -19,6 +19,15 @@ use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The first argument of saggar when it executes itself as the supervisor beside a container.
+pub const BESIDE: &str = "__beside";
+
+/// That supervisor: the root of the containers' state and the container's id follow, and the runtime waits on
+/// standard input.
+pub fn beside(args: &[OsString]) -> u8 {
+    oci::beside(args)
+}
+
 /// Runs the command line; the exit status of saggar.
 pub fn main(args: &[OsString]) -> ExitCode {
     // Container engines ask for it before they do anything else.

@@ -2,6 +2,7 @@
 
 pub(crate) mod bundle;
 
+mod bridge;
 mod create;
 mod cve;
 mod damage;

@@ -173,6 +173,13 @@ pub(crate) fn killed_by(status: ExitStatus, signal: Signal) -> bool {
     status.signal() == Some(signal as i32)
 }
 
+/// Whether any process has this word as an argument.
+pub(crate) fn any_with_argument(word: &str) -> bool {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.into_iter().any(|pid| arguments(pid).iter().any(|argument| argument == word))
+}
+
 fn arguments(pid: u32) -> Vec<String> {
     let raw = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     raw.split(|&byte| byte == 0)

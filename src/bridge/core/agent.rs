@@ -263,11 +263,13 @@ impl Bridge {
     }
 
     fn agent_line(&mut self, line: &[u8]) {
+        let whole = line;
         let line = line.trim_ascii();
-        let Ok(text) = std::str::from_utf8(line) else {
-            return self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
-        };
+        let Ok(text) = std::str::from_utf8(line) else { return self.plain(whole) };
         if text.is_empty() {
+            if self.config.plain_lines {
+                self.plain(whole);
+            }
             return;
         }
         let in_turn = self.turn.as_ref().is_some_and(|turn| turn.is_heard_query());
@@ -299,8 +301,18 @@ impl Bridge {
             }
             Heard::Refused(text) => self.end_turn(Err(text)),
             Heard::Note(level, text) => self.log(level, &text),
+            Heard::Plain => self.plain(whole),
             Heard::Nothing => {}
         }
+    }
+
+    /// A line that is not JSON.
+    fn plain(&mut self, line: &[u8]) {
+        if self.config.plain_lines {
+            return self.actions.push_back(Action::Plain(line.to_vec()));
+        }
+        let line = line.trim_ascii();
+        self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
     }
 
     fn message(&mut self, message: Message<'_>) {

@@ -76,6 +76,8 @@ impl Context {
     }
 }
 
+pub(super) use bridge::serve::beside;
+
 /// Runs a verb; the exit status of saggar.
 pub(super) fn main(command: OciCommand) -> u8 {
     let global = global(&command).clone();

@@ -61,6 +61,7 @@ impl Walk<'_> {
                 await_go(control)
             }
             Step::NewSession => nix::unistd::setsid().map(drop),
+            Step::Subreaper => process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0),
             Step::Terminal { size, uid, console } => self.terminal(*size, *uid, *console),
             Step::AwaitHooks => {
                 let control = self.born.control.as_fd();

@@ -9,8 +9,8 @@
 
 mod console;
 mod doing;
-mod execs;
-mod process;
+pub(super) mod execs;
+pub(super) mod process;
 
 pub use console::Show;
 
@@ -35,7 +35,7 @@ use nix::sys::signal::Signal;
 use process::{Process, Read1};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 const SIGNALS: Token = Token(0);
@@ -260,14 +260,18 @@ impl<'a> Loop<'a> {
             Action::ResumeAgent => self.read_agent(),
             Action::RunExec { exec, command, timeout: _ } => {
                 let registry = self.poll.registry();
-                if let Err(error) = self.execs.run(&mut self.sandbox, registry, exec, command) {
+                let sandbox = &mut self.sandbox;
+                let start = |program: &Program, streams: [BorrowedFd<'_>; 3]| {
+                    sandbox.exec(registry, program, streams, ExecFlags::SUBREAPER, false)
+                };
+                if let Err(error) = self.execs.run(registry, exec, command, start) {
                     let why = error.to_string();
                     self.hub.bridge(|bridge| bridge.exec_failed(exec, &why));
                 }
             }
             Action::KillExec { exec } => self.execs.kill(exec),
             Action::Learned { session, agent_session } => remember(&session, &agent_session),
-            Action::Unclaimed(_) => {}
+            Action::Unclaimed(_) | Action::Plain(_) => {}
             Action::Log { level, text } => {
                 if let Some(console) = &mut self.console {
                     console.clear();
