@@ -9,5 +9,8 @@ fn main() -> ExitCode {
         let input = std::io::BufReader::new(std::io::stdin());
         return ExitCode::from(saggar::demo::run(input, std::io::stdout()));
     }
+    if args.get(1).is_some_and(|first| first == saggar::cmd::BESIDE) {
+        return ExitCode::from(saggar::cmd::beside(&args[2..]));
+    }
     saggar::cmd::main(&args)
 }

@@ -168,7 +168,7 @@ fn no_heap_on_failure(work: &Path, _: Profile) {
             *name = std::ffi::CString::new("x".repeat(100)).unwrap();
         }
     }
-    plan.steps = plan::step::Steps::new(steps).unwrap();
+    plan.steps = plan::step::Steps::new(steps, plan.landlock.as_ref()).unwrap();
     let [_, before] = counts();
     let launched = launch::start(&plan, None).unwrap();
     let failed = loop {
@@ -204,7 +204,7 @@ fn a_forgotten_mount_is_shut(work: &Path, _: Profile) {
         },
     ];
     steps.splice(at..at, forgotten);
-    plan.steps = Steps::new(steps).unwrap();
+    plan.steps = Steps::new(steps, plan.landlock.as_ref()).unwrap();
     let launched = launch::start(&plan, None).unwrap();
     let file = format!("/forgotten/{}", beside.strip_prefix("/var").unwrap().display());
     let script =

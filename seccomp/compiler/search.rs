@@ -31,65 +31,70 @@ const WINDOW: usize = 6;
 /// Adds the search in `ranges`, which are in order and touch each other; there is at least one. Numbers
 /// before the first and after the last do not come.
 pub(crate) fn build(graph: &mut Graph, ranges: &[Range]) -> Id {
-    if ranges.len() == 1 {
-        return ranges[0].verdict;
-    }
-    let middle = middle(ranges);
-    let near = middle.saturating_sub(WINDOW).max(1)..(middle + WINDOW).min(ranges.len());
-    let split = near.map(|at| (cost(&ranges[..at]) + cost(&ranges[at..]), at)).min();
-    match (questions(ranges), split) {
-        (Some(asked), Some((cost, at))) if INSTRUCTION + weight(ranges) + cost < asked => {
-            divide(graph, ranges, at)
-        }
-        (None, Some((_, at))) => divide(graph, ranges, at),
-        _ => {
-            let common = common(ranges);
-            let exceptions = ranges.iter().rev().filter(|range| range.verdict != common);
-            exceptions.fold(common, |rest, range| graph.branch(IF_EQUAL, range.start, range.verdict, rest))
+    let run = Run::of(ranges);
+    if let Some(asked) = run.asked {
+        // Nothing is cheaper than two questions.
+        let two = 2 * (INSTRUCTION + run.weight);
+        if asked <= two || split(ranges, run.weight).is_none_or(|(cost, _)| asked <= cost) {
+            let exceptions = ranges.iter().rev().filter(|range| range.verdict != run.common);
+            return exceptions
+                .fold(run.common, |rest, range| graph.branch(IF_EQUAL, range.start, range.verdict, rest));
         }
     }
-}
-
-/// Adds a comparison with the start of range `at`, and the searches on both sides.
-fn divide(graph: &mut Graph, ranges: &[Range], at: usize) -> Id {
+    let at = split(ranges, run.weight).map_or(1, |(_, at)| at);
     let (low, high) = ranges.split_at(at);
     let below = build(graph, low);
     let from = build(graph, high);
     graph.branch(IF_AT_LEAST, high[0].start, from, below)
 }
 
-/// How many numbers the kernel tries in `ranges`; one more for each range keeps the tree balanced where
-/// it tries nothing.
-fn weight(ranges: &[Range]) -> u64 {
-    ranges.iter().map(|range| u64::from(range.tried) + 1).sum()
+/// Where to compare, and about what the search costs then.
+fn split(ranges: &[Range], weight: u64) -> Option<(u64, usize)> {
+    let mut below = 0;
+    let middle = ranges.iter().position(|range| {
+        below += range.weight();
+        below > weight / 2
+    })?;
+    let near = middle.saturating_sub(WINDOW).max(1)..(middle + WINDOW).min(ranges.len());
+    let cost = |at| INSTRUCTION + weight + Run::of(&ranges[..at]).cost() + Run::of(&ranges[at..]).cost();
+    near.map(|at| (cost(at), at)).min()
 }
 
-/// Where half of the weight lies on each side.
-fn middle(ranges: &[Range]) -> usize {
-    let (half, mut below) = (weight(ranges) / 2, 0);
-    let place = ranges.iter().position(|range| {
-        below += u64::from(range.tried) + 1;
-        below > half
-    });
-    place.unwrap_or(0)
+impl Range {
+    /// One more than the kernel tries keeps the tree balanced where it tries nothing.
+    fn weight(&self) -> u64 {
+        u64::from(self.tried) + 1
+    }
 }
 
-/// The verdict of all ranges that are not single numbers, if they have one.
-fn common(ranges: &[Range]) -> Id {
-    ranges.iter().find(|range| !range.single).unwrap_or(&ranges[0]).verdict
+/// What matters of a run of ranges.
+struct Run {
+    length: u64,
+    weight: u64,
+    /// The verdict of all ranges that are not single numbers, if they have one.
+    common: Id,
+    /// What it costs to ask for one number after the other, where that is possible.
+    asked: Option<u64>,
 }
 
-/// What it costs to ask for one number after the other, where that is possible.
-fn questions(ranges: &[Range]) -> Option<u64> {
-    let common = common(ranges);
-    let mut exceptions = ranges.iter().filter(|range| range.verdict != common);
-    let count: u64 = exceptions.clone().map(|_| 1).sum();
-    exceptions.all(|range| range.single).then(|| count * (INSTRUCTION + weight(ranges)))
-}
+impl Run {
+    fn of(ranges: &[Range]) -> Self {
+        let common = ranges.iter().find(|range| !range.single).unwrap_or(&ranges[0]).verdict;
+        let (mut length, mut weight, mut exceptions, mut possible) = (0, 0, 0, true);
+        for range in ranges {
+            length += 1;
+            weight += range.weight();
+            if range.verdict != common {
+                exceptions += 1;
+                possible &= range.single;
+            }
+        }
+        Run { length, weight, common, asked: possible.then_some(exceptions * (INSTRUCTION + weight)) }
+    }
 
-/// About what the search in `ranges` costs.
-fn cost(ranges: &[Range]) -> u64 {
-    let count = ranges.len() as u64;
-    let splits = (count - 1) * INSTRUCTION + weight(ranges) * u64::from(count.ilog2());
-    questions(ranges).map_or(splits, |asked| asked.min(splits))
+    /// About what the search costs.
+    fn cost(&self) -> u64 {
+        let splits = (self.length - 1) * INSTRUCTION + self.weight * u64::from(self.length.ilog2());
+        self.asked.map_or(splits, |asked| asked.min(splits))
+    }
 }

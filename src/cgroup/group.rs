@@ -146,6 +146,9 @@ impl Group {
             };
             if dir.version == Version::V1 {
                 make::inherit_cpuset(directory)?;
+            }
+            // Into a scope systemd has put it.
+            if dir.version == Version::V1 || systemd::is_slice(&self.place) {
                 processes::put(&dir, pid)?;
             }
             self.dirs.list.push(dir);

@@ -1,11 +1,12 @@
 //! Which cgroup hierarchies this host has, where they are mounted, and where we are in them.
 
 use crate::error::{Error, Result};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The two interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,17 +36,24 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
+    /// Whether its mount is what a path finds: another mount may lie over it.
+    fn is_on_top(&self) -> bool {
+        let magic = match self.version {
+            Version::V1 => CGROUP_SUPER_MAGIC,
+            Version::V2 => CGROUP2_SUPER_MAGIC,
+        };
+        statfs(&self.mount).is_ok_and(|found| found.filesystem_type() == magic)
+    }
+
     /// The directory of a path that `/proc/PID/cgroup` names.
     pub fn directory(&self, cgroup: &Path) -> PathBuf {
         let below =
             cgroup.strip_prefix(&self.root).unwrap_or_else(|_| cgroup.strip_prefix("/").unwrap_or(cgroup));
         // `/..` stands for what is outside of our cgroup namespace.
-        self.mount.join(
-            below
-                .components()
-                .filter(|part| !matches!(part, std::path::Component::ParentDir))
-                .collect::<PathBuf>(),
-        )
+        let names = below.components().filter(|part| !matches!(part, Component::ParentDir));
+        let mut directory = self.mount.clone();
+        directory.extend(names);
+        directory
     }
 }
 
@@ -64,6 +72,7 @@ impl Layout {
     pub fn discover() -> Result<Self> {
         let read = |path: &str| fs::read(path).map_err(|e| Error::system(format_args!("read {path}"), e));
         let mut layout = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        layout.hierarchies.retain(Hierarchy::is_on_top);
         for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == Version::V2) {
             let file = hierarchy.mount.join("cgroup.controllers");
             let controllers = fs::read_to_string(file).unwrap_or_default();
@@ -180,4 +189,56 @@ fn unescape(field: &[u8]) -> PathBuf {
         }
     }
     PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:5 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime - cgroup2 cgroup2 rw,nsdelegate
+42 31 0:32 / /mnt/memory rw,relatime - cgroup cgroup rw,memory
+";
+    const OWN: &str = "9:name=systemd:/user.slice\n4:memory:/a:b/c\n1:cpuacct,cpu:/\n0::/x\n";
+
+    #[test]
+    fn a_hybrid_host_has_several_hierarchies_each_once() {
+        let layout = Layout::parse(HYBRID.as_bytes(), OWN.as_bytes());
+        let list: Vec<_> = layout
+            .hierarchies
+            .iter()
+            .map(|one| (one.version, one.controllers.join(","), one.own.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            list,
+            [
+                (Version::V1, "cpu,cpuacct".into(), "/sys/fs/cgroup/cpu,cpuacct"),
+                (Version::V1, "memory".into(), "/sys/fs/cgroup/memory/a:b/c"),
+                (Version::V1, "name=systemd".into(), "/sys/fs/cgroup/systemd/user.slice"),
+                (Version::V2, String::new(), "/sys/fs/cgroup/uni fied/x"),
+            ]
+        );
+        assert_eq!(layout.home("cpuacct").unwrap().mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(layout.home("pids"), None);
+    }
+
+    #[test]
+    fn in_a_container_without_a_cgroup_namespace_paths_begin_at_the_mount() {
+        let mounts = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        let layout = Layout::parse(mounts.as_bytes(), b"0::/docker/abc/inner\n");
+        assert_eq!(layout.unified().unwrap().own, Path::new("/sys/fs/cgroup/inner"));
+        let outside = "30 23 0:26 /.. /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        assert_eq!(Layout::parse(outside.as_bytes(), b"0::/\n"), Layout::default());
+    }
+
+    #[test]
+    fn what_is_no_mount_is_no_hierarchy() {
+        for text in ["", "a b c", "30 23 0:26 / /x rw -", "1 2 3:4 / /proc rw - proc proc rw"] {
+            assert_eq!(Layout::parse(text.as_bytes(), b""), Layout::default(), "{text}");
+        }
+    }
 }

@@ -91,6 +91,9 @@ pub struct Unit {
 /// What of the default place all our containers share.
 const OURS: &str = "saggar";
 
+/// The cgroup that the runtime itself goes to where it must leave its own.
+const SHELTER: &str = "saggar-runtime";
+
 /// Annotations that begin with this are properties of the unit.
 const PROPERTY: &str = "org.systemd.property.";
 
@@ -161,8 +164,10 @@ impl Place {
         let we = std::process::id().to_string();
         let may_write = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
         match own.parent() {
+            // We are in the shelter already, as the children of one who went there.
+            Some(above) if own.file_name().is_some_and(|name| name == SHELTER) => above.to_owned(),
             _ if processes.lines().all(|pid| pid == we) && may_write(own) => {
-                self.shelter = Some(own.join("saggar-runtime"));
+                self.shelter = Some(own.join(SHELTER));
                 own.clone()
             }
             Some(parent) if may_write(parent) => parent.to_owned(),
@@ -182,7 +187,10 @@ impl Place {
         let below_manager = manager.join(name::expand(&unit.slice)?).join(&unit.name);
         for hierarchy in &layout.hierarchies {
             let mut directory = Directory::at(hierarchy, below(&hierarchy.mount, &below_manager), false);
-            directory.made = vec![directory.path.clone()];
+            // systemd makes and removes it, but for those hierarchies of v1 that it does not use.
+            if hierarchy.version == Version::V2 || directory.made.is_empty() {
+                directory.made = vec![directory.path.clone()];
+            }
             // A user's systemd has the unified hierarchy only.
             if !wanted.rootless || hierarchy.version == Version::V2 {
                 self.directories.push(directory);
@@ -256,4 +264,130 @@ fn check(path: &Path) -> Result<()> {
         return Err(refuse("has a newline or a NUL in it"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A directory that stands for a cgroup2 mount, with our own cgroup at `own`.
+    fn layout(mount: &Path, own: &str) -> Layout {
+        let own = mount.join(own);
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("cgroup.procs"), "1\n2\n").unwrap();
+        fs::write(own.join("cgroup.type"), "domain\n").unwrap();
+        let hierarchy = Hierarchy {
+            version: Version::V2,
+            controllers: vec!["memory".to_owned()],
+            mount: mount.to_owned(),
+            own,
+            root: PathBuf::from("/"),
+        };
+        Layout { hierarchies: vec![hierarchy] }
+    }
+
+    fn choose(layout: &Layout, path: Option<&str>, driver: Driver, rootless: bool) -> Result<Place> {
+        let annotations = BTreeMap::from([
+            ("org.systemd.property.CollectMode".to_owned(), "'inactive'".to_owned()),
+            ("other".to_owned(), "x".to_owned()),
+        ]);
+        let cgroups_path = path.map(Path::new);
+        Place::choose(
+            layout,
+            &Wanted { id: "web", cgroups_path, driver, rootless, annotations: &annotations },
+        )
+    }
+
+    #[test]
+    fn a_path_counts_from_the_mount_point_or_from_our_own_cgroup() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (mount, layout) = (scratch.path(), layout(scratch.path(), "a/own"));
+        let at = |path: Option<&str>, rootless| {
+            let place = choose(&layout, path, Driver::Cgroupfs, rootless).unwrap();
+            place.directories.first().map(|one| one.path.strip_prefix(mount).unwrap().to_owned())
+        };
+        let is = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(at(Some("/pods/x"), false), is("pods/x"));
+        assert_eq!(at(None, false), is("saggar/web"));
+        assert_eq!(at(Some(""), false), is("saggar/web"));
+        // Our own cgroup has processes of others: beside it.
+        assert_eq!(at(Some("x"), false), is("a/x"));
+        fs::write(mount.join("a/cgroup.procs"), "").unwrap();
+        assert_eq!(at(None, true), is("a/saggar-web"));
+        // We are alone in it, and go to a shelter.
+        fs::write(mount.join("a/own/cgroup.procs"), format!("{}\n", std::process::id())).unwrap();
+        let place = choose(&layout, None, Driver::Cgroupfs, true).unwrap();
+        assert_eq!(place.directories[0].path, mount.join("a/own/saggar-web"));
+        assert_eq!(place.shelter, Some(mount.join("a/own/saggar-runtime")));
+        // And are in it already the next time.
+        let sheltered = tests::layout(mount, "a/own/saggar-runtime");
+        let place = choose(&sheltered, None, Driver::Cgroupfs, true).unwrap();
+        assert_eq!(
+            (place.directories[0].path.clone(), place.shelter),
+            (mount.join("a/own/saggar-web"), None)
+        );
+        // The root of the hierarchy gives controllers away with processes in it.
+        fs::remove_file(mount.join("a/own/cgroup.type")).unwrap();
+        fs::write(mount.join("a/own/cgroup.procs"), "1\n").unwrap();
+        assert_eq!(at(Some("x"), false), is("a/own/x"));
+    }
+
+    #[test]
+    fn only_what_was_not_there_is_made_and_the_shared_one_goes_with_the_last() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (mount, layout) = (scratch.path(), layout(scratch.path(), "own"));
+        let made = |path| choose(&layout, path, Driver::Cgroupfs, false).unwrap().directories[0].made.clone();
+        let below = |paths: &[&str]| paths.iter().map(|path| mount.join(path)).collect::<Vec<_>>();
+        assert_eq!(made(Some("/own/a/b")), below(&["own/a", "own/a/b"]));
+        assert_eq!(made(Some("/own")), below(&[]));
+        assert_eq!(made(None), below(&["saggar", "saggar/web"]));
+        fs::create_dir(mount.join("saggar")).unwrap();
+        assert_eq!(made(None), below(&["saggar", "saggar/web"]));
+    }
+
+    #[test]
+    fn what_names_no_cgroup_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let layout = layout(scratch.path(), "own");
+        for path in ["/", "/a/../../b", "..", ".", "/a\nb"] {
+            let error = choose(&layout, Some(path), Driver::Cgroupfs, false).unwrap_err();
+            assert_eq!(error.code(), Code::Invalid, "{path:?}: {error}");
+        }
+        for path in
+            ["/a/b", "a:b", "a.slice:b:", "a.slice:b:c/d", "a-.slice:b:c", "nonsense:b:c", "a.slice:b c:d"]
+        {
+            let error = choose(&layout, Some(path), Driver::Systemd, false).unwrap_err();
+            assert!(error.to_string().starts_with("linux.cgroupsPath"), "{path:?}: {error}");
+        }
+        assert_eq!(
+            choose(&Layout::default(), None, Driver::Cgroupfs, false).unwrap_err().code(),
+            Code::Unsupported
+        );
+        assert!(choose(&Layout::default(), None, Driver::Disabled, false).unwrap().directories.is_empty());
+    }
+
+    #[test]
+    fn a_unit_is_named_and_found_as_systemd_does_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (mount, layout) = (scratch.path(), layout(scratch.path(), "own"));
+        for (path, name, below) in [
+            (None, "saggar-web.scope", "system.slice"),
+            (
+                Some("machine-a-b.slice:cri:x1"),
+                "cri-x1.scope",
+                "machine.slice/machine-a.slice/machine-a-b.slice",
+            ),
+            (Some(":libpod:x"), "libpod-x.scope", "system.slice"),
+            (Some("a.slice::x"), "x.scope", "a.slice"),
+            (Some("-.slice:p:x"), "p-x.scope", ""),
+            (Some("a.slice:p:a-x.slice"), "a-x.slice", "a.slice"),
+        ] {
+            let place = choose(&layout, path, Driver::Systemd, false).unwrap();
+            let unit = place.unit.unwrap();
+            assert_eq!(unit.name, name);
+            assert_eq!(place.directories[0].path, mount.join(below).join(name), "{path:?}");
+            assert_eq!(unit.properties.keys().collect::<Vec<_>>(), ["CollectMode"]);
+        }
+    }
 }

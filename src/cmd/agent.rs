@@ -182,12 +182,14 @@ impl Made {
         let template = self.prepared.policy.effective.bridge_socket.as_ref();
         let Some(template) = template else {
             let directory = started.guard.directory().unwrap_or(Path::new("/"));
-            return Listener::bind(&directory.join("bridge.sock"), None);
+            return Listener::bind(&directory.join("bridge.sock"));
         };
         let path = expand(&template.value.path(&self.prepared.id).to_string_lossy(), &self.prepared.id)?;
-        let listener = Listener::bind(&path, None)?;
-        let record = listener.record();
-        started.guard.add_socket(path, record.dev, record.ino)?;
+        guard::sweep_socket(&path);
+        let socket = Listener::prepare(&path)?;
+        started.guard.add_socket(path, socket.record())?;
+        let listener = socket.publish()?;
+        started.guard.socket_has_its_name(listener.record())?;
         Ok(listener)
     }
 

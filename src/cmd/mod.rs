@@ -12,15 +12,33 @@ mod start;
 mod wrap;
 
 use crate::cli::oci::Global;
-use crate::cli::{Cli, Command, LogFormat, WrapOnly};
+use crate::cli::{Cli, Command, LogFormat, VERSION, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The first argument of saggar when it executes itself as the supervisor beside a container.
+pub const BESIDE: &str = "__beside";
+
+/// That supervisor: the root of the containers' state and the container's id follow, and the runtime waits on
+/// standard input.
+pub fn beside(args: &[OsString]) -> u8 {
+    oci::beside(args)
+}
+
 /// Runs the command line; the exit status of saggar.
 pub fn main(args: &[OsString]) -> ExitCode {
+    // Container engines ask for it before they do anything else.
+    if let [_, only] = args
+        && ["--version", "-V", "-v"].iter().any(|flag| only == flag)
+    {
+        return match say(&format!("saggar {VERSION}\n")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let command = match parse(args) {
         Ok(command) => command,
         Err(error) => {

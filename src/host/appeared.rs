@@ -132,7 +132,11 @@ impl Watched {
             look_for(&here, name, take);
         }
         match &self.git {
-            None => git::new_repository(&here, OsStr::new(".git"), None, take),
+            None if self.missing.contains(Path::new(".git")) => {
+                git::new_repository(&here, OsStr::new(".git"), None, take);
+            }
+            // The pointer file of a worktree or a submodule was there, and is pinned.
+            None => {}
             Some(git) => {
                 if let Ok(directory) = open_directory(self.root.as_fd(), git) {
                     let here = Here { path: git, directory: directory.as_fd() };

@@ -4,10 +4,11 @@
 //! something works is found by doing it; `saggar doctor` tries everything ([`probe`]).
 
 pub mod appeared;
+pub mod owners;
 pub mod probe;
 pub mod protect;
 
-use crate::spec::{MountKind, SandboxSpec};
+use crate::spec::{IdMap, MountKind, SandboxSpec};
 use crate::sys;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub struct Host {
     pub landlock_abi: u32,
     /// Paths that were looked at and are there.
     pub paths: HashMap<PathBuf, Kind>,
+    /// Trees that somebody named and whose owners cannot be mapped; looked at for root's sandboxes alone.
+    pub unmapped: HashMap<PathBuf, owners::Unmapped>,
 }
 
 impl Host {
@@ -52,7 +55,14 @@ impl Host {
         for mask in &spec.proc_masks {
             look(&Path::new("/proc").join(mask.name));
         }
-        Host { landlock_abi: sys::landlock::abi(), paths }
+        let mut unmapped = HashMap::new();
+        if matches!(spec.identity.map, IdMap::Block { .. }) {
+            for mount in &spec.mounts {
+                let MountKind::Named { source } = &mount.kind else { continue };
+                unmapped.extend(owners::unmapped(source).map(|tree| (source.clone(), tree)));
+            }
+        }
+        Host { landlock_abi: sys::landlock::abi(), paths, unmapped }
     }
 
     /// What is at `path`, if it was looked at and is there.

@@ -6,7 +6,7 @@ use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::stage::watcher::{Charge, Ending, Watcher};
-use crate::state;
+use crate::state::{self, SocketRecord};
 use crate::sys::file::FileId;
 use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
@@ -26,7 +26,7 @@ const RECORD_LIMIT: u64 = 1 << 20;
 struct Record {
     version: u32,
     cgroup: Option<PathBuf>,
-    sockets: Vec<(PathBuf, u64, u64)>,
+    sockets: Vec<(PathBuf, SocketRecord)>,
 }
 
 /// Everything that one running sandbox leaves on the host.
@@ -98,16 +98,28 @@ impl Guard {
         self.directory.as_deref()
     }
 
-    /// Takes a socket outside of the runtime directory in charge.
+    /// Takes a socket outside of the runtime directory in charge, before it has its name there.
     ///
     /// # Errors
     /// [`Code::System`] when it cannot be recorded.
-    pub fn add_socket(&mut self, path: PathBuf, device: u64, inode: u64) -> Result<()> {
-        let charge = Owned::File(c_path(&path)?, FileId { device, inode });
-        self.record.sockets.push((path, device, inode));
-        self.write_record()?;
+    pub fn add_socket(&mut self, path: PathBuf, socket: SocketRecord) -> Result<()> {
+        let charge = Owned::File(c_path(&path)?, FileId { device: socket.dev, inode: socket.ino });
         self.charge(charge);
-        Ok(())
+        self.record.sockets.push((path, socket));
+        self.write_record()
+    }
+
+    /// A socket that was taken in charge has got its name, which changed it.
+    ///
+    /// # Errors
+    /// [`Code::System`] when it cannot be recorded.
+    pub fn socket_has_its_name(&mut self, socket: SocketRecord) -> Result<()> {
+        for (_, known) in &mut self.record.sockets {
+            if known.same_file(&socket) {
+                *known = socket;
+            }
+        }
+        self.write_record()
     }
 
     /// Has the watcher begin with the removal: no program of the sandbox is left, and pid 1 is about to end.
@@ -201,7 +213,32 @@ pub fn sweep() -> Result<usize> {
     Ok(swept + cgroups())
 }
 
-/// The same, by a command that is about something else: what cannot be swept is not its business.
+/// Removes the dead sandbox that left a socket at `path`, if one did, and the socket when it is exactly what that
+/// sandbox recorded. Whatever else is at `path` stays.
+pub fn sweep_socket(path: &Path) {
+    if path.symlink_metadata().is_err() {
+        return;
+    }
+    let root = state::runtime_path();
+    if state::check_own(&root).is_err() {
+        return;
+    }
+    let names_it = |directory: &Path| {
+        read_record(directory).is_some_and(|record| record.sockets.iter().any(|(at, _)| at == path))
+    };
+    for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+        if names_it(&entry.path()) {
+            sweep_one(&entry.path(), MAKING);
+        }
+    }
+}
+
+/// A record that is missing or unreadable is as none.
+fn read_record(directory: &Path) -> Option<Record> {
+    serde_json::from_slice(&read::small_file(&directory.join("guard.json"), RECORD_LIMIT)?).ok()
+}
+
+/// [`sweep`] by a command that is about something else: what cannot be swept is not its business.
 pub fn sweep_by_the_way() {
     if let Err(error) = sweep() {
         log::debug!("{error}");
@@ -222,15 +259,18 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     if lock.is_none() && age < making {
         return false;
     }
-    // A record that is missing or unreadable leaves nothing but the directory to remove.
-    let text = read::small_file(&directory.join("guard.json"), RECORD_LIMIT).unwrap_or_default();
-    if let Ok(record) = serde_json::from_slice::<Record>(&text) {
+    // Without a record there is nothing but the directory to remove.
+    if let Some(record) = read_record(directory) {
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             Charge::Cgroup(&path).remove();
         }
-        for (path, device, inode) in record.sockets {
-            if let Ok(path) = c_path(&path) {
-                Charge::File { path: &path, is: FileId { device, inode } }.remove();
+        for (path, socket) in record.sockets {
+            // Nobody has held it since: by its inode alone it could be another's by now (DECISIONS 21).
+            let found = nix::sys::stat::lstat(&path).ok().and_then(|stat| SocketRecord::of(&stat));
+            if let Ok(path) = c_path(&path)
+                && found == Some(socket)
+            {
+                Charge::File { path: &path, is: FileId { device: socket.dev, inode: socket.ino } }.remove();
             }
         }
     }

@@ -104,7 +104,10 @@ impl Launched {
 }
 
 /// A close-on-exec socketpair that keeps message boundaries.
-fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
         .map_err(|e| Error::system("make a socketpair", e))
 }

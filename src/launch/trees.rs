@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::plan::ids::{self, Maps};
-use crate::plan::{Block, Plan};
+use crate::plan::{Block, Plan, Slot, Tree};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, clone, mount};
 use std::ffi::CString;
@@ -27,7 +27,7 @@ pub fn idmapped(plan: &Plan, files: &[OwnedFd]) -> Result<Vec<OwnedFd>> {
     let Some(block) = plan.block else { return Ok(Vec::new()) };
     let mut holders = Holders::default();
     let slots = plan.slots.iter().zip(files);
-    slots.map(|(slot, file)| tree(&slot.path, file, block, &mut holders)).collect()
+    slots.map(|(slot, file)| tree(slot, file, block, &mut holders)).collect()
 }
 
 fn open_without_links(path: &Path) -> Result<OwnedFd> {
@@ -51,14 +51,21 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
 }
 
 /// A detached copy of the tree in which the owner of its root is the inner user (DECISIONS 2).
-fn tree(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
-    let shown = path.display();
+fn tree(slot: &Slot, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
+    let shown = slot.path.display();
     let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
     let tree = mount::clone_tree(file.as_fd(), true)
         .map_err(|e| Error::system(format_args!("clone the mount tree of {shown}"), e))?;
+    if let Tree::Plain { owner } = slot.tree {
+        if owner.is_some_and(|owner| owner != (stat.st_uid, stat.st_gid)) {
+            let message = format!("open {shown}: it changed its owner while saggar started");
+            return Err(Error::new(Code::Refused, message).hint("something else works on this directory"));
+        }
+        return Ok(tree);
+    }
     let maps = Maps {
-        uid: ids::swap(stat.st_uid, block.uid, block.base),
-        gid: ids::swap(stat.st_gid, block.gid, block.base),
+        uid: ids::swap(stat.st_uid, block.uid, block.host_uid, block.base),
+        gid: ids::swap(stat.st_gid, block.gid, block.host_gid, block.base),
         deny_setgroups: false,
     };
     let userns = holders.userns(maps)?;
@@ -67,8 +74,8 @@ fn tree(path: &Path, file: &OwnedFd, block: Block, holders: &mut Holders) -> Res
         let kind = nix::sys::statfs::fstatfs(file).map(|s| format!("{:#x}", s.filesystem_type().0));
         let kind = kind.unwrap_or_else(|_| "unknown".to_owned());
         Error::new(Code::Unsupported, message).hint(format!(
-            "its file system (type {kind}), or one mounted below it, cannot be idmapped, and root's files are \
-             never given to a sandbox unmapped: work on a copy of it on another file system"
+            "its file system (type {kind}), or one mounted below it, cannot be idmapped: work on a copy of it on \
+             another file system"
         ))
     })?;
     Ok(tree)

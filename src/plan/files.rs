@@ -1,7 +1,7 @@
 //! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
 
 use super::step::{EMPTY, MAX_TREES, Source, Step};
-use super::{Slot, below_root, c_string};
+use super::{Block, Slot, Tree, below_root, c_string, owners};
 use crate::error::{Code, Error, Result};
 use crate::host::{Host, Kind};
 use crate::spec::{Cover, Mount, MountKind, Origin, Profile, SandboxSpec};
@@ -17,17 +17,17 @@ const ROOT_INODES: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Files<'a> {
     host: &'a Host,
-    privileged: bool,
+    block: Option<&'a Block>,
     steps: Vec<Step>,
     slots: Vec<Slot>,
     made: BTreeSet<PathBuf>,
 }
 
 impl<'a> Files<'a> {
-    pub(super) fn new(host: &'a Host, privileged: bool) -> Self {
+    pub(super) fn new(host: &'a Host, block: Option<&'a Block>) -> Self {
         Files {
             host,
-            privileged,
+            block,
             steps: Vec::new(),
             slots: Vec::new(),
             made: BTreeSet::from([PathBuf::from("/")]),
@@ -108,7 +108,7 @@ impl<'a> Files<'a> {
                 Step::Bind { source: Source::System(c_path(source)?), path, writable: mount.writable, device }
             }
             MountKind::Named { source } => {
-                let source = self.named(source)?;
+                let source = self.named(source, mount.writable)?;
                 Step::Bind { source, path, writable: mount.writable, device: false }
             }
             MountKind::Tmpfs { size, inodes, mode } => Step::Tmpfs {
@@ -131,7 +131,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    fn named(&mut self, path: &Path) -> Result<Source> {
+    fn named(&mut self, path: &Path, writable: bool) -> Result<Source> {
         let slot = self.slots.len();
         if slot == MAX_TREES {
             let message = format!("more than {MAX_TREES} paths of the host are named");
@@ -139,13 +139,14 @@ impl<'a> Files<'a> {
                 Error::new(Code::Invalid, message).hint("name a directory that holds several of them")
             );
         }
-        if self.privileged && slot == 0 {
+        if self.block.is_some() && slot == 0 {
             // As late as can be: until here the parent maps owners while the child works.
             self.steps.push(Step::ReceiveTrees { count: 0 });
         }
-        self.slots.push(Slot { path: path.to_owned(), tree: self.privileged });
+        let tree = owners::tree(path, writable, self.block, self.host);
+        self.slots.push(Slot { path: path.to_owned(), tree });
         let path = c_path(path)?;
-        Ok(if self.privileged { Source::Tree { slot, path } } else { Source::Checked { slot, path } })
+        Ok(if tree == Tree::None { Source::Checked { slot, path } } else { Source::Tree { slot, path } })
     }
 
     /// What is not there is not hidden: whatever comes there later is the programs' own.

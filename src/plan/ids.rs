@@ -1,5 +1,6 @@
 //! Id maps as the kernel takes them (user_namespaces(7)).
 
+use super::Block;
 use crate::spec::{BLOCK, IdMap, Identity};
 
 /// The text for `/proc/PID/uid_map` and `gid_map`.
@@ -21,22 +22,41 @@ pub fn sandbox(identity: &Identity) -> Maps {
             gid: format!("{} {gid} 1\n", identity.gid),
             deny_setgroups: true,
         },
-        IdMap::Block { base } => Maps {
-            uid: format!("0 {base} {BLOCK}\n"),
-            gid: format!("0 {base} {BLOCK}\n"),
-            deny_setgroups: false,
-        },
+        IdMap::Block { base } => in_block(&Block::shifted(base, identity)),
     }
 }
 
-/// The map of an idmapped tree: its `owner` on disk becomes `inner` inside, the inner id becomes the
-/// owner's, and every other id is shifted into the block. One entry for the owner alone would show all the
-/// others as nobody, and make even a 0666 file of theirs unwritable.
-pub fn swap(owner: u32, inner: u32, base: u32) -> String {
-    if owner == inner {
+/// The maps of a sandbox with a block of ids.
+pub fn in_block(block: &Block) -> Maps {
+    Maps {
+        uid: all_but(block.base, block.uid, block.host_uid),
+        gid: all_but(block.base, block.gid, block.host_gid),
+        deny_setgroups: false,
+    }
+}
+
+/// The whole block, but for `inner`, which is `host`.
+fn all_but(base: u32, inner: u32, host: u32) -> String {
+    if host == base + inner {
         return format!("0 {base} {BLOCK}\n");
     }
-    let mut lines = vec![format!("{owner} {} 1", base + inner)];
+    let mut lines = vec![format!("{inner} {host} 1")];
+    for (from, to) in [(0, inner), (inner + 1, BLOCK)] {
+        if from < to {
+            lines.push(format!("{from} {} {}", base + from, to - from));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The map of an idmapped tree: its `owner` on disk becomes `inner` inside, which is `host` on the host, the
+/// inner id becomes the owner's, and every other id is shifted into the block. One entry for the owner alone
+/// would show all the others as nobody, and make even a 0666 file of theirs unwritable.
+pub fn swap(owner: u32, inner: u32, host: u32, base: u32) -> String {
+    if owner == inner {
+        return all_but(base, inner, host);
+    }
+    let mut lines = vec![format!("{owner} {host} 1")];
     let mut identity = |from: u32, to: u32| {
         if from < to {
             lines.push(format!("{from} {} {}", base + from, to - from));
@@ -74,9 +94,10 @@ mod tests {
         /// What the kernel demands (no overlap on either side, at most 340 lines), what the workspace needs
         /// (the owner is the inner id, and back), and what the host needs (nothing outside the block).
         #[test]
-        fn swap_maps_are_valid_and_stay_in_the_block(owner in any::<u32>(), inner in 0..BLOCK, base in 1u32<<20..1u32<<31) {
+        fn swap_maps_are_valid_and_stay_in_the_block(owner in any::<u32>(), inner in 0..BLOCK, base in 1u32<<20..1u32<<31, direct in proptest::option::of(1u32..1<<20)) {
             prop_assume!(owner != u32::MAX);
-            let map = parse(&swap(owner, inner, base));
+            let host = direct.unwrap_or(base + inner);
+            let map = parse(&swap(owner, inner, host, base));
             prop_assert!(map.len() <= 5);
             for side in [0, 1] {
                 let mut ranges: Vec<(u64, u64)> = map.iter()
@@ -86,12 +107,25 @@ mod tests {
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{map:?}");
             }
             let block = u64::from(base)..u64::from(base) + u64::from(BLOCK);
-            prop_assert!(map.iter().all(|line| block.contains(&line.1) && block.contains(&(line.1 + line.2 - 1))));
+            let shifted = |line: &&(u64, u64, u64)| **line != (line.0, host.into(), 1);
+            prop_assert!(map.iter().filter(shifted).all(|line| block.contains(&line.1) && block.contains(&(line.1 + line.2 - 1))));
             let find = |id: u32| map.iter().find(|line| (line.0..line.0 + line.2).contains(&id.into())).map(|line| line.1 + u64::from(id) - line.0);
-            prop_assert_eq!(find(owner), Some(u64::from(base + inner)));
-            if owner < BLOCK {
+            prop_assert_eq!(find(owner), Some(u64::from(host)));
+            if owner < BLOCK && owner != inner {
                 prop_assert_eq!(find(inner), Some(u64::from(base + owner)));
             }
+        }
+
+        /// The inner user is the one host id that was asked for; all others are in the block, the host's 0 is not.
+        #[test]
+        fn a_block_with_one_id_of_the_host_is_whole(inner in 0..BLOCK, base in 1u32<<20..1u32<<31, host in 1u32..1<<20) {
+            let map = parse(&all_but(base, inner, host));
+            let find = |id: u32| map.iter().find(|line| (line.0..line.0 + line.2).contains(&id.into())).map(|line| line.1 + u64::from(id) - line.0);
+            for id in [0, inner.saturating_sub(1), inner, (inner + 1).min(BLOCK - 1), BLOCK - 1] {
+                let outside = if id == inner { host } else { base + id };
+                prop_assert_eq!(find(id), Some(outside.into()));
+            }
+            prop_assert_eq!(map.iter().map(|line| line.2).sum::<u64>(), u64::from(BLOCK));
         }
     }
 }

@@ -4,12 +4,13 @@ pub mod container;
 pub mod files;
 pub mod ids;
 pub mod landlock;
+pub mod owners;
 pub mod seccomp;
 pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
-use crate::spec::{IdMap, Network, Profile, Protection, SandboxSpec, Strength};
+use crate::spec::{Identity, Network, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,23 @@ pub struct Block {
     pub uid: u32,
     /// Group id inside.
     pub gid: u32,
+    /// What the user id is on the host: of the block, or the owner's own where a tree cannot be idmapped.
+    pub host_uid: u32,
+    /// What the group id is on the host.
+    pub host_gid: u32,
+}
+
+impl Block {
+    /// All ids in the block.
+    pub fn shifted(base: u32, identity: &Identity) -> Self {
+        let Identity { uid, gid, .. } = *identity;
+        Block { base, uid, gid, host_uid: base + uid, host_gid: base + gid }
+    }
+
+    /// Whether the programs have an id of the host that is somebody else's too.
+    pub fn is_direct(&self) -> bool {
+        (self.host_uid, self.host_gid) != (self.base + self.uid, self.base + self.gid)
+    }
 }
 
 /// A file or directory that somebody named, opened by the parent.
@@ -52,8 +70,22 @@ pub struct Block {
 pub struct Slot {
     /// Its absolute path on the host, without links.
     pub path: PathBuf,
-    /// True: a detached, idmapped tree of it. False: the file itself, for the child to compare.
-    pub tree: bool,
+    /// What the parent makes of it.
+    pub tree: Tree,
+}
+
+/// What the parent makes of a path that somebody named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    /// Nothing: the child opens it again and compares.
+    None,
+    /// A detached tree in which the owner is the inner user.
+    Mapped,
+    /// A detached tree as it is on the host: its file system has no idmapped mounts.
+    Plain {
+        /// The owner that its root must have: then it is the inner user's, who has that owner's id.
+        owner: Option<(u32, u32)>,
+    },
 }
 
 impl Plan {
@@ -83,7 +115,8 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     let domain = landlock::domain(spec, host);
     check_landlock(spec, host.landlock_abi, &mut degraded)?;
 
-    let privileged = matches!(spec.identity.map, IdMap::Block { .. });
+    let block = owners::block(spec, host)?;
+    let privileged = block.is_some();
     let mut steps = vec![
         Step::AwaitMaps,
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
@@ -92,7 +125,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     if spec.network == Network::None {
         steps.push(Step::MakeNetwork);
     }
-    let mut files = files::Files::new(host, privileged);
+    let mut files = files::Files::new(host, block.as_ref());
     files.add(spec)?;
     let (file_steps, slots) = files.into_parts();
     steps.extend(file_steps);
@@ -118,15 +151,13 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     }
     steps.extend([Step::DropCapabilities, Step::HideMemory, Step::Seccomp]);
 
-    let steps = Steps::new(steps).map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;
+    let steps = Steps::new(steps, domain.as_ref())
+        .map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;
     Ok(Plan {
         namespaces: namespaces(spec),
-        maps: ids::sandbox(&spec.identity),
+        maps: block.as_ref().map_or_else(|| ids::sandbox(&spec.identity), ids::in_block),
         slots,
-        block: match spec.identity.map {
-            IdMap::Block { base } => Some(Block { base, uid: spec.identity.uid, gid: spec.identity.gid }),
-            IdMap::Own { .. } => None,
-        },
+        block,
         steps,
         landlock: domain,
         program_filter: match spec.profile {

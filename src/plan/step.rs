@@ -4,6 +4,7 @@
 //! that need no privilege, and named in an error. [`Steps::new`] refuses an order that would not protect:
 //! every step belongs to a [`Phase`], and phases only go forward.
 
+use super::landlock::Domain;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
@@ -283,11 +284,12 @@ pub enum OrderError {
 }
 
 impl Steps {
-    /// Takes `steps` when no phase goes backwards and no indispensable phase is missing.
+    /// Takes `steps` when no phase goes backwards and no indispensable phase is missing. The landlock domain is
+    /// indispensable when the plan has one.
     ///
     /// # Errors
     /// [`OrderError`], naming the step.
-    pub fn new(steps: Vec<Step>) -> Result<Self, OrderError> {
+    pub fn new(steps: Vec<Step>, domain: Option<&Domain>) -> Result<Self, OrderError> {
         let mut now = Phase::Birth;
         for (index, step) in steps.iter().enumerate() {
             let phase = step.phase();
@@ -296,7 +298,8 @@ impl Steps {
             }
             now = phase;
         }
-        for phase in [Phase::Root, Phase::NoNewPrivs, Phase::Capabilities] {
+        let always = [Phase::Root, Phase::NoNewPrivs, Phase::Capabilities, Phase::Hidden, Phase::Seccomp];
+        for phase in always.into_iter().chain(domain.map(|_| Phase::Landlock)) {
             if !steps.iter().any(|step| step.phase() == phase) {
                 return Err(OrderError::Missing(phase));
             }

@@ -254,6 +254,7 @@ fn made_files(identity: &Identity, network: Network) -> Vec<(PathBuf, String)> {
 const PROC_MASKS: &[ProcMask] = &[
     ProcMask { name: "kcore", how: Cover::File },
     ProcMask { name: "keys", how: Cover::File },
+    // Not `key-users`: it counts the keys of those users alone that the sandbox's user namespace maps.
     ProcMask { name: "kmsg", how: Cover::File },
     ProcMask { name: "timer_list", how: Cover::File },
     ProcMask { name: "sched_debug", how: Cover::File },

@@ -10,6 +10,7 @@
 //! the sandbox with it.
 #![allow(unsafe_code)]
 
+pub mod beside;
 pub mod block;
 pub mod container;
 pub mod init;

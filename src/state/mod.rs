@@ -6,7 +6,9 @@ pub mod process;
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use nix::sys::stat::FileStat;
 use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -34,13 +36,22 @@ pub fn runtime_dir() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Where the directory of sessions is: `/var/lib/saggar/sessions`, or below `$XDG_STATE_HOME` or
-/// `~/.local/state`.
+/// Where the directory of sessions is: below `$SAGGAR_STATE_DIR`; else `/var/lib/saggar/sessions`, or below
+/// `$XDG_STATE_HOME` or `~/.local/state`.
 ///
 /// # Errors
-/// [`Code::Invalid`] without a home directory.
+/// [`Code::Invalid`] without a home directory, and for a relative `SAGGAR_STATE_DIR`.
 pub fn sessions_path() -> Result<PathBuf> {
-    let base = if geteuid().is_root() {
+    let named =
+        std::env::var_os("SAGGAR_STATE_DIR").map(PathBuf::from).filter(|dir| !dir.as_os_str().is_empty());
+    let base = if let Some(named) = named {
+        if !named.is_absolute() {
+            let message =
+                format!("find the directory of sessions: SAGGAR_STATE_DIR={} is relative", named.display());
+            return Err(Error::new(Code::Invalid, message).hint("set it to an absolute path, or unset it"));
+        }
+        named
+    } else if geteuid().is_root() {
         PathBuf::from("/var/lib/saggar")
     } else {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -133,4 +144,37 @@ pub fn lock_options() -> fs::OpenOptions {
 /// As [`runtime_dir`].
 pub fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
     Ok(runtime_dir()?.join(id.as_str()))
+}
+
+/// What tells a socket file from any other: written down when it is made, so that a later start can know a dead
+/// socket of ours in a shared directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketRecord {
+    /// The device of the file system.
+    pub dev: u64,
+    /// The inode.
+    pub ino: u64,
+    /// When the inode last changed: seconds.
+    pub ctime: i64,
+    /// And nanoseconds.
+    pub ctime_nsec: i64,
+}
+
+impl SocketRecord {
+    // The types of these fields differ between architectures.
+    #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+    /// What tells the file of `stat` from others.
+    pub fn of(stat: &FileStat) -> Option<Self> {
+        Some(SocketRecord {
+            dev: stat.st_dev.try_into().ok()?,
+            ino: stat.st_ino.try_into().ok()?,
+            ctime: stat.st_ctime.try_into().ok()?,
+            ctime_nsec: stat.st_ctime_nsec.try_into().ok()?,
+        })
+    }
+
+    /// Whether it is the same file, changed or not.
+    pub fn same_file(&self, other: &SocketRecord) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
 }

@@ -37,6 +37,15 @@ impl ProcessId {
         self.boot_id == boot_id() && now.is_some_and(|now| now.1 == self.start_time && !is_over(now.0))
     }
 
+    /// How it ended, as wait(2) gives it, while it waits for its parent to reap it (field 52 of /proc/PID/stat).
+    pub fn zombie_status(&self) -> Option<i32> {
+        let text = fs::read(format!("/proc/{}/stat", self.pid)).ok()?;
+        let (state, start_time) = parse(&text)?;
+        let last = text.trim_ascii_end().rsplit(|byte| *byte == b' ').next()?;
+        let is_it = self.boot_id == boot_id() && start_time == self.start_time && state == b'Z';
+        if is_it { std::str::from_utf8(last).ok()?.parse().ok() } else { None }
+    }
+
     /// A pidfd of it, and of no other.
     ///
     /// # Errors
@@ -80,7 +89,10 @@ fn is_over(state: u8) -> bool {
 
 /// State and start time of a process.
 fn stat(pid: i32) -> Option<(u8, u64)> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(text: &[u8]) -> Option<(u8, u64)> {
     // The name, in parentheses, may have any byte in it.
     let after = text.iter().rposition(|byte| *byte == b')')? + 2;
     let fields = std::str::from_utf8(text.get(after..)?).ok()?;

@@ -4,6 +4,7 @@
 //! the two loops that act on them.
 
 pub mod agent;
+pub mod beside;
 mod pins;
 pub mod quarantine;
 pub mod sandbox;

@@ -23,6 +23,31 @@ pub fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> SysResult<()> {
     Ok(())
 }
 
+/// `struct pidfd_info` of linux/pidfd.h, its first version (PIDFD_INFO_SIZE_VER0).
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Info {
+    mask: u64,
+    cgroup: u64,
+    /// pid, tgid, ppid, and eight ids of users and groups.
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+/// How a process that has been reaped, by whomever, ended: the number that wait(2) gave (Linux 6.15,
+/// PIDFD_INFO_EXIT). `None` before it is reaped.
+///
+/// # Errors
+/// Those of ioctl(2): ENOTTY and EINVAL on older kernels.
+pub fn exit_code(pidfd: BorrowedFd<'_>) -> SysResult<Option<i32>> {
+    const INFO_EXIT: u64 = 1 << 3;
+    /// `_IOWR(0xFF, 11, struct pidfd_info)`
+    const GET_INFO: u64 = 3 << 30 | (size_of::<Info>() as u64) << 16 | 0xff << 8 | 11;
+    let mut info = Info { mask: INFO_EXIT, ..Info::default() };
+    call!(libc::SYS_ioctl, pidfd.as_raw_fd(), GET_INFO, std::ptr::from_mut(&mut info))?;
+    Ok((info.mask & INFO_EXIT != 0).then_some(info.exit_code))
+}
+
 /// Waits until the child behind `pidfd` has ended, and reaps it.
 ///
 /// # Errors

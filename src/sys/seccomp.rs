@@ -13,7 +13,7 @@
 
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use libc::{SECCOMP_FILTER_FLAG_NEW_LISTENER as LISTENER, SECCOMP_FILTER_FLAG_TSYNC as TSYNC};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -130,4 +130,16 @@ pub fn load_with(program: &[SockFilter], flags: u64) -> Result<Option<OwnedFd>, 
         Ok(1..) => Err(libc::ESRCH),
         _ => Err(nix::errno::Errno::last_raw()),
     }
+}
+
+/// Whether this kernel knows `flag`, one of SECCOMP_FILTER_FLAG_*. Nothing is loaded: the kernel looks at flags
+/// before it looks for a program, and there is none.
+pub fn knows_flag(flag: u64) -> bool {
+    // It comes with a listener only.
+    let with = if flag == libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV { LISTENER } else { 0 };
+    let none = std::ptr::null::<libc::sock_fprog>();
+    // SAFETY: the kernel finds no program at the null pointer, and fails.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flag | with, none) };
+    result == -1 && nix::errno::Errno::last_raw() == libc::EFAULT
 }

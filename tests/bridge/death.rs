@@ -10,6 +10,29 @@ use super::served::Stage;
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"c"}"#;
 const RESULT: &str = r#"{"type":"result","subtype":"success"}"#;
 
+/// Keeps its conversation in a file, and says it again.
+const ON_A_SOCKET: &str = r#"#!/usr/bin/python3
+import json, os, socket
+name = os.environ["ASH_BRIDGE_SOCKET"]
+if os.path.exists(name): os.unlink(name)
+server = socket.socket(socket.AF_UNIX)
+server.bind(name)
+server.listen(1)
+peer, _ = server.accept()
+peer.sendall(b'{"ev":"ready"}\n')
+conversation = []
+for line in peer.makefile("rb"):
+    command = json.loads(line)
+    if command["cmd"] == "resume":
+        conversation = json.load(open("conversation"))
+    elif command["cmd"] == "query":
+        data = {"type": "result", "result": " ".join(conversation)}
+        conversation.append(command["prompt"])
+        json.dump(conversation, open("conversation", "w"))
+        peer.sendall(json.dumps({"ev": "message", "data": data}).encode() + b"\n")
+    peer.sendall(json.dumps({"ev": "done", "sessionId": command["sessionId"]}).encode() + b"\n")
+"#;
+
 as_each_caller! {
     /// BP-27, BP-26, DECISIONS 16: killed in a turn, one error with the signal; the next turn is whole.
     fn bp_27_a_killed_agent_ends_its_turn_at_once(caller) {
@@ -42,6 +65,46 @@ as_each_caller! {
         let outcome = client.turn("crash");
         assert_eq!(outcome.end, json!({"ev": "error", "error": "the agent exited with code 3"}));
         assert!(client.turn("hi").is_done());
+        served.shut_down(&mut client);
+    }
+
+    /// DECISIONS 16: a query that finds an idle agent leaving is answered by the next one, with the conversation.
+    fn a_query_that_a_leaving_agent_has_not_read_is_answered_by_the_next(caller) {
+        let (demo, listens) = (Stage::new(caller), Stage::new(caller));
+        let served = [(demo.demo(), "__demo-agent"), (listens.scripted("bridge", ON_A_SOCKET), "python3")];
+        for (served, name) in served {
+            let mut client = served.connect();
+            assert!(client.turn("one").is_done());
+            let mut other = served.connect();
+            for round in 0..5 {
+                // Stopped, it reads nothing; when `exec` has answered, the query was written to it.
+                let agent = served.inside(name);
+                agent.stop();
+                client.query("recall");
+                other.send(&json!({"cmd": "exec", "command": "true"}));
+                other.events_until(|event| event["ev"] == "done");
+                agent.signal(Signal::SIGKILL);
+                let outcome = client.outcome();
+                assert!(outcome.is_done(), "{name}, {round}: {outcome:?}");
+                let said = outcome.of_type("result").map(|result| result["result"].to_string()).collect::<String>();
+                assert!(said.contains("one"), "{name}, {round}: it has its conversation: {said}");
+            }
+            served.shut_down(&mut client);
+        }
+    }
+
+    /// DECISIONS 16: an agent that dies in its very first turn goes on with what it has of it.
+    fn bp_27_an_agent_that_died_in_its_first_turn_keeps_its_conversation(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        client.query("count: 100000");
+        client.event();
+        served.inside("__demo-agent").signal(Signal::SIGKILL);
+        assert_eq!(client.outcome().end["ev"], "error");
+        let outcome = client.turn("recall");
+        let said = outcome.of_type("result").next().unwrap()["result"].as_str().unwrap().to_owned();
+        assert!(said.contains("count: 100000"), "{said}");
         served.shut_down(&mut client);
     }
 

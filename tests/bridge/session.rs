@@ -77,5 +77,19 @@ as_each_caller! {
         stage.run(command).refused(125, &["no way to the model API", "--net host", "--api-socket"]);
         let command = stage.command(&["--adapter", "demo", "--resume", "hi"]);
         stage.run(command).refused(125, &["does not exist"]);
+        let mut command = stage.command(&["--adapter", "demo", "hi"]);
+        command.env("SAGGAR_STATE_DIR", "here");
+        stage.run(command).refused(125, &["SAGGAR_STATE_DIR=here", "absolute"]);
+    }
+
+    /// What lasts of a session is where SAGGAR_STATE_DIR says, and nowhere else.
+    fn the_directory_of_sessions_can_be_chosen(caller) {
+        let stage = Stage::new(caller);
+        let chosen = stage.place.make_dir("chosen", 0o755);
+        let mut command = stage.command(&["--adapter", "demo", "hi"]);
+        command.env("SAGGAR_STATE_DIR", chosen.join("deep"));
+        assert_eq!(stage.run(command).code, 0);
+        assert!(chosen.join("deep/sessions").join(stage.name()).join("home").is_dir());
+        assert!(!stage.place.join("state/saggar").exists());
     }
 }

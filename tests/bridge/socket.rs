@@ -25,6 +25,31 @@ fn serve_at(stage: &Stage, template: &str, path: &Path) -> Served {
     Served::start(&stage.place, command, path)
 }
 
+/// Another sandbox of the stage, at the same path.
+fn command_as(stage: &Stage, name: &str, path: &Path) -> std::process::Command {
+    let mut command = stage.place.saggar();
+    command.arg("agent").arg(stage.work()).args([
+        "--id",
+        &format!("{}-{name}", stage.name()),
+        "--adapter",
+        "demo",
+    ]);
+    command.arg("--bridge-socket").arg(path);
+    command
+}
+
+fn serve_as(stage: &Stage, name: &str, path: &Path) -> Served {
+    let mut command = command_as(stage, name, path);
+    command.args(["--ready-fd", "1"]);
+    Served::start(&stage.place, command, path)
+}
+
+/// Ends runtime and watcher, so that nothing is removed.
+fn kill_both(served: Served) {
+    served.process.kill_watcher();
+    served.end_by(Signal::SIGKILL);
+}
+
 fn check_file(path: &Path, caller: Caller) {
     let meta = fs::symlink_metadata(path).unwrap();
     assert!(meta.file_type().is_socket());
@@ -89,6 +114,50 @@ as_each_caller! {
         living.set_nonblocking(true).unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
         assert!(!stage.place.join("nowhere").exists());
+    }
+
+    /// DECISIONS 21: the socket that a dead sandbox recorded is replaced, by whichever sandbox comes next.
+    fn bp_03_the_socket_of_a_dead_sandbox_in_a_shared_directory_is_replaced(caller) {
+        let stage = Stage::new(caller);
+        let path = shared(&stage).join("s");
+        kill_both(serve_at(&stage, path.to_str().unwrap(), &path));
+        let next = serve_as(&stage, "next", &path);
+        check_file(&path, caller);
+        let mut client = next.connect();
+        assert!(client.turn("hi").is_done());
+        next.shut_down(&mut client);
+        let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, [""; 0].map(PathBuf::from));
+    }
+
+    /// DECISIONS 21: whatever else came to stand there since is an error and stays, also for `saggar gc`.
+    fn bp_03_what_a_dead_sandbox_did_not_record_stays(caller) {
+        let changes: [fn(&Path); 3] = [
+            |path| fs::set_permissions(path, fs::Permissions::from_mode(0o660)).unwrap(),
+            |path| {
+                fs::remove_file(path).unwrap();
+                drop(UnixListener::bind(path).unwrap());
+            },
+            |path| {
+                fs::remove_file(path).unwrap();
+                fs::write(path, "another's").unwrap();
+            },
+        ];
+        for (round, change) in changes.into_iter().enumerate() {
+            let stage = Stage::new(caller);
+            let path = shared(&stage).join("s");
+            let served = serve_at(&stage, path.to_str().unwrap(), &path);
+            // Before its end: a `gc` of the same user may come by right after.
+            change(&path);
+            kill_both(served);
+            let before = fs::symlink_metadata(&path).unwrap();
+            stage.run(command_as(&stage, "next", &path)).refused(125, &["socket"]);
+            let mut gc = stage.place.saggar();
+            gc.arg("gc");
+            assert_eq!(stage.run(gc).code, 0);
+            let after = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((before.ino(), before.ctime_nsec()), (after.ino(), after.ctime_nsec()), "round {round}");
+        }
     }
 
     /// BP-03: in a directory of the caller's own, a dead socket is replaced; a living one and a file are not.

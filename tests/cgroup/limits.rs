@@ -1,9 +1,9 @@
 //! Limits bite, are read back, and change.
 
-use super::rooms::{Room, can, place, resources};
+use super::rooms::{NEEDS_ROOT, Room, can, is_root, place, resources, unified};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use saggar::cgroup::oom::OomEvent;
-use saggar::cgroup::{Layout, layout::Version};
+use saggar::cgroup::{Driver, Group, Layout, OomWatch, Place, Wanted};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -29,27 +29,35 @@ fn who_takes_more_memory_than_there_is_dies_and_it_is_told() {
     assert_eq!(watch.look().unwrap(), OomEvent::Nothing);
     // tail keeps a line of 200 MB in memory.
     let mut member = room.run("head -c 200000000 /dev/zero | exec tail");
-    let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
-    assert_eq!(watch.look().unwrap(), OomEvent::OutOfMemory);
+    assert_eq!(next(&mut watch), OomEvent::OutOfMemory);
     let status = member.wait();
     assert!(!status.success() || status.signal().is_some(), "{status}");
     let stats = room.group().stats().unwrap();
     assert_eq!(stats.memory.usage.limit, 32 * MIB);
-    // In v1 it may be the limit of memory and swap together that is met.
-    assert!(stats.memory.usage.failcnt + stats.memory.swap.failcnt > 0, "{:?}", stats.memory);
-    assert!(stats.memory.usage.max <= 32 * MIB);
+    // The most that it was: not every kernel counts in `failcnt` what it kills for.
+    assert!((31 * MIB..=32 * MIB).contains(&stats.memory.usage.max), "{:?}", stats.memory);
+}
+
+/// What the watch tells next.
+fn next(watch: &mut OomWatch) -> OomEvent {
+    loop {
+        let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
+        match watch.look().unwrap() {
+            OomEvent::Nothing => {}
+            event => return event,
+        }
+    }
 }
 
 #[test]
-fn the_watch_tells_that_the_cgroup_is_gone() {
+fn the_watch_tells_that_it_is_over() {
     needs_cgroups!("memory");
     let mut room = Room::with(serde_json::json!({}));
+    let _member = room.run("read end");
     let mut watch = room.group().watch_oom().unwrap();
     drop(room);
-    let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
-    assert_eq!(watch.look().unwrap(), OomEvent::Removed);
+    assert_eq!(next(&mut watch), OomEvent::Over);
 }
 
 #[test]
@@ -98,7 +106,9 @@ const DEVICES: &str =
 
 #[test]
 fn a_device_that_is_not_allowed_cannot_be_opened() {
-    needs_cgroups!("devices");
+    if !is_root() {
+        skip!("{NEEDS_ROOT}");
+    }
     let mut room = Room::with(serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] }));
     let mut member = room.run(DEVICES);
     assert_eq!([member.line(), member.line(), member.line()], ["yes", "yes", "no"]);
@@ -113,12 +123,15 @@ fn a_device_that_is_not_allowed_cannot_be_opened() {
 
 #[test]
 fn in_cgroup_v2_devices_are_a_program_in_the_kernel_that_can_be_replaced() {
-    needs_cgroups!();
-    let mut layout = Layout::discover().unwrap();
-    layout.hierarchies.retain(|one| one.version == Version::V2);
-    if layout.hierarchies.is_empty() {
-        skip!("there is no cgroup v2 hierarchy");
+    if !is_root() {
+        skip!("{NEEDS_ROOT}");
     }
+    let layout = match unified() {
+        Some(layout) => layout,
+        // There it has nothing to prove.
+        None if std::env::var("SAGGAR_GUEST").is_ok_and(|guest| guest == "cgroup-v1") => return,
+        None => skip!("there is no cgroup v2 hierarchy"),
+    };
     let deny = serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] });
     let mut room = match Room::at(place(&layout), deny.clone()) {
         Err(error) if error.to_string().contains("bpf") && std::env::var_os("SAGGAR_TEST_ALL").is_none() => {
@@ -248,4 +261,35 @@ fn a_limit_without_its_controller_is_refused_by_name() {
         assert!(error.hint_text().is_some());
     }
     assert!(refused > 0, "this host has every controller: {}", fs::read_to_string("/proc/cgroups").unwrap());
+}
+
+#[test]
+fn an_ordinary_user_without_cgroups_may_ask_for_no_limits() {
+    let annotations = std::collections::BTreeMap::new();
+    let wanted = Wanted {
+        id: "nowhere",
+        cgroups_path: None,
+        driver: Driver::Cgroupfs,
+        rootless: true,
+        annotations: &annotations,
+    };
+    // A host whose cgroups are not the user's.
+    let place = Place::choose(&Layout::default(), &wanted).unwrap();
+    let mut group = Group::create(&place, None).unwrap();
+    assert!(group.dirfd_for_clone().is_none() && group.mount().is_none());
+    group.enter(std::process::id().cast_signed()).unwrap();
+    assert_eq!(group.pids().unwrap().len(), 0);
+    group.remove().unwrap();
+    let limits = resources(serde_json::json!({ "memory": { "limit": 1 << 20 } }));
+    let error = Group::create(&place, Some(&limits)).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("rootless needs no limits + no cgrouppath when no permission is granted"),
+        "{text}"
+    );
+    assert!(error.hint_text().unwrap().contains("Delegate=yes"));
+    let mut off = place;
+    off.driver = Driver::Disabled;
+    let error = Group::create(&off, Some(&limits)).unwrap_err();
+    assert!(error.to_string().starts_with("cgroups are switched off"), "{error}");
 }

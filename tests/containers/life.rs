@@ -103,12 +103,14 @@ pub(crate) fn killed(caller: Caller) {
         // SAFETY: one thread.
         let runtime = match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
+                super::heap::may_be_used();
                 let request = launch::Create {
                     container: &bundle.container,
                     id: "test",
                     state_dir: &state_dir,
                     filter: None,
                     console: Console::None,
+                    streams: None,
                     options: bundle.options,
                 };
                 let _ = launch::create(&request, &NoCgroup, &mut Dying { tell: write.into(), at });
@@ -231,6 +233,7 @@ fn exec(
             pid: init.pid,
             filter,
             console,
+            streams: None,
             options: bundle.options,
             state: &Nothing.state("running", init.pid),
         },

@@ -10,6 +10,7 @@
 mod bundle;
 mod cases;
 mod files;
+mod heap;
 mod life;
 mod namespaces;
 mod process;
@@ -32,6 +33,7 @@ pub(crate) enum Caller {
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    heap::share();
     let root = nix::unistd::geteuid().is_root();
     let (mut failed, mut ran, mut skipped) = (Vec::new(), 0, 0);
     for (name, callers, case) in cases::ALL {
@@ -53,13 +55,18 @@ fn main() -> ExitCode {
         }
     }
     println!("{} of {ran} cases passed, {skipped} skipped", ran - failed.len());
-    ExitCode::from(u8::from(!failed.is_empty()))
+    let allocated = heap::allocations();
+    if allocated > 0 {
+        println!("FAILED: the children of starts allocated {allocated} times");
+    }
+    ExitCode::from(u8::from(!failed.is_empty() || allocated > 0))
 }
 
 fn run(caller: Caller, case: fn(Caller), root: bool) -> bool {
     // SAFETY: one thread.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
+            heap::may_be_used();
             if caller == Caller::Ordinary && root {
                 setgroups(&[]).unwrap();
                 let (uid, gid) = (Uid::from_raw(ORDINARY), Gid::from_raw(ORDINARY));

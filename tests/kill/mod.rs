@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,6 +86,15 @@ fn mounts() -> BTreeSet<String> {
     text.lines().filter(|line| line.contains("saggar")).map(str::to_owned).collect()
 }
 
+/// pid 1 of the sandbox of a saggar.
+fn init_of(process: &Process) -> Watch {
+    let is_init =
+        |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
+    let mut children = process.descendants().into_iter().map(|(pid, _)| pid);
+    let init = children.find(|pid| is_init(*pid)).expect("pid 1 says what it is");
+    Watch::of(init).expect("pid 1 lives")
+}
+
 fn rounds() -> u32 {
     let long = env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
     if long { 200 } else { 40 }
@@ -124,15 +135,56 @@ as_each_caller! {
         assert_eq!(wrap.run(&options, &["/bin/sh", "-c", "exit 7"]).code(), 7);
     }
 
+    /// DECISIONS 11: of runtime and watcher together nothing lives, and the next start cleans up and goes on.
+    fn nothing_outlives_a_killed_runtime_and_watcher(caller) {
+        let wrap = Wrap::new(caller);
+        let id = format!("both-{}", wrap.place.path().file_name().unwrap().display());
+        let work = wrap.work();
+        let options = ["--id", &id, "--workspace", work.to_str().unwrap()];
+        for _ in 0..5 {
+            let mut process = Process::start(&wrap.place, wrap.command(&options, &["/bin/sh", "-c", PAYLOAD]));
+            wait::until_exists(&work.join("up"));
+            fs::remove_file(work.join("up")).unwrap();
+            process.kill_watcher();
+            process.signal(Signal::SIGKILL);
+            assert!(killed_by(process.wait(), Signal::SIGKILL));
+            wait_for_nothing(&work, Duration::ZERO);
+        }
+        assert_eq!(wrap.run(&options, &["/bin/sh", "-c", "exit 7"]).code(), 7);
+        assert_eq!(leftovers(&wrap, &id), Vec::<PathBuf>::new(), "no runtime directory, no cgroup");
+    }
+
+    /// The parent-death signal alone: with the watcher dead, and pid 1 stopped so that it cannot see the end of
+    /// its stream, nothing else is left that could end the sandbox.
+    fn a_stopped_pid_one_dies_with_the_runtime(caller) {
+        let wrap = Wrap::new(caller);
+        let options = ["--id", &format!("stop-{}", wrap.place.path().file_name().unwrap().display())];
+        let mut process = Process::start(&wrap.place, wrap.command(&options, &["/bin/sh", "-c", PAYLOAD]));
+        wait::until_exists(&wrap.work().join("up"));
+        let init = init_of(&process);
+        process.kill_watcher();
+        // A process group that nobody outside of it looks after any more is sent SIGCONT when it has stopped members:
+        // a child of ours in it keeps it from that.
+        let mut keeper = Command::new("sleep").arg("1000").process_group(process.pid().cast_signed()).spawn().unwrap();
+        init.stop();
+        process.signal(Signal::SIGKILL);
+        process.wait();
+        let gone = init.is_gone_by(Deadline::after(GONE_WITHIN));
+        keeper.kill().unwrap();
+        keeper.wait().unwrap();
+        if !gone {
+            init.signal(Signal::SIGKILL);
+        }
+        assert!(gone, "pid 1 lives");
+        wait_for_nothing(&wrap.work(), Duration::ZERO);
+    }
+
     /// pid 1 killed from outside takes everything along, and saggar says so.
     fn a_killed_pid_one_ends_the_sandbox(caller) {
         let wrap = Wrap::new(caller);
         let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", PAYLOAD]));
         wait::until_exists(&wrap.work().join("up"));
-        let is_init = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
-        let mut children = process.descendants().into_iter().map(|(pid, _)| pid);
-        let init = children.find(|pid| is_init(*pid)).expect("pid 1 says what it is");
-        Watch::of(init).expect("pid 1 lives").signal(Signal::SIGKILL);
+        init_of(&process).signal(Signal::SIGKILL);
         assert_eq!(process.wait().code(), Some(137));
         assert_eq!(alive_in(&wrap.work()), [0; 0]);
     }

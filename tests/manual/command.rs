@@ -1,59 +1,93 @@
-//! saggar(1) against the command line.
+//! saggar(1) and saggar-oci(8) against the command line.
 
 use super::page::{PAGES, Page};
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use saggar::cli::oci::OciCommand;
 use saggar::cli::{Cli, Command};
 use std::collections::BTreeSet;
 
-/// Every long option that `--help` of any command shows, and every name of a command.
-fn command_line() -> (BTreeSet<String>, BTreeSet<String>) {
-    fn walk(command: &clap::Command, options: &mut BTreeSet<String>, names: &mut BTreeSet<String>) {
-        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
-        options.extend(shown.filter_map(|argument| argument.get_long()).map(|long| format!("-{long}")));
+/// Long options and names of commands.
+#[derive(Debug, Default)]
+struct Words {
+    options: BTreeSet<String>,
+    names: BTreeSet<String>,
+}
+
+/// Every long option that `--help` of any command shows, and every name of a command: those of the OCI verbs, or
+/// all others.
+fn command_line(oci: bool) -> Words {
+    fn walk(command: &clap::Command, words: &mut Words, wanted: impl Fn(&str) -> bool + Copy) {
+        if wanted(command.get_name()) {
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let longs = shown.flat_map(|argument| {
+                let aliases = argument.get_visible_aliases().unwrap_or_default();
+                argument.get_long().into_iter().chain(aliases)
+            });
+            words.options.extend(longs.map(|long| format!("-{long}")));
+        }
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            if wanted(sub.get_name()) {
+                words.names.insert(sub.get_name().to_owned());
+            }
             // `help` repeats the names of all others below itself.
-            names.insert(sub.get_name().to_owned());
             if sub.get_name() != "help" {
-                walk(sub, options, names);
+                walk(sub, words, wanted);
             }
         }
     }
+    let verbs = OciCommand::augment_subcommands(clap::Command::new("verbs"));
+    let is_verb = |name: &str| verbs.get_subcommands().any(|verb| verb.get_name() == name);
     let mut cli = Cli::command();
+    // What the verbs take may stand before them, and is theirs.
+    let before: Vec<_> = saggar::cli::oci::Global::augment_args(clap::Command::new("before"))
+        .get_arguments()
+        .map(|argument| argument.get_id().clone())
+        .collect();
+    for id in before {
+        cli = cli.mut_arg(id, |argument| argument.hide(true));
+    }
     cli.build();
-    let (mut options, mut names) = (BTreeSet::new(), BTreeSet::new());
-    walk(&cli, &mut options, &mut names);
-    (options, names)
+    let mut words = Words::default();
+    walk(&cli, &mut words, |name| is_verb(name) == oci);
+    // Every command has these two, and saggar(1) says so.
+    if oci {
+        words.options.retain(|option| !["-help", "-version"].contains(&option.as_str()));
+    }
+    words
 }
 
 fn borrowed(set: &BTreeSet<String>) -> BTreeSet<&str> {
     set.iter().map(String::as_str).collect()
 }
 
-/// What a page may call an option: `-x` after `Fl` is `--x`; `h` and `V` are the short forms of the two that
-/// every command has.
+/// What a page may call an option: `-x` after `Fl` is `--x`; one letter is a short form.
 fn long_options(page: &Page) -> BTreeSet<&str> {
-    page.words("Fl").into_iter().filter(|word| !matches!(*word, "h" | "V")).collect()
+    page.words("Fl").into_iter().filter(|word| word.len() > 1).collect()
 }
 
 #[test]
-fn every_option_of_help_is_a_tag_or_a_word_of_saggar_1_and_no_other() {
-    let (options, _) = command_line();
-    let page = Page::read("saggar.1");
-    page.agrees("options", &long_options(&page), &borrowed(&options));
+fn every_option_of_help_is_a_word_of_its_page_and_no_other() {
+    for (oci, name) in [(false, "saggar.1"), (true, "saggar-oci.8")] {
+        let (words, page) = (command_line(oci), Page::read(name));
+        page.agrees("options", &long_options(&page), &borrowed(&words.options));
+    }
 }
 
 #[test]
-fn every_command_of_help_has_its_entry_in_saggar_1() {
-    let (_, names) = command_line();
-    let page = Page::read("saggar.1");
-    let described = page.tags_in("DESCRIPTION", "Cm");
-    let missing: Vec<_> = borrowed(&names).into_iter().filter(|name| !described.contains(name)).collect();
-    assert!(missing.is_empty(), "saggar.1 lacks commands: {missing:?}");
+fn every_command_of_help_has_its_entry_in_its_page() {
+    for (oci, name) in [(false, "saggar.1"), (true, "saggar-oci.8")] {
+        let (words, page) = (command_line(oci), Page::read(name));
+        let described = page.tags_in("DESCRIPTION", "Cm");
+        let missing: Vec<_> =
+            borrowed(&words.names).into_iter().filter(|name| !described.contains(name)).collect();
+        assert!(missing.is_empty(), "{name} lacks commands: {missing:?}");
+    }
 }
 
 #[test]
 fn no_page_names_an_option_that_no_command_has() {
-    let (options, _) = command_line();
+    let options: BTreeSet<String> =
+        [false, true].into_iter().flat_map(|oci| command_line(oci).options).collect();
     for name in PAGES {
         let page = Page::read(name);
         let invented: Vec<_> =

@@ -2,7 +2,9 @@
 
 pub(crate) mod bundle;
 
+mod bridge;
 mod create;
+mod cve;
 mod damage;
 mod delete;
 mod errors;
@@ -13,5 +15,6 @@ mod killed;
 mod listing;
 mod many;
 mod run;
+mod seccomp;
 mod start;
 mod state;

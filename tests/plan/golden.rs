@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use insta::assert_snapshot;
-use saggar::plan::Plan;
 use saggar::plan::step::Step;
+use saggar::plan::{Plan, Tree};
 use saggar::spec::policy::Profile;
 
 use super::{ROOT, USER, plan_of};
@@ -21,7 +21,11 @@ fn words(plan: &Plan) -> String {
             text,
             "slot {index}: {}{}",
             slot.path.display(),
-            if slot.tree { " as a mapped tree" } else { "" }
+            match slot.tree {
+                Tree::None => "",
+                Tree::Mapped => " as a mapped tree",
+                Tree::Plain { .. } => " as it is",
+            }
         )
         .unwrap();
     }

@@ -1,7 +1,9 @@
 //! The plan as data: what it is for a fixed host, and which orders of steps it refuses.
 
+mod container;
 mod golden;
 mod order;
+mod owners;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,7 @@ fn host() -> Host {
     paths.extend(directories.map(|path| (path.into(), Kind::Directory)));
     paths.extend(files.map(|path| (path.into(), Kind::File)));
     paths.extend(links.map(|(path, target)| (path.into(), Kind::Link(target.into()))));
-    Host { landlock_abi: 6, paths }
+    Host { landlock_abi: 6, paths, unmapped: HashMap::new() }
 }
 
 const ROOT: IdMap = IdMap::Block { base: 1_000_013_824 };

@@ -27,7 +27,7 @@ fn start(place: &Place, options: &[&str]) -> Process {
 as_each_caller! {
     fn what_a_turn_leaves_is_gone_before_the_next(caller) {
         let place = place(caller);
-        let session = Session::of(&place, caller);
+        let session = Session::of(&place);
         let socket = place.join("run/b.sock");
         let mut agent = start(&place, &["--workspace", ".", "--bridge-socket", socket.to_str().unwrap(), "../agent"]);
         let mut client = BridgeClient::connect_when_listening(&socket);
@@ -49,7 +49,7 @@ as_each_caller! {
     /// What a program in the background leaves, and what only the last look finds.
     fn the_end_is_looked_at_in_the_copy_too(caller) {
         let place = place(caller);
-        let session = Session::of(&place, caller);
+        let session = Session::of(&place);
         let prompt = "run: mkdir -p a/b; git init -q --bare a/b/c; git init -q d; printf '#!' > d/.git/hooks/pre-commit; chmod +x d/.git/hooks/pre-commit; echo evil > .zshrc";
         let ended = finish(start(&place, &["../agent", prompt]));
         assert_eq!(ended.code(), 0, "{ended:?}");
@@ -68,7 +68,7 @@ as_each_caller! {
     /// A program that exchanges the name as fast as it can, while the look is made.
     fn a_name_that_is_swapped_all_the_time_is_never_followed(caller) {
         let place = place(caller);
-        let _session = Session::of(&place, caller);
+        let _session = Session::of(&place);
         let before = fs::read("/etc/passwd").unwrap();
         let socket = place.join("run/b.sock");
         let mut agent = start(&place, &["--workspace", ".", "--bridge-socket", socket.to_str().unwrap(), "../agent"]);

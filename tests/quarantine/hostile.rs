@@ -10,7 +10,7 @@ use crate::walls::wrapped::Wrap;
 as_each_caller! {
     fn links_fifos_and_directories_are_moved_as_they_are(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let before = fs::read("/etc/passwd").unwrap();
         let script = "ln -s /etc/passwd .bashrc; mkfifo .mcp.json; mkdir -p .profile/deep; ln -s /etc .claude; ln -s /etc .config; \
             mkdir .vscode; ln -s / .vscode/root; mkfifo .vscode/fifo; chmod 0 .vscode/fifo; ln -s . .envrc; exit 0";
@@ -26,7 +26,7 @@ as_each_caller! {
 
     fn git_files_that_are_none_do_not_stop_it(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let script = "git init -q .; rm .git/config; mkfifo .git/config; rm -r .git/hooks; ln -s /etc .git/hooks; \
             git init -q a; rm a/.git/config; ln -s /dev/zero a/.git/config; git init -q b; truncate -s 1G b/.git/config; \
             mkdir -p c; mkfifo c/.git; git init -q d; chmod 0 d/.git/config; exit 0";
@@ -41,7 +41,7 @@ as_each_caller! {
     /// Ten thousand files under one name go as one; ten thousand hooks too.
     fn many_entries_are_one(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let script = "mkdir .bashrc && (cd .bashrc && seq 10000 | xargs touch) && git init -q . && \
             (cd .git/hooks && seq 10000 | xargs touch && chmod +x 1 10000)";
         let ended = run(&wrap, &[], script);
@@ -52,7 +52,7 @@ as_each_caller! {
     /// A directory that its owner closed: told of, or moved, and never an error.
     fn a_closed_directory_does_not_stop_it(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let script = "mkdir .claude && echo {} > .claude/settings.json && chmod 0 .claude; mkdir .vscode; chmod 0555 .vscode; echo x > .zshrc";
         let ended = run(&wrap, &[], script);
         assert_eq!(ended.code(), 0, "{ended:?}");

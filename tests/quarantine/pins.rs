@@ -39,7 +39,7 @@ as_each_caller! {
 
     fn agent_ends_by_policy(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         wrap.outside(REPOSITORY);
         wrap.place.make_file("work/CLAUDE.md", "# test");
         let socket = wrap.place.join("run/b.sock");

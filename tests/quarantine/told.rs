@@ -7,7 +7,6 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::caller::Caller;
 use crate::support::place::Place;
 
 /// The file of status events.
@@ -68,16 +67,8 @@ pub(super) fn names(place: &Place) -> Vec<String> {
 pub(super) struct Session(pub(super) PathBuf);
 
 impl Session {
-    pub(super) fn of(place: &Place, caller: Caller) -> Self {
-        let base =
-            if caller.is_root() { PathBuf::from("/var/lib/saggar") } else { place.join("state/saggar") };
-        Session(base.join("sessions").join(id(place)))
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+    pub(super) fn of(place: &Place) -> Self {
+        Session(place.join("state/saggar/sessions").join(id(place)))
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
 as_each_caller! {
     fn what_appears_is_moved_and_told_and_the_rest_stays(caller) {
         let wrap = Wrap::new(caller);
-        let session = Session::of(&wrap.place, caller);
+        let session = Session::of(&wrap.place);
         wrap.place.make_file("work/.profile", "mine");
         let script = "echo evil > .bashrc; mkdir -p .claude/hooks .vscode; echo {} > .claude/settings.json; \
             echo x > .claude/notes; echo x > .vscode/tasks.json; echo {} > .mcp.json; echo x > saggar.toml; echo x > work.txt";
@@ -35,9 +35,21 @@ as_each_caller! {
         assert_eq!(fs::metadata(&session.0).unwrap().mode() & 0o777, 0o700);
     }
 
+    /// The `.git` of a worktree or of a submodule is a file that says where git's directory is.
+    fn a_pointer_to_a_git_directory_that_was_there_stays(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        for pointer in ["gitdir: ../real\n", "gitdir: /nonexistent/x\n"] {
+            wrap.place.make_file("work/.git", pointer);
+            let ended = run(&wrap, &[], "echo gitdir: .evil > .git; rm -f .git; mv .git x; echo x > file");
+            assert_eq!(names(&wrap.place), [""; 0], "{ended:?}");
+            assert_eq!(fs::read_to_string(wrap.work().join(".git")).unwrap(), pointer, "{ended:?}");
+        }
+    }
+
     fn without_anything_nothing_is_made(caller) {
         let wrap = Wrap::new(caller);
-        let session = Session::of(&wrap.place, caller);
+        let session = Session::of(&wrap.place);
         assert_eq!(run(&wrap, &[], "echo x > file").stderr, "");
         assert!(!session.0.exists());
     }
@@ -45,7 +57,7 @@ as_each_caller! {
     /// The time limit is no way around it.
     fn a_timeout_is_an_end_too(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let ended = run(&wrap, &["--timeout", "2s"], "echo evil > .bashrc; exec sleep 1000");
         assert_eq!(ended.code(), 124);
         assert_eq!(names(&wrap.place), [".bashrc"]);
@@ -54,7 +66,7 @@ as_each_caller! {
     /// A repository of the agent's own loses its hooks and two keys, and is still one.
     fn a_new_repository_loses_what_git_would_run(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let init = "git init -q . && git config user.name t && git config user.email t@t && git config core.hooksPath /tmp/h && \
             git config core.fsmonitor ./evil && git config include.path ../evil && echo x > a && git add a && \
             git -c core.hooksPath=/dev/null -c core.fsmonitor= commit -qm one; \
@@ -80,7 +92,7 @@ as_each_caller! {
     /// The user's own repositories in the work tree: what is new is moved, what was changed is told.
     fn an_older_repository_keeps_what_it_had(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         wrap.outside("git init -q sub && cd sub && git config core.hooksPath mine && printf '#!' > .git/hooks/pre-push && chmod +x .git/hooks/pre-push; touch ../done; ls ..");
         let script = "cd sub && git config user.name t && printf '#!' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit";
         let ended = run(&wrap, &[], script);
@@ -96,7 +108,7 @@ as_each_caller! {
 
     fn a_bare_repository_is_told_and_stays(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         let ended = run(&wrap, &[], "git init -q --bare deep/er/repo");
         assert_eq!(ended.code(), 0, "{ended:?}");
         let told = events(&wrap.place, "reported");
@@ -109,7 +121,7 @@ as_each_caller! {
     /// A linked worktree and a submodule's directory in a repository that is protected otherwise.
     fn git_directories_inside_gits_own_are_looked_at(caller) {
         let wrap = Wrap::new(caller);
-        let _session = Session::of(&wrap.place, caller);
+        let _session = Session::of(&wrap.place);
         wrap.outside("git init -q -b main .; git config user.name t; git config user.email t@t; git commit -qm x --allow-empty");
         let script = "git worktree add -q wt; git init -q --bare .git/modules/a/b; git config -f .git/modules/a/b/config core.fsmonitor x; \
             mkdir .git/worktrees/evil; echo ../../../evil > .git/worktrees/evil/commondir; exit 0";

@@ -148,10 +148,6 @@ as_each_caller! {
         let ended = command.output().unwrap();
         let said = fs::read_to_string(place.work().join("names"))
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&ended.stderr)));
-        if caller.is_root() {
-            // The sessions of root are the host's, not the place's.
-            fs::remove_dir_all(Path::new("/var/lib/saggar/sessions").join(&id)).unwrap();
-        }
         // A shell adds these itself.
         let of_the_shell = ["PWD", "SHLVL", "_", "OLDPWD"];
         let inside: BTreeSet<&str> = said

@@ -76,6 +76,10 @@ impl Place {
             .env("HOME", self.join("home"))
             .env("XDG_RUNTIME_DIR", self.join("run"))
             .env("XDG_STATE_HOME", self.join("state"));
+        if self.caller.is_root() {
+            // Root has its sessions in a directory of the whole host otherwise.
+            command.env("SAGGAR_STATE_DIR", self.join("state/saggar"));
+        }
         self.caller.apply(&mut command);
         command
     }

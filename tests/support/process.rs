@@ -67,6 +67,23 @@ impl Process {
         fs::read(&self.stderr).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
+    /// Kills the watcher of this saggar, so that nobody cleans up after a killed one.
+    pub(crate) fn kill_watcher(&self) {
+        let parent = self.pid().to_string();
+        let of = |pid: &u32| {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            read("comm") == "saggar:watch\n"
+                && read("stat")
+                    .rsplit_once(") ")
+                    .is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
+        };
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let pid = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(of);
+        let watcher = Watch::of(pid.expect("there is a watcher")).expect("it lives");
+        watcher.signal(Signal::SIGKILL);
+        assert!(watcher.is_gone_by(Deadline::usual()), "the watcher does not die");
+    }
+
     /// Its descendants on the host, nearest first, each with its argument list.
     pub(crate) fn descendants(&self) -> Vec<(u32, Vec<String>)> {
         let mut found = Vec::new();
@@ -123,6 +140,21 @@ impl Watch {
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
+    /// Stops the process, and returns when each of its threads stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let stopped = |task: &fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        let tasks = || fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let deadline = Deadline::usual();
+        while !tasks().all(|task| stopped(&task)) {
+            assert!(!deadline.remaining().is_zero(), "process {} does not stop", self.pid);
+            std::thread::yield_now();
+        }
+    }
+
     /// Blocks until the process has ended (it may be a zombie) or the time is over; whether it has.
     pub(crate) fn is_gone_by(&self, deadline: Deadline) -> bool {
         deadline.readable(&self.pidfd).is_ok()
@@ -139,6 +171,13 @@ impl Watch {
 /// Whether the process ended by this signal.
 pub(crate) fn killed_by(status: ExitStatus, signal: Signal) -> bool {
     status.signal() == Some(signal as i32)
+}
+
+/// Whether any process has this word as an argument.
+pub(crate) fn any_with_argument(word: &str) -> bool {
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.into_iter().any(|pid| arguments(pid).iter().any(|argument| argument == word))
 }
 
 fn arguments(pid: u32) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! `saggar wrap` on a terminal (DECISIONS 6): a terminal of the sandbox's own inside, the host's outside.
 
 mod jobs;
+mod progress;
 mod relay;
 mod screen;
 mod walls;

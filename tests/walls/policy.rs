@@ -39,6 +39,19 @@ as_each_caller! {
         wrap.sh("echo ran").refused(&["saggar.toml"]);
     }
 
+    /// The program of an agent is not the business of `wrap`, which starts none; the log tells on request.
+    fn a_policy_in_the_workspace_may_name_an_agent(caller) {
+        let wrap = Wrap::new(caller);
+        wrap.place.make_file("work/saggar.toml", "adapter = \"demo\"\nagent_cmd = \"claude\"\n[limits]\nnofile = 99\n");
+        let mut command = wrap.command(&[], &["/bin/sh", "-c", "ulimit -n"]);
+        command.env("SAGGAR_LOG", "debug");
+        let ended = wrap.finish(command);
+        assert!(ended.stderr.contains("adapter is for agents") && ended.stderr.contains("agent_cmd is"), "{ended:?}");
+        assert_eq!(ended.success(), "99\n");
+        wrap.place.make_file("work/saggar.toml", "adapter = \"demo\"\nprofile = \"nesting\"");
+        wrap.sh("echo ran").refused(&["saggar.toml", "profile"]);
+    }
+
     fn a_tighter_policy_in_the_workspace_is_taken(caller) {
         let wrap = Wrap::new(caller);
         wrap.place.make_file("work/saggar.toml", "[env]\ndeny = [\"LANG\"]\n[files]\nhide = [\".env\", \"keys\", \"missing\"]\n");

@@ -17,6 +17,17 @@ fn status_of(wrap: &Wrap, script: &str) -> BTreeMap<String, String> {
 }
 
 as_each_caller! {
+    /// The one file about keys that is not masked counts those of the sandbox's own users alone.
+    fn the_host_s_users_have_no_keys_here(caller) {
+        let wrap = Wrap::new(caller);
+        let own = wrap.sh("id -u").success();
+        let said = wrap.sh("cat /proc/key-users").success();
+        let users = said.lines().map(|line| line.split(':').next().unwrap().trim());
+        assert!(users.clone().all(|user| user == own.trim() || user == "0" && caller.is_root()), "{said}");
+        let host = fs::read_to_string("/proc/key-users").unwrap();
+        assert!(!caller.is_root() || host.lines().all(|line| !said.contains(line)), "{said}");
+    }
+
     /// KC-13, CVE-2022-24769, CVE-2022-27650: all five sets, the inheritable one too.
     fn every_capability_set_is_empty_and_no_new_privs_and_a_filter_are_on(caller) {
         let wrap = Wrap::new(caller);

@@ -4,9 +4,11 @@
 //! The core ([`super::core`]) owns turns, time and connections; an adapter only knows words.
 
 mod flags;
+mod once;
 mod relay;
 mod stream_json;
 
+pub use once::Once;
 pub use relay::Relay;
 pub use stream_json::StreamJson;
 
@@ -59,6 +61,8 @@ pub enum Heard<'a> {
     Refused(String),
     /// Something for the log only.
     Note(LogLevel, String),
+    /// The line is not JSON.
+    Plain,
     /// Nothing of interest.
     Nothing,
 }

@@ -199,7 +199,7 @@ impl Adapter for StreamJson {
     fn hear<'a>(&mut self, line: &'a str, in_turn: bool) -> Heard<'a> {
         let data = line.trim_ascii();
         let Ok(scan) = json::scan(data, &["type", "subtype", "session_id", "response"]) else {
-            return Heard::Note(LogLevel::Info, line.to_owned());
+            return Heard::Plain;
         };
         let [kind, subtype, session, response] = scan.fields;
         let kind = kind.and_then(json::string).unwrap_or_default();

@@ -64,6 +64,8 @@ pub enum Action {
     },
     /// Whole event lines no connection waits for: a session spools them, the foreground drops them.
     Unclaimed(Vec<u8>),
+    /// A line of the agent that is no message: not JSON. Only with [`super::Config::plain_lines`].
+    Plain(Vec<u8>),
     /// An entry for the sandbox's log.
     Log {
         /// How loud.
@@ -111,6 +113,8 @@ pub enum Exit {
     Policy(String),
     /// It never ran.
     NotStarted(String),
+    /// It ended, and nobody could see how.
+    Unseen,
 }
 
 impl fmt::Display for Exit {
@@ -124,6 +128,7 @@ impl fmt::Display for Exit {
             Exit::OutOfMemory => f.write_str("the agent was killed at its memory limit"),
             Exit::TimeLimit => f.write_str("the agent was ended at its time limit"),
             Exit::Policy(why) => write!(f, "the agent was ended by policy: {}", super::scrub(why)),
+            Exit::Unseen => f.write_str("the agent has ended"),
             Exit::NotStarted(why) => write!(f, "the agent could not be started: {}", super::scrub(why)),
         }
     }

@@ -8,6 +8,7 @@
 
 use super::Bridge;
 use super::action::{Action, Exit, Start, Stop};
+use super::turn::Turn;
 use crate::bridge::adapter::{Heard, Message};
 use crate::bridge::proto::{Event, LineSplitter, LogLevel, Split};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(super) struct Agent {
     pub(super) history: bool,
     /// Bytes on their way to the agent.
     input: usize,
+    /// It is gone, or will be at once, and has not read all that was written to it.
+    left_input: bool,
     pub(super) paused: bool,
     lines: LineSplitter,
     log: LineSplitter,
@@ -57,6 +60,7 @@ impl Agent {
             session,
             conversing: false,
             input: 0,
+            left_input: false,
             paused: false,
             lines: LineSplitter::new(line_limit),
             log: LineSplitter::new(LOG_LIMIT),
@@ -131,6 +135,11 @@ impl Bridge {
         self.settle();
     }
 
+    /// The agent left without having read all that was written to it; [`Bridge::agent_exited`] follows.
+    pub fn agent_left_input(&mut self) {
+        self.agent.left_input = true;
+    }
+
     /// The agent's process is gone, and what it wrote has been handed in (as far as it could be read).
     pub fn agent_exited(&mut self, exit: &Exit) {
         self.budget.give(self.agent.lines.held());
@@ -141,7 +150,10 @@ impl Bridge {
             self.log(LogLevel::Info, &String::from_utf8_lossy(&rest));
         }
         let was = std::mem::replace(&mut self.agent.life, Life::Down);
-        self.agent.history |= self.agent.conversing;
+        let left = std::mem::take(&mut self.agent.left_input) || self.agent.input > 0;
+        let unheard = left && was == Life::Up && self.ending.is_none();
+        let again = unheard && self.turn.as_ref().is_some_and(Turn::can_be_told_again);
+        self.agent.history |= if again { self.conversed_before() } else { self.agent.conversing };
         self.agent.conversing = false;
         self.budget.give(std::mem::take(&mut self.agent.input));
         self.log(LogLevel::Info, &exit.to_string());
@@ -149,6 +161,8 @@ impl Bridge {
             None => {}
             // Stopped on purpose, so that this turn can have it started another way.
             Some(turn) if turn.is_starting() && matches!(was, Life::Stopping { .. }) => self.drive(),
+            // It was leaving when the turn came: that is no failure of the turn.
+            Some(_) if again => self.tell_again(),
             Some(turn) if turn.is_aborting() || turn.is_settling() => self.end_turn(Ok(())),
             Some(_) => self.end_turn(Err(exit.to_string())),
         }
@@ -249,14 +263,17 @@ impl Bridge {
     }
 
     fn agent_line(&mut self, line: &[u8]) {
+        let whole = line;
         let line = line.trim_ascii();
-        let Ok(text) = std::str::from_utf8(line) else {
-            return self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
-        };
+        let Ok(text) = std::str::from_utf8(line) else { return self.plain(whole) };
         if text.is_empty() {
+            if self.config.plain_lines {
+                self.plain(whole);
+            }
             return;
         }
         let in_turn = self.turn.as_ref().is_some_and(|turn| turn.is_heard_query());
+        self.keep_no_query();
         match self.adapter.hear(text, in_turn) {
             Heard::Message(message) => self.message(message),
             Heard::Ready => {
@@ -284,8 +301,18 @@ impl Bridge {
             }
             Heard::Refused(text) => self.end_turn(Err(text)),
             Heard::Note(level, text) => self.log(level, &text),
+            Heard::Plain => self.plain(whole),
             Heard::Nothing => {}
         }
+    }
+
+    /// A line that is not JSON.
+    fn plain(&mut self, line: &[u8]) {
+        if self.config.plain_lines {
+            return self.actions.push_back(Action::Plain(line.to_vec()));
+        }
+        let line = line.trim_ascii();
+        self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
     }
 
     fn message(&mut self, message: Message<'_>) {

@@ -56,6 +56,8 @@ pub struct Config {
     pub epoch_ms: u64,
     /// The longest line, in bytes.
     pub line_limit: usize,
+    /// Lines of the agent that are not JSON become [`Action::Plain`], and no entries of the log.
+    pub plain_lines: bool,
 }
 
 impl Default for Config {
@@ -66,6 +68,7 @@ impl Default for Config {
             agent_session: None,
             epoch_ms: 0,
             line_limit: LINE_LIMIT,
+            plain_lines: false,
         }
     }
 }

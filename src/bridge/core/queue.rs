@@ -56,6 +56,7 @@ impl Bridge {
                     return self.complain(conn, id, "no agent runs that could take the answer");
                 }
                 let line = self.adapter.answer(&answer);
+                self.keep_no_query();
                 if !self.agent_input(line) {
                     return self.complain(conn, id, "the agent does not take its input");
                 }

@@ -27,6 +27,8 @@ struct World {
     reading: bool,
     /// The agent hears what it is told at once, and says what it has to say.
     lively: bool,
+    /// The agent reads nothing of what it is told.
+    deaf: bool,
     shut: bool,
 }
 
@@ -51,6 +53,7 @@ impl World {
             now: Duration::ZERO,
             reading: true,
             lively: true,
+            deaf: false,
             shut: false,
         }
     }
@@ -105,7 +108,7 @@ impl World {
             }
             Action::AgentInput(bytes) => {
                 let count = bytes.len();
-                if let Some(agent) = &mut self.agent {
+                if let Some(agent) = self.agent.as_mut().filter(|_| !self.deaf) {
                     agent.hear(bytes);
                 }
                 self.bridge.agent_input_written(count);
@@ -125,6 +128,9 @@ impl World {
 
     fn kill_agent(&mut self, exit: &Exit) {
         self.agent = None;
+        if std::mem::take(&mut self.deaf) {
+            self.bridge.agent_left_input();
+        }
         self.bridge.agent_exited(exit);
         self.act();
     }

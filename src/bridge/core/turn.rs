@@ -28,6 +28,8 @@ const ABORT_WORDS: Duration = Duration::from_secs(5);
 const ABORT_SIGNAL: Duration = Duration::from_secs(3);
 /// How long an agent that said `error` may still add the `done` of the same turn.
 const SETTLING: Duration = Duration::from_millis(250);
+/// The longest query, in bytes, that is kept after it was told, for an agent that was just leaving.
+const KEPT: usize = 1 << 20;
 
 /// The command that has the agent.
 #[derive(Debug)]
@@ -37,12 +39,23 @@ pub(super) struct Turn {
     stage: Stage,
     /// Bytes taken from the budget for the query.
     charged: usize,
+    /// Whether the agent had the conversation before it was told of this turn.
+    conversed: bool,
+    /// It was told a second time, to an agent that was started for it.
+    again: bool,
 }
 
 #[derive(Debug)]
 enum Work {
-    Query { query: Option<Box<Query>>, flags: Vec<String>, partials: bool },
-    Resume { line: String },
+    /// The query is there until the agent is heard, when it is short enough to be kept so long.
+    Query {
+        query: Option<Box<Query>>,
+        flags: Vec<String>,
+        partials: bool,
+    },
+    Resume {
+        line: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +73,10 @@ enum Stage {
 }
 
 impl Turn {
+    fn new(reply: Reply, work: Work, charged: usize) -> Self {
+        Turn { reply: Some(reply), work, stage: Stage::Starting, charged, conversed: false, again: false }
+    }
+
     /// Whether its events go to this connection.
     pub(super) fn is_of(&self, conn: ConnId) -> bool {
         self.reply.as_ref().is_some_and(|reply| reply.conn == conn)
@@ -78,6 +95,12 @@ impl Turn {
     /// Whether it is a `resume` that the agent has been asked about.
     pub(super) fn is_heard_resume(&self) -> bool {
         matches!((&self.work, self.stage), (Work::Resume { .. }, Stage::Opening { .. }))
+    }
+
+    /// Whether the query can be told to another process: this one has not said a word since it was told.
+    pub(super) fn can_be_told_again(&self) -> bool {
+        let told = matches!(self.stage, Stage::Opening { .. } | Stage::Running);
+        told && !self.again && matches!(&self.work, Work::Query { query: Some(_), .. })
     }
 
     pub(super) fn wants_partials(&self) -> bool {
@@ -127,7 +150,7 @@ impl Bridge {
             self.note_unknown(name);
         }
         let work = Work::Query { query: Some(query), flags, partials };
-        self.turn = Some(Turn { reply: Some(reply), work, stage: Stage::Starting, charged });
+        self.turn = Some(Turn::new(reply, work, charged));
         self.drive();
     }
 
@@ -136,7 +159,7 @@ impl Bridge {
             return self.done(reply, &resume.session);
         }
         let work = Work::Resume { line: resume.line };
-        self.turn = Some(Turn { reply: Some(reply), work, stage: Stage::Starting, charged: 0 });
+        self.turn = Some(Turn::new(reply, work, 0));
         self.drive();
     }
 
@@ -159,7 +182,7 @@ impl Bridge {
     /// Tells the agent of the turn.
     fn tell_turn(&mut self) {
         let Some(turn) = &mut self.turn else { return };
-        let (charged, until) = (std::mem::take(&mut turn.charged), self.now + OPENING);
+        let until = self.now + OPENING;
         let bytes = match &mut turn.work {
             Work::Resume { line } => {
                 let silence = if self.adapter.hears_resume() { OPENING } else { RESUME_SILENCE };
@@ -167,20 +190,50 @@ impl Bridge {
                 self.adapter.resume(line)
             }
             Work::Query { query, .. } => {
-                let Some(query) = query.take() else { return };
+                let Some(told) = query.as_deref() else { return };
                 let agent_session = self.agent.session.as_deref();
                 let catch_up = self.agent.history && !self.agent.conversing;
-                let bytes = self.adapter.query(&query, Context { agent_session, catch_up });
+                let bytes = self.adapter.query(told, Context { agent_session, catch_up });
                 let opening = self.adapter.opening();
                 turn.stage = if opening { Stage::Opening { until } } else { Stage::Running };
+                if told.line().len() > KEPT {
+                    *query = None;
+                    self.budget.give_inbound(std::mem::take(&mut turn.charged));
+                }
+                // From here on it may have begun the conversation, whatever becomes of the turn.
+                turn.conversed = std::mem::replace(&mut self.agent.conversing, true);
                 bytes
             }
         };
-        self.budget.give_inbound(charged);
         if !self.agent_input(bytes) {
             self.end_turn(Err("the bridge has no room for the prompt".into()));
             self.stop_agent(Stop::Kill);
         }
+    }
+
+    /// The agent has said something, or been told something else: its query is not told to another any more.
+    pub(super) fn keep_no_query(&mut self) {
+        if let Some(turn) = &mut self.turn
+            && !turn.is_starting()
+            && let Work::Query { query, .. } = &mut turn.work
+        {
+            *query = None;
+            self.budget.give_inbound(std::mem::take(&mut turn.charged));
+        }
+    }
+
+    /// The agent left without having read its query: another one is started for it. Once in a turn: an agent
+    /// that never reads is not started for ever.
+    pub(super) fn tell_again(&mut self) {
+        let Some(turn) = &mut self.turn else { return };
+        turn.again = true;
+        turn.stage = Stage::Starting;
+        self.drive();
+    }
+
+    /// Whether the agent had the conversation before it was told of the turn that runs.
+    pub(super) fn conversed_before(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.conversed)
     }
 
     /// The agent has agreed to the settings of the turn: tell it the rest.

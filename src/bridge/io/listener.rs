@@ -3,21 +3,21 @@
 //! Two kinds of directories:
 //! - *private*: only we (or root) can write in it. A dead socket found there is replaced; the caller holds the
 //!   sandbox's lock, so nobody else does the same at the same time.
-//! - *shared*, such as `/tmp`: whatever is found there is an error and stays untouched, unless it is exactly the
-//!   dead socket that a record of ours describes (DECISIONS 21).
+//! - *shared*, such as `/tmp`: whatever is found there is an error and stays untouched. The dead socket that a
+//!   record of ours describes exactly has been swept before ([`crate::launch::guard::sweep_socket`], DECISIONS 21).
 //!
-//! bind(2) makes the file itself, exclusively: it never follows a link at the last component and never replaces
-//! anything. All looks and removals go through a descriptor of the directory, so that they mean the directory
+//! bind(2) makes the file itself, exclusively, under a name of no meaning; it gets its own name, without replacing
+//! anything, once it listens. All looks and removals go through a descriptor of the directory, so that they mean the directory
 //! that was checked.
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::state::SocketRecord;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open};
+use nix::fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat2};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
-use serde::{Deserialize, Serialize};
+use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -25,37 +25,6 @@ use std::path::{Path, PathBuf};
 
 /// The longest path of a socket, in bytes: `sun_path` is 108 with its final NUL (unix(7)).
 const PATH_LIMIT: usize = 107;
-
-/// What tells a socket file from any other: written down when it is made, so that a later start can know a dead
-/// socket of ours in a shared directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SocketRecord {
-    /// The device of the file system.
-    pub dev: u64,
-    /// The inode.
-    pub ino: u64,
-    /// When the inode last changed: seconds.
-    pub ctime: i64,
-    /// And nanoseconds.
-    pub ctime_nsec: i64,
-}
-
-impl SocketRecord {
-    // The types of these fields differ between architectures.
-    #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
-    fn of(stat: &FileStat) -> Option<Self> {
-        Some(SocketRecord {
-            dev: stat.st_dev.try_into().ok()?,
-            ino: stat.st_ino.try_into().ok()?,
-            ctime: stat.st_ctime.try_into().ok()?,
-            ctime_nsec: stat.st_ctime_nsec.try_into().ok()?,
-        })
-    }
-
-    fn same_file(&self, other: &SocketRecord) -> bool {
-        (self.dev, self.ino) == (other.dev, other.ino)
-    }
-}
 
 /// The path that a template means for this sandbox: `{id}` and `{short_id}` are put in (BP-02).
 ///
@@ -80,16 +49,62 @@ pub struct Listener {
     directory: OwnedFd,
     name: OsString,
     record: SocketRecord,
+    _file: OwnedFd,
+}
+
+/// A socket that listens and has no name yet that anybody knows.
+#[derive(Debug)]
+pub struct Unpublished {
+    listener: Listener,
+    name: OsString,
+}
+
+impl Unpublished {
+    /// What to write down about the file before it gets its name.
+    pub fn record(&self) -> SocketRecord {
+        self.listener.record
+    }
+
+    /// Gives the file its name, replacing nothing.
+    ///
+    /// # Errors
+    /// [`Code::Exists`] when something took the name meanwhile; [`Code::System`].
+    pub fn publish(self) -> Result<Listener> {
+        let Unpublished { mut listener, name } = self;
+        let path = listener.path.clone();
+        let fail = |e: Errno| match e {
+            Errno::EEXIST => taken(&path, "it exists"),
+            e => Error::system(format!("put socket {} in its place", path.display()), e),
+        };
+        rename_new(&listener.directory, &listener.name, &name).map_err(fail)?;
+        listener.name = name;
+        let found = look(&listener.directory, &listener.name).map_err(fail)?;
+        // In a directory that anybody can write without restriction, the file can have been exchanged.
+        let found = found.and_then(|stat| SocketRecord::of(&stat));
+        match found.filter(|found| found.same_file(&listener.record)) {
+            Some(record) => listener.record = record,
+            None => return Err(taken(&path, "something else was put there while it was made")),
+        }
+        Ok(listener)
+    }
 }
 
 impl Listener {
-    /// Makes the socket file, mode 0600 from its first instant, and listens. `dead` is the record of a sandbox
-    /// that is known to be gone and used this path.
+    /// Makes the socket at `path` and listens.
+    ///
+    /// # Errors
+    /// As [`Listener::prepare`] and [`Unpublished::publish`].
+    pub fn bind(path: &Path) -> Result<Listener> {
+        Listener::prepare(path)?.publish()
+    }
+
+    /// Makes the socket file, mode 0600 from its first instant, and listens, under a name beside `path` that
+    /// nobody knows: whoever finds the socket at its own name is never refused.
     ///
     /// # Errors
     /// [`Code::Exists`] when the path is taken and not ours to replace; [`Code::Invalid`] for a path that cannot
     /// be a socket; [`Code::System`] otherwise.
-    pub fn bind(path: &Path, dead: Option<&SocketRecord>) -> Result<Listener> {
+    pub fn prepare(path: &Path) -> Result<Unpublished> {
         check_path(path)?;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Code::Invalid, format!("socket {}: no file name", path.display())));
@@ -98,9 +113,7 @@ impl Listener {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(parent, flags, Mode::empty())
             .map_err(|e| Error::system(format!("open directory {}", parent.display()), e))?;
-        let private =
-            is_private(&directory).map_err(|e| Error::system(what("look at the directory of"), e))?;
-        clear_way(path, &directory, name, private, dead)?;
+        clear_way(path, &directory, name)?;
 
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
@@ -109,20 +122,30 @@ impl Listener {
         // set here, there is no instant at which another user could connect.
         fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)
             .map_err(|e| Error::system(what("set the mode of"), e))?;
-        let address = UnixAddr::new(path).map_err(|e| Error::system(what("name"), e))?;
-        bind(socket.as_raw_fd(), &address).map_err(|e| match e {
-            Errno::EADDRINUSE => taken(path, "it exists"),
-            e => Error::system(what("bind"), e),
-        })?;
-        let record = look(&directory, name)
+        let hidden = OsString::from(format!(".saggar-{}", SandboxId::random()?));
+        // By the directory's descriptor: the name is longer than the one that was checked for its length.
+        let address = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(&hidden);
+        let address = UnixAddr::new(&address).map_err(|e| Error::system(what("name"), e))?;
+        bind(socket.as_raw_fd(), &address).map_err(|e| Error::system(what("bind"), e))?;
+        let record = look(&directory, &hidden)
             .map_err(|e| Error::system(what("look at"), e))?
             .and_then(|stat| SocketRecord::of(&stat))
             .ok_or_else(|| Error::system(what("look at"), "it is not where it was made"))?;
-        let unfinished = Removal { directory: &directory, name, record };
+        let unfinished = Removal { directory: &directory, name: &hidden, record };
+        // Held open, so that its inode is no other file's as long as we live.
+        let file = openat(
+            &directory,
+            hidden.as_os_str(),
+            OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| Error::system(what("hold"), e))?;
         listen(&socket, Backlog::MAXCONN).map_err(|e| Error::system(what("listen on"), e))?;
         unfinished.keep();
         let socket = mio::net::UnixListener::from_std(socket.into());
-        Ok(Listener { socket, path: path.to_owned(), name: name.to_owned(), directory, record })
+        let listener =
+            Listener { socket, path: path.to_owned(), name: hidden, directory, record, _file: file };
+        Ok(Unpublished { listener, name: name.to_owned() })
     }
 
     /// The path of the file.
@@ -163,6 +186,17 @@ impl Removal<'_> {
 impl Drop for Removal<'_> {
     fn drop(&mut self) {
         remove(self.directory, self.name, &self.record);
+    }
+}
+
+/// Renames without replacing anything: at once where the file system can, else by a second name.
+fn rename_new(directory: &OwnedFd, from: &OsStr, to: &OsStr) -> nix::Result<()> {
+    match renameat2(directory, from, directory, to, RenameFlags::RENAME_NOREPLACE) {
+        Err(Errno::EINVAL) => {
+            linkat(directory, from, directory, to, AtFlags::empty())?;
+            unlinkat(directory, from, UnlinkatFlags::NoRemoveDir)
+        }
+        other => other,
     }
 }
 
@@ -207,20 +241,13 @@ fn look(directory: &OwnedFd, name: &OsStr) -> nix::Result<Option<FileStat>> {
 }
 
 /// Removes a dead socket that stands in the way and is ours to remove.
-fn clear_way(
-    path: &Path,
-    directory: &OwnedFd,
-    name: &OsStr,
-    private: bool,
-    dead: Option<&SocketRecord>,
-) -> Result<()> {
+fn clear_way(path: &Path, directory: &OwnedFd, name: &OsStr) -> Result<()> {
     let system = |e: Errno| Error::system(format!("look at socket {}", path.display()), e);
     let Some(stat) = look(directory, name).map_err(system)? else { return Ok(()) };
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
         return Err(taken(path, "it exists and is not a socket"));
     }
-    let found = SocketRecord::of(&stat);
-    if !private && (found.is_none() || found.as_ref() != dead) {
+    if !is_private(directory).map_err(system)? {
         return Err(taken(path, "it exists, in a directory that others can write")
             .hint("remove it if it is yours, or let the socket be in the runtime directory"));
     }

@@ -8,7 +8,7 @@ mod listener;
 mod outbox;
 
 pub use hub::{Hub, TOKENS};
-pub use listener::{Listener, SocketRecord, expand};
+pub use listener::{Listener, Unpublished, expand};
 pub use outbox::Outbox;
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bridge.sock");
         let poll = Poll::new().unwrap();
-        let listener = Listener::bind(&path, None).unwrap();
+        let listener = Listener::bind(&path).unwrap();
         let bridge = Bridge::new(Config::default(), adapter);
         let hub = Hub::new(bridge, listener, poll.registry(), Token(10)).unwrap();
         let started = Instant::now();

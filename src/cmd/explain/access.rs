@@ -24,19 +24,19 @@ pub(super) struct Rights {
 pub(super) enum Owners<'a> {
     /// The inner user is the caller: the kernel can be asked.
     Caller,
-    /// Root's sandbox, a tree of the system: all ids in it are strangers.
-    Strangers,
+    /// Root's sandbox, a tree as it is on the host: all ids in it are strangers but the inner user's own.
+    Plain(Block),
     /// Root's sandbox, an idmapped tree: the owner of its root is the inner user.
     Mapped(&'a Metadata),
 }
 
 impl<'a> Owners<'a> {
-    /// The owners of a tree of the host, which somebody named or not, whose root is `root`.
-    pub(super) fn of(block: Option<Block>, named: bool, root: Option<&'a Metadata>) -> Self {
-        match (block, named, root) {
+    /// The owners of a tree of the host, whose owners are mapped or not, and whose root is `root`.
+    pub(super) fn of(block: Option<Block>, mapped: bool, root: Option<&'a Metadata>) -> Self {
+        match (block, mapped, root) {
             (None, ..) => Owners::Caller,
             (Some(_), true, Some(root)) => Owners::Mapped(root),
-            _ => Owners::Strangers,
+            (Some(block), ..) => Owners::Plain(block),
         }
     }
 }
@@ -62,6 +62,8 @@ fn class(meta: &Metadata, owners: Owners<'_>) -> u32 {
     match owners {
         Owners::Mapped(root) if meta.uid() == root.uid() => 2,
         Owners::Mapped(root) if meta.gid() == root.gid() => 1,
+        Owners::Plain(block) if meta.uid() == block.host_uid => 2,
+        Owners::Plain(block) if meta.gid() == block.host_gid => 1,
         _ => 0,
     }
 }

@@ -4,6 +4,7 @@ use super::tree::Tree;
 use super::{environment, landlock, limits};
 use crate::cgroup;
 use crate::cmd::prepare::Prepared;
+use crate::plan::Block;
 use crate::spec::{Cover, IdMap, Mount, MountKind, Network};
 use crate::sys::seccomp;
 use serde::Serialize;
@@ -148,7 +149,7 @@ impl Report {
                 layer: policy.network.layer.to_string(),
                 what: network(prepared.spec.network),
             },
-            identity: identity(&prepared.spec.identity),
+            identity: identity(&prepared.spec.identity, prepared.plan.block.as_ref()),
             namespaces: namespaces(prepared.plan.namespaces),
             degraded,
         }
@@ -265,10 +266,14 @@ fn calls(filter: seccomp::Profile) -> Calls {
     }
 }
 
-fn identity(identity: &crate::spec::Identity) -> Identity {
-    let (outside, what) = match identity.map {
-        IdMap::Own { uid, gid } => (Ids { uid, gid }, "the caller's own ids, and no other"),
-        IdMap::Block { base } => (
+fn identity(identity: &crate::spec::Identity, block: Option<&Block>) -> Identity {
+    let (outside, what) = match (identity.map, block) {
+        (IdMap::Own { uid, gid }, _) => (Ids { uid, gid }, "the caller's own ids, and no other"),
+        (IdMap::Block { .. }, Some(block)) if block.is_direct() => (
+            Ids { uid: block.host_uid, gid: block.host_gid },
+            "the owner's own ids, since a file system cannot be idmapped; all others are a block of the sandbox's alone",
+        ),
+        (IdMap::Block { base }, _) => (
             Ids { uid: base + identity.uid, gid: base + identity.gid },
             "a block of 65536 host ids that is the sandbox's alone, chosen at the start; this one is free now",
         ),

@@ -260,7 +260,8 @@ impl<'a> Tree<'a> {
             _ => Node::File,
         };
         let root = root.metadata().ok();
-        let owners = Owners::of(self.prepared.plan.block, named, root.as_ref());
+        let mapped = named && !self.prepared.host.unmapped.contains_key(source);
+        let owners = Owners::of(self.prepared.plan.block, mapped, root.as_ref());
         let rights = access::rights(&path, &meta, owners);
         Place { node, mount: mount_at, host: Some(OnHost { path, rights }) }
     }

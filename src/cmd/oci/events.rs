@@ -30,6 +30,10 @@ pub(super) fn run(context: &Context, args: &EventsArgs) -> Result<u8> {
     follow(&found.record.id, &group, &init, oom, args.interval.duration())
 }
 
+/// How long after the first process's end the kernel is given to tell why it ended: it holds changes of a
+/// cgroup's files back for a while.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 fn follow(
     id: &str,
     group: &Group,
@@ -38,32 +42,37 @@ fn follow(
     interval: Duration,
 ) -> Result<u8> {
     let mut next = Instant::now();
+    let mut end: Option<Instant> = None;
     loop {
-        if Instant::now() >= next {
+        if end.is_none() && Instant::now() >= next {
             stats(id, group)?;
             next = Instant::now() + interval;
         }
-        let left = next.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut fds = vec![PollFd::new(init.as_fd(), PollFlags::POLLIN)];
+        let mut fds = Vec::new();
         fds.extend(
             oom.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN | PollFlags::POLLPRI)),
         );
-        match poll(&mut fds, timeout) {
+        if end.is_none() {
+            fds.push(PollFd::new(init.as_fd(), PollFlags::POLLIN));
+        }
+        let left = end.unwrap_or(next).saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
             Err(nix::errno::Errno::EINTR) => continue,
             Err(errno) => return Err(Error::system("wait for events", errno)),
             Ok(_) => {}
         }
-        let ended = fds[0].any().unwrap_or(false);
-        let happened = fds.get(1).is_some_and(|fd| fd.any().unwrap_or(false));
-        if happened && let Some(watch) = &mut oom {
+        let ended = end.is_none() && fds.last().is_some_and(|fd| fd.any().unwrap_or(false));
+        if let Some(watch) = &mut oom {
             match watch.look()? {
                 OomEvent::OutOfMemory => say(&json!({ "type": "oom", "id": id }))?,
-                OomEvent::Removed => oom = None,
+                OomEvent::Over => oom = None,
                 OomEvent::Nothing => {}
             }
         }
         if ended {
+            end = Some(Instant::now() + LAST_WORDS);
+        }
+        if end.is_some_and(|end| oom.is_none() || Instant::now() >= end) {
             return Ok(0);
         }
     }

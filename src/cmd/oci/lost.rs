@@ -19,11 +19,14 @@ use std::path::{Path, PathBuf};
 pub(super) fn processes(context: &Context, directory: &Directory) -> Result<()> {
     let layout = Layout::discover()?;
     let named = configured(directory);
-    let paths = [None, named.as_deref()];
+    let id = directory.id().as_str();
+    let beside = (format!("{id}.saggar"), named.as_deref().map(super::bridge::beside_path));
+    // The container's, then those of a bridge beside it.
+    let names = [(id, None), (id, named.as_deref()), (&beside.0, None), (&beside.0, beside.1.as_deref())];
     let drivers = [Driver::Cgroupfs, Driver::Systemd];
-    for (path, driver) in paths.into_iter().flat_map(|path| drivers.map(|driver| (path, driver))) {
+    for ((id, path), driver) in names.into_iter().flat_map(|name| drivers.map(|driver| (name, driver))) {
         let wanted = Wanted {
-            id: directory.id().as_str(),
+            id,
             cgroups_path: path,
             driver,
             rootless: context.rootless,

@@ -1,13 +1,14 @@
 //! Making a container, for `create` and for `run`.
 
 use super::container::{self, Status};
-use super::group::ForInit;
+use super::group::{ForInit, WithShares};
 use super::{Context, bridge, filter, pid_file, undo};
 use crate::cgroup::{Group, Layout, Place, Wanted};
 use crate::cli::oci::MakeArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::launch::container::{self as launch, Console, Init, Options};
+use crate::resctrl::{self, Groups};
 use crate::spec::container::Container;
 use crate::spec::oci;
 use crate::state::container::{Claim, Directory, Held, RECORD_VERSION, Record};
@@ -47,14 +48,17 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
     for warning in &warnings {
         log::warn!("{warning}");
     }
-    bridge::refuse(&container.annotations)?;
+    let bridge = bridge::Asked::by(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;
     let filter = filter::of(&container)?;
     let place = choose_place(context, &id, &container)?;
+    let bridge = bridge.map(|asked| bridge::Wanted::new(context, asked, &id, &container)).transpose()?;
 
     let claim = context.root.claim(&id)?;
     let mut making = Making::new(claim, &container, bundle, place)?;
+    let shares = making.shares(&container)?;
+    let streams = bridge.map(|wanted| making.add_bridge(wanted)).transpose()?;
     making.claim.directory().write_file("config.json", &bytes)?;
     making.claim.directory().write(&making.record)?;
     let mut group = Group::create(&making.place, container.resources.as_ref())?;
@@ -68,14 +72,19 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
         state_dir: &state_dir,
         filter: filter.as_ref(),
         console,
+        streams: streams.as_ref().map(bridge::Streams::of_program),
         options: Options {
             no_pivot: args.no_pivot,
             no_new_keyring: args.no_new_keyring,
             preserve_fds: kept_descriptors(args.preserve_fds),
             die_with_runtime: mode == Mode::Foreground,
+            ..Options::default()
         },
     };
-    let made = ForInit::new(&mut group).and_then(|cgroup| launch::create(&request, &cgroup, &mut making));
+    let made = ForInit::new(&mut group).and_then(|cgroup| {
+        let cgroup = WithShares { cgroup: &cgroup, shares: shares.as_ref() };
+        launch::create(&request, &cgroup, &mut making)
+    });
     let made = made.and_then(|init| pid_file::write(args.pid_file.as_deref(), init.pid).map(|()| init));
     match made {
         Ok(init) => {
@@ -142,6 +151,8 @@ struct Making {
     claim: Claim,
     place: Place,
     record: Record,
+    /// The bridge's ends of the program's streams, until its supervisor has them.
+    bridge: Option<bridge::Ends>,
 }
 
 impl Making {
@@ -158,10 +169,27 @@ impl Making {
             annotations: container.annotations.clone(),
             creator,
             cgroup: Some(place.clone()),
+            resctrl: Vec::new(),
             process: None,
             complete: false,
+            bridge: None,
         };
-        Ok(Making { claim, place, record })
+        Ok(Making { claim, place, record, bridge: None })
+    }
+
+    fn add_bridge(&mut self, wanted: bridge::Wanted) -> Result<bridge::Streams> {
+        self.record.bridge = Some(wanted.record(self.claim.directory())?);
+        let (streams, ends) = bridge::Streams::new()?;
+        self.bridge = Some(ends);
+        Ok(streams)
+    }
+
+    /// The groups of resctrl that `linux.intelRdt` asks for.
+    fn shares(&mut self, container: &Container) -> Result<Option<Groups>> {
+        let Some(rdt) = &container.intel_rdt else { return Ok(None) };
+        let groups = Groups::of(&resctrl::mount_point()?, &self.record.id, rdt)?;
+        self.record.resctrl = groups.own(rdt);
+        Ok(Some(groups))
     }
 
     fn note(&mut self, init: &Init) -> Result<()> {
@@ -194,6 +222,9 @@ impl Making {
 
 impl launch::Record for Making {
     fn born(&mut self, init: &Init) -> Result<()> {
+        self.note(init)?;
+        let (Some(ends), Some(beside)) = (self.bridge.take(), &mut self.record.bridge) else { return Ok(()) };
+        bridge::start(self.claim.directory(), beside, ends, init)?;
         self.note(init)
     }
 

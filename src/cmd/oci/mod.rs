@@ -76,6 +76,8 @@ impl Context {
     }
 }
 
+pub(super) use bridge::serve::beside;
+
 /// Runs a verb; the exit status of saggar.
 pub(super) fn main(command: OciCommand) -> u8 {
     let global = global(&command).clone();
@@ -95,6 +97,10 @@ pub(super) fn main(command: OciCommand) -> u8 {
 }
 
 fn dispatch(command: OciCommand) -> Result<u8> {
+    // What puts a process into a container is not to be found there by its file.
+    if let OciCommand::Create(_) | OciCommand::Run(_) | OciCommand::Exec(_) = &command {
+        crate::launch::container::protect_self()?;
+    }
     let context = Context::new(global(&command))?;
     match command {
         OciCommand::Create(verb) => create::run(&context, &verb.args),

@@ -1,5 +1,6 @@
 //! Removing a container: its processes, its cgroups, its directory.
 
+use super::bridge;
 use super::container::{self, Status};
 use crate::cgroup::{Group, Place};
 use crate::error::{Code, Error, Result};
@@ -37,19 +38,22 @@ pub(super) fn processes(record: &Record) -> Result<()> {
             return Err(survives(process.pid));
         }
     }
-    match group {
-        Some(group) if is_ours(group.place()) => {
-            group.kill_all(libc::SIGKILL)?;
-            group.remove()
-        }
-        // Others may have processes in a cgroup that was there before.
-        Some(group) => group.remove(),
-        None => Ok(()),
+    // Before the rest of the container: a supervisor could put a command into it.
+    if let Some(beside) = &record.bridge {
+        bridge::end(beside)?;
     }
+    if let Some(group) = group {
+        // Others may have processes in a cgroup that was there before.
+        if is_ours(group.place()) {
+            group.kill_all(libc::SIGKILL)?;
+        }
+        group.remove()?;
+    }
+    crate::resctrl::remove(&record.resctrl)
 }
 
 /// Whether create made the container's cgroups, so that every process in them is the container's.
-fn is_ours(place: &Place) -> bool {
+pub(super) fn is_ours(place: &Place) -> bool {
     place.directories.iter().all(|one| one.made.contains(&one.path))
 }
 

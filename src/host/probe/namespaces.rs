@@ -2,6 +2,7 @@
 
 use super::surroundings::Surroundings;
 use super::{Check, Subject, cure};
+use crate::host::owners;
 use crate::sys::attempt::{Outcome, attempt};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID};
@@ -127,27 +128,29 @@ fn idmapped(subject: &Subject, around: &Surroundings) -> Vec<Check> {
     ];
     let check = |(what, path): (&str, &Path)| {
         let (name, shown) = (format!("idmapped-mounts-{what}"), path.display());
-        // The child only holds the user namespace; what is tried happens here, to a detached tree.
-        match attempt(flags(0), |pid| write_maps(pid, subject).and_then(|()| idmap(path, pid)), || Ok(())) {
-            Outcome::Works => Check::ok(name, format!("the owners of {shown} can be mapped")),
-            failed => {
-                let errno = errno(failed);
-                let detail = format!("the owners of {shown} cannot be mapped: {}", errno.desc());
-                let check = match what {
-                    "workspace" => Check::missing(name, detail),
-                    _ => Check::degraded(name, detail),
-                };
-                check.cure(cure::idmap(errno, around))
+        let tried = owners::open(path).and_then(|tree| owners::try_to_map(&tree, &subject.uid_map));
+        let Err(errno) = tried else {
+            return Check::ok(name, format!("the owners of {shown} can be mapped"));
+        };
+        let mut detail = format!("the owners of {shown} cannot be mapped: {}", errno.desc());
+        let mut missing = false;
+        if let Some(tree) = owners::unmapped(path) {
+            detail = format!("{detail} (file system {})", tree.file_system);
+            match tree.never() {
+                None => {
+                    detail = format!("{detail}; sandboxes that work there have its owner's id, {}", tree.uid)
+                }
+                Some(why) if what == "workspace" => {
+                    detail = format!("{detail}; {why}: sandboxes cannot work there");
+                    missing = true;
+                }
+                Some(_) => {}
             }
         }
+        let check = if missing { Check::missing(name, detail) } else { Check::degraded(name, detail) };
+        check.cure(cure::idmap(errno, around))
     };
     places.into_iter().map(check).collect()
-}
-
-fn idmap(path: &Path, pid: i32) -> SysResult<()> {
-    let tree = mount::clone_tree(open(path)?.as_fd(), true)?;
-    let userns = fs::File::open(format!("/proc/{pid}/ns/user")).map_err(from_io)?;
-    mount::idmap_tree(tree.as_fd(), userns.as_fd())
 }
 
 fn overlay(subject: &Subject) -> Check {

@@ -15,7 +15,7 @@ use crate::sys::{Errno, namespace, pidfd, process};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -185,6 +185,13 @@ pub(super) fn image(program: &Program) -> Result<Image> {
     };
     let env = program.env.iter().map(variable).collect::<Result<_>>()?;
     Ok(Image::new(candidates, argv, env))
+}
+
+/// Streams for a process of its own.
+pub(super) fn streams(streams: [BorrowedFd<'_>; 3]) -> Result<[OwnedFd; 3]> {
+    let [stdin, stdout, stderr] = streams
+        .map(|fd| fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a standard stream", e)));
+    Ok([stdin?, stdout?, stderr?])
 }
 
 /// The descriptors that are to stay open must be there: one of ours would stand in the gap.

@@ -30,7 +30,7 @@ pub fn create(request: &Create<'_>, cgroup: &dyn Cgroup, record: &mut dyn Record
             filter: request.filter,
             joins: &joins,
             door: Some(door.listen()?),
-            streams: None,
+            streams: request.streams.map(birth::streams).transpose()?,
             die_with_runtime: options.die_with_runtime,
             process: container.process.as_ref(),
         },

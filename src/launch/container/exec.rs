@@ -30,7 +30,7 @@ pub fn exec(request: &Exec<'_>, cgroup: &dyn Cgroup) -> Result<Init> {
             filter: request.filter,
             joins: &joins,
             door: None,
-            streams: None,
+            streams: request.streams.map(birth::streams).transpose()?,
             die_with_runtime: options.die_with_runtime,
             process: Some(process),
         },

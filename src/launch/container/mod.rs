@@ -126,6 +126,8 @@ pub struct Create<'a> {
     pub filter: Option<&'a Filter>,
     /// Where its terminal goes.
     pub console: Console<'a>,
+    /// Its standard streams, where they are not the runtime's. Without a terminal only.
+    pub streams: Option<[BorrowedFd<'a>; 3]>,
     /// Options of the command line.
     pub options: Options,
 }
@@ -162,6 +164,8 @@ pub struct Exec<'a> {
     pub filter: Option<&'a Filter>,
     /// Where its terminal goes.
     pub console: Console<'a>,
+    /// As [`Create::streams`].
+    pub streams: Option<[BorrowedFd<'a>; 3]>,
     /// Options of the command line.
     pub options: Options,
     /// The OCI state, for the listener of its filter.

@@ -75,6 +75,8 @@ pub struct Options {
     pub preserve_fds: u32,
     /// Whether the process dies with us for good (foreground `run`), and not only until it is created.
     pub die_with_runtime: bool,
+    /// `exec` only: what the program starts stays below it, also when its parent ends.
+    pub subreaper: bool,
 }
 
 /// What the plan needs to know of the host and of the caller.
@@ -225,6 +227,9 @@ pub fn build_exec(
         steps.push(Step::NewKeyring);
     }
     steps.push(Step::NewSession);
+    if options.subreaper {
+        steps.push(Step::Subreaper);
+    }
     if !container.namespaces.has(Namespace::Mount) {
         steps.push(Step::OpenRoot { path: c_path(&container.root.path)? });
         terminal(process, false, &mut steps);

@@ -286,10 +286,14 @@ impl<'a> Mounts<'a> {
         };
         let own_namespace = self.container.namespaces.new.contains(&Namespace::Cgroup);
         match self.facts.hierarchies.as_slice() {
-            [] => Err(Error::new(
-                Code::Unsupported,
-                format!("mount cgroup on {}: the host has none", shown(&made.at)),
-            )),
+            // Without cgroups of its own it sees the host's, and changes none.
+            [] => {
+                let source = c_text("/sys/fs/cgroup")?;
+                let what = What::Bind { source, recursive: true, received: None };
+                let recursive = Attributes::new(made.recursive.set | libc::MOUNT_ATTR_RDONLY, 0);
+                self.mounts.push(Mount { what, recursive, ..made });
+                Ok(())
+            }
             [only] if only.name.is_empty() => {
                 let fresh = What::New {
                     fstype: c_text("cgroup2")?,

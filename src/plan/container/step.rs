@@ -234,6 +234,8 @@ pub enum Step {
         /// anew, and the permitted set is no input of that (capabilities(7)).
         until_exec: bool,
     },
+    /// What its children start stays below it, also when they end (PR_SET_CHILD_SUBREAPER).
+    Subreaper,
     /// `no_new_privs`.
     NoNewPrivs,
     /// Enters the working directory, and makes sure that it is inside.
@@ -311,6 +313,7 @@ impl Step {
             | Step::NewKeyring
             | Step::LoopbackUp
             | Step::NewSession
+            | Step::Subreaper
             | Step::AwaitNetDevices => Phase::Birth,
             Step::Propagation { .. }
             | Step::ReceiveTrees { .. }
@@ -470,6 +473,7 @@ impl fmt::Display for Step {
                 )?;
                 if *until_exec { f.write_str(", and CAP_SYS_ADMIN until execve") } else { Ok(()) }
             }
+            Step::Subreaper => f.write_str("become a subreaper"),
             Step::NoNewPrivs => f.write_str("set no_new_privs"),
             Step::WorkingDirectory { path, .. } => write!(f, "enter {}", path.to_string_lossy()),
             Step::Home { uid } => write!(f, "find the home of user {uid}"),

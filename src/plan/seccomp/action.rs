@@ -49,6 +49,15 @@ pub(super) fn newer(default: u32) -> u32 {
     }
 }
 
+/// Each flag, its name, and the kernel that brought it (seccomp(2)).
+pub(super) const FLAGS: [(u64, &str, &str); 5] = [
+    (libc::SECCOMP_FILTER_FLAG_TSYNC, "SECCOMP_FILTER_FLAG_TSYNC", "3.17"),
+    (libc::SECCOMP_FILTER_FLAG_LOG, "SECCOMP_FILTER_FLAG_LOG", "4.14"),
+    (libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW, "SECCOMP_FILTER_FLAG_SPEC_ALLOW", "4.17"),
+    (libc::SECCOMP_FILTER_FLAG_NEW_LISTENER, "SECCOMP_FILTER_FLAG_NEW_LISTENER (SCMP_ACT_NOTIFY)", "5.0"),
+    (libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV", "5.19"),
+];
+
 /// The flags of the load. Where the profile does not speak of flags it is SPEC_ALLOW, as with other runtimes;
 /// an empty list is no flag.
 pub(super) fn flags(given: Option<&[Flag]>, notify: bool, warnings: &mut Vec<String>) -> u64 {

@@ -44,6 +44,9 @@ pub(super) struct Calls {
 /// Where far numbers begin.
 const FAR: u32 = 1024;
 
+/// The private calls of Arm, which are old whatever their numbers (arch/arm/include/uapi/asm/unistd.h): first, past.
+const PRIVATE: (u32, u32) = (0xf_0000, 0xf_0800);
+
 impl Calls {
     /// Nothing is listed yet.
     pub(super) fn new(arch: Arch) -> Self {
@@ -164,8 +167,14 @@ impl Calls {
         let unlisted = base + self.verdicts.iter().map(|_| 1_u32).sum::<u32>();
         let rest = (end.is_none_or(|end| unlisted < end)).then_some((unlisted, Some(&Verdict::Unlisted)));
         let newer = end.map(|end| (end, None));
-        let far =
-            self.far.iter().flat_map(|(number, verdict)| [(*number, Some(verdict)), (number + 1, None)]);
+        let own = self
+            .far
+            .iter()
+            .flat_map(|(number, verdict)| [(*number, verdict), (number + 1, &Verdict::Unlisted)]);
+        let private = std::iter::once((PRIVATE.0, &Verdict::Unlisted)).chain(own);
+        let private =
+            private.map(|(number, verdict)| (number, Some(verdict))).chain(end.map(|_| (PRIVATE.1, None)));
+        let far = private.filter(|_| self.arch == Arch::Arm);
         listed.chain(rest).chain(newer).chain(far)
     }
 }
@@ -180,43 +189,47 @@ pub(super) fn unreachable(name: &str, index: usize, by: usize) -> String {
 
 /// How a 32-bit program of x86 makes this call otherwise (linux/net.h, linux/ipc.h).
 fn multiplexed(name: &str) -> Option<(&'static str, u64)> {
-    const SOCKET: [&str; 20] = [
-        "socket",
-        "bind",
-        "connect",
-        "listen",
-        "accept",
-        "getsockname",
-        "getpeername",
-        "socketpair",
-        "send",
-        "recv",
-        "sendto",
-        "recvfrom",
-        "shutdown",
-        "setsockopt",
-        "getsockopt",
-        "sendmsg",
-        "recvmsg",
-        "accept4",
-        "recvmmsg",
-        "sendmmsg",
-    ];
-    const IPC: [(&str, u64); 12] = [
-        ("semop", 1),
-        ("semget", 2),
-        ("semctl", 3),
-        ("semtimedop", 4),
-        ("msgsnd", 11),
-        ("msgrcv", 12),
-        ("msgget", 13),
-        ("msgctl", 14),
-        ("shmat", 21),
-        ("shmdt", 22),
-        ("shmget", 23),
-        ("shmctl", 24),
-    ];
-    let socket =
-        SOCKET.iter().zip(1..).find(|(call, _)| **call == name).map(|(_, which)| ("socketcall", which));
-    socket.or_else(|| IPC.iter().find(|(call, _)| *call == name).map(|(_, which)| ("ipc", *which)))
+    let socket = match name {
+        "socket" => 1,
+        "bind" => 2,
+        "connect" => 3,
+        "listen" => 4,
+        "accept" => 5,
+        "getsockname" => 6,
+        "getpeername" => 7,
+        "socketpair" => 8,
+        "send" => 9,
+        "recv" => 10,
+        "sendto" => 11,
+        "recvfrom" => 12,
+        "shutdown" => 13,
+        "setsockopt" => 14,
+        "getsockopt" => 15,
+        "sendmsg" => 16,
+        "recvmsg" => 17,
+        "accept4" => 18,
+        "recvmmsg" => 19,
+        "sendmmsg" => 20,
+        _ => 0,
+    };
+    let ipc = match name {
+        "semop" => 1,
+        "semget" => 2,
+        "semctl" => 3,
+        "semtimedop" => 4,
+        "msgsnd" => 11,
+        "msgrcv" => 12,
+        "msgget" => 13,
+        "msgctl" => 14,
+        "shmat" => 21,
+        "shmdt" => 22,
+        "shmget" => 23,
+        "shmctl" => 24,
+        _ => 0,
+    };
+    match (socket, ipc) {
+        (1.., _) => Some(("socketcall", socket)),
+        (_, 1..) => Some(("ipc", ipc)),
+        _ => None,
+    }
 }

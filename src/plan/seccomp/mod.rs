@@ -52,6 +52,24 @@ pub struct Filter {
     pub warnings: Vec<String>,
 }
 
+impl Filter {
+    /// Checks that the kernel has what the filter needs; `knows` is [`crate::sys::seccomp::knows_flag`].
+    ///
+    /// # Errors
+    /// [`Code::Unsupported`] naming a flag that the kernel does not know.
+    pub fn check(&self, knows: impl Fn(u64) -> bool) -> Result<()> {
+        match action::FLAGS.iter().find(|(flag, ..)| self.flags & flag != 0 && !knows(*flag)) {
+            None => Ok(()),
+            Some((_, name, since)) => {
+                let message =
+                    format!("linux.seccomp: this kernel has no {name}, which came with Linux {since}");
+                Err(Error::new(Code::Unsupported, message)
+                    .hint("leave out what asks for it, or take a newer kernel"))
+            }
+        }
+    }
+}
+
 impl Arch {
     /// The one that this binary was built for.
     #[cfg(target_arch = "x86_64")]

@@ -26,6 +26,7 @@ pub(super) fn build(
         // What libseccomp answers to an architecture that the profile does not list.
         foreign: graph.add(Node::Return(libc::SECCOMP_RET_KILL_THREAD)),
         graph,
+        answers: Vec::new(),
         default_action: default,
         warnings,
     };
@@ -34,12 +35,13 @@ pub(super) fn build(
     for calls in all.iter().rev().filter(|calls| calls.arch != Arch::X32) {
         let mut starts = builder.starts(calls)?;
         if calls.arch == Arch::X86_64 {
+            let past = starts.last().map_or(builder.default, |last| last.1);
             match x32 {
                 Some(x32) => starts.extend(builder.starts(x32)?),
                 None => starts.push((X32_BIT, builder.foreign)),
             }
             // A tracer sets the number to -1 to skip a call (ptrace(2)): no call of x32.
-            starts.push((u32::MAX, builder.newer));
+            starts.push((u32::MAX, past));
         }
         let tree = search::build(&mut builder.graph, &ranges(starts));
         let number = builder.graph.add(Node::Step(LOAD, NUMBER, tree));
@@ -54,6 +56,7 @@ struct Builder<'a> {
     default: Id,
     newer: Id,
     foreign: Id,
+    answers: Vec<(u32, Id)>,
     default_action: u32,
     warnings: &'a mut Vec<String>,
 }
@@ -65,7 +68,7 @@ impl Builder<'_> {
             let id = match verdict {
                 None => self.newer,
                 Some(Verdict::Unlisted) => self.default,
-                Some(Verdict::Always(action, _)) => self.graph.add(Node::Return(*action)),
+                Some(Verdict::Always(action, _)) => self.answer(*action),
                 Some(Verdict::Checked(name, rules)) => self.checked(name, rules, calls.wide())?,
             };
             // Neighbours of far numbers start twice: as newer ones, then as what they are.
@@ -73,6 +76,16 @@ impl Builder<'_> {
             starts.push((start, id));
         }
         Ok(starts)
+    }
+
+    /// The node that returns `action`. A profile has a few of them for hundreds of calls.
+    fn answer(&mut self, action: u32) -> Id {
+        let known = self.answers.iter().find(|(known, _)| *known == action);
+        known.map(|(_, id)| *id).unwrap_or_else(|| {
+            let id = self.graph.add(Node::Return(action));
+            self.answers.push((action, id));
+            id
+        })
     }
 
     fn checked(&mut self, name: &str, rules: &[order::Rule], wide: bool) -> Result<Id> {

@@ -1,5 +1,7 @@
 //! What the compiler of the built-in profiles (`seccomp/compiler`, in the build script) and this one share.
 
+#![allow(clippy::duplicate_mod, reason = "the tests of the build script's compiler have it whole")]
+
 #[path = "../../../seccomp/compiler/arch.rs"]
 pub(super) mod arch;
 #[path = "../../../seccomp/compiler/assemble.rs"]

@@ -3,11 +3,12 @@
 use super::{Config, Warning};
 use crate::error::{Code, Error, Result};
 use crate::spec::container::{Container, Process};
-use crate::sys::read::{Unread, whole_file};
+use crate::sys::read::whole_file;
 use std::path::Path;
 
-/// The largest document that is read. Orchestrators write a few dozen KiB.
-const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// The largest document that is read. Orchestrators write a few dozen KiB; what the kernel takes as arguments and
+/// environment is at most 2 MiB as it is set up everywhere; and a document of empty objects takes 50 times its size.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Reads `config.json` in `bundle`, an absolute path.
 ///
@@ -15,7 +16,10 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// `Code::Invalid` for a file that is missing, no regular file, too large or not valid; the last with the JSON path
 /// of the field.
 pub fn read(bundle: &Path) -> Result<Config> {
-    super::parse(document(&bundle.join("config.json"))?, bundle)
+    let bytes = document(&bundle.join("config.json")).map_err(|error| {
+        error.hint("a bundle is a directory with a config.json, a file; `saggar spec` writes one")
+    })?;
+    super::parse(bytes, bundle)
 }
 
 /// Reads the file that `exec --process` names, for `container`.
@@ -29,15 +33,8 @@ pub fn read_process(path: &Path, container: &Container) -> Result<(Process, Vec<
 /// The bytes of a document.
 ///
 /// # Errors
-/// `Code::Invalid` for a file that is missing, no regular file or larger than 16 MiB.
+/// `Code::Invalid` for a file that is missing, no regular file or larger than 4 MiB.
 pub fn document(path: &Path) -> Result<Vec<u8>> {
-    whole_file(path, MAX_BYTES).map_err(|unread| {
-        let error = Error::new(Code::Invalid, format!("read {}: {unread}", path.display()));
-        match unread {
-            Unread::Io(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                error.hint("a bundle is a directory with a config.json; `saggar spec` writes one")
-            }
-            _ => error,
-        }
-    })
+    whole_file(path, MAX_BYTES)
+        .map_err(|unread| Error::new(Code::Invalid, format!("read {}: {unread}", path.display())))
 }

@@ -24,6 +24,9 @@ mod sysctl;
 mod text;
 mod version;
 
+#[cfg(test)]
+mod tests;
+
 pub use example::example;
 pub use features::features;
 pub use load::{read, read_process};

@@ -10,7 +10,7 @@ use super::effective::Effective;
 use super::layer::{Layer, Setting};
 use super::parse::{self, Fault, Format, MAX_BYTES};
 use super::paths::Home;
-use super::tighten::tighten;
+use super::tighten::{leave_out_the_agents, tighten};
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
 use std::fs::{File, Metadata, OpenOptions};
@@ -136,7 +136,14 @@ impl Policy {
             let identity = Some((opened.metadata.dev(), opened.metadata.ino()));
             if identity != taken {
                 taken = identity;
-                self.take_file(opened, folder.join(name), &layer(name))?;
+                let path = folder.join(name);
+                let mut document = understood(&path, &opened.bytes)?;
+                if agent_folder.is_none() {
+                    for key in leave_out_the_agents(&mut document) {
+                        log::debug!("{}: {key} is for agents, and none is started", path.display());
+                    }
+                }
+                self.take_document(document, &opened, path, &layer(name))?;
             }
         }
         Ok(())
@@ -144,6 +151,16 @@ impl Policy {
 
     fn take_file(&mut self, opened: Opened, path: PathBuf, layer: &Layer) -> Result<()> {
         let document = understood(&path, &opened.bytes)?;
+        self.take_document(document, &opened, path, layer)
+    }
+
+    fn take_document(
+        &mut self,
+        document: Document,
+        opened: &Opened,
+        path: PathBuf,
+        layer: &Layer,
+    ) -> Result<()> {
         if let Some(subject) = layer.folder_file() {
             tighten(&self.effective, &document, layer).map_err(|widening| {
                 let line = line_of(&opened.bytes, widening.key);

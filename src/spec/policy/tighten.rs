@@ -76,6 +76,14 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     same("sandbox.gid", gid.as_ref(), now.ids.gid.as_ref())
 }
 
+/// Takes out of the document what only a start of an agent reads, and names it: in a folder that is the workspace
+/// of any other command it widens nothing, and is not that command's business.
+pub(super) fn leave_out_the_agents(document: &mut Document) -> Vec<&'static str> {
+    let agent_cmd = document.agent_cmd.take().map(|_| "agent_cmd");
+    let adapter = document.adapter.take().map(|_| "adapter");
+    agent_cmd.into_iter().chain(adapter).collect()
+}
+
 fn check_files(now: &Effective, asked: &document::Files) -> Verdict {
     let document::Files { ro, rw, home, tmp_size, hide } = asked;
     // More hidden paths only take away.

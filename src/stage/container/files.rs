@@ -246,7 +246,11 @@ impl Files {
         let slave = pty::open_slave(master.as_fd())?;
         if console {
             let (parent, name) = place::make_parent(root, c"dev/console")?;
-            let at = place::make(parent.as_fd(), name, false)?;
+            // A link would put it elsewhere.
+            let at = match place::find_plain(parent.as_fd(), name) {
+                Err(Errno::ENOENT) => place::make(parent.as_fd(), name, false)?,
+                other => other?,
+            };
             let tree = mount::clone_tree(slave.as_fd(), false)?;
             mount::attach(tree.as_fd(), at.as_fd())?;
         }

@@ -32,10 +32,34 @@ pub struct Record {
     pub creator: ProcessId,
     /// Where its cgroups are, from before they were made.
     pub cgroup: Option<Place>,
+    /// Its own groups of resctrl, from before they were made.
+    #[serde(default)]
+    pub resctrl: Vec<PathBuf>,
     /// Its first process.
     pub process: Option<ProcessId>,
     /// Everything is applied: it is created.
     pub complete: bool,
+    /// The bridge beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<Beside>,
+}
+
+/// What stands beside a container that has a bridge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Beside {
+    /// What the container's program speaks: the name of an adapter.
+    pub adapter: String,
+    /// Where the bridge listens.
+    pub socket: PathBuf,
+    /// Device and inode of the socket, once it is there.
+    pub socket_file: Option<(u64, u64)>,
+    /// Where the cgroups of the supervisor are, from before they were made.
+    pub cgroup: Place,
+    /// The supervisor.
+    pub supervisor: Option<ProcessId>,
+    /// The guard, which ends the container when the supervisor dies.
+    pub guard: Option<ProcessId>,
 }
 
 impl Record {

@@ -1,6 +1,7 @@
 //! `saggar agent DIR PROMPT`: the terminal as one more client of the bridge. It says one query on a connection
 //! of its own, prints what comes back, and asks the user for permissions when there is one to ask.
 
+use super::doing::Doing;
 use crate::bridge::proto::{LineSplitter, Split, json};
 use crate::error::{Error, Result};
 use mio::net::UnixStream;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// The console's own end of its connection.
 pub(super) const CONSOLE: Token = Token(1);
@@ -49,6 +51,7 @@ pub(super) struct Console {
     /// Text of the present answer was already shown piece by piece.
     streamed: bool,
     asks_user: bool,
+    doing: Doing,
 }
 
 #[derive(Deserialize)]
@@ -78,9 +81,29 @@ impl Console {
         let asks_user = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let input = LineSplitter::new(usize::MAX);
         let screen = Screen::default();
-        let console =
-            Console { stream: ours, input, output, screen, over: None, show, streamed: false, asks_user };
+        let doing = Doing::new(show == Show::Text && std::io::stderr().is_terminal());
+        let console = Console {
+            stream: ours,
+            input,
+            output,
+            screen,
+            over: None,
+            show,
+            streamed: false,
+            asks_user,
+            doing,
+        };
         Ok((console, theirs))
+    }
+
+    /// Shows for how long the agent has been at what it does; when to call it next.
+    pub(super) fn tick(&mut self) -> Option<Duration> {
+        self.doing.tick(self.screen.is_at_line_start())
+    }
+
+    /// Takes the progress line off the terminal, for somebody else who writes there.
+    pub(super) fn clear(&mut self) {
+        self.doing.clear();
     }
 
     /// Handles an event of the connection, or of standard output. While that takes nothing, nothing is read
@@ -88,6 +111,9 @@ impl Console {
     pub(super) fn ready(&mut self, registry: &Registry) -> Result<Progress> {
         let mut chunk = [0; 65536];
         loop {
+            if self.screen.has_something() {
+                self.doing.clear();
+            }
             if !self.screen.write(registry) {
                 return Ok(Progress::Going);
             }
@@ -159,11 +185,12 @@ impl Console {
                 for block in message["message"]["content"].as_array().into_iter().flatten() {
                     match (block["type"].as_str(), block["text"].as_str()) {
                         (Some("text"), Some(text)) if !self.streamed => self.screen.push(&printable(text)),
-                        (Some("tool_use"), _) => progress(&format!(
-                            "[{}] {}",
-                            block["name"].as_str().unwrap_or("tool"),
-                            json::shorten(&block["input"].to_string())
-                        )),
+                        (Some("tool_use"), _) => {
+                            let name = block["name"].as_str().unwrap_or("tool");
+                            self.doing.clear();
+                            progress(&format!("[{name}] {}", json::shorten(&block["input"].to_string())));
+                            self.doing.begin(&printable(name));
+                        }
                         _ => {}
                     }
                 }
@@ -173,6 +200,8 @@ impl Console {
                 }
                 self.streamed = false;
             }
+            // What a tool gave goes to the agent, who thinks about it.
+            Some("user") => self.doing.begin_thinking(),
             _ => {}
         }
     }
@@ -180,6 +209,7 @@ impl Console {
     /// Asks the user, or says no when there is none to ask.
     fn permission(&mut self, message: &serde_json::Value) {
         let request = &message["request"];
+        self.doing.clear();
         let allowed = self.asks_user && ask(request);
         let response = if allowed {
             serde_json::json!({ "behavior": "allow", "updatedInput": request["input"] })
@@ -203,10 +233,21 @@ struct Screen {
     pending: Vec<u8>,
     written: usize,
     watched: bool,
+    /// The last text does not end its line.
+    in_line: bool,
 }
 
 impl Screen {
+    fn has_something(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn is_at_line_start(&self) -> bool {
+        !self.in_line && self.pending.is_empty()
+    }
+
     fn push(&mut self, text: &str) {
+        self.in_line = if text.is_empty() { self.in_line } else { !text.ends_with('\n') };
         self.pending.extend_from_slice(text.as_bytes());
     }
 

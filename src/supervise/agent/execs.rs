@@ -5,8 +5,7 @@ use super::process::{Process, Read1, look_again, read, watched};
 use crate::bridge::core::{ExecId, Outcome};
 use crate::error::{Error, Result};
 use crate::spec::Program;
-use crate::stage::wire::ExecFlags;
-use crate::supervise::sandbox::{Ended, Sandbox};
+use crate::supervise::sandbox::Ended;
 use crate::supervise::tree;
 use crate::sys::file::waiting;
 use mio::{Registry, Token};
@@ -14,7 +13,7 @@ use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 /// What is kept of one stream (BP-23); the rest is read and dropped, so that the command is not held up.
@@ -38,24 +37,24 @@ struct Run {
 
 /// The runs that go on, by the sandbox's number.
 #[derive(Debug)]
-pub(super) struct Execs {
+pub(in crate::supervise) struct Execs {
     runs: BTreeMap<u32, Run>,
     environment: Vec<(OsString, OsString)>,
     workspace: PathBuf,
 }
 
 impl Execs {
-    pub(super) fn new(environment: Vec<(OsString, OsString)>, workspace: PathBuf) -> Self {
+    pub(in crate::supervise) fn new(environment: Vec<(OsString, OsString)>, workspace: PathBuf) -> Self {
         Execs { runs: BTreeMap::new(), environment, workspace }
     }
 
-    /// Starts `/bin/sh -c command`.
-    pub(super) fn run(
+    /// Starts `/bin/sh -c command`; `start` gives it a number.
+    pub(in crate::supervise) fn run(
         &mut self,
-        sandbox: &mut Sandbox<'_>,
         registry: &Registry,
         exec: ExecId,
         command: String,
+        start: impl FnOnce(&Program, [BorrowedFd<'_>; 3]) -> Result<u32>,
     ) -> Result<()> {
         let fail = |e: nix::Error| Error::system("make the streams of a command", e);
         let null = File::open("/dev/null").map_err(|e| Error::system("open /dev/null", e))?;
@@ -68,7 +67,7 @@ impl Execs {
             cwd: self.workspace.clone(),
         };
         let streams = [null.as_fd(), out.as_fd(), err.as_fd()];
-        let id = sandbox.exec(registry, &program, streams, ExecFlags::SUBREAPER, false)?;
+        let id = start(&program, streams)?;
         let token = |stream: usize| Token(FIRST + 2 * id as usize + stream);
         let streams =
             [Some(watched(out_read, registry, token(0))?), Some(watched(err_read, registry, token(1))?)];
@@ -78,7 +77,7 @@ impl Execs {
     }
 
     /// Its pid on the host is known.
-    pub(super) fn waiting(&mut self, id: u32, pid: i32) {
+    pub(in crate::supervise) fn waiting(&mut self, id: u32, pid: i32) {
         if let Some(run) = self.runs.get_mut(&id) {
             run.pid = pid;
             if run.killed {
@@ -88,7 +87,7 @@ impl Execs {
     }
 
     /// Kills a run with everything that it started; what it wrote is still told.
-    pub(super) fn kill(&mut self, exec: ExecId) {
+    pub(in crate::supervise) fn kill(&mut self, exec: ExecId) {
         if let Some(run) = self.runs.values_mut().find(|run| run.exec == exec) {
             run.killed = true;
             if run.pid != 0 {
@@ -98,7 +97,12 @@ impl Execs {
     }
 
     /// Handles an event; false when the token is somebody else's.
-    pub(super) fn ready(&mut self, registry: &Registry, token: Token, chunk: &mut [u8]) -> bool {
+    pub(in crate::supervise) fn ready(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        chunk: &mut [u8],
+    ) -> bool {
         let Some(number) = token.0.checked_sub(FIRST) else { return false };
         if let Some(run) = u32::try_from(number / 2).ok().and_then(|id| self.runs.get_mut(&id)) {
             let stream = number % 2;
@@ -111,7 +115,7 @@ impl Execs {
     }
 
     /// A run has ended: what it came to.
-    pub(super) fn exited(
+    pub(in crate::supervise) fn exited(
         &mut self,
         id: u32,
         how: Ended,
@@ -131,7 +135,7 @@ impl Execs {
     }
 
     /// A run could not even begin.
-    pub(super) fn not_run(&mut self, id: u32, registry: &Registry) -> Option<ExecId> {
+    pub(in crate::supervise) fn not_run(&mut self, id: u32, registry: &Registry) -> Option<ExecId> {
         let mut run = self.runs.remove(&id)?;
         run.forget(registry);
         Some(run.exec)

@@ -8,8 +8,9 @@
 //! the wall-clock limit is reached.
 
 mod console;
-mod execs;
-mod process;
+mod doing;
+pub(super) mod execs;
+pub(super) mod process;
 
 pub use console::Show;
 
@@ -34,7 +35,7 @@ use nix::sys::signal::Signal;
 use process::{Process, Read1};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 const SIGNALS: Token = Token(0);
@@ -230,11 +231,12 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn next_wait(&self) -> Option<Duration> {
+    fn next_wait(&mut self) -> Option<Duration> {
         let hub = self.hub.next_deadline().map(|at| at.saturating_sub(self.now()));
         let limit = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let connect = self.connect_until.map(|_| LOOK_EVERY);
-        [hub, limit, connect].into_iter().flatten().min()
+        let progress = self.console.as_mut().and_then(Console::tick);
+        [hub, limit, connect, progress].into_iter().flatten().min()
     }
 
     /// Does what the core asks for; true when all is over.
@@ -258,15 +260,24 @@ impl<'a> Loop<'a> {
             Action::ResumeAgent => self.read_agent(),
             Action::RunExec { exec, command, timeout: _ } => {
                 let registry = self.poll.registry();
-                if let Err(error) = self.execs.run(&mut self.sandbox, registry, exec, command) {
+                let sandbox = &mut self.sandbox;
+                let start = |program: &Program, streams: [BorrowedFd<'_>; 3]| {
+                    sandbox.exec(registry, program, streams, ExecFlags::SUBREAPER, false)
+                };
+                if let Err(error) = self.execs.run(registry, exec, command, start) {
                     let why = error.to_string();
                     self.hub.bridge(|bridge| bridge.exec_failed(exec, &why));
                 }
             }
             Action::KillExec { exec } => self.execs.kill(exec),
             Action::Learned { session, agent_session } => remember(&session, &agent_session),
-            Action::Unclaimed(_) => {}
-            Action::Log { level, text } => log(level, &text),
+            Action::Unclaimed(_) | Action::Plain(_) => {}
+            Action::Log { level, text } => {
+                if let Some(console) = &mut self.console {
+                    console.clear();
+                }
+                log(level, &text);
+            }
             Action::Shutdown => return Ok(true),
             Action::Send { .. } | Action::Close { .. } => {}
         }
@@ -438,10 +449,14 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_output(bytes));
                 }
-                Read1::Nothing | Read1::End => {
+                Read1::Nothing | Read1::End | Read1::Reset => {
                     if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
                         let exit = agent.exit.clone().unwrap_or(Exit::Code(0));
+                        let left_input = agent.left_input();
                         agent.close(self.poll.registry());
+                        if left_input {
+                            self.hub.bridge(Bridge::agent_left_input);
+                        }
                         self.last_exit = Some(exit.clone());
                         self.hub.bridge(|bridge| bridge.agent_exited(&exit));
                     }
@@ -466,7 +481,7 @@ impl<'a> Loop<'a> {
                     let bytes = &self.chunk[..count];
                     self.hub.bridge(|bridge| bridge.agent_log(bytes));
                 }
-                Read1::Nothing | Read1::End => return,
+                Read1::Nothing | Read1::End | Read1::Reset => return,
             }
         }
         if let Some(agent) = &self.agent {

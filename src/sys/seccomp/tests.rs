@@ -2,6 +2,7 @@
 
 // The compiler as the build script has it, so that a test can feed it other profiles and architectures.
 #[allow(dead_code, reason = "the build script uses the rest")]
+#[allow(clippy::duplicate_mod, reason = "the library has its own share of it")]
 #[path = "../../../seccomp/compiler/mod.rs"]
 mod compiler;
 
@@ -9,7 +10,7 @@ use properties::native;
 
 mod cases;
 mod kernel;
-mod machine;
+pub(crate) mod machine;
 mod meaning;
 mod profiles;
 mod programs;

@@ -131,3 +131,93 @@ fn bp_26_a_late_answer_to_a_resume_does_not_end_the_turn_after_it() {
     world.act();
     assert_eq!(world.kinds(1), ["ready", "done", "system", "assistant"]);
 }
+
+fn commands(world: &World) -> Vec<String> {
+    let told = &world.agent.as_ref().unwrap().told;
+    told.iter().map(|line| line["cmd"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// DECISIONS 16: the conversation begins with the first query that the agent is told, not with its end.
+#[test]
+fn bp_27_an_agent_that_died_in_its_first_turn_is_told_to_resume() {
+    for first in ["wait", "fail"] {
+        let mut world = World::relay(Script::relay);
+        world.open(1);
+        world.query(1, first, "");
+        world.kill_agent(&Exit::Signal(9));
+        world.query(1, "quick", "");
+        assert_eq!(commands(&world), ["resume", "query"], "{first}");
+        assert_eq!(world.last(1)["ev"], "done");
+    }
+}
+
+/// A query that finds the agent leaving is told to the next one, and nobody hears of it.
+#[test]
+fn a_query_that_an_agent_left_unread_is_answered_by_the_next() {
+    for resumed in [true, false] {
+        for earlier in [false, true] {
+            let mut world =
+                if resumed { World::relay(Script::relay) } else { World::new(Script::stream_json) };
+            world.open(1);
+            world.bridge.start_agent();
+            world.act();
+            if earlier {
+                world.query(1, "quick", "");
+            }
+            world.deaf = true;
+            world.query(1, "quick again", r#","id":7"#);
+            world.kill_agent(&Exit::Code(0));
+            let kinds = world.kinds(1);
+            assert!(!kinds.iter().any(|kind| kind.contains("error")), "{kinds:?}");
+            assert_eq!(kinds.iter().filter(|kind| *kind == "7:done").count(), 1, "{kinds:?}");
+            assert_eq!(world.starts.len(), 2);
+            if resumed {
+                // What an agent left unread began no conversation.
+                let expected: &[&str] = if earlier { &["resume", "query"] } else { &["query"] };
+                assert_eq!(commands(&world), expected);
+            }
+            assert_eq!(world.bridge.held_bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_never_reads_is_started_twice_and_not_for_ever() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.deaf = true;
+    world.query(1, "quick", "");
+    world.deaf = true;
+    world.bridge.agent_left_input();
+    world.agent = None;
+    world.bridge.agent_exited(&Exit::Code(4));
+    world.act();
+    assert_eq!(world.kinds(1), ["ready"], "the second is at it");
+    world.kill_agent(&Exit::Code(4));
+    assert_eq!(world.last(1)["error"], "the agent exited with code 4");
+    assert_eq!(world.starts.len(), 2);
+    assert_eq!(world.bridge.held_bytes(), 0);
+}
+
+/// Told again, work could be done twice: only what surely was not read is.
+#[test]
+fn a_query_that_was_read_or_answered_or_is_very_long_is_not_told_again() {
+    for case in ["read", "answered", "long", "other input"] {
+        let mut world = World::new(Script::stream_json);
+        world.open(1);
+        let prompt = if case == "long" { "x".repeat(2 << 20) } else { "wait".to_owned() };
+        world.deaf = case == "long" || case == "other input";
+        world.lively = case == "answered";
+        world.query(1, &prompt, "");
+        if case == "other input" {
+            world.say(1, r#"{"type":"control_response","response":{"request_id":"r","subtype":"success","response":{"behavior":"deny","message":"no"}}}"#);
+        }
+        if case == "answered" {
+            world.deaf = true;
+        }
+        world.kill_agent(&Exit::Code(4));
+        assert_eq!(world.last(1)["error"], "the agent exited with code 4", "{case}");
+        assert_eq!(world.starts.len(), 1, "{case}");
+        assert_eq!(world.bridge.held_bytes(), 0, "{case}");
+    }
+}

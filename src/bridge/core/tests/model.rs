@@ -14,6 +14,7 @@ enum Step {
     Bad { conn: u64 },
     AgentFinishes,
     AgentDies,
+    AgentIsDeaf,
     AgentIsHeard,
     AgentIsHeardInPart,
     ExecEnds,
@@ -32,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => conn.clone().prop_map(|conn| Step::Bad { conn }),
         3 => Just(Step::AgentFinishes),
         1 => Just(Step::AgentDies),
+        1 => Just(Step::AgentIsDeaf),
         3 => Just(Step::AgentIsHeard),
         1 => Just(Step::AgentIsHeardInPart),
         2 => Just(Step::ExecEnds),
@@ -123,6 +125,7 @@ impl Model {
                     self.world.kill_agent(&Exit::Signal(9));
                 }
             }
+            Step::AgentIsDeaf => self.world.deaf = self.world.agent.is_some(),
             Step::AgentIsHeard => self.hear_agent(usize::MAX),
             Step::AgentIsHeardInPart => self.hear_agent(100),
             Step::ExecEnds => self.end_exec(),
@@ -160,6 +163,9 @@ impl Model {
         }
         for _ in 0..400 {
             self.world.act();
+            if self.world.deaf {
+                self.step(&Step::AgentDies);
+            }
             self.step(&Step::AgentFinishes);
             self.world.act();
             self.end_exec();

@@ -20,9 +20,9 @@ fn dead_socket(path: &Path) {
     assert!(fs::symlink_metadata(path).unwrap().file_type().is_socket());
 }
 
-fn refused(path: &Path, dead: Option<&SocketRecord>) -> Code {
+fn refused(path: &Path) -> Code {
     let before = fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
-    let code = Listener::bind(path, dead).unwrap_err().code();
+    let code = Listener::bind(path).unwrap_err().code();
     let after = fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
     assert_eq!(before, after, "what was there is untouched");
     code
@@ -42,9 +42,9 @@ fn bp_02_a_path_of_107_bytes_works_and_108_is_an_error_naming_the_limit() {
     let dir = directory(0o700);
     let room = 107 - dir.path().as_os_str().len() - 1;
     let longest = dir.path().join("x".repeat(room));
-    let listener = Listener::bind(&longest, None).unwrap();
+    let listener = Listener::bind(&longest).unwrap();
     UnixStream::connect(listener.path()).unwrap();
-    let error = Listener::bind(&dir.path().join("x".repeat(room + 1)), None).unwrap_err();
+    let error = Listener::bind(&dir.path().join("x".repeat(room + 1))).unwrap_err();
     assert_eq!(error.code(), Code::Invalid);
     assert!(error.to_string().contains("108 bytes") && error.to_string().contains("107"), "{error}");
 }
@@ -53,7 +53,7 @@ fn bp_02_a_path_of_107_bytes_works_and_108_is_an_error_naming_the_limit() {
 fn bp_03_the_socket_is_ours_alone_and_goes_with_its_listener() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
-    let listener = Listener::bind(&path, None).unwrap();
+    let listener = Listener::bind(&path).unwrap();
     let meta = fs::symlink_metadata(&path).unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.ino()), (0o600, listener.record().ino));
     drop(listener);
@@ -64,7 +64,7 @@ fn bp_03_the_socket_is_ours_alone_and_goes_with_its_listener() {
 fn bp_03_a_socket_that_is_not_ours_any_more_stays() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
-    let listener = Listener::bind(&path, None).unwrap();
+    let listener = Listener::bind(&path).unwrap();
     fs::remove_file(&path).unwrap();
     // The old inode is kept alive by nothing: make sure the new one is another.
     let _other = UnixListener::bind(dir.path().join("other")).unwrap();
@@ -80,11 +80,11 @@ fn bp_03_in_a_private_directory_a_dead_socket_is_replaced_and_nothing_else() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
     dead_socket(&path);
-    let listener = Listener::bind(&path, None).unwrap();
-    assert_eq!(refused(&path, None), Code::Exists);
+    let listener = Listener::bind(&path).unwrap();
+    assert_eq!(refused(&path), Code::Exists);
     drop(listener);
     fs::write(&path, "x").unwrap();
-    assert_eq!(refused(&path, None), Code::Exists);
+    assert_eq!(refused(&path), Code::Exists);
     fs::remove_file(&path).unwrap();
     let target = dir.path().join("target");
     for points_at_socket in [false, true] {
@@ -92,45 +92,61 @@ fn bp_03_in_a_private_directory_a_dead_socket_is_replaced_and_nothing_else() {
             dead_socket(&target);
         }
         symlink(&target, &path).unwrap();
-        assert_eq!(refused(&path, None), Code::Exists);
+        assert_eq!(refused(&path), Code::Exists);
         assert_eq!(target.exists(), points_at_socket);
         fs::remove_file(&path).unwrap();
     }
     fs::create_dir(&path).unwrap();
-    assert_eq!(refused(&path, None), Code::Exists);
+    assert_eq!(refused(&path), Code::Exists);
 }
 
 #[test]
-fn bp_03_in_a_shared_directory_whatever_exists_stays_unless_it_is_our_recorded_dead_one() {
+fn bp_03_in_a_shared_directory_whatever_exists_stays() {
     for mode in [0o1777, 0o777, 0o770] {
         let dir = directory(mode);
         let path = dir.path().join("s");
-        let listener = Listener::bind(&path, None).unwrap();
-        let alive = listener.record();
-        assert_eq!(refused(&path, Some(&alive)), Code::Exists);
+        let listener = Listener::bind(&path).unwrap();
+        assert_eq!(refused(&path), Code::Exists);
         drop(listener);
-
         dead_socket(&path);
-        assert_eq!(refused(&path, None), Code::Exists);
-        let meta = fs::symlink_metadata(&path).unwrap();
-        let record = SocketRecord {
-            dev: meta.dev(),
-            ino: meta.ino(),
-            ctime: meta.ctime(),
-            ctime_nsec: meta.ctime_nsec(),
-        };
-        let older = SocketRecord { ctime_nsec: record.ctime_nsec ^ 1, ..record };
-        assert_eq!(refused(&path, Some(&older)), Code::Exists);
-        drop(Listener::bind(&path, Some(&record)).unwrap());
-        assert!(!path.exists());
+        assert_eq!(refused(&path), Code::Exists);
+        fs::remove_file(&path).unwrap();
+        // What comes while the socket is being made is not replaced either, and nothing of ours stays.
+        let unpublished = Listener::prepare(&path).unwrap();
+        fs::write(&path, "another's").unwrap();
+        assert_eq!(unpublished.publish().unwrap_err().code(), Code::Exists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
+}
+
+/// BP-04: who finds the name finds somebody who listens.
+#[test]
+fn bp_04_a_connect_is_never_refused_while_the_socket_comes() {
+    let dir = directory(0o1777);
+    let path = dir.path().join("s");
+    for _ in 0..300 {
+        let client = std::thread::spawn({
+            let path = path.clone();
+            move || loop {
+                match UnixStream::connect(&path) {
+                    Ok(_) => return,
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}"),
+                }
+            }
+        });
+        let listener = Listener::bind(&path).unwrap();
+        client.join().unwrap();
+        drop(listener);
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]
 fn errors_of_the_directory_say_which_and_why() {
     let dir = directory(0o700);
-    let error = Listener::bind(&dir.path().join("none/s"), None).unwrap_err();
+    let error = Listener::bind(&dir.path().join("none/s")).unwrap_err();
     assert!(error.to_string().contains("open directory"), "{error}");
     fs::write(dir.path().join("file"), "").unwrap();
-    assert!(Listener::bind(&dir.path().join("file/s"), None).is_err());
+    assert!(Listener::bind(&dir.path().join("file/s")).is_err());
 }

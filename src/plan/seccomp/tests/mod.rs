@@ -1,13 +1,17 @@
 //! Filters against what profiles mean, against libseccomp, and against the kernel.
 
 use super::{Arch, Filter, compile};
-use machine::Call;
+use crate::sys::seccomp::tests::machine::{self, Call};
 use oci_spec::runtime::LinuxSeccomp;
 use serde_json::Value;
 
-#[path = "../../../sys/seccomp/tests/machine.rs"]
-mod machine;
+mod cases;
+mod docker;
+mod kernel;
+mod meaning;
 mod oracle;
+mod properties;
+mod table;
 
 /// The filter of a profile in JSON, on 64-bit x86.
 fn filter(profile: &Value) -> Filter {

@@ -1,60 +1,34 @@
-//! What libseccomp makes of overlapping rules, as it was recorded.
+//! What libseccomp 2.5.4 makes of profiles whose rules overlap, as it was recorded: the rules were added the
+//! way runc and crun add them, and its program was run on calls near the values of the rules.
+//!
+//! Recorded were random profiles; left out is what libseccomp itself gets wrong: comparisons by order with
+//! values above 32 bits (its tree then loses rules), and System V IPC calls on x86.
 
 use super::{parse, run};
 use crate::plan::seccomp::{Arch, compile};
 use serde_json::Value;
 
 #[test]
-fn trial() {
-    let Ok(path) = std::env::var("ORACLE") else { return };
-    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let (mut bad, mut bad_profiles, mut total) = (0, 0, 0);
-    let mut refused = (0, 0, 0);
+fn overlapping_rules_decide_as_with_libseccomp() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("libseccomp.json")).unwrap();
+    let (mut calls, mut refused) = (0, 0);
     for case in &cases {
-        let ours = compile(&parse(&case["profile"]), Arch::X86_64);
-        let theirs = case.get("error");
-        match (&ours, theirs) {
-            (Err(e), None) => {
-                refused.0 += 1;
-                if refused.0 < 8 {
-                    println!("ONLY WE {e} {}", case["profile"]);
-                }
-                continue;
-            }
-            (Ok(_), Some(e)) => {
-                refused.1 += 1;
-                if refused.1 < 4 {
-                    println!("ONLY THEY {e} {}", case["profile"]);
-                }
-                continue;
-            }
-            (Err(_), Some(_)) => {
-                refused.2 += 1;
-                continue;
-            }
-            _ => {}
+        let filter = compile(&parse(&case["profile"]), Arch::X86_64);
+        let Some(recorded) = case["calls"].as_array() else {
+            let error = filter.unwrap_err().to_string();
+            assert!(error.contains("want different actions"), "{error}");
+            refused += 1;
+            continue;
+        };
+        let filter = filter.unwrap();
+        for call in recorded {
+            let number = |index: usize| call[index].as_u64().unwrap();
+            let arch = if call[0] == "x86" { Arch::X86 } else { Arch::X86_64 };
+            let nr = u32::try_from(number(1)).unwrap();
+            let answer = run(&filter, arch.audit(), nr, &[number(2), number(3), number(4)]);
+            assert_eq!(u64::from(answer), number(5), "{call} under {}", case["profile"]);
+            calls += 1;
         }
-        let ours = ours.unwrap();
-        let mut wrong = false;
-        for call in case["calls"].as_array().unwrap() {
-            let n = |i: usize| call[i].as_u64().unwrap();
-            let answer = run(&ours, n(0) as u32, n(1) as u32, &[n(2), n(3), n(4)]);
-            total += 1;
-            if u64::from(answer) != n(5) {
-                bad += 1;
-                if !wrong && bad_profiles < 14 {
-                    println!("{call:?} ours {answer:#x} theirs {:#x} {}", n(5), case["profile"]);
-                }
-                wrong = true;
-            }
-        }
-        bad_profiles += usize::from(wrong);
     }
-    println!(
-        "calls {total} bad {bad} profiles {} bad {bad_profiles} refused only-we {} only-they {} both {}",
-        cases.len(),
-        refused.0,
-        refused.1,
-        refused.2
-    );
+    assert!(calls > 900 && refused > 5, "{calls} calls, {refused} refused");
 }

@@ -106,3 +106,97 @@ fn add_capabilities(process: &mut Process, names: &[String]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::oci::parse;
+    use std::path::Path;
+
+    fn container() -> Container {
+        let text = r#"{"ociVersion": "1.0.0", "root": {"path": "r"}, "process": {"terminal": true,
+            "user": {"uid": 1, "gid": 2, "additionalGids": [3]}, "args": ["sh"], "env": ["A=1", "B=2"], "cwd": "/w",
+            "capabilities": {"bounding": ["CAP_KILL"]}, "noNewPrivileges": true, "apparmorProfile": "p"}}"#;
+        parse(text.into(), Path::new("/b")).unwrap().container
+    }
+
+    fn with(change: impl FnOnce(&mut Overrides)) -> Result<Process> {
+        let mut overrides = Overrides { args: vec!["ls".into(), "-l".into()], ..Overrides::default() };
+        change(&mut overrides);
+        with_overrides(&container(), &overrides)
+    }
+
+    #[test]
+    fn without_options_it_is_the_containers_process_with_another_program_and_no_terminal() {
+        let process = with(|_| {}).unwrap();
+        assert_eq!(process.program.argv, ["ls", "-l"]);
+        assert_eq!((process.terminal, process.uid, process.gid, process.groups), (false, 1, 2, vec![3]));
+        assert_eq!((process.program.cwd.to_str(), process.no_new_privs), (Some("/w"), true));
+        assert_eq!(process.apparmor_profile.as_deref(), Some("p"));
+    }
+
+    #[test]
+    fn each_option_changes_its_part() {
+        let process = with(|overrides| {
+            overrides.env = vec!["B=3".into(), "C=".into()];
+            overrides.cwd = Some("/x".into());
+            overrides.tty = true;
+            overrides.user = Some("7:8".into());
+            overrides.additional_gids = vec![9];
+            overrides.capabilities = vec!["CAP_CHOWN".into()];
+            overrides.no_new_privs = Some(false);
+            overrides.apparmor = Some("q".into());
+            overrides.selinux_label = Some("l".into());
+        })
+        .unwrap();
+        let env = [("A", "1"), ("B", "3"), ("C", "")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(process.program.env, env);
+        assert_eq!((process.terminal, process.uid, process.gid, process.groups), (true, 7, 8, vec![3, 9]));
+        let sets = process.capabilities;
+        assert_eq!((sets.bounding, sets.permitted, sets.effective, sets.ambient), (33, 1, 1, 0));
+        assert_eq!(
+            (process.apparmor_profile.as_deref(), process.selinux_label.as_deref()),
+            (Some("q"), Some("l"))
+        );
+        assert!(!process.no_new_privs);
+        assert_eq!(with(|overrides| overrides.user = Some("7".into())).unwrap().gid, 2);
+    }
+
+    #[test]
+    fn options_that_are_not_valid_are_usage_errors() {
+        type Change = fn(&mut Overrides);
+        let cases: [(Change, &str); 8] = [
+            (|overrides| overrides.args.clear(), "exec needs a program to run"),
+            (|overrides| overrides.cwd = Some("x".into()), "--cwd must be an absolute path, is \"x\""),
+            (
+                |overrides| overrides.env = vec!["A=1".into(), "X".into()],
+                "--env[1] must be NAME=value, is \"X\"",
+            ),
+            (
+                |overrides| overrides.user = Some("root".into()),
+                "--user must be UID or UID:GID in numbers, is \"root\"",
+            ),
+            (
+                |overrides| overrides.user = Some("1:".into()),
+                "--user must be UID or UID:GID in numbers, is \"1:\"",
+            ),
+            (|overrides| overrides.user = Some("4294967295".into()), "--user must be"),
+            (|overrides| overrides.additional_gids = vec![u32::MAX], "--additional-gids are not valid"),
+            (
+                |overrides| overrides.capabilities = vec!["FLY".into()],
+                "--cap must be a capability, is \"FLY\"",
+            ),
+        ];
+        for (change, expected) in cases {
+            let error = with(change).unwrap_err();
+            assert!(error.to_string().starts_with(expected), "{error}");
+            assert_eq!(error.code(), Code::Usage);
+        }
+        let none = parse(r#"{"ociVersion": "1.0.0", "root": {"path": "r"}}"#.into(), Path::new("/b"))
+            .unwrap()
+            .container;
+        assert!(
+            with_overrides(&none, &Overrides { args: vec!["a".into()], ..Overrides::default() }).is_err()
+        );
+    }
+}

@@ -204,3 +204,20 @@ fn the_workspace_is_held_against_what_the_agent_folder_left() {
     let files = [("agent/saggar.toml", "limits.memory = '1G'"), ("work/saggar.toml", "limits.memory = '2G'")];
     insta::assert_snapshot!(Scratch::with(&files).complaint(), @"saggar.toml in the workspace (line 1) asks for limits.memory = 2G, above the 1G of agent folder saggar.toml; a policy from the agent's own folder may only tighten");
 }
+
+/// Which program the agent is does not concern a command that starts none; what widens is refused as ever.
+#[test]
+fn without_an_agent_the_workspace_may_name_one() {
+    let mut scratch =
+        Scratch::with(&[("work/saggar.toml", "agent_cmd = 'claude'\nadapter = 'demo'\n[limits]\npids = 9")]);
+    scratch.places.agent_folder = None;
+    let effective = scratch.effective();
+    assert!(effective.agent_cmd.is_none() && effective.adapter.is_none());
+    assert_eq!(effective.limits.pids.value, 9);
+    let widening = "adapter = 'demo'\n[network]\nmode = 'host'";
+    scratch.write("work/saggar.toml", widening);
+    assert!(scratch.complaint().contains("network.mode"), "{}", scratch.complaint());
+    // A mistake in the value is still one.
+    scratch.write("work/saggar.toml", "adapter = 'telepathy'");
+    assert!(scratch.complaint().contains("adapter"), "{}", scratch.complaint());
+}

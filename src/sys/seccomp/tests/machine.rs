@@ -4,10 +4,10 @@ use crate::sys::seccomp::SockFilter;
 
 /// One system call: `struct seccomp_data` without the instruction pointer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
-    pub(super) arch: u32,
-    pub(super) number: u32,
-    pub(super) args: [u64; 6],
+pub(crate) struct Call {
+    pub(crate) arch: u32,
+    pub(crate) number: u32,
+    pub(crate) args: [u64; 6],
 }
 
 impl Call {
@@ -26,7 +26,7 @@ impl Call {
 }
 
 /// What a program answers to a call, and after how many steps.
-pub(super) fn run(program: &[SockFilter], call: &Call) -> (u32, usize) {
+pub(crate) fn run(program: &[SockFilter], call: &Call) -> (u32, usize) {
     let (mut at, mut accumulator) = (0, 0);
     for steps in 1.. {
         // Jumps go forward only: an index past the end is the only way not to end, and it panics.

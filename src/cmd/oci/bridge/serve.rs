@@ -1,0 +1,218 @@
+//! The processes beside a container: the supervisor, saggar executed by itself, and the guard, its fork.
+//!
+//! Who runs here: processes of the host with the runtime's rights and one thread each, in a session of their own,
+//! their standard streams on /dev/null.
+
+use super::{Answer, remove_socket};
+use crate::bridge::adapter::{self, Once};
+use crate::bridge::io::Listener;
+use crate::cgroup::Group;
+use crate::cmd::oci::container::{Found, Status};
+use crate::cmd::oci::group::ForExec;
+use crate::cmd::oci::{filter, undo};
+use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
+use crate::launch::container::{self as launch, Console, Init, Options};
+use crate::spec::Program;
+use crate::spec::container::{Container, Process};
+use crate::stage::beside;
+use crate::state::container::{Beside, Record, Root};
+use crate::supervise::beside::{Ends, Job, Room, run};
+use crate::supervise::signals;
+use crate::sys::{pidfd, process, scm};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The supervisor's whole life; `ROOT ID` of its container, and the runtime on standard input. The exit status.
+pub(in crate::cmd) fn beside(args: &[OsString]) -> u8 {
+    let (Some(root), Some(id)) = (args.first(), args.get(1).and_then(|id| id.to_str())) else { return 2 };
+    if beside::close_inherited().and_then(|()| launch::protect_self().map_err(|_| Errno::EPERM)).is_err() {
+        return 125;
+    }
+    let Ok(runtime) = std::io::stdin().as_fd().try_clone_to_owned() else { return 125 };
+    let served = stand(&runtime, Path::new(root), id);
+    match served {
+        Ok(Some((job, mut room))) => {
+            drop(runtime);
+            match run(job, &mut room) {
+                Ok(()) => 0,
+                Err(error) => {
+                    log::error!("{error}");
+                    room.kill();
+                    1
+                }
+            }
+        }
+        // The runtime is gone, and with it the init.
+        Ok(None) => 0,
+        Err(error) => {
+            answer(
+                &runtime,
+                &Answer::Failed {
+                    invalid: matches!(error.code(), Code::Invalid | Code::Exists),
+                    message: error.to_string(),
+                    hint: error.hint_text().map(str::to_owned),
+                },
+            );
+            125
+        }
+    }
+}
+
+fn answer(runtime: &OwnedFd, answer: &Answer) {
+    // A runtime that is gone needs none.
+    let text = serde_json::to_vec(answer).unwrap_or_default();
+    let _ = scm::send(runtime.as_fd(), &text, &[]);
+}
+
+/// Everything up to the loop; `None` when the runtime has gone.
+fn stand(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(Job, Inside)>> {
+    alone()?;
+    let Some(ends) = receive(runtime)? else { return Ok(None) };
+    let found = Found::new(Root::new(Some(root))?.find(&SandboxId::parse(id)?)?)?;
+    let beside = found.record.bridge.clone();
+    let beside = beside.ok_or_else(|| Error::new(Code::Invalid, "its record has none"))?;
+    let container = found.config()?.container;
+    let process = container.process.clone();
+    let process = process.ok_or_else(|| Error::new(Code::Invalid, "the container has no process"))?;
+    let adapter = adapter::by_name(&beside.adapter)
+        .ok_or_else(|| Error::new(Code::Invalid, format!("there is no adapter {:?}", beside.adapter)))?;
+    crate::log::install_file(&found.directory.path().join("bridge.log"), true, log::LevelFilter::Info)?;
+    let signals = signals::open()?;
+    let listener = Listener::bind(&beside.socket)?;
+    let socket = (listener.record().dev, listener.record().ino);
+    let init = duplicate(ends.init.as_fd())?;
+    let remains = Beside { socket_file: Some(socket), ..beside };
+    let (pid, guard) = fork_guard(&found.record, &remains, init.as_fd())?;
+    answer(runtime, &Answer::Ready { guard: pid, socket });
+    let job = Job {
+        adapter: Box::new(Once::new(adapter)),
+        listener,
+        ends,
+        guard,
+        signals,
+        environment: process.program.env.clone(),
+        directory: process.program.cwd.clone(),
+    };
+    Ok(Some((job, Inside { found, container, process, init })))
+}
+
+/// A session of its own, and nothing of the caller's standard streams.
+fn alone() -> Result<()> {
+    let fails = |e: Errno| Error::system("leave the caller's session", e);
+    nix::unistd::setsid().map_err(fails)?;
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let _ = process::set_name(c"saggar:bridge");
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|e| Error::system("open /dev/null", e))?;
+    nix::unistd::dup2_stdin(&null).map_err(fails)?;
+    nix::unistd::dup2_stdout(&null).map_err(fails)?;
+    nix::unistd::dup2_stderr(&null).map_err(fails)
+}
+
+/// What the runtime hands over once the init is there.
+fn receive(runtime: &OwnedFd) -> Result<Option<Ends>> {
+    let mut buffer = [0; 8];
+    let received =
+        scm::receive(runtime.as_fd(), &mut buffer).map_err(|e| Error::system("hear the runtime", e))?;
+    let [Some(stdin), Some(stdout), Some(pass), Some(started), Some(init), ..] = received.fds else {
+        return Ok(None);
+    };
+    Ok(Some(Ends { stdin, stdout, pass, started, init }))
+}
+
+fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a pidfd", e))
+}
+
+/// The container, as the supervisor reaches into it.
+struct Inside {
+    found: Found,
+    container: Container,
+    /// What commands of the bridge have in common with the container's own program.
+    process: Process,
+    init: OwnedFd,
+}
+
+impl Room for Inside {
+    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Init> {
+        let process = Process { program: program.clone(), terminal: false, ..self.process.clone() };
+        let filter = filter::of(&self.container)?;
+        let (init, pid) = self.found.init()?;
+        let state = self.found.state(Status::Running).to_string();
+        let request = launch::Exec {
+            container: &self.container,
+            process: &process,
+            init: init.as_fd(),
+            pid,
+            filter: filter.as_ref(),
+            console: Console::None,
+            streams: Some(streams),
+            options: Options { die_with_runtime: true, subreaper: true, ..Options::default() },
+            state: &state,
+        };
+        let group = self.found.group()?;
+        launch::exec(&request, &ForExec::new(&group, pid)?)
+    }
+
+    fn kill(&mut self) {
+        kill(&self.found.record, self.init.as_fd());
+    }
+
+    fn exit(&self) -> Option<WaitStatus> {
+        let process = self.found.record.process.as_ref()?;
+        let code = match process.zombie_status() {
+            Some(code) => code,
+            // It has been reaped, by whoever is its parent.
+            None => pidfd::exit_code(self.init.as_fd()).ok().flatten()?,
+        };
+        WaitStatus::from_raw(Pid::from_raw(process.pid), code).ok()
+    }
+}
+
+/// Kills a container: its init, and what else is in cgroups that are its alone.
+fn kill(record: &Record, init: BorrowedFd<'_>) {
+    let _ = pidfd::signal(init, libc::SIGKILL);
+    let Some(place) = &record.cgroup else { return };
+    let killed = Group::open(place).and_then(|group| {
+        // A frozen process of cgroup v1 dies when it is thawed.
+        if group.is_frozen().unwrap_or(false) {
+            group.thaw()?;
+        }
+        if undo::is_ours(place) { group.kill_all(libc::SIGKILL) } else { Ok(()) }
+    });
+    if let Err(error) = killed {
+        log::error!("{error}");
+    }
+}
+
+/// The guard: it waits for the end of the container or of the supervisor. Its pid, and a pidfd of it.
+fn fork_guard(record: &Record, beside: &Beside, init: BorrowedFd<'_>) -> Result<(i32, OwnedFd)> {
+    let fails = |e: Errno| Error::system("start the guard of the container", e);
+    let supervisor = pidfd::open(std::process::id().cast_signed()).map_err(fails)?;
+    let supervisor = supervisor.as_fd();
+    beside::fork(&[init, supervisor], || {
+        let _ = process::block_signals();
+        let _ = nix::unistd::setsid();
+        let _ = process::set_name(c"saggar:guard");
+        loop {
+            let mut fds = [init, supervisor].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(&mut fds, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                Ok(_) if fds[0].any() == Some(true) && fds[1].any() != Some(true) => return 0,
+                // The supervisor is dead; or we cannot watch it, which is the same.
+                _ => {}
+            }
+            kill(record, init);
+            remove_socket(beside);
+            return 0;
+        }
+    })
+    .map_err(fails)
+}

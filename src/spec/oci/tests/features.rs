@@ -1,0 +1,134 @@
+//! What `features` lists is what the parser takes.
+
+use super::*;
+
+fn all() -> Value {
+    features("1.2.3", Some("abcdef"))
+}
+
+fn words(value: &Value) -> Vec<String> {
+    value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn it_is_the_structure_of_the_specification() {
+    let typed: oci_spec::runtime::Features = serde_json::from_value(all()).unwrap();
+    assert_eq!((typed.oci_version_min().as_str(), typed.oci_version_max().as_str()), ("1.0.0", "1.3.0"));
+    let annotations = typed.annotations().clone().unwrap();
+    assert_eq!(annotations["org.saggar.version"], "1.2.3");
+    assert_eq!(annotations["org.saggar.commit"], "abcdef");
+    // Nothing was lost on the way through the types.
+    let again = serde_json::to_value(&typed).unwrap();
+    assert_eq!(again, all());
+}
+
+#[test]
+fn its_versions_are_taken() {
+    for version in ["ociVersionMin", "ociVersionMax"] {
+        let config = changed(|document| document["ociVersion"] = all()[version].clone()).unwrap();
+        assert_eq!(config.warnings, []);
+    }
+}
+
+#[test]
+fn its_hooks_are_taken() {
+    for name in words(&all()["hooks"]) {
+        let hooks =
+            changed(|document| document["hooks"][&name] = json!([{ "path": "/h" }])).unwrap().container.hooks;
+        let Hooks { prestart, create_runtime, create_container, start_container, poststart, poststop } =
+            hooks;
+        let total =
+            [prestart, create_runtime, create_container, start_container, poststart, poststop].concat();
+        assert_eq!(total.len(), 1, "{name}");
+    }
+}
+
+/// A word that is not taken would become an option of the file system.
+#[test]
+fn its_mount_options_are_taken() {
+    for word in words(&all()["mountOptions"]) {
+        let bind = ["idmap", "ridmap"].contains(&word.as_str());
+        let options = if bind { json!(["rbind", word]) } else { json!([word]) };
+        let entry = json!({
+            "destination": "/m", "type": "tmpfs", "source": "/s", "options": options,
+            "uidMappings": if bind { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
+            "gidMappings": if bind { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
+        });
+        match mount(entry).unwrap().kind {
+            ContainerMountKind::New { options, .. } | ContainerMountKind::Reconfigure { options, .. } => {
+                assert_eq!(options, [], "{word}")
+            }
+            ContainerMountKind::Bind { .. } => {}
+            other => panic!("{word}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn its_namespaces_are_taken() {
+    for name in words(&all()["linux"]["namespaces"]) {
+        let config = changed(|document| {
+            document["linux"] = json!({ "namespaces": [{ "type": name }] });
+            if name == "user" {
+                document["linux"]["uidMappings"] = json!([{ "containerID": 0, "hostID": 1, "size": 1 }]);
+            }
+        });
+        assert_eq!(config.unwrap().container.namespaces.new.len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn its_capabilities_are_taken() {
+    let names = words(&all()["linux"]["capabilities"]);
+    let config = changed(|document| document["process"]["capabilities"]["bounding"] = json!(names)).unwrap();
+    assert_eq!(config.warnings, []);
+    assert_eq!(process_of(config).capabilities.bounding, (1 << names.len()) - 1);
+}
+
+#[test]
+fn its_words_of_seccomp_are_taken() {
+    let seccomp = &all()["linux"]["seccomp"];
+    for action in words(&seccomp["actions"]) {
+        let rule = json!({ "names": ["getpid"], "action": action });
+        let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/l", "syscalls": [rule] });
+        changed(|document| document["linux"]["seccomp"] = filter).unwrap();
+    }
+    for op in words(&seccomp["operators"]) {
+        let rule = json!({ "names": ["getpid"], "action": "SCMP_ACT_LOG", "args": [{ "index": 5, "value": 1, "op": op }] });
+        let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule] });
+        changed(|document| document["linux"]["seccomp"] = filter).unwrap();
+    }
+    for (key, list) in [("architectures", "archs"), ("flags", "knownFlags"), ("flags", "supportedFlags")] {
+        let words = words(&seccomp[list]);
+        let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", key: words });
+        changed(|document| document["linux"]["seccomp"] = filter).unwrap();
+    }
+}
+
+#[test]
+fn its_memory_policies_are_taken() {
+    let policy = &all()["linux"]["memoryPolicy"];
+    for mode in words(&policy["modes"]) {
+        let nodes = if matches!(mode.as_str(), "MPOL_DEFAULT" | "MPOL_LOCAL") { "" } else { "0-1" };
+        let entry = json!({ "mode": mode, "nodes": nodes });
+        changed(|document| document["linux"]["memoryPolicy"] = entry).unwrap();
+    }
+    for flag in words(&policy["flags"]) {
+        let entry = json!({ "mode": "MPOL_BIND", "nodes": "0", "flags": [flag] });
+        let config = changed(|document| document["linux"]["memoryPolicy"] = entry).unwrap();
+        assert!(config.container.memory_policy.unwrap().mode > libc::MPOL_BIND, "{flag}");
+    }
+}
+
+/// Every option that config.md lists with MUST, SHOULD or MAY.
+#[test]
+fn its_mount_options_are_those_of_the_specification() {
+    const SPECIFIED: &str = "async atime bind defaults dev diratime dirsync exec iversion lazytime loud mand noatime \
+        nodev nodiratime noexec noiversion nolazytime nomand norelatime nostrictatime nosuid nosymfollow private \
+        ratime rbind rdev rdiratime relatime remount rexec rnoatime rnodev rnodiratime rnoexec rnorelatime \
+        rnostrictatime rnosuid rnosymfollow ro rprivate rrelatime rro rrw rshared rslave rstrictatime rsuid rsymfollow \
+        runbindable rw shared silent slave strictatime suid symfollow sync tmpcopyup unbindable idmap ridmap";
+    let mut specified: Vec<&str> = SPECIFIED.split_whitespace().collect();
+    specified.sort_unstable();
+    assert_eq!(words(&all()["mountOptions"]), specified);
+}

@@ -1,0 +1,399 @@
+//! `org.saggar.bridge`: an agent's bridge beside a container (DECISIONS 12).
+
+use super::bundle::{Bench, end_of};
+use crate::support::bridge_client::{BridgeClient, SESSION};
+use crate::support::deadline::Deadline;
+use crate::support::process::{Watch, any_with_argument};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// A container with a bridge whose program is the demo agent: saggar's own binary, in the root of the bundle.
+fn demo(bench: &Bench) {
+    demo_with(bench, |_| {});
+}
+
+fn demo_with(bench: &Bench, change: impl FnOnce(&mut Value)) {
+    let bin = bench.bundle().join("rootfs/bin/saggar");
+    fs::copy(env!("CARGO_BIN_EXE_saggar"), bin).unwrap();
+    bench.configure(|config| {
+        config["process"]["args"] = json!(["/bin/saggar", "__demo-agent"]);
+        bridged(config);
+        // What the binary is linked with.
+        for dir in ["/lib", "/lib64"] {
+            config["mounts"].as_array_mut().unwrap().push(json!({
+                "destination": dir, "type": "bind", "source": dir, "options": ["rbind", "ro"],
+            }));
+        }
+        change(config);
+    });
+}
+
+fn bridged(config: &mut Value) {
+    config["annotations"] = json!({ "org.saggar.bridge": "true", "org.saggar.adapter": "demo" });
+}
+
+/// A container with a bridge whose program is a script of the shell.
+fn script(bench: &Bench, script: &str) {
+    bench.configure(|config| {
+        config["process"]["args"] = json!(["/bin/sh", "-c", script]);
+        bridged(config);
+    });
+}
+
+fn socket(bench: &Bench, id: &str) -> PathBuf {
+    bench.state_dir(id).join("bridge.sock")
+}
+
+/// Supervisor and guard of a container.
+fn beside(bench: &Bench, id: &str) -> [Watch; 2] {
+    let record: Value =
+        serde_json::from_slice(&fs::read(bench.state_dir(id).join("state.json")).unwrap()).unwrap();
+    ["supervisor", "guard"].map(|name| {
+        let pid = record["bridge"][name]["pid"].as_u64().unwrap_or_else(|| panic!("no {name} in {record}"));
+        Watch::of(u32::try_from(pid).unwrap()).unwrap_or_else(|| panic!("the {name} is gone"))
+    })
+}
+
+fn both_gone(beside: &[Watch; 2]) {
+    beside[0].wait_gone("the supervisor");
+    beside[1].wait_gone("the guard");
+}
+
+fn exec(client: &mut BridgeClient, command: &str, timeout: u64) -> Value {
+    client.send(&json!({"cmd": "exec", "command": command, "timeout": timeout}));
+    let result = client.event();
+    assert_eq!(result["ev"], "exec_result", "{result}");
+    assert_eq!(client.event(), json!({"ev": "done", "sessionId": ""}));
+    result
+}
+
+/// `create` with its standard output in a file, as a shim has it in a pipe.
+fn create_into(bench: &Bench, id: &str, out: &Path) {
+    let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), id]);
+    command.stdout(File::create(out).unwrap()).stderr(std::process::Stdio::null());
+    assert!(end_of(command.spawn().unwrap(), "create").success());
+}
+
+fn refused(bench: &Bench, text: &str) {
+    let id = bench.id();
+    bench.create(&id).fails(text);
+    bench.is_clean(&id);
+}
+
+as_each_caller! {
+    /// The socket listens when create returns; ready is said when the program runs.
+    fn a_turn_goes_over_the_bridge_of_a_container(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.id();
+        bench.create(&id).ok();
+        let mut client = BridgeClient::connect_only(&socket(&bench, &id));
+        bench.say(&["start", &id]).ok();
+        assert_eq!(client.event(), json!({"ev": "ready"}));
+        let outcome = client.turn("hello");
+        assert!(outcome.is_done(), "{outcome:?}");
+        assert_eq!(outcome.of_type("result").count(), 1, "{outcome:?}");
+        let beside = beside(&bench, &id);
+        bench.say(&["kill", &id, "KILL"]).ok();
+        client.expect_close();
+        both_gone(&beside);
+        bench.say(&["delete", &id]).ok();
+        bench.is_clean(&id);
+    }
+
+    fn a_permission_is_asked_for_and_given(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        client.query("ask: echo allowed > /tmp/asked");
+        let asked = client.events_until(|event| event["data"]["type"] == "control_request").pop().unwrap();
+        assert!(!bench.bundle().join("rootfs/tmp/asked").exists());
+        client.send(&json!({
+            "type": "control_response",
+            "response": { "request_id": asked["data"]["request_id"], "subtype": "success",
+                "response": { "behavior": "allow", "updatedInput": asked["data"]["request"]["input"] } },
+        }));
+        let outcome = client.outcome();
+        assert!(outcome.is_done(), "{outcome:?}");
+        assert_eq!(fs::read_to_string(bench.bundle().join("rootfs/tmp/asked")).unwrap(), "allowed\n");
+    }
+
+    /// In the container's namespaces, as its user, in its cgroup; at the timeout the whole tree goes.
+    fn a_command_of_the_bridge_runs_in_the_container(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let pid = bench.pid(&id);
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        let result = exec(&mut client, "echo out; echo err >&2; exit 7", 30_000);
+        assert_eq!((&result["exitCode"], &result["stdout"], &result["stderr"]), (&7.into(), &"out\n".into(), &"err\n".into()));
+        let script = "for n in user mnt pid net ipc uts; do busybox readlink /proc/self/ns/$n; done";
+        let inside = exec(&mut client, script, 30_000);
+        for (found, name) in inside["stdout"].as_str().unwrap().lines().zip(["user", "mnt", "pid", "net", "ipc", "uts"]) {
+            assert_eq!(Path::new(found), fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap());
+        }
+        assert_eq!(inside["stdout"].as_str().unwrap().lines().count(), 6);
+        let cgroups = exec(&mut client, "cat /proc/self/cgroup", 30_000);
+        assert_eq!(cgroups["stdout"], fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap());
+        let result = exec(&mut client, "echo begun; sleep 100 & (sleep 100 &); sleep 100", 300);
+        assert_eq!((&result["exitCode"], &result["stdout"]), (&124.into(), &"begun\n".into()));
+        // Only the agent is left, and whoever looks.
+        let left = exec(&mut client, "for p in /proc/[0-9]*; do cat $p/cmdline; done", 30_000);
+        assert!(!left["stdout"].as_str().unwrap().contains("sleep\u{0}100"), "{left}");
+    }
+
+    fn an_interrupt_ends_the_turn_and_the_next_goes_on(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        for _ in 0..20 {
+            client.query("count: 100000");
+            client.event();
+            client.send(&json!({"cmd": "interrupt"}));
+            assert_eq!(client.outcome().end, json!({"ev": "done", "sessionId": SESSION}));
+        }
+        assert!(client.turn("hi").is_done());
+    }
+
+    /// Also the last without a newline, and of a program that is over at once.
+    fn lines_that_are_not_json_reach_the_standard_output_of_the_container(caller) {
+        let bench = Bench::new(caller);
+        script(&bench, "echo one; echo '{\"ev\":\"ready\"}'; printf '  two  \\n\\n\\377\\nlast'");
+        let (id, out) = (bench.id(), bench.place.join("out"));
+        create_into(&bench, &id, &out);
+        let beside = beside(&bench, &id);
+        bench.say(&["start", &id]).ok();
+        both_gone(&beside);
+        assert_eq!(fs::read(&out).unwrap(), b"one\n  two  \n\n\xff\nlast\n");
+        bench.status_is(&id, "stopped");
+    }
+
+    /// A server that waits hears how the program ended.
+    fn the_end_of_the_program_is_told_and_ends_the_bridge(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let beside = beside(&bench, &id);
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        client.query("run: sleep 1000");
+        client.event();
+        bench.say(&["kill", &id, "KILL"]).ok();
+        let outcome = client.outcome();
+        assert_eq!(outcome.end["ev"], "error", "{outcome:?}");
+        assert!(outcome.end["error"].as_str().unwrap().contains("SIGKILL"), "{outcome:?}");
+        client.expect_close();
+        both_gone(&beside);
+        assert!(!socket(&bench, &id).exists());
+        bench.status_is(&id, "stopped");
+    }
+
+    fn a_crash_of_the_agent_is_told_with_its_exit_code(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        let outcome = client.turn("crash");
+        assert_eq!(outcome.end["ev"], "error", "{outcome:?}");
+        assert!(outcome.end["error"].as_str().unwrap().contains("exited with code"), "{outcome:?}");
+        client.expect_close();
+    }
+
+    fn shutdown_ends_the_container(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let (beside, init) = (beside(&bench, &id), Watch::of(bench.pid(&id)).unwrap());
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        client.send(&json!({"cmd": "shutdown", "id": "end"}));
+        assert_eq!(client.event()["id"], "end");
+        client.expect_close();
+        init.wait_gone("the init");
+        both_gone(&beside);
+    }
+
+    /// In each status, by each of the two: the container ends, and delete leaves nothing.
+    fn whoever_kills_the_supervisor_or_the_guard_ends_the_container(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        for which in 0..2 {
+            for started in [false, true] {
+                let id = bench.id();
+                bench.create(&id).ok();
+                if started {
+                    bench.say(&["start", &id]).ok();
+                }
+                let (beside, init) = (beside(&bench, &id), Watch::of(bench.pid(&id)).unwrap());
+                beside[which].signal(Signal::SIGKILL);
+                init.wait_gone("the init");
+                both_gone(&beside);
+                assert!(!socket(&bench, &id).exists(), "{which} {started}");
+                bench.status_is(&id, "stopped");
+                bench.say(&["delete", &id]).ok();
+                bench.is_clean(&id);
+            }
+        }
+    }
+
+    fn delete_with_force_works_in_every_status(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        for status in ["created", "running", "stopped"] {
+            let id = bench.id();
+            bench.create(&id).ok();
+            let beside = beside(&bench, &id);
+            if status != "created" {
+                bench.say(&["start", &id]).ok();
+            }
+            if status == "stopped" {
+                bench.say(&["kill", &id, "KILL"]).ok();
+                both_gone(&beside);
+            }
+            bench.status_is(&id, status);
+            bench.say(&["delete", "--force", &id]).ok();
+            both_gone(&beside);
+            bench.is_clean(&id);
+        }
+    }
+
+    /// One that answers nothing: stopped by a signal, in a turn, with a server that does not read.
+    fn delete_does_not_wait_for_a_supervisor_that_hangs(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let beside = beside(&bench, &id);
+        beside[0].signal(Signal::SIGSTOP);
+        bench.say(&["delete", "--force", &id]).ok();
+        both_gone(&beside);
+        bench.is_clean(&id);
+    }
+
+    fn two_containers_have_a_bridge_each(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let ids = [bench.start(), bench.start()];
+        let mut clients = ids.each_ref().map(|id| BridgeClient::connect(&socket(&bench, id)));
+        for client in &mut clients {
+            client.query("hello");
+        }
+        for client in &mut clients {
+            assert!(client.outcome().is_done());
+        }
+        bench.say(&["delete", "--force", &ids[0]]).ok();
+        bench.is_clean(&ids[0]);
+        assert!(clients[1].turn("still there").is_done());
+    }
+
+    fn the_socket_can_have_a_path_of_its_own(caller) {
+        let bench = Bench::new(caller);
+        let path = bench.place.join("run/b.sock");
+        demo_with(&bench, |config| config["annotations"]["org.saggar.bridge"] = json!(path));
+        let id = bench.start();
+        assert!(BridgeClient::connect(&path).turn("hello").is_done());
+        // The second is refused, and the first goes on.
+        refused(&bench, "a running program listens on it");
+        assert!(BridgeClient::connect(&path).turn("hello").is_done());
+        let beside = beside(&bench, &id);
+        beside[0].signal(Signal::SIGKILL);
+        both_gone(&beside);
+        bench.say(&["delete", "--force", &id]).ok();
+        assert!(!path.exists(), "the socket is left");
+    }
+
+    /// A create that fails after the bridge stands leaves none of it.
+    fn a_create_that_fails_leaves_no_bridge(caller) {
+        let bench = Bench::new(caller);
+        let path = bench.place.join("run/b.sock");
+        demo_with(&bench, |config| {
+            config["annotations"]["org.saggar.bridge"] = json!(path);
+            config["mounts"].as_array_mut().unwrap().push(json!({
+                "destination": "/tmp", "type": "bind", "source": "/does/not/exist", "options": ["bind"],
+            }));
+        });
+        refused(&bench, "/does/not/exist");
+        assert!(!path.exists());
+    }
+
+    fn what_cannot_have_a_bridge_is_refused_by_the_name_of_the_annotation(caller) {
+        let bench = Bench::new(caller);
+        let refuse = |change: &dyn Fn(&mut Value), text: &str| {
+            demo_with(&bench, |config| change(config));
+            refused(&bench, text);
+        };
+        refuse(&|config| config["process"]["terminal"] = json!(true), "annotations[\"org.saggar.bridge\"]: process.terminal");
+        refuse(&|config| config["annotations"]["org.saggar.bridge"] = json!("yes"), "annotations[\"org.saggar.bridge\"]");
+        refuse(&|config| config["annotations"]["org.saggar.adapter"] = json!("x"), "annotations[\"org.saggar.adapter\"]");
+        let long = format!("/{}", "x".repeat(200));
+        refuse(&|config| config["annotations"]["org.saggar.bridge"] = json!(long), "107");
+    }
+
+    /// Neither false nor a name of ours that nobody knows makes a bridge.
+    fn other_annotations_make_no_bridge(caller) {
+        let bench = Bench::new(caller);
+        bench.configure(|config| {
+            config["annotations"] = json!({ "org.saggar.bridge": "false", "org.saggar.other": "x" });
+        });
+        let id = bench.start();
+        assert!(!socket(&bench, &id).exists());
+        assert_eq!(bench.state(&id)["annotations"]["org.saggar.bridge"], "false");
+    }
+
+    /// An orchestrator waits for the end of its pipes: nothing of them is held beyond the program's own streams.
+    fn the_supervisor_holds_nothing_of_its_caller(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.id();
+        let (read, write) = nix::unistd::pipe().unwrap();
+        let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), &id]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        // Both ends are inherited, as those of a caller that forgot to close them.
+        assert!(end_of(command.spawn().unwrap(), "create").success());
+        bench.say(&["start", &id]).ok();
+        drop(write);
+        let mut stream = File::from(read);
+        Deadline::usual().readable(&stream).unwrap();
+        assert_eq!(std::io::Read::read(&mut stream, &mut [0; 1]).unwrap(), 0);
+        for watch in beside(&bench, &id) {
+            let links = fs::read_dir(format!("/proc/{}/fd", watch.pid())).unwrap().flatten();
+            let open: Vec<_> = links.filter_map(|link| fs::read_link(link.path()).ok()).collect();
+            let null = open.iter().filter(|path| **path == Path::new("/dev/null")).count();
+            assert!(null >= 3, "{open:?}");
+        }
+    }
+
+    /// SIGKILL of create at any moment; delete --force removes what there is.
+    fn a_create_that_is_killed_leaves_nothing_that_delete_cannot_remove(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        for round in 0..30u64 {
+            let id = bench.id();
+            let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), &id]);
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            let mut child = command.spawn().unwrap();
+            // Not for synchronisation: the moment is what is varied.
+            std::thread::sleep(std::time::Duration::from_millis(round * 3));
+            let _ = child.kill();
+            child.wait().unwrap();
+            let known: Option<Value> = fs::read(bench.state_dir(&id).join("state.json"))
+                .ok().and_then(|text| serde_json::from_slice(&text).ok());
+            bench.say(&["delete", "--force", &id]).ok();
+            bench.is_clean(&id);
+            assert!(!supervised(&id), "{known:?}");
+        }
+    }
+}
+
+/// Whether a supervisor or a guard of this container runs.
+fn supervised(id: &str) -> bool {
+    let deadline = Deadline::usual();
+    while any_with_argument(id) {
+        if deadline.remaining().is_zero() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
+}

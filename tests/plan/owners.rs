@@ -1,0 +1,87 @@
+//! DECISIONS 2: who the inner user is where owners cannot be mapped.
+
+use std::path::Path;
+
+use saggar::error::Code;
+use saggar::host::owners::Unmapped;
+use saggar::host::{Host, Kind};
+use saggar::plan::{self, Tree};
+use saggar::spec::policy::Profile;
+use saggar::spec::{Mount, MountKind, Origin, SandboxSpec};
+
+use super::{ROOT, USER, WORK, host, spec};
+
+fn on_9p(uid: u32, gid: u32) -> Unmapped {
+    Unmapped { file_system: "9p".into(), why: "Invalid argument".into(), uid, gid }
+}
+
+/// The usual sandbox of root with one more tree.
+fn with_another(writable: bool) -> (SandboxSpec, Host) {
+    let (mut spec, mut host) = (spec(Profile::Strict, ROOT), host());
+    spec.mounts.push(Mount {
+        at: "/srv/other".into(),
+        kind: MountKind::Named { source: "/srv/other".into() },
+        writable,
+        origin: Origin::COMMAND_LINE,
+        why: "asked for".into(),
+    });
+    host.paths.insert("/srv/other".into(), Kind::Directory);
+    host.unmapped.insert(WORK.into(), on_9p(4321, 4322));
+    (spec, host)
+}
+
+#[test]
+fn the_owner_of_a_tree_that_cannot_be_mapped_is_the_inner_user() {
+    let (spec, host) = with_another(true);
+    let plan = plan::build(&spec, &host).unwrap();
+    let tree = |path: &str| plan.slots.iter().find(|slot| slot.path == Path::new(path)).unwrap().tree;
+    assert_eq!(tree(WORK), Tree::Plain { owner: Some((4321, 4322)) });
+    assert_eq!(tree("/srv/other"), Tree::Mapped);
+    let block = plan.block.unwrap();
+    assert_eq!((block.host_uid, block.host_gid), (4321, 4322));
+    assert!(
+        plan.maps.uid.starts_with("1000 4321 1\n") && plan.maps.gid.starts_with("1000 4322 1\n"),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn two_owners_in_one_sandbox_are_refused() {
+    let (spec, mut host) = with_another(true);
+    host.unmapped.insert("/srv/other".into(), on_9p(4321, 9));
+    let error = plan::build(&spec, &host).unwrap_err();
+    assert_eq!(error.code(), Code::Unsupported);
+    assert!(error.to_string().contains("owners differ"), "{error}");
+    host.unmapped.insert("/srv/other".into(), on_9p(4321, 4322));
+    plan::build(&spec, &host).unwrap();
+}
+
+/// What programs only read gives nobody an id, whoever owns it.
+#[test]
+fn a_read_only_tree_that_cannot_be_mapped_is_shown_as_it_is() {
+    let (spec, mut host) = with_another(false);
+    host.unmapped.clear();
+    host.unmapped.insert("/srv/other".into(), on_9p(0, 0));
+    let plan = plan::build(&spec, &host).unwrap();
+    assert_eq!(plan.slots.last().unwrap().tree, Tree::Plain { owner: None });
+    assert!(!plan.block.unwrap().is_direct());
+}
+
+#[test]
+fn ids_of_root_and_of_sandboxes_are_never_given() {
+    for owner in [(0, 0), (0, 5), (5, 0), (1_000_013_824 + 5, 5)] {
+        let (spec, mut host) = with_another(false);
+        host.unmapped.insert(WORK.into(), on_9p(owner.0, owner.1));
+        let error = plan::build(&spec, &host).unwrap_err();
+        assert_eq!(error.code(), Code::Refused, "{owner:?}");
+        assert!(error.to_string().contains("9p"), "{error}");
+    }
+}
+
+/// An ordinary user's own ids are mapped: there is nothing to ask.
+#[test]
+fn an_ordinary_user_is_not_concerned() {
+    let (_, host) = with_another(false);
+    let plan = plan::build(&spec(Profile::Strict, USER), &host).unwrap();
+    assert!(plan.slots.iter().all(|slot| slot.tree == Tree::None) && plan.block.is_none());
+}
