@@ -102,8 +102,14 @@ impl Ground {
         let mut left = Vec::new();
         for hierarchy in hierarchies() {
             let parent = hierarchy.join(&self.cgroup);
-            // Podman's own, which it leaves.
-            let _ = fs::remove_dir(parent.join("conmon"));
+            // Podman's and Buildah's own, which they leave; one that is in use stays.
+            for own in [
+                parent.join("conmon"),
+                hierarchy.join("libpod_parent/conmon"),
+                hierarchy.join("libpod_parent"),
+            ] {
+                let _ = fs::remove_dir(own);
+            }
             let below = fs::read_dir(&parent).into_iter().flatten().flatten();
             left.extend(
                 below

@@ -56,10 +56,13 @@ pub(super) fn out_of_memory(engine: &dyn Engine) {
     let container =
         Background::run(engine, &["--memory", "32m", "--memory-swap", "32m"], &["tail", "/dev/zero"]);
     assert_eq!(container.wait(), "137");
-    eventually("State.OOMKilled", || {
-        let said = container.inspect(".State.OOMKilled");
-        if said == "true" { Ok(()) } else { Err(said) }
-    });
+    // Podman is told by conmon, and Debian's 2.1.6 tells it nothing, with runc neither.
+    if engine.kind() == Kind::Docker {
+        eventually("State.OOMKilled", || {
+            let said = container.inspect(".State.OOMKilled");
+            if said == "true" { Ok(()) } else { Err(said) }
+        });
+    }
 }
 
 pub(super) fn update(engine: &dyn Engine) {
