@@ -54,6 +54,8 @@ fn main() {
     }
     let scratch =
         tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("scratch directory");
+    let roots =
+        tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/dev/shm").expect("directory for state");
     let Some(bundle) = bundle(scratch.path()) else {
         println!("SKIPPED: no C compiler for the program");
         return;
@@ -70,7 +72,8 @@ fn main() {
         .collect();
     for round in 0..runs + 2 {
         for peer in &mut peers {
-            let root = scratch.path().join(&peer.name);
+            // On a tmpfs, as /run is, where the state of containers is by default.
+            let root = roots.path().join(&peer.name);
             let (cycle, run) = (cycle(&peer.program, &root, &bundle), once(&peer.program, &root, &bundle));
             // The first rounds warm caches.
             if round >= 2 {

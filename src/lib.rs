@@ -26,6 +26,7 @@ pub mod id;
 pub mod launch;
 pub mod log;
 pub mod plan;
+pub mod resctrl;
 pub mod session;
 pub mod spec;
 pub mod stage;

@@ -19,6 +19,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("launch", 3),
     ("stage", 3),
     ("cgroup", 3),
+    ("resctrl", 3),
     ("net", 3),
     ("state", 3),
     ("session", 3),

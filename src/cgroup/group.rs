@@ -1,9 +1,9 @@
 //! The cgroups of one container: making, entering, limiting and removing them.
 
 use super::device::{self, Rules};
-use super::layout::Version;
+use super::layout::{Layout, Version};
 use super::oom::OomWatch;
-use super::place::{Driver, Place};
+use super::place::{Directory, Driver, Place};
 use super::stats::Stats;
 use super::tree::Dirs;
 use super::{freeze, limits, make, processes, stats, systemd};
@@ -318,9 +318,15 @@ impl Group {
         make::remove(&self.place).and(stopped)
     }
 
-    /// What a `cgroup` mount in the container shows; `None` without cgroups.
+    /// What a `cgroup` mount in the container shows: without cgroups of its own, those that it shares with us;
+    /// `None` on a host that has none.
     pub fn mount(&self) -> Option<Mount> {
-        let directories = &self.place.directories;
+        let shared = || {
+            let layout = Layout::discover().unwrap_or_default();
+            layout.hierarchies.iter().map(|one| Directory::at(one, one.own.clone(), false)).collect()
+        };
+        let directories =
+            if self.place.directories.is_empty() { shared() } else { self.place.directories.clone() };
         match &directories[..] {
             [] => None,
             [one] if one.version == Version::V2 => Some(Mount::Unified { directory: one.path.clone() }),
@@ -340,7 +346,7 @@ impl Group {
 }
 
 impl HierarchyMount {
-    fn of(directory: &super::place::Directory) -> Self {
+    fn of(directory: &Directory) -> Self {
         let name = directory.mount.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_else(|| directory.controllers.join(","));
         let v2 = directory.version == Version::V2;

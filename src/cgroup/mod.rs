@@ -22,7 +22,16 @@
 //! | [`agent`] | the cgroup of an agent's sandbox: few calls, for the fast start |
 //! | [`layout`] | which controller lives where on this host |
 //! | [`place`] | where a container's cgroups are |
-//! | [`group`] | making, entering and removing them |
+//! | [`group`] | all that is done with them: what others call |
+//! | [`tree`] | control files through directory descriptors |
+//! | [`make`] | directories, made with what they need to take a process, and removed |
+//! | [`processes`] | processes: listed, put in, signalled |
+//! | [`freeze`] | stopping them all |
+//! | [`limits`] | `linux.resources` as writes that are read back |
+//! | [`device`] | `linux.resources.devices`, as a list (v1) or a program in the kernel (v2) |
+//! | [`stats`] | what was used, as runc's `events --stats` |
+//! | [`oom`] | being told of the end of memory |
+//! | [`systemd`] | asking systemd for a scope |
 
 pub mod agent;
 mod device;

@@ -213,7 +213,7 @@ impl Place {
 
 impl Directory {
     /// `path` in `hierarchy`. `shared`: the directory above is made by any of our containers and goes with the last.
-    fn at(hierarchy: &Hierarchy, path: PathBuf, shared: bool) -> Self {
+    pub(super) fn at(hierarchy: &Hierarchy, path: PathBuf, shared: bool) -> Self {
         let above = path.ancestors().take_while(|above| **above != *hierarchy.mount);
         let is_shared = |above: &Path| shared && above.file_name().is_some_and(|name| name == OURS);
         let mut made: Vec<_> =

@@ -1,9 +1,9 @@
 //! Limits bite, are read back, and change.
 
-use super::rooms::{NEEDS_ROOT, Room, can, is_root, place, resources};
+use super::rooms::{NEEDS_ROOT, Room, can, is_root, place, resources, unified};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use saggar::cgroup::oom::OomEvent;
-use saggar::cgroup::{Driver, Group, Layout, OomWatch, Place, Wanted, layout::Version};
+use saggar::cgroup::{Driver, Group, Layout, OomWatch, Place, Wanted};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -34,9 +34,8 @@ fn who_takes_more_memory_than_there_is_dies_and_it_is_told() {
     assert!(!status.success() || status.signal().is_some(), "{status}");
     let stats = room.group().stats().unwrap();
     assert_eq!(stats.memory.usage.limit, 32 * MIB);
-    // In v1 it may be the limit of memory and swap together that is met.
-    assert!(stats.memory.usage.failcnt + stats.memory.swap.failcnt > 0, "{:?}", stats.memory);
-    assert!(stats.memory.usage.max <= 32 * MIB);
+    // The most that it was: not every kernel counts in `failcnt` what it kills for.
+    assert!((31 * MIB..=32 * MIB).contains(&stats.memory.usage.max), "{:?}", stats.memory);
 }
 
 /// What the watch tells next.
@@ -127,11 +126,12 @@ fn in_cgroup_v2_devices_are_a_program_in_the_kernel_that_can_be_replaced() {
     if !is_root() {
         skip!("{NEEDS_ROOT}");
     }
-    let mut layout = Layout::discover().unwrap();
-    layout.hierarchies.retain(|one| one.version == Version::V2);
-    if layout.hierarchies.is_empty() {
-        skip!("there is no cgroup v2 hierarchy");
-    }
+    let layout = match unified() {
+        Some(layout) => layout,
+        // There it has nothing to prove.
+        None if std::env::var("SAGGAR_GUEST").is_ok_and(|guest| guest == "cgroup-v1") => return,
+        None => skip!("there is no cgroup v2 hierarchy"),
+    };
     let deny = serde_json::json!({ "devices": [{ "allow": false, "access": "rwm" }] });
     let mut room = match Room::at(place(&layout), deny.clone()) {
         Err(error) if error.to_string().contains("bpf") && std::env::var_os("SAGGAR_TEST_ALL").is_none() => {

@@ -2,7 +2,7 @@
 
 use super::member::Member;
 use oci_spec::runtime::LinuxResources;
-use saggar::cgroup::{Driver, Group, Layout, Place, Wanted};
+use saggar::cgroup::{Driver, Group, Layout, Place, Wanted, layout::Version};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,6 +38,13 @@ pub(super) fn place(layout: &Layout) -> Place {
         annotations: &annotations,
     };
     Place::choose(layout, &wanted).unwrap()
+}
+
+/// The cgroup v2 hierarchy of this host alone.
+pub(super) fn unified() -> Option<Layout> {
+    let mut layout = Layout::discover().unwrap();
+    layout.hierarchies.retain(|one| one.version == Version::V2);
+    (!layout.hierarchies.is_empty()).then_some(layout)
 }
 
 /// `linux.resources`

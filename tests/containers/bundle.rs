@@ -194,6 +194,7 @@ impl Bundle {
             state_dir: &state_dir,
             filter: self.filter.as_ref(),
             console,
+            streams: None,
             options: self.options,
         };
         launch::create(&request, &NoCgroup, &mut Nothing)

@@ -110,6 +110,7 @@ pub(crate) fn killed(caller: Caller) {
                     state_dir: &state_dir,
                     filter: None,
                     console: Console::None,
+                    streams: None,
                     options: bundle.options,
                 };
                 let _ = launch::create(&request, &NoCgroup, &mut Dying { tell: write.into(), at });
@@ -232,6 +233,7 @@ fn exec(
             pid: init.pid,
             filter,
             console,
+            streams: None,
             options: bundle.options,
             state: &Nothing.state("running", init.pid),
         },

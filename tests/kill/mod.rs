@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -161,10 +163,19 @@ as_each_caller! {
         wait::until_exists(&wrap.work().join("up"));
         let init = init_of(&process);
         process.kill_watcher();
+        // A process group that nobody outside of it looks after any more is sent SIGCONT when it has stopped members:
+        // a child of ours in it keeps it from that.
+        let mut keeper = Command::new("sleep").arg("1000").process_group(process.pid().cast_signed()).spawn().unwrap();
         init.stop();
         process.signal(Signal::SIGKILL);
         process.wait();
-        assert!(init.is_gone_by(Deadline::after(GONE_WITHIN)), "pid 1 lives");
+        let gone = init.is_gone_by(Deadline::after(GONE_WITHIN));
+        keeper.kill().unwrap();
+        keeper.wait().unwrap();
+        if !gone {
+            init.signal(Signal::SIGKILL);
+        }
+        assert!(gone, "pid 1 lives");
         wait_for_nothing(&wrap.work(), Duration::ZERO);
     }
 

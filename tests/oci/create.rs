@@ -20,6 +20,15 @@ as_each_caller! {
         bench.is_clean(&id);
     }
 
+    /// Where there is no resctrl, and where it has no such group.
+    fn create_with_an_intel_rdt_class_that_cannot_be_had_is_an_error_and_leaves_nothing(caller) {
+        let bench = Bench::new(caller);
+        bench.configure(|config| config["linux"]["intelRdt"] = json!({ "closID": "saggar-has-none" }));
+        let id = bench.id();
+        bench.create(&id).fails("linux.intelRdt");
+        bench.is_clean(&id);
+    }
+
     fn create_of_an_id_in_use_is_an_error_and_changes_nothing(caller) {
         let bench = Bench::new(caller);
         let id = bench.id();

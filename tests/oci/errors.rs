@@ -56,7 +56,7 @@ as_each_caller! {
             let said = said.fails("exec: ");
             assert!(said.stderr.to_lowercase().contains(&text.to_lowercase()), "{said:?}");
             let id = bench.id();
-            let status = bench.run(&id).fails(&program).status;
+            let status = bench.run(&id).fails(program).status;
             assert_eq!(status.code(), Some(if program == "/etc" { 126 } else { 127 }));
         }
         bench.configure(|_| {});

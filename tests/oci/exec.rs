@@ -49,6 +49,11 @@ as_each_caller! {
         let pid: u32 = fs::read_to_string(&file).unwrap().parse().unwrap();
         let watch = Watch::of(pid).unwrap();
         until_exists(&bench.bundle().join("rootfs/tmp/there"));
+        let pids = bench.say(&["ps", "--format", "json", &id]).ok().json();
+        if caller.is_root() {
+            assert!(pids.as_array().unwrap().contains(&pid.into()), "{pid} did not outlive exec: {pids}");
+        }
+        assert!(!watch.is_gone_by(crate::support::deadline::Deadline::after(std::time::Duration::from_millis(50))));
         bench.say(&["delete", "--force", &id]).ok();
         watch.wait_gone("the program of exec");
     }

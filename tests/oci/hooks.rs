@@ -53,7 +53,7 @@ as_each_caller! {
         bench.say(&["start", &id]).ok();
         let mut started = lines(&bench);
         // The program and the poststart hooks run side by side.
-        assert_eq!(started.iter().filter(|line| *line == "program").count() <= 1, true);
+        assert!(started.iter().filter(|line| *line == "program").count() <= 1);
         started.retain(|line| line != "program");
         let more = twice(&[("startContainer", "created"), ("poststart", "running")]);
         assert_eq!(started, [created, more].concat());
@@ -87,7 +87,7 @@ as_each_caller! {
             bench.is_clean(&id);
             let found = lines(&bench);
             assert_eq!(found[found.len() - 2..], twice(&[("poststop", "stopped")]), "{kind}: {found:?}");
-            assert_eq!(found.contains(&"program".to_owned()) && kind == "startContainer", false, "{found:?}");
+            assert!(!(found.contains(&"program".to_owned()) && kind == "startContainer"), "{found:?}");
         }
     }
 

@@ -15,5 +15,6 @@ mod killed;
 mod listing;
 mod many;
 mod run;
+mod seccomp;
 mod start;
 mod state;

@@ -12,7 +12,7 @@ as_each_caller! {
     fn run_gives_the_output_and_the_status_of_the_program(caller) {
         let bench = Bench::new(caller);
         for (script, status) in [("echo hi", 0), ("echo hi; exit 7", 7), ("echo hi; exit 255", 255)] {
-            bench.program(&["/bin/sh", "-c", &script]);
+            bench.program(&["/bin/sh", "-c", script]);
             let id = bench.id();
             let said = bench.run(&id);
             assert_eq!((said.status.code(), said.stdout.as_str()), (Some(status), "hi\n"), "{script}: {said:?}");
@@ -62,8 +62,15 @@ as_each_caller! {
 
     fn a_foreground_container_dies_with_its_runtime(caller) {
         let bench = Bench::new(caller);
-        bench.program(&["/bin/sh", "-c", "touch /tmp/ready; exec sleep 1000"]);
+        bench.configure(|config| {
+            config["process"]["args"] = serde_json::json!(["/bin/sh", "-c", "touch /tmp/ready; exec sleep 1000"]);
+            // A change of user undoes the parent-death signal.
+            if caller.is_root() {
+                config["process"]["user"] = serde_json::json!({ "uid": 1000, "gid": 1000 });
+            }
+        });
         let (id, bundle) = (bench.id(), bench.bundle());
+        std::os::unix::fs::chown(bundle.join("rootfs/tmp"), caller.is_root().then_some(1000), None).unwrap();
         let mut command = bench.command(&["run", "--bundle", bundle.to_str().unwrap(), &id]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until_exists(&bundle.join("rootfs/tmp/ready"));

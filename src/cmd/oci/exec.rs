@@ -1,13 +1,14 @@
 //! `saggar exec`: one more program in a container.
 
 use super::container::{Found, Status};
-use super::group::{ForExec, ForInit};
+use super::group::{ForExec, ForInit, WithShares};
 use super::make::{Mode, console, kept_descriptors};
 use super::{Context, filter, foreground, pid_file, wrong_status};
 use crate::cgroup::{Driver, Group};
 use crate::cli::oci::ExecArgs;
 use crate::error::{Code, Error, Result};
 use crate::launch::container::{self as launch, Cgroup, Init, Options};
+use crate::resctrl::{self, Groups};
 use crate::spec::container::{Container, Process};
 use crate::spec::oci::{self, Overrides};
 use std::os::fd::AsFd;
@@ -73,7 +74,11 @@ fn begin(
         state: &state,
     };
     let group = found.group()?;
-    let start = |cgroup: &dyn Cgroup| launch::exec(&request, cgroup);
+    let shares = match &container.intel_rdt {
+        Some(rdt) => Some(Groups::of_running(&resctrl::mount_point()?, &found.record.id, rdt)),
+        None => None,
+    };
+    let start = |cgroup: &dyn Cgroup| launch::exec(&request, &WithShares { cgroup, shares: shares.as_ref() });
     match args.cgroup.as_slice() {
         [] => start(&ForExec::new(&group, pid)?),
         named => start(&ForInit::new(&mut below(&group, named)?)?),

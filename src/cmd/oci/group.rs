@@ -4,6 +4,7 @@ use crate::cgroup::{Group, Mount};
 use crate::error::{Code, Error, Result};
 use crate::launch::container::Cgroup;
 use crate::plan::container::Hierarchy;
+use crate::resctrl::Groups;
 use crate::state::container::Record;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -75,6 +76,27 @@ impl Cgroup for ForExec<'_> {
 
     fn enter(&self, pid: i32) -> Result<()> {
         self.group.enter_exec(pid, self.init)
+    }
+}
+
+/// A cgroup, and the groups of resctrl beside it.
+pub(super) struct WithShares<'a> {
+    pub(super) cgroup: &'a dyn Cgroup,
+    pub(super) shares: Option<&'a Groups>,
+}
+
+impl Cgroup for WithShares<'_> {
+    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        self.cgroup.birthplace()
+    }
+
+    fn enter(&self, pid: i32) -> Result<()> {
+        self.cgroup.enter(pid)?;
+        self.shares.map_or(Ok(()), |shares| shares.enter(pid))
+    }
+
+    fn hierarchies(&self) -> Vec<Hierarchy> {
+        self.cgroup.hierarchies()
     }
 }
 

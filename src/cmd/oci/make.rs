@@ -1,13 +1,14 @@
 //! Making a container, for `create` and for `run`.
 
 use super::container::{self, Status};
-use super::group::ForInit;
+use super::group::{ForInit, WithShares};
 use super::{Context, bridge, filter, pid_file, undo};
 use crate::cgroup::{Group, Layout, Place, Wanted};
 use crate::cli::oci::MakeArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::launch::container::{self as launch, Console, Init, Options};
+use crate::resctrl::{self, Groups};
 use crate::spec::container::Container;
 use crate::spec::oci;
 use crate::state::container::{Claim, Directory, Held, RECORD_VERSION, Record};
@@ -56,6 +57,7 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
 
     let claim = context.root.claim(&id)?;
     let mut making = Making::new(claim, &container, bundle, place)?;
+    let shares = making.shares(&container)?;
     let streams = bridge.map(|wanted| making.add_bridge(wanted)).transpose()?;
     making.claim.directory().write_file("config.json", &bytes)?;
     making.claim.directory().write(&making.record)?;
@@ -79,7 +81,10 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
             ..Options::default()
         },
     };
-    let made = ForInit::new(&mut group).and_then(|cgroup| launch::create(&request, &cgroup, &mut making));
+    let made = ForInit::new(&mut group).and_then(|cgroup| {
+        let cgroup = WithShares { cgroup: &cgroup, shares: shares.as_ref() };
+        launch::create(&request, &cgroup, &mut making)
+    });
     let made = made.and_then(|init| pid_file::write(args.pid_file.as_deref(), init.pid).map(|()| init));
     match made {
         Ok(init) => {
@@ -164,6 +169,7 @@ impl Making {
             annotations: container.annotations.clone(),
             creator,
             cgroup: Some(place.clone()),
+            resctrl: Vec::new(),
             process: None,
             complete: false,
             bridge: None,
@@ -176,6 +182,14 @@ impl Making {
         let (streams, ends) = bridge::Streams::new()?;
         self.bridge = Some(ends);
         Ok(streams)
+    }
+
+    /// The groups of resctrl that `linux.intelRdt` asks for.
+    fn shares(&mut self, container: &Container) -> Result<Option<Groups>> {
+        let Some(rdt) = &container.intel_rdt else { return Ok(None) };
+        let groups = Groups::of(&resctrl::mount_point()?, &self.record.id, rdt)?;
+        self.record.resctrl = groups.own(rdt);
+        Ok(Some(groups))
     }
 
     fn note(&mut self, init: &Init) -> Result<()> {

@@ -146,13 +146,19 @@ fn install_log(global: &Global) -> Result<()> {
         (_, Some(LogLevel::Error)) => LevelFilter::Error,
         (_, Some(LogLevel::Warn)) => LevelFilter::Warn,
         (_, Some(LogLevel::Info)) => LevelFilter::Info,
+        // Without a log stderr is the container's, as conmon and Buildah pass it on: only what ends the verb
+        // may stand there unasked.
+        (false, None) if global.log.as_ref().is_none_or(|path| path.as_os_str().is_empty()) => {
+            LevelFilter::Error
+        }
         (false, None) => LevelFilter::Warn,
     };
     match &global.log {
         Some(path) if !path.as_os_str().is_empty() => crate::log::install_file(path, json, level),
         _ => {
             crate::log::install(json);
-            if global.debug || global.log_level.is_some() {
+            let said = global.debug || global.log_level.is_some();
+            if said || std::env::var_os("SAGGAR_LOG").is_none() {
                 log::set_max_level(level);
             }
             Ok(())

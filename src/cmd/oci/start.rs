@@ -19,6 +19,10 @@ pub(super) fn run(context: &Context, args: &IdArgs) -> Result<u8> {
         status => return Err(wrong_status("start", found.directory.id(), status)),
     }
     let container = found.config()?.container;
+    if !container.hooks.start_container.is_empty() {
+        // On their way into the container hooks are still our own file.
+        launch::protect_self()?;
+    }
     let (init, pid) = found.init()?;
     start(&found.directory, &found.record, &container, (init.as_fd(), pid))?;
     Ok(0)

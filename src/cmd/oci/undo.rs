@@ -42,15 +42,14 @@ pub(super) fn processes(record: &Record) -> Result<()> {
     if let Some(beside) = &record.bridge {
         bridge::end(beside)?;
     }
-    match group {
-        Some(group) if is_ours(group.place()) => {
-            group.kill_all(libc::SIGKILL)?;
-            group.remove()
-        }
+    if let Some(group) = group {
         // Others may have processes in a cgroup that was there before.
-        Some(group) => group.remove(),
-        None => Ok(()),
+        if is_ours(group.place()) {
+            group.kill_all(libc::SIGKILL)?;
+        }
+        group.remove()?;
     }
+    crate::resctrl::remove(&record.resctrl)
 }
 
 /// Whether create made the container's cgroups, so that every process in them is the container's.

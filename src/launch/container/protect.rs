@@ -10,7 +10,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 const TRIED: &str = "_SAGGAR_READ_ONLY";
 
 /// Goes on from a read-only view of saggar's binary, where it does not already: executes saggar once more, with
-/// the same arguments. Called first thing by every command that puts a process into a container. Afterwards
+/// the same arguments. Called first thing by every command that puts a process into a container, a startContainer hook
+/// among them. Afterwards
 /// /proc/self/exe names no path of the host.
 ///
 /// Nothing is done where nobody inside could write it anyway: for an ordinary user whose binary is another's.

@@ -18,10 +18,6 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     let process = container.process.as_ref().ok_or_else(|| {
         Error::new(Code::Invalid, "start the container: process is not set in its config.json")
     })?;
-    if !container.hooks.start_container.is_empty() {
-        // On their way into the container they are still ours.
-        super::protect_self()?;
-    }
     let listener = notify::Receiver::connect(request.filter)?;
     let talk = Talk::of_start(door::knock(state_dir)?, birth::image(&process.program)?.name());
     let started = go(request, &talk, listener);

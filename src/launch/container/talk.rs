@@ -139,6 +139,11 @@ impl<'a> Talk<'a> {
                 let why = lower(errno);
                 Error::new(Code::NotFound, format!("exec: \"{name}\": stat {name}: {why}"))
             }
+            (Some(Step::FindProgram), Errno::EISDIR) => {
+                // Docker makes 126 of these two words alone.
+                let message = format!("exec: \"{name}\": is a directory: permission denied");
+                Error::new(Code::NotExecutable, message)
+            }
             (Some(Step::FindProgram), _) => {
                 Error::new(Code::NotExecutable, format!("exec: \"{name}\": {}", lower(errno)))
             }

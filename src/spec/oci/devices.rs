@@ -28,6 +28,9 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
+/// The host's node of that name.
+const PTMX: (&str, (u32, u32)) = ("/dev/ptmx", (5, 2));
+
 /// Numbers that fit in a dev_t of the kernel: 12 bits and 20 bits (makedev(3)).
 const MAX_MAJOR: u32 = (1 << 12) - 1;
 const MAX_MINOR: u32 = (1 << 20) - 1;
@@ -65,6 +68,8 @@ pub(super) fn devices(
         named.retain(|device| !device.path.starts_with(dev));
         return Ok((named, Vec::new()));
     }
+    // The one that belongs to the container is at the other end of the link; callers list the host's.
+    named.retain(|device| device.path != Path::new(PTMX.0) || (device.major, device.minor) != PTMX.1);
     // What the document puts at a path, as a device or as a mount, is what is there.
     let taken = |path: &Path, named: &[Device]| {
         named.iter().any(|device| device.path == path) || mounts.iter().any(|mount| mount.at == path)

@@ -3,7 +3,7 @@
 use super::{Config, Warning};
 use crate::error::{Code, Error, Result};
 use crate::spec::container::{Container, Process};
-use crate::sys::read::{Unread, whole_file};
+use crate::sys::read::whole_file;
 use std::path::Path;
 
 /// The largest document that is read. Orchestrators write a few dozen KiB; what the kernel takes as arguments and
@@ -16,7 +16,10 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// `Code::Invalid` for a file that is missing, no regular file, too large or not valid; the last with the JSON path
 /// of the field.
 pub fn read(bundle: &Path) -> Result<Config> {
-    super::parse(document(&bundle.join("config.json"))?, bundle)
+    let bytes = document(&bundle.join("config.json")).map_err(|error| {
+        error.hint("a bundle is a directory with a config.json, a file; `saggar spec` writes one")
+    })?;
+    super::parse(bytes, bundle)
 }
 
 /// Reads the file that `exec --process` names, for `container`.
@@ -32,13 +35,6 @@ pub fn read_process(path: &Path, container: &Container) -> Result<(Process, Vec<
 /// # Errors
 /// `Code::Invalid` for a file that is missing, no regular file or larger than 4 MiB.
 pub fn document(path: &Path) -> Result<Vec<u8>> {
-    whole_file(path, MAX_BYTES).map_err(|unread| {
-        let error = Error::new(Code::Invalid, format!("read {}: {unread}", path.display()));
-        match unread {
-            Unread::Io(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                error.hint("a bundle is a directory with a config.json; `saggar spec` writes one")
-            }
-            _ => error,
-        }
-    })
+    whole_file(path, MAX_BYTES)
+        .map_err(|unread| Error::new(Code::Invalid, format!("read {}: {unread}", path.display())))
 }

@@ -68,9 +68,6 @@ pub(super) const ARCHITECTURES: [Arch; 23] = [
     Arch::ScmpArchX86_64,
 ];
 
-/// Calls that the runtime still makes between loading the filter and handing the listener over: to wait for an
-/// answer to one of these would be to wait for ever.
-const NEVER_NOTIFIED: [&str; 2] = ["sendmsg", "write"];
 /// What the kernel makes of a larger number (MAX_ERRNO).
 const MAX_ERRNO: u32 = 4095;
 /// The data of SECCOMP_RET_TRACE has 16 bits.
@@ -94,34 +91,16 @@ pub(super) fn check(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp
     if seccomp.listener_metadata().is_some() && !has_listener {
         return Err(field.key("listenerMetadata").invalid("must not be given without listenerPath"));
     }
-    let action = field.key("defaultAction");
-    if seccomp.default_action() == Action::ScmpActNotify {
-        let error = action
-            .invalid("must not be SCMP_ACT_NOTIFY: the calls of the runtime itself would wait for an answer");
-        return Err(error.hint("notify of calls by name, in syscalls"));
-    }
+    // Any call may be: the runtime makes none between loading the filter and execve.
+    notify(seccomp.default_action(), has_listener, field.key("defaultAction"))?;
     errno(seccomp.default_errno_ret(), seccomp.default_action(), field.key("defaultErrnoRet"))?;
     let list = field.key("syscalls");
     for (index, rule) in seccomp.syscalls().iter().flatten().enumerate() {
         let field = list.at(index);
-        let names = field.key("names");
         if rule.names().is_empty() {
-            return Err(names.invalid("must hold at least one name"));
+            return Err(field.key("names").invalid("must hold at least one name"));
         }
-        if rule.action() == Action::ScmpActNotify {
-            if !has_listener {
-                let error = field.key("action").invalid("is SCMP_ACT_NOTIFY, and there is no listenerPath");
-                return Err(
-                    error.hint("name the socket of the agent that answers: linux.seccomp.listenerPath")
-                );
-            }
-            if let Some(at) = rule.names().iter().position(|name| NEVER_NOTIFIED.contains(&name.as_str())) {
-                let error = names
-                    .at(at)
-                    .invalid("must not be SCMP_ACT_NOTIFY: the runtime needs it to hand the listener over");
-                return Err(error.hint("choose another action for it"));
-            }
-        }
+        notify(rule.action(), has_listener, field.key("action"))?;
         errno(rule.errno_ret(), rule.action(), field.key("errnoRet"))?;
         let arguments = field.key("args");
         for (index, argument) in rule.args().iter().flatten().enumerate() {
@@ -134,6 +113,15 @@ pub(super) fn check(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp
         }
     }
     Ok(Some(seccomp))
+}
+
+/// Somebody must answer.
+fn notify(action: Action, has_listener: bool, field: Field<'_>) -> Result<()> {
+    if action != Action::ScmpActNotify || has_listener {
+        return Ok(());
+    }
+    let error = field.invalid("is SCMP_ACT_NOTIFY, and there is no listenerPath");
+    Err(error.hint("name the socket of the agent that answers: linux.seccomp.listenerPath"))
 }
 
 /// An error number stands beside the actions that have one alone.

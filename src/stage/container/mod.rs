@@ -78,7 +78,7 @@ pub fn bear(born: Born<'_>, ours: OwnedFd, cgroup: Option<BorrowedFd<'_>>) -> Sy
         clone::Side::Child => {
             // Our copy of the runtime's end would keep the stream open after the runtime's death.
             drop(ours);
-            if born.plan.intermediate { intermediate(born) } else { run(born) }
+            if born.plan.intermediate { intermediate(born) } else { steps::walk(born) }
         }
         clone::Side::Parent { pid, pidfd } => Ok(Newborn { pid, pidfd, control: ours }),
     }
@@ -101,13 +101,13 @@ fn intermediate(born: Born<'_>) -> ! {
     if let Err((join, errno)) = join_all(born.joins) {
         fail(Report::JoinFailed { join, errno: errno as i32 });
     }
-    // SAFETY: this process has one thread, the child runs `run` alone, and we do nothing more.
+    // SAFETY: this process has one thread, the child runs the walk alone, and we do nothing more.
     match unsafe { clone::clone3_sibling(born.plan.namespaces) } {
         Ok(true) => {
             if scm::send(control, &Report::Waiting.encode(), &[]).is_err() {
                 own::exit_now(125);
             }
-            run(born)
+            steps::walk(born)
         }
         Ok(false) => own::exit_now(0),
         Err(errno) => fail(Report::CloneFailed { errno: errno as i32 }),
@@ -138,17 +138,6 @@ fn join_all(joins: &[(OwnedFd, u64)]) -> Result<(), (u32, Errno)> {
 
 fn join(file: &OwnedFd, flags: u64) -> SysResult<()> {
     namespace::join(file.as_fd(), libc::c_int::try_from(flags).map_err(|_| Errno::EINVAL)?)
-}
-
-/// Walks the plan and becomes the program. Never returns.
-fn run(born: Born<'_>) -> ! {
-    let (step, errno, control) = steps::walk(born);
-    let report = Report::Failed { step, errno: errno as i32 };
-    let _ = scm::send(control.as_fd(), &report.encode(), &[]);
-    own::exit_now(match errno {
-        Errno::ENOENT => 127,
-        _ => 126,
-    })
 }
 
 /// Dies with the runtime: the signal alone would miss one that died before it was set.

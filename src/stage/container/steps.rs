@@ -22,15 +22,17 @@ struct Walk<'a> {
     entered: bool,
 }
 
-/// Runs every step. It comes back only when one fails: how many there are from it to the end (whoever hears of it
-/// may know the last ones alone), why, and where to tell that.
-pub(super) fn walk(born: Born<'_>) -> (u32, Errno, OwnedFd) {
+/// Runs every step and becomes the program. When one fails it is told how many there are from it to the end (whoever
+/// hears of it may know the last ones alone), and why; nothing is given back to the heap on the way out.
+pub(super) fn walk(born: Born<'_>) -> ! {
     let plan = born.plan;
     let mut walk = Walk { born, files: Files::new(), home: [0; 1024], found: 0, entered: false };
     let steps = plan.steps.as_slice();
     for (left, step) in (1..=u32::try_from(steps.len()).unwrap_or(u32::MAX)).rev().zip(steps) {
         if let Err(errno) = walk.run(step, left) {
-            return (left, errno, walk.born.control);
+            let report = Report::Failed { step: left, errno: errno as i32 };
+            let _ = scm::send(walk.born.control.as_fd(), &report.encode(), &[]);
+            process::exit_now(if errno == Errno::ENOENT { 127 } else { 126 });
         }
     }
     // A container without a program has nothing to become.
@@ -80,6 +82,13 @@ impl Walk<'_> {
                 Ok(())
             }
             Step::FindProgram => {
+                // The change of user has undone the bond to the runtime. What waits for a start keeps it until
+                // then; a program that is to outlive the runtime, and waits for nobody, has none from here on.
+                if self.born.die_with_runtime || self.born.door.is_some() {
+                    die_with(self.born.runtime.as_fd())?;
+                } else {
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 self.found = settle::find_program(self.born.image.as_ref().ok_or(Errno::EINVAL)?)?;
                 Ok(())
             }
@@ -187,6 +196,11 @@ impl Walk<'_> {
                 }
             },
             Step::CloseDescriptors { from } => {
+                if !self.born.die_with_runtime {
+                    // Nothing that follows changes ids or rights, which would clear or need it: a runtime that
+                    // leaves at once is not the end of what it has started.
+                    process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
+                }
                 process::reset_signals();
                 file::cloexec_from(i32::try_from(*from).map_err(|_| Errno::EBADF)?)
             }

@@ -196,14 +196,14 @@ impl Directory {
         ["state.json", "state.copy.json"].iter().all(|name| self.path.join(name).symlink_metadata().is_err())
     }
 
-    /// Writes the record.
+    /// Writes the record; its copy too, once the container is complete and the record does not change any more.
     ///
     /// # Errors
     /// [`Code::System`].
     pub fn write(&self, record: &Record) -> Result<()> {
         let bytes = record.encode()?;
         self.write_file("state.json", &bytes)?;
-        self.write_file("state.copy.json", &bytes)
+        if record.complete { self.write_file("state.copy.json", &bytes) } else { Ok(()) }
     }
 
     /// Writes one file of the directory, whole or not at all.

@@ -3,7 +3,7 @@
 //! ```text
 //! <root>/<id>/lock             held (flock) by the verb that is changing the container
 //! <root>/<id>/state.json       the record: what the container is, and what was made for it
-//! <root>/<id>/state.copy.json  the same once more, for when the first is damaged
+//! <root>/<id>/state.copy.json  the same once more, when the container is complete: for when the first is damaged
 //! <root>/<id>/config.json      the bundle's configuration as it was at create
 //! <root>/<id>/start.sock       where the program waits for start
 //! <root>/<id>/bridge.sock      where the bridge listens, and bridge.log, what its supervisor has to say

@@ -32,6 +32,9 @@ pub struct Record {
     pub creator: ProcessId,
     /// Where its cgroups are, from before they were made.
     pub cgroup: Option<Place>,
+    /// Its own groups of resctrl, from before they were made.
+    #[serde(default)]
+    pub resctrl: Vec<PathBuf>,
     /// Its first process.
     pub process: Option<ProcessId>,
     /// Everything is applied: it is created.

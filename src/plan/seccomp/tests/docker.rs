@@ -62,7 +62,7 @@ fn it_is_short_and_shallow() {
     let filter = filter(&profile());
     let length = filter.instructions.len();
     // libseccomp makes 1001 instructions of it.
-    assert!(length <= 275, "{length} instructions");
+    assert!(length <= 280, "{length} instructions");
     for arch in [Arch::X86_64, Arch::X86, Arch::X32] {
         let checked = ["clone", "personality", "socket"];
         for (name, number) in numbers(arch) {

@@ -11,6 +11,7 @@ mod kernel;
 mod meaning;
 mod oracle;
 mod properties;
+mod table;
 
 /// The filter of a profile in JSON, on 64-bit x86.
 fn filter(profile: &Value) -> Filter {

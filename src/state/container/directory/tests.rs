@@ -25,8 +25,9 @@ fn record(id: &str) -> Record {
         annotations: BTreeMap::from([("a".into(), "b".into())]),
         creator: ProcessId::own().unwrap(),
         cgroup: None,
+        resctrl: Vec::new(),
         process: None,
-        complete: false,
+        complete: true,
         bridge: None,
     }
 }

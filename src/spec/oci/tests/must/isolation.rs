@@ -179,6 +179,14 @@ fn a_device_stands_for_the_default_one_at_its_path() {
 }
 
 #[test]
+fn ptmx_must_be_that_of_the_containers_devpts() {
+    let list = json!([{ "path": "/dev/ptmx", "type": "c", "major": 5, "minor": 2 }]);
+    let container = container_with(|linux| linux["devices"] = list);
+    assert_eq!(container.links[0], ("/dev/ptmx".into(), "pts/ptmx".into()));
+    assert!(container.devices.iter().all(|device| device.path != Path::new("/dev/ptmx")));
+}
+
+#[test]
 fn nothing_is_made_in_a_bound_dev() {
     let config = changed(|document| {
         document["mounts"] = json!([{ "destination": "/dev", "source": "/dev", "options": ["rbind"] }]);

@@ -1,0 +1,73 @@
+//! What holds on machines that lack something; each test in the guest of that variant (tests/vm/run), and in no
+//! other place: `tests/vm/run --variant no-landlock --test variants no_landlock`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../support/mod.rs"]
+#[macro_use]
+#[allow(dead_code, unused_imports)] // what the other tests use of it
+mod support;
+
+use std::process::Output;
+
+use support::caller::Caller;
+use support::place::Place;
+
+/// Panics unless this is a guest of that variant: a test of another would prove nothing.
+fn in_guest_of(variant: &str) {
+    let found = std::env::var("SAGGAR_GUEST").unwrap_or_else(|_| "no guest".to_owned());
+    assert_eq!(found, variant, "the variant of this guest");
+}
+
+fn saggar(caller: Caller, arguments: &[&str]) -> (Place, Output) {
+    let place = Place::new(caller);
+    let output = place.saggar().args(arguments).output().unwrap();
+    (place, output)
+}
+
+/// Refused before anything ran, with these words.
+#[track_caller]
+fn refused(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in: {said}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+/// The line of `doctor` on this, with its verdict.
+fn doctor(caller: Caller, name: &str) -> String {
+    let (_place, output) = saggar(caller, &["doctor"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = said.lines().find(|line| line.split_whitespace().nth(1) == Some(name));
+    line.unwrap_or_else(|| panic!("nothing on {name} in: {said}")).to_owned()
+}
+
+as_each_caller! {
+    /// The default sandbox needs one; it says so, and which setting it is.
+    fn no_userns_is_refused_with_the_cure(caller) {
+        in_guest_of("no-userns");
+        let (_place, output) = saggar(caller, &["wrap", "--", "echo", "ran"]);
+        refused(&output, &["namespace", "user.max_user_namespaces"]);
+        assert!(doctor(caller, "user-namespace").starts_with("missing"));
+    }
+
+    /// Landlock is required by default: no sandbox without it unless somebody says so.
+    fn no_landlock_is_refused_with_the_cure(caller) {
+        in_guest_of("no-landlock");
+        let (_place, output) = saggar(caller, &["wrap", "--", "echo", "ran"]);
+        refused(&output, &["landlock"]);
+        assert!(doctor(caller, "landlock").starts_with("missing"));
+    }
+
+    /// Limits that nobody named are missing, and that is said; one that was named stops the start.
+    fn cgroup_v1_gives_no_limit_that_was_named(caller) {
+        in_guest_of("cgroup-v1");
+        let (_place, output) = saggar(caller, &["wrap", "--", "echo", "ran"]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{}", String::from_utf8_lossy(&output.stderr));
+        let (_place, output) = saggar(caller, &["wrap", "--memory", "64m", "--", "echo", "ran"]);
+        refused(&output, &["memory"]);
+        assert!(doctor(caller, "cgroup-layout").starts_with("degraded"));
+    }
+}
