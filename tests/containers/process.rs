@@ -118,7 +118,7 @@ pub(crate) fn missing_program(caller: Caller) {
         ("nope", 127, "exec: \"nope\": executable file not found in $PATH"),
         ("/nope", 127, "exec: \"/nope\": stat /nope: no such file or directory"),
         ("/plain", 126, "exec: \"/plain\": permission denied"),
-        ("/usr", 126, "exec: \"/usr\": is a directory"),
+        ("/usr", 126, "exec: \"/usr\": is a directory: permission denied"),
     ] {
         let process = bundle.container.process.as_mut().unwrap();
         process.program.argv = vec![program.into()];
