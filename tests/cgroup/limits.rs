@@ -276,7 +276,7 @@ fn an_ordinary_user_without_cgroups_may_ask_for_no_limits() {
     // A host whose cgroups are not the user's.
     let place = Place::choose(&Layout::default(), &wanted).unwrap();
     let mut group = Group::create(&place, None).unwrap();
-    assert!(group.dirfd_for_clone().is_none() && group.mount().is_none());
+    assert!(group.dirfd_for_clone().is_none());
     group.enter(std::process::id().cast_signed()).unwrap();
     assert_eq!(group.pids().unwrap().len(), 0);
     group.remove().unwrap();

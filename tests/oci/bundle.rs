@@ -251,7 +251,9 @@ pub(crate) fn cgroups_named(id: &str) -> Vec<PathBuf> {
     while let Some(dir) = rest.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_string_lossy().contains(id) {
+                // t1-5 is not t1-59.
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.split(id).skip(1).any(|after| !after.starts_with(|c: char| c.is_ascii_digit())) {
                     found.push(entry.path());
                 }
                 rest.push(entry.path());

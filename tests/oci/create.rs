@@ -102,7 +102,6 @@ as_each_caller! {
             json!({ "mounts": [{ "destination": "/tmp", "type": "nosuchfs", "source": "none" }] }),
             json!({ "root": { "path": "nowhere" } }),
             json!({ "hooks": { "createRuntime": [{ "path": "/bin/false" }] } }),
-            json!({ "annotations": { "org.saggar.bridge": "true" } }),
         ] {
             let id = bench.id();
             bench.configure(|config| {

@@ -97,7 +97,8 @@ as_each_caller! {
         let id = bench.start();
         bench.say(&["kill", &id, "KILL"]).ok();
         bench.wait_stopped(&id);
-        let said = bench.say(&["delete", &id]).ok();
+        // Unasked, standard error has only what ends the verb.
+        let said = bench.say(&["--debug", "delete", &id]).ok();
         assert!(said.stderr.contains("poststop"), "{said:?}");
         bench.is_clean(&id);
         let found = lines(&bench);

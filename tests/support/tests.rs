@@ -105,7 +105,11 @@ as_each_caller! {
         let mut line = || lines.next_line(Deadline::usual()).unwrap().map(|line| String::from_utf8(line).unwrap());
         assert_eq!(line(), Some(caller.uid().to_string()));
         let groups = line().unwrap();
-        let expected = "HOME LANG PATH PWD XDG_RUNTIME_DIR XDG_STATE_HOME";
+        let expected = if caller.is_root() {
+            "HOME LANG PATH PWD SAGGAR_STATE_DIR XDG_RUNTIME_DIR XDG_STATE_HOME"
+        } else {
+            "HOME LANG PATH PWD XDG_RUNTIME_DIR XDG_STATE_HOME"
+        };
         assert_eq!(line().as_deref(), Some(expected));
         if Caller::root().is_ok() {
             assert!(!groups.contains(' '), "no group but its own: {groups}");
