@@ -386,6 +386,72 @@ as_each_caller! {
     }
 }
 
+/// As conmon calls us: it waits for the end of its pipes, and reaps who is left.
+#[test]
+fn podman_runs_an_agent_with_a_bridge() {
+    let caller = match crate::support::caller::Caller::root() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    if !Path::new("/usr/bin/podman").exists() {
+        skip!("podman is not installed");
+    }
+    let bench = Bench::new(caller);
+    demo(&bench);
+    let (storage, path) = (bench.place.make_dir("podman", 0o700), bench.place.join("run/b.sock"));
+    let podman = |args: &[&str]| {
+        let mut command = std::process::Command::new("/usr/bin/podman");
+        command.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
+        command.args(["--cgroup-manager", "cgroupfs", "--runtime", env!("CARGO_BIN_EXE_saggar")]).args(args);
+        bench.finish(command)
+    };
+    let rootfs = bench.bundle().join("rootfs").to_string_lossy().into_owned();
+    let annotation = format!("org.saggar.bridge={}", path.display());
+    podman(&[
+        "run",
+        "-d",
+        "--name",
+        "agent",
+        "--network",
+        "none",
+        "--annotation",
+        &annotation,
+        "--annotation",
+        "org.saggar.adapter=demo",
+        "-v",
+        "/lib:/lib:ro",
+        "-v",
+        "/lib64:/lib64:ro",
+        "--rootfs",
+        &rootfs,
+        "/bin/saggar",
+        "__demo-agent",
+    ])
+    .ok();
+    let mut client = BridgeClient::connect(&path);
+    assert!(client.turn("hello").is_done());
+    assert_eq!(exec(&mut client, "echo hi", 30_000)["stdout"], "hi\n");
+    podman(&["rm", "--force", "--time", "0", "agent"]).ok();
+    client.expect_close();
+    assert!(!path.exists());
+    let said = podman(&[
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--annotation",
+        "org.saggar.bridge=true",
+        "--rootfs",
+        &rootfs,
+        "/bin/sh",
+        "-c",
+        "echo plain; exit 3",
+    ]);
+    assert_eq!((said.status.code(), said.stdout.as_str()), (Some(3), "plain\n"), "{said:?}");
+    // Its storage is a mount of its own.
+    let _ = nix::mount::umount2(&storage.join("root/overlay"), nix::mount::MntFlags::MNT_DETACH);
+}
+
 /// Whether a supervisor or a guard of this container runs.
 fn supervised(id: &str) -> bool {
     let deadline = Deadline::usual();
