@@ -36,10 +36,8 @@ impl Making {
         let stack = std::mem::ManuallyDrop::new(Stack::new(STACK)?);
         // SAFETY: `make` changes nothing but its stack and STATE, and makes no call that fails, unless it says
         // so in STATE and the start ends; the stack is never unmapped.
-        let (maker, pidfd) =
+        let (_, pidfd) =
             unsafe { clone::share_memory(libc::CLONE_FILES, &stack, make, std::ptr::null_mut())? };
-        // The launcher has the other CPU for a moment, when there are but two.
-        process::move_away(maker);
         Ok(Making { pidfd, _stack: stack })
     }
 

@@ -219,24 +219,6 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     Errno::last()
 }
 
-/// Moves a process that has hardly begun away from this CPU: the scheduler puts it there when every CPU is busy
-/// for an instant, and looks again only after milliseconds. What cannot be done is left.
-pub fn move_away(pid: i32) {
-    // SAFETY: all zeros is an empty set.
-    let mut cpus: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    let size = size_of::<libc::cpu_set_t>();
-    let mut here = 0u32;
-    let none = std::ptr::null_mut::<u32>();
-    let known = call!(libc::SYS_getcpu, &raw mut here, none, none)
-        .and_then(|_| call!(libc::SYS_sched_getaffinity, 0, size, &raw mut cpus));
-    let here = here as usize;
-    if known.is_ok() && here < libc::CPU_SETSIZE as usize {
-        // SAFETY: the number is below CPU_SETSIZE.
-        unsafe { libc::CPU_CLR(here, &mut cpus) };
-        let _ = call!(libc::SYS_sched_setaffinity, pid, size, &raw const cpus);
-    }
-}
-
 /// Sleeps until a signal comes; with all of them blocked, until SIGKILL.
 pub fn sleep_forever() {
     let (none, forever) = (std::ptr::null_mut::<libc::pollfd>(), std::ptr::null::<libc::timespec>());
