@@ -322,15 +322,16 @@ fn files(
         mounts.add(mount)?;
     }
     let propagation = container.root.propagation;
-    let flags = propagation.unwrap_or(libc::MS_SLAVE | libc::MS_REC);
-    let shared = flags & libc::MS_SHARED != 0;
+    // The word is the root's, which gets it in the end. Until then nothing of ours may reach the host by any mount,
+    // and what the host mounts may still come to those that ask for it; an unbindable tree could not be cloned.
+    let shared = propagation.filter(|flags| flags & libc::MS_SHARED != 0);
     if container.namespaces.new.contains(&Namespace::Mount) {
-        steps.push(Step::Propagation { flags });
+        steps.push(Step::Propagation { flags: shared.unwrap_or(libc::MS_SLAVE | libc::MS_REC) });
     }
     if !mounts.trees.is_empty() {
         steps.push(Step::ReceiveTrees { count: mounts.trees.len() });
     }
-    steps.push(Step::Root { path: root, received, parent_private: shared });
+    steps.push(Step::Root { path: root, received, parent_private: shared.is_some() });
     // A bind of the host's whole /dev brings its own devices, and none is made in it.
     let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
     let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
@@ -368,7 +369,7 @@ fn files(
         return Ok(());
     }
     steps.push(if options.no_pivot { Step::MoveRoot } else { Step::PivotRoot });
-    if let Some(flags) = propagation.filter(|flags| flags & libc::MS_PRIVATE == 0) {
+    if let Some(flags) = propagation {
         steps.push(Step::RootPropagation { flags });
     }
     Ok(())
