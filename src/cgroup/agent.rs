@@ -169,15 +169,23 @@ fn make(path: &Path) -> std::result::Result<Cgroup, String> {
     let main = path.join("main");
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
-        Ok(directory) => Ok(Cgroup { path: path.to_owned(), main: directory.into() }),
+        Ok(directory) => match fs::read_to_string(main.join("cgroup.type")) {
+            // Somebody switched cpu or pids on in our own cgroup, with processes in it.
+            Ok(kind) if kind.trim() != "domain" => {
+                let _ = fs::remove_dir(&main).and_then(|()| fs::remove_dir(path));
+                Err(format!("a cgroup below our own would be of the type \"{}\"", kind.trim()))
+            }
+            _ => Ok(Cgroup { path: path.to_owned(), main: directory.into() }),
+        },
         Err(e) => Err(says(&main, e)),
     }
 }
 
-/// Asks our own cgroup to give its children what it has. Where it holds processes, and is not the root, the
-/// kernel refuses, and the limits then say which controller is missing.
+/// Asks our own cgroup to give its children what it has, where that is the root. Any other holds processes, us
+/// among them: there the kernel refuses memory, and takes cpu and pids at a price, since the children then are
+/// for threads alone and no process can be born in them (cgroups(7)). The limits say which controller is missing.
 fn enable_controllers(path: &Path) {
-    let Some(own) = path.parent() else { return };
+    let Some(own) = path.parent().filter(|own| !own.join("cgroup.type").exists()) else { return };
     let read = |name: &str| fs::read_to_string(own.join(name)).unwrap_or_default();
     let (available, enabled) = (read("cgroup.controllers"), read("cgroup.subtree_control"));
     for controller in ["memory", "pids", "cpu"] {
