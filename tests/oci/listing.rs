@@ -46,7 +46,7 @@ fn root() -> Option<Bench> {
 
 #[test]
 fn pause_and_resume_stop_and_go() {
-    let Some(bench) = root() else { skip!("cgroups need root") };
+    let Some(bench) = root() else { skip!("this test needs to be started as root") };
     let id = bench.id();
     bench.create(&id).ok();
     bench.say(&["start", &id]).ok();
@@ -67,7 +67,7 @@ fn pause_and_resume_stop_and_go() {
 
 #[test]
 fn events_prints_statistics_as_one_line_of_json() {
-    let Some(bench) = root() else { skip!("cgroups need root") };
+    let Some(bench) = root() else { skip!("this test needs to be started as root") };
     let id = bench.start();
     let said = bench.say(&["events", "--stats", &id]).ok();
     let event = said.json();
@@ -77,7 +77,7 @@ fn events_prints_statistics_as_one_line_of_json() {
 
 #[test]
 fn events_ends_with_its_container() {
-    let Some(bench) = root() else { skip!("cgroups need root") };
+    let Some(bench) = root() else { skip!("this test needs to be started as root") };
     bench.program(&["/bin/sleep", "0.5"]);
     let id = bench.start();
     let said = bench.say(&["events", "--interval", "100ms", &id]).ok();
@@ -86,7 +86,7 @@ fn events_ends_with_its_container() {
 
 #[test]
 fn update_changes_a_limit_from_options_a_file_and_standard_input() {
-    let Some(bench) = root() else { skip!("cgroups need root") };
+    let Some(bench) = root() else { skip!("this test needs to be started as root") };
     let id = bench.start();
     let limit = || bench.say(&["events", "--stats", &id]).ok().json()["data"]["pids"]["limit"].clone();
     bench.say(&["update", "--pids-limit", "31", &id]).ok();
