@@ -40,6 +40,25 @@ as_each_caller! {
         }
     }
 
+    /// DECISIONS 13: without a command for so long it ends; while one runs, or when one comes in time, it does not.
+    fn an_idle_agent_ends(caller) {
+        let stage = Stage::new(caller);
+        let policy = stage.place.make_file("policy.toml", "limits.idle = '1500ms'");
+        let served = stage.serve(&["--adapter", "demo", "--policy", policy.to_str().unwrap()]);
+        let begun = Instant::now();
+        let mut client = served.connect();
+        assert!(client.turn("run: sleep 2").is_done());
+        assert!(client.turn("run: sleep 1").is_done());
+        let worked = Instant::now();
+        let (status, stderr) = served.end();
+        assert_eq!(status.code(), Some(124), "{stderr}");
+        assert!(stderr.contains("1.5s without a command (idle)"), "{stderr}");
+        assert!(begun.elapsed() >= Duration::from_millis(4500), "{:?}", begun.elapsed());
+        assert!(worked.elapsed() < Duration::from_secs(10), "{:?}", worked.elapsed());
+        assert!(!stage.socket().exists());
+        assert_eq!(alive_in(&stage.work()), [0; 0]);
+    }
+
     /// BP-35: killed, it takes the sandbox along; the watcher removes socket and directory.
     fn bp_35_a_killed_runtime_leaves_nothing(caller) {
         let stage = Stage::new(caller);

@@ -2,16 +2,23 @@
 //! may rely on, whatever the agent and other servers do.
 
 mod adapter;
+mod asking;
 mod commands;
 mod death;
 mod end;
 mod exec;
 mod interrupt;
 mod killed;
+mod leaves;
 mod lines;
+mod overrides;
 mod pressure;
 mod prompt;
 mod ready;
-mod served;
+mod replay;
+mod replay_killed;
+mod scripts;
+mod second;
+pub(crate) mod served;
 mod session;
 mod socket;

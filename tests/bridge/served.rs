@@ -12,27 +12,26 @@ use serde_json::json;
 
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
-use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::process::{Process, Watch};
 
 /// A place whose `work` is an agent's folder.
 #[derive(Debug)]
-pub(super) struct Stage {
-    pub(super) place: Place,
+pub(crate) struct Stage {
+    pub(crate) place: Place,
 }
 
 /// What a whole run of `saggar` left.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) code: i32,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Ended {
     /// Asserts that saggar refused with this exit status, and says all of `words`.
-    pub(super) fn refused(&self, code: i32, words: &[&str]) {
+    pub(crate) fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         for word in words {
             assert!(self.stderr.contains(word), "no {word:?} in: {}", self.stderr);
@@ -42,35 +41,35 @@ impl Ended {
 }
 
 impl Stage {
-    pub(super) fn new(caller: Caller) -> Self {
+    pub(crate) fn new(caller: Caller) -> Self {
         let place = Place::new(caller);
         place.make_file("work/CLAUDE.md", "The folder of a test.\n");
         Stage { place }
     }
 
     /// A name that no other stage has.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.place.path().file_name().expect("a place has a name").to_string_lossy().into_owned()
     }
 
-    pub(super) fn work(&self) -> PathBuf {
+    pub(crate) fn work(&self) -> PathBuf {
         self.place.work()
     }
 
     /// The usual socket, in a directory of the caller alone.
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.place.join("run/b.sock")
     }
 
     /// An executable file in the folder; its path, outside and inside.
-    pub(super) fn script(&self, name: &str, text: &str) -> String {
+    pub(crate) fn script(&self, name: &str, text: &str) -> String {
         let path = self.place.make_file(&format!("work/{name}"), text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         path.to_str().expect("a plain path").to_owned()
     }
 
     /// `saggar agent` on the folder itself, as a session of this stage.
-    pub(super) fn command<S: AsRef<OsStr>>(&self, options: &[S]) -> Command {
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, options: &[S]) -> Command {
         let mut command = self.place.saggar();
         command.arg("agent").arg(self.work()).arg("--workspace").arg(self.work());
         command.args(["--session", &self.name(), "--id", &self.name()]).args(options);
@@ -78,7 +77,7 @@ impl Stage {
     }
 
     /// Serves on [`Stage::socket`]; waits until it listens.
-    pub(super) fn serve(&self, options: &[&str]) -> Served {
+    pub(crate) fn serve(&self, options: &[&str]) -> Served {
         let socket = self.socket();
         let mut command = self.command(options);
         command.arg("--bridge-socket").arg(&socket).args(["--ready-fd", "1"]);
@@ -86,18 +85,18 @@ impl Stage {
     }
 
     /// Serves the built-in demo agent.
-    pub(super) fn demo(&self) -> Served {
+    pub(crate) fn demo(&self) -> Served {
         self.serve(&["--adapter", "demo"])
     }
 
     /// Serves a script that speaks `adapter`.
-    pub(super) fn scripted(&self, adapter: &str, text: &str) -> Served {
+    pub(crate) fn scripted(&self, adapter: &str, text: &str) -> Served {
         let script = self.script("agent", text);
         self.serve(&["--adapter", adapter, "--agent-cmd", &script])
     }
 
     /// A whole run of a command of this stage.
-    pub(super) fn run(&self, command: Command) -> Ended {
+    pub(crate) fn run(&self, command: Command) -> Ended {
         let mut process = Process::start(&self.place, command);
         drop(process.take_stdin());
         let mut stdout = String::new();
@@ -110,34 +109,27 @@ impl Stage {
 
 /// A running `saggar agent`; its `R` was read.
 #[derive(Debug)]
-pub(super) struct Served {
-    pub(super) process: Process,
+pub(crate) struct Served {
+    pub(crate) process: Process,
     stdout: ChildStdout,
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Served {
     /// Starts `command`, which is to write its ready byte to stdout.
-    pub(super) fn start(place: &Place, command: Command, socket: &Path) -> Self {
+    pub(crate) fn start(place: &Place, command: Command, socket: &Path) -> Self {
         let mut process = Process::start(place, command);
-        let mut stdout = process.take_stdout();
-        let mut ready = [0];
-        let listens = Deadline::usual().readable(&stdout).and_then(|()| stdout.read(&mut ready));
-        assert!(
-            matches!((&listens, ready), (Ok(1), [b'R'])),
-            "no R on the ready descriptor but {listens:?} {ready:?}; stderr:\n{}",
-            process.stderr()
-        );
+        let stdout = process.take_ready_stdout();
         Served { process, stdout, socket: socket.to_owned() }
     }
 
     /// A new connection, after its `ready`.
-    pub(super) fn connect(&self) -> BridgeClient {
+    pub(crate) fn connect(&self) -> BridgeClient {
         BridgeClient::connect(&self.socket)
     }
 
     /// The process inside whose arguments contain `word`.
-    pub(super) fn inside(&self, word: &str) -> Watch {
+    pub(crate) fn inside(&self, word: &str) -> Watch {
         let descendants = self.process.descendants();
         let found = descendants.iter().find(|(_, words)| words.iter().any(|one| one.contains(word)));
         let (pid, _) = found.unwrap_or_else(|| panic!("no {word} below the runtime: {descendants:?}"));
@@ -145,12 +137,12 @@ impl Served {
     }
 
     /// Memory of the supervisor that is its own, in KiB.
-    pub(super) fn rss(&self) -> u64 {
+    pub(crate) fn rss(&self) -> u64 {
         self.status("VmRSS:")
     }
 
     /// The most memory that the supervisor ever had, in KiB.
-    pub(super) fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         self.status("VmHWM:")
     }
 
@@ -161,19 +153,19 @@ impl Served {
     }
 
     /// How many descriptors the supervisor has.
-    pub(super) fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.pid())).unwrap().count()
     }
 
     /// CPU time of the supervisor so far, in clock ticks of 10 ms.
-    pub(super) fn ticks(&self) -> u64 {
+    pub(crate) fn ticks(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).unwrap();
         let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 
     /// Shuts down over the bridge: exit 0, nothing but the `R` on stdout, no socket left.
-    pub(super) fn shut_down(self, client: &mut BridgeClient) {
+    pub(crate) fn shut_down(self, client: &mut BridgeClient) {
         client.send(&json!({"cmd": "shutdown"}));
         let socket = self.socket.clone();
         let (status, stderr) = self.end();
@@ -183,7 +175,7 @@ impl Served {
     }
 
     /// Waits for its end, and for that of its stdout, which must hold nothing.
-    pub(super) fn end(mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.process.wait();
         let mut rest = Vec::new();
         self.stdout.read_to_end(&mut rest).expect("stdout is readable");
@@ -192,7 +184,7 @@ impl Served {
     }
 
     /// Ends it by a signal.
-    pub(super) fn end_by(self, signal: Signal) -> (ExitStatus, String) {
+    pub(crate) fn end_by(self, signal: Signal) -> (ExitStatus, String) {
         self.process.signal(signal);
         self.end()
     }

@@ -12,7 +12,7 @@ pub use once::Once;
 pub use relay::Relay;
 pub use stream_json::StreamJson;
 
-use super::proto::{Answer, LogLevel, Query};
+use super::proto::{LogLevel, Query};
 use std::fmt;
 
 /// Where the agent is spoken to.
@@ -122,8 +122,11 @@ pub trait Adapter: fmt::Debug + Send {
     /// What to tell the agent so that it aborts the turn.
     fn abort(&mut self) -> Abort;
 
-    /// What to tell the agent so that it has this answer.
-    fn answer(&mut self, answer: &Answer) -> Vec<u8>;
+    /// What to tell the agent so that it has this answer, a line of its own kind.
+    fn answer(&mut self, line: &str) -> Vec<u8>;
+
+    /// Whether the agent can be brought into a permission mode: else nobody is told that it was (RB-22).
+    fn takes_modes(&self) -> bool;
 
     /// Reads one line, without its newline. `in_turn` says whether a query runs.
     fn hear<'a>(&mut self, line: &'a str, in_turn: bool) -> Heard<'a>;

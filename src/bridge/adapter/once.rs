@@ -1,7 +1,7 @@
 //! An agent that somebody else starts, once, with words of its own: the program of a container. What would take
 //! another start is refused before anything has been done about it.
 
-use super::{Abort, Adapter, Answer, Context, Heard, Query, Transport};
+use super::{Abort, Adapter, Context, Heard, Query, Transport};
 
 /// The translator inside, for an agent that cannot be started anew.
 #[derive(Debug)]
@@ -66,8 +66,12 @@ impl Adapter for Once {
         self.0.abort()
     }
 
-    fn answer(&mut self, answer: &Answer) -> Vec<u8> {
-        self.0.answer(answer)
+    fn answer(&mut self, line: &str) -> Vec<u8> {
+        self.0.answer(line)
+    }
+
+    fn takes_modes(&self) -> bool {
+        self.0.takes_modes()
     }
 
     fn hear<'a>(&mut self, line: &'a str, in_turn: bool) -> Heard<'a> {

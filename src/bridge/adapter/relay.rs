@@ -2,7 +2,7 @@
 //! (`demo`). They get each command as it came; their `message`, `error` and `done` are taken over, their
 //! `ready` is ours.
 
-use super::{Abort, Adapter, Answer, Context, Heard, Message, Transport, line_out};
+use super::{Abort, Adapter, Context, Heard, Message, Transport, line_out};
 use crate::bridge::proto::json::{self, quote};
 use crate::bridge::proto::{LogLevel, Query};
 
@@ -90,8 +90,12 @@ impl Adapter for Relay {
         Abort::Tell(line_out("{\"cmd\":\"interrupt\"}"))
     }
 
-    fn answer(&mut self, answer: &Answer) -> Vec<u8> {
-        line_out(&answer.line)
+    fn answer(&mut self, line: &str) -> Vec<u8> {
+        line_out(line)
+    }
+
+    fn takes_modes(&self) -> bool {
+        false
     }
 
     fn hear<'a>(&mut self, line: &'a str, _in_turn: bool) -> Heard<'a> {

@@ -5,9 +5,9 @@
 //! follows only when the agent has agreed to all of them, so that a turn never runs in another mode than it
 //! asked for. A line that is not JSON ends the agent, so nothing unchecked is ever passed to it.
 
-use super::{Abort, Adapter, Answer, Context, Heard, Message, Transport, flags, line_out};
+use super::{Abort, Adapter, Context, Heard, Message, Transport, flags, line_out};
 use crate::bridge::proto::json::{self, quote};
-use crate::bridge::proto::{Field, LogLevel, Query};
+use crate::bridge::proto::{Field, LogLevel, Query, uuid_v4};
 use std::collections::BTreeMap;
 
 /// Marks control requests of ours; what answers them goes no further.
@@ -162,10 +162,11 @@ impl Adapter for StreamJson {
     fn query(&mut self, query: &Query, context: Context<'_>) -> Vec<u8> {
         let content = content(query.prompt());
         let session = quote(context.agent_session.unwrap_or_default());
-        let uuid = uuid_v4();
+        // The agent drops a line whose uuid it has seen, so each is fresh, or the server's own.
+        let uuid = quote(&query.uuid().map_or_else(uuid_v4, str::to_owned));
         let user = line_out(&format!(
             "{{\"type\":\"user\",\"message\":{{\"role\":\"user\",\"content\":{content}}},\
-             \"parent_tool_use_id\":null,\"session_id\":{session},\"uuid\":\"{uuid}\"}}"
+             \"parent_tool_use_id\":null,\"session_id\":{session},\"uuid\":{uuid}}}"
         ));
         self.foreign_results = u32::from(self.own_turn);
         let settings = self.settings(query);
@@ -192,8 +193,12 @@ impl Adapter for StreamJson {
         Abort::Tell(self.request(Purpose::Interrupt, "{\"subtype\":\"interrupt\"}"))
     }
 
-    fn answer(&mut self, answer: &Answer) -> Vec<u8> {
-        line_out(&answer.line)
+    fn answer(&mut self, line: &str) -> Vec<u8> {
+        line_out(line)
+    }
+
+    fn takes_modes(&self) -> bool {
+        true
     }
 
     fn hear<'a>(&mut self, line: &'a str, in_turn: bool) -> Heard<'a> {
@@ -232,6 +237,8 @@ impl Adapter for StreamJson {
 fn thinking_tokens(text: &str) -> Option<String> {
     let scan = json::scan(text, &["budgetTokens", "type"]).ok()?;
     match scan.fields {
+        // The agent's own default: what a server says that takes its number back.
+        [Some("null"), _] => Some("null".into()),
         [Some(tokens), _] => serde_json::from_str::<u64>(tokens).ok().map(|n| n.to_string()),
         [None, Some("\"disabled\"")] => Some("0".into()),
         _ => None,
@@ -260,16 +267,4 @@ fn block(item: &str) -> String {
         Some(b'"') => format!("{{\"type\":\"text\",\"text\":{item}}}"),
         _ => format!("{{\"type\":\"text\",\"text\":{}}}", quote(item)),
     }
-}
-
-/// A random uuid (RFC 9562, version 4). The agent drops a line whose uuid it has seen, so each is fresh.
-fn uuid_v4() -> String {
-    let mut bytes = [0u8; 16];
-    // The kernel cannot fail here after boot. Were it to, the fixed uuid would be refused as a repetition by
-    // the agent, which is the safe side.
-    let _ = crate::sys::random::fill(&mut bytes);
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -1,6 +1,7 @@
 //! What the core asks of the world around it, and what the world tells back.
 
 use crate::bridge::proto::LogLevel;
+use crate::bridge::proto::permission::Audit;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,6 +67,12 @@ pub enum Action {
     Unclaimed(Vec<u8>),
     /// A line of the agent that is no message: not JSON. Only with [`super::Config::plain_lines`].
     Plain(Vec<u8>),
+    /// A decision about a question of the agent, for the session's audit: to be written before what follows.
+    Audit(Box<Audit>),
+    /// A question about a tool is open, under this name: see [`super::Bridge::permissions`].
+    PermissionAsked(String),
+    /// It is no longer.
+    PermissionClosed(String),
     /// An entry for the sandbox's log.
     Log {
         /// How loud.

@@ -10,6 +10,7 @@ use super::Bridge;
 use super::action::{Action, Exit, Start, Stop};
 use super::turn::Turn;
 use crate::bridge::adapter::{Heard, Message};
+use crate::bridge::proto::permission::By;
 use crate::bridge::proto::{Event, LineSplitter, LogLevel, Split};
 use std::time::Duration;
 
@@ -83,6 +84,13 @@ impl Bridge {
         }
     }
 
+    /// A start that was asked for waits for something else, for as long as that takes; or it goes on now.
+    pub fn put_off_start(&mut self, waits: bool) {
+        if let Life::Starting { until } = &mut self.agent.life {
+            *until = if waits { Duration::MAX } else { self.now + START };
+        }
+    }
+
     /// The agent's program runs, and its input and output are open.
     pub fn agent_started(&mut self) {
         if matches!(self.agent.life, Life::Starting { .. }) && !self.adapter.greets() {
@@ -149,6 +157,9 @@ impl Bridge {
         if let Some(rest) = self.agent.log.finish() {
             self.log(LogLevel::Info, &String::from_utf8_lossy(&rest));
         }
+        // Before its turn ends, and in the name of that.
+        self.withdraw_all(By::Exit, "the agent has ended");
+        self.say_taken_back();
         let was = std::mem::replace(&mut self.agent.life, Life::Down);
         let left = std::mem::take(&mut self.agent.left_input) || self.agent.input > 0;
         let unheard = left && was == Life::Up && self.ending.is_none();
@@ -243,8 +254,7 @@ impl Bridge {
         }
         let text = &text[..end];
         for conn in self.log_readers() {
-            let ts =
-                self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX));
+            let ts = self.epoch_ms();
             self.send(conn, Event::Log { level, text, ts }.encode(None));
         }
         self.actions.push_back(Action::Log { level, text: text.to_owned() });
@@ -315,33 +325,49 @@ impl Bridge {
         self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(LOG_LIMIT)]));
     }
 
-    fn message(&mut self, message: Message<'_>) {
-        if let Some(id) = message.agent_session {
+    fn message(&mut self, mut message: Message<'_>) {
+        if let Some(id) = message.agent_session.take() {
             self.learn(id);
         }
-        let data = Event::Message { data: message.data };
-        let turn = self.turn.as_ref().filter(|turn| !turn.is_starting() && !turn.is_settling());
-        let wanted = !message.partial || turn.is_some_and(|turn| turn.wants_partials());
-        let reply = turn.and_then(|turn| turn.reply());
-        let reader = reply.map(|reply| reply.conn).filter(|conn| self.conns.contains_key(conn));
-        match (reader, reply, wanted) {
-            (_, _, false) => {}
-            (Some(conn), Some(reply), _) => {
-                let line = data.encode(reply.id.as_ref());
-                self.send(conn, line);
-            }
-            // Detached: the session keeps what its server will ask for later.
-            (None, Some(reply), _) => {
-                let line = data.encode(reply.id.as_ref());
-                self.actions.push_back(Action::Unclaimed(line));
-            }
-            (_, None, _) => match self.newest().filter(|_| message.asks) {
-                Some(conn) => self.send(conn, data.encode(None)),
-                None => self.actions.push_back(Action::Unclaimed(data.encode(None))),
-            },
+        match message.asks {
+            true => self.asked(message.data),
+            false => self.pass_message(&message),
         }
         if message.ends_turn {
             self.end_turn(Ok(()));
+        }
+    }
+
+    /// Tells whoever's turn it is of what the agent said.
+    fn pass_message(&mut self, message: &Message<'_>) {
+        let data = Event::Message { data: message.data };
+        let turn = self.turn.as_ref().filter(|turn| !turn.is_starting() && !turn.is_settling());
+        if message.partial && !turn.is_some_and(|turn| turn.wants_partials()) {
+            return;
+        }
+        let Some(reply) = turn.and_then(|turn| turn.reply()) else {
+            // What a turn that is over, or not begun, still says is of no use to anybody.
+            return match self.keeps() {
+                true if self.turn.is_none() => self.keep(0, &data.encode(None), Some(message.data)),
+                true => {}
+                false => self.actions.push_back(Action::Unclaimed(data.encode(None))),
+            };
+        };
+        if self.keeps() {
+            let (conn, id) = (reply.conn, reply.id.clone());
+            return self.pass_kept(conn, id.as_ref(), message.data);
+        }
+        let (conn, line) = (reply.conn, || data.encode(reply.id.as_ref()));
+        match self.conns.get(&conn) {
+            None => self.actions.push_back(Action::Unclaimed(line())),
+            Some(to) if to.is_second() || to.filters() => {
+                let id = reply.id.clone();
+                self.tell_looked_at(conn, id.as_ref(), message.data);
+            }
+            Some(_) => {
+                let line = line();
+                self.send(conn, line);
+            }
         }
     }
 

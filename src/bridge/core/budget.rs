@@ -18,11 +18,16 @@ impl Budget {
     /// Takes room for bytes from the agent or for a server.
     #[must_use]
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let fits = bytes <= TOTAL.saturating_sub(self.used);
+        let fits = self.has_room(bytes);
         if fits {
             self.used += bytes;
         }
         fits
+    }
+
+    /// Whether so many bytes could be taken.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        bytes <= TOTAL.saturating_sub(self.used)
     }
 
     /// Takes room for bytes from a server.

@@ -1,9 +1,11 @@
 //! Connections: their lines in, their backlog out, and who is too slow.
 
 use super::action::{Action, ConnId};
+use super::dialect::Dialect;
+use super::spool::Follow;
 use super::{Bridge, Disconnect};
-use crate::bridge::proto::{Command, Event, Id, LineSplitter, Split};
-use std::borrow::Cow;
+use crate::bridge::proto::second::Seen;
+use crate::bridge::proto::{Event, Id, LineSplitter, Split};
 use std::time::Duration;
 
 /// From this backlog on the turn that feeds it is held up (BP-29).
@@ -35,6 +37,16 @@ pub(super) struct Conn {
     pub(super) busy: bool,
     /// `log` events are wanted.
     pub(super) log: bool,
+    /// What it speaks, once that is decided.
+    pub(super) dialect: Option<Dialect>,
+    /// Whether only the conversation is told, when a `set` said so.
+    pub(super) filter: Option<bool>,
+    /// It hears, and asks for nothing (RB-25).
+    pub(super) outbound_only: bool,
+    /// Control requests of this connection that were answered (RB-26).
+    pub(super) answered: Seen,
+    /// It is told of everything that is kept.
+    pub(super) follow: Option<Follow>,
 }
 
 /// Where the events of one command go. Taken by value to send the terminal one, so that there is only one.
@@ -42,9 +54,15 @@ pub(super) struct Conn {
 pub(super) struct Reply {
     pub(super) conn: ConnId,
     pub(super) id: Option<Id>,
+    /// Its name in the store; 0 for what is not kept.
+    pub(super) command: u64,
 }
 
 impl Reply {
+    pub(super) fn new(conn: ConnId, id: Option<Id>) -> Self {
+        Reply { conn, id, command: 0 }
+    }
+
     /// Commands without an id run one after the other on their connection (DECISIONS 16).
     pub(super) fn ordered(&self) -> bool {
         self.id.is_none()
@@ -55,7 +73,20 @@ impl Bridge {
     /// A server has connected: it hears `ready` first (BP-04).
     pub fn conn_open(&mut self, conn: ConnId) {
         let lines = LineSplitter::new(self.config.line_limit);
-        let new = Conn { lines, held: 0, backlog: 0, full: None, open: 0, busy: false, log: false };
+        let new = Conn {
+            lines,
+            held: 0,
+            backlog: 0,
+            full: None,
+            open: 0,
+            busy: false,
+            log: false,
+            dialect: None,
+            filter: None,
+            outbound_only: false,
+            answered: Seen::new(self.config.remembered),
+            follow: None,
+        };
         self.conns.insert(conn, new);
         self.send(conn, Event::Ready.encode(None));
         self.settle();
@@ -178,26 +209,42 @@ impl Bridge {
         }
     }
 
-    /// Sends the terminal event of a command, and whatever leaves with it.
-    pub(super) fn close_command(&mut self, reply: Reply, bytes: Vec<u8>) {
+    /// Sends the terminal event of a command, and whatever leaves with it: `lines`, or what a connection of the
+    /// second dialect hears instead.
+    pub(super) fn close_command(&mut self, reply: Reply, lines: Vec<u8>, second: Option<Vec<u8>>) {
         self.ended += 1;
+        let is_kept = reply.command != 0;
+        if is_kept {
+            self.keep(reply.command, &lines, None);
+        }
+        let follows = self.follows(reply.conn);
         let Some(conn) = self.conns.get_mut(&reply.conn) else {
-            // Only a detached turn outlives its connection.
-            return self.actions.push_back(Action::Unclaimed(bytes));
+            // Only what is detached outlives its connection.
+            if !is_kept {
+                self.actions.push_back(Action::Unclaimed(lines));
+            }
+            return;
         };
         conn.open = conn.open.saturating_sub(1);
         conn.busy &= !reply.ordered();
-        self.send(reply.conn, bytes);
+        let bytes = second.unwrap_or(lines);
+        // In the second dialect a turn ends without a word.
+        let has_heard = is_kept && follows;
+        if !has_heard && !bytes.is_empty() {
+            self.send(reply.conn, bytes);
+        }
     }
 
     pub(super) fn fail(&mut self, reply: Reply, text: &str) {
-        let bytes = Event::Error { text }.encode(reply.id.as_ref());
-        self.close_command(reply, bytes);
+        let second = self.is_second(reply.conn).then(|| self.notice(text));
+        let line = Event::Error { text }.encode(reply.id.as_ref());
+        self.close_command(reply, line, second);
     }
 
     pub(super) fn done(&mut self, reply: Reply, session: &str) {
-        let bytes = Event::Done { session }.encode(reply.id.as_ref());
-        self.close_command(reply, bytes);
+        let second = self.is_second(reply.conn).then(Vec::new);
+        let line = Event::Done { session }.encode(reply.id.as_ref());
+        self.close_command(reply, line, second);
     }
 
     /// Whether the connection is too far behind for more of a turn.
@@ -220,7 +267,8 @@ impl Bridge {
 
     /// Closes connections that said all and heard all.
     pub(super) fn close_finished(&mut self) {
-        let heard_all = |conn: &&ConnId| self.conns.get(conn).is_none_or(|conn| conn.open == 0);
+        let heard_all =
+            |conn: &&ConnId| self.conns.get(conn).is_none_or(|to| to.open == 0) && !self.is_behind(**conn);
         let over: Vec<ConnId> = self.finished.iter().filter(heard_all).copied().collect();
         for conn in over {
             self.actions.push_back(Action::Close { conn, flush: true });
@@ -228,28 +276,26 @@ impl Bridge {
         }
     }
 
-    /// The newest connection that can be told something.
-    pub(super) fn newest(&self) -> Option<ConnId> {
-        self.conns.keys().next_back().copied()
+    /// The newest connection that can be asked something in the first dialect.
+    pub(super) fn newest_of_first(&self) -> Option<ConnId> {
+        let asked = |(_, conn): &(&ConnId, &Conn)| !conn.is_second() && !conn.outbound_only;
+        self.conns.iter().rfind(asked).map(|(id, _)| *id)
     }
 
     /// Connections that want `log` events and have room for them.
     pub(super) fn log_readers(&self) -> Vec<ConnId> {
-        let wanting = self.conns.iter().filter(|(_, conn)| conn.log && conn.backlog < HIGH);
+        let wants = |conn: &Conn| conn.log && !conn.is_second() && conn.backlog < HIGH;
+        let wanting = self.conns.iter().filter(|(_, conn)| wants(conn));
         wanting.map(|(id, _)| *id).collect()
-    }
-
-    fn line(&mut self, conn: ConnId, line: Cow<'_, [u8]>) {
-        match Command::parse(line) {
-            Ok(None) => {}
-            Ok(Some(command)) => self.command(conn, command),
-            Err(bad) => self.send(conn, bad.event()),
-        }
     }
 
     /// A line that cannot be taken in costs its connection, and nothing else (BP-19).
     fn refuse_line(&mut self, conn: ConnId, text: &str) {
-        self.send(conn, Event::Error { text }.encode(None));
+        let bytes = match self.is_second(conn) {
+            true => self.notice(text),
+            false => Event::Error { text }.encode(None),
+        };
+        self.send(conn, bytes);
         self.actions.push_back(Action::Close { conn, flush: true });
         self.forget(conn);
     }
@@ -259,6 +305,7 @@ impl Bridge {
         let Some(gone) = self.conns.remove(&conn) else { return };
         self.finished.remove(&conn);
         self.full.remove(&conn);
+        self.forget_follower(conn);
         self.budget.give(gone.backlog);
         self.budget.give_inbound(gone.held);
         self.gone.push(conn);
@@ -267,6 +314,11 @@ impl Bridge {
     /// Ends what a connection that is gone had asked for.
     pub(super) fn abandon_commands(&mut self) {
         for conn in std::mem::take(&mut self.gone) {
+            if self.keeps() {
+                // Whoever asked can come back for all of it.
+                self.ask_others(conn);
+                continue;
+            }
             let budget = &mut self.budget;
             self.waiting.retain(|waiting| {
                 let stays = waiting.reply.conn != conn;
@@ -282,6 +334,7 @@ impl Bridge {
                     Disconnect::Abort => self.abort_unheard_turn(),
                 }
             }
+            self.ask_others(conn);
         }
     }
 }

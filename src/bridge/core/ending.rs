@@ -9,6 +9,7 @@ use super::Bridge;
 use super::action::{Action, Stop};
 use super::agent::Life;
 use super::conn::Reply;
+use crate::bridge::proto::permission::By;
 use std::time::Duration;
 
 const TURNS: Duration = Duration::from_millis(2000);
@@ -49,6 +50,7 @@ impl Bridge {
         self.refuse_waiting(REASON);
         self.kill_execs(|_| true);
         self.abort_turn();
+        self.withdraw_all(By::Shutdown, REASON);
     }
 
     pub(super) fn ending_deadline(&self) -> Option<Duration> {
@@ -72,6 +74,7 @@ impl Bridge {
                 _ => Err(REASON.to_owned()),
             };
             self.end_turn(outcome);
+            self.say_taken_back();
             self.fail_execs(REASON);
             self.stop_agent(Stop::CloseInput);
         }
@@ -85,6 +88,8 @@ impl Bridge {
             for reply in std::mem::take(&mut ending.replies) {
                 self.done(reply, &session);
             }
+            self.fail_replays(REASON);
+            self.say_closing();
             self.actions.push_back(Action::Shutdown);
         }
     }

@@ -40,10 +40,15 @@ impl Bridge {
             if bytes.len() > self.config.line_limit {
                 self.fail(reply, "exec: the output is longer than a line may be");
             } else {
-                self.close_command(reply, bytes);
+                self.close_command(reply, bytes, None);
             }
         }
         self.settle();
+    }
+
+    /// Whether a command that runs was killed at its timeout.
+    pub fn exec_timed_out(&self, exec: ExecId) -> bool {
+        self.execs.get(&exec).is_some_and(|running| running.timed_out)
     }
 
     /// The command could not be run at all.
@@ -80,6 +85,12 @@ impl Bridge {
         for reply in replies {
             self.fail(reply, text);
         }
+    }
+
+    /// Whether a command of the connection runs that those behind it wait for.
+    pub(super) fn runs_ordered_exec(&self, conn: ConnId) -> bool {
+        let replies = self.execs.values().filter_map(|running| running.reply.as_ref());
+        replies.into_iter().any(|reply| reply.conn == conn && reply.ordered())
     }
 
     pub(super) fn exec_deadline(&self) -> Option<Duration> {

@@ -3,33 +3,46 @@
 //! [`Bridge`] owns the connections, the queue of commands, the one turn and what is known of the agent. It
 //! keeps these promises, whatever servers and agents do:
 //! - every `query`, `resume` and `exec` ends in exactly one terminal event (DECISIONS 15);
+//! - every question of the agent about a tool is decided once, and never in its favour without a valid answer;
 //! - one turn at a time; nothing of a turn reaches a later command (DECISIONS 16, BP-26);
 //! - what it holds never passes 256 MiB (DECISIONS 20).
+//!
+//! It reads and writes no file either: what is to outlive it goes to a [`Store`](super::proto::spool::Store).
 //!
 //! The caller tells it what happened, then takes [`Bridge::next_action`] until there is none; it calls
 //! [`Bridge::tick`] with the time first, and again at [`Bridge::next_deadline`].
 
 mod action;
 mod agent;
+mod asking;
 mod budget;
 mod conn;
+mod dialect;
 mod ending;
 mod exec;
 mod queue;
 mod scrub;
+mod second;
+mod spool;
 mod turn;
 
 pub use action::{Action, ConnId, ExecId, Exit, Outcome, Start, Stop};
+pub use asking::{NotTaken, Told};
 pub use scrub::scrub;
 
 use super::adapter::Adapter;
 use super::proto::LINE_LIMIT;
+use super::proto::permission::Table;
+use super::proto::second::SEEN;
+use crate::spec::policy::Permissions;
 use agent::Agent;
 use budget::Budget;
 use conn::Conn;
 use ending::Ending;
 use exec::Running;
 use queue::Waiting;
+use second::Shared;
+use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turn::Turn;
@@ -39,7 +52,8 @@ use turn::Turn;
 pub enum Disconnect {
     /// It is aborted: `saggar agent` in the foreground.
     Abort,
-    /// It goes on, and its events become [`Action::Unclaimed`]: sessions.
+    /// It goes on, and what it says is [`Action::Unclaimed`]. With [`Bridge::keep_events`] it is kept, and commands
+    /// that wait and every `exec` go on as well.
     Detach,
 }
 
@@ -52,6 +66,14 @@ pub struct Config {
     pub session: Option<String>,
     /// The agent's own name for the conversation, from an earlier run ([`Action::Learned`]).
     pub agent_session: Option<String>,
+    /// The session as the second dialect and its servers call it.
+    pub name: String,
+    /// The process that answers `initialize`.
+    pub pid: u32,
+    /// How many uuids are remembered, each way, to drop echoes and repetitions (RB-10).
+    pub remembered: usize,
+    /// What is said to questions of the agent, and how long an answer is waited for.
+    pub permissions: Permissions,
     /// The wall clock at time zero of [`Bridge::tick`], in milliseconds since 1970: for `log` events.
     pub epoch_ms: u64,
     /// The longest line, in bytes.
@@ -66,6 +88,10 @@ impl Default for Config {
             disconnect: Disconnect::Abort,
             session: None,
             agent_session: None,
+            name: String::new(),
+            pid: 0,
+            remembered: SEEN,
+            permissions: Permissions::built_in(),
             epoch_ms: 0,
             line_limit: LINE_LIMIT,
             plain_lines: false,
@@ -89,12 +115,22 @@ pub struct Bridge {
     gone: Vec<ConnId>,
     waiting: VecDeque<Waiting>,
     turn: Option<Turn>,
+    /// Questions of the agent that nobody has answered.
+    questions: Table<Told>,
+    /// Questions that were denied with their turn, until the agent takes them back: its name for each, who was
+    /// told, and what that one hears if the agent does not.
+    leaving: Vec<(String, Told, String)>,
+    /// What the second dialect remembers over connections.
+    shared: Shared,
+    /// What is kept, where that is wanted.
+    spool: Option<Spool>,
     execs: BTreeMap<ExecId, Running>,
     next_exec: u64,
     ended: u64,
     agent: Agent,
     session: Option<String>,
     ending: Option<Ending>,
+    paused: bool,
     actions: VecDeque<Action>,
 }
 
@@ -104,7 +140,6 @@ impl Bridge {
         Bridge {
             agent: Agent::new(config.line_limit, config.agent_session.clone()),
             session: config.session.clone(),
-            config,
             adapter,
             now: Duration::ZERO,
             budget: Budget::default(),
@@ -114,11 +149,17 @@ impl Bridge {
             gone: Vec::new(),
             waiting: VecDeque::new(),
             turn: None,
+            questions: Table::default(),
+            leaving: Vec::new(),
+            shared: Shared::new(config.remembered),
+            spool: None,
             execs: BTreeMap::new(),
             next_exec: 0,
             ended: 0,
             ending: None,
+            paused: false,
             actions: VecDeque::new(),
+            config,
         }
     }
 
@@ -131,6 +172,8 @@ impl Bridge {
         while let Some((_, conn)) = self.next_stall().filter(|(until, _)| *until <= self.now) {
             self.doom(conn);
         }
+        self.feed_all();
+        self.tick_questions();
         self.tick_turn();
         self.tick_agent();
         self.tick_execs();
@@ -141,7 +184,9 @@ impl Bridge {
     pub fn next_deadline(&self) -> Option<Duration> {
         let turn = self.turn.as_ref().and_then(Turn::deadline);
         let stall = self.next_stall().map(|(until, _)| until);
-        [turn, stall, self.agent.deadline(), self.exec_deadline(), self.ending_deadline()]
+        let question = self.questions.deadline();
+        let feed = self.feed_deadline();
+        [turn, stall, question, feed, self.agent.deadline(), self.exec_deadline(), self.ending_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -150,7 +195,24 @@ impl Bridge {
 
     /// The next thing to be done.
     pub fn next_action(&mut self) -> Option<Action> {
+        // What leaves has been kept.
+        self.flush_spool();
         self.actions.pop_front()
+    }
+
+    /// While the sandbox stands still, commands are refused that it would have to answer (KC-19).
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Whether it is about to shut down.
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether it was told so last.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// The server's name for the conversation, once it is known.
@@ -176,6 +238,11 @@ impl Bridge {
     /// Whether more of the agent's output may be read now.
     pub fn wants_agent_output(&self) -> bool {
         !self.agent.paused
+    }
+
+    /// The wall clock now, in milliseconds since 1970.
+    fn epoch_ms(&self) -> u64 {
+        self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Brings everything to rest after something happened.

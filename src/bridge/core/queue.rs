@@ -6,7 +6,7 @@
 
 use super::conn::Reply;
 use super::{Bridge, ConnId};
-use crate::bridge::proto::{Command, Event, Exec, Id, Query, Request, Resume, Set};
+use crate::bridge::proto::{Command, Event, Exec, Field, Id, Query, Request, Resume, Set, json};
 use std::collections::BTreeSet;
 
 /// How many turns may wait.
@@ -16,6 +16,9 @@ const WAITING_OTHERS: usize = 64;
 const WAITING_OTHERS_TOTAL: usize = 1024;
 /// How many `exec` may run at once.
 const RUNNING_EXECS: usize = 64;
+
+/// What a connection hears that said it would only listen.
+const OUTBOUND_ONLY: &str = "this connection is outbound-only";
 
 /// A command that has not begun.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ enum Job {
     Resume(Resume),
     Exec(Exec),
     Set(Set),
+    Replay(u64),
     /// Answered with an error; in its order, so that the error ends no earlier command.
     Refused(String),
 }
@@ -45,39 +49,51 @@ impl Waiting {
 impl Bridge {
     pub(super) fn command(&mut self, conn: ConnId, command: Command) {
         let Command { id, request } = command;
+        let outbound_only = self.conns.get(&conn).is_some_and(|conn| conn.outbound_only);
         match request {
+            Request::Interrupt | Request::Shutdown | Request::Answer(_) if outbound_only => {
+                self.complain(conn, id, OUTBOUND_ONLY);
+            }
+            Request::Query(_) | Request::Resume(_) | Request::Exec(_) if outbound_only => {
+                self.enqueue(Reply::new(conn, id), 0, Err(OUTBOUND_ONLY.into()));
+            }
             Request::Interrupt => {
                 self.interrupt(conn);
                 self.acknowledge(conn, id);
             }
-            Request::Shutdown => self.shut_down(id.map(|id| Reply { conn, id: Some(id) })),
-            Request::Answer(answer) => {
-                if !self.agent_is_up() {
-                    return self.complain(conn, id, "no agent runs that could take the answer");
-                }
-                let line = self.adapter.answer(&answer);
-                self.keep_no_query();
-                if !self.agent_input(line) {
-                    return self.complain(conn, id, "the agent does not take its input");
-                }
-                self.acknowledge(conn, id);
-            }
+            Request::Shutdown => self.shut_down(id.map(|id| Reply::new(conn, Some(id)))),
+            Request::Answer(answer) => self.first_answer(conn, id, &answer),
             Request::Query(query) => {
                 let charge = query.line().len();
-                let job = self.check_query(&query).map(|flags| Job::Query(query, flags));
-                self.enqueue(Reply { conn, id }, charge, job);
+                let job = self.check_paused().and_then(|()| self.check_query(&query));
+                let job = job.map(|flags| Job::Query(query, flags));
+                self.enqueue(Reply::new(conn, id), charge, job);
             }
             Request::Resume(resume) => {
                 let charge = resume.line.len();
-                let job = self.check_session(&resume.session).map(|()| Job::Resume(resume));
-                self.enqueue(Reply { conn, id }, charge, job);
+                let job = self.check_paused().and_then(|()| self.check_session(&resume.session));
+                let job = job.map(|()| Job::Resume(resume));
+                self.enqueue(Reply::new(conn, id), charge, job);
             }
             Request::Exec(exec) => {
                 let charge = exec.command.len();
-                self.enqueue(Reply { conn, id }, charge, Ok(Job::Exec(exec)));
+                let job = self.check_paused().map(|()| Job::Exec(exec));
+                self.enqueue(Reply::new(conn, id), charge, job);
             }
-            Request::Set(set) => self.enqueue(Reply { conn, id }, 0, Ok(Job::Set(set))),
+            Request::Replay(after) => {
+                self.enqueue(Reply::new(conn, id), 0, Ok(Job::Replay(after)));
+            }
+            Request::Set(set) => {
+                self.enqueue(Reply::new(conn, id), 0, Ok(Job::Set(set)));
+            }
         }
+    }
+
+    /// A turn that a message of the second dialect asks for; whether it found its place.
+    pub(super) fn enqueue_query(&mut self, reply: Reply, query: Box<Query>) -> bool {
+        let charge = query.line().len();
+        let job = self.adapter.flags(&query).map(|flags| Job::Query(query, flags));
+        self.enqueue(reply, charge, job)
     }
 
     /// Starts every command that may run now.
@@ -98,6 +114,7 @@ impl Bridge {
                     self.begin_exec(reply, exec);
                 }
                 Job::Set(set) => self.apply(reply, &set),
+                Job::Replay(after) => self.begin_replay(reply, after),
                 Job::Refused(text) => self.fail(reply, &text),
             }
         }
@@ -121,7 +138,8 @@ impl Bridge {
         true
     }
 
-    fn enqueue(&mut self, reply: Reply, charge: usize, job: Result<Job, String>) {
+    /// Gives a command its place, or a refusal that place; whether it was no refusal.
+    fn enqueue(&mut self, mut reply: Reply, charge: usize, job: Result<Job, String>) -> bool {
         let refusal = if self.ending.is_some() {
             Some("the bridge is shutting down")
         } else {
@@ -138,9 +156,14 @@ impl Bridge {
             if let Job::Refused(text) = job {
                 self.fail_out_of_order(reply, &text);
             }
-            return;
+            return false;
+        }
+        let is_taken = !matches!(job, Job::Refused(_));
+        if matches!(job, Job::Query(..) | Job::Resume(_) | Job::Exec(_)) {
+            reply.command = self.begin_command(reply.id.as_ref());
         }
         self.waiting.push_back(Waiting { reply, charged, job });
+        is_taken
     }
 
     /// Why the job finds no place, if it does not; else its room is taken.
@@ -179,7 +202,7 @@ impl Bridge {
         self.waiting.iter().position(|waiting| {
             let conn = waiting.reply.conn;
             if waiting.reply.ordered() {
-                let busy = self.conns.get(&conn).is_some_and(|conn| conn.busy);
+                let busy = self.conns.get(&conn).map_or_else(|| self.runs_ordered(conn), |conn| conn.busy);
                 if busy || behind.contains(&conn) {
                     return false;
                 }
@@ -189,13 +212,28 @@ impl Bridge {
                 Job::Query(..) => self.turn.is_none(),
                 Job::Resume(resume) => self.turn.is_none() || self.serves(&resume.session),
                 Job::Exec(_) => self.execs.len() < RUNNING_EXECS,
-                Job::Set(_) | Job::Refused(_) => true,
+                Job::Set(_) | Job::Replay(_) | Job::Refused(_) => true,
             }
         })
     }
 
+    /// Whether a command of a connection that is gone runs that those behind it wait for.
+    fn runs_ordered(&self, conn: ConnId) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_ordered_of(conn)) || self.runs_ordered_exec(conn)
+    }
+
+    fn check_paused(&self) -> Result<(), String> {
+        if self.paused { Err("the session is paused: resume it first".to_owned()) } else { Ok(()) }
+    }
+
     fn check_query(&mut self, query: &Query) -> Result<Vec<String>, String> {
         let flags = self.adapter.flags(query)?;
+        if self.config.permissions.modes.is_some()
+            && let Some(mode) = query.field(Field::PermissionMode)
+        {
+            let mode = json::string(mode).unwrap_or_default();
+            self.config.permissions.may_set_mode(&mode).map_err(|why| format!("query: {why}"))?;
+        }
         self.check_session(query.session())?;
         Ok(flags)
     }
@@ -204,7 +242,7 @@ impl Bridge {
     fn check_session(&mut self, session: &str) -> Result<(), String> {
         match &self.session {
             Some(served) if served != session => {
-                let served = crate::bridge::proto::json::shorten(served);
+                let served = json::shorten(served);
                 Err(format!("this bridge serves the session {served:?}"))
             }
             Some(_) => Ok(()),
@@ -216,18 +254,17 @@ impl Bridge {
     }
 
     fn apply(&mut self, reply: Reply, set: &Set) {
-        if set.filter == Some(true) || set.outbound_only == Some(true) {
-            return self.fail(reply, "set: filter and outboundOnly belong to the second dialect");
-        }
-        if let (Some(conn), Some(log)) = (self.conns.get_mut(&reply.conn), set.log) {
-            conn.log = log;
+        if let Some(conn) = self.conns.get_mut(&reply.conn) {
+            conn.log = set.log.unwrap_or(conn.log);
+            conn.filter = set.filter.or(conn.filter);
+            conn.outbound_only = set.outbound_only.unwrap_or(conn.outbound_only);
         }
         let session = self.session.clone().unwrap_or_default();
         self.done(reply, &session);
     }
 
     /// `interrupt`, `shutdown` and answers say nothing of their own, but for an id (DECISIONS 15).
-    fn acknowledge(&mut self, conn: ConnId, id: Option<Id>) {
+    pub(super) fn acknowledge(&mut self, conn: ConnId, id: Option<Id>) {
         if let Some(id) = id {
             let session = self.session.as_deref().unwrap_or_default();
             let done = Event::Done { session }.encode(Some(&id));
@@ -235,7 +272,7 @@ impl Bridge {
         }
     }
 
-    fn complain(&mut self, conn: ConnId, id: Option<Id>, text: &str) {
+    pub(super) fn complain(&mut self, conn: ConnId, id: Option<Id>, text: &str) {
         self.send(conn, Event::Error { text }.encode(id.as_ref()));
     }
 }

@@ -1,10 +1,16 @@
 //! The core against scripted agents and servers. `World` plays the supervisor: it does what the core asks.
 
 mod agents;
+mod asking;
+mod asking_model;
 mod death;
 mod model;
 mod order;
 mod pressure;
+mod replay;
+mod replay_model;
+mod second;
+mod shelf;
 mod turns;
 
 use super::*;
@@ -25,6 +31,8 @@ struct World {
     now: Duration,
     /// What is sent is written at once.
     reading: bool,
+    /// Connections that read only when they are told to: how many bytes wait for each.
+    slow: BTreeMap<ConnId, usize>,
     /// The agent hears what it is told at once, and says what it has to say.
     lively: bool,
     /// The agent reads nothing of what it is told.
@@ -52,6 +60,7 @@ impl World {
             actions: Vec::new(),
             now: Duration::ZERO,
             reading: true,
+            slow: BTreeMap::new(),
             lively: true,
             deaf: false,
             shut: false,
@@ -95,7 +104,9 @@ impl World {
             Action::Send { conn, bytes } => {
                 let count = bytes.len();
                 self.heard.entry(*conn).or_default().extend_from_slice(bytes);
-                if self.reading {
+                if let Some(waiting) = self.slow.get_mut(conn) {
+                    *waiting += count;
+                } else if self.reading {
                     self.bridge.conn_written(*conn, count);
                 }
                 return;
@@ -124,6 +135,15 @@ impl World {
             _ => {}
         }
         self.actions.push(action);
+    }
+
+    /// A slow connection reads so much of what waits for it.
+    fn read_slowly(&mut self, conn: ConnId, bytes: usize) {
+        let Some(waiting) = self.slow.get_mut(&conn) else { return };
+        let bytes = bytes.min(*waiting);
+        *waiting -= bytes;
+        self.bridge.conn_written(conn, bytes);
+        self.act();
     }
 
     fn kill_agent(&mut self, exit: &Exit) {

@@ -16,6 +16,7 @@ use super::agent::Life;
 use super::conn::Reply;
 use super::{Bridge, ConnId};
 use crate::bridge::adapter::{Abort, Context};
+use crate::bridge::proto::permission::By;
 use crate::bridge::proto::{Query, Resume};
 use std::time::Duration;
 
@@ -84,6 +85,11 @@ impl Turn {
 
     pub(super) fn reply(&self) -> Option<&Reply> {
         self.reply.as_ref()
+    }
+
+    /// Whether those behind it on this connection wait for it.
+    pub(super) fn is_ordered_of(&self, conn: ConnId) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.conn == conn && reply.ordered())
     }
 
     /// Whether it is a query that the agent may know of.
@@ -251,6 +257,8 @@ impl Bridge {
 
     /// The turn is over, and the agent is free.
     pub(super) fn end_turn(&mut self, outcome: Result<(), String>) {
+        // While it is still the turn whose questions those are.
+        self.say_taken_back();
         let Some(turn) = self.turn.take() else { return };
         self.budget.give_inbound(turn.charged);
         if outcome.is_ok() && !turn.is_starting() {
@@ -318,6 +326,8 @@ impl Bridge {
                     turn.stage = Stage::Aborting { until: self.now + ABORT_WORDS, signalled: false };
                     // Words that find no room are made up for by the signal.
                     let _ = self.agent_input(bytes);
+                    let by = if self.ending.is_some() { By::Shutdown } else { By::Interrupt };
+                    self.withdraw_all(by, "the turn was interrupted");
                 }
             },
             _ => {}

@@ -10,10 +10,10 @@
 //! }
 //! ```
 //! What the core wants said to a connection, the hub says itself; everything else comes out of
-//! [`Hub::next_action`].
+//! [`Hub::next_action`]. The core is that of the bridge, or another that speaks with connections ([`Core`]).
 
-use super::{Listener, Outbox};
-use crate::bridge::core::{Action, Bridge, ConnId};
+use super::{Core, Listener, Outbox, Step};
+use crate::bridge::core::{Bridge, ConnId};
 use crate::error::{Error, Result};
 use mio::event::Event;
 use mio::net::UnixStream;
@@ -39,10 +39,10 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const LAST_WORDS_LIMIT: usize = 64 << 10;
 
-/// The bridge with its sockets.
+/// A core with its sockets.
 #[derive(Debug)]
-pub struct Hub {
-    bridge: Bridge,
+pub struct Hub<C: Core = Bridge> {
+    core: C,
     listener: Option<Listener>,
     registry: Registry,
     first: usize,
@@ -59,7 +59,9 @@ pub struct Hub {
     resting: BTreeSet<usize>,
     /// When to accept again.
     accept_at: Option<Duration>,
-    actions: VecDeque<Action>,
+    actions: VecDeque<C::Action>,
+    /// Nothing more is told until they are done.
+    held: bool,
     chunk: Box<[u8]>,
 }
 
@@ -76,17 +78,25 @@ struct Conn {
     finished: bool,
 }
 
-impl Hub {
-    /// Takes the bridge and its socket, and registers with the loop under [`TOKENS`] tokens from `first` on.
+impl Hub<Bridge> {
+    /// Tells the core what happened to the agent or an `exec`.
+    pub fn bridge<T>(&mut self, told: impl FnOnce(&mut Bridge) -> T) -> T {
+        self.core(told)
+    }
+}
+
+impl<C: Core> Hub<C> {
+    /// Takes the core and its socket, and registers with the loop under [`TOKENS`] tokens from `first` on.
     ///
     /// # Errors
     /// [`crate::error::Code::System`] when the loop does not take the socket.
-    pub fn new(bridge: Bridge, mut listener: Listener, registry: &Registry, first: Token) -> Result<Hub> {
-        let system = |e| Error::system("register the bridge socket", e);
+    pub fn new(core: C, mut listener: Listener, registry: &Registry, first: Token) -> Result<Self> {
+        let path = listener.path().to_owned();
+        let system = |e| Error::system(format_args!("register the socket {}", path.display()), e);
         let registry = registry.try_clone().map_err(system)?;
         registry.register(listener.socket(), first, Interest::READABLE).map_err(system)?;
         Ok(Hub {
-            bridge,
+            core,
             listener: Some(listener),
             registry,
             first: first.0,
@@ -99,6 +109,7 @@ impl Hub {
             resting: BTreeSet::new(),
             accept_at: None,
             actions: VecDeque::new(),
+            held: false,
             chunk: vec![0; CHUNK].into_boxed_slice(),
         })
     }
@@ -108,23 +119,23 @@ impl Hub {
         (self.first..self.first + TOKENS).contains(&token.0)
     }
 
-    /// Tells the core what happened to the agent or an `exec`.
-    pub fn bridge<T>(&mut self, told: impl FnOnce(&mut Bridge) -> T) -> T {
-        let answer = told(&mut self.bridge);
+    /// Tells the core something that did not come from a connection.
+    pub fn core<T>(&mut self, told: impl FnOnce(&mut C) -> T) -> T {
+        let answer = told(&mut self.core);
         self.flush();
         answer
     }
 
     /// Looks at the core.
-    pub fn state(&self) -> &Bridge {
-        &self.bridge
+    pub fn state(&self) -> &C {
+        &self.core
     }
 
     /// The time is `now`; to be called before anything else in a round of the loop.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
         self.resting.clear();
-        self.bridge.tick(now);
+        self.core.tick(now);
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept();
         }
@@ -144,12 +155,20 @@ impl Hub {
     pub fn next_deadline(&self) -> Option<Duration> {
         let unread = self.unread.iter().any(|slot| self.may_read(*slot)).then_some(self.now);
         let linger = self.conns.values().filter_map(|conn| conn.linger).min();
-        [self.bridge.next_deadline(), self.accept_at, unread, linger].into_iter().flatten().min()
+        [self.core.next_deadline(), self.accept_at, unread, linger].into_iter().flatten().min()
     }
 
-    /// The next thing for the supervisor to do: anything but `Send` and `Close`.
-    pub fn next_action(&mut self) -> Option<Action> {
+    /// The next thing for the supervisor to do.
+    pub fn next_action(&mut self) -> Option<C::Action> {
+        if self.actions.is_empty() && std::mem::take(&mut self.held) {
+            self.flush();
+        }
         self.actions.pop_front()
+    }
+
+    /// Whether there is something for the supervisor to do.
+    pub fn has_actions(&self) -> bool {
+        self.held || !self.actions.is_empty()
     }
 
     /// Handles an event of one of the hub's tokens.
@@ -185,7 +204,7 @@ impl Hub {
         self.accept_at = None;
     }
 
-    /// Whether everything said has been written: after [`Action::Shutdown`] there is nothing to wait for.
+    /// Whether everything said has been written: after the last action there is nothing to wait for.
     pub fn is_drained(&self) -> bool {
         self.conns.values().all(|conn| conn.outbox.is_empty())
     }
@@ -235,13 +254,13 @@ impl Hub {
         let outbox = Outbox::default();
         self.conns.insert(slot, Conn { id, stream, outbox, writable: false, linger: None, finished: false });
         self.slots.insert(id, slot);
-        self.bridge.conn_open(id);
+        self.core.conn_open(id);
         self.flush();
     }
 
     fn may_read(&self, slot: usize) -> bool {
         self.conns.get(&slot).is_some_and(|conn| {
-            !conn.finished && conn.linger.is_none() && self.bridge.conn_wants_input(conn.id)
+            !conn.finished && conn.linger.is_none() && self.core.conn_wants_input(conn.id)
         })
     }
 
@@ -256,11 +275,11 @@ impl Hub {
             match conn.stream.read(&mut self.chunk) {
                 Ok(0) => {
                     conn.finished = true;
-                    return self.bridge.conn_finished(conn.id);
+                    return self.core.conn_finished(conn.id);
                 }
                 Ok(count) => {
                     share = share.saturating_sub(count);
-                    self.bridge.conn_input(conn.id, &self.chunk[..count]);
+                    self.core.conn_input(conn.id, &self.chunk[..count]);
                     self.flush();
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -279,7 +298,7 @@ impl Hub {
         if let Some(conn) = self.conns.get(&slot) {
             let id = conn.id;
             self.remove(slot);
-            self.bridge.conn_closed(id);
+            self.core.conn_closed(id);
         }
     }
 
@@ -299,9 +318,9 @@ impl Hub {
     /// Does what the core wants done to connections, and writes what there is to write.
     fn flush(&mut self) {
         loop {
-            while let Some(action) = self.bridge.next_action() {
-                match action {
-                    Action::Send { conn, bytes } => {
+            while let Some(step) = if self.held { None } else { self.core.next_step() } {
+                match step {
+                    Step::Send { conn, bytes } => {
                         let slot = self.slots.get(&conn).copied();
                         if let Some((slot, conn)) =
                             slot.and_then(|slot| Some((slot, self.conns.get_mut(&slot)?)))
@@ -310,8 +329,12 @@ impl Hub {
                             self.dirty.insert(slot);
                         }
                     }
-                    Action::Close { conn, flush } => self.close(conn, flush),
-                    other => self.actions.push_back(other),
+                    Step::Close { conn, flush } => self.close(conn, flush),
+                    Step::Other(action) => self.actions.push_back(action),
+                    Step::First(action) => {
+                        self.actions.push_back(action);
+                        self.held = true;
+                    }
                 }
             }
             let Some(slot) = self.dirty.pop_first() else { break };
@@ -340,7 +363,7 @@ impl Hub {
         if !backlog && conn.linger.is_some() {
             return self.remove(slot);
         }
-        self.bridge.conn_written(id, count);
+        self.core.conn_written(id, count);
     }
 
     fn close(&mut self, conn: ConnId, flush: bool) {

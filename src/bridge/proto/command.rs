@@ -1,6 +1,7 @@
 //! Commands: what a server may say on the first dialect, checked once (seed 000; BP-14 to BP-17, BP-20).
 
 use super::json::{self, Scan};
+use super::permission::{Reading, Verdict, read_response};
 use super::{DEPTH_LIMIT, event::Event};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,6 +19,11 @@ const ID_LIMIT: usize = 1024;
 pub struct Id(Box<str>);
 
 impl Id {
+    /// The id that this JSON text was; `None` for an empty one.
+    pub fn of_json(text: &str) -> Option<Id> {
+        (!text.is_empty()).then(|| Id(text.into()))
+    }
+
     /// The JSON text.
     pub fn as_json(&self) -> &str {
         &self.0
@@ -48,6 +54,8 @@ pub enum Request {
     Exec(Exec),
     /// Change this connection.
     Set(Set),
+    /// Tell of every event behind the one of this number, and of all that come.
+    Replay(u64),
     /// An answer to the agent's own control request, for the agent.
     Answer(Answer),
 }
@@ -56,7 +64,7 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     /// `model`: which model answers.
-    Model = 14,
+    Model = 15,
     /// `thinking`: how much the agent may think.
     Thinking,
     /// `permissionMode`: what it may do without asking.
@@ -89,6 +97,8 @@ pub struct Query {
     partials: bool,
     fields: [Option<Range<usize>>; NAMES.len()],
     unknown: Vec<String>,
+    /// The server's own name of the message, of the second dialect.
+    uuid: Option<String>,
 }
 
 impl Query {
@@ -120,6 +130,11 @@ impl Query {
     /// Names of fields that nothing here knows, shortened.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
+    }
+
+    /// The server's own name of this message, which the agent is told too; only of the second dialect.
+    pub fn uuid(&self) -> Option<&str> {
+        self.uuid.as_deref()
     }
 
     fn at(&self, index: usize) -> Option<&str> {
@@ -163,6 +178,8 @@ pub struct Answer {
     pub line: String,
     /// The agent's request that is answered.
     pub request_id: String,
+    /// What it says; `None` when it takes the question from the agent without an answer.
+    pub verdict: Option<Verdict>,
 }
 
 /// Why a line is no command; it is answered with one `error` (BP-15).
@@ -194,10 +211,11 @@ const FILTER: usize = 9;
 const OUTBOUND: usize = 10;
 const REQUEST_ID: usize = 11;
 const RESPONSE: usize = 12;
-const PROMPT: usize = 13;
+const AFTER: usize = 13;
+const PROMPT: usize = 14;
 
 /// Every top-level field that has a meaning; the names after `prompt` stand in the order of [`Field`].
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "cmd",
     "ev",
     "id",
@@ -211,6 +229,7 @@ const NAMES: [&str; 26] = [
     "outboundOnly",
     "request_id",
     "response",
+    "after",
     "prompt",
     "model",
     "thinking",
@@ -262,16 +281,16 @@ impl Command {
                     })
                 });
                 let unknown = scan.unknown;
-                let query = Query { line: text.into_owned(), session, partials, fields, unknown };
+                let query = Query { line: text.into_owned(), session, partials, fields, unknown, uuid: None };
                 Ok(Some(Command { id, request: Request::Query(Box::new(query)) }))
             }
             Ok(Kind::Resume { session }) => {
                 let line = text.into_owned();
                 Ok(Some(Command { id, request: Request::Resume(Resume { line, session }) }))
             }
-            Ok(Kind::Answer { request_id }) => {
+            Ok(Kind::Answer { request_id, verdict }) => {
                 let line = text.into_owned();
-                Ok(Some(Command { id, request: Request::Answer(Answer { line, request_id }) }))
+                Ok(Some(Command { id, request: Request::Answer(Answer { line, request_id, verdict }) }))
             }
             Ok(Kind::Other(request)) => Ok(Some(Command { id, request })),
             Err(reason) => Err(BadLine { id, reason }),
@@ -283,7 +302,7 @@ impl Command {
 enum Kind {
     Query { session: String, partials: bool },
     Resume { session: String },
-    Answer { request_id: String },
+    Answer { request_id: String, verdict: Option<Verdict> },
     Other(Request),
 }
 
@@ -329,6 +348,11 @@ fn read_command(cmd: &str, line: &Line<'_>) -> Result<Kind, String> {
                 (boolean(line, LOG)?, boolean(line, FILTER)?, boolean(line, OUTBOUND)?);
             Ok(Kind::Other(Request::Set(Set { log, filter, outbound_only })))
         }
+        "replay" => {
+            let after = line.fields[AFTER].ok_or("replay: the field after is missing")?;
+            let after = serde_json::from_str(after).map_err(|_| "replay: the field after is not a number")?;
+            Ok(Kind::Other(Request::Replay(after)))
+        }
         other => Err(format!("unknown command {:?}", json::shorten(other))),
     }
 }
@@ -339,40 +363,23 @@ fn read_typed(kind: &str, line: &Line<'_>) -> Result<Kind, String> {
     match kind.as_str() {
         "control_response" => {
             let response = line.fields[RESPONSE].ok_or("control_response: the field response is missing")?;
-            Ok(Kind::Answer { request_id: read_response(response)? })
-        }
-        "control_cancel_request" => {
-            Ok(Kind::Answer { request_id: text(line, REQUEST_ID, "control_cancel_request")? })
-        }
-        "user" | "control_request" => Err(format!(
-            "{kind}: this line belongs to the second dialect, which this connection does not speak"
-        )),
-        other => Err(format!("unknown type {:?}", json::shorten(other))),
-    }
-}
-
-/// Checks the `response` of a `control_response` (RB-29) and gives the id of the request it answers. Anything
-/// that is not plainly an answer is refused here: it must never be taken for permission.
-fn read_response(response: &str) -> Result<String, String> {
-    let bad = |why: &str| format!("control_response: {why}");
-    let outer = json::scan(response, &["subtype", "request_id", "response"])
-        .map_err(|_| bad("the response is not an object"))?;
-    if outer.repeated.is_some() || outer.forbidden.is_some() {
-        return Err(bad("the response has a repeated or forbidden field"));
-    }
-    let [subtype, request_id, inner] = outer.fields;
-    let request_id = request_id.and_then(json::string).ok_or_else(|| bad("request_id is not a string"))?;
-    match subtype.and_then(json::string).as_deref() {
-        Some("error") => Ok(request_id),
-        Some("success") => {
-            let inner = inner.ok_or_else(|| bad("the response is missing"))?;
-            let inner = json::scan(inner, &["behavior"]).map_err(|_| bad("the response is not an object"))?;
-            match inner.fields[0].and_then(json::string).as_deref() {
-                Some("allow" | "deny") if inner.repeated.is_none() => Ok(request_id),
-                _ => Err(bad("behavior is neither allow nor deny")),
+            match read_response(response, false) {
+                Reading::Whole(answer) => {
+                    Ok(Kind::Answer { request_id: answer.request_id, verdict: Some(answer.verdict) })
+                }
+                Reading::Malformed { why, .. } | Reading::Nameless(why) => {
+                    Err(format!("control_response: {why}"))
+                }
             }
         }
-        _ => Err(bad("subtype is neither success nor error")),
+        "control_cancel_request" => {
+            let request_id = text(line, REQUEST_ID, "control_cancel_request")?;
+            Ok(Kind::Answer { request_id, verdict: None })
+        }
+        "user" | "control_request" => Err(format!(
+            "{kind}: this line belongs to the second dialect, and this connection speaks the first"
+        )),
+        other => Err(format!("unknown type {:?}", json::shorten(other))),
     }
 }
 
@@ -412,6 +419,8 @@ fn timeout(line: &Line<'_>) -> Result<Duration, String> {
         _ => Err("exec: the field timeout is not a positive number of milliseconds".into()),
     }
 }
+
+mod user;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use super::json;
 use std::io::Write;
 
 /// How loud a log line is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// For those who look for a fault.
     Debug,
@@ -57,6 +58,13 @@ pub enum Event<'a> {
         /// Whether output was cut off at the limit (BP-23).
         truncated: bool,
     },
+    /// These events are lost; only on connections that asked for what they missed.
+    Gap {
+        /// The first number that is missing.
+        from: u64,
+        /// The last one.
+        to: u64,
+    },
     /// Something for the log; only on connections that asked (DECISIONS 18).
     Log {
         /// How loud.
@@ -94,6 +102,10 @@ impl Event<'_> {
                     line.extend_from_slice(b",\"truncated\":true");
                 }
             }
+            Event::Gap { from, to } => {
+                // Writing to a Vec cannot fail.
+                let _ = write!(line, "{{\"ev\":\"gap\",\"from\":{from},\"to\":{to}");
+            }
             Event::Log { level, text, ts } => {
                 string(line, "{\"ev\":\"log\",\"level\":", level.name());
                 string(line, ",\"text\":", text);
@@ -111,7 +123,7 @@ impl Event<'_> {
         match self {
             Event::Message { data } => data.len() + 64,
             Event::ExecResult { stdout, stderr, .. } => stdout.len() + stderr.len() + 128,
-            Event::Ready | Event::Error { .. } | Event::Done { .. } | Event::Log { .. } => 128,
+            _ => 128,
         }
     }
 }
@@ -149,6 +161,7 @@ mod tests {
             Event::Done { session: nasty },
             Event::ExecResult { exit_code: -1, stdout: nasty, stderr: nasty, truncated: true },
             Event::Log { level: LogLevel::Info, text: nasty, ts: u64::MAX },
+            Event::Gap { from: 1, to: u64::MAX },
         ] {
             let line = event.encode(None);
             assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1));

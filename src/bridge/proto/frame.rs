@@ -20,7 +20,7 @@ pub enum Frame {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnedEvent {
-    /// `ready`, `message`, `error`, `done`, `exec_result` or `log`.
+    /// `ready`, `message`, `error`, `done`, `exec_result`, `gap` or `log`.
     pub ev: String,
     /// The agent's line, of a `message`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +43,15 @@ pub struct OwnedEvent {
     /// Of a `log`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The number of the event, on a connection that asked for what it missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// The first number that is missing, of a `gap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// The last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
     /// The id of the command it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<RawValue>>,

@@ -7,7 +7,7 @@ use super::layer::Layer;
 use super::load;
 use super::names::{Network, Profile, Strength};
 use super::paths::Home;
-use super::tighten::tighten;
+use super::tighten::{FOLDERS_TIGHTEN, tighten};
 use crate::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -78,6 +78,9 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
     for name in document.env.pass.iter().filter(|name| environment::is_secret(name)) {
         notes.push(format!("env.pass: {name} usually holds a secret"));
     }
+    for rule in document.permissions.allow.iter().filter(|rule| rule.is_whole()) {
+        notes.push(format!("permissions.allow: {rule} allows every call of it, unasked"));
+    }
     for protection in &document.protections.prefer {
         if protection.default_strength() == Strength::Require {
             notes.push(format!("protections.prefer: without {protection} the sandbox starts all the same"));
@@ -88,7 +91,7 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
     if let Some(name) = in_folder {
         // As in a folder, above the built-in layer alone: the host's own configuration may give more.
         let refusal = tighten(&Effective::built_in(Home::Session), document, &Layer::AgentFolder(name));
-        notes.extend(refusal.err().map(|widening| format!("in a folder it {widening}")));
+        notes.extend(refusal.err().map(|widening| format!("in a folder it {widening}; {FOLDERS_TIGHTEN}")));
     }
     notes
 }

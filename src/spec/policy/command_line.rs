@@ -24,6 +24,8 @@ pub struct CommandLine {
     pub pids: Option<u32>,
     /// `--disk`
     pub disk: Option<Size>,
+    /// `--inodes`
+    pub inodes: Option<u32>,
     /// `--timeout`
     pub timeout: Option<TimeSpan>,
     /// `--ro`; a relative PATH is below the current directory.
@@ -99,6 +101,7 @@ impl CommandLine {
             limits: Limits {
                 memory: self.memory,
                 disk: self.disk,
+                inodes: self.inodes,
                 cpus: self.cpus,
                 pids: self.pids,
                 timeout: self.timeout,
@@ -106,7 +109,7 @@ impl CommandLine {
             },
             protections: Protections { require: self.require, prefer: self.prefer },
             api: Api { socket },
-            bridge: Bridge { socket: self.bridge_socket, control: self.control_socket },
+            bridge: Bridge { socket: self.bridge_socket, control: self.control_socket, ..Bridge::default() },
             ..Document::default()
         })
     }

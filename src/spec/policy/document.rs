@@ -3,9 +3,11 @@
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
 //! `merge` takes it and `tighten` rules on it, since both name every field.
 
-use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection};
+use super::names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
+use super::permission::{PermissionMode, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::resources::{Disk, NumberSet, PageSize, Rates};
 use super::units::{Cpus, Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
@@ -24,6 +26,8 @@ pub struct Document {
     pub agent_cmd: Option<AgentCommand>,
     /// What the agent speaks.
     pub adapter: Option<Adapter>,
+    /// Parts of the policy that no later layer can widen, the command line neither.
+    pub locked: Vec<Part>,
     /// What of the host's files stands inside.
     #[serde(deserialize_with = "table")]
     pub files: Files,
@@ -48,6 +52,9 @@ pub struct Document {
     /// Where the bridge listens.
     #[serde(deserialize_with = "table")]
     pub bridge: Bridge,
+    /// What is said to the agent's questions.
+    #[serde(deserialize_with = "table")]
+    pub permissions: Permissions,
     /// Who the program is.
     #[serde(deserialize_with = "table")]
     pub sandbox: Sandbox,
@@ -96,12 +103,39 @@ pub struct NetworkTable {
 pub struct Limits {
     /// Memory of all processes together, without swap.
     pub memory: Option<Size>,
-    /// What may be written to disk.
+    /// Memory above which programs are slowed down, so that the kernel can take some back.
+    pub memory_high: Option<Size>,
+    /// Swap of all processes together. Default: none.
+    pub swap: Option<Size>,
+    /// Huge pages of all processes together, for each size of a page: "2MB", "1GB".
+    #[schemars(with = "BTreeMap<String, Size>")]
+    pub hugetlb: BTreeMap<PageSize, Size>,
+    /// What may be written to the workspace and the home directory.
     pub disk: Option<Size>,
+    /// Files, directories and links in the workspace and the home directory.
+    #[schemars(range(min = 64))]
+    pub inodes: Option<u32>,
     /// The largest file. Default: the disk limit.
     pub fsize: Option<Size>,
     /// CPU time, in cores: 1.0 is 100 percent of one.
     pub cpus: Option<Cpus>,
+    /// CPU time that may be saved up and used at once, above the rate of `cpus`.
+    pub cpu_burst: Option<TimeSpan>,
+    /// The share of CPU time where it is scarce; every other cgroup has 100.
+    #[schemars(range(min = 1, max = 10000))]
+    pub cpu_weight: Option<u32>,
+    /// Whether the programs run only when no other wants the CPU.
+    pub cpu_idle: Option<bool>,
+    /// The CPUs that the programs may run on.
+    pub cpuset_cpus: Option<NumberSet>,
+    /// The memory nodes that the programs may have memory of.
+    pub cpuset_mems: Option<NumberSet>,
+    /// What may be read from and written to each disk in a second.
+    #[schemars(with = "BTreeMap<String, Rates>")]
+    pub io: BTreeMap<Disk, Rates>,
+    /// The share of a disk where it is busy; every other cgroup has 100.
+    #[schemars(range(min = 1, max = 10000))]
+    pub io_weight: Option<u32>,
     /// Processes and threads together.
     #[schemars(range(min = 1))]
     pub pids: Option<u32>,
@@ -110,6 +144,12 @@ pub struct Limits {
     pub nofile: Option<u32>,
     /// Wall-clock time of a run.
     pub timeout: Option<TimeSpan>,
+    /// Processor time of all processes together.
+    pub cpu_time: Option<TimeSpan>,
+    /// Wall-clock time without a command on the bridge.
+    pub idle: Option<TimeSpan>,
+    /// Wall-clock time of each of install.sh and startup.sh of an agent's folder.
+    pub script: Option<TimeSpan>,
 }
 
 /// `[protect]`
@@ -150,6 +190,27 @@ pub struct Bridge {
     pub socket: Option<Template>,
     /// The path of the control socket.
     pub control: Option<Template>,
+    /// How many uuids are remembered, each way, to drop echoes and repetitions.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub remembered: Option<u32>,
+    /// How many bytes of events a session keeps for servers that come back; at least 1M.
+    pub spool: Option<Size>,
+}
+
+/// `[permissions]`
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Permissions {
+    /// Calls of tools that are allowed without asking.
+    pub allow: Vec<Rule>,
+    /// Calls of tools that are denied without asking. A denial stands over everything.
+    pub deny: Vec<Rule>,
+    /// Calls of tools that are asked about, whatever is allowed.
+    pub ask: Vec<Rule>,
+    /// How long an answer is waited for; then the call is denied.
+    pub timeout: Option<TimeSpan>,
+    /// The permission modes that a server may bring the agent into.
+    pub modes: Option<Vec<PermissionMode>>,
 }
 
 /// `[sandbox]`

@@ -2,11 +2,15 @@
 
 use super::environment;
 use super::layer::{Layer, Setting};
-use super::names::{Adapter, EnvName, Missing, Network, Profile, Protection, Strength};
+use super::names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection, Strength};
 use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
+use super::permission::{Modes, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::resources::{Disk, NumberSet, PageSize};
 use super::units::{Cpus, Size, TimeSpan};
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::Arc;
 
 /// The policy that holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +21,8 @@ pub struct Effective {
     pub agent_cmd: Option<Setting<AgentCommand>>,
     /// What the agent speaks, if a layer said so.
     pub adapter: Option<Setting<Adapter>>,
+    /// What no later layer can widen.
+    pub locked: Vec<Lock>,
     /// What of the host's files stands inside.
     pub files: Files,
     /// Which variables the program gets; see [`super::environment()`].
@@ -35,10 +41,27 @@ pub struct Effective {
     pub bridge_socket: Option<Setting<Template>>,
     /// The path of the control socket, when not the default.
     pub control_socket: Option<Setting<Template>>,
+    /// How many uuids the bridge remembers, each way.
+    pub remembered: Setting<u32>,
+    /// How many bytes of events a session keeps.
+    pub spool: Setting<Size>,
+    /// What is said to the agent's questions.
+    pub permissions: Permissions,
     /// Who the program is.
     pub ids: Ids,
     /// Whether a workspace may be the home directory or an ancestor of it.
     pub allow_home: Setting<bool>,
+}
+
+/// A part of the policy that later layers can tighten and not widen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lock {
+    /// Which part.
+    pub part: Part,
+    /// Who locks it.
+    pub layer: Layer,
+    /// What held then: more than that nobody gets.
+    pub bounds: Arc<Effective>,
 }
 
 /// What of the host's files stands inside.
@@ -77,18 +100,59 @@ pub enum EnvRule {
 pub struct Limits {
     /// Memory of all processes together, without swap.
     pub memory: Setting<Size>,
-    /// What may be written to disk.
+    /// Memory above which programs are slowed down, if a layer named it.
+    pub memory_high: Option<Setting<Size>>,
+    /// Swap of all processes together; see [`Limits::swap_or_none`].
+    pub swap: Option<Setting<Size>>,
+    /// Huge pages of all processes together, for each size of a page that a layer named.
+    pub hugetlb: BTreeMap<PageSize, Setting<Size>>,
+    /// What may be written to the workspace and the home directory.
     pub disk: Setting<Size>,
+    /// Files, directories and links in the workspace and the home directory.
+    pub inodes: Setting<u32>,
     /// The largest file, if a layer named it; see [`Effective::fsize`].
     pub fsize: Option<Setting<Size>>,
     /// CPU time.
     pub cpus: Setting<Cpus>,
+    /// CPU time that may be saved up, if a layer named it.
+    pub cpu_burst: Option<Setting<TimeSpan>>,
+    /// The share of CPU time, if a layer named it; see [`Limits::WEIGHT`].
+    pub cpu_weight: Option<Setting<u32>>,
+    /// Whether the programs run only when no other wants the CPU, if a layer said so.
+    pub cpu_idle: Option<Setting<bool>>,
+    /// The CPUs, if a layer named them; else those of the caller.
+    pub cpuset_cpus: Option<Setting<NumberSet>>,
+    /// The memory nodes, if a layer named them; else those of the caller.
+    pub cpuset_mems: Option<Setting<NumberSet>>,
+    /// Rates of each disk that a layer named.
+    pub io: BTreeMap<Disk, HeldRates>,
+    /// The share of a disk, if a layer named it; see [`Limits::WEIGHT`].
+    pub io_weight: Option<Setting<u32>>,
     /// Processes and threads together.
     pub pids: Setting<u32>,
     /// The hard limit on open files of one process; see [`Limits::nofile_soft`].
     pub nofile: Setting<u32>,
     /// Wall-clock time of a run; none by default.
     pub timeout: Option<Setting<TimeSpan>>,
+    /// Processor time of all processes together; none by default.
+    pub cpu_time: Option<Setting<TimeSpan>>,
+    /// Wall-clock time without a command on the bridge; none by default.
+    pub idle: Option<Setting<TimeSpan>>,
+    /// Wall-clock time of each script of an agent's folder (KC-28).
+    pub script: Setting<TimeSpan>,
+}
+
+/// What may be read from and written to one disk in a second: what no layer named has no limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeldRates {
+    /// Bytes read in a second.
+    pub read_bps: Option<Setting<Size>>,
+    /// Bytes written in a second.
+    pub write_bps: Option<Setting<Size>>,
+    /// Reads in a second.
+    pub read_iops: Option<Setting<u32>>,
+    /// Writes in a second.
+    pub write_iops: Option<Setting<u32>>,
 }
 
 /// What in the workspace the agent cannot change.
@@ -102,6 +166,31 @@ pub struct Protect {
     pub missing: Setting<Missing>,
 }
 
+/// What is said to the agent's questions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Permissions {
+    /// What is allowed without asking.
+    pub allow: Vec<Setting<Rule>>,
+    /// What is denied without asking.
+    pub deny: Vec<Setting<Rule>>,
+    /// What is asked about, whatever is allowed.
+    pub ask: Vec<Setting<Rule>>,
+    /// How long an answer is waited for.
+    pub timeout: Setting<TimeSpan>,
+    /// The modes that a server may set, if a layer named them.
+    pub modes: Option<Setting<Modes>>,
+}
+
+impl Permissions {
+    /// What holds when no layer says anything: all is asked. A person who is there reads a question in ten
+    /// minutes, and one who has gone does not hold the agent's only turn for longer; that is before servers
+    /// give a session up as idle.
+    pub fn built_in() -> Self {
+        let timeout = Setting { value: TimeSpan::minutes(10), layer: Layer::BuiltIn };
+        Permissions { allow: Vec::new(), deny: Vec::new(), ask: Vec::new(), timeout, modes: None }
+    }
+}
+
 /// Who the program is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ids {
@@ -113,9 +202,36 @@ pub struct Ids {
     pub gid: Option<Setting<u32>>,
 }
 
+impl HeldRates {
+    /// Each rate that a layer named: its name in a policy, its value as text, its layer.
+    pub fn rows(&self) -> impl Iterator<Item = (&'static str, String, &Layer)> {
+        fn row<'a, T: Display>(
+            name: &'static str,
+            rate: &'a Option<Setting<T>>,
+        ) -> Option<(&'static str, String, &'a Layer)> {
+            rate.as_ref().map(|rate| (name, rate.value.to_string(), &rate.layer))
+        }
+        let rows = [
+            row("read_bps", &self.read_bps),
+            row("write_bps", &self.write_bps),
+            row("read_iops", &self.read_iops),
+            row("write_iops", &self.write_iops),
+        ];
+        rows.into_iter().flatten()
+    }
+}
+
 impl Limits {
     /// The soft limit that programs start with: some of them walk all descriptors up to it.
     const NOFILE_SOFT: u32 = 1024;
+    /// The weight of a cgroup that nobody gave another (Documentation/admin-guide/cgroup-v2.rst, "Weights").
+    pub const WEIGHT: u32 = 100;
+
+    /// The limit of swap: none may be used unless a layer said otherwise.
+    pub fn swap_or_none(&self) -> Setting<Size> {
+        let none = Setting { value: Size::mebibytes(0), layer: Layer::BuiltIn };
+        self.swap.clone().unwrap_or(none)
+    }
 
     /// The soft limit on open files of one process.
     pub fn nofile_soft(&self) -> u32 {
@@ -136,17 +252,32 @@ impl Effective {
             profile: built_in(Profile::Strict),
             agent_cmd: None,
             adapter: None,
+            locked: Vec::new(),
             files: Files { binds: Vec::new(), home: built_in(home), tmp_size: None, hide: Vec::new() },
             env: Env { rules: environment::built_in().map(pass).collect(), deny: BTreeMap::new() },
             network: built_in(Network::None),
             limits: Limits {
                 memory: built_in(Size::mebibytes(2048)),
+                memory_high: None,
+                swap: None,
+                hugetlb: BTreeMap::new(),
                 disk: built_in(Size::mebibytes(1024)),
+                inodes: built_in(262_144),
                 fsize: None,
                 cpus: built_in(Cpus::ONE),
+                cpu_burst: None,
+                cpu_weight: None,
+                cpu_idle: None,
+                cpuset_cpus: None,
+                cpuset_mems: None,
+                io: BTreeMap::new(),
+                io_weight: None,
                 pids: built_in(512),
                 nofile: built_in(65536),
                 timeout: None,
+                cpu_time: None,
+                idle: None,
+                script: built_in(TimeSpan::minutes(2)),
             },
             protect: Protect {
                 git_config: built_in(true),
@@ -157,6 +288,9 @@ impl Effective {
             api_socket: None,
             bridge_socket: None,
             control_socket: None,
+            remembered: built_in(2000),
+            spool: built_in(Size::mebibytes(64)),
+            permissions: Permissions::built_in(),
             ids: Ids { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
             allow_home: built_in(false),
         }
@@ -170,6 +304,11 @@ impl Effective {
     /// The size of /tmp and of a home in memory: the disk limit, unless a layer named another.
     pub fn tmp_size(&self) -> Setting<Size> {
         self.within_disk(self.files.tmp_size.as_ref())
+    }
+
+    /// The layer that locks this part, if one does.
+    pub fn locked_by(&self, part: Part) -> Option<&Layer> {
+        self.locked.iter().find(|lock| lock.part == part).map(|lock| &lock.layer)
     }
 
     /// What the lack of this protection does to the start.

@@ -19,6 +19,8 @@ pub enum Layer {
     Policy(Arc<Path>),
     /// The options of this command.
     CommandLine,
+    /// A call on the control socket, while the sandbox runs.
+    Control,
 }
 
 impl Layer {
@@ -46,6 +48,7 @@ impl fmt::Display for Layer {
             Layer::Workspace(name) => write!(f, "workspace {name}"),
             Layer::Policy(path) => write!(f, "--policy {}", path.display()),
             Layer::CommandLine => f.write_str("command line"),
+            Layer::Control => f.write_str("control socket"),
         }
     }
 }

@@ -6,13 +6,15 @@
 
 use super::command_line::CommandLine;
 use super::document::Document;
-use super::effective::Effective;
+use super::effective::{Effective, Lock};
 use super::layer::{Layer, Setting};
+use super::names::Part;
 use super::parse::{self, Fault, Format, MAX_BYTES};
 use super::paths::Home;
-use super::tighten::{leave_out_the_agents, tighten};
+use super::tighten::{FOLDERS_TIGHTEN, keep_locked, leave_out_the_agents, tighten};
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
+use crate::spec::printable::printable;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -22,6 +24,9 @@ use std::path::{Path, PathBuf};
 pub(super) const FOLDER_NAMES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
 /// The way out for somebody whose folder asks for more.
 const TO_PERMIT_MORE: &str = "to permit more, use an option of the command line, --policy FILE, or the configuration of the user or the host";
+
+/// The same for somebody whom a lock stops.
+const TO_UNLOCK: &str = "ask for less, or have whoever wrote that file permit more in it";
 
 /// Where the layers are looked for.
 #[derive(Debug, Clone)]
@@ -165,10 +170,12 @@ impl Policy {
             tighten(&self.effective, &document, layer).map_err(|widening| {
                 let line = line_of(&opened.bytes, widening.key);
                 let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
-                let message = parse::printable(&format!("{subject}{line} {widening}"));
+                let message = printable(&format!("{subject}{line} {widening}; {FOLDERS_TIGHTEN}"));
                 Error::new(Code::Refused, message).hint(TO_PERMIT_MORE)
             })?;
         }
+        let source = path.display().to_string();
+        self.keep_locked(&document, &source)?;
         self.effective.merge(document, layer);
         self.files.push(PolicyFile { path, layer: layer.clone() });
         Ok(())
@@ -176,15 +183,28 @@ impl Policy {
 
     fn take_command_line(&mut self, command_line: CommandLine, current: &Path) -> Result<()> {
         let layer = Layer::CommandLine;
-        let wrong =
-            |what: String| Error::new(Code::Usage, parse::printable(&format!("command line: {what}")));
+        let wrong = |what: String| Error::new(Code::Usage, printable(&format!("command line: {what}")));
         if command_line.allow_home {
+            if let Some(by) = self.effective.locked_by(Part::Files) {
+                let message = format!("command line asks for --allow-home; {by} locks files");
+                return Err(Error::new(Code::Refused, message).hint(TO_UNLOCK));
+            }
             self.effective.allow_home = Setting::new(true, &layer);
         }
         let document = command_line.into_document(current).map_err(|why| wrong(why.to_string()))?;
         validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.why)))?;
+        self.keep_locked(&document, "command line")?;
         self.effective.merge(document, &layer);
         Ok(())
+    }
+
+    /// Refuses a document that widens what an earlier layer has locked.
+    fn keep_locked(&self, document: &Document, source: &str) -> Result<()> {
+        keep_locked(&self.effective, document).map_err(|(widening, Lock { part, layer, .. })| {
+            let end = format!("{layer} locks {part}, which may only be tightened after it");
+            let message = printable(&format!("{source} {widening}; {end}"));
+            Error::new(Code::Refused, message).hint(TO_UNLOCK)
+        })
     }
 }
 

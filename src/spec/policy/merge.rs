@@ -1,19 +1,23 @@
 //! How a document goes into the policy: a later scalar wins, lists grow, denials stay.
 
 use super::document::{self, Document};
-use super::effective::{Effective, EnvRule};
+use super::effective::{Effective, EnvRule, Lock};
 use super::layer::{Layer, Setting};
-use super::names::{Protection, Strength};
+use super::names::{Part, Protection, Strength};
 use super::paths::{Access, Bind, BindSpec};
+use super::permission::Modes;
+use super::resources::Rates;
+use std::sync::Arc;
 
 impl Effective {
     /// Takes what `document` says, in the name of `layer`. Whether that layer may say it was checked
     /// before (`validate`, `tighten`).
-    pub(super) fn merge(&mut self, document: Document, layer: &Layer) {
+    pub(in crate::spec) fn merge(&mut self, document: Document, layer: &Layer) {
         let Document {
             profile,
             agent_cmd,
             adapter,
+            locked,
             files,
             env,
             network,
@@ -22,6 +26,7 @@ impl Effective {
             protections,
             api,
             bridge,
+            permissions,
             sandbox,
         } = document;
 
@@ -47,13 +52,35 @@ impl Effective {
 
         let document::Api { socket } = api;
         put_optional(&mut self.api_socket, socket, layer);
-        let document::Bridge { socket, control } = bridge;
+        let document::Bridge { socket, control, remembered, spool } = bridge;
         put_optional(&mut self.bridge_socket, socket, layer);
         put_optional(&mut self.control_socket, control, layer);
+        put(&mut self.remembered, remembered, layer);
+        put(&mut self.spool, spool, layer);
+        let document::Permissions { allow, deny, ask, timeout, modes } = permissions;
+        add(&mut self.permissions.allow, allow, layer);
+        add(&mut self.permissions.deny, deny, layer);
+        add(&mut self.permissions.ask, ask, layer);
+        put(&mut self.permissions.timeout, timeout, layer);
+        put_optional(&mut self.permissions.modes, modes.map(Modes), layer);
         let document::Sandbox { id_range, uid, gid } = sandbox;
         put(&mut self.ids.range, id_range, layer);
         put_optional(&mut self.ids.uid, uid, layer);
         put_optional(&mut self.ids.gid, gid, layer);
+        self.lock(locked, layer);
+    }
+
+    /// Locks parts as they are now.
+    fn lock(&mut self, parts: Vec<Part>, layer: &Layer) {
+        if parts.is_empty() {
+            return;
+        }
+        let bounds = Arc::new(self.clone());
+        for part in parts {
+            if !self.locked.iter().any(|lock| lock.part == part && lock.layer == *layer) {
+                self.locked.push(Lock { part, layer: layer.clone(), bounds: Arc::clone(&bounds) });
+            }
+        }
     }
 
     fn merge_files(&mut self, files: document::Files, layer: &Layer) {
@@ -95,10 +122,32 @@ impl Effective {
     }
 
     fn merge_limits(&mut self, limits: document::Limits, layer: &Layer) {
-        let document::Limits { memory, disk, fsize, cpus, pids, nofile, timeout } = limits;
+        let document::Limits {
+            memory,
+            memory_high,
+            swap,
+            hugetlb,
+            disk,
+            inodes,
+            fsize,
+            cpus,
+            cpu_burst,
+            cpu_weight,
+            cpu_idle,
+            cpuset_cpus,
+            cpuset_mems,
+            io,
+            io_weight,
+            pids,
+            nofile,
+            timeout,
+            cpu_time,
+            idle,
+            script,
+        } = limits;
         let named = [
             (memory.is_some(), Protection::Memory),
-            (disk.is_some(), Protection::Disk),
+            (disk.is_some() || inodes.is_some(), Protection::Disk),
             (cpus.is_some(), Protection::Cpu),
             (pids.is_some(), Protection::Pids),
         ];
@@ -107,11 +156,34 @@ impl Effective {
 
         put(&mut self.limits.memory, memory, layer);
         put(&mut self.limits.disk, disk, layer);
+        put(&mut self.limits.inodes, inodes, layer);
         put_optional(&mut self.limits.fsize, fsize, layer);
         put(&mut self.limits.cpus, cpus, layer);
         put(&mut self.limits.pids, pids, layer);
         put(&mut self.limits.nofile, nofile, layer);
         put_optional(&mut self.limits.timeout, timeout, layer);
+        put_optional(&mut self.limits.cpu_time, cpu_time, layer);
+        put_optional(&mut self.limits.idle, idle, layer);
+        put(&mut self.limits.script, script, layer);
+
+        put_optional(&mut self.limits.memory_high, memory_high, layer);
+        put_optional(&mut self.limits.swap, swap, layer);
+        for (page, size) in hugetlb {
+            self.limits.hugetlb.insert(page, Setting::new(size, layer));
+        }
+        put_optional(&mut self.limits.cpu_burst, cpu_burst, layer);
+        put_optional(&mut self.limits.cpu_weight, cpu_weight, layer);
+        put_optional(&mut self.limits.cpu_idle, cpu_idle, layer);
+        put_optional(&mut self.limits.cpuset_cpus, cpuset_cpus, layer);
+        put_optional(&mut self.limits.cpuset_mems, cpuset_mems, layer);
+        for (disk, Rates { read_bps, write_bps, read_iops, write_iops }) in io {
+            let held = self.limits.io.entry(disk).or_default();
+            put_optional(&mut held.read_bps, read_bps, layer);
+            put_optional(&mut held.write_bps, write_bps, layer);
+            put_optional(&mut held.read_iops, read_iops, layer);
+            put_optional(&mut held.write_iops, write_iops, layer);
+        }
+        put_optional(&mut self.limits.io_weight, io_weight, layer);
     }
 
     fn set_strength(

@@ -15,16 +15,18 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `names` `paths` `program` `units` | the values of a file, each checked where it is parsed |
+//! | `names` `paths` `permission` `program` `resources` `units` | the values of a file, each checked where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
-//! | `validate` | what is wrong between values |
+//! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
 //! | `tighten` | what a document from the agent's folder may not ask for |
+//! | `change` | limits that change while a sandbox runs |
 //! | `environment` | which variables the program gets |
 //! | `command_line` | the last layer |
 //! | `load` | the only I/O: finds the files and reads them safely |
 //! | `schema` `check` `show` | for people and editors |
 
+mod change;
 pub mod check;
 pub mod command_line;
 pub mod document;
@@ -36,28 +38,34 @@ mod merge;
 pub mod names;
 pub mod parse;
 pub mod paths;
+pub mod permission;
 pub mod program;
+pub mod resources;
 pub mod schema;
 pub mod show;
 mod suggest;
 mod tighten;
 pub mod units;
 mod validate;
+mod validate_limits;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
+pub use change::change;
 pub use check::{Report, check};
 pub use command_line::{CommandLine, EnvArgument};
 pub use document::Document;
-pub use effective::Effective;
+pub use effective::{Effective, Permissions};
 pub use environment::environment;
 pub use layer::{Layer, Setting};
 pub use load::{Places, Policy, load};
-pub use names::{Adapter, EnvName, Missing, Network, Profile, Protection, Strength};
+pub use names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection, Strength};
 pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
+pub use permission::{Modes, PermissionMode, Rule, Ruling};
 pub use program::{AgentCommand, IdRange};
+pub use resources::{Disk, NumberSet, PageSize, Rates};
 pub use schema::schema;
 pub use units::{Cpus, Size, TimeSpan};
 pub use value::BadValue;

@@ -86,6 +86,36 @@ keywords! {
 }
 
 keywords! {
+    /// A part of a policy, which a layer can lock.
+    "part of a policy" Part {
+        /// `agent_cmd` and `adapter`, and what one start gives an agent beside its folder.
+        Agent = "agent",
+        /// The table `api`.
+        Api = "api",
+        /// The table `bridge`.
+        Bridge = "bridge",
+        /// The table `env`.
+        Env = "env",
+        /// The table `files`.
+        Files = "files",
+        /// The table `limits`.
+        Limits = "limits",
+        /// The table `network`.
+        Network = "network",
+        /// The table `permissions`.
+        Permissions = "permissions",
+        /// The key `profile`.
+        Profile = "profile",
+        /// The table `protect`.
+        Protect = "protect",
+        /// The table `protections`.
+        Protections = "protections",
+        /// The table `sandbox`.
+        Sandbox = "sandbox",
+    }
+}
+
+keywords! {
     /// What a protection that the host cannot give does to the start.
     "strength" Strength {
         /// The start is refused.

@@ -5,14 +5,12 @@ use super::document::{self, Document};
 use super::schema;
 use super::suggest;
 use crate::error::{Code, Error, Result};
+use crate::spec::printable::printable;
 use std::ops::Range;
 use std::path::Path;
 
 /// The largest policy file, in bytes. The longest sensible one is a hundredth of this.
 pub const MAX_BYTES: usize = 1 << 20;
-
-/// The longest message that may quote a file.
-const MAX_MESSAGE: usize = 400;
 
 /// How a policy file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,32 +165,6 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
 /// The line, from 1, of the byte at `offset`.
 fn line_at(bytes: &[u8], offset: usize) -> usize {
     1 + bytes.iter().take(offset).filter(|byte| **byte == b'\n').count()
-}
-
-/// The message on one line and of bounded length: a file may be quoted in it.
-pub(super) fn printable(message: &str) -> String {
-    match message.char_indices().nth(MAX_MESSAGE) {
-        Some((end, _)) => escaped(&message[..end]) + "…",
-        None => escaped(message),
-    }
-}
-
-/// The text without control characters: a terminal obeys what it is shown.
-pub(super) fn escaped(text: &str) -> String {
-    let mut result = String::new();
-    for c in text.chars() {
-        match c {
-            '\n' => result.push_str("; "),
-            c if c.is_control() || is_reordering(c) => result.extend(c.escape_default()),
-            c => result.push(c),
-        }
-    }
-    result
-}
-
-/// Characters that make a terminal show a text in another order than it has (CVE-2021-42574).
-fn is_reordering(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

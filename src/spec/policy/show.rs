@@ -31,6 +31,9 @@ impl Effective {
         rows.one("profile", &self.profile);
         rows.many("agent_cmd", &self.agent_cmd);
         rows.many("adapter", &self.adapter);
+        for lock in &self.locked {
+            rows.push("locked", lock.part, &lock.layer);
+        }
         for bind in &self.files.binds {
             let Setting { value, layer } = bind;
             let key = if value.access == Access::ReadWrite { "files.rw" } else { "files.ro" };
@@ -54,13 +57,34 @@ impl Effective {
             rows.push("env.deny", name, layer);
         }
         rows.one("network.mode", &self.network);
-        rows.one("limits.memory", &self.limits.memory);
-        rows.one("limits.disk", &self.limits.disk);
+        let limits = &self.limits;
+        rows.one("limits.memory", &limits.memory);
+        rows.many("limits.memory_high", &limits.memory_high);
+        rows.many("limits.swap", &limits.swap);
+        for (page, size) in &limits.hugetlb {
+            rows.push("limits.hugetlb", format!("{page}={}", size.value), &size.layer);
+        }
+        rows.one("limits.disk", &limits.disk);
+        rows.one("limits.inodes", &limits.inodes);
         rows.one("limits.fsize", &self.fsize());
-        rows.one("limits.cpus", &self.limits.cpus);
-        rows.one("limits.pids", &self.limits.pids);
-        rows.one("limits.nofile", &self.limits.nofile);
-        rows.many("limits.timeout", &self.limits.timeout);
+        rows.one("limits.cpus", &limits.cpus);
+        rows.many("limits.cpu_burst", &limits.cpu_burst);
+        rows.many("limits.cpu_weight", &limits.cpu_weight);
+        rows.many("limits.cpu_idle", &limits.cpu_idle);
+        rows.many("limits.cpuset_cpus", &limits.cpuset_cpus);
+        rows.many("limits.cpuset_mems", &limits.cpuset_mems);
+        for (disk, rates) in &limits.io {
+            for (name, value, layer) in rates.rows() {
+                rows.push("limits.io", format!("{disk}:{name}={value}"), layer);
+            }
+        }
+        rows.many("limits.io_weight", &limits.io_weight);
+        rows.one("limits.pids", &limits.pids);
+        rows.one("limits.nofile", &limits.nofile);
+        rows.many("limits.timeout", &limits.timeout);
+        rows.many("limits.cpu_time", &limits.cpu_time);
+        rows.many("limits.idle", &limits.idle);
+        rows.one("limits.script", &limits.script);
         rows.one("protect.git_config", &self.protect.git_config);
         rows.many("protect.paths", &self.protect.paths);
         rows.one("protect.missing", &self.protect.missing);
@@ -74,6 +98,13 @@ impl Effective {
         rows.many("api.socket", &self.api_socket);
         rows.many("bridge.socket", &self.bridge_socket);
         rows.many("bridge.control", &self.control_socket);
+        rows.one("bridge.remembered", &self.remembered);
+        rows.one("bridge.spool", &self.spool);
+        rows.many("permissions.allow", &self.permissions.allow);
+        rows.many("permissions.deny", &self.permissions.deny);
+        rows.many("permissions.ask", &self.permissions.ask);
+        rows.one("permissions.timeout", &self.permissions.timeout);
+        rows.many("permissions.modes", &self.permissions.modes);
         rows.one("sandbox.id_range", &self.ids.range);
         rows.many("sandbox.uid", &self.ids.uid);
         rows.many("sandbox.gid", &self.ids.gid);
@@ -90,7 +121,7 @@ impl Display for Effective {
                 value.push(' ');
                 value.push_str(&next.value);
             }
-            writeln!(f, "{key} = {}  ({layer})", super::parse::escaped(&value))?;
+            writeln!(f, "{key} = {}  ({layer})", crate::spec::printable::escaped(&value))?;
         }
         Ok(())
     }

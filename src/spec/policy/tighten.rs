@@ -5,11 +5,13 @@
 //! to what holds already, or tighter, is taken.
 
 use super::document::{self, Document};
-use super::effective::{Effective, EnvRule};
+use super::effective::{Effective, EnvRule, HeldRates, Limits, Lock, Permissions};
 use super::environment;
 use super::layer::{Layer, Setting};
-use super::names::Strength;
+use super::names::{Part, Strength};
 use super::paths::{Access, BindSpec, Home};
+use super::permission::PermissionMode;
+use super::resources::{NumberSet, Rates};
 use std::fmt::{self, Display};
 
 /// A key with which a folder's policy asks for more than the layers before it give.
@@ -26,12 +28,12 @@ pub(super) struct Widening {
 impl Display for Widening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Widening { key, asked, relation } = self;
-        write!(
-            f,
-            "asks for {key} = {asked}, {relation}; a policy from the agent's own folder may only tighten"
-        )
+        write!(f, "asks for {key} = {asked}, {relation}")
     }
 }
+
+/// The end of the sentence, where a folder's policy is meant.
+pub(super) const FOLDERS_TIGHTEN: &str = "a policy from the agent's own folder may only tighten";
 
 type Verdict = Result<(), Widening>;
 
@@ -41,6 +43,7 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
         profile,
         agent_cmd,
         adapter,
+        locked,
         files,
         env,
         network,
@@ -49,12 +52,16 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
         protections,
         api,
         bridge,
+        permissions,
         sandbox,
     } = asked;
 
     at_most("profile", profile.as_ref(), &now.profile)?;
+    if let Some(part) = locked.first() {
+        return widening("locked", part, "which binds people, and is the operator's to say");
+    }
     // Choosing the program is not a widening (DECISIONS 26), but it is the agent folder's to choose.
-    if matches!(layer, Layer::Workspace(_)) {
+    if !matches!(layer, Layer::AgentFolder(_)) {
         same("agent_cmd", agent_cmd.as_ref(), now.agent_cmd.as_ref())?;
         same("adapter", adapter.as_ref(), now.adapter.as_ref())?;
     }
@@ -67,13 +74,44 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     check_protections(now, protections)?;
     let document::Api { socket } = api;
     same("api.socket", socket.as_ref(), now.api_socket.as_ref())?;
-    let document::Bridge { socket, control } = bridge;
+    let document::Bridge { socket, control, remembered, spool } = bridge;
     same("bridge.socket", socket.as_ref(), now.bridge_socket.as_ref())?;
     same("bridge.control", control.as_ref(), now.control_socket.as_ref())?;
+    same("bridge.remembered", remembered.as_ref(), Some(&now.remembered))?;
+    at_most("bridge.spool", spool.as_ref(), &now.spool)?;
+    check_permissions(&now.permissions, permissions)?;
     let document::Sandbox { id_range, uid, gid } = sandbox;
     same("sandbox.id_range", id_range.as_ref(), Some(&now.ids.range))?;
     same("sandbox.uid", uid.as_ref(), now.ids.uid.as_ref())?;
     same("sandbox.gid", gid.as_ref(), now.ids.gid.as_ref())
+}
+
+/// Refuses the first key of `asked` that widens a part of the policy beyond what held when a layer locked it.
+pub(super) fn keep_locked<'a>(now: &'a Effective, asked: &Document) -> Result<(), (Widening, &'a Lock)> {
+    now.locked.iter().try_for_each(|lock| {
+        let part = only(asked, lock.part);
+        tighten(&lock.bounds, &part, &Layer::CommandLine).map_err(|widening| (widening, lock))
+    })
+}
+
+/// A part of a document.
+fn only(document: &Document, part: Part) -> Document {
+    let (all, mut only) = (document.clone(), Document::default());
+    match part {
+        Part::Agent => (only.agent_cmd, only.adapter) = (all.agent_cmd, all.adapter),
+        Part::Api => only.api = all.api,
+        Part::Bridge => only.bridge = all.bridge,
+        Part::Env => only.env = all.env,
+        Part::Files => only.files = all.files,
+        Part::Limits => only.limits = all.limits,
+        Part::Network => only.network = all.network,
+        Part::Permissions => only.permissions = all.permissions,
+        Part::Profile => only.profile = all.profile,
+        Part::Protect => only.protect = all.protect,
+        Part::Protections => only.protections = all.protections,
+        Part::Sandbox => only.sandbox = all.sandbox,
+    }
+    only
 }
 
 /// Takes out of the document what only a start of an agent reads, and names it: in a folder that is the workspace
@@ -146,18 +184,69 @@ fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
 }
 
 fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
-    let document::Limits { memory, disk, fsize, cpus, pids, nofile, timeout } = asked;
+    let document::Limits {
+        memory,
+        memory_high,
+        swap,
+        hugetlb,
+        disk,
+        inodes,
+        fsize,
+        cpus,
+        cpu_burst,
+        cpu_weight,
+        cpu_idle,
+        cpuset_cpus,
+        cpuset_mems,
+        io,
+        io_weight,
+        pids,
+        nofile,
+        timeout,
+        cpu_time,
+        idle,
+        script,
+    } = asked;
+    let held = &now.limits;
     at_most("limits.memory", memory.as_ref(), &now.limits.memory)?;
     at_most("limits.disk", disk.as_ref(), &now.limits.disk)?;
+    at_most("limits.inodes", inodes.as_ref(), &now.limits.inodes)?;
     at_most("limits.fsize", fsize.as_ref(), &now.fsize())?;
     at_most("limits.cpus", cpus.as_ref(), &now.limits.cpus)?;
     at_most("limits.pids", pids.as_ref(), &now.limits.pids)?;
     at_most("limits.nofile", nofile.as_ref(), &now.limits.nofile)?;
-    match &now.limits.timeout {
-        Some(held) => at_most("limits.timeout", timeout.as_ref(), held),
-        // Any limit is tighter than none.
-        None => Ok(()),
+    at_most_if("limits.timeout", timeout.as_ref(), held.timeout.as_ref())?;
+    at_most_if("limits.cpu_time", cpu_time.as_ref(), held.cpu_time.as_ref())?;
+    at_most_if("limits.idle", idle.as_ref(), held.idle.as_ref())?;
+    at_most("limits.script", script.as_ref(), &held.script)?;
+    at_most_if("limits.memory_high", memory_high.as_ref(), held.memory_high.as_ref())?;
+    at_most("limits.swap", swap.as_ref(), &held.swap_or_none())?;
+    for (page, size) in hugetlb {
+        at_most_if("limits.hugetlb", Some(size), held.hugetlb.get(page))?;
     }
+    // Without a burst none is given.
+    match &held.cpu_burst {
+        Some(held) => at_most("limits.cpu_burst", cpu_burst.as_ref(), held)?,
+        None => same("limits.cpu_burst", cpu_burst.as_ref(), None)?,
+    }
+    let default = Setting { value: Limits::WEIGHT, layer: Layer::BuiltIn };
+    at_most("limits.cpu_weight", cpu_weight.as_ref(), held.cpu_weight.as_ref().unwrap_or(&default))?;
+    at_most("limits.io_weight", io_weight.as_ref(), held.io_weight.as_ref().unwrap_or(&default))?;
+    if *cpu_idle == Some(false) && held.cpu_idle.as_ref().is_some_and(|held| held.value) {
+        same("limits.cpu_idle", cpu_idle.as_ref(), held.cpu_idle.as_ref())?;
+    }
+    within("limits.cpuset_cpus", cpuset_cpus.as_ref(), held.cpuset_cpus.as_ref())?;
+    within("limits.cpuset_mems", cpuset_mems.as_ref(), held.cpuset_mems.as_ref())?;
+    let unlimited = HeldRates::default();
+    for (disk, Rates { read_bps, write_bps, read_iops, write_iops }) in io {
+        // Of two names of one disk the lower rate holds: another name widens nothing.
+        let held = held.io.get(disk).unwrap_or(&unlimited);
+        at_most_if("limits.io", read_bps.as_ref(), held.read_bps.as_ref())?;
+        at_most_if("limits.io", write_bps.as_ref(), held.write_bps.as_ref())?;
+        at_most_if("limits.io", read_iops.as_ref(), held.read_iops.as_ref())?;
+        at_most_if("limits.io", write_iops.as_ref(), held.write_iops.as_ref())?;
+    }
+    Ok(())
 }
 
 fn check_protect(now: &Effective, asked: &document::Protect) -> Verdict {
@@ -183,11 +272,46 @@ fn check_protections(now: &Effective, asked: &document::Protections) -> Verdict 
     Ok(())
 }
 
+fn check_permissions(now: &Permissions, asked: &document::Permissions) -> Verdict {
+    let document::Permissions { allow, deny, ask, timeout, modes } = asked;
+    // To deny more, or to ask about more, only takes away.
+    let _ = (deny, ask);
+    for rule in allow {
+        if !now.allow.iter().any(|held| held.value == *rule) {
+            return widening("permissions.allow", rule, "which no layer before it gives");
+        }
+    }
+    at_most("permissions.timeout", timeout.as_ref(), &now.timeout)?;
+    let unasked = |mode: &&PermissionMode| match &now.modes {
+        Some(held) => !held.value.0.contains(mode),
+        None => **mode == PermissionMode::BypassPermissions,
+    };
+    match modes.iter().flatten().find(unasked) {
+        Some(mode) => widening("permissions.modes", mode, "which no layer before it gives"),
+        None => Ok(()),
+    }
+}
+
 /// Ordered values: not above what holds.
 fn at_most<T: Ord + Display>(key: &'static str, asked: Option<&T>, held: &Setting<T>) -> Verdict {
     match asked {
         Some(asked) if *asked > held.value => {
             widening(key, asked, format!("above the {} of {}", held.value, held.layer))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As [`at_most`], for what has no limit unless a layer names one: any is tighter than none.
+fn at_most_if<T: Ord + Display>(key: &'static str, asked: Option<&T>, held: Option<&Setting<T>>) -> Verdict {
+    held.map_or(Ok(()), |held| at_most(key, asked, held))
+}
+
+/// Sets: nothing that is not in the one that holds, where one does.
+fn within(key: &'static str, asked: Option<&NumberSet>, held: Option<&Setting<NumberSet>>) -> Verdict {
+    match (asked, held) {
+        (Some(asked), Some(held)) if !asked.is_within(&held.value) => {
+            widening(key, asked, format!("which is not within the {} of {}", held.value, held.layer))
         }
         _ => Ok(()),
     }

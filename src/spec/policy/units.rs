@@ -22,6 +22,11 @@ impl Size {
         Size((count as u64) << 20)
     }
 
+    /// This many bytes, or the most there can be.
+    pub fn from_bytes(bytes: u64) -> Size {
+        Size(bytes).min(Size::MAX)
+    }
+
     /// The number of bytes.
     pub fn bytes(self) -> u64 {
         self.0
@@ -148,6 +153,16 @@ pub struct TimeSpan(u64);
 impl TimeSpan {
     /// A bit more than 136 years: any timer of the kernel holds it.
     const MOST: u64 = u32::MAX as u64 * 1000;
+
+    /// So many minutes.
+    pub(super) const fn minutes(count: u32) -> Self {
+        TimeSpan(count as u64 * 60_000)
+    }
+
+    /// The span in milliseconds.
+    pub fn milliseconds(self) -> u64 {
+        self.0
+    }
 
     /// The span as the standard library has it.
     pub fn duration(self) -> Duration {

@@ -1,6 +1,6 @@
 //! What is wrong with a document that the parsers of its single values cannot see.
 
-use super::document::{Document, Env, Files, Limits, Protections};
+use super::document::{Document, Env, Files, Protections};
 use super::names::{Missing, Network};
 use super::units::Size;
 use std::path::Path;
@@ -16,10 +16,11 @@ pub(super) struct Invalid {
 
 /// Below this a limit is a slip: `memory = 512` was meant as 512M.
 const LEAST_SIZE: Size = Size::mebibytes(1);
-/// Programs hold some tens of descriptors before they do anything.
-const LEAST_NOFILE: u32 = 64;
 /// The ids of one sandbox (DECISIONS 2), without 0: a program with that id gets capabilities at each execve.
 const INSIDE_IDS: std::ops::RangeInclusive<u32> = 1..=65535;
+
+/// A uuid that is remembered takes some hundred bytes.
+const REMEMBERED: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 
 /// Lists are searched for doubles, and a path is a mount: without a bound, a folder of the agent could make
 /// its own start take minutes.
@@ -42,10 +43,11 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
             "\"placeholder\" is not in this version; what appears under a protected name is quarantined",
         );
     }
-    if document.bridge.control.is_some() {
-        return invalid("bridge.control", "there is no control socket in this version; leave the key out");
+    super::validate_limits::limits(&document.limits)?;
+    if let Some(count) = document.bridge.remembered.filter(|count| !REMEMBERED.contains(count)) {
+        return invalid("bridge.remembered", format!("{count} is not in 1 to 1000000"));
     }
-    limits(&document.limits)?;
+    at_least("bridge.spool", document.bridge.spool)?;
     protections(&document.protections)?;
     for (key, id) in [("sandbox.uid", document.sandbox.uid), ("sandbox.gid", document.sandbox.gid)] {
         if let Some(id) = id.filter(|id| !INSIDE_IDS.contains(id)) {
@@ -56,7 +58,7 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
 }
 
 fn lists(document: &Document) -> Result<(), Invalid> {
-    let Document { files, env, protect, protections, .. } = document;
+    let Document { files, env, protect, protections, permissions, limits, .. } = document;
     for (key, length) in [
         ("files.ro", files.ro.len()),
         ("files.rw", files.rw.len()),
@@ -67,6 +69,12 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
+        ("limits.io", limits.io.len()),
+        ("limits.hugetlb", limits.hugetlb.len()),
+        ("permissions.allow", permissions.allow.len()),
+        ("permissions.deny", permissions.deny.len()),
+        ("permissions.ask", permissions.ask.len()),
+        ("permissions.modes", permissions.modes.as_ref().map_or(0, Vec::len)),
     ] {
         if length > LONGEST_LIST {
             return invalid(key, format!("{length} entries are more than {LONGEST_LIST}"));
@@ -104,21 +112,6 @@ fn env(env: &Env) -> Result<(), Invalid> {
     }
 }
 
-fn limits(limits: &Limits) -> Result<(), Invalid> {
-    at_least("limits.memory", limits.memory)?;
-    at_least("limits.disk", limits.disk)?;
-    at_least("limits.fsize", limits.fsize)?;
-    if limits.pids == Some(0) {
-        return invalid("limits.pids", "0 leaves no process to run");
-    }
-    match limits.nofile {
-        Some(count) if count < LEAST_NOFILE => {
-            invalid("limits.nofile", format!("{count} is less than {LEAST_NOFILE}"))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn protections(protections: &Protections) -> Result<(), Invalid> {
     match protections.require.iter().find(|name| protections.prefer.contains(name)) {
         Some(name) => invalid("protections.prefer", format!("{name} is in protections.require too")),
@@ -126,7 +119,7 @@ fn protections(protections: &Protections) -> Result<(), Invalid> {
     }
 }
 
-fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
+pub(super) fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
     match size {
         Some(size) if size < LEAST_SIZE => {
             invalid(key, format!("{size} is less than 1M; write a unit, as in 512M"))
@@ -135,7 +128,7 @@ fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
     }
 }
 
-fn invalid(key: &'static str, why: impl Into<String>) -> Result<(), Invalid> {
+pub(super) fn invalid(key: &'static str, why: impl Into<String>) -> Result<(), Invalid> {
     Err(Invalid { key, why: why.into() })
 }
 
@@ -148,7 +141,6 @@ mod tests {
         let cases = [
             "network.mode = 'policy'",
             "protect.missing = 'placeholder'",
-            "bridge.control = '/tmp/c.sock'",
             "files.ro = ['opt']",
             "files.rw = ['/srv:/']",
             "files = { ro = ['/a:/x'], rw = ['/b:/x'] }",
@@ -156,14 +148,11 @@ mod tests {
             "files.tmp_size = 64",
             "env = { pass = ['A'], set = { A = '1' } }",
             "env.set.A = \"a\\u0000b\"",
-            "limits.memory = 512",
-            "limits.disk = '1023K'",
-            "limits.fsize = 0",
-            "limits.pids = 0",
-            "limits.nofile = 63",
             "protections = { require = ['disk'], prefer = ['disk'] }",
             "sandbox.uid = 0",
             "sandbox.gid = 65536",
+            "bridge.remembered = 0",
+            "bridge.spool = 64",
         ];
         let complaint = |text: &&str| {
             let document: Document = toml::from_str(text).unwrap();
@@ -173,7 +162,6 @@ mod tests {
         insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r#"
         network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host"
         protect.missing: "placeholder" is not in this version; what appears under a protected name is quarantined
-        bridge.control: there is no control socket in this version; leave the key out
         files.ro: "opt" is not absolute
         files.rw: "/srv:/" would replace the private root
         files.rw: two entries stand at /x
@@ -181,14 +169,11 @@ mod tests {
         files.tmp_size: 64 is less than 1M; write a unit, as in 512M
         env.pass: A is in env.set too
         env.set: the value of A has a NUL
-        limits.memory: 512 is less than 1M; write a unit, as in 512M
-        limits.disk: 1023K is less than 1M; write a unit, as in 512M
-        limits.fsize: 0 is less than 1M; write a unit, as in 512M
-        limits.pids: 0 leaves no process to run
-        limits.nofile: 63 is less than 64
         protections.prefer: disk is in protections.require too
         sandbox.uid: 0 is not in 1 to 65535
         sandbox.gid: 65536 is not in 1 to 65535
+        bridge.remembered: 0 is not in 1 to 1000000
+        bridge.spool: 64 is less than 1M; write a unit, as in 512M
         "#);
     }
 }

@@ -177,13 +177,22 @@ fn bp_25_any_cutting_of_the_input_is_the_same() {
 }
 
 #[test]
-fn set_takes_log_and_leaves_the_second_dialect_for_later() {
+fn decision_18_set_changes_a_connection_and_is_done() {
     let mut world = World::new(Script::stream_json);
     world.open(1);
-    world.say(1, r#"{"cmd":"set","filter":true}"#);
-    assert_eq!(world.last(1)["error"], "set: filter and outboundOnly belong to the second dialect");
-    world.say(1, r#"{"cmd":"set","filter":false,"log":true}"#);
+    world.say(1, r#"{"cmd":"set","filter":true,"log":true}"#);
     assert_eq!(world.last(1)["ev"], "done");
+    world.query(1, "quick", "");
+    let told: Vec<String> = world.kinds(1).into_iter().filter(|kind| kind != "log").collect();
+    assert_eq!(told, ["ready", "done", "assistant", "done"], "the conversation alone");
+    world.say(1, r#"{"cmd":"set","filter":false,"log":false,"outboundOnly":true}"#);
+    world.query(1, "quick", "");
+    assert_eq!(world.last(1)["error"], "this connection is outbound-only");
+    world.say(1, r#"{"cmd":"shutdown"}"#);
+    assert_eq!(world.last(1)["error"], "this connection is outbound-only");
+    world.say(1, r#"{"cmd":"set","outboundOnly":false}"#);
+    world.query(1, "quick", "");
+    assert_eq!(world.kinds(1).iter().filter(|kind| *kind == "result").count(), 1, "raw again");
 }
 
 #[test]
@@ -204,7 +213,7 @@ fn decision_19_a_question_goes_to_the_turn_or_to_the_newest_and_its_answer_to_th
     let told = world.agent.as_ref().unwrap().told.last().unwrap();
     assert_eq!(*told, serde_json::from_str::<Value>(answer).unwrap());
     world.agent.as_mut().unwrap().finish("success");
-    world.agent.as_mut().unwrap().say(ask);
+    world.agent.as_mut().unwrap().say(&ask.replace("r1", "r2"));
     world.act();
     assert_eq!(world.kinds(2), ["ready", "control_request"]);
 }

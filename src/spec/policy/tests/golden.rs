@@ -12,14 +12,19 @@ fn the_built_in_policy_in_full() {
     network.mode = none  (built-in)
     limits.memory = 2G  (built-in)
     limits.disk = 1G  (built-in)
+    limits.inodes = 262144  (built-in)
     limits.fsize = 1G  (built-in)
     limits.cpus = 1  (built-in)
     limits.pids = 512  (built-in)
     limits.nofile = 65536  (built-in)
+    limits.script = 2m  (built-in)
     protect.git_config = true  (built-in)
     protect.missing = none  (built-in)
     protections.require = namespaces root capabilities no-new-privs seccomp landlock network  (built-in)
     protections.prefer = landlock-scope cgroup memory cpu pids disk keyring  (built-in)
+    bridge.remembered = 2000  (built-in)
+    bridge.spool = 64M  (built-in)
+    permissions.timeout = 10m  (built-in)
     sandbox.id_range = 1879048192-2147418111  (built-in)
     ");
 }
@@ -32,7 +37,7 @@ fn a_policy_of_many_layers_names_each() {
             "agent_cmd = \"claude --append-system-prompt 'be kind'\"
             [files]\nro = ['/opt/sdk']\nrw = ['/srv/cache:/cache']
             [env]\npass = ['GITHUB_TOKEN']\nset = { CI = '1' }
-            [limits]\nmemory = '8GB'\ncpus = 2.5",
+            [limits]\nmemory = '8GB'\ncpus = 2.5\ncpuset_cpus = '0-7'\nio = { '/dev/sda' = { write_bps = '20M', read_iops = 100 } }",
         ),
         ("user/config.toml", "[files]\nro = ['/cache', '/opt/tools']\n[protections]\nprefer = ['landlock']"),
         (
@@ -40,7 +45,10 @@ fn a_policy_of_many_layers_names_each() {
             "adapter = 'stream-json'\nfiles.hide = ['.env']\nlimits.memory = '4G'\nenv.deny = ['CI']
             protect.paths = ['Makefile']",
         ),
-        ("work/.saggar.toml", "limits.timeout = '1h30m'\nprotect.paths = ['Makefile', 'ci/']"),
+        (
+            "work/.saggar.toml",
+            "limits.timeout = '1h30m'\nprotect.paths = ['Makefile', 'ci/']\nlimits.io.'/dev/sda'.write_bps = '10M'",
+        ),
     ]);
     let command_line = CommandLine {
         net: Some(Network::Host),
@@ -63,6 +71,9 @@ fn a_policy_of_many_layers_names_each() {
     network.mode = host  (command line)
     limits.memory = 4G  (agent folder saggar.toml)
     limits.cpus = 2.5  (/etc/config.toml)
+    limits.cpuset_cpus = 0-7  (/etc/config.toml)
+    limits.io = /dev/sda:write_bps=10M  (workspace .saggar.toml)
+    limits.io = /dev/sda:read_iops=100  (/etc/config.toml)
     limits.timeout = 1h30m  (workspace .saggar.toml)
     protect.paths = Makefile  (agent folder saggar.toml)
     protect.paths = ci  (workspace .saggar.toml)
@@ -106,7 +117,9 @@ fn the_schema_has_every_key_with_a_description() {
     agent_cmd
     api.socket
     bridge.control
+    bridge.remembered
     bridge.socket
+    bridge.spool
     env.deny
     env.pass
     env.set
@@ -115,14 +128,34 @@ fn the_schema_has_every_key_with_a_description() {
     files.ro
     files.rw
     files.tmp_size
+    limits.cpu_burst
+    limits.cpu_idle
+    limits.cpu_time
+    limits.cpu_weight
     limits.cpus
+    limits.cpuset_cpus
+    limits.cpuset_mems
     limits.disk
     limits.fsize
+    limits.hugetlb
+    limits.idle
+    limits.inodes
+    limits.io
+    limits.io_weight
     limits.memory
+    limits.memory_high
     limits.nofile
     limits.pids
+    limits.script
+    limits.swap
     limits.timeout
+    locked
     network.mode
+    permissions.allow
+    permissions.ask
+    permissions.deny
+    permissions.modes
+    permissions.timeout
     profile
     protect.git_config
     protect.missing

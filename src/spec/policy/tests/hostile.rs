@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::error::Code;
-use std::time::{Duration, Instant};
+use crate::spec::tests::Worked;
+use std::time::Duration;
 
-/// Loads, and fails when that takes long. The bound is wide: a loaded machine is not a defect.
+/// Loads, and fails when that takes long.
 fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
+    let worked = Worked::begin();
     let result = act();
-    assert!(start.elapsed() < Duration::from_millis(800), "{what}: {:?}", start.elapsed());
+    worked.at_most(Duration::from_millis(800), what);
     result
 }
 

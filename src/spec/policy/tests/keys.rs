@@ -23,6 +23,7 @@ const RULES: &[(&str, Rule)] = &[
     ("profile", Refused("profile = 'nesting'")),
     ("agent_cmd", AgentFolderChooses("agent_cmd = 'claude --print'")),
     ("adapter", AgentFolderChooses("adapter = 'demo'")),
+    ("locked", Refused("locked = ['limits']")),
     ("files.ro", Refused("[files]\nro = ['/etc/shadow']")),
     ("files.rw", RefusedAbove { operator: "[files]\nro = ['/srv']", folder: "[files]\nrw = ['/srv']" }),
     ("files.home", Refused("[files]\nhome = '/root'")),
@@ -34,14 +35,52 @@ const RULES: &[(&str, Rule)] = &[
     ("network.mode", Refused("[network]\nmode = 'host'")),
     ("limits.memory", Refused("[limits]\nmemory = '4G'")),
     ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
+    ("limits.inodes", Refused("[limits]\ninodes = 262145")),
     ("limits.fsize", Refused("[limits]\nfsize = '2G'")),
     ("limits.cpus", Refused("[limits]\ncpus = 1.001")),
     ("limits.pids", Refused("[limits]\npids = 513")),
     ("limits.nofile", Refused("[limits]\nnofile = 65537")),
     (
+        "limits.memory_high",
+        RefusedAbove { operator: "[limits]\nmemory_high = '1G'", folder: "[limits]\nmemory_high = '1025M'" },
+    ),
+    ("limits.swap", Refused("[limits]\nswap = '1M'")),
+    (
+        "limits.hugetlb",
+        RefusedAbove { operator: "limits.hugetlb.2MB = '8M'", folder: "limits.hugetlb.2MB = '10M'" },
+    ),
+    ("limits.cpu_burst", Refused("[limits]\ncpu_burst = '1ms'")),
+    ("limits.cpu_weight", Refused("[limits]\ncpu_weight = 101")),
+    (
+        "limits.cpu_idle",
+        RefusedAbove { operator: "[limits]\ncpu_idle = true", folder: "[limits]\ncpu_idle = false" },
+    ),
+    (
+        "limits.cpuset_cpus",
+        RefusedAbove { operator: "[limits]\ncpuset_cpus = '0-3'", folder: "[limits]\ncpuset_cpus = '3-4'" },
+    ),
+    (
+        "limits.cpuset_mems",
+        RefusedAbove { operator: "[limits]\ncpuset_mems = '0'", folder: "[limits]\ncpuset_mems = '0-1'" },
+    ),
+    (
+        "limits.io",
+        RefusedAbove {
+            operator: "limits.io.'/dev/sda'.write_bps = '1M'",
+            folder: "limits.io.'/dev/sda' = { read_bps = '1M', write_bps = '2M' }",
+        },
+    ),
+    ("limits.io_weight", Refused("[limits]\nio_weight = 101")),
+    (
         "limits.timeout",
         RefusedAbove { operator: "[limits]\ntimeout = '1h'", folder: "[limits]\ntimeout = '61m'" },
     ),
+    (
+        "limits.cpu_time",
+        RefusedAbove { operator: "[limits]\ncpu_time = '1h'", folder: "[limits]\ncpu_time = '61m'" },
+    ),
+    ("limits.idle", RefusedAbove { operator: "[limits]\nidle = '10m'", folder: "[limits]\nidle = '601s'" }),
+    ("limits.script", Refused("[limits]\nscript = '121s'")),
     ("protect.git_config", Refused("[protect]\ngit_config = false")),
     ("protect.paths", OnlyTightens("[protect]\npaths = ['Makefile']")),
     ("protect.missing", NotInThisVersion("[protect]\nmissing = 'placeholder'")),
@@ -49,7 +88,14 @@ const RULES: &[(&str, Rule)] = &[
     ("protections.prefer", Refused("[protections]\nprefer = ['seccomp']")),
     ("api.socket", Refused("[api]\nsocket = '/run/docker.sock'")),
     ("bridge.socket", Refused("[bridge]\nsocket = '/tmp/ash-{short_id}.sock'")),
-    ("bridge.control", NotInThisVersion("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
+    ("bridge.control", Refused("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
+    ("bridge.remembered", Refused("[bridge]\nremembered = 3000")),
+    ("bridge.spool", Refused("[bridge]\nspool = '65M'")),
+    ("permissions.allow", Refused("[permissions]\nallow = ['Bash(ls *)']")),
+    ("permissions.deny", OnlyTightens("[permissions]\ndeny = ['WebFetch']")),
+    ("permissions.ask", OnlyTightens("[permissions]\nask = ['Write']")),
+    ("permissions.timeout", Refused("[permissions]\ntimeout = '11m'")),
+    ("permissions.modes", Refused("[permissions]\nmodes = ['plan', 'bypassPermissions']")),
     ("sandbox.id_range", Refused("[sandbox]\nid_range = '100000-200000'")),
     ("sandbox.uid", Refused("[sandbox]\nuid = 1001")),
     ("sandbox.gid", Refused("[sandbox]\ngid = 1001")),
@@ -121,6 +167,7 @@ fn what_is_equal_or_tighter_is_taken_from_a_folder() {
         [limits]\nmemory = '8G'\ntimeout = '1h'
         [api]\nsocket = '/run/api.sock'
         [bridge]\nsocket = '/tmp/a-{id}'
+        [permissions]\nallow = ['Read', 'Bash(ls *)']\ntimeout = '5m'\nmodes = ['plan', 'bypassPermissions']
         [sandbox]\nuid = 1001";
     for folder in [
         operator,
@@ -129,8 +176,11 @@ fn what_is_equal_or_tighter_is_taken_from_a_folder() {
         "[files]\nhome = 'tmp'\ntmp_size = '10M'",
         "[env]\npass = ['LANG', 'FOO']\nset = { ORDINARY = 'x', LC_ALL = 'C' }",
         "[network]\nmode = 'none'",
-        "[limits]\nmemory = '8G'\ndisk = '1G'\nfsize = '1G'\ncpus = 1\npids = 512\nnofile = 65536\ntimeout = 3600",
-        "[limits]\nmemory = '1M'\ndisk = '1M'\nfsize = '1M'\ncpus = 0.01\npids = 1\nnofile = 64\ntimeout = '1ms'",
+        "[limits]\nmemory = '8G'\ndisk = '1G'\ninodes = 262144\nfsize = '1G'\ncpus = 1\npids = 512\nnofile = 65536\ntimeout = 3600",
+        "[limits]\nmemory = '1M'\ndisk = '1M'\ninodes = 64\nfsize = '1M'\ncpus = 0.01\npids = 1\nnofile = 64\ntimeout = '1ms'",
+        "[limits]\nmemory_high = '1M'\nswap = 0\ncpu_weight = 100\nio_weight = 1\ncpuset_cpus = '9'\ncpuset_mems = '7'",
+        "[limits]\ncpu_idle = true\nhugetlb = { 2MB = 0 }\nio = { '8:0' = { read_iops = 1 } }",
+        "[permissions]\nallow = ['Read']\ndeny = ['Bash']\nask = ['*']\ntimeout = '1s'\nmodes = []",
         "[protect]\ngit_config = true\nmissing = 'none'",
         "[protections]\nprefer = ['keyring', 'landlock-scope']",
     ] {

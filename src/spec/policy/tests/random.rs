@@ -51,17 +51,53 @@ fn env() -> impl Strategy<Value = document::Env> {
 fn limits() -> impl Strategy<Value = document::Limits> {
     let cpus = of(one_of(&["0.5", "1", "2"]));
     let counts = &[64u32, 512, 1000, 65536, 100_000][..];
-    let timeout = of(one_of(&["1s", "1h", "2h"]));
-    (of(size()), of(size()), of(size()), cpus, of(select(counts)), of(select(counts)), timeout).prop_map(
-        |(memory, disk, fsize, cpus, pids, nofile, timeout)| document::Limits {
-            memory,
-            disk,
-            fsize,
-            cpus,
-            pids,
-            nofile,
-            timeout,
+    let time = || of(one_of(&["1s", "1h", "2h"]));
+    let times = (time(), time(), time(), time());
+    let files = (of(select(counts)), of(select(counts)));
+    let old = (of(size()), of(size()), of(size()), cpus, of(select(counts)), files, times);
+    (old, more_limits()).prop_map(|((memory, disk, fsize, cpus, pids, (nofile, inodes), times), more)| {
+        let (timeout, cpu_time, idle, script) = times;
+        let times = document::Limits { timeout, cpu_time, idle, script, ..more };
+        document::Limits { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
+    })
+}
+
+/// Those that have no built-in value.
+fn more_limits() -> impl Strategy<Value = document::Limits> {
+    let set = || of(one_of(&["0", "0-1", "1,3", "0-3"]));
+    let weight = || of(select(&[1u32, 100, 200][..]));
+    let hugetlb = btree_map(one_of(&["2MB", "1GB"]), one_of(&["0", "1G", "2G"]), 0..2);
+    let counts = &[1u32, 100][..];
+    let rates = (of(size()), of(size()), of(select(counts)), of(select(counts))).prop_map(
+        |(read_bps, write_bps, read_iops, write_iops)| Rates { read_bps, write_bps, read_iops, write_iops },
+    );
+    let io = btree_map(one_of(&["/dev/sda", "8:0"]), rates, 0..2);
+    let cpu = (of(one_of(&["1ms", "50ms"])), weight(), of(any::<bool>()), set(), set());
+    (of(size()), of(size()), hugetlb, cpu, io, weight()).prop_map(
+        |(memory_high, swap, hugetlb, cpu, io, io_weight)| {
+            let (cpu_burst, cpu_weight, cpu_idle, cpuset_cpus, cpuset_mems) = cpu;
+            document::Limits {
+                memory_high,
+                swap,
+                hugetlb,
+                cpu_burst,
+                cpu_weight,
+                cpu_idle,
+                cpuset_cpus,
+                cpuset_mems,
+                io,
+                io_weight,
+                ..document::Limits::default()
+            }
         },
+    )
+}
+
+fn permissions() -> impl Strategy<Value = document::Permissions> {
+    let rules = || vec(one_of(&["Read", "Bash", "Bash(ls *)", "*", "mcp__x(a=b)"]), 0..3);
+    let modes = of(vec(word(PermissionMode::ALL), 0..3));
+    (rules(), rules(), rules(), of(one_of(&["1s", "10m", "1h"])), modes).prop_map(
+        |(allow, deny, ask, timeout, modes)| document::Permissions { allow, deny, ask, timeout, modes },
     )
 }
 
@@ -83,14 +119,18 @@ fn any_document() -> impl Strategy<Value = Document> {
         of(select(&[1u32, 1000][..])),
     )
         .prop_map(|(id_range, uid, gid)| document::Sandbox { id_range, uid, gid });
-    (top, files(), env(), limits(), protect, protections, sockets, ids)
-        .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox)| {
+    let spool = select(&[1u32, 64, 65][..]).prop_map(Size::mebibytes);
+    let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
+    (top, files(), env(), limits(), protect, protections, sockets, ids, bridge)
+        .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
+            let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, mode) = top;
             let (socket, bridge) = sockets;
             Document {
                 profile,
                 agent_cmd,
                 adapter,
+                locked: Vec::new(),
                 files,
                 env,
                 network: document::NetworkTable { mode },
@@ -98,7 +138,8 @@ fn any_document() -> impl Strategy<Value = Document> {
                 protect,
                 protections,
                 api: document::Api { socket },
-                bridge: document::Bridge { socket: bridge, control: None },
+                bridge: document::Bridge { socket: bridge, control: None, remembered, spool },
+                permissions,
                 sandbox,
             }
         })
@@ -112,6 +153,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         profile,
         agent_cmd: _, // Not a wall.
         adapter: _,
+        locked,
         files,
         env,
         network,
@@ -121,6 +163,9 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         api_socket,
         bridge_socket,
         control_socket,
+        remembered,
+        spool,
+        permissions,
         ids,
         allow_home,
     } = after;
@@ -134,9 +179,11 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
     };
     let same_home = files.home.value == before.files.home.value;
     let deny = |policy: &Effective, name: &EnvName| policy.env.deny.contains_key(name.as_str());
-    let timeout = |limits: &effective::Limits| {
-        limits.timeout.as_ref().map_or(u128::MAX, |t| t.value.duration().as_millis())
+    let times = |limits: &effective::Limits| {
+        [&limits.timeout, &limits.cpu_time, &limits.idle]
+            .map(|time| time.as_ref().map_or(u64::MAX, |time| time.value.milliseconds()))
     };
+    let (timed, timed_before) = (times(limits), times(&before.limits));
 
     let checks = [
         ("profile", profile.value <= before.profile.value),
@@ -144,16 +191,19 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("home", same_home || rank(&files.home.value) < rank(&before.files.home.value)),
         ("memory", limits.memory.value <= before.limits.memory.value),
         ("disk", limits.disk.value <= before.limits.disk.value),
+        ("inodes", limits.inodes.value <= before.limits.inodes.value),
         ("fsize", after.fsize().value <= before.fsize().value),
         ("tmp_size", after.tmp_size().value <= before.tmp_size().value),
         ("cpus", limits.cpus.value <= before.limits.cpus.value),
         ("pids", limits.pids.value <= before.limits.pids.value),
         ("nofile", limits.nofile.value <= before.limits.nofile.value),
-        ("timeout", timeout(limits) <= timeout(&before.limits)),
+        ("script", limits.script.value <= before.limits.script.value),
+        ("times", timed.iter().zip(timed_before).all(|(after, before)| *after <= before)),
         ("git_config", protect.git_config.value >= before.protect.git_config.value),
         ("missing", protect.missing.value <= before.protect.missing.value),
         ("paths", holds_all(&before.protect.paths, &protect.paths)),
         ("hide", holds_all(&before.files.hide, &files.hide)),
+        ("locked", before.locked.iter().all(|lock| locked.contains(lock))),
         ("deny", before.env.deny.keys().all(|name| deny(after, name))),
         ("api", value(api_socket) == value(&before.api_socket)),
         ("bridge", template(bridge_socket) == template(&before.bridge_socket)),
@@ -162,9 +212,23 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("uid", id(&ids.uid) == id(&before.ids.uid)),
         ("gid", id(&ids.gid) == id(&before.ids.gid)),
         ("allow_home", allow_home == &before.allow_home),
+        ("remembered", remembered.value == before.remembered.value),
+        ("spool", spool.value <= before.spool.value),
+        ("rules", rules_hold(&before.permissions, permissions)),
+        ("asked", permissions.timeout.value <= before.permissions.timeout.value),
+        (
+            "modes",
+            PermissionMode::ALL.iter().all(|mode| {
+                let may = |held: &Permissions| held.may_set_mode(mode.name()).is_ok();
+                may(&before.permissions) || !may(permissions)
+            }),
+        ),
     ];
     if let Some((name, _)) = checks.iter().find(|(_, holds)| !holds) {
         return Some((*name).to_owned());
+    }
+    if let Some(name) = wider_limit(&before.limits, limits) {
+        return Some(name.to_owned());
     }
     for bind in &files.binds {
         let held = before.files.binds.iter().any(|held| {
@@ -192,6 +256,59 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
     None
 }
 
+/// The same, of the limits that have no built-in value: each with what holds when no layer names it.
+fn wider_limit(before: &effective::Limits, after: &effective::Limits) -> Option<&'static str> {
+    fn above<T: Ord + Clone>(after: &Option<Setting<T>>, before: &Option<Setting<T>>, unnamed: &T) -> bool {
+        let value =
+            |setting: &Option<Setting<T>>| setting.as_ref().map_or(unnamed.clone(), |s| s.value.clone());
+        value(after) > value(before)
+    }
+    fn outside(after: &Option<Setting<NumberSet>>, before: &Option<Setting<NumberSet>>) -> bool {
+        match (after, before) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(after), Some(before)) => !after.value.is_within(&before.value),
+        }
+    }
+    let (none, all) = (Size::mebibytes(0), Size::MAX);
+    let idle = |limits: &effective::Limits| limits.cpu_idle.as_ref().is_some_and(|idle| idle.value);
+    let unlimited = effective::HeldRates::default();
+    let io = before.io.iter().any(|(disk, before)| {
+        let after = after.io.get(disk).unwrap_or(&unlimited);
+        above(&after.read_bps, &before.read_bps, &all)
+            || above(&after.write_bps, &before.write_bps, &all)
+            || above(&after.read_iops, &before.read_iops, &u32::MAX)
+            || above(&after.write_iops, &before.write_iops, &u32::MAX)
+    });
+    let hugetlb = before
+        .hugetlb
+        .iter()
+        .any(|(page, before)| after.hugetlb.get(page).is_none_or(|after| after.value > before.value));
+    let burst = |limits: &effective::Limits| limits.cpu_burst.as_ref().map(|burst| burst.value.duration());
+    [
+        ("memory_high", above(&after.memory_high, &before.memory_high, &all)),
+        ("swap", above(&after.swap, &before.swap, &none)),
+        ("hugetlb", hugetlb),
+        ("cpu_burst", burst(after) > burst(before)),
+        ("cpu_weight", above(&after.cpu_weight, &before.cpu_weight, &100)),
+        ("cpu_idle", idle(before) && !idle(after)),
+        ("cpuset_cpus", outside(&after.cpuset_cpus, &before.cpuset_cpus)),
+        ("cpuset_mems", outside(&after.cpuset_mems, &before.cpuset_mems)),
+        ("io", io),
+        ("io_weight", above(&after.io_weight, &before.io_weight, &100)),
+    ]
+    .into_iter()
+    .find_map(|(name, is_wider)| is_wider.then_some(name))
+}
+
+/// Whether no allowance came and no denial went.
+fn rules_hold(before: &Permissions, after: &Permissions) -> bool {
+    let all = |some: &[Setting<Rule>], of: &[Setting<Rule>]| {
+        some.iter().all(|rule| of.iter().any(|held| held.value == rule.value))
+    };
+    all(&after.allow, &before.allow) && all(&before.deny, &after.deny) && all(&before.ask, &after.ask)
+}
+
 fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]) -> bool {
     before.iter().all(|held| after.iter().any(|path| path.value == held.value))
 }
@@ -206,10 +323,11 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 30] = [
+const KEYS: [fn(&mut Document, &Document); 52] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
+    |to, from| to.locked = from.locked.clone(),
     |to, from| to.files.ro = from.files.ro.clone(),
     |to, from| to.files.rw = from.files.rw.clone(),
     |to, from| to.files.home = from.files.home.clone(),
@@ -221,11 +339,25 @@ const KEYS: [fn(&mut Document, &Document); 30] = [
     |to, from| to.network.mode = from.network.mode,
     |to, from| to.limits.memory = from.limits.memory,
     |to, from| to.limits.disk = from.limits.disk,
+    |to, from| to.limits.inodes = from.limits.inodes,
     |to, from| to.limits.fsize = from.limits.fsize,
     |to, from| to.limits.cpus = from.limits.cpus,
     |to, from| to.limits.pids = from.limits.pids,
     |to, from| to.limits.nofile = from.limits.nofile,
     |to, from| to.limits.timeout = from.limits.timeout,
+    |to, from| to.limits.cpu_time = from.limits.cpu_time,
+    |to, from| to.limits.idle = from.limits.idle,
+    |to, from| to.limits.script = from.limits.script,
+    |to, from| to.limits.memory_high = from.limits.memory_high,
+    |to, from| to.limits.swap = from.limits.swap,
+    |to, from| to.limits.hugetlb = from.limits.hugetlb.clone(),
+    |to, from| to.limits.cpu_burst = from.limits.cpu_burst,
+    |to, from| to.limits.cpu_weight = from.limits.cpu_weight,
+    |to, from| to.limits.cpu_idle = from.limits.cpu_idle,
+    |to, from| to.limits.cpuset_cpus = from.limits.cpuset_cpus.clone(),
+    |to, from| to.limits.cpuset_mems = from.limits.cpuset_mems.clone(),
+    |to, from| to.limits.io = from.limits.io.clone(),
+    |to, from| to.limits.io_weight = from.limits.io_weight,
     |to, from| to.protect.git_config = from.protect.git_config,
     |to, from| to.protect.paths = from.protect.paths.clone(),
     |to, from| to.protect.missing = from.protect.missing,
@@ -234,6 +366,13 @@ const KEYS: [fn(&mut Document, &Document); 30] = [
     |to, from| to.api.socket = from.api.socket.clone(),
     |to, from| to.bridge.socket = from.bridge.socket.clone(),
     |to, from| to.bridge.control = from.bridge.control.clone(),
+    |to, from| to.bridge.remembered = from.bridge.remembered,
+    |to, from| to.bridge.spool = from.bridge.spool,
+    |to, from| to.permissions.allow = from.permissions.allow.clone(),
+    |to, from| to.permissions.deny = from.permissions.deny.clone(),
+    |to, from| to.permissions.ask = from.permissions.ask.clone(),
+    |to, from| to.permissions.timeout = from.permissions.timeout,
+    |to, from| to.permissions.modes = from.permissions.modes.clone(),
     |to, from| to.sandbox.id_range = from.sandbox.id_range,
     |to, from| to.sandbox.uid = from.sandbox.uid,
     |to, from| to.sandbox.gid = from.sandbox.gid,
@@ -288,6 +427,20 @@ proptest! {
                 "refused, and widens nothing: {refusal}"
             ),
             _ => {}
+        }
+    }
+
+    #[test]
+    fn what_is_locked_is_never_widened(operators in vec(any_document(), 0..3), asked in few_keys()) {
+        let mut before = operated(&operators);
+        let all = Document { locked: Part::ALL.to_vec(), ..Document::default() };
+        before.merge(all, &Layer::Operator(Path::new("/etc/y").into()));
+        let kept = tighten::keep_locked(&before, &asked).is_ok();
+        let mut after = before.clone();
+        after.merge(asked, &Layer::CommandLine);
+        if kept {
+            prop_assert_eq!(wider(&before, &after), None);
+            prop_assert_eq!(before.agent_cmd.map(|one| one.value), after.agent_cmd.map(|one| one.value));
         }
     }
 
