@@ -1,8 +1,8 @@
 //! Stopping a whole cgroup: `cgroup.freeze` of v2, the freezer of v1.
 
-use super::layout::Version;
 use super::tree::{Dir, Dirs};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;

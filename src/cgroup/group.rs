@@ -1,13 +1,13 @@
 //! The cgroups of one container: making, entering, limiting and removing them.
 
 use super::device::{self, Rules};
-use super::layout::{Layout, Version};
 use super::oom::OomWatch;
 use super::place::{Directory, Driver, Place};
 use super::stats::Stats;
 use super::tree::Dirs;
 use super::{freeze, limits, make, processes, stats, systemd};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::{Layout, Version};
 use nix::errno::Errno;
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxResources};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub struct Group {
     place: Place,
-    dirs: Dirs,
+    pub(super) dirs: Dirs,
     warnings: Vec<String>,
     /// What the first [`Group::enter`] sets, with the systemd driver.
     awaits: Option<LinuxResources>,
@@ -158,6 +158,13 @@ impl Group {
         self.restrict(resources.devices().as_deref().unwrap_or_default())
     }
 
+    /// Whether the user's systemd must move processes here, since the caller may not: it is in a session, and that is
+    /// not the user's own.
+    fn takes_systemd(&self) -> bool {
+        let is_users = self.place.unit.as_ref().is_some_and(|unit| unit.user);
+        is_users && self.place.unified().is_some_and(|directory| !processes::is_within_reach(directory))
+    }
+
     /// As [`Group::dirfd_for_clone`], for a process that joins the container whose first is `init`: beside it,
     /// when the container made cgroups of its own below.
     ///
@@ -165,7 +172,7 @@ impl Group {
     /// When the directory cannot be opened.
     pub fn dirfd_for_exec(&self, init: i32) -> Result<Option<OwnedFd>> {
         let [dir] = &self.dirs.list[..] else { return Ok(None) };
-        if dir.version == Version::V1 {
+        if dir.version == Version::V1 || self.takes_systemd() {
             return Ok(None);
         }
         if let Some(beside) = processes::beside(&self.place, dir, init)? {
@@ -179,9 +186,13 @@ impl Group {
     /// # Errors
     /// When it cannot be put in one.
     pub fn enter_exec(&self, pid: i32, init: i32) -> Result<()> {
+        let by_systemd = self.takes_systemd();
         for dir in &self.dirs.list {
             let beside = processes::beside(&self.place, dir, init)?;
-            processes::put(beside.as_ref().unwrap_or(dir), pid)?;
+            match beside.as_ref().unwrap_or(dir) {
+                to if by_systemd => systemd::attach(&self.place, &to.path, pid)?,
+                to => processes::put(to, pid)?,
+            }
         }
         processes::check(&self.place, pid)
     }
@@ -217,7 +228,8 @@ impl Group {
                     "rootless needs no limits + no cgrouppath when no permission is granted for cgroups: {error}"
                 );
                 Error::new(error.code(), message).hint(
-                    "have a cgroup delegated (systemd-run --user --scope -p Delegate=yes saggar …, or the systemd                      driver), or leave the limits out",
+                    "have a cgroup delegated (systemd-run --user --scope -p Delegate=yes saggar …, or the systemd \
+                     driver), or leave the limits out",
                 )
             }
         }
@@ -239,12 +251,16 @@ impl Group {
             return Ok(());
         }
         if self.place.rootless || self.place.driver == Driver::Disabled {
-            // Nodes of devices are out of an ordinary user's reach by their owners and the user namespace.
-            self.warnings.push(format!("linux.resources.devices are not in force: {refused}"));
+            // An ordinary user's container makes no nodes, and has those alone that it was given, by their owners'
+            // leave: an allow-list says no more than that. Something is lost where one of them is to be refused.
+            if !self.place.rootless || rules.refuse_some() {
+                self.warnings.push(format!("linux.resources.devices are not in force: {refused}"));
+            }
             return Ok(());
         }
         Err(Error::new(Code::Unsupported, format!("linux.resources.devices cannot hold: {refused}")).hint(
-            "saggar needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, of the host and a kernel with CONFIG_CGROUP_BPF; or              allow all devices: [{\"allow\": true, \"access\": \"rwm\"}]",
+            "saggar needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, of the host and a kernel with CONFIG_CGROUP_BPF; or \
+             allow all devices: [{\"allow\": true, \"access\": \"rwm\"}]",
         ))
     }
 
@@ -262,6 +278,14 @@ impl Group {
     /// Without a freezer.
     pub fn thaw(&self) -> Result<()> {
         freeze::set(&self.dirs, false)
+    }
+
+    /// Lets those die that were killed: what cgroup v1 has frozen does so only when it is thawed.
+    ///
+    /// # Errors
+    /// When it cannot be thawed.
+    pub fn let_killed_die(&self) -> Result<()> {
+        if self.is_frozen().unwrap_or(false) { self.thaw() } else { Ok(()) }
     }
 
     /// Whether [`Group::freeze`] holds; never without a freezer.
@@ -316,6 +340,12 @@ impl Group {
     pub fn remove(self) -> Result<()> {
         let stopped = systemd::stop(&self.place);
         make::remove(&self.place).and(stopped)
+    }
+
+    /// Removes the cgroups of a place when nothing is in them and no manager has a say in it; whether that is done.
+    /// What else there is to do [`Group::remove`] does.
+    pub fn remove_empty(place: &Place) -> bool {
+        place.driver != Driver::Systemd && make::remove_empty(place)
     }
 
     /// What a `cgroup` mount in the container shows: without cgroups of its own, those that it shares with us;

@@ -1,9 +1,9 @@
 //! Directories of cgroups: made with what they need to take a process, and removed.
 
-use super::layout::Version;
 use super::place::{Directory, Place};
 use super::tree::{Dir, errno};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use nix::errno::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,26 +156,42 @@ pub(super) fn take_shelter(place: &Place) -> Result<()> {
     fs::write(shelter.join("cgroup.procs"), "0").map_err(|e| says("enter", shelter, errno(&e)))
 }
 
+/// As [`remove`], of cgroups that have neither processes nor cgroups below them, as most have in the end: the kernel
+/// looks faster than we do. False when one has.
+pub(super) fn remove_empty(place: &Place) -> bool {
+    let ours = place.directories.iter().filter(|one| one.made.contains(&one.path));
+    let mut removed = ours.map(|one| fs::remove_dir(&one.path).map_err(|e| errno(&e)));
+    let empty = removed.all(|result| matches!(result, Ok(()) | Err(Errno::ENOENT)));
+    if empty {
+        remove_above(place);
+    }
+    empty
+}
+
 /// Removes the directories of a place that were not there before, and all below them.
 pub(super) fn remove(place: &Place) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut result = Ok(());
     for directory in &place.directories {
-        let (leaf, above): (Vec<_>, Vec<_>) =
-            directory.made.iter().rev().partition(|path| **path == directory.path);
-        for path in leaf {
+        if directory.made.contains(&directory.path) {
             // The others go all the same.
-            result = result.and(remove_tree(path, end));
+            result = result.and(remove_tree(&directory.path, end));
         }
-        for path in above {
-            // Of several containers the last takes it along.
+    }
+    remove_above(place);
+    result
+}
+
+/// What was made on the way: of several containers the last takes it along.
+fn remove_above(place: &Place) {
+    for directory in &place.directories {
+        for path in directory.made.iter().rev().filter(|path| **path != directory.path) {
             let _ = fs::remove_dir(path);
         }
     }
     if let Some(shelter) = &place.shelter {
         let _ = fs::remove_dir(shelter);
     }
-    result
 }
 
 fn remove_tree(path: &Path, end: Instant) -> Result<()> {

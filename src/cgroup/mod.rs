@@ -20,7 +20,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | [`agent`] | the cgroup of an agent's sandbox: few calls, for the fast start |
-//! | [`layout`] | which controller lives where on this host |
+//! | [`crate::host::cgroups`] | which controller lives where on this host |
 //! | [`place`] | where a container's cgroups are |
 //! | [`group`] | all that is done with them: what others call |
 //! | [`tree`] | control files through directory descriptors |
@@ -29,6 +29,7 @@
 //! | [`freeze`] | stopping them all |
 //! | [`limits`] | `linux.resources` as writes that are read back |
 //! | [`device`] | `linux.resources.devices`, as a list (v1) or a program in the kernel (v2) |
+//! | [`owner`] | whose it is |
 //! | [`stats`] | what was used, as runc's `events --stats` |
 //! | [`oom`] | being told of the end of memory |
 //! | [`systemd`] | asking systemd for a scope |
@@ -37,19 +38,19 @@ pub mod agent;
 mod device;
 mod freeze;
 pub mod group;
-pub mod layout;
 mod limits;
 mod make;
 pub mod oom;
+mod owner;
 pub mod place;
 mod processes;
 pub mod stats;
 pub mod systemd;
 mod tree;
 
+pub use crate::host::cgroups::Layout;
 pub use agent::{Cgroup, Outcome, create, foresee, may_make, place, sweep};
 pub use group::{Group, Mount};
-pub use layout::Layout;
 pub use oom::OomWatch;
 pub use place::{Driver, Place, Wanted};
 pub use stats::Stats;

@@ -1,8 +1,8 @@
 //! Being told when a cgroup runs out of memory.
 
-use super::layout::Version;
 use super::tree::{Dirs, Tree};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};

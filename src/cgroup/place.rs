@@ -1,8 +1,8 @@
 //! Where a container's cgroups are: chosen before anything is made, and written to the container's state.
 
-use super::layout::{Hierarchy, Layout, Version};
 use super::systemd::name;
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::{self, Hierarchy, Layout, Version};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ impl Place {
     /// it: when we are alone there, we shall go to a shelter; else it is the cgroup above.
     fn base(&mut self, hierarchy: &Hierarchy) -> PathBuf {
         let own = &hierarchy.own;
-        let is_root = hierarchy.version == Version::V1 || !own.join("cgroup.type").exists();
+        let is_root = hierarchy.version == Version::V1 || cgroups::is_root(own);
         if is_root || *own == hierarchy.mount {
             return own.clone();
         }

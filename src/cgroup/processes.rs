@@ -1,12 +1,13 @@
 //! Processes of a container's cgroups: listed, put in, signalled.
 
-use super::layout::{Version, path_in};
 use super::place::{Directory, Place};
 use super::tree::{Dir, Dirs, errno};
 use super::{freeze, make};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::{Layout, Version, path_in};
 use crate::sys::pidfd;
 use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
@@ -58,6 +59,15 @@ pub(super) fn put(dir: &Dir, pid: i32) -> Result<()> {
             _ => error,
         }
     })
+}
+
+/// Whether the kernel lets the caller move its processes there: it must have the right to write the `cgroup.procs` of
+/// the cgroup above both (cgroups(7), "Delegation containment").
+pub(super) fn is_within_reach(directory: &Directory) -> bool {
+    let layout = Layout::discover().unwrap_or_default();
+    let own = layout.unified().map(|hierarchy| &hierarchy.own);
+    let both = directory.path.ancestors().find(|above| own.is_some_and(|own| own.starts_with(above)));
+    both.is_some_and(|above| access(&above.join("cgroup.procs"), AccessFlags::W_OK).is_ok())
 }
 
 /// Reads back that a process is in all of the place's cgroups, or below them.

@@ -1,11 +1,9 @@
 //! Control files of one container, whichever hierarchy they are in, through directory descriptors.
 
-use super::layout::Version;
+use crate::host::cgroups::Version;
 use crate::sys::file::{Resolve, open, write_all};
 use nix::errno::Errno;
 use std::ffi::CString;
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -64,8 +62,17 @@ impl Dir {
 
     /// The text of one of its files, without the newlines at its end.
     pub(super) fn read(&self, name: &str) -> Result<String, Errno> {
-        let mut text = String::new();
-        File::from(self.file(name, libc::O_RDONLY)?).read_to_string(&mut text).map_err(|e| errno(&e))?;
+        // Without a look at its size, which it has none of.
+        let (file, mut bytes, mut buffer) = (self.file(name, libc::O_RDONLY)?, Vec::new(), [0u8; 4096]);
+        loop {
+            match nix::unistd::read(&file, &mut buffer) {
+                Ok(0) => break,
+                Ok(got) => bytes.extend_from_slice(&buffer[..got]),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        let mut text = String::from_utf8(bytes).map_err(|_| Errno::EILSEQ)?;
         text.truncate(text.trim_end_matches('\n').len());
         Ok(text)
     }

@@ -4,6 +4,7 @@ use super::find;
 use crate::cli::DoctorArgs;
 use crate::error::{Error, Result};
 use crate::host::probe::{self, Check, Status, Subject};
+use crate::host::quota;
 use crate::launch::ids::{self, Room};
 use crate::spec::agent::INNER_ID;
 use crate::spec::policy::{self, CommandLine, Home, IdRange, Places};
@@ -19,6 +20,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     let mut checks = probe::all(&subject(current, room.as_ref().map_or(range.first, |room| room.base)));
     checks.extend(id_block(range, room));
     checks.extend(directories());
+    checks.extend(disk());
     checks.push(agent());
     let ok = !checks.iter().any(|check| check.status == Status::Missing);
     let said = match args.json {
@@ -102,6 +104,31 @@ fn usable(path: &Path) -> Result<String> {
         },
     )?;
     Ok(format!("{shown} is not there yet, and can be made"))
+}
+
+/// What bounds what sandboxes write on disk, where sessions are (DECISIONS 29).
+fn disk() -> Option<Check> {
+    const NAME: &str = "disk-limits";
+    let sessions = state::sessions_path().ok()?;
+    let Some(no_quota) = quota::refused(&sessions) else {
+        return Some(Check::ok(NAME, format!("project quotas at {}", sessions.display())));
+    };
+    let overlays = match quota::memory_takes_changes() {
+        true => "--workspace-overlay is bounded in memory",
+        false => "memory cannot take the changes of an overlay before Linux 6.6",
+    };
+    let prjquota = "keep sessions on an ext4 or xfs that is mounted with prjquota";
+    Some(if !is_privileged() {
+        Check::degraded(NAME, format!("{no_quota}; {overlays}; a copy on disk is not bounded"))
+            .cure("saggar agent --workspace-overlay --home tmp, or wrap --workspace-overlay")
+    } else if let Some(no_image) = quota::image_refused() {
+        let detail =
+            format!("{no_quota}, and no image: {no_image}; {overlays}; a copy on disk is not bounded");
+        Check::degraded(NAME, detail).cure(prjquota)
+    } else {
+        let detail = format!("{no_quota}; a --disk that is named gets an image; {overlays}");
+        Check::degraded(NAME, detail).cure(prjquota)
+    })
 }
 
 fn with_hint(check: Check, error: &Error) -> Check {

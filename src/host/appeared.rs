@@ -93,10 +93,10 @@ impl Watched {
     /// Notes `name` when it is missing. A link that leads to nothing is pinned, and what it leads to missing.
     fn note(&mut self, workspace: &Path, name: &Path) {
         let (parent, last) = (name.parent().unwrap_or(Path::new("")), name.file_name().unwrap_or_default());
-        let place = match workspace.join(parent).symlink_metadata() {
-            Ok(_) if parent.as_os_str().is_empty() => Some(name.to_owned()),
-            Ok(_) => real(workspace, parent).map(|parent| parent.join(last)),
-            Err(_) => Some(name.to_owned()),
+        let place = if parent.as_os_str().is_empty() || workspace.join(parent).symlink_metadata().is_err() {
+            Some(name.to_owned())
+        } else {
+            real(workspace, parent).map(|parent| parent.join(last))
         };
         let Some(place) = place else { return };
         if workspace.join(&place).symlink_metadata().is_err() {

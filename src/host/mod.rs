@@ -4,9 +4,13 @@
 //! something works is found by doing it; `saggar doctor` tries everything ([`probe`]).
 
 pub mod appeared;
+pub mod cgroups;
+pub mod delegation;
+pub mod kmsg;
 pub mod owners;
 pub mod probe;
 pub mod protect;
+pub mod quota;
 
 use crate::spec::{IdMap, MountKind, SandboxSpec};
 use crate::sys;
@@ -45,7 +49,10 @@ impl Host {
             }
         };
         for mount in &spec.mounts {
-            if let MountKind::System { source } | MountKind::Named { source } = &mount.kind {
+            if let MountKind::System { source } = &mount.kind {
+                look(source);
+            }
+            if let Some(source) = mount.kind.named() {
                 look(source);
             }
         }
@@ -58,7 +65,7 @@ impl Host {
         let mut unmapped = HashMap::new();
         if matches!(spec.identity.map, IdMap::Block { .. }) {
             for mount in &spec.mounts {
-                let MountKind::Named { source } = &mount.kind else { continue };
+                let Some(source) = mount.kind.named() else { continue };
                 unmapped.extend(owners::unmapped(source).map(|tree| (source.clone(), tree)));
             }
         }

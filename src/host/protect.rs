@@ -6,11 +6,15 @@ use crate::error::{Error, Result};
 use crate::spec::policy::Layer;
 use crate::spec::protect::{GIT_DIRECTORY_FILES, WORK_TREE};
 use crate::spec::{Origin, Pin, agent};
+use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, read};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// How many links a path may lead over, as in the kernel (path_resolution(7)).
@@ -58,13 +62,19 @@ pub fn find(workspace: &Path, git_config: bool, more: &[(&Path, &Layer)]) -> Pro
 }
 
 impl Protected {
-    /// Makes what is missing.
+    /// Leaves out what a start would make, where nothing may be made.
+    pub fn leave_out_missing(&mut self) {
+        let missing = std::mem::take(&mut self.missing);
+        self.pins.retain(|pin| missing.iter().all(|missing| missing.path != pin.at));
+    }
+
+    /// Makes what is missing in `workspace`.
     ///
     /// # Errors
     /// [`crate::error::Code::System`] when git's directory cannot be written.
-    pub fn make_missing(&self) -> Result<()> {
+    pub fn make_missing(&self, workspace: &Path) -> Result<()> {
         self.missing.iter().try_for_each(|missing| {
-            let made = missing.make();
+            let made = missing.make(workspace);
             made.map_err(|e| {
                 let path = missing.path.display();
                 Error::system(format_args!("make {path}, which is to be protected"), e)
@@ -74,19 +84,36 @@ impl Protected {
 }
 
 impl Missing {
-    fn make(&self) -> std::io::Result<()> {
-        match self.content {
-            None => fs::DirBuilder::new().mode(0o755).create(&self.path)?,
-            Some(content) => fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(&self.path)
-                .and_then(|mut file| std::io::Write::write_all(&mut file, content.as_bytes()))?,
-        }
+    /// By descriptors and over no link: another sandbox of this work tree may be at work in it, and what is made and
+    /// given away here is made with the rights of the caller.
+    fn make(&self, workspace: &Path) -> std::io::Result<()> {
+        let relative = self.path.strip_prefix(workspace).map_err(std::io::Error::other)?;
+        let (Some(above), Some(name)) = (relative.parent(), relative.file_name()) else {
+            return Err(Errno::EINVAL.into());
+        };
+        let c_path =
+            |path: &OsStr| CString::new(path.as_bytes()).map_err(|_| std::io::Error::from(Errno::EINVAL));
+        let (above, name) = (c_path(Path::new(".").join(above).as_os_str())?, c_path(name)?);
+        let root = fs::File::open(workspace)?;
+        let beneath = |at: BorrowedFd<'_>, path: &CStr, flags: i32| {
+            file::open(at, path, flags | libc::O_NOFOLLOW, 0o644, Resolve::BeneathNoLinks)
+        };
+        let above = beneath(root.as_fd(), &above, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let made = match self.content {
+            None => {
+                let mode = nix::sys::stat::Mode::from_bits_truncate(0o755);
+                nix::sys::stat::mkdirat(&above, name.as_c_str(), mode)?;
+                beneath(above.as_fd(), &name, libc::O_PATH | libc::O_DIRECTORY)?
+            }
+            Some(content) => {
+                let made = beneath(above.as_fd(), &name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
+                file::write_all(made.as_fd(), content.as_bytes())?;
+                made
+            }
+        };
         // As root, what is made in somebody's repository belongs to that somebody.
         if nix::unistd::geteuid().is_root() {
-            let _ = std::os::unix::fs::lchown(&self.path, Some(self.owner.0), Some(self.owner.1));
+            let _ = file::set_owner(made.as_fd(), self.owner.0, self.owner.1);
         }
         Ok(())
     }
@@ -260,5 +287,31 @@ impl Found<'_> {
         }
         self.missing.push(Missing { path, content, owner });
         self.pin(relative, why, Origin::BUILT_IN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another sandbox may exchange what is above it after it was found.
+    #[test]
+    fn nothing_is_made_over_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (work, outside) = (scratch.path().join("work"), scratch.path().join("outside"));
+        for directory in [&work, &outside, &work.join(".git")] {
+            fs::create_dir(directory).unwrap();
+        }
+        let found = find(&work, true, &[]);
+        assert_eq!(found.missing.len(), 3);
+        fs::rename(work.join(".git"), work.join("moved")).unwrap();
+        std::os::unix::fs::symlink(&outside, work.join(".git")).unwrap();
+        assert!(found.make_missing(&work).is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        fs::remove_file(work.join(".git")).unwrap();
+        fs::rename(work.join("moved"), work.join(".git")).unwrap();
+        found.make_missing(&work).unwrap();
+        assert_eq!(fs::read_to_string(work.join(".git/commondir")).unwrap(), ".\n");
+        assert!(work.join(".git/hooks").is_dir() && work.join(".git/info").is_dir());
     }
 }

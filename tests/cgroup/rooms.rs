@@ -2,7 +2,8 @@
 
 use super::member::Member;
 use oci_spec::runtime::LinuxResources;
-use saggar::cgroup::{Driver, Group, Layout, Place, Wanted, layout::Version};
+use saggar::cgroup::{Driver, Group, Layout, Place, Wanted};
+use saggar::host::cgroups::Version;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -87,7 +87,7 @@ fn mounts() -> BTreeSet<String> {
 }
 
 /// pid 1 of the sandbox of a saggar.
-fn init_of(process: &Process) -> Watch {
+pub(crate) fn init_of(process: &Process) -> Watch {
     let is_init =
         |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "saggar:init\n");
     let mut children = process.descendants().into_iter().map(|(pid, _)| pid);

@@ -2,8 +2,11 @@
 
 mod doctor;
 mod explain;
+mod limits;
+mod metrics;
 mod paths;
 mod policy;
+mod stats;
 
 use crate::support::place::Place;
 use serde_json::Value;

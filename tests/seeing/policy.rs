@@ -30,7 +30,10 @@ fn every_shell_is_completed() {
     let place = Place::new(Caller::current());
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = stdout(saggar(&place, &["completions", shell]), 0);
-        assert!(script.contains("explain") && script.contains("saggar"), "{shell}");
+        assert!(
+            script.contains("explain") && script.contains("stats") && script.contains("saggar"),
+            "{shell}"
+        );
     }
 }
 
@@ -38,7 +41,8 @@ fn every_shell_is_completed() {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let place = Place::new(Caller::current());
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
+        &["stats"],
         &["explain"],
         &["explain", "--json"],
         &["wrap", "--dry-run", "--", "true"],

@@ -8,6 +8,16 @@
 #[allow(dead_code, unused_imports)] // what the other tests use of it
 mod support;
 
+mod agents;
+#[path = "../oci/bundle.rs"]
+#[allow(dead_code)] // as above
+mod bundle;
+mod disk;
+mod labels;
+mod limits;
+mod ownership;
+mod systemd;
+
 use std::process::Output;
 
 use support::caller::Caller;
@@ -67,7 +77,23 @@ as_each_caller! {
         let (_place, output) = saggar(caller, &["wrap", "--", "echo", "ran"]);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{}", String::from_utf8_lossy(&output.stderr));
         let (_place, output) = saggar(caller, &["wrap", "--memory", "64m", "--", "echo", "ran"]);
-        refused(&output, &["memory"]);
+        refused(&output, &["the limit memory = 67108864", "systemd.unified_cgroup_hierarchy=1"]);
         assert!(doctor(caller, "cgroup-layout").starts_with("degraded"));
+        // Each controller by its name.
+        for (limits, controller) in [
+            ("cpus = 0.5", "cpu"), ("cpu_weight = 50", "cpu"), ("pids = 50", "pids"), ("cpuset_cpus = '0'", "cpuset"),
+            ("io_weight = 50", "io"), ("io.'/dev/vda'.read_iops = 5", "io"), ("swap = 0", "memory"), ("memory_high = '1G'", "memory"),
+        ] {
+            let place = Place::new(caller);
+            let policy = place.make_file("limits.toml", &format!("[limits]\n{limits}\n"));
+            let output = place.saggar().args(["wrap", "--policy"]).arg(policy).args(["--", "echo", "ran"]).output().unwrap();
+            // Some kernels have memory in cgroup v2 alone (CONFIG_MEMCG_V1, Linux 6.11).
+            let old = if controller == "io" { "blkio" } else { controller };
+            let why = match std::path::Path::new("/sys/fs/cgroup").join(old).exists() {
+                true => format!("cgroup v1 has the {controller} controller of this host"),
+                false => "this host has no cgroup v2 hierarchy".to_owned(),
+            };
+            refused(&output, &["cannot hold", &why, "systemd.unified_cgroup_hierarchy=1"]);
+        }
     }
 }

@@ -89,6 +89,11 @@ impl Rules {
         self.otherwise && self.list.iter().all(|rule| rule.allow)
     }
 
+    /// Whether devices are refused by their numbers, and not only what nobody has allowed.
+    pub(super) fn refuse_some(&self) -> bool {
+        self.list.iter().any(|rule| !rule.allow)
+    }
+
     fn add(&mut self, at: usize, rule: &LinuxDeviceCgroup) -> Result<()> {
         let refuse = |why: String| {
             Error::new(Code::Invalid, format!("linux.resources.devices[{at}]: {why}"))

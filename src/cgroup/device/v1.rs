@@ -192,7 +192,7 @@ impl State {
 mod tests {
     use super::super::tests::any_rules;
     use super::*;
-    use crate::cgroup::layout::Version;
+    use crate::host::cgroups::Version;
     use proptest::prelude::*;
     use std::cell::RefCell;
     use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! `linux.resources.blockIO`.
 
 use super::{Expect, Settings, convert, invalid, only_v1, version};
-use crate::cgroup::layout::Version;
 use crate::cgroup::tree::Tree;
 use crate::error::Result;
+use crate::host::cgroups::Version;
 use oci_spec::runtime::{LinuxBlockIo, LinuxThrottleDevice};
 
 /// The names of the one controller.

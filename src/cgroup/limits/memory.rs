@@ -1,9 +1,9 @@
 //! `linux.resources.memory`.
 
 use super::{Expect, Settings, convert, invalid, only_v1, version};
-use crate::cgroup::layout::Version;
 use crate::cgroup::tree::Tree;
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use oci_spec::runtime::LinuxMemory;
 
 const MEMORY: &str = "memory";
@@ -153,7 +153,7 @@ fn room(limit: i64, used: Option<String>) -> Result<()> {
 }
 
 /// Bytes of a page.
-pub(super) fn page() -> u64 {
+pub(in crate::cgroup) fn page() -> u64 {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }

@@ -7,8 +7,10 @@
 //! |---|---|
 //! | [`memory`] [`cpu`] [`io`] [`small`] [`unified`] | one part of `linux.resources` each, for v1 and v2 |
 //! | [`set`] | one write, its check, and the cure when it fails |
+//! | [`all`] | several writes, all or none |
 //! | [`convert`] | numbers of v1 as numbers of v2 |
 
+mod all;
 pub(super) mod convert;
 mod cpu;
 mod io;
@@ -19,11 +21,14 @@ mod small;
 mod tests;
 mod unified;
 
+pub(super) use all::hold_all;
 pub(super) use cpu::numbers;
+pub(super) use memory::page;
+pub(super) use set::{Failure, hold};
 
-use super::layout::Version;
 use super::tree::Tree;
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use oci_spec::runtime::LinuxResources;
 
 /// One write to one control file.
@@ -66,6 +71,8 @@ pub(super) enum Expect {
     NoLine(String),
     /// The same set of numbers, as `0-3,7`.
     Set,
+    /// The same set of numbers, in this other file, which tells what came of the write.
+    Effective(&'static str),
     /// In some line every word that was written, where the file can be read at all.
     Somewhere,
 }
@@ -133,9 +140,13 @@ pub(super) fn lower(resources: &LinuxResources, tree: &dyn Tree) -> Result<Setti
     Ok(settings)
 }
 
-/// Carries the settings out, in their order.
+/// Carries the settings out, in their order, all of them or none.
 pub(super) fn carry_out(settings: &Settings, tree: &dyn Tree) -> Result<()> {
-    settings.list.iter().try_for_each(|setting| set::set(setting, tree))
+    hold_all(&settings.list, tree).map_err(|(at, Failure { what, hint, .. })| {
+        let field = settings.list.get(at).map_or("", |setting| &setting.field);
+        let message = format!("linux.resources.{field} cannot hold: {what}");
+        Error::new(Code::Unsupported, message).hint(hint)
+    })
 }
 
 /// The controllers of cgroup v2 that the settings need.

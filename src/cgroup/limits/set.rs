@@ -2,12 +2,22 @@
 
 use super::{Expect, Setting, cpu};
 use crate::cgroup::tree::Tree;
-use crate::error::{Code, Error, Result};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
+/// Why a setting does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cgroup) struct Failure {
+    /// What was done, with the file and the value, and what came of it.
+    pub what: String,
+    /// What to do.
+    pub hint: String,
+    /// Whether it was the controller that is missing, or not ours: the surroundings tell more.
+    pub is_lack: bool,
+}
+
 /// Writes a setting and reads it back.
-pub(super) fn set(setting: &Setting, tree: &dyn Tree) -> Result<()> {
+pub(in crate::cgroup) fn hold(setting: &Setting, tree: &dyn Tree) -> Result<(), Failure> {
     let (controller, file) = (setting.controller.as_str(), setting.file.as_str());
     match tree.write(controller, file, &setting.value) {
         Err(_) if setting.tentative => return Ok(()),
@@ -17,27 +27,21 @@ pub(super) fn set(setting: &Setting, tree: &dyn Tree) -> Result<()> {
     if setting.tentative {
         return Ok(());
     }
-    match tree.read(controller, file) {
+    let told = if let Expect::Effective(told) = setting.expect { told } else { file };
+    let at = || tree.path(controller, told).display().to_string();
+    match tree.read(controller, told) {
         Ok(text) if holds(setting, &text) => Ok(()),
-        Ok(text) => Err(differs(setting, tree, &text)),
+        Ok(text) => Err(differs(setting, &at(), &text)),
         // Some files can only be written.
         Err(Errno::EINVAL | Errno::EACCES | Errno::EOPNOTSUPP) if setting.expect == Expect::Somewhere => {
             Ok(())
         }
-        Err(errno) => {
-            let message = format!("{}: read {} back: {}", subject(setting), at(setting, tree), errno.desc());
-            Err(Error::new(Code::Unsupported, message)
-                .hint("leave the limit out: nobody knows whether it holds"))
-        }
+        Err(errno) => Err(Failure {
+            what: format!("read {} back: {}", at(), errno.desc()),
+            hint: "leave the limit out: nobody knows whether it holds".to_owned(),
+            is_lack: false,
+        }),
     }
-}
-
-fn subject(setting: &Setting) -> String {
-    format!("linux.resources.{} cannot hold", setting.field)
-}
-
-fn at(setting: &Setting, tree: &dyn Tree) -> String {
-    tree.path(&setting.controller, &setting.file).display().to_string()
 }
 
 /// Whether a file that reads `text` has what was written to it.
@@ -63,7 +67,9 @@ fn holds(setting: &Setting, text: &str) -> bool {
             found.as_deref().unwrap_or("max") == value
         }
         Expect::NoLine(device) => !lines().any(|line| line.first() == Some(device)),
-        Expect::Set => cpu::numbers(text).is_some_and(|is| cpu::numbers(&setting.value) == Some(is)),
+        Expect::Set | Expect::Effective(_) => {
+            cpu::numbers(text).is_some_and(|is| cpu::numbers(&setting.value) == Some(is))
+        }
         Expect::Somewhere => somewhere(&written, text),
     }
 }
@@ -97,10 +103,11 @@ fn number(text: &str) -> Option<u64> {
     Some(if number >= top { u64::MAX } else { number })
 }
 
-fn refused(setting: &Setting, tree: &dyn Tree, errno: Errno) -> Error {
+fn refused(setting: &Setting, tree: &dyn Tree, errno: Errno) -> Failure {
     let controller = setting.controller.as_str();
-    let what = format!("write {:?} to {}", setting.value, at(setting, tree));
-    let mut message = format!("{}: {what}: {}", subject(setting), errno.desc());
+    let at = tree.path(controller, &setting.file);
+    let mut message = format!("write {:?} to {}: {}", setting.value, at.display(), errno.desc());
+    let mut is_lack = matches!(errno, Errno::ENOENT | Errno::EACCES | Errno::EPERM);
     let hint = match errno {
         Errno::ENOENT => match tree.refusal(controller) {
             Some((path, value, why)) => {
@@ -112,6 +119,7 @@ fn refused(setting: &Setting, tree: &dyn Tree, errno: Errno) -> Error {
                 not_delegated(controller, why)
             }
             None if tree.read(controller, "cgroup.controllers").is_ok_and(|on| has_word(&on, controller)) => {
+                is_lack = false;
                 format!("this kernel was built or booted without {}; leave the limit out", setting.file)
             }
             None => not_delegated(controller, errno),
@@ -138,7 +146,7 @@ fn refused(setting: &Setting, tree: &dyn Tree, errno: Errno) -> Error {
         Errno::EOPNOTSUPP => "the device, or its scheduler, does not know this limit; leave it out".to_owned(),
         _ => "leave the limit out where the kernel does not give it".to_owned(),
     };
-    Error::new(Code::Unsupported, message).hint(hint)
+    Failure { what: message, hint, is_lack }
 }
 
 fn has_word(text: &str, word: &str) -> bool {
@@ -160,17 +168,15 @@ fn not_delegated(controller: &str, errno: Errno) -> String {
     }
 }
 
-fn differs(setting: &Setting, tree: &dyn Tree, text: &str) -> Error {
+fn differs(setting: &Setting, at: &str, text: &str) -> Failure {
     let mut text: String = text.lines().collect::<Vec<_>>().join("; ");
     if text.len() > 200 {
         text = text.chars().take(200).chain("…".chars()).collect();
     }
-    let message = format!(
-        "{}: {} reads {text:?} after {:?} was written",
-        subject(setting),
-        at(setting, tree),
-        setting.value
-    );
-    Error::new(Code::Unsupported, message)
-        .hint("the kernel bounds this value: give one that it takes as it is, or leave the limit out")
+    Failure {
+        what: format!("{at} reads {text:?} after {:?} was written", setting.value),
+        hint: "the kernel bounds this value: give one that it takes as it is, or leave the limit out"
+            .to_owned(),
+        is_lack: false,
+    }
 }

@@ -1,9 +1,9 @@
 //! The parts of `linux.resources` with one number each: pids, huge pages, network, RDMA.
 
 use super::{Expect, Settings, invalid, only_v1, version};
-use crate::cgroup::layout::Version;
 use crate::cgroup::tree::Tree;
 use crate::error::Result;
+use crate::host::cgroups::Version;
 use oci_spec::runtime::{LinuxHugepageLimit, LinuxNetwork, LinuxPids, LinuxRdma};
 
 /// -1 is no limit; 0 is how callers leave it out.

@@ -210,6 +210,38 @@ fn what_reads_back_different_does_not_hold() {
     each(Fault::Other, |file, text, _| assert!(text.contains("reads") && text.contains(file), "{text}"));
 }
 
+/// Whichever file refuses, all others read afterwards what they read before.
+#[test]
+fn what_fails_half_way_leaves_everything_as_it_was() {
+    let limits = |n: u64| {
+        json!({
+            "memory": { "limit": n << 20, "swap": n << 21, "reservation": n << 19 },
+            "cpu": { "shares": n * 10, "quota": n * 1000, "period": 100_000, "cpus": format!("0-{n}"), "mems": "0" },
+            "pids": { "limit": n },
+            "hugepageLimits": [{ "pageSize": "2MB", "limit": n << 21 }],
+            "rdma": { "mlx5_1": { "hcaHandles": n, "hcaObjects": n } },
+        })
+    };
+    for version in VERSIONS {
+        let mut fake = Fake::new(version);
+        fake.apply(&limits(20)).unwrap();
+        let before = fake.files.borrow().clone();
+        let files: Vec<String> = before.keys().cloned().collect();
+        assert!(files.len() > 8, "{files:?}");
+        for file in files {
+            fake.fault = Some((file.clone(), Fault::Refused(Errno::EINVAL)));
+            if fake.apply(&limits(30)).is_err() {
+                assert_eq!(*fake.files.borrow(), before, "{file}");
+            }
+            fake.fault = None;
+            fake.apply(&limits(20)).unwrap();
+            assert_eq!(*fake.files.borrow(), before, "{file}");
+        }
+        fake.apply(&limits(30)).unwrap();
+        assert_ne!(*fake.files.borrow(), before);
+    }
+}
+
 #[test]
 fn a_missing_controller_is_told_before_anything_is_written() {
     for version in VERSIONS {

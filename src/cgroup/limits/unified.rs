@@ -1,9 +1,9 @@
 //! `linux.resources.unified`: files of cgroup v2, written as they are given.
 
 use super::{Expect, Settings, invalid};
-use crate::cgroup::layout::Version;
 use crate::cgroup::tree::Tree;
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use std::collections::{BTreeMap, HashMap};
 
 /// What moves, stops or kills processes is no limit.

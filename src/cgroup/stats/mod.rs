@@ -5,9 +5,11 @@ mod text;
 mod v1;
 mod v2;
 
-use super::layout::Version;
+pub(super) use v2::pressure_of;
+
 use super::tree::{Dirs, Tree};
 use crate::error::Result;
+use crate::host::cgroups::Version;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -75,7 +75,7 @@ pub(super) fn io(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
 /// Pressure is core: also on a hybrid host, whose controllers are in v1.
 pub(super) fn pressure(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     let read = |file: &str| -> Result<Option<Pressure>> {
-        Ok(read(dirs, "cgroup", file)?.as_deref().map(parse_pressure))
+        Ok(read(dirs, "cgroup", file)?.as_deref().map(pressure_of))
     };
     stats.cpu.psi = read("cpu.pressure")?;
     stats.memory.psi = read("memory.pressure")?;
@@ -83,7 +83,8 @@ pub(super) fn pressure(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-fn parse_pressure(text: &str) -> Pressure {
+/// The text of a `*.pressure` file.
+pub(in crate::cgroup) fn pressure_of(text: &str) -> Pressure {
     let mut pressure = Pressure::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();

@@ -20,13 +20,13 @@ mod tests;
 mod text;
 pub(crate) mod wire;
 
-use super::layout::Layout;
 use super::place::{Place, Unit};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Layout;
 use bus::{Bus, Failure};
 use oci_spec::runtime::LinuxResources;
 use properties::Property;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wire::Value;
 
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
@@ -164,6 +164,26 @@ fn update_on(bus: &mut Bus, place: &Place, unit: &Unit, resources: &LinuxResourc
     let answer = bus.call(MANAGER, "SetUnitProperties", body);
     answer
         .map_err(|failure| Error::from(failure).context(format_args!("set limits of unit {}", unit.name)))?;
+    Ok(())
+}
+
+/// Moves a process of the caller to the unit, or to a cgroup below it.
+pub(super) fn attach(place: &Place, to: &Path, pid: i32) -> Result<()> {
+    let Some((unit, directory)) = place.unit.as_ref().zip(place.unified()) else { return Ok(()) };
+    let below = Path::new("/").join(to.strip_prefix(&directory.path).unwrap_or(Path::new("")));
+    attach_on(&mut connect(unit.user)?, unit, &below, pid)
+}
+
+fn attach_on(bus: &mut Bus, unit: &Unit, below: &Path, pid: i32) -> Result<()> {
+    let pids = Value::Array("u".to_owned(), vec![Value::U32(u32::try_from(pid).unwrap_or(0))]);
+    let body = vec![Value::text(unit.name.as_str()), Value::text(below.to_string_lossy()), pids];
+    let answer = bus.call(MANAGER, "AttachProcessesToUnit", body);
+    answer.map_err(|failure| {
+        Error::from(failure).context(format_args!("move process {pid} to unit {}", unit.name)).hint(
+            "systemd moves processes of the unit's owner alone; or start saggar in a unit of your own \
+             (systemd-run --user --scope)",
+        )
+    })?;
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 
 use super::text;
 use super::wire::Value;
-use crate::cgroup::layout::Version;
 use crate::cgroup::limits::{convert, numbers};
 use crate::cgroup::place::{Place, Unit};
 use crate::error::{Code, Error, Result};
+use crate::host::cgroups::Version;
 use oci_spec::runtime::{LinuxCpu, LinuxMemory, LinuxResources};
 
 /// Name and value.

@@ -2,7 +2,10 @@
 
 use crate::cmd::prepare::Prepared;
 use crate::plan::Degraded;
-use crate::spec::{Limit, Rlimit};
+use crate::plan::disk::Disk;
+use crate::spec::agent::origin;
+use crate::spec::policy::{Setting, Size};
+use crate::spec::{Limit, Limits, Origin, Rlimit};
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::fmt::Display;
@@ -15,7 +18,7 @@ pub(super) struct Row {
     /// The value as it stands in a policy.
     pub(super) value: String,
     pub(super) layer: String,
-    /// Whether somebody named it: then it is required.
+    /// Whether somebody named it.
     pub(super) named: bool,
     /// Whether it holds in this sandbox.
     pub(super) holds: bool,
@@ -27,45 +30,112 @@ pub(super) struct Row {
 pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     let limits = &prepared.policy.effective.limits;
     let spec = &prepared.spec.limits;
-    let cgroup = |name, value: &dyn Display, limit| of_cgroup(name, value, limit, missing);
     let mut rows = Vec::new();
-    rows.extend(cgroup("memory", &limits.memory.value, spec.memory.as_ref()));
-    rows.extend(cgroup("cpu", &limits.cpus.value, spec.cpu_milli.as_ref()));
-    rows.extend(cgroup("pids", &limits.pids.value, spec.pids.as_ref()));
-    rows.extend(cgroup("disk", &limits.disk.value, spec.disk.as_ref()));
-    rows.extend(limits.timeout.as_ref().map(|timeout| Row {
-        name: "timeout",
-        value: timeout.value.to_string(),
-        layer: timeout.layer.to_string(),
-        named: timeout.is_named(),
-        holds: true,
-        why: "saggar kills everything then".to_owned(),
+    let mut cgroup = |name, value: &dyn Display, limit: Option<(bool, &Origin)>| {
+        rows.extend(of_cgroup(name, value, limit, missing));
+    };
+    cgroup("memory", &limits.memory.value, of(&spec.memory));
+    cgroup("memory_high", &shown(&limits.memory_high), of(&spec.memory_high));
+    cgroup("swap", &shown(&limits.swap), of(&spec.swap));
+    for (page, limit) in &spec.hugetlb {
+        let size = limits.hugetlb.get(page).map(|size| size.value.to_string()).unwrap_or_default();
+        cgroup("hugetlb", &format!("{size} of {page}"), Some((limit.named, &limit.origin)));
+    }
+    cgroup("cpu", &limits.cpus.value, of(&spec.cpu_milli));
+    cgroup("cpu_burst", &shown(&limits.cpu_burst), of(&spec.cpu_burst));
+    let idle = spec.cpu_idle.as_ref().is_some_and(|idle| idle.value);
+    let weight = if idle { "nothing, beside cpu_idle".to_owned() } else { shown(&limits.cpu_weight) };
+    cgroup("cpu_weight", &weight, of(&spec.cpu_weight));
+    cgroup("cpu_idle", &shown(&limits.cpu_idle), of(&spec.cpu_idle));
+    cgroup("pids", &limits.pids.value, of(&spec.pids));
+    cgroup("cpuset_cpus", &shown(&limits.cpuset_cpus), of(&spec.cpuset_cpus));
+    cgroup("cpuset_mems", &shown(&limits.cpuset_mems), of(&spec.cpuset_mems));
+    for (disk, rates) in &limits.io {
+        for (rate, value, layer) in rates.rows() {
+            cgroup("io", &format!("{disk} {rate} {value}"), Some((true, &origin(layer))));
+        }
+    }
+    cgroup("io_weight", &shown(&limits.io_weight), of(&spec.io_weight));
+    cgroup("cpu_time", &shown(&limits.cpu_time), of(&spec.cpu_time));
+    rows.extend(of_disk(&prepared.disk, spec));
+    let times = [
+        ("timeout", &limits.timeout, "saggar kills everything then"),
+        ("idle", &limits.idle, "without a command so long, saggar kills everything"),
+    ];
+    rows.extend(times.into_iter().filter_map(|(name, time, why)| {
+        let time = time.as_ref()?;
+        Some(Row {
+            name,
+            value: time.value.to_string(),
+            layer: time.layer.to_string(),
+            named: time.is_named(),
+            holds: true,
+            why: why.to_owned(),
+        })
     }));
+    if prepared.policy.effective.limits.script.is_named() {
+        let script = &prepared.policy.effective.limits.script;
+        rows.push(Row {
+            name: "script",
+            value: script.value.to_string(),
+            layer: script.layer.to_string(),
+            named: true,
+            holds: true,
+            why: "of each script of an agent's folder, saggar kills it and gives up the start".to_owned(),
+        });
+    }
     rows.extend(prepared.spec.rlimits.iter().map(|limit| rlimit(limit, hard_now(limit.resource))));
     rows
 }
 
-/// A limit that needs more than setrlimit(2). One that somebody named is required (DECISIONS 1).
+/// Whether a limit must hold, and who set it.
+fn of<T>(limit: &Option<Limit<T>>) -> Option<(bool, &Origin)> {
+    limit.as_ref().map(|limit| (limit.named, &limit.origin))
+}
+
+/// A value as it stands in a policy.
+fn shown<T: Display>(setting: &Option<Setting<T>>) -> String {
+    setting.as_ref().map(|setting| setting.value.to_string()).unwrap_or_default()
+}
+
+/// A limit that needs more than setrlimit(2).
 fn of_cgroup(
     name: &'static str,
     value: &dyn Display,
-    limit: Option<&Limit<u64>>,
+    limit: Option<(bool, &Origin)>,
     missing: &[Degraded],
 ) -> Option<Row> {
-    let limit = limit?;
+    let (required, origin) = limit?;
     let lack = missing.iter().find(|lack| lack.what == name);
     let why = match lack {
         None => "the cgroup of the sandbox".to_owned(),
-        Some(lack) if limit.named => format!("{}; it was named, so the start is refused", lack.why),
+        Some(lack) if required => format!("{}; it is required, so the start is refused", lack.why),
         Some(lack) => lack.why.clone(),
     };
     Some(Row {
         name,
         value: value.to_string(),
-        layer: limit.origin.to_string(),
-        named: limit.named,
+        layer: origin.to_string(),
+        named: *origin != Origin::BUILT_IN,
         holds: lack.is_none(),
         why,
+    })
+}
+
+/// What bounds what is written on disk.
+fn of_disk(disk: &Disk, limits: &Limits) -> impl Iterator<Item = Row> {
+    let rows = [
+        ("disk", limits.disk.as_ref(), Size::from_bytes(disk.bytes).to_string()),
+        ("inodes", limits.inodes.as_ref(), disk.inodes.to_string()),
+    ];
+    rows.into_iter().filter_map(|(name, limit, value)| {
+        let limit = limit?;
+        let holds = disk.lack.is_none();
+        let why = match disk.means.clone() {
+            why if !holds && disk.is_required() => format!("{why}; it must hold, so the start is refused"),
+            why => why,
+        };
+        Some(Row { name, value, layer: limit.origin.to_string(), named: limit.named, holds, why })
     })
 }
 
@@ -78,7 +148,7 @@ fn rlimit(limit: &Rlimit, hard_now: u64) -> Row {
         name: limit.name,
         value: if soft == hard { soft.to_string() } else { format!("{soft}:{hard}") },
         layer: limit.origin.to_string(),
-        named: limit.origin != crate::spec::Origin::BUILT_IN,
+        named: limit.origin != Origin::BUILT_IN,
         holds: true,
         why: why.to_owned(),
     }
@@ -101,7 +171,6 @@ fn hard_now(number: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Origin;
 
     #[test]
     fn a_limit_of_the_caller_is_never_raised() {

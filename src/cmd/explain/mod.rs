@@ -20,9 +20,11 @@ mod text;
 mod tree;
 
 use super::agent;
+use super::disk;
 use super::prepare::{self, Planned, Prepared, Purpose};
 use crate::cli::ExplainArgs;
 use crate::error::{Error, Result};
+use crate::session::image::Image;
 use crate::spec::policy::Home;
 use crate::state;
 use std::path::{Path, PathBuf};
@@ -37,7 +39,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         Some(path) => print(&path::explain(&prepared, path), args.json),
         None => {
             let own: &[&str] = if args.dir.is_some() { &agent::OWN_VARIABLES } else { &[] };
-            print(&report::Report::of(&prepared, own), args.json)
+            print(&report::Report::of(&prepared, own, args.dir.as_deref()), args.json)
         }
     }
 }
@@ -68,7 +70,23 @@ fn prepare(args: &ExplainArgs) -> Result<Prepared> {
         let (adapter, command) = agent::choose(&policy.effective);
         agent::bring(&mut purpose, adapter, &command)?;
     }
-    prepare::prepare(&args.sandbox, purpose, policy)
+    let named = args.sandbox.id.as_deref().unwrap_or(NO_SESSION);
+    let session = state::sessions_path().map(|sessions| sessions.join(named)).ok();
+    let copy = args.dir.is_some() && args.sandbox.workspace.is_none();
+    let lasting = if args.dir.is_some() { disk::Lasting::Session } else { disk::Lasting::Sandbox };
+    let disk = disk::choose(&args.sandbox, &policy.effective, copy, session.as_deref(), lasting);
+    let place = session.map(|session| match disk.needs_image() {
+        true => {
+            let place = Image::of(&session).place();
+            purpose.move_session(&session, &place);
+            place
+        }
+        false => session,
+    });
+    if args.sandbox.workspace_overlay {
+        purpose.changes = Some(disk::changes(&disk, &place.unwrap_or_default()));
+    }
+    prepare::prepare(&args.sandbox, purpose, policy, disk)
 }
 
 fn of_wrap(args: &ExplainArgs) -> Result<Purpose> {
@@ -79,6 +97,7 @@ fn of_wrap(args: &ExplainArgs) -> Result<Purpose> {
         agent_folder: None,
         program: None,
         session_home: None,
+        changes: None,
         own: Vec::new(),
         streams: false,
         start: false,
@@ -94,6 +113,7 @@ fn of_agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
     let mut planned = vec![Planned { path: home.clone(), original: None }];
     let workspace: PathBuf = match &args.sandbox.workspace {
         Some(directory) => prepare::canonical(directory)?,
+        None if args.sandbox.workspace_overlay => folder.to_owned(),
         None => {
             let copy = session.join("workspace");
             planned.push(Planned { path: copy.clone(), original: Some(folder.to_owned()) });
@@ -106,6 +126,7 @@ fn of_agent(args: &ExplainArgs, folder: &Path) -> Result<Purpose> {
         workspace,
         program: None,
         session_home: Some(home),
+        changes: None,
         own: Vec::new(),
         streams: false,
         start: false,

@@ -170,7 +170,7 @@ fn verdict(prepared: &Prepared, tree: &Tree<'_>, found: &Found<'_>) -> Verdict {
         };
         return known(state, true, false, built_in("the private root, which is read-only", why));
     };
-    let of_host = matches!(mount.kind, MountKind::System { .. } | MountKind::Named { .. });
+    let of_host = matches!(mount.kind, MountKind::System { .. }) || mount.kind.named().is_some();
     if let Some(pin) = tree.protection(path).filter(|_| of_host && mount.writable) {
         let decided_by = Decision {
             what: format!("the pin on {}", pin.at.display()),
@@ -188,10 +188,12 @@ fn verdict(prepared: &Prepared, tree: &Tree<'_>, found: &Found<'_>) -> Verdict {
         (MountKind::Proc | MountKind::Devpts { .. }, None) if found.place.node == Node::Live => {
             live(State::Private, None, by_mount(mount))
         }
-        (MountKind::System { .. } | MountKind::Named { .. }, None) if found.place.node == Node::Live => {
+        (MountKind::System { .. } | MountKind::Named { .. } | MountKind::Overlay { .. }, None)
+            if found.place.node == Node::Live =>
+        {
             live(if mount.writable { State::ReadWrite } else { State::ReadOnly }, None, by_mount(mount))
         }
-        (MountKind::System { .. } | MountKind::Named { .. }, None) => {
+        (MountKind::System { .. } | MountKind::Named { .. } | MountKind::Overlay { .. }, None) => {
             let state = if mount.writable { State::ReadWrite } else { State::ReadOnly };
             known(state, true, mount.writable, by_mount(mount))
         }

@@ -4,8 +4,12 @@ use super::tree::Tree;
 use super::{environment, landlock, limits};
 use crate::cgroup;
 use crate::cmd::prepare::Prepared;
+use crate::cmd::scripts;
 use crate::plan::Block;
-use crate::spec::{Cover, IdMap, Mount, MountKind, Network};
+use crate::spec::policy::Effective;
+use crate::spec::policy::show::Row;
+use crate::spec::policy::{Setting, TimeSpan};
+use crate::spec::{Changes, Cover, IdMap, Mount, MountKind, Network};
 use crate::sys::seccomp;
 use serde::Serialize;
 use std::path::Path;
@@ -22,6 +26,16 @@ pub(super) struct Report {
     pub(super) landlock: landlock::Landlock,
     pub(super) limits: Vec<limits::Row>,
     pub(super) network: Valued,
+    /// What is said to the agent's questions: the rows of `[permissions]`.
+    pub(super) permissions: Vec<Row>,
+    /// Parts of the policy that nobody can widen any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) locked: Vec<Row>,
+    /// Scripts of the agent's folder, which run inside before the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) scripts: Vec<ScriptRow>,
+    /// What holds of the sockets and what they keep: the rows of `[bridge]`.
+    pub(super) bridge: Vec<Row>,
     pub(super) identity: Identity,
     pub(super) namespaces: Vec<&'static str>,
     pub(super) degraded: Vec<Lack>,
@@ -116,6 +130,16 @@ pub(super) struct Ids {
     pub(super) gid: u32,
 }
 
+/// A script of the agent's folder.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct ScriptRow {
+    pub(super) name: &'static str,
+    pub(super) when: &'static str,
+    /// When it is killed, and who said so.
+    pub(super) limit: String,
+    pub(super) layer: String,
+}
+
 /// A protection that this sandbox does not have.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Lack {
@@ -124,8 +148,8 @@ pub(super) struct Lack {
 }
 
 impl Report {
-    /// The report; `own` are variables that saggar sets when it starts.
-    pub(super) fn of(prepared: &Prepared, own: &[&str]) -> Report {
+    /// The report; `own` are variables that saggar sets when it starts, `folder` is the agent's.
+    pub(super) fn of(prepared: &Prepared, own: &[&str], folder: Option<&Path>) -> Report {
         let policy = &prepared.policy.effective;
         let missing = cgroup::foresee(cgroup::place(&prepared.id).as_deref(), &prepared.spec.limits);
         let limits = limits::rows(prepared, &missing);
@@ -149,11 +173,30 @@ impl Report {
                 layer: policy.network.layer.to_string(),
                 what: network(prepared.spec.network),
             },
+            permissions: rows(policy, "permissions."),
+            bridge: rows(policy, "bridge."),
+            locked: rows(policy, "locked"),
+            scripts: folder.map_or_else(Vec::new, |folder| of_folder(folder, &policy.limits.script)),
             identity: identity(&prepared.spec.identity, prepared.plan.block.as_ref()),
             namespaces: namespaces(prepared.plan.namespaces),
             degraded,
         }
     }
+}
+
+fn of_folder(folder: &Path, limit: &Setting<TimeSpan>) -> Vec<ScriptRow> {
+    let row = |(name, when)| ScriptRow {
+        name,
+        when,
+        limit: limit.value.to_string(),
+        layer: limit.layer.to_string(),
+    };
+    scripts::found(folder).map(row).collect()
+}
+
+/// The rows of the policy whose keys begin so.
+fn rows(policy: &Effective, table: &str) -> Vec<Row> {
+    policy.rows().into_iter().filter(|row| row.key.starts_with(table)).collect()
 }
 
 fn profile(profile: crate::spec::Profile) -> &'static str {
@@ -230,6 +273,15 @@ pub(super) fn what(mount: &Mount) -> String {
         }
         MountKind::System { source } | MountKind::Named { source } => {
             format!("{} of the host", source.display())
+        }
+        MountKind::Overlay { lower, changes } => {
+            let changes = match changes {
+                Changes::Memory { size, inodes } => {
+                    format!("in memory, at most {} and {inodes} inodes", bytes(*size))
+                }
+                Changes::Directory(directory) => format!("in {}", directory.display()),
+            };
+            format!("an overlay over {} of the host, its changes {changes}", lower.display())
         }
         MountKind::Tmpfs { size, .. } => format!("memory, at most {}", bytes(*size)),
         MountKind::Proc => "processes".to_owned(),

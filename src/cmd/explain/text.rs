@@ -16,6 +16,27 @@ impl Display for Report {
         self.limits(f)?;
         let Valued { value, layer, what } = &self.network;
         writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
+        let rows = self
+            .permissions
+            .iter()
+            .map(|row| [row.key.replace("permissions.", ""), row.value.clone(), row.layer.to_string()]);
+        section(f, "questions of the agent", rows, "asked")?;
+        if !self.scripts.is_empty() {
+            let rows = self.scripts.iter().map(|script| {
+                let limit = format!("{} ({})", script.limit, script.layer);
+                [script.name.to_owned(), script.when.to_owned(), limit]
+            });
+            section(f, "scripts of the folder, inside, before the agent", rows, "none")?;
+        }
+        if !self.locked.is_empty() {
+            let rows = self.locked.iter().map(|row| [row.value.clone(), row.layer.to_string()]);
+            section(f, "locked, so that nobody widens it any more", rows, "nothing")?;
+        }
+        let rows = self
+            .bridge
+            .iter()
+            .map(|row| [row.key.replace("bridge.", ""), row.value.clone(), row.layer.to_string()]);
+        section(f, "bridge of an agent", rows, "as it is built in")?;
         let (inside, outside) = (&self.identity.inside, &self.identity.outside);
         writeln!(f, "\nidentity\n  inside   uid {} gid {}, no capability", inside.uid, inside.gid)?;
         writeln!(f, "  outside  uid {} gid {}: {}", outside.uid, outside.gid, self.identity.what)?;
@@ -125,6 +146,7 @@ mod tests {
     use super::super::limits::Row;
     use super::super::report::{Calls, Identity, Ids, Lack, Link, Mask, MountRow, PinRow, Refused};
     use super::*;
+    use crate::spec::policy;
 
     fn mount(path: &str, what: &str, writable: bool, layer: &str, why: &str) -> MountRow {
         let [path, what, layer, why] = [path, what, layer, why].map(str::to_owned);
@@ -196,6 +218,25 @@ mod tests {
                 row("timeout", "10m", true, true, "saggar kills everything then"),
             ],
             network: Valued { value: "none".into(), layer: "built-in".into(), what: "nothing but loopback" },
+            permissions: vec![
+                policy::show::Row {
+                    key: "permissions.deny",
+                    value: "Bash(rm *)".into(),
+                    layer: policy::Layer::CommandLine,
+                },
+                policy::show::Row {
+                    key: "permissions.timeout",
+                    value: "10m".into(),
+                    layer: policy::Layer::BuiltIn,
+                },
+            ],
+            locked: Vec::new(),
+            scripts: Vec::new(),
+            bridge: vec![policy::show::Row {
+                key: "bridge.spool",
+                value: "64M".into(),
+                layer: policy::Layer::BuiltIn,
+            }],
             identity: Identity {
                 inside: Ids { uid: 1000, gid: 1000 },
                 outside: Ids { uid: 1_879_049_192, gid: 1_879_049_192 },

@@ -206,7 +206,9 @@ impl<'a> Tree<'a> {
         let below = path.strip_prefix(&mount.at).unwrap_or(Path::new(""));
         match &mount.kind {
             MountKind::System { source } => self.on_host(mount, source, below, false),
-            MountKind::Named { source } => self.on_host(mount, source, below, true),
+            MountKind::Named { source } | MountKind::Overlay { lower: source, .. } => {
+                self.on_host(mount, source, below, true)
+            }
             _ if below.as_os_str().is_empty() => none(Node::Directory),
             MountKind::Tmpfs { .. } => none(self.made(path)),
             MountKind::Proc => none(live(below)),

@@ -5,104 +5,58 @@
 //! delegation gives.
 
 use super::Check;
+use crate::host::cgroups::{Layout, Version, controllers_for_children, is_root, ours};
+use crate::host::delegation::{self, Site, UNIFY};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// What limits need.
+const LAYOUT: &str = "cgroup-layout";
+
+/// What the default limits need.
 const WANTED: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// How the hierarchies are mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Layout {
-    /// Version 2 alone, here.
-    Unified(PathBuf),
-    /// Version 2 here, and version 1 with these controllers.
-    Hybrid(PathBuf, BTreeSet<String>),
-    /// Version 1 alone.
-    Legacy,
-    /// None at all.
-    None,
-}
+/// What limits need that somebody may name; huge pages are few people's.
+const NAMED: [&str; 2] = ["cpuset", "io"];
 
 /// The layout, and what is delegated.
 pub fn checks() -> Vec<Check> {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let layout = layout(&read("/proc/self/mounts"));
-    let (root, layout_check) = match &layout {
-        Layout::Unified(root) => {
-            (root, Check::ok("cgroup-layout", format!("version 2, on {}", root.display())))
-        }
-        Layout::Hybrid(root, old) => {
-            let old = old.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-            let detail = format!("hybrid: version 2 on {}, and version 1 has {old}", root.display());
-            (root, Check::degraded("cgroup-layout", detail).cure(UNIFY))
-        }
-        Layout::Legacy => {
-            return vec![Check::degraded("cgroup-layout", "version 1 alone: limits do not hold").cure(UNIFY)];
-        }
-        Layout::None => {
-            let check = Check::degraded("cgroup-layout", "no cgroup is mounted: limits do not hold");
-            return vec![check.cure("mount -t cgroup2 none /sys/fs/cgroup")];
-        }
+    // Without /proc there is none to be found; the probe of /proc says so.
+    let layout = Layout::discover().unwrap_or_default();
+    let Some(unified) = layout.unified() else {
+        return vec![if layout.hierarchies.is_empty() {
+            let check = Check::degraded(LAYOUT, "no cgroup is mounted: limits do not hold");
+            check.cure("mount -t cgroup2 none /sys/fs/cgroup")
+        } else {
+            Check::degraded(LAYOUT, "version 1 alone: limits do not hold").cure(UNIFY)
+        }];
     };
-    vec![layout_check, delegation(root, &read("/proc/self/cgroup"))]
+    let root = unified.mount.display();
+    let old = controllers_of_v1(&layout);
+    let check = if old.is_empty() {
+        Check::ok(LAYOUT, format!("version 2, on {root}"))
+    } else {
+        let old = old.into_iter().collect::<Vec<_>>().join(" ");
+        Check::degraded(LAYOUT, format!("hybrid: version 2 on {root}, and version 1 has {old}")).cure(UNIFY)
+    };
+    let mut checks = delegation(&unified.own);
+    checks.insert(0, check);
+    checks
 }
 
-const UNIFY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
-                     /etc/default/grub, run update-grub, and boot";
-
-fn layout(mounts: &str) -> Layout {
-    let (mut unified, mut old) = (None, BTreeSet::new());
-    for line in mounts.lines() {
-        let mut fields = line.split(' ').skip(1);
-        let (Some(at), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next()) else {
-            continue;
-        };
-        match kind {
-            "cgroup2" => drop(unified.get_or_insert_with(|| PathBuf::from(at))),
-            "cgroup" => old.extend(options.split(',').filter(|o| is_controller(o)).map(str::to_owned)),
-            _ => {}
-        }
-    }
-    match (unified, old.is_empty()) {
-        (Some(root), true) => Layout::Unified(root),
-        (Some(root), false) => Layout::Hybrid(root, old),
-        (None, false) => Layout::Legacy,
-        (None, true) => Layout::None,
-    }
+/// Hierarchies of version 1 that have no controller, only a name, take none away from version 2.
+fn controllers_of_v1(layout: &Layout) -> BTreeSet<&str> {
+    let old = layout.hierarchies.iter().filter(|one| one.version == Version::V1);
+    old.flat_map(|one| &one.controllers).map(String::as_str).filter(|one| !one.starts_with("name=")).collect()
 }
 
-/// Options of a version 1 mount that are no controllers: those of every mount, and `name=`, `xattr` and so on.
-fn is_controller(option: &str) -> bool {
-    const CONTROLLERS: [&str; 13] = [
-        "cpu",
-        "cpuacct",
-        "cpuset",
-        "memory",
-        "devices",
-        "freezer",
-        "net_cls",
-        "net_prio",
-        "blkio",
-        "perf_event",
-        "hugetlb",
-        "pids",
-        "rdma",
-    ];
-    CONTROLLERS.contains(&option)
-}
-
-/// Which of the wanted controllers a sandbox could have below our own cgroup.
-fn delegation(root: &Path, own: &str) -> Check {
+/// Which controllers a sandbox could have below our own cgroup: those of the default limits, and those of limits
+/// that somebody may name.
+fn delegation(path: &Path) -> Vec<Check> {
     const NAME: &str = "cgroup-delegation";
-    let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::")) else {
-        return Check::degraded(NAME, "this process is in no cgroup of version 2").cure(SYSTEMD);
-    };
-    let path: PathBuf = root.join(own.trim_start_matches('/')).components().collect();
     let shown = path.display();
-    let cure = if nix::unistd::geteuid().is_root() { OPERATOR } else { SYSTEMD };
+    let site = Site::of_this_process(path);
     let trial = path.join(format!("saggar-doctor-{}", std::process::id()));
     match fs::create_dir(&trial) {
         Ok(()) => {}
@@ -112,43 +66,23 @@ fn delegation(root: &Path, own: &str) -> Check {
                 ErrorKind::ReadOnlyFilesystem => "it is mounted read-only".to_owned(),
                 _ => error.to_string(),
             };
-            return Check::degraded(NAME, format!("no cgroup can be made in {shown}: {why}")).cure(cure);
+            let check = Check::degraded(NAME, format!("no cgroup can be made in {shown}: {why}"));
+            return vec![check.cure(delegation::cure(&site, &WANTED))];
         }
     }
     let _ = fs::remove_dir(&trial);
-    let controllers = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
-    let (has, lacks): (Vec<&str>, Vec<&str>) =
-        WANTED.iter().partition(|wanted| controllers.split_whitespace().any(|one| one == **wanted));
-    if lacks.is_empty() {
-        return Check::ok(NAME, format!("{shown}: {}", has.join(" ")));
-    }
-    let has = if has.is_empty() { "none".to_owned() } else { has.join(" ") };
-    Check::degraded(NAME, format!("{shown}: has {has}, lacks {}", lacks.join(" "))).cure(cure)
-}
-
-const SYSTEMD: &str = "systemd-run --user --scope -p Delegate=yes saggar …, with Delegate=cpu cpuset io memory pids \
-                       below [Service] in /etc/systemd/system/user@.service.d/delegate.conf; without systemd \
-                       let the operator give a cgroup: chown -R it to this user and start saggar in it";
-
-const OPERATOR: &str = "start saggar in a service or scope with Delegate=yes (systemd-run --scope -p Delegate=yes \
-                        saggar …), on a host whose controllers are on version 2";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_told_apart() {
-        let v2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nsdelegate 0 0\n";
-        let v1 = "cgroup /sys/fs/cgroup/memory cgroup rw,nosuid,memory 0 0\n\
-                  cgroup /sys/fs/cgroup/systemd cgroup rw,xattr,name=systemd 0 0\n";
-        let unified = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(layout(v2), Layout::Unified("/sys/fs/cgroup".into()));
-        assert_eq!(
-            layout(&format!("{v1}{unified}")),
-            Layout::Hybrid("/sys/fs/cgroup/unified".into(), BTreeSet::from(["memory".to_owned()]))
-        );
-        assert_eq!(layout(v1), Layout::Legacy);
-        assert_eq!(layout("tmpfs /tmp tmpfs rw 0 0\n"), Layout::None);
-    }
+    let controllers = controllers_for_children(path);
+    // A cgroup with processes gives its children none of these (cgroups(7)), unless they can step aside.
+    let others = if is_root(path) || ours(path).is_some() { "" } else { "; other processes are in it" };
+    let check = |name: &'static str, wanted: &[&'static str]| {
+        let (has, lacks): (Vec<&str>, Vec<&str>) =
+            wanted.iter().partition(|wanted| controllers.iter().any(|one| one == **wanted));
+        if lacks.is_empty() {
+            return Check::ok(name, format!("{shown}: {}", has.join(" ")));
+        }
+        let has = if has.is_empty() { "none".to_owned() } else { has.join(" ") };
+        let detail = format!("{shown}: has {has}, lacks {}{others}", lacks.join(" "));
+        Check::degraded(name, detail).cure(delegation::cure(&site, &lacks))
+    };
+    vec![check(NAME, &WANTED), check("cgroup-cpuset-io", &NAMED)]
 }

@@ -130,6 +130,12 @@ impl Manager {
         (body[0].as_text().unwrap().to_owned(), properties(&body[2]))
     }
 
+    /// What the first call of this name was given.
+    pub(super) fn body_of(&self, call: &str) -> Option<Vec<Value>> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().find(|(name, _)| name == call).map(|(_, body)| body.clone())
+    }
+
     pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().iter().map(|(name, _)| name.clone()).collect()
     }

@@ -4,8 +4,8 @@
 mod manager;
 
 use super::*;
-use crate::cgroup::layout::Version;
 use crate::cgroup::place::{Directory, Driver};
+use crate::host::cgroups::Version;
 use manager::{Daemon, Manager, Plays};
 
 fn place() -> Place {
@@ -151,6 +151,16 @@ fn limits_are_changed_at_run_time_and_the_unit_is_stopped() {
         assert_eq!(value(&properties, "MemoryMax"), Some(&Value::U64(64 << 20)));
         stop_on(bus, unit).unwrap();
         assert!(manager.calls().iter().any(|call| call == "StopUnit"));
+    });
+}
+
+#[test]
+fn a_process_that_joins_is_moved_by_systemd() {
+    on_both(&Plays::default(), |bus, manager| {
+        attach_on(bus, place().unit.as_ref().unwrap(), Path::new("/below"), 7).unwrap();
+        let pids = Value::Array("u".to_owned(), vec![Value::U32(7)]);
+        let expected = vec![Value::text("saggar-web.scope"), Value::text("/below"), pids];
+        assert_eq!(manager.body_of("AttachProcessesToUnit"), Some(expected));
     });
 }
 

@@ -112,6 +112,34 @@ impl Layout {
     }
 }
 
+/// The controllers that a sandbox below our own cgroup `own` of version 2 can have: those that are on for its
+/// children, and all that it has itself where they can be switched on.
+pub fn controllers_for_children(own: &Path) -> Vec<String> {
+    let can_switch = is_root(own) || ours(own).is_some();
+    words(own, if can_switch { "cgroup.controllers" } else { "cgroup.subtree_control" })
+}
+
+/// Whether this is the root of the hierarchy, which may have processes and give controllers too: only the root has
+/// no cgroup.type (cgroups(7)).
+pub fn is_root(own: &Path) -> bool {
+    !own.join("cgroup.type").exists()
+}
+
+/// The processes in our own cgroup, when there are none but this one and children of it: then they can step aside.
+pub fn ours(own: &Path) -> Option<Vec<String>> {
+    let us = std::process::id().cast_signed();
+    let pids = words(own, "cgroup.procs");
+    let parent = |pid| Some(procfs::process::Process::new(pid).ok()?.stat().ok()?.ppid);
+    let is_ours = |pid: &String| pid.parse().is_ok_and(|pid| pid == us || parent(pid) == Some(us));
+    (!pids.is_empty() && pids.iter().all(is_ours)).then_some(pids)
+}
+
+/// The words of a control file; none when it cannot be read.
+pub fn words(cgroup: &Path, file: &str) -> Vec<String> {
+    let text = fs::read_to_string(cgroup.join(file)).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Version, superblock options, root and mount point of a line of mountinfo that is a cgroup mount.
 fn mounted(line: &[u8]) -> Option<(Version, String, PathBuf, PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
@@ -160,7 +188,7 @@ fn own_cgroup(own: &[u8], controllers: &[String]) -> Option<PathBuf> {
 }
 
 /// The path in the first line of a `/proc/PID/cgroup` whose controllers are the right ones.
-pub(super) fn path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
+pub(crate) fn path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let listed = std::str::from_utf8(fields.nth(1)?).ok()?;

@@ -1,0 +1,64 @@
+//! The number of the whole disk that a policy means: what io.max and its like are about.
+
+use crate::spec::Disk;
+use nix::sys::stat::{SFlag, major, minor, stat};
+use std::fs;
+use std::path::Path;
+
+/// `MAJOR:MINOR` of a whole disk.
+///
+/// # Errors
+/// Why there is none, naming it.
+pub(super) fn number(disk: &Disk) -> Result<String, String> {
+    let text = disk.as_str();
+    if !text.starts_with('/') {
+        return whole(text).ok_or_else(|| format!("no disk has the number {text}"));
+    }
+    let found = stat(text).map_err(|errno| format!("look at {text}: {}", errno.desc()))?;
+    let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
+    let device = if kind == SFlag::S_IFBLK { found.st_rdev } else { found.st_dev };
+    let number = format!("{}:{}", major(device), minor(device));
+    // File systems in memory, in layers and on several disks have a number of their own, with major 0.
+    whole(&number)
+        .ok_or_else(|| format!("{text} is on no single disk (its device is {number}); name the disk"))
+}
+
+/// The whole disk of a disk or a partition (sysfs(5), /sys/dev/block).
+fn whole(number: &str) -> Option<String> {
+    let entry = Path::new("/sys/dev/block").join(number);
+    let disk = if entry.join("partition").exists() { entry.join("..") } else { entry };
+    Some(fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<String, String> {
+        number(&text.parse().unwrap())
+    }
+
+    #[test]
+    fn what_is_no_disk_is_told_by_name() {
+        assert_eq!(of("4000:1").unwrap_err(), "no disk has the number 4000:1");
+        assert!(of("/nowhere/at/all").unwrap_err().starts_with("look at /nowhere/at/all: "));
+        assert!(
+            of("/proc/self").unwrap_err().starts_with("/proc/self is on no single disk (its device is 0:")
+        );
+    }
+
+    #[test]
+    fn a_disk_is_the_same_by_its_path_and_by_its_number_and_has_its_partitions() {
+        let Ok(entries) = fs::read_dir("/sys/class/block") else { return };
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            let entry = Path::new("/sys/class/block").join(&name);
+            let dev = fs::read_to_string(entry.join("dev")).unwrap();
+            let found = of(dev.trim()).unwrap();
+            if entry.join("partition").exists() {
+                assert_ne!(found, dev.trim(), "{name} is a partition");
+            } else {
+                assert_eq!(found, dev.trim(), "{name}");
+            }
+        }
+    }
+}

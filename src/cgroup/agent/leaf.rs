@@ -1,0 +1,171 @@
+//! Cgroups for programs that run beside the first one: each gets a leaf of its own below the sandbox's cgroup, so
+//! that it and all it ever starts can be killed as one, and the kernel says which of them ran out of memory.
+//!
+//! ```text
+//! <own>/saggar-<id>          the limits; memory is counted for each child where the host can
+//! <own>/saggar-<id>/main     pid 1 and the first program, born there
+//! <own>/saggar-<id>/exec-N   one command of a server: memory.oom.group is 1, so it dies whole
+//! ```
+//! A program is put in its leaf while it stops at its gate, before execve: whatever it starts is born inside. Both
+//! ends of that move are below a directory that is ours, so it needs no right over any cgroup above (cgroups(7),
+//! cgroup v2 delegation).
+
+use super::usage::field;
+use crate::sys::pidfd;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// The name of a leaf is this and a number.
+const LEAF: &str = "exec-";
+
+/// Has memory counted for each child of a sandbox's cgroup. To be called before a process is in any of them: later
+/// the kernel stops every fork of the host for the change (cgroup_threadgroup_rwsem). Without the controller a leaf
+/// still holds its processes together.
+pub fn enable(sandbox: &Path) {
+    let _ = fs::write(sandbox.join("cgroup.subtree_control"), "+memory");
+}
+
+/// The leaves of one sandbox.
+#[derive(Debug)]
+pub struct Leaves {
+    sandbox: PathBuf,
+    next: u64,
+    /// Made ahead: to make one takes longer than all else that a start of a command needs of it.
+    spare: Option<Leaf>,
+    /// Killed, but not yet without processes.
+    leaving: Vec<Leaf>,
+    /// What their programs left running stays, and they with it.
+    resting: Vec<Leaf>,
+}
+
+/// The cgroup of one program and all it starts.
+#[derive(Debug)]
+pub struct Leaf {
+    path: PathBuf,
+}
+
+impl Leaves {
+    /// The leaves of the sandbox whose cgroup this is; `None` where it has none.
+    pub fn of(sandbox: &Path) -> Option<Self> {
+        let is_made = sandbox.join("main").is_dir();
+        is_made.then(|| Leaves {
+            sandbox: sandbox.to_owned(),
+            next: 1,
+            spare: None,
+            leaving: Vec::new(),
+            resting: Vec::new(),
+        })
+    }
+
+    /// An empty leaf.
+    ///
+    /// # Errors
+    /// Those of mkdir(2).
+    pub fn take(&mut self) -> io::Result<Leaf> {
+        match self.spare.take() {
+            Some(spare) => Ok(spare),
+            None => self.make(),
+        }
+    }
+
+    /// Makes the next leaf ahead, when there is nothing more urgent to do.
+    pub fn make_spare(&mut self) {
+        if self.spare.is_none() {
+            self.spare = self.make().ok();
+        }
+    }
+
+    fn make(&mut self) -> io::Result<Leaf> {
+        let path = self.sandbox.join(format!("{LEAF}{}", self.next));
+        self.next += 1;
+        fs::create_dir(&path)?;
+        let leaf = Leaf { path };
+        // Without the controller there is no such file, and no such kill.
+        let _ = fs::write(leaf.path.join("memory.oom.group"), "1");
+        Ok(leaf)
+    }
+
+    /// The program of a leaf has ended: it is removed now, or when what that left running has ended too and another
+    /// program ends.
+    pub fn leave(&mut self, leaf: Leaf) {
+        self.resting.push(leaf);
+        self.resting.retain(|leaf| !leaf.remove());
+    }
+
+    /// Kills what is left in a leaf, and removes it: now, or in a later [`Leaves::sweep`].
+    pub fn end(&mut self, leaf: Leaf) {
+        leaf.kill();
+        if !leaf.remove() {
+            self.leaving.push(leaf);
+        }
+    }
+
+    /// Removes the leaves whose processes have left by now; whether some are still to leave. What is left at the
+    /// sandbox's end its watcher removes.
+    pub fn sweep(&mut self) -> bool {
+        self.leaving.retain(|leaf| !leaf.remove());
+        !self.leaving.is_empty()
+    }
+}
+
+impl Leaf {
+    /// Puts a process in, and reads back that it is there. `is_it` says whether the number still means the process
+    /// that told it: it is asked when a pidfd is held, and then no other process can be meant.
+    ///
+    /// # Errors
+    /// Why it could not be put there, for the log.
+    pub fn put(&self, pid: i32, is_it: impl FnOnce() -> bool) -> Result<(), String> {
+        let held = pidfd::open(pid).map_err(|errno| format!("process {pid}: {}", errno.desc()))?;
+        if !is_it() {
+            return Err(format!("process {pid} has ended"));
+        }
+        let procs = self.path.join("cgroup.procs");
+        let says = |error: io::Error| format!("{}: {error}", procs.display());
+        fs::write(&procs, pid.to_string()).map_err(says)?;
+        let inside = fs::read_to_string(&procs).map_err(says)?;
+        if pidfd::has_ended(held.as_fd()) || !inside.lines().any(|line| line.parse() == Ok(pid)) {
+            return Err(format!("process {pid} is not in {}", self.path.display()));
+        }
+        Ok(())
+    }
+
+    /// Kills every process in it, those that are being forked too (cgroup.kill, Linux 5.14); whether it could.
+    pub fn kill(&self) -> bool {
+        fs::write(self.path.join("cgroup.kill"), "1").is_ok()
+    }
+
+    /// How many of its processes the kernel has killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        field(&self.path, "memory.events", "oom_kill").unwrap_or(0)
+    }
+
+    /// The most memory that it had at one time, in bytes; the kernel tells since Linux 5.19.
+    pub fn memory_peak(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join("memory.peak")).ok()?.trim().parse().ok()
+    }
+
+    /// Processor time in microseconds.
+    pub fn cpu_usec(&self) -> Option<u64> {
+        field(&self.path, "cpu.stat", "usage_usec")
+    }
+
+    /// Whether it is gone.
+    fn remove(&self) -> bool {
+        match fs::remove_dir(&self.path) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// The pids in `main` and in every leaf of a sandbox, in our pid namespace.
+pub fn processes(sandbox: &Path) -> Vec<i32> {
+    let children = fs::read_dir(sandbox).into_iter().flatten().flatten();
+    let directories = children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let lists = directories.filter_map(|entry| fs::read_to_string(entry.path().join("cgroup.procs")).ok());
+    // 0 stands for a process of another pid namespace.
+    let pids = |list: String| list.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>();
+    lists.flat_map(pids).filter(|pid| *pid > 0).collect()
+}

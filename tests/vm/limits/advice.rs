@@ -1,0 +1,181 @@
+//! The cure that the error of a limit names: run as it is printed, it gives the limit.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::in_guest_of;
+use crate::support::caller::Caller;
+use crate::support::place::Place;
+
+const USER: &str = "saggar-other";
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// What stands between backquotes: the commands of a cure.
+fn commands(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Who asks for limits, as after a log-in.
+struct Asker {
+    place: Place,
+    caller: Caller,
+}
+
+impl Asker {
+    fn new(caller: Caller) -> Self {
+        Asker { place: Place::new(caller), caller }
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = self.place.command(Path::new("/bin/sh"));
+        command.args(["-c", script]);
+        if !self.caller.is_root() {
+            command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", self.caller.uid()));
+        }
+        command
+    }
+
+    /// saggar's arguments for a program that says that it ran, with these limits.
+    fn wrap(&self, limits: &str) -> String {
+        let policy = self.place.join("limits.toml");
+        if !policy.exists() {
+            self.place.make_file("limits.toml", "");
+        }
+        std::fs::write(&policy, format!("[limits]\n{limits}\n")).unwrap();
+        format!("{} wrap --policy {} -- echo ran", self.saggar(), policy.display())
+    }
+
+    fn saggar(&self) -> String {
+        self.place.saggar().get_program().to_str().unwrap().to_owned()
+    }
+
+    /// The commands of the cure that a refusal of these limits prints.
+    #[track_caller]
+    fn advised(&self, limits: &str) -> Vec<String> {
+        let output = self.shell(&self.wrap(limits)).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(!said.contains("ran\n"), "{said}");
+        commands(said.split_once("hint: ").expect("a hint").1)
+    }
+
+    /// The program runs by this command, which says `saggar …`.
+    #[track_caller]
+    fn runs(&self, command: &str, limits: &str) {
+        let command = command.replace("saggar …", &self.wrap(limits));
+        let output = self.shell(&command).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("ran\n"), "{}", said(&output));
+    }
+
+    /// The cure of this check of `doctor`, when it is run by `before`; empty when it has none.
+    fn doctor(&self, before: &str, check: &str) -> String {
+        let line = format!("{before} {} doctor --json", self.saggar());
+        let output = self.shell(&line).output().unwrap();
+        let report: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+        let checks = report["checks"].as_array().unwrap();
+        let found = checks
+            .iter()
+            .find(|one| one["name"] == check)
+            .unwrap_or_else(|| panic!("no {check} in {report}"));
+        found["cure"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[track_caller]
+fn as_root(script: &str) {
+    let output = Command::new("/bin/sh").args(["-c", script]).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", said(&output));
+}
+
+const DEFAULTS: &str = "memory = '64M'\ncpus = 0.5\npids = 50";
+const MORE: &str = "memory = '64M'\ncpuset_cpus = '0'\nio = { '/dev/vda' = { write_bps = '1M' } }";
+
+as_each_caller! {
+    /// For the limits that systemd gives everybody the controllers of, one command is enough.
+    fn systemd_gives_the_default_limits_by_the_advised_command(caller) {
+        in_guest_of("systemd");
+        let asker = Asker::new(caller);
+        let advised = asker.advised(DEFAULTS);
+        let [command] = &advised[..] else { panic!("{advised:?}") };
+        let by = if caller.is_root() { "" } else { "--user " };
+        assert_eq!(command, &format!("systemd-run {by}--scope -p Delegate=yes saggar …"));
+        asker.runs(command, DEFAULTS);
+        assert_eq!(commands(&asker.doctor("", "cgroup-delegation")), advised);
+        assert_eq!(asker.doctor(&command.replace("saggar …", ""), "cgroup-delegation"), "");
+    }
+}
+
+/// For root systemd has the others too, but for huge pages.
+#[test]
+fn systemd_gives_root_every_limit_by_the_advised_commands() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    in_guest_of("systemd");
+    let asker = Asker::new(caller);
+    let advised = asker.advised("io = { '/dev/vda' = { write_bps = '1M' } }");
+    let [command] = &advised[..] else { panic!("{advised:?}") };
+    asker.runs(command, MORE);
+    let advised = asker.advised("hugetlb.2MB = '4M'");
+    let [switch, command] = &advised[..] else { panic!("{advised:?}") };
+    as_root(switch);
+    asker.runs(command, "hugetlb.2MB = '4M'");
+}
+
+/// What systemd does not give a user unless the administrator says so: both steps as they are printed.
+#[test]
+fn systemd_gives_a_user_cpuset_and_io_by_the_advised_commands() {
+    let Ok(_) = Caller::root() else { skip!("this test needs to be started as root") };
+    in_guest_of("systemd");
+    // One of its own, whose manager can be started again without harm to other tests.
+    as_root(&format!("useradd --no-create-home --shell /bin/sh {USER}"));
+    let caller = Caller::named(USER);
+    let manager = format!("user@{}.service", caller.uid());
+    as_root(&format!("systemctl start {manager}"));
+    let asker = Asker::new(caller);
+    let advised = asker.advised(MORE);
+    let [by_root, command] = &advised[..] else { panic!("{advised:?}") };
+    // Alone it is not enough.
+    let early = asker.shell(&command.replace("saggar …", &asker.wrap(MORE))).output().unwrap();
+    assert_eq!(early.status.code(), Some(125), "{}", said(&early));
+    let by = command.replace("saggar …", "");
+    assert_eq!(commands(&asker.doctor(&by, "cgroup-cpuset-io")), advised);
+
+    as_root(by_root);
+    as_root(&format!("systemctl restart {manager}"));
+    asker.runs(command, MORE);
+    assert_eq!(asker.doctor(&by, "cgroup-cpuset-io"), "");
+    as_root(&format!(
+        "rm -r /etc/systemd/system/user@.service.d && systemctl daemon-reload && systemctl stop {manager}"
+    ));
+}
+
+/// Without systemd the administrator gives a cgroup.
+#[test]
+fn given_by_root_a_cgroup_as_advised_has_the_limits() {
+    let Ok(_) = Caller::root() else { skip!("this test needs to be started as root") };
+    let caller = match Caller::ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    in_guest_of("unified");
+    let asker = Asker::new(caller);
+    let advised = asker.advised(MORE);
+    let [by_root, command] = &advised[..] else { panic!("{advised:?}") };
+    let script = format!("read go; {}", command.replace("saggar …", &asker.wrap(MORE)));
+    let mut shell = asker
+        .shell(&script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    as_root(&by_root.replace("PID", &shell.id().to_string()));
+    std::io::Write::write_all(&mut shell.stdin.take().unwrap(), b"go\n").unwrap();
+    let output = shell.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    as_root("rmdir /sys/fs/cgroup/saggar");
+}
