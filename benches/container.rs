@@ -1,6 +1,7 @@
 //! How long a container takes, from exec to exit: `create; start; delete` and `run` of one bundle, by saggar and
-//! by the runtimes that are installed, in turn in one run, so that the machine's moods hit all of them alike.
-//! Prints medians and the ratios pair by pair; there are no absolute bounds.
+//! by the runtimes that are installed, in turn in one run, so that the machine's moods hit all of them alike; with
+//! the state of containers on a tmpfs, as /run is, and on a disk. Prints medians and the ratios pair by pair; there
+//! are no absolute bounds.
 //!
 //! `cargo bench --bench container [-- RUNS [SAGGAR]]`, as root: RUNS rounds (default 100); SAGGAR another binary.
 
@@ -35,11 +36,22 @@ const CONFIG: &str = r#"{
   }
 }"#;
 
+/// What is timed, and where the state is.
+const TIMED: [(&str, Timed, &str); 4] = [
+    ("create; start; delete, state on a tmpfs", cycle, "/dev/shm"),
+    ("create; start; delete, state on a disk", cycle, "/var/tmp"),
+    ("run, state on a tmpfs", once, "/dev/shm"),
+    ("run, state on a disk", once, "/var/tmp"),
+];
+
+/// One of the two, by a program, with its `--root`, of a bundle.
+type Timed = fn(&Path, &Path, &Path) -> Duration;
+
 struct Peer {
     name: String,
     program: PathBuf,
-    cycles: Vec<Duration>,
-    runs: Vec<Duration>,
+    /// As [`TIMED`].
+    times: [Vec<Duration>; TIMED.len()],
 }
 
 fn main() {
@@ -54,8 +66,10 @@ fn main() {
     }
     let scratch =
         tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("scratch directory");
-    let roots =
-        tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/dev/shm").expect("directory for state");
+    cover_unified();
+    let roots = TIMED.map(|(_, _, place)| {
+        tempfile::Builder::new().prefix("saggar-bench").tempdir_in(place).expect("directory for state")
+    });
     let Some(bundle) = bundle(scratch.path()) else {
         println!("SKIPPED: no C compiler for the program");
         return;
@@ -63,7 +77,7 @@ fn main() {
     let mut peers: Vec<Peer> = [("saggar", Some(saggar)), ("crun", which("crun")), ("runc", which("runc"))]
         .into_iter()
         .filter_map(|(name, program)| match program {
-            Some(program) => Some(Peer { name: name.into(), program, cycles: vec![], runs: vec![] }),
+            Some(program) => Some(Peer { name: name.into(), program, times: Default::default() }),
             None => {
                 println!("SKIPPED {name}: not installed");
                 None
@@ -71,19 +85,37 @@ fn main() {
         })
         .collect();
     for round in 0..runs + 2 {
-        for peer in &mut peers {
-            // On a tmpfs, as /run is, where the state of containers is by default.
-            let root = roots.path().join(&peer.name);
-            let (cycle, run) = (cycle(&peer.program, &root, &bundle), once(&peer.program, &root, &bundle));
-            // The first rounds warm caches.
-            if round >= 2 {
-                peer.cycles.push(cycle);
-                peer.runs.push(run);
+        for (number, ((_, timed, _), root)) in TIMED.iter().zip(&roots).enumerate() {
+            // In turn: who comes first wakes what the kernel has put to sleep (the writers' side of cgroup.procs).
+            for turn in 0..peers.len() {
+                let index = (turn + round) % peers.len();
+                let peer = &mut peers[index];
+                let time = timed(&peer.program, &root.path().join(&peer.name), &bundle);
+                // The first rounds warm caches.
+                if round >= 2 {
+                    peer.times[number].push(time);
+                }
             }
         }
     }
-    report("create; start; delete", &peers, |peer| &peer.cycles);
-    report("run", &peers, |peer| &peer.runs);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("load {}", load.split(' ').next().unwrap_or_default());
+    for (number, (what, ..)) in TIMED.iter().enumerate() {
+        report(what, &peers, |peer| &peer.times[number]);
+    }
+}
+
+/// crun refuses a cgroup2 hierarchy with controllers beside those of cgroup v1: for us and what we run, and for all of
+/// them alike, there is none.
+fn cover_unified() {
+    use nix::mount::{MsFlags, mount};
+    let unified = "/sys/fs/cgroup/unified";
+    if Path::new(unified).is_dir() {
+        let none = None::<&str>;
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private mounts");
+        mount(Some("none"), unified, Some("tmpfs"), MsFlags::empty(), none).expect("an empty directory");
+    }
 }
 
 /// A bundle whose program ends at once.

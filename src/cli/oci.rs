@@ -4,6 +4,7 @@
 //! ([`parse`]), since callers count the time of each call; [`super::Cli`] has them all for help and completions.
 
 use crate::spec::policy::TimeSpan;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ pub enum OciCommand {
 
 const EXIT_STATUS: &str = "Exit status in the foreground: the program's own, 128+N for signal N; 125 saggar \
                            failed; 126 and 127 the program cannot be executed or is not found.";
+
+/// Also the answer to callers that ask by `checkpoint --help` whether there are any.
+const NO_CHECKPOINTS: &str = "saggar makes no checkpoints of containers, and restores none\n";
 
 /// One verb with the options that all verbs take.
 #[derive(Debug, Args)]
@@ -440,6 +444,7 @@ pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
     macro_rules! verbs {
         ($($name:literal => $variant:ident),+ $(,)?) => {
             match verb {
+                "checkpoint" | "restore" => Some(Err(clap::Error::raw(ErrorKind::InvalidSubcommand, NO_CHECKPOINTS))),
                 $($name => Some(parse_verb($name, words()).map(|verb| OciCommand::$variant(Box::new(verb)))),)+
                 _ => None,
             }
@@ -574,6 +579,9 @@ mod tests {
             assert!(parse(&words(line)).is_none(), "{line}");
         }
         assert!(parse(&words("saggar start")).unwrap().is_err());
+        for line in ["saggar checkpoint ID", "saggar --root R restore ID", "saggar checkpoint --help"] {
+            assert!(parse(&words(line)).unwrap().unwrap_err().use_stderr(), "{line}");
+        }
     }
 
     #[test]

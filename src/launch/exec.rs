@@ -4,8 +4,8 @@ use super::{Launched, set_nonblocking, socket_pair};
 use crate::error::{Code, Error, Result};
 use crate::spec::Program;
 use crate::stage::block;
-use crate::stage::wire::{GateReport, LEN, Point, Request};
-use crate::sys::{Errno, file, scm};
+use crate::stage::wire::{ExecFlags, GateReport, LEN, Point, Request};
+use crate::sys::{Errno, file, process, scm};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -60,6 +60,7 @@ impl Launched {
         setsockopt(&ours, sockopt::PassCred, &true).map_err(|e| Error::system("ask for credentials", e))?;
         let fds =
             [block.as_fd(), streams[0], streams[1], streams[2], theirs.as_fd()].map(|fd| fd.as_raw_fd());
+        let flags = if hold { flags } else { flags | ExecFlags::AT_ONCE };
         self.send(Request::Exec { id, flags }, &fds)?;
         set_nonblocking(ours.as_fd())?;
         let mut gate = Gate { socket: ours, open: false };
@@ -81,6 +82,11 @@ impl Gate {
                 .map_err(|e| Error::system("let the program go on", e))?;
         }
         Ok(())
+    }
+
+    /// Whether the program stops here: its end of the gate closes with its life, and at execve.
+    pub fn holds(&self) -> bool {
+        !self.open && process::is_ready(self.socket.as_raw_fd(), libc::POLLHUP) == Ok(false)
     }
 
     /// What the gate tells now, without waiting. `name` is the program's, for messages.

@@ -5,6 +5,7 @@
 use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::session::project::NUMBERS;
 use crate::stage::watcher::{Charge, Ending, Watcher};
 use crate::state::{self, SocketRecord};
 use crate::sys::file::FileId;
@@ -27,6 +28,9 @@ struct Record {
     version: u32,
     cgroup: Option<PathBuf>,
     sockets: Vec<(PathBuf, SocketRecord)>,
+    /// Sessions with a project quota or a place for changes: the directory, the number of the project or 0.
+    #[serde(default)]
+    sessions: Vec<(PathBuf, u32)>,
 }
 
 /// Everything that one running sandbox leaves on the host.
@@ -46,6 +50,7 @@ enum Owned {
     Cgroup(CString),
     Directory(CString),
     File(CString, FileId),
+    Session(CString, u32),
 }
 
 impl Owned {
@@ -54,6 +59,7 @@ impl Owned {
             Owned::Cgroup(path) => Charge::Cgroup(path),
             Owned::Directory(path) => Charge::Directory(path),
             Owned::File(path, is) => Charge::File { path, is: *is },
+            Owned::Session(path, project) => Charge::Session { path, project: *project },
         }
     }
 }
@@ -74,7 +80,12 @@ impl Guard {
     /// # Errors
     /// [`Code::Exists`] when a sandbox of that id runs; [`Code::System`].
     pub fn new(id: &SandboxId, leaves: Leaves<'_>) -> Result<Self> {
-        let record = Record { version: 1, cgroup: leaves.cgroup.map(Path::to_owned), sockets: Vec::new() };
+        let record = Record {
+            version: 1,
+            cgroup: leaves.cgroup.map(Path::to_owned),
+            sockets: Vec::new(),
+            sessions: Vec::new(),
+        };
         let mut guard =
             Guard { watcher: None, ending: None, charges: Vec::new(), directory: None, record, _lock: None };
         if leaves.cgroup.is_some() || leaves.directory {
@@ -98,6 +109,16 @@ impl Guard {
         self.directory.as_deref()
     }
 
+    /// The pid of the watcher, where there is one.
+    pub fn watcher(&self) -> Option<i32> {
+        self.watcher.as_ref().map(Watcher::pid)
+    }
+
+    /// The sandbox's cgroup, where one may have been made.
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.record.cgroup.as_deref()
+    }
+
     /// Takes a socket outside of the runtime directory in charge, before it has its name there.
     ///
     /// # Errors
@@ -106,6 +127,18 @@ impl Guard {
         let charge = Owned::File(c_path(&path)?, FileId { device: socket.dev, inode: socket.ino });
         self.charge(charge);
         self.record.sockets.push((path, socket));
+        self.write_record()
+    }
+
+    /// Takes in charge what a session has for the time of a sandbox: the limit of its project, before that is set,
+    /// and the place for changes. Such a sandbox has a runtime directory, where it is recorded.
+    ///
+    /// # Errors
+    /// [`Code::System`] when it cannot be recorded.
+    pub fn add_session(&mut self, directory: &Path, project: Option<u32>) -> Result<()> {
+        let project = project.unwrap_or(0);
+        self.charge(Owned::Session(c_path(directory)?, project));
+        self.record.sessions.push((directory.to_owned(), project));
         self.write_record()
     }
 
@@ -122,9 +155,10 @@ impl Guard {
         self.write_record()
     }
 
-    /// Has the watcher begin with the removal: no program of the sandbox is left, and pid 1 is about to end.
-    pub fn end(&mut self) {
-        if let Some(Ok(ending)) = self.watcher.take().map(Watcher::end) {
+    /// Has the watcher begin with the removal: no program of the sandbox is left, and its pid 1, this one, is
+    /// about to end. Call it before that is reaped.
+    pub fn end(&mut self, pid: i32) {
+        if let Some(Ok(ending)) = self.watcher.take().map(|watcher| watcher.end(pid)) {
             self.ending = Some(ending);
         }
     }
@@ -208,7 +242,8 @@ pub fn sweep() -> Result<usize> {
     state::check_own(&root)?;
     let entries =
         fs::read_dir(&root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
-    let sandboxes = entries.flatten().filter(|entry| entry.file_name() != "ids");
+    let own = ["ids", state::counters::FILE];
+    let sandboxes = entries.flatten().filter(|entry| own.iter().all(|name| entry.file_name() != *name));
     let swept = sandboxes.filter(|entry| sweep_one(&entry.path(), MAKING)).count();
     Ok(swept + cgroups())
 }
@@ -263,6 +298,13 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     if let Some(record) = read_record(directory) {
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             Charge::Cgroup(&path).remove();
+        }
+        for (path, project) in
+            record.sessions.into_iter().filter(|(_, number)| *number == 0 || NUMBERS.contains(number))
+        {
+            if let Ok(path) = c_path(&path) {
+                Charge::Session { path: &path, project }.remove();
+            }
         }
         for (path, socket) in record.sockets {
             // Nobody has held it since: by its inode alone it could be another's by now (DECISIONS 21).

@@ -55,6 +55,14 @@ fn hint_for(step: &Step, errno: Errno) -> Option<&'static str> {
             "a user namespace was made, and has no right to mount: AppArmor restricts it; install the profile of \
              saggar (saggar doctor says how)"
         }
+        (Step::Overlay { .. }, Errno::ENODEV) => "the kernel has no overlayfs: modprobe overlay",
+        (Step::Overlay { .. }, Errno::EINVAL | Errno::ELOOP) => {
+            "the file system of the work tree cannot be the lower layer of an overlay, or something is mounted in it: \
+             name a copy of it on another file system"
+        }
+        (Step::Overlay { .. }, Errno::EOPNOTSUPP) => {
+            "the file system that takes the changes has no user attributes (tmpfs has them since Linux 6.6)"
+        }
         (Step::Proc { .. }, Errno::EPERM) => {
             "the kernel gives a fresh /proc only where the host's own is wholly visible: this host is a container \
              whose /proc is masked; run it with an unmasked /proc"

@@ -82,7 +82,9 @@ fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -
             return None;
         }
         let (access, words) = match &mount.kind {
-            MountKind::System { source } | MountKind::Named { source } => {
+            MountKind::System { source }
+            | MountKind::Named { source }
+            | MountKind::Overlay { lower: source, .. } => {
                 let access = match (host.kind(source)?, mount.writable) {
                     (Kind::Link(_), _) => return None,
                     (Kind::File, true) => only_files,

@@ -1,6 +1,7 @@
 //! From what a sandbox is to be and what the host can do to an ordered list of steps. Pure: no I/O.
 
 pub mod container;
+pub mod disk;
 pub mod files;
 pub mod ids;
 pub mod landlock;

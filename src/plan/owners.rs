@@ -8,7 +8,7 @@ use super::{Block, Tree};
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
 use crate::host::owners::Unmapped;
-use crate::spec::{BLOCK, IdMap, Mount, MountKind, SandboxSpec};
+use crate::spec::{BLOCK, IdMap, Mount, SandboxSpec};
 use std::path::Path;
 
 /// The block of ids of `spec`, with what the inner user is on the host; `None` for an ordinary user's sandbox.
@@ -55,7 +55,7 @@ pub(super) fn tree(source: &Path, writable: bool, block: Option<&Block>, host: &
 }
 
 fn unmapped<'a>(mount: &'a Mount, host: &'a Host) -> Option<(&'a Mount, &'a Path, &'a Unmapped)> {
-    let MountKind::Named { source } = &mount.kind else { return None };
+    let source = mount.kind.named()?;
     host.unmapped.get(source).map(|tree| (mount, source.as_path(), tree))
 }
 

@@ -92,6 +92,12 @@ pub enum Step {
         /// `mode=` option, octal.
         mode: CString,
     },
+    /// An overlay on a tree that is mounted already: it is the lower layer, what is mounted on [`EMPTY`] takes the
+    /// changes, and is mounted nowhere else afterwards.
+    Overlay {
+        /// Where.
+        path: CString,
+    },
     /// The processes of this pid namespace.
     Proc {
         /// Where.
@@ -234,6 +240,7 @@ impl Step {
             | Step::ReceiveTrees { .. }
             | Step::Pin { .. }
             | Step::Tmpfs { .. }
+            | Step::Overlay { .. }
             | Step::Proc { .. }
             | Step::Devpts { .. }
             | Step::Mqueue { .. }
@@ -323,7 +330,7 @@ impl Steps {
 }
 
 /// A path of the new root as programs will see it.
-fn inside(path: &CString) -> String {
+fn inside(path: &CStr) -> String {
     format!("/{}", path.to_string_lossy())
 }
 
@@ -370,6 +377,9 @@ impl fmt::Display for Step {
             }
             Step::Tmpfs { path, size, .. } => {
                 write!(f, "mount tmpfs on {}, {} bytes", inside(path), size.to_string_lossy())
+            }
+            Step::Overlay { path } => {
+                write!(f, "lay an overlay over {}, its changes in {}", inside(path), inside(EMPTY))
             }
             Step::Proc { path, .. } => write!(f, "mount proc on {}", inside(path)),
             Step::Devpts { path, max } => {

@@ -3,8 +3,8 @@
 
 use super::policy::{self, Access, Effective, Home, Layer, Setting};
 use super::{
-    Cover, IdMap, Identity, Limit, Limits, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
-    SandboxSpec,
+    Changes, Cover, IdMap, Identity, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
+    SandboxSpec, limits,
 };
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
@@ -32,6 +32,8 @@ pub struct Asked {
     pub map: IdMap,
     /// The work tree, without links; it has the same path inside.
     pub workspace: PathBuf,
+    /// Where changes of the work tree go, when it lies under an overlay.
+    pub changes: Option<Changes>,
     /// The agent's folder, when it is not the workspace.
     pub agent_folder: Option<PathBuf>,
     /// A lasting home of the host, when there is one.
@@ -51,7 +53,7 @@ pub struct Asked {
 /// Lowers a policy to the model.
 ///
 /// # Errors
-/// [`Code::Unsupported`] for a network policy, which this version does not have.
+/// [`Code::Unsupported`] for a network policy, which this version does not have; those of [`limits::lower`].
 pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
     let network = match policy.network.value {
         policy::Network::None => Network::None,
@@ -95,7 +97,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
             .collect(),
         proc_masks: if policy.profile.value == Profile::Strict { PROC_MASKS.to_vec() } else { Vec::new() },
         rlimits: rlimits(policy),
-        limits: limits(policy),
+        limits: limits::lower(policy)?,
         terminal: asked.terminal,
         streams: asked.streams,
         protections: policy
@@ -193,7 +195,12 @@ fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
     for program in &asked.program {
         mounts.push(named(program, program, false, Origin::BUILT_IN, "the program and its package"));
     }
-    mounts.push(named(&asked.workspace, &asked.workspace, true, Origin::COMMAND_LINE, "the workspace"));
+    let mut workspace =
+        named(&asked.workspace, &asked.workspace, true, Origin::COMMAND_LINE, "the workspace");
+    if let Some(changes) = &asked.changes {
+        workspace.kind = MountKind::Overlay { lower: asked.workspace.clone(), changes: changes.clone() };
+    }
+    mounts.push(workspace);
     if let Some(folder) = &asked.agent_folder {
         let why = "the agent's folder";
         mounts.push(named(folder, AGENT_FOLDER.as_ref(), false, Origin::COMMAND_LINE, why));
@@ -292,20 +299,4 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
             origin: origin(&nofile.layer),
         },
     ]
-}
-
-fn limits(policy: &Effective) -> Limits {
-    fn limit<T, U>(setting: &Setting<T>, value: impl Fn(&T) -> U) -> Option<Limit<U>> {
-        Some(Limit {
-            value: value(&setting.value),
-            named: setting.is_named(),
-            origin: origin(&setting.layer),
-        })
-    }
-    Limits {
-        memory: limit(&policy.limits.memory, |size| size.bytes()),
-        cpu_milli: limit(&policy.limits.cpus, |cpus| cpus.thousandths().into()),
-        pids: limit(&policy.limits.pids, |pids| u64::from(*pids)),
-        disk: limit(&policy.limits.disk, |size| size.bytes()),
-    }
 }

@@ -180,6 +180,17 @@ pub struct TimeOffsets {
     pub boottime: Option<(i64, u32)>,
 }
 
+/// As /proc/PID/timens_offsets takes them.
+impl std::fmt::Display for TimeOffsets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (clock, offset) in [("monotonic", self.monotonic), ("boottime", self.boottime)] {
+            let Some((seconds, nanoseconds)) = offset else { continue };
+            writeln!(f, "{clock} {seconds} {nanoseconds}")?;
+        }
+        Ok(())
+    }
+}
+
 /// One entry of `mounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMount {
@@ -227,10 +238,12 @@ pub enum ContainerMountKind {
     },
     /// The container's own cgroups (type `cgroup`, also where only cgroup2 exists), or `cgroup2`.
     Cgroup,
-    /// Only the attributes of what is mounted there change (`remount` with `bind`, or a propagation alone).
+    /// Only the attributes of what is mounted there change, as asked (a propagation alone).
     Change,
-    /// The file system that is mounted there is reconfigured, and the attributes of its mount change (`remount`
-    /// without `bind`; fspick(2)).
+    /// What is mounted there gets exactly the attributes that are asked for, and loses all others (`remount` with
+    /// `bind`; mount(2), MS_REMOUNT with MS_BIND).
+    Remount,
+    /// The same for the file system itself, too (`remount` without `bind`; mount(2), MS_REMOUNT).
     Reconfigure {
         /// Options for the file system: name, and value where there is one.
         options: Vec<(String, Option<String>)>,
@@ -282,6 +295,8 @@ pub struct Process {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+    /// The caller's supplementary groups are kept instead (`run.oci.keep_original_groups`).
+    pub keep_groups: bool,
     /// The mask of modes.
     pub umask: Option<u32>,
     /// The capability sets; without them none.
@@ -366,8 +381,8 @@ pub struct Hook {
     pub path: PathBuf,
     /// Arguments, the first is the program's name; without any, the path.
     pub args: Vec<String>,
-    /// The whole environment, `NAME=value`.
-    pub env: Vec<String>,
+    /// The whole environment, `NAME=value`; `None` is the runtime's own, as callers of runc and crun know it.
+    pub env: Option<Vec<String>>,
     /// Seconds after which it is killed and has failed.
     pub timeout: Option<u64>,
 }

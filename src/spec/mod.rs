@@ -6,9 +6,14 @@
 
 pub mod agent;
 pub mod container;
+mod limits;
 pub mod oci;
 pub mod policy;
+pub(crate) mod printable;
 pub mod protect;
 mod sandbox;
+#[cfg(test)]
+pub(crate) mod tests;
 
+pub use limits::{PERIOD, lower as limits_of};
 pub use sandbox::*;

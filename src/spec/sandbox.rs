@@ -1,6 +1,7 @@
 //! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
 
 pub use super::policy::names::{Profile, Protection, Strength};
+pub use super::policy::resources::{Disk, NumberSet, PageSize};
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -140,6 +141,14 @@ pub enum MountKind {
         /// Mode of its root.
         mode: u32,
     },
+    /// A directory that somebody named, as [`MountKind::Named`], under an overlay: what programs change is
+    /// elsewhere, and never reaches it.
+    Overlay {
+        /// Its path on the host, without links.
+        lower: PathBuf,
+        /// Where what they change is.
+        changes: Changes,
+    },
     /// The processes of this pid namespace.
     Proc,
     /// Pseudo-terminals of its own.
@@ -149,6 +158,30 @@ pub enum MountKind {
     },
     /// POSIX message queues of its own.
     Mqueue,
+}
+
+impl MountKind {
+    /// The path on the host of a tree that somebody named.
+    pub fn named(&self) -> Option<&PathBuf> {
+        match self {
+            MountKind::Named { source } | MountKind::Overlay { lower: source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Where the changes of an overlay are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changes {
+    /// In memory: gone at the end.
+    Memory {
+        /// Bytes at most.
+        size: u64,
+        /// Inodes at most.
+        inodes: u64,
+    },
+    /// In this directory of the host, in which `changes` and `work` are made; it stays.
+    Directory(PathBuf),
 }
 
 /// A path inside a mounted tree that is bound over itself, so that it cannot be renamed away.
@@ -199,25 +232,49 @@ pub struct Rlimit {
     pub origin: Origin,
 }
 
-/// Limits that need a cgroup; `None` is no limit.
+/// Limits that need a cgroup; `None` is no limit, and for swap the 0 that goes with memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// memory.max in bytes; swap is 0.
+    /// memory.max in bytes.
     pub memory: Option<Limit<u64>>,
+    /// memory.high in bytes.
+    pub memory_high: Option<Limit<u64>>,
+    /// memory.swap.max in bytes.
+    pub swap: Option<Limit<u64>>,
+    /// hugetlb.SIZE.max in bytes, for each size of a page.
+    pub hugetlb: Vec<(PageSize, Limit<u64>)>,
     /// cpu.max in thousandths of a core.
     pub cpu_milli: Option<Limit<u64>>,
+    /// cpu.max.burst in microseconds.
+    pub cpu_burst: Option<Limit<u64>>,
+    /// cpu.weight; without a meaning while `cpu_idle` is true.
+    pub cpu_weight: Option<Limit<u64>>,
+    /// cpu.idle.
+    pub cpu_idle: Option<Limit<bool>>,
+    /// cpuset.cpus.
+    pub cpuset_cpus: Option<Limit<NumberSet>>,
+    /// cpuset.mems.
+    pub cpuset_mems: Option<Limit<NumberSet>>,
+    /// io.max: each disk, the key of a rate there (`rbps`, `wbps`, `riops`, `wiops`), and the rate.
+    pub io: Vec<(Disk, &'static str, Limit<u64>)>,
+    /// io.weight.
+    pub io_weight: Option<Limit<u64>>,
     /// pids.max; threads count.
     pub pids: Option<Limit<u64>>,
-    /// Bytes of the workspace.
+    /// Processor time in milliseconds.
+    pub cpu_time: Option<Limit<u64>>,
+    /// Bytes of the workspace and the home directory.
     pub disk: Option<Limit<u64>>,
+    /// Files, directories and links there.
+    pub inodes: Option<Limit<u64>>,
 }
 
-/// A limit, whether somebody named it, and who.
+/// A limit, whether it must hold, and who set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit<T> {
     /// Its value.
     pub value: T,
-    /// True when a file or the command line named it: then it is required (DECISIONS 1).
+    /// True when a file or the command line named it, or required its protection (DECISIONS 1).
     pub named: bool,
     /// Which layer set it.
     pub origin: Origin,

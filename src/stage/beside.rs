@@ -29,21 +29,10 @@ pub fn fork(kept: &[BorrowedFd<'_>], child: impl FnOnce() -> i32) -> SysResult<(
     // SAFETY: one thread, as just seen: no lock is held, and the child's memory is a copy.
     match unsafe { clone::clone3(0, None)? } {
         clone::Side::Child => {
-            let mut next = 3;
-            let mut numbers: Vec<_> = kept.iter().map(AsRawFd::as_raw_fd).filter(|fd| *fd >= next).collect();
-            numbers.sort_unstable();
-            for number in numbers.into_iter().chain([i32::MAX]) {
-                if next < number {
-                    // SAFETY: whatever owns these is of the process that was copied; here nothing of it is used
-                    // or dropped again, but for what `child` was given.
-                    let closed = unsafe { file::close_range(next, number - 1) };
-                    if closed.is_err() {
-                        process::exit_now(125);
-                    }
-                }
-                next = number.saturating_add(1);
-            }
-            process::exit_now(child())
+            // SAFETY: whatever owns the others is of the process that was copied; here nothing of it is used or
+            // dropped again, but for what `child` was given.
+            let closed = unsafe { file::close_others(3, kept.iter().map(AsRawFd::as_raw_fd)) };
+            process::exit_now(if closed.is_ok() { child() } else { 125 })
         }
         clone::Side::Parent { pid, pidfd } => Ok((pid, pidfd)),
     }

@@ -1,6 +1,7 @@
 //! The block: working directory, candidates, arguments and environment of a program in one sealed memory
-//! file. The supervisor writes it after the clone, so that nothing of it is in pid 1's memory; the forked
-//! child maps it and makes the pointer lists of execve without a heap.
+//! file. The supervisor writes it after the clone, so that pid 1 has no copy of it; the child of pid 1 maps it and
+//! makes the pointer lists of execve without a heap. Where that child has pid 1's own memory, pid 1 stands still
+//! meanwhile, and gives the pages back first of all ([`Pages`]).
 //!
 //! Layout: three native u32 (candidates, arguments, variables), then NUL-terminated strings: the working
 //! directory, the candidates (paths to try in turn), the arguments, the variables as `NAME=value`.
@@ -47,7 +48,7 @@ pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A block, mapped for the rest of this process's life.
+/// A block, mapped until this process executes a program or ends.
 #[derive(Debug)]
 pub struct Mapped {
     /// The working directory.
@@ -60,17 +61,35 @@ pub struct Mapped {
     pub envp: *const *const c_char,
 }
 
-/// Maps a block and lays out its pointers, in anonymous memory: no heap.
+/// The pages of a block, for a process that lent its memory to the one that mapped them: it goes on with the
+/// arguments and the environment of a program in its memory, and is to give them back at once.
+#[derive(Debug, Default)]
+pub struct Pages([Option<(usize, usize)>; 2]);
+
+impl Pages {
+    /// Unmaps them.
+    ///
+    /// # Safety
+    /// Nobody uses the [`Mapped`] block any more.
+    pub unsafe fn unmap(&mut self) {
+        for (address, len) in self.0.iter_mut().filter_map(Option::take) {
+            let _ = call!(libc::SYS_munmap, address, len);
+        }
+    }
+}
+
+/// Maps a block and lays out its pointers, in anonymous memory: no heap. `pages` are what is mapped.
 ///
 /// # Errors
 /// EINVAL when it is not a whole block; ENOMEM.
-pub fn map(file: BorrowedFd<'_>) -> SysResult<Mapped> {
+pub fn map(file: BorrowedFd<'_>, pages: &mut Pages) -> SysResult<Mapped> {
     let size = nix::sys::stat::fstat(file)?.st_size;
     let size = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     if size <= HEADER {
         return Err(Errno::EINVAL);
     }
     let bytes = map_pages(size, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())?;
+    pages.0[0] = Some((bytes.expose_provenance(), size));
     // SAFETY: the kernel mapped `size` readable bytes there, which stay until exit or execve; the file is
     // sealed, so they do not change.
     let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.cast_const(), size) };
@@ -86,12 +105,10 @@ pub fn map(file: BorrowedFd<'_>) -> SysResult<Mapped> {
     let cwd = strings.next().and_then(|s| CStr::from_bytes_with_nul(s).ok()).ok_or(Errno::EINVAL)?;
 
     let slots = candidates + arguments + variables + 2;
-    let memory = map_pages(
-        slots * size_of::<*const c_char>(),
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        -1,
-    )?;
+    let size = slots * size_of::<*const c_char>();
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let memory = map_pages(size, protection, flags, -1)?;
+    pages.0[1] = Some((memory.expose_provenance(), size));
     // SAFETY: fresh pages, zeroed (so every slot is a null pointer), aligned, of that many slots, ours alone.
     let table: &'static mut [*const c_char] = unsafe { std::slice::from_raw_parts_mut(memory.cast(), slots) };
     let mut fill = |from: usize, count: usize| -> SysResult<()> {
@@ -146,7 +163,7 @@ mod tests {
         };
         let bytes = write(&program, OsStr::new("/bin::rel:/usr/bin")).unwrap();
         let file = crate::sys::file::sealed(c"block", &bytes).unwrap();
-        let mapped = map(file.as_fd()).unwrap();
+        let mapped = map(file.as_fd(), &mut Pages::default()).unwrap();
         assert_eq!(mapped.cwd, c"/w");
         assert_eq!(mapped.candidates.len(), 2);
         assert_eq!(strings(mapped.argv), ["ls", "", "-l"]);

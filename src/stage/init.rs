@@ -4,17 +4,23 @@
 //!
 //! ```text
 //! Ready ──> waiting ── Exec ──> fork: the child stops at its gate (program.rs)
-//!              │ ^
+//!              │ ^               a copy of pid 1, or, when the gate is open already, its memory lent
 //!   SIGCHLD ───┘ └── Exited{id, status}; the last program's end, or the end of the stream, ends it all
 //! ```
 
-use super::program::{self, Streams};
+use super::block;
+use super::program::{self, Birth, Streams};
 use super::wire::{ExecFlags, LEN, Report, Request};
-use crate::sys::{Errno, SysResult, call, clone, file, process, scm, seccomp};
+use crate::sys::clone::{self, Stack};
+use crate::sys::{Errno, SysResult, call, file, process, scm, seccomp};
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// How many programs run at once at most; processes that they start do not count.
 const PROGRAMS: usize = 256;
+
+/// The stack of a child on its way to execve.
+const STACK: usize = 32 << 10;
 
 #[derive(Clone, Copy)]
 struct Running {
@@ -26,15 +32,15 @@ struct Running {
 /// Serves the supervisor's requests until there is nothing left to do. Never returns.
 pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
     let mut programs: [Option<Running>; PROGRAMS] = [None; PROGRAMS];
-    let control = match prepare(control) {
-        Ok(control) => control,
+    let (control, stack) = match prepare(control).and_then(|control| Ok((control, Stack::new(STACK)?))) {
+        Ok(both) => both,
         Err(_) => process::exit_now(125),
     };
     let _ = scm::send(control.as_fd(), &Report::Ready.encode(), &[]);
     loop {
         reap(control.as_fd(), &mut programs);
         match wait(control.as_fd()) {
-            Ok(true) => take_request(control.as_fd(), filter, &mut programs),
+            Ok(true) => take_request(control.as_fd(), filter, &mut programs, &stack),
             Ok(false) => {}
             Err(_) => process::exit_now(125),
         }
@@ -73,7 +79,7 @@ unsafe fn owned(fd: i32) -> OwnedFd {
 
 /// An ignored signal does not interrupt ppoll(2): SIGCHLD gets a handler that does nothing.
 fn listen_for_children() -> SysResult<()> {
-    extern "C" fn nothing(_: libc::c_int) {}
+    extern "C" fn nothing(_: c_int) {}
     let handler = nix::sys::signal::SigHandler::Handler(nothing);
     let action = nix::sys::signal::SigAction::new(
         handler,
@@ -132,12 +138,13 @@ fn take_request(
     control: BorrowedFd<'_>,
     filter: seccomp::Profile,
     programs: &mut [Option<Running>; PROGRAMS],
+    stack: &Stack,
 ) {
     let mut buffer = [0; LEN];
     let Ok(received) = scm::receive(control, &mut buffer) else { process::exit_now(125) };
     match Request::decode(&buffer[..received.len]) {
         Some(Request::Exec { id, flags }) => {
-            if let Err(errno) = start(programs, filter, id, flags, received.fds) {
+            if let Err(errno) = start(programs, filter, id, flags, received.fds, stack) {
                 let report = Report::ForkFailed { id, errno: errno as i32 };
                 let _ = scm::send(control, &report.encode(), &[]);
             }
@@ -160,17 +167,33 @@ fn start(
     id: u32,
     flags: u32,
     fds: [Option<OwnedFd>; scm::MAX_FDS],
+    stack: &Stack,
 ) -> SysResult<()> {
     let [Some(block), Some(stdin), Some(stdout), Some(stderr), Some(gate), ..] = fds else {
         return Err(Errno::EBADF);
     };
     let slot = programs.iter_mut().find(|slot| slot.is_none()).ok_or(Errno::EAGAIN)?;
-    // SAFETY: this process has one thread, and the child runs only code of `program`, without a heap.
-    match unsafe { clone::fork()? } {
-        0 => program::become_program(block, Streams { stdin, stdout, stderr }, gate, flags, filter),
-        pid => {
-            *slot = Some(Running { pid, id, last: flags & ExecFlags::LAST != 0 });
-            Ok(())
+    let streams = Streams { stdin, stdout, stderr };
+    let mut birth = Birth { block, streams, gate, flags, filter, pages: block::Pages::default() };
+    let pid = if flags & ExecFlags::AT_ONCE != 0 {
+        // SAFETY: `become_lent` changes nothing of ours but `birth`, which outlives the call.
+        let pid = unsafe { clone::lend_memory(stack, become_lent, (&raw mut birth).cast())? };
+        // SAFETY: whoever mapped them is a program by now, in a memory of its own, or is gone.
+        unsafe { birth.pages.unmap() };
+        pid
+    } else {
+        // SAFETY: this process has one thread, and the child runs only code of `program`, without a heap.
+        match unsafe { clone::fork()? } {
+            0 => program::become_program(&mut birth),
+            pid => pid,
         }
-    }
+    };
+    *slot = Some(Running { pid, id, last: flags & ExecFlags::LAST != 0 });
+    Ok(())
+}
+
+/// The child that has our memory. Its descriptors, its signals and all else of it are its own.
+extern "C" fn become_lent(birth: *mut c_void) -> c_int {
+    // SAFETY: `start` gave us its only pointer to it, and stands still.
+    program::become_program(unsafe { &mut *birth.cast::<Birth>() })
 }

@@ -15,6 +15,7 @@ pub mod block;
 pub mod container;
 pub mod init;
 mod network;
+mod overlay;
 mod program;
 mod steps;
 pub mod watcher;
@@ -66,6 +67,8 @@ pub fn bear(
 /// Walks the plan and becomes pid 1. Never returns.
 fn run(born: Born<'_>) -> ! {
     let control = born.control.as_fd();
+    // What the caller ignores, programs are not to inherit. Now, because the launcher is still at the id maps.
+    process::reset_signal_actions();
     match steps::walk(&born) {
         Ok(()) => {}
         Err((step, errno)) => {

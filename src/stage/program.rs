@@ -7,6 +7,18 @@ use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+/// All that a program is made of.
+pub(super) struct Birth {
+    pub(super) block: OwnedFd,
+    pub(super) streams: Streams,
+    pub(super) gate: OwnedFd,
+    /// Bits of [`ExecFlags`].
+    pub(super) flags: u32,
+    pub(super) filter: seccomp::Profile,
+    /// What was mapped on the way.
+    pub(super) pages: block::Pages,
+}
+
 /// The standard streams of a program.
 pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
@@ -18,20 +30,14 @@ pub(super) struct Streams {
 const GATE: RawFd = 3;
 
 /// Never returns: the gate hears of a failure, or sees the end of the stream at execve.
-pub(super) fn become_program(
-    block: OwnedFd,
-    streams: Streams,
-    gate: OwnedFd,
-    flags: u32,
-    filter: seccomp::Profile,
-) -> ! {
-    let (point, errno) = match attempt(&block, &streams, &gate, flags, filter) {
+pub(super) fn become_program(birth: &mut Birth) -> ! {
+    let (point, errno) = match attempt(birth) {
         Err(failure) => failure,
         Ok(never) => match never {},
     };
     let report = GateReport::Failed { point, errno: errno as i32 };
     // After `arrange_descriptors` the gate is number 3; before, it is where it came.
-    for socket in [GATE, gate.as_raw_fd()] {
+    for socket in [GATE, birth.gate.as_raw_fd()] {
         // SAFETY: a descriptor number to try; sendmsg answers EBADF or ENOTSOCK for a wrong one.
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
         if scm::send(socket, &report.encode(), &[]).is_ok() {
@@ -47,31 +53,27 @@ pub(super) fn become_program(
 
 enum Never {}
 
-fn attempt(
-    block: &OwnedFd,
-    streams: &Streams,
-    gate: &OwnedFd,
-    flags: u32,
-    filter: seccomp::Profile,
-) -> Result<Never, (Point, Errno)> {
+fn attempt(birth: &mut Birth) -> Result<Never, (Point, Errno)> {
+    let Birth { block, streams, gate, flags, filter, pages } = birth;
     let at = |point: Point| move |errno: Errno| (point, errno);
     // Before anything that can fail: a go that is never read turns the report of a failure into a mere reset.
     pass_gate(gate.as_fd()).map_err(at(Point::Block))?;
-    let program = block::map(block.as_fd()).map_err(at(Point::Block))?;
+    let program = block::map(block.as_fd(), pages).map_err(at(Point::Block))?;
     nix::unistd::setsid().map_err(at(Point::Session))?;
-    if flags & ExecFlags::SUBREAPER != 0 {
+    if *flags & ExecFlags::SUBREAPER != 0 {
         process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(at(Point::Session))?;
     }
-    if let Some(number) = ExecFlags::terminal_stream(flags) {
+    if let Some(number) = ExecFlags::terminal_stream(*flags) {
         let stream = [&streams.stdin, &streams.stdout, &streams.stderr][number.min(2)];
         pty::take_controlling(stream.as_fd()).map_err(at(Point::Session))?;
     }
     arrange_descriptors(streams, gate).map_err(at(Point::Streams))?;
     nix::unistd::chdir(program.cwd).map_err(at(Point::WorkingDirectory))?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-    process::reset_signals();
-    if filter.for_init() != filter {
-        let loaded = seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw);
+    // Their actions are the default ones since pid 1's birth, but for SIGCHLD, which execve(2) brings back.
+    process::unblock_signals();
+    if filter.for_init() != *filter {
+        let loaded = seccomp::load(seccomp::program(*filter)).map_err(Errno::from_raw);
         loaded.map_err(at(Point::Filter))?;
     }
     Err(execute(&program))

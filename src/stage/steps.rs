@@ -2,6 +2,7 @@
 
 use super::Born;
 use super::network::Making;
+use super::overlay;
 use super::wire::{LEN, Report, Request};
 use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::file::{self, Resolve};
@@ -90,6 +91,7 @@ fn in_new_root(born: &Born<'_>, made: &Made, root: BorrowedFd<'_>, step: &Step) 
                 [(c"size", Some(&**size)), (c"nr_inodes", Some(&**inodes)), (c"mode", Some(&**mode))];
             new_mount(root, path, c"tmpfs", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
         }
+        Step::Overlay { path } => overlay::lay(root, path),
         Step::Proc { path, hide } => {
             let hidden = [(c"hidepid", Some(c"invisible"))];
             new_mount(root, path, c"proc", if *hide { &hidden } else { &[] }, CLOSED)
@@ -150,7 +152,7 @@ fn new_root(size: &CStr, inodes: &CStr) -> SysResult<OwnedFd> {
 }
 
 /// The mount point `path`, reached without following any link and without leaving the new root.
-fn target(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
+pub(super) fn target(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
     file::open(root, path, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)
 }
 

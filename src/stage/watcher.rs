@@ -5,7 +5,7 @@
 //! end of the supervisor's life pipe, and shares the supervisor's memory: a fork would copy its page tables
 //! at the start and then fault on every page that it writes, which costs a sixth of a whole start. So it runs
 //! on a stack of its own and touches nothing but that stack: no heap, no lock, no static. While the
-//! supervisor lives it makes one call, read(2), and that one does not fail, so that not even errno is shared.
+//! supervisor lives, calls that may well fail go by rustix, which leaves errno alone: that is shared too.
 //! When the supervisor is dead, the memory is the watcher's alone.
 //!
 //! The supervisor writes down each thing before it makes it. [`DONE`] says that it has removed all of them
@@ -14,9 +14,10 @@
 
 use crate::sys::clone::{self, Stack};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, SysResult, call, check, pidfd, process};
+use crate::sys::{SysResult, call, check, pidfd, process, quota};
 use nix::fcntl::OFlag;
 use nix::sys::wait::WaitStatus;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
 use std::io::Write;
@@ -24,16 +25,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The record that dismisses the watcher.
 const DONE: u8 = b'!';
-/// The record that ends the watch: what is in charge is to be removed.
+/// The record that ends the watch, followed by the number of pid 1: when that has ended, what is in charge is
+/// to be removed.
 const END: u8 = b'.';
+/// What is added to the path of a sandbox's cgroup for the leaf into which the supervisor stepped aside for it
+/// (cgroup/agent/aside.rs).
+pub const ASIDE: &str = ".supervisor";
 /// The most that may be put in a watcher's charge, in bytes of records.
 const CHARGES: usize = 16 << 10;
 /// The stack of the watcher: the charges, a path, and what the calls need.
 const STACK: usize = 128 << 10;
 /// The longest path.
 const PATH: usize = 4096;
+/// How long pid 1 may take to end that was about to, in milliseconds.
+const LAST_BREATH: u16 = 100;
 /// How often a cgroup is looked at until its dying processes have left it, and how long between two looks: a
-/// process that is about to end takes some tenths of a millisecond.
+/// process that was killed takes some tenths of a millisecond.
 const SOON: (usize, i64) = (40, 50_000);
 const LATER: (usize, i64) = (5000, 1_000_000);
 
@@ -41,6 +48,7 @@ const LATER: (usize, i64) = (5000, 1_000_000);
 #[derive(Debug)]
 pub struct Watcher {
     life: File,
+    pid: i32,
     pidfd: OwnedFd,
     /// Lives as long as the watcher.
     _stack: Stack,
@@ -53,6 +61,14 @@ pub enum Charge<'a> {
     Cgroup(&'a CStr),
     /// A directory of ours with files in it, one level deep.
     Directory(&'a CStr),
+    /// What a session has for as long as a sandbox runs: the limit of its project (0: it has none), and the place
+    /// for the changes of an overlay, where there were none (session/changes.rs).
+    Session {
+        /// The directory of the session.
+        path: &'a CStr,
+        /// The number of the project.
+        project: u32,
+    },
     /// A file elsewhere, as long as it is still this very one.
     File {
         /// Its path.
@@ -65,15 +81,15 @@ pub enum Charge<'a> {
 impl<'a> Charge<'a> {
     /// A record: a letter, two numbers, the path with its NUL byte.
     fn encode(&self) -> Vec<u8> {
-        let (kind, is, path) = match self {
-            Charge::Cgroup(path) => (b'c', None, path),
-            Charge::Directory(path) => (b'd', None, path),
-            Charge::File { path, is } => (b'f', Some(is), path),
+        let (kind, numbers, path) = match self {
+            Charge::Cgroup(path) => (b'c', (0, 0), path),
+            Charge::Directory(path) => (b'd', (0, 0), path),
+            Charge::Session { path, project } => (b's', (u64::from(*project), 0), path),
+            Charge::File { path, is } => (b'f', (is.device, is.inode), path),
         };
-        let is = is.map_or((0, 0), |is| (is.device, is.inode));
         let mut record = vec![kind];
-        record.extend(is.0.to_ne_bytes());
-        record.extend(is.1.to_ne_bytes());
+        record.extend(numbers.0.to_ne_bytes());
+        record.extend(numbers.1.to_ne_bytes());
         record.extend(path.to_bytes_with_nul());
         record
     }
@@ -89,6 +105,7 @@ impl<'a> Charge<'a> {
         let charge = match kind {
             b'c' => Charge::Cgroup(path),
             b'd' => Charge::Directory(path),
+            b's' => Charge::Session { path, project: u32::try_from(is.device).ok()? },
             b'f' => Charge::File { path, is },
             _ => return None,
         };
@@ -100,11 +117,21 @@ impl<'a> Charge<'a> {
         match self {
             Charge::Cgroup(path) => remove_cgroup(path),
             Charge::Directory(path) => remove_directory(path),
+            Charge::Session { path, project } => {
+                if let Ok(session) = open_directory(path) {
+                    if *project != 0 {
+                        let _ = quota::limit_project(session.as_fd(), *project, 0, 0);
+                    }
+                    remove_place_of_changes(session.as_fd());
+                    // Only when it has nothing that lasts.
+                    let _ = unlink(file::cwd(), path, AtFlags::REMOVEDIR);
+                }
+            }
             Charge::File { path, is } => {
                 let flags = libc::O_PATH | libc::O_NOFOLLOW;
                 let found = file::open(file::cwd(), path, flags, 0, Resolve::Ordinary);
                 if found.and_then(|found| file::identity(found.as_fd())) == Ok(*is) {
-                    let _ = unlink(file::cwd(), path, 0);
+                    let _ = unlink(file::cwd(), path, AtFlags::empty());
                 }
             }
         }
@@ -122,8 +149,13 @@ impl Watcher {
         let life = std::ptr::without_provenance_mut(usize::try_from(read.as_raw_fd()).unwrap_or(0));
         // SAFETY: `watch` keeps to its own stack, as the head of this file says; the stack lives until the
         // watcher has been reaped, or this process has ended and with it every owner of the memory.
-        let (_, pidfd) = unsafe { clone::share_memory(0, &stack, watch, life)? };
-        Ok(Watcher { life: File::from(write), pidfd, _stack: stack })
+        let (pid, pidfd) = unsafe { clone::share_memory(0, &stack, watch, life)? };
+        Ok(Watcher { life: File::from(write), pid, pidfd, _stack: stack })
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Puts something in the watcher's charge; call it before the thing is made.
@@ -139,13 +171,14 @@ impl Watcher {
         let _ = pidfd::reap(self.pidfd.as_fd());
     }
 
-    /// Has the watcher remove what is in its charge, while this process goes on; the processes in a cgroup of
-    /// it may still be about to end. [`Ending::wait`] waits for it.
+    /// Has the watcher remove what is in its charge, while this process goes on, as soon as the sandbox's pid 1
+    /// has ended, which is about to. [`Ending::wait`] waits for it.
     ///
     /// # Errors
     /// The watcher is gone, and the charge is the supervisor's.
-    pub fn end(mut self) -> Result<Ending, std::io::Error> {
-        self.life.write_all(&[END])?;
+    pub fn end(mut self, pid: i32) -> Result<Ending, std::io::Error> {
+        let [a, b, c, d] = pid.to_ne_bytes();
+        self.life.write_all(&[END, a, b, c, d])?;
         Ok(Ending(self))
     }
 }
@@ -157,7 +190,10 @@ pub struct Ending(Watcher);
 impl Ending {
     /// Waits until it has ended; whether it did all of it.
     pub fn wait(self) -> bool {
-        matches!(pidfd::reap(self.0.pidfd.as_fd()), Ok(WaitStatus::Exited(_, 0)))
+        let ended = matches!(pidfd::reap(self.0.pidfd.as_fd()), Ok(WaitStatus::Exited(_, 0)));
+        // A supervisor does this last: its exit takes the stack too, and in less time.
+        std::mem::forget(self);
+        ended
     }
 }
 
@@ -170,10 +206,8 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
     let _ = process::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0);
     let life = i32::try_from(life.addr()).unwrap_or(0);
     // The descriptors are a copy of the supervisor's: it must keep no pipe of the caller open.
-    for (first, last) in [(0, life - 1), (life + 1, i32::MAX)] {
-        // SAFETY: nothing of them is used in this process.
-        let _ = unsafe { file::close_range(first, last) };
-    }
+    // SAFETY: nothing of the others is used in this process.
+    let _ = unsafe { file::close_others(0, std::iter::once(life)) };
     let mut charges = [0u8; CHARGES];
     let mut len = 0;
     while len < CHARGES {
@@ -184,9 +218,15 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
             Ok(Ok(count)) if count > 0 => len += count,
             _ => break,
         }
-        match said(&charges[..len]) {
-            Some(DONE) => process::exit_now(0),
-            Some(_) => break,
+        match last(&charges[..len]) {
+            Some(Last::Done) => process::exit_now(0),
+            Some(Last::End(pid)) => {
+                // Whoever looks at the cgroup while it dies only steals its time.
+                if let Ok(init) = pidfd::open(pid) {
+                    pidfd::wait_end(init.as_fd(), LAST_BREATH);
+                }
+                break;
+            }
             None => {}
         }
     }
@@ -198,20 +238,30 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
     process::exit_now(0)
 }
 
-/// [`DONE`] or [`END`], when the last record is that.
-fn said(mut records: &[u8]) -> Option<u8> {
+/// The last record, when the supervisor has said that it is the last.
+#[derive(Debug, PartialEq, Eq)]
+enum Last {
+    /// Nothing is left.
+    Done,
+    /// The rest is the watcher's, after the end of this process.
+    End(i32),
+}
+
+fn last(mut records: &[u8]) -> Option<Last> {
     while let Some((_, rest)) = Charge::decode(records) {
         records = rest;
     }
-    match records {
-        [last @ (DONE | END)] => Some(*last),
+    match *records {
+        [DONE] => Some(Last::Done),
+        [END, a, b, c, d] => Some(Last::End(i32::from_ne_bytes([a, b, c, d]))),
         _ => None,
     }
 }
 
-fn unlink(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> SysResult<()> {
-    call!(libc::SYS_unlinkat, directory.as_raw_fd(), name.as_ptr(), flags)?;
-    Ok(())
+/// unlinkat(2), which may well fail here: by a crate that makes the call itself, since what libc writes to errno
+/// would be the supervisor's errno, as long as that lives.
+fn unlink(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> rustix::io::Result<()> {
+    rustix::fs::unlinkat(directory, name, flags)
 }
 
 /// Opens a directory, to read it.
@@ -222,26 +272,115 @@ fn open_directory(path: &CStr) -> SysResult<OwnedFd> {
 
 fn remove_directory(path: &CStr) {
     if let Ok(directory) = open_directory(path) {
-        each_entry(directory.as_fd(), |name| {
-            let _ = unlink(directory.as_fd(), name, 0);
+        each_entry(directory.as_fd(), |name, _| {
+            let _ = unlink(directory.as_fd(), name, AtFlags::empty());
         });
     }
-    let _ = unlink(file::cwd(), path, libc::AT_REMOVEDIR);
+    let _ = unlink(file::cwd(), path, AtFlags::REMOVEDIR);
 }
 
-/// Kills what is in it, and removes it with the cgroups below it when the killed have left.
+/// Removes `upper` in the directory of a session, unless there are changes in it.
+fn remove_place_of_changes(session: BorrowedFd<'_>) {
+    // A kernel that has no changes to take leaves at most odds and ends in its own directory, and no directories.
+    if matches!(unlink(session, c"upper/changes", AtFlags::REMOVEDIR), Err(errno) if errno != rustix::io::Errno::NOENT)
+    {
+        return;
+    }
+    let _ = rustix::fs::chmodat(session, c"upper/work/work", Mode::RWXU, AtFlags::empty());
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    if let Ok(work) = file::open(session, c"upper/work/work", flags, 0, Resolve::BeneathNoLinks) {
+        each_entry(work.as_fd(), |name, _| {
+            let _ = unlink(work.as_fd(), name, AtFlags::empty());
+        });
+    }
+    for name in [c"upper/work/work", c"upper/work", c"upper"] {
+        let _ = unlink(session, name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// Kills what is in it, and removes it with the cgroups below it when the killed have left. A supervisor that had
+/// stepped aside for it goes back.
 fn remove_cgroup(path: &CStr) {
+    // As a rule all processes have left, and this is all there is to do.
+    let _ = below(path, b"/main", |main| unlink(file::cwd(), main, AtFlags::REMOVEDIR));
+    if unlink(file::cwd(), path, AtFlags::REMOVEDIR).is_err() {
+        empty_cgroup(path);
+    }
+    let _ = step_back(path);
+}
+
+/// Does something with a path that has `suffix` behind `path`.
+fn below<T>(
+    path: &CStr,
+    suffix: &[u8],
+    with: impl FnOnce(&CStr) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let mut longer = [0u8; PATH];
+    let path = path.to_bytes();
+    let end = path.len() + suffix.len();
+    if end >= PATH {
+        return Err(rustix::io::Errno::NAMETOOLONG);
+    }
+    longer[..path.len()].copy_from_slice(path);
+    longer[path.len()..end].copy_from_slice(suffix);
+    with(CStr::from_bytes_until_nul(&longer).map_err(|_| rustix::io::Errno::INVAL)?)
+}
+
+/// Undoes what cgroup/agent/aside.rs did: without controllers for its children our own cgroup can have processes
+/// again.
+fn step_back(path: &CStr) -> rustix::io::Result<()> {
+    below(path, ASIDE.as_bytes(), step_back_from)
+}
+
+fn step_back_from(leaf: &CStr) -> rustix::io::Result<()> {
+    let directory = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inside = rustix::fs::open(leaf, directory | OFlags::RDONLY, Mode::empty())?;
+    let own = rustix::fs::openat(&inside, c"..", directory | OFlags::RDONLY, Mode::empty())?;
+    let control = |name: &CStr, how| rustix::fs::openat(&own, name, how | OFlags::CLOEXEC, Mode::empty());
+    let (mut on, mut off) = ([0u8; 256], [0u8; 512]);
+    let switches = control(c"cgroup.subtree_control", OFlags::RDWR)?;
+    let count = rustix::io::read(&switches, &mut on)?;
+    let length = switched_off(on.get(..count).unwrap_or_default(), &mut off);
+    let _ = rustix::io::write(&switches, off.get(..length).unwrap_or_default());
+    let (procs, mut pids) = (control(c"cgroup.procs", OFlags::WRONLY)?, [0u8; 256]);
+    let left = rustix::fs::openat(&inside, c"cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let count = rustix::io::read(&left, &mut pids)?;
+    for pid in
+        pids.get(..count).unwrap_or_default().split(|byte| *byte == b'\n').filter(|pid| !pid.is_empty())
+    {
+        let _ = rustix::io::write(&procs, pid);
+    }
+    rustix::fs::unlinkat(rustix::fs::CWD, leaf, AtFlags::REMOVEDIR)
+}
+
+/// The words of cgroup.subtree_control, each with what switches it off, in `off`; how many bytes.
+fn switched_off(on: &[u8], off: &mut [u8; 512]) -> usize {
+    let mut length = 0;
+    for word in on.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+        let end = length + word.len() + 2;
+        let Some([space, sign, rest @ ..]) = off.get_mut(length..end) else { break };
+        (*space, *sign) = (b' ', b'-');
+        rest.copy_from_slice(word);
+        length = end;
+    }
+    length
+}
+
+fn empty_cgroup(path: &CStr) {
     let Ok(directory) = open_directory(path) else { return };
     if let Ok(kill) = file::open(directory.as_fd(), c"cgroup.kill", libc::O_WRONLY, 0, Resolve::Ordinary) {
         let _ = file::write_all(kill.as_fd(), b"1");
     }
     for nanoseconds in [SOON, LATER].into_iter().flat_map(|(looks, each)| std::iter::repeat_n(each, looks)) {
-        each_entry(directory.as_fd(), |name| {
-            let _ = unlink(directory.as_fd(), name, libc::AT_REMOVEDIR);
+        each_entry(directory.as_fd(), |name, kind| {
+            // The rest are control files, and many.
+            if kind == libc::DT_DIR {
+                let _ = unlink(directory.as_fd(), name, AtFlags::REMOVEDIR);
+            }
         });
-        match unlink(file::cwd(), path, libc::AT_REMOVEDIR) {
+        match unlink(file::cwd(), path, AtFlags::REMOVEDIR) {
             // Killed processes leave in their own time; no event tells of the last.
-            Err(Errno::EBUSY) => {
+            Err(rustix::io::Errno::BUSY) => {
                 let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
                 let none = std::ptr::null_mut::<libc::timespec>();
                 let _ = call!(libc::SYS_nanosleep, &raw const pause, none);
@@ -251,8 +390,10 @@ fn remove_cgroup(path: &CStr) {
     }
 }
 
-/// Names every entry of an open directory but `.` and `..` (getdents64(2)), from its beginning.
-fn each_entry(directory: BorrowedFd<'_>, mut with: impl FnMut(&CStr)) {
+/// Tells the name and the DT_* of every entry of an open directory but `.` and `..` (getdents64(2)), from its
+/// beginning.
+fn each_entry(directory: BorrowedFd<'_>, mut with: impl FnMut(&CStr, u8)) {
+    const KIND: usize = 18;
     const NAME: usize = 19;
     let mut buffer = [0u8; PATH];
     let _ = call!(libc::SYS_lseek, directory.as_raw_fd(), 0, libc::SEEK_SET);
@@ -263,11 +404,12 @@ fn each_entry(directory: BorrowedFd<'_>, mut with: impl FnMut(&CStr)) {
         // struct linux_dirent64: inode (8), offset (8), length (2), type (1), name.
         while let Some(&[low, high]) = rest.get(16..18) {
             let (entry, after) = rest.split_at(rest.len().min(usize::from(u16::from_ne_bytes([low, high]))));
-            if let Some(Ok(name)) = entry.get(NAME..).map(CStr::from_bytes_until_nul)
+            if let (Some(&kind), Some(Ok(name))) =
+                (entry.get(KIND), entry.get(NAME..).map(CStr::from_bytes_until_nul))
                 && name != c"."
                 && name != c".."
             {
-                with(name);
+                with(name, kind);
             }
             if entry.is_empty() {
                 return;
@@ -285,10 +427,14 @@ mod tests {
     #[test]
     fn charges_survive_the_pipe() {
         let is = file::FileId { device: 1, inode: u64::MAX };
-        let charges =
-            [Charge::Cgroup(c"/a b/!\n\xff"), Charge::Directory(c"/run/x"), Charge::File { path: c"/f", is }];
+        let charges = [
+            Charge::Cgroup(c"/a b/!\n\xff"),
+            Charge::Directory(c"/run/x"),
+            Charge::Session { path: c"/q", project: u32::MAX },
+            Charge::File { path: c"/f", is },
+        ];
         let bytes: Vec<u8> = charges.iter().flat_map(Charge::encode).collect();
-        assert_eq!(said(&bytes), None);
+        assert_eq!(last(&bytes), None);
         let mut rest = bytes.as_slice();
         for charge in charges {
             let (decoded, after) = Charge::decode(rest).unwrap();
@@ -296,10 +442,19 @@ mod tests {
             rest = after;
         }
         assert!(rest.is_empty());
-        for word in [DONE, END] {
-            let said_last = [bytes.as_slice(), &[word]].concat();
-            assert_eq!(said(&said_last), Some(word));
-        }
+        let pid = 0x2e21_2e21_i32;
+        let end = [bytes.as_slice(), &[END], &pid.to_ne_bytes()].concat();
+        assert_eq!(last(&end), Some(Last::End(pid)));
+        assert_eq!(last(&end[..end.len() - 1]), None);
+        assert_eq!(last(&[bytes.as_slice(), &[DONE]].concat()), Some(Last::Done));
+    }
+
+    #[test]
+    fn every_controller_that_is_on_is_switched_off() {
+        let mut off = [0u8; 512];
+        let length = switched_off(b"cpuset cpu io memory pids\n", &mut off);
+        assert_eq!(&off[..length], b" -cpuset -cpu -io -memory -pids");
+        assert_eq!(switched_off(b"\n", &mut off), 0);
     }
 
     #[test]

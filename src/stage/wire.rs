@@ -39,6 +39,8 @@ impl ExecFlags {
     pub const LAST: u32 = 1 << 0;
     /// What it starts stays below it, also when its parent ends (PR_SET_CHILD_SUBREAPER).
     pub const SUBREAPER: u32 = 1 << 1;
+    /// The gate is open already, or about to be: pid 1 may stand still until the program is one.
+    pub const AT_ONCE: u32 = 1 << 5;
     const TERMINAL: [u32; 3] = [1 << 2, 1 << 3, 1 << 4];
 
     /// The bit that makes a standard stream, by its number, the program's controlling terminal: input where

@@ -2,6 +2,8 @@
 //! OCI verbs have a root of their own: [`container`].
 
 pub mod container;
+pub mod counters;
+pub mod live;
 pub mod process;
 
 use crate::error::{Code, Error, Result};

@@ -191,6 +191,7 @@ impl Bundle {
         let request = Create {
             container: &self.container,
             id: "test",
+            bundle: Path::new("/"),
             state_dir: &state_dir,
             filter: self.filter.as_ref(),
             console,
@@ -208,7 +209,7 @@ impl Bundle {
             state_dir: &state_dir,
             init: init.pidfd.as_fd(),
             pid: init.pid,
-            filter: self.filter.as_ref(),
+            listener: self.filter.as_ref().and_then(|filter| filter.listener.as_ref()),
             state: &state,
         })
     }
@@ -244,6 +245,7 @@ pub(crate) fn process(script: &str, capabilities: u64) -> Process {
         uid: 0,
         gid: 0,
         groups: Vec::new(),
+        keep_groups: false,
         umask: None,
         capabilities: Capabilities {
             bounding: capabilities,

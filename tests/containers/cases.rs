@@ -1,7 +1,7 @@
 //! The cases: what each is called, who runs it, and the function.
 
 use super::Caller::{self, Ordinary, Root};
-use super::{files, life, namespaces, process};
+use super::{files, life, mounts, namespaces, process};
 
 /// A case runs as each of these callers.
 type Case = (&'static str, &'static [Caller], fn(Caller));
@@ -24,7 +24,11 @@ pub(crate) const ALL: &[Case] = &[
     ("mount points are made inside the root only", BOTH, files::mount_points),
     ("a tmpfs gets what it covers", BOTH, files::copy_up),
     ("an idmapped mount shows other owners", ROOT, files::idmapped),
-    ("a shared mount reaches the host, and a slave does not", ROOT, files::propagation),
+    ("a shared mount reaches the host, and a slave does not", ROOT, mounts::reach),
+    ("the root has its propagation and the host sees nothing", BOTH, mounts::root_propagation),
+    ("an unbindable mount is not bound again", BOTH, mounts::unbindable),
+    ("a remount keeps what the host has locked", ROOT, mounts::locked),
+    ("clocks have offsets in a user namespace that is joined", BOTH, namespaces::joined_clocks),
     ("the root can be moved instead of pivoted", BOTH, files::no_pivot),
     ("another file at the path of a device is an error", BOTH, files::other_device),
     ("nothing is mounted inside procfs", BOTH, files::inside_proc),

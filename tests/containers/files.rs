@@ -118,36 +118,6 @@ pub(crate) fn idmapped(caller: Caller) {
     assert!(said.starts_with("7005 8006\n"), "{said}");
 }
 
-/// Who binds with `rshared` wants what the container mounts there on the host; the default is to receive only.
-pub(crate) fn propagation(caller: Caller) {
-    for (flag, reaches) in [(libc::MS_SHARED, true), (libc::MS_SLAVE, false)] {
-        let mut bundle = Bundle::new(caller, "mount -t tmpfs seen /data && echo mounted");
-        let host = bundle.dir.path().join("host");
-        fs::create_dir(&host).unwrap();
-        let table = |word: &str| {
-            let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-            table.lines().filter(|line| line.contains(host.to_str().unwrap()) && line.contains(word)).count()
-        };
-        // SAFETY: mount(2) with C strings.
-        let mount = |source: &std::ffi::CStr, target: &Path, kind: &std::ffi::CStr, flags| unsafe {
-            let target = std::ffi::CString::new(target.to_str().unwrap()).unwrap();
-            assert_eq!(
-                libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, std::ptr::null()),
-                0
-            );
-        };
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        mount(c"none", &host, c"tmpfs", 0);
-        mount(c"none", &host, c"", libc::MS_SHARED);
-        bundle.container.root.propagation = Some(flag | libc::MS_REC);
-        let data = bind(&host, "/data", 0);
-        bundle.container.mounts.push(ContainerMount { propagation: vec![flag | libc::MS_REC], ..data });
-        let before = table("seen");
-        assert_eq!(bundle.said(), "mounted\n");
-        assert_eq!(table("seen") > before, reaches, "{flag:#x}");
-    }
-}
-
 pub(crate) fn no_pivot(caller: Caller) {
     let mut bundle = Bundle::new(caller, "ls /; cat /proc/self/mountinfo");
     bundle.options.no_pivot = true;

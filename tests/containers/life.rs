@@ -107,6 +107,7 @@ pub(crate) fn killed(caller: Caller) {
                 let request = launch::Create {
                     container: &bundle.container,
                     id: "test",
+                    bundle: Path::new("/"),
                     state_dir: &state_dir,
                     filter: None,
                     console: Console::None,
@@ -132,7 +133,12 @@ pub(crate) fn killed(caller: Caller) {
 
 fn hook(script: &str, timeout: Option<u64>) -> Hook {
     let args = ["sh", "-c", script].map(str::to_owned).into();
-    Hook { path: "/bin/sh".into(), args, env: vec!["PATH=/usr/bin:/bin".into(), "A=b=c".into()], timeout }
+    Hook {
+        path: "/bin/sh".into(),
+        args,
+        env: Some(vec!["PATH=/usr/bin:/bin".into(), "A=b=c".into()]),
+        timeout,
+    }
 }
 
 pub(crate) fn hooks(caller: Caller) {

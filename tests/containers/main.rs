@@ -12,6 +12,7 @@ mod cases;
 mod files;
 mod heap;
 mod life;
+mod mounts;
 mod namespaces;
 mod process;
 

@@ -104,6 +104,39 @@ pub(crate) fn clocks(caller: Caller) {
     assert!(words[6].parse::<u64>().unwrap() > 1_000_000_000, "{said}");
 }
 
+/// A pod whose first container has a user namespace: those that join it have clocks of their own.
+pub(crate) fn joined_clocks(caller: Caller) {
+    let mut first = Bundle::new(caller, "read word < /tmp/gate");
+    if caller == Caller::Root {
+        let own = vec![IdExtent { inside: 0, outside: 0, count: 1 << 16 }];
+        first.container.ids = Some(IdMaps { uid: own.clone(), gid: own });
+        first.container.namespaces.new.push(Namespace::User);
+    }
+    let gate = first.root().join("tmp/gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+    let init = first.create().unwrap();
+    first.start(&init).unwrap();
+
+    let mut second = Bundle::new(caller, "cat /proc/self/timens_offsets; readlink /proc/self/ns/user");
+    second.container.namespaces.new.retain(|kind| *kind != Namespace::User);
+    second.container.namespaces.new.push(Namespace::Time);
+    let user = format!("/proc/{}/ns/user", init.pid);
+    second.container.namespaces.joined = [(Namespace::User, user.into())].into();
+    second.container.ids = None;
+    second.container.time.monotonic = Some((7, 8));
+    second.container.time.boottime = Some((1_000_000_000, 0));
+    let said = second.said();
+    let words: Vec<_> = said.split_whitespace().collect();
+    assert_eq!(words[..6], ["monotonic", "7", "8", "boottime", "1000000000", "0"], "{said}");
+    assert_eq!(words[6], namespace(&init.pid.to_string(), "user"));
+    // An offset before the zero of the clock.
+    second.container.time.boottime = Some((-1_000_000_000, 0));
+    let error = second.create().unwrap_err().to_string();
+    assert!(error.starts_with("linux.timeOffsets: "), "{error}");
+    fs::write(gate, "\n").unwrap();
+    wait(&init);
+}
+
 pub(crate) fn no_group_map(caller: Caller) {
     let mut bundle = Bundle::new(caller, "id -u; cat /proc/self/gid_map | wc -l");
     let uid = vec![IdExtent { inside: 0, outside: nix::unistd::geteuid().as_raw(), count: 1 }];
@@ -124,7 +157,10 @@ pub(crate) fn chroot(caller: Caller) {
     let mut bundle = Bundle::new(caller, "true");
     bundle.container.namespaces.new.retain(|kind| *kind != Namespace::Mount);
     let error = bundle.create().unwrap_err();
-    assert!(error.to_string().contains("mounts needs a mount namespace"), "{error}");
+    assert!(
+        error.to_string().contains("linux.maskedPaths or linux.readonlyPaths needs a mount namespace"),
+        "{error}"
+    );
     bundle.container.mounts.clear();
     bundle.container.masked.clear();
     bundle.container.read_only.clear();
@@ -162,6 +198,15 @@ pub(crate) fn net_devices(caller: Caller) {
     for word in ["10.9.8.7/24", "fd00::7/64", "mtu 1400", "02:00:00:00:00:07", ",UP"] {
         assert!(said.contains(word), "{word}: {said}");
     }
+    // A name that is taken "MUST generate an error", and a template is filled in.
+    ip("link add out1 type veth peer name another");
+    bundle.container.net_devices = [("out1".to_owned(), "lo".to_owned())].into();
+    let error = bundle.create().unwrap_err().to_string();
+    assert!(error.starts_with("linux.netDevices out1 as lo: "), "{error}");
+    ip("link show out1");
+    bundle.container.net_devices = [("out1".to_owned(), "in%d".to_owned())].into();
+    bundle.process().program.argv[2] = "ip -o link show dev in0".into();
+    assert!(bundle.said().contains(",UP"));
     bundle.container.net_devices = [("nothere".to_owned(), "in0".to_owned())].into();
     let error = bundle.create().unwrap_err();
     assert_eq!(error.to_string(), "linux.netDevices nothere as in0: No such device");

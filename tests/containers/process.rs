@@ -262,6 +262,9 @@ fn answer_all(socket: &UnixListener) -> String {
     let mut buffer = [0; 4096];
     let mut received = scm::receive(std::os::fd::AsFd::as_fd(&stream), &mut buffer).unwrap();
     let fd = received.fds[0].take().unwrap();
+    // "exactly one container process state per connection", which is closed then (config-linux.md, Seccomp).
+    let after = scm::receive(std::os::fd::AsFd::as_fd(&stream), &mut [0; 16]);
+    assert!(after.is_err() || after.is_ok_and(|more| more.len == 0));
     const RECV: libc::c_ulong = 0xc050_2100;
     const SEND: libc::c_ulong = 0xc018_2101;
     loop {

@@ -1,7 +1,9 @@
 //! `org.saggar.bridge`: an agent's bridge beside a container (DECISIONS 12).
 
 use super::bundle::{Bench, end_of};
-use crate::support::bridge_client::{BridgeClient, SESSION};
+use crate::control::client::ControlClient;
+use crate::support::bridge_client::{BridgeClient, Outcome, SESSION};
+use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
 use crate::support::process::{Watch, any_with_argument};
 use nix::sys::signal::Signal;
@@ -28,6 +30,22 @@ fn demo_with(bench: &Bench, change: impl FnOnce(&mut Value)) {
         }
         change(config);
     });
+}
+
+/// The turn ended with the agent, and `how` is told where it can be known: before Linux 6.15 whoever reaps the agent
+/// leaves nothing to see.
+#[track_caller]
+fn ended(outcome: &Outcome, how: &str) {
+    let said = outcome.end["error"].as_str().unwrap_or_default();
+    let told = said.contains(how) || (!pidfds_keep_the_exit() && said == "the agent has ended");
+    assert!(outcome.end["ev"] == "error" && told, "{outcome:?}");
+}
+
+/// PIDFD_INFO_EXIT.
+fn pidfds_keep_the_exit() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }
 
 fn bridged(config: &mut Value) {
@@ -61,14 +79,6 @@ fn both_gone(beside: &[Watch; 2]) {
     beside[1].wait_gone("the guard");
 }
 
-fn exec(client: &mut BridgeClient, command: &str, timeout: u64) -> Value {
-    client.send(&json!({"cmd": "exec", "command": command, "timeout": timeout}));
-    let result = client.event();
-    assert_eq!(result["ev"], "exec_result", "{result}");
-    assert_eq!(client.event(), json!({"ev": "done", "sessionId": ""}));
-    result
-}
-
 /// `create` with its standard output in a file, as a shim has it in a pipe.
 fn create_into(bench: &Bench, id: &str, out: &Path) {
     let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), id]);
@@ -82,7 +92,89 @@ fn refused(bench: &Bench, text: &str) {
     bench.is_clean(&id);
 }
 
+/// The text of a control file of the container that this process is in, of either version.
+fn control_file(pid: &Value, controller: &str, file: &str) -> String {
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let of = |line: &str| {
+        let (head, path) = line.rsplit_once(':').unwrap();
+        let v1 = head.split([':', ',']).any(|word| word == controller);
+        let mount = if v1 { format!("/sys/fs/cgroup/{controller}") } else { "/sys/fs/cgroup".to_owned() };
+        fs::read_to_string(format!("{mount}{path}/{file}")).ok()
+    };
+    let text = own.lines().find_map(of).unwrap_or_else(|| panic!("no {file} of {own}"));
+    text.trim().to_owned()
+}
+
+/// What `saggar update` does, all or none.
+fn updates(client: &mut ControlClient, pid: &Value) {
+    let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let memory = if unified { "memory.max" } else { "memory.limit_in_bytes" };
+    let read = || (control_file(pid, "pids", "pids.max"), control_file(pid, "memory", memory));
+    let resources = json!({ "resources": { "pids": { "limit": 77 }, "memory": { "limit": 512 << 20 } } });
+    assert_eq!(client.call("update", &resources), json!({ "generation": 2 }));
+    let now = ("77".to_owned(), (512 << 20).to_string());
+    assert_eq!(read(), now);
+    assert_eq!(client.get("state")["generation"], 2);
+    // Memory is written, and then there is no such processor.
+    let wrong = json!({ "resources": { "memory": { "limit": 600 << 20 }, "cpu": { "cpus": "4000" } } });
+    let (name, said) = client.refused("update", &wrong);
+    assert_eq!(name, "unsupported", "{said}");
+    assert!(said.contains("linux.resources.cpu.cpus cannot hold: write \"4000\" to "), "{said}");
+    assert_eq!(read(), now);
+    let devices =
+        json!({ "resources": { "pids": { "limit": 5 }, "devices": [{ "allow": true, "access": "rwm" }] } });
+    assert_eq!(client.refused("update", &devices).0, "unsupported");
+    assert_eq!(read(), now);
+    let (name, said) = client.refused("update", &json!({ "resources": { "pids": 3 } }));
+    assert_eq!(name, "params", "{said}");
+    assert_eq!(client.get("state")["generation"], 2);
+}
+
 as_each_caller! {
+    /// saggar-control(7): the container as `state` tells it, commands in it, pause and the end; none is left.
+    fn a_container_has_a_control_socket_too(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut server = BridgeClient::connect(&socket(&bench, &id));
+        let mut client = ControlClient::connect(&bench.state_dir(&id).join("control.sock"));
+        let (told, state) = (client.get("state"), bench.state(&id));
+        for field in ["id", "pid", "status", "bundle"] {
+            assert_eq!(told[field], state[field], "{told}");
+        }
+        let ended = client.call("exec", &json!({ "command": "echo in; exit 3" }));
+        assert_eq!((&ended["exitCode"], &ended["stdout"]), (&json!(3), &json!("in\n")), "{ended}");
+        let late = client.call("exec", &json!({ "command": "sleep 1000", "timeout": 300 }));
+        assert_eq!(late["exitCode"], 124, "{late}");
+        client.get("events.subscribe");
+        if caller.is_root() {
+            client.get("pause");
+            assert_eq!(client.event()["event"], "paused");
+            bench.status_is(&id, "paused");
+            assert_eq!(client.refused("exec", &json!({ "command": "true" })).0, "state");
+            assert!(!server.turn("hello").is_done());
+            client.get("resume");
+            bench.status_is(&id, "running");
+            // Whoever lets it go on, the bridge goes on too.
+            client.get("pause");
+            bench.say(&["resume", &id]).ok();
+            assert!(server.turn("hello").is_done());
+            assert!(client.get("stats").is_object());
+            updates(&mut client, &state["pid"]);
+        } else {
+            let (name, said) = client.refused("update", &json!({ "resources": { "pids": { "limit": 77 } } }));
+            assert_eq!(name, "unsupported", "{said}");
+        }
+        assert_eq!(client.refused("update", &json!({ "limits": { "pids": 77 } })).0, "params");
+        assert!(server.turn("hello").is_done());
+        let beside = beside(&bench, &id);
+        client.get("shutdown");
+        both_gone(&beside);
+        bench.wait_stopped(&id);
+        bench.say(&["delete", &id]).ok();
+        bench.is_clean(&id);
+    }
+
     /// The socket listens when create returns; ready is said when the program runs.
     fn a_turn_goes_over_the_bridge_of_a_container(caller) {
         let bench = Bench::new(caller);
@@ -128,20 +220,20 @@ as_each_caller! {
         let id = bench.start();
         let pid = bench.pid(&id);
         let mut client = BridgeClient::connect(&socket(&bench, &id));
-        let result = exec(&mut client, "echo out; echo err >&2; exit 7", 30_000);
+        let result = client.exec("echo out; echo err >&2; exit 7", 30_000);
         assert_eq!((&result["exitCode"], &result["stdout"], &result["stderr"]), (&7.into(), &"out\n".into(), &"err\n".into()));
         let script = "for n in user mnt pid net ipc uts; do busybox readlink /proc/self/ns/$n; done";
-        let inside = exec(&mut client, script, 30_000);
+        let inside = client.exec(script, 30_000);
         for (found, name) in inside["stdout"].as_str().unwrap().lines().zip(["user", "mnt", "pid", "net", "ipc", "uts"]) {
             assert_eq!(Path::new(found), fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap());
         }
         assert_eq!(inside["stdout"].as_str().unwrap().lines().count(), 6);
-        let cgroups = exec(&mut client, "cat /proc/self/cgroup", 30_000);
+        let cgroups = client.exec("cat /proc/self/cgroup", 30_000);
         assert_eq!(cgroups["stdout"], fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap());
-        let result = exec(&mut client, "echo begun; sleep 100 & (sleep 100 &); sleep 100", 300);
+        let result = client.exec("echo begun; sleep 100 & (sleep 100 &); sleep 100", 300);
         assert_eq!((&result["exitCode"], &result["stdout"]), (&124.into(), &"begun\n".into()));
         // Only the agent is left, and whoever looks.
-        let left = exec(&mut client, "for p in /proc/[0-9]*; do cat $p/cmdline; done", 30_000);
+        let left = client.exec("for p in /proc/[0-9]*; do cat $p/cmdline; done", 30_000);
         assert!(!left["stdout"].as_str().unwrap().contains("sleep\u{0}100"), "{left}");
     }
 
@@ -183,8 +275,7 @@ as_each_caller! {
         client.event();
         bench.say(&["kill", &id, "KILL"]).ok();
         let outcome = client.outcome();
-        assert_eq!(outcome.end["ev"], "error", "{outcome:?}");
-        assert!(outcome.end["error"].as_str().unwrap().contains("SIGKILL"), "{outcome:?}");
+        ended(&outcome, "SIGKILL");
         client.expect_close();
         both_gone(&beside);
         assert!(!socket(&bench, &id).exists());
@@ -197,8 +288,7 @@ as_each_caller! {
         let id = bench.start();
         let mut client = BridgeClient::connect(&socket(&bench, &id));
         let outcome = client.turn("crash");
-        assert_eq!(outcome.end["ev"], "error", "{outcome:?}");
-        assert!(outcome.end["error"].as_str().unwrap().contains("exited with code"), "{outcome:?}");
+        ended(&outcome, "exited with code");
         client.expect_close();
     }
 
@@ -386,10 +476,60 @@ as_each_caller! {
     }
 }
 
+/// A command whose start hangs, here since its container is frozen, holds nobody else up: neither the other lines of
+/// its connection nor other connections, and its time runs out all the same.
+#[test]
+fn a_command_that_cannot_start_does_not_stop_the_bridge() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    let bench = Bench::new(caller);
+    demo(&bench);
+    let id = bench.start();
+    let mut client = BridgeClient::connect(&socket(&bench, &id));
+    bench.say(&["pause", &id]).ok();
+    client.send(&json!({"cmd": "exec", "command": "echo late", "timeout": 30_000, "id": "late"}));
+    client.send(&json!({"cmd": "exec", "command": "echo never", "timeout": 100, "id": "never"}));
+    for number in 0..3 {
+        client.send(&json!({"cmd": "nothing", "id": number}));
+        let answer = client.events_until(|event| event["id"] == number).pop().unwrap();
+        assert_eq!(answer["ev"], "error", "{answer}");
+    }
+    BridgeClient::connect(&socket(&bench, &id));
+    // The one whose time is over is killed; what cgroup v1 has frozen dies of it when it is thawed.
+    let init = u64::from(bench.pid(&id));
+    let deadline = Deadline::usual();
+    while waiting_beside(init, &bench.say(&["ps", "--format", "json", &id]).ok().json()) != 1 {
+        assert!(!deadline.remaining().is_zero(), "no command was killed");
+    }
+    bench.say(&["resume", &id]).ok();
+    let mut heard = Vec::new();
+    while ["late", "never"]
+        .iter()
+        .any(|id| !heard.iter().any(|event: &Value| event["ev"] == "done" && event["id"] == *id))
+    {
+        heard.push(client.event());
+    }
+    let result =
+        |id: &str| heard.iter().find(|event| event["ev"] == "exec_result" && event["id"] == id).unwrap();
+    assert_eq!((&result("late")["exitCode"], &result("late")["stdout"]), (&json!(0), &json!("late\n")));
+    assert_eq!(result("never")["exitCode"], 124);
+}
+
+/// How many of these processes, beside the init, have no SIGKILL waiting for them.
+fn waiting_beside(init: u64, pids: &Value) -> usize {
+    let pids = pids.as_array().unwrap().iter().filter_map(Value::as_u64).filter(|pid| *pid != init);
+    let killed = |pid: u64| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        pending
+            .is_none_or(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGKILL - 1) != 0)
+    };
+    pids.filter(|pid| !killed(*pid)).count()
+}
+
 /// As conmon calls us: it waits for the end of its pipes, and reaps who is left.
 #[test]
 fn podman_runs_an_agent_with_a_bridge() {
-    let caller = match crate::support::caller::Caller::root() {
+    let caller = match Caller::root() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),
     };
@@ -430,7 +570,7 @@ fn podman_runs_an_agent_with_a_bridge() {
     .ok();
     let mut client = BridgeClient::connect(&path);
     assert!(client.turn("hello").is_done());
-    assert_eq!(exec(&mut client, "echo hi", 30_000)["stdout"], "hi\n");
+    assert_eq!(client.exec("echo hi", 30_000)["stdout"], "hi\n");
     podman(&["rm", "--force", "--time", "0", "agent"]).ok();
     client.expect_close();
     assert!(!path.exists());

@@ -131,6 +131,11 @@ impl Bench {
         config
     }
 
+    /// Gives a path to the caller.
+    pub(crate) fn give(&self, path: &Path) {
+        self.caller.own(path);
+    }
+
     /// The program of the bundle.
     pub(crate) fn program(&self, args: &[&str]) {
         self.configure(|config| config["process"]["args"] = json!(args));
@@ -152,6 +157,15 @@ impl Bench {
     /// `saggar --root … ARGS`.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.place.saggar();
+        command.arg("--root").arg(self.place.join("oci")).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// The same after `prelude` in a shell: a umask, limits, CPUs that saggar is left with.
+    pub(crate) fn command_after(&self, prelude: &str, args: &[&str]) -> Command {
+        let saggar = self.place.reachable(Path::new(env!("CARGO_BIN_EXE_saggar")));
+        let mut command = self.place.command(Path::new("/bin/sh"));
+        command.arg("-c").arg(format!("{prelude}; exec \"$0\" \"$@\"")).arg(saggar);
         command.arg("--root").arg(self.place.join("oci")).args(args).stdin(Stdio::null());
         command
     }

@@ -77,6 +77,28 @@ as_each_caller! {
         assert!(tmp.join("first").exists() && !tmp.join("second").exists());
     }
 
+    /// Its lock, its cgroups, its log, and whatever its caller had open.
+    fn the_init_has_nothing_of_its_makers_open(caller) {
+        let bench = Bench::new(caller);
+        let id = bench.id();
+        let mut command = bench.place.command(std::path::Path::new("/bin/sh"));
+        let create = bench.command(&["--log", bench.place.join("work/log").to_str().unwrap(), "create", "--bundle", bench.bundle().to_str().unwrap(), &id]);
+        command.args(["-c", r#"exec "$@" 9>left"#, "sh"]).arg(create.get_program()).args(create.get_args());
+        command.stdin(std::process::Stdio::null());
+        bench.finish(command).ok();
+        let entries = fs::read_dir(format!("/proc/{}/fd", bench.pid(&id)));
+        // An ordinary user does not see what an init has open.
+        let Ok(entries) = entries else { skip!("this test needs to be started as root") };
+        for entry in entries.flatten() {
+            let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
+            let link = fs::read_link(entry.path()).unwrap();
+            let link = link.to_str().unwrap();
+            // The sockets to its maker and for its start, a pidfd, procfs, and its own root.
+            let is_own = link.starts_with("socket:") || link.starts_with("anon_inode:") || link == "/proc" || link == "/";
+            assert!(number < 3 || is_own, "{number} is {link}");
+        }
+    }
+
     fn the_pid_file_has_the_pid_and_nothing_else(caller) {
         let bench = Bench::new(caller);
         let (id, file) = (bench.id(), bench.place.join("work/pid"));

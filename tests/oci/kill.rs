@@ -2,7 +2,7 @@
 
 use super::bundle::Bench;
 use crate::support::process::Watch;
-use crate::support::wait::until_exists;
+use crate::support::wait::{until_exists, until_written};
 use std::fs;
 
 as_each_caller! {
@@ -50,7 +50,7 @@ as_each_caller! {
         ] {
             let _ = fs::remove_file(tmp.join("got"));
             bench.say(&["kill", &id, signal]).ok();
-            until_exists(&tmp.join("got"));
+            until_written(&tmp.join("got"));
             assert_eq!(fs::read_to_string(tmp.join("got")).unwrap().trim(), name, "{signal}");
         }
         bench.say(&["kill", &id, "NOSUCH"]).fails("signal");

@@ -1,8 +1,10 @@
 //! The runtime killed at any moment: after `delete --force` nothing is left.
 
 use super::bundle::Bench;
+use super::traced::killed_at;
 use crate::support::rounds;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -41,11 +43,87 @@ as_each_caller! {
             bench.is_clean(&id);
             no_process(&bench, round);
         }
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(!mounts.contains(&*bench.place.path().to_string_lossy()), "mounts are left:\n{mounts}");
-        let left: Vec<_> = fs::read_dir(bench.place.join("oci")).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
+        nothing_left(&bench);
     }
+
+    /// The same without chance: at some of the system calls of each verb, or at every one.
+    fn a_runtime_killed_at_any_of_its_system_calls_leaves_nothing_that_delete_force_does_not_remove(caller) {
+        let bench = Bench::new(caller);
+        let bundle = bench.bundle();
+        let bundle = bundle.to_str().unwrap();
+        for (verb, before) in
+            [("create", &[][..]), ("start", &["create"]), ("exec", &["create", "start"]), ("delete", &["create", "start"]), ("run", &[])]
+        {
+            if verb == "run" {
+                bench.program(&["/bin/true"]);
+            }
+            let mut total = 0;
+            let (mut at, mut next) = (usize::MAX, 0);
+            loop {
+                let id = bench.id();
+                make(&bench, &id, before);
+                let args: Vec<&str> = match verb {
+                    "create" | "run" => vec![verb, "--bundle", bundle, &id],
+                    "exec" => vec!["exec", "--detach", &id, "/bin/sleep", "1000"],
+                    "delete" => vec!["delete", "--force", &id],
+                    _ => vec![verb, &id],
+                };
+                let status = killed_at(&bench, &args, |index, _| {
+                    total = total.max(index + 1);
+                    index == at
+                });
+                // The first is not killed, and says how many there are; a later one may do with fewer.
+                assert!(status.success() || at != usize::MAX, "{verb}: {status:?}");
+                bench.say(&["list"]).ok();
+                bench.say(&["delete", "--force", &id]).ok();
+                bench.is_clean(&id);
+                no_process(&bench, at);
+                at = next;
+                next += (total / rounds(10, total)).max(1);
+                if at >= total {
+                    break;
+                }
+            }
+        }
+        nothing_left(&bench);
+    }
+
+    /// The init is a fork of its maker: it must not hold on to the lock that its maker had.
+    fn a_create_killed_before_it_lets_the_lock_go_leaves_a_container_that_is_free(caller) {
+        let bench = Bench::new(caller);
+        let (id, bundle) = (bench.id(), bench.bundle());
+        let mut locks = 0;
+        let args = ["create", "--bundle", bundle.to_str().unwrap(), &id];
+        let status = killed_at(&bench, &args, |_, number| {
+            locks += usize::from(number == libc::SYS_flock);
+            locks == 2
+        });
+        assert_eq!(status.signal(), Some(libc::SIGKILL), "create does not let its lock go by flock(2)");
+        bench.status_is(&id, "created");
+        let begun = Instant::now();
+        bench.say(&["start", &id]).ok();
+        bench.say(&["delete", "--force", &id]).ok();
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        bench.is_clean(&id);
+    }
+}
+
+fn make(bench: &Bench, id: &str, verbs: &[&str]) {
+    for verb in verbs {
+        if *verb == "create" {
+            bench.create(id).ok()
+        } else {
+            bench.say(&[verb, id]).ok()
+        };
+    }
+}
+
+/// No mount of the bench's and no container.
+fn nothing_left(bench: &Bench) {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&*bench.place.path().to_string_lossy()), "mounts are left:\n{mounts}");
+    let left: Vec<_> = fs::read_dir(bench.place.join("oci")).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// How long the verb takes, and the container as it was before.
@@ -55,13 +133,7 @@ fn time_of(bench: &Bench, args: &[&str], id: &str, verb: &str) -> Duration {
     let whole = begun.elapsed();
     let again = |verbs: &[&str]| {
         bench.say(&["delete", "--force", id]).ok();
-        for verb in verbs {
-            if *verb == "create" {
-                bench.create(id).ok()
-            } else {
-                bench.say(&[verb, id]).ok()
-            };
-        }
+        make(bench, id, verbs);
     };
     match verb {
         "create" => again(&[]),

@@ -3,18 +3,26 @@
 pub(crate) mod bundle;
 
 mod bridge;
+mod console;
 mod create;
 mod cve;
 mod damage;
 mod delete;
+mod environment;
 mod errors;
 mod exec;
 mod hooks;
+mod ids;
 mod kill;
 mod killed;
 mod listing;
 mod many;
+mod mounts;
+mod options;
+mod peers;
+mod process;
 mod run;
 mod seccomp;
 mod start;
 mod state;
+pub(crate) mod traced;

@@ -78,6 +78,13 @@ as_each_caller! {
         child.kill().unwrap();
         child.wait().unwrap();
         watch.wait_gone("the container");
+        // Nobody was left to remove it: it is shown for what it is, and deleted without force.
+        let rows = bench.say(&["list", "--format", "json"]).ok().json();
+        let row = rows.as_array().unwrap().iter().find(|row| row["id"] == id.as_str()).unwrap();
+        assert_eq!((&row["status"], &row["pid"]), (&"stopped".into(), &0.into()), "{row}");
+        bench.status_is(&id, "stopped");
+        bench.say(&["delete", &id]).ok();
+        bench.is_clean(&id);
     }
 
     fn immediate_exits_are_all_seen(caller) {

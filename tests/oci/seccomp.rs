@@ -144,14 +144,24 @@ as_each_caller! {
         let mut seccomp = but_mkdir("SCMP_ACT_ERRNO");
         seccomp["syscalls"][0]["names"] = json!(["mkdir", "frobnicate"]);
         bench.configure(|config| {
-            config["linux"]["seccomp"] = seccomp;
+            config["linux"]["seccomp"] = seccomp.clone();
             config["process"]["args"] = json!(["/bin/true"]);
         });
         let log = bench.place.join("work/log");
         let (id, bundle) = (bench.id(), bench.bundle());
         let said = bench.say(&["--log", log.to_str().unwrap(), "run", "--bundle", bundle.to_str().unwrap(), &id]);
         said.ok();
-        let log = std::fs::read_to_string(log).unwrap();
-        assert!(log.contains("syscalls[0].names[1]: there is no system call") && log.contains("frobnicate"), "{log}");
+        let told = std::fs::read_to_string(&log).unwrap();
+        assert!(told.contains("syscalls[0].names[1]: there is no system call"), "{told}");
+        assert_eq!(told.matches("frobnicate").count(), 1, "{told}");
+        // By several commands once too.
+        std::fs::remove_file(&log).unwrap();
+        bench.configure(|config| config["linux"]["seccomp"] = seccomp);
+        let id = bench.id();
+        for args in [&["create", "--bundle", bundle.to_str().unwrap(), &id][..], &["start", &id], &["exec", &id, "/bin/true"]] {
+            bench.say(&[&["--log", log.to_str().unwrap()], args].concat()).ok();
+        }
+        let told = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(told.matches("frobnicate").count(), 1, "{told}");
     }
 }

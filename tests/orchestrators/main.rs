@@ -7,6 +7,7 @@
 //! - Arguments are parts of names, as in `podman_as_root::exec`; `--list` prints all names.
 //! - What fails here with runc as well is the machine's doing: it is skipped, with runc's reason. In a guest
 //!   (`SAGGAR_GUEST`, see tests/vm/run) and with `SAGGAR_TEST_ALL=1` nothing is skipped.
+//! - In the guest with systemd, Podman, containerd and Docker have it make the cgroups.
 //!
 //! It has no test harness: a caller's daemons are started once for its scenarios, and ended after them.
 

@@ -75,7 +75,7 @@ fn run_caller(
     if scenarios.is_empty() {
         return Vec::new();
     }
-    let mut outcomes = attempt(caller, scenarios, runtime);
+    let outcomes = attempt(caller, scenarios, runtime);
     let strict =
         env::var_os("SAGGAR_GUEST").is_some() || env::var("SAGGAR_TEST_ALL").is_ok_and(|all| all == "1");
     let failed = |outcomes: &[(&str, Result<(), String>)]| -> Vec<usize> {
@@ -97,7 +97,12 @@ fn run_caller(
             None => (name, Outcome::Failed),
         },
     };
-    outcomes.drain(..).enumerate().map(judge).collect()
+    let judged: Vec<_> = outcomes.into_iter().enumerate().map(judge).collect();
+    for (name, outcome) in &judged {
+        let word = if matches!(outcome, Outcome::Failed) { "FAILED" } else { "ok" };
+        println!("test {}::{name} ... {word}", caller.name);
+    }
+    judged
 }
 
 /// Each scenario's name, and the message of its failure.
@@ -118,8 +123,8 @@ fn attempt(
     for (name, scenario) in scenarios {
         let begun = Instant::now();
         let outcome = caught(|| scenario(engine.as_ref()));
-        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-        println!("test {}::{name} ... {word} ({:.1} s)", caller.name, begun.elapsed().as_secs_f32());
+        let word = if outcome.is_ok() { "works" } else { "does not work" };
+        println!("{}::{name} {word} ({:.1} s)", caller.name, begun.elapsed().as_secs_f32());
         if let Err(why) = &outcome {
             println!("{}", why.lines().map(|line| format!("    {line}\n")).collect::<String>());
         }
@@ -129,7 +134,7 @@ fn attempt(
     outcomes.push(("leaves_nothing", caught(|| drop(engine))));
     let ended = outcomes.pop().unwrap();
     if let (_, Err(why)) = ended {
-        println!("test {}::leaves_nothing ... FAILED\n    {why}", caller.name);
+        println!("{} leaves something behind:\n    {why}", caller.name);
         if let Some(last) = outcomes.last_mut() {
             last.1 = Err(format!("after all scenarios: {why}"));
         }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use insta::assert_snapshot;
+use saggar::plan::container::mount::What;
 use saggar::plan::container::step::{Phase, Step, Steps};
 use saggar::plan::container::{self, Facts, Filter, Hierarchy, Options, Plan};
 use saggar::spec::container::{Container, Namespace};
@@ -79,6 +80,40 @@ fn the_plan_of_exec() {
     assert_snapshot!(words(&plan));
 }
 
+/// user_namespaces(7), /proc/PID/setgroups: who maps its own group alone has no other.
+#[test]
+fn groups_that_cannot_be_had_are_left_out_with_a_warning_or_refused() {
+    let denied = Facts { setgroups: false, ..facts() };
+    let build = |groups: &[u32], new: bool| {
+        let container = container(|config| {
+            config["process"]["user"] = json!({ "uid": 0, "gid": 7, "additionalGids": groups });
+            if new {
+                config["linux"]["namespaces"].as_array_mut().unwrap().push(json!({ "type": "user" }));
+                let map = json!([{ "containerID": 0, "hostID": 1000, "size": 10 }]);
+                config["linux"]["uidMappings"] = map.clone();
+                config["linux"]["gidMappings"] = map;
+            }
+        });
+        container::build(&container, &denied, Options::default(), Some(&filter()))
+    };
+    let groups = |plan: &Plan| {
+        let found = plan.steps.as_slice().iter().find_map(|step| match step {
+            Step::User { groups, .. } => groups.clone(),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    for new in [false, true] {
+        let plan = build(&[7], new).unwrap();
+        assert_eq!((groups(&plan), plan.warnings.len()), (vec![], 0));
+    }
+    let plan = build(&[7, 8], false).unwrap();
+    assert!(groups(&plan).is_empty());
+    assert!(plan.warnings[0].contains("additionalGids: [8]"), "{:?}", plan.warnings);
+    let error = build(&[7, 8], true).unwrap_err();
+    assert!(error.to_string().contains("additionalGids"), "{error}");
+}
+
 /// No two steps of different phases can change places.
 #[test]
 fn an_order_that_does_not_protect_is_refused() {
@@ -122,7 +157,7 @@ fn what_would_reach_the_host_is_refused() {
         let error = container::build(&container, &facts(), Options::default(), None).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     };
-    refused(Namespace::Mount, "mounts needs a mount namespace");
+    refused(Namespace::Mount, "linux.maskedPaths or linux.readonlyPaths needs a mount namespace");
     refused(Namespace::Uts, "hostname needs a UTS namespace");
     for (name, without) in [("net.ipv4.ip_forward", Namespace::Network), ("kernel.shmmax", Namespace::Ipc)] {
         let mut container = container(|_| {});
@@ -131,6 +166,51 @@ fn what_would_reach_the_host_is_refused() {
         let error = container::build(&container, &facts(), Options::default(), None).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
     }
+}
+
+/// linux.mountLabel is for file systems that take one: procfs and sysfs have labels of the kernel's own, and a message
+/// queue file system is labelled at its root.
+#[test]
+fn mount_labels_are_for_those_that_take_them() {
+    let label = "system_u:object_r:container_file_t:s0:c1,c2";
+    let long = "/l".repeat(200);
+    let labelled = container(|config| {
+        config["linux"]["mountLabel"] = json!(label);
+        let overlay =
+            json!({ "destination": "/o", "type": "overlay", "options": [format!("lowerdir={long}")] });
+        config["mounts"].as_array_mut().unwrap().push(overlay);
+    });
+    let facts = Facts { selinux: true, ..facts() };
+    let plan = container::build(&labelled, &facts, Options::default(), None).unwrap();
+    let mut seen = Vec::new();
+    for step in plan.steps.as_slice() {
+        let Step::Mount(mount) = step else { continue };
+        let What::New { fstype, options, classic, .. } = &mount.what else { continue };
+        let context = options.iter().find(|(name, _)| name.as_c_str() == c"context");
+        let by_option = context.is_some_and(|(_, value)| value.as_ref().unwrap().to_str() == Ok(label));
+        let by_root = mount.label.as_ref().is_some_and(|own| own.to_str() == Ok(label));
+        if let Some(classic) = classic {
+            assert!(
+                classic.data.to_str().unwrap().ends_with(&format!(",context=\"{label}\"")),
+                "{classic:?}"
+            );
+        }
+        seen.push((fstype.to_str().unwrap().to_owned(), by_option, by_root));
+    }
+    seen.sort();
+    seen.dedup();
+    let expected = [
+        ("cgroup2", false, false),
+        ("devpts", true, false),
+        ("mqueue", false, true),
+        ("overlay", true, false),
+        ("proc", false, false),
+        ("sysfs", false, false),
+        ("tmpfs", true, false),
+    ];
+    assert_eq!(seen, expected.map(|(fstype, option, root)| (fstype.to_owned(), option, root)));
+    let error = container::build(&labelled, &self::facts(), Options::default(), None).unwrap_err();
+    assert_eq!(error.to_string(), "linux.mountLabel is given, and SELinux is not enabled on this host");
 }
 
 /// What cannot be given is told, and nothing else is left out with it.

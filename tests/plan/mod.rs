@@ -1,6 +1,7 @@
 //! The plan as data: what it is for a fixed host, and which orders of steps it refuses.
 
 mod container;
+mod disk;
 mod golden;
 mod order;
 mod owners;
@@ -68,6 +69,7 @@ fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
         id: SandboxId::parse("golden").unwrap(),
         map,
         workspace: WORK.into(),
+        changes: None,
         agent_folder: None,
         home: None,
         program: Vec::new(),

@@ -29,6 +29,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::Bind { .. }
         | Step::Pin { .. }
         | Step::Tmpfs { .. }
+        | Step::Overlay { .. }
         | Step::Proc { .. }
         | Step::Devpts { .. }
         | Step::Mqueue { .. }

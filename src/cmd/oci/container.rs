@@ -4,6 +4,8 @@ use super::SPEC_VERSION;
 use super::group;
 use crate::cgroup::Group;
 use crate::error::{Code, Error, Result};
+use crate::launch::container as launch;
+use crate::spec::container::Container;
 use crate::spec::oci;
 use crate::state::container::{Directory, Record};
 use crate::sys::Errno;
@@ -25,15 +27,26 @@ pub(super) enum Status {
     Stopped,
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Status {
+    /// All of them.
+    pub(super) const ALL: [Status; 5] =
+        [Status::Creating, Status::Created, Status::Running, Status::Paused, Status::Stopped];
+
+    /// Its word.
+    pub(super) fn name(self) -> &'static str {
+        match self {
             Status::Creating => "creating",
             Status::Created => "created",
             Status::Running => "running",
             Status::Paused => "paused",
             Status::Stopped => "stopped",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -78,7 +91,7 @@ impl Found {
         if waits(self.directory.path()) { Status::Created } else { Status::Running }
     }
 
-    fn is_frozen(&self) -> bool {
+    pub(super) fn is_frozen(&self) -> bool {
         let group = self.record.cgroup.as_ref().and_then(|place| Group::open(place).ok());
         group.is_some_and(|group| group.is_frozen().unwrap_or(false))
     }
@@ -103,7 +116,9 @@ impl Found {
     /// Its configuration as it was at create.
     pub(super) fn config(&self) -> Result<oci::Config> {
         let bytes = oci::load::document(&self.directory.path().join("config.json"))?;
-        oci::parse(bytes, &self.record.bundle)
+        let mut config = oci::parse(bytes, &self.record.bundle)?;
+        fill_ids(&mut config.container);
+        Ok(config)
     }
 
     /// Its cgroups, where it has any.
@@ -114,6 +129,13 @@ impl Found {
     /// The state that callers and hooks get, with this status.
     pub(super) fn state(&self, status: Status) -> Value {
         state(&self.record, status)
+    }
+}
+
+/// The maps of a user namespace that was asked for without any.
+pub(super) fn fill_ids(container: &mut Container) {
+    if let Some(ids) = container.ids.as_mut().filter(|ids| ids.uid.is_empty() && ids.gid.is_empty()) {
+        *ids = launch::maps_of_ours();
     }
 }
 

@@ -71,15 +71,11 @@ fn take(directory: &Directory) -> Result<Held> {
     if let Some(held) = asked? {
         return Ok(held);
     }
-    if let Ok(found) = Found::new(directory.clone()) {
-        if found.record.process.as_ref().is_none_or(|process| !found.record.complete || !process.is_alive()) {
-            // It is being created, and its maker hangs, in a hook perhaps.
-            found.record.creator.kill(AFTER);
-        }
-        // A maker that was killed just before it let the lock go has left it to the init, its fork.
-        if let Some(process) = found.record.process.as_ref().filter(|_| !found.record.creator.is_alive()) {
-            process.kill(AFTER);
-        }
+    if let Ok(found) = Found::new(directory.clone())
+        && found.record.process.as_ref().is_none_or(|process| !found.record.complete || !process.is_alive())
+    {
+        // It is being created, and its maker hangs, in a hook perhaps.
+        found.record.creator.kill(AFTER);
     }
     directory.lock(AFTER)?.ok_or_else(|| {
         Error::new(

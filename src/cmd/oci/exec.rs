@@ -55,7 +55,7 @@ fn begin(
     status: Status,
 ) -> Result<Init> {
     let mode = if args.detach { Mode::Detached } else { Mode::Foreground };
-    let filter = filter::of(container)?;
+    let filter = filter::again(container)?;
     let (init, pid) = found.init()?;
     let state = found.state(status).to_string();
     let request = launch::Exec {
@@ -124,26 +124,31 @@ fn below(group: &Group, named: &[String]) -> Result<Group> {
             None => (None, one.as_str()),
         };
         let inside = inside(path)?;
-        let mut any = false;
+        let (mut known, mut missing) = (0, Vec::new());
         for directory in &mut place.directories {
             if controller.is_none_or(|name| directory.controllers.iter().any(|known| known == name)) {
-                directory.path = directory.path.join(&inside);
+                known += 1;
+                let below = directory.path.join(&inside);
+                if !below.is_dir() {
+                    missing.push(below);
+                    continue;
+                }
+                directory.path = below;
                 directory.cgroup = directory.cgroup.join(&inside);
                 directory.made.clear();
-                if !directory.path.is_dir() {
-                    return Err(Error::new(
-                        Code::Invalid,
-                        format!("--cgroup {one}: {} does not exist", directory.path.display()),
-                    ));
-                }
-                any = true;
             }
         }
-        if !any {
-            return Err(Error::new(
-                Code::Invalid,
-                format!("--cgroup {one}: the container has no such controller"),
-            ));
+        // Of several hierarchies the container may have made it in one; in the others the process is beside the init.
+        match missing.first() {
+            Some(path) if missing.len() == known => {
+                let message = format!("--cgroup {one}: {} does not exist", path.display());
+                return Err(Error::new(Code::Invalid, message).hint("make it in the container first"));
+            }
+            None if known == 0 => {
+                let message = format!("--cgroup {one}: the container has no such controller");
+                return Err(Error::new(Code::Invalid, message));
+            }
+            _ => {}
         }
     }
     Group::open(&place)

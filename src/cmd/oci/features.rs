@@ -2,10 +2,11 @@
 
 use crate::error::Result;
 use crate::spec::oci;
+use crate::sys::seccomp::knows_flag;
 
 pub(super) fn run() -> Result<u8> {
     let commit = Some(env!("SAGGAR_COMMIT")).filter(|commit| *commit != "unknown");
-    let features = oci::features(env!("CARGO_PKG_VERSION"), commit);
+    let features = oci::features(env!("CARGO_PKG_VERSION"), commit, knows_flag);
     crate::cmd::say(&format!("{features:#}\n"))?;
     Ok(0)
 }

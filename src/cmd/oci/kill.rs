@@ -32,12 +32,10 @@ pub(super) fn run(context: &Context, args: &KillArgs) -> Result<u8> {
         nix::errno::Errno::ESRCH => not_running(),
         errno => Error::system(format_args!("send signal {signal} to process {pid}"), errno),
     })?;
-    // A process that cgroup v1 has frozen dies only when it is thawed.
     if signal == libc::SIGKILL
         && let Ok(group) = found.group()
-        && group.is_frozen().unwrap_or(false)
     {
-        group.thaw()?;
+        group.let_killed_die()?;
     }
     Ok(0)
 }

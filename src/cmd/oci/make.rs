@@ -2,7 +2,7 @@
 
 use super::container::{self, Status};
 use super::group::{ForInit, WithShares};
-use super::{Context, bridge, filter, pid_file, undo};
+use super::{Context, bridge, filter, owner, pid_file, undo};
 use crate::cgroup::{Group, Layout, Place, Wanted};
 use crate::cli::oci::MakeArgs;
 use crate::error::{Code, Error, Result};
@@ -41,10 +41,11 @@ pub(super) struct Made {
 pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Made> {
     let id = SandboxId::parse(&args.id)?;
     let bundle = bundle(&args.bundle)?;
-    let oci::Config { container, warnings, bytes } = match &args.config {
+    let oci::Config { mut container, warnings, bytes } = match &args.config {
         Some(file) => oci::parse(oci::load::document(file)?, &bundle)?,
         None => oci::load::read(&bundle)?,
     };
+    container::fill_ids(&mut container);
     for warning in &warnings {
         log::warn!("{warning}");
     }
@@ -65,10 +66,11 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
     for warning in group.warnings() {
         log::warn!("{warning}");
     }
-    let state_dir = making.claim.directory().path().to_owned();
+    let (state_dir, made_in) = (making.claim.directory().path().to_owned(), making.record.bundle.clone());
     let request = launch::Create {
         container: &container,
         id: id.as_str(),
+        bundle: &made_in,
         state_dir: &state_dir,
         filter: filter.as_ref(),
         console,
@@ -85,6 +87,7 @@ pub(super) fn make(context: &Context, args: &MakeArgs, mode: Mode) -> Result<Mad
         let cgroup = WithShares { cgroup: &cgroup, shares: shares.as_ref() };
         launch::create(&request, &cgroup, &mut making)
     });
+    let made = made.and_then(|init| owner::settle(&container, &group, init.pid).map(|()| init));
     let made = made.and_then(|init| pid_file::write(args.pid_file.as_deref(), init.pid).map(|()| init));
     match made {
         Ok(init) => {

@@ -26,6 +26,7 @@ mod kill;
 mod list;
 mod lost;
 mod make;
+mod owner;
 mod pause;
 mod pid_file;
 mod ps;
@@ -41,7 +42,10 @@ use crate::cli::oci::{CgroupManager, Global, LogFormat, LogLevel, OciCommand, Ro
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state::container::{self as on_disk, Directory, Root};
+use crate::state::counters::{self, Kind};
 use log::LevelFilter;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The version of the specification that we keep to.
 pub(super) const SPEC_VERSION: &str = "1.3.0";
@@ -78,6 +82,24 @@ impl Context {
 
 pub(super) use bridge::serve::beside;
 
+/// How many containers below a root are in each status; one whose record cannot be read has stopped, as `list` says.
+///
+/// # Errors
+/// As [`Root::new`] and [`Root::all`].
+pub(super) fn count(root: Option<&Path>) -> Result<BTreeMap<&'static str, u64>> {
+    let mut counts: BTreeMap<_, _> = container::Status::ALL.map(|status| (status.name(), 0)).into();
+    for directory in Root::new(root)?.all()? {
+        let bare = directory.is_bare();
+        let status = match container::Found::new(directory) {
+            Ok(found) => found.status(),
+            Err(_) if bare => container::Status::Creating,
+            Err(_) => container::Status::Stopped,
+        };
+        *counts.entry(status.name()).or_default() += 1;
+    }
+    Ok(counts)
+}
+
 /// Runs a verb; the exit status of saggar.
 pub(super) fn main(command: OciCommand) -> u8 {
     let global = global(&command).clone();
@@ -86,10 +108,14 @@ pub(super) fn main(command: OciCommand) -> u8 {
         OciCommand::Exec(verb) => !verb.args.detach,
         _ => false,
     };
+    let starts = matches!(&command, OciCommand::Create(_) | OciCommand::Start(_) | OciCommand::Run(_));
     let done = install_log(&global).and_then(|()| dispatch(command));
     match done {
         Ok(status) => status,
         Err(error) => {
+            if starts {
+                counters::refused(Kind::Container, &error);
+            }
             report(&error, &global);
             if foreground { error.code().exit_status() } else { 1 }
         }

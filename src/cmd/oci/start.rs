@@ -7,6 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::launch::container::{self as launch, hooks};
 use crate::spec::container::Container;
 use crate::state::container::{Directory, Record};
+use crate::state::counters::{self, Kind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub(super) fn run(context: &Context, args: &IdArgs) -> Result<u8> {
@@ -49,10 +50,15 @@ pub(super) fn start(
         .hint("give config.json a process, and create the container again"));
     }
     let created = state(record, Status::Created).to_string();
-    let filter = filter::of(container)?;
-    let filter = filter.as_ref();
-    let request =
-        launch::Start { container, state_dir: directory.path(), init, pid, filter, state: &created };
+    let listener = filter::listener(container);
+    let request = launch::Start {
+        container,
+        state_dir: directory.path(),
+        init,
+        pid,
+        listener: listener.as_ref(),
+        state: &created,
+    };
     let hooks = &container.hooks;
     if let Err(error) = launch::start(&request) {
         // A program that cannot run leaves a stopped container; a hook that fails ends its life.
@@ -62,8 +68,9 @@ pub(super) fn start(
         }
         return Err(error);
     }
+    counters::started(Kind::Container);
     let running = state(record, Status::Running).to_string();
-    hooks::run("poststart", &hooks.poststart, &running, hooks::Place::Runtime)
+    hooks::run("poststart", &hooks.poststart, &running, hooks::Place::runtime(&record.bundle))
         .inspect_err(|_| give_up(directory, record, &hooks.poststop))
 }
 

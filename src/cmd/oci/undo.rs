@@ -21,7 +21,6 @@ pub(super) fn processes(record: &Record) -> Result<()> {
         Error::new(Code::System, format!("container {:?}: process {pid} outlives SIGKILL", record.id))
             .hint("it hangs in the kernel; see /proc/PID/stack")
     };
-    let group = record.cgroup.as_ref().map(Group::open).transpose()?;
     let alive = record.process.as_ref().filter(|process| process.is_alive());
     // The first process before the rest: with it goes a pid namespace, and nobody in it forks on meanwhile.
     if let Some(process) = alive {
@@ -30,9 +29,8 @@ pub(super) fn processes(record: &Record) -> Result<()> {
             use std::os::fd::AsFd;
             let _ = crate::sys::pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
         }
-        // A frozen process of cgroup v1 dies when it is thawed.
-        if let Some(group) = group.as_ref().filter(|group| group.is_frozen().unwrap_or(false)) {
-            group.thaw()?;
+        if let Some(place) = &record.cgroup {
+            Group::open(place)?.let_killed_die()?;
         }
         if !process.kill(PATIENCE) {
             return Err(survives(process.pid));
@@ -42,7 +40,8 @@ pub(super) fn processes(record: &Record) -> Result<()> {
     if let Some(beside) = &record.bridge {
         bridge::end(beside)?;
     }
-    if let Some(group) = group {
+    if let Some(place) = record.cgroup.as_ref().filter(|place| !Group::remove_empty(place)) {
+        let group = Group::open(place)?;
         // Others may have processes in a cgroup that was there before.
         if is_ours(group.place()) {
             group.kill_all(libc::SIGKILL)?;
@@ -61,8 +60,8 @@ pub(super) fn is_ours(place: &Place) -> bool {
 pub(super) fn poststop(record: &Record, poststop: &[Hook]) {
     let state = container::state(record, Status::Stopped).to_string();
     for hook in poststop {
-        if let Err(error) = hooks::run("poststop", std::slice::from_ref(hook), &state, hooks::Place::Runtime)
-        {
+        let place = hooks::Place::runtime(&record.bundle);
+        if let Err(error) = hooks::run("poststop", std::slice::from_ref(hook), &state, place) {
             log::warn!("{error}");
         }
     }

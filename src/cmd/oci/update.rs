@@ -19,9 +19,20 @@ pub(super) fn run(context: &Context, args: &UpdateArgs) -> Result<u8> {
         Some(file) => oci::load::document(file)?,
         None => of_options(args)?.to_string().into_bytes(),
     };
-    let resources = oci::resources(&bytes)?;
-    let _held = directory.must_lock()?;
-    let found = Found::new(directory)?;
+    change(&Found::new(directory)?, &bytes)?;
+    Ok(0)
+}
+
+/// Sets the limits of `linux.resources`, this JSON: all of them, or none.
+///
+/// # Errors
+/// [`Code::Refused`] for a container that does not stand; the first limit that does not hold: its file, its value, and
+/// the cure.
+pub(super) fn change(found: &Found, resources: &[u8]) -> Result<()> {
+    let resources = oci::resources(resources)?;
+    // Nothing of an earlier moment counts once the lock is ours.
+    let _held = found.directory.must_lock()?;
+    let found = Found::new(found.directory.clone())?;
     match found.status() {
         Status::Created | Status::Running | Status::Paused => {}
         status => return Err(wrong_status("update", found.directory.id(), status)),
@@ -31,7 +42,7 @@ pub(super) fn run(context: &Context, args: &UpdateArgs) -> Result<u8> {
     for warning in group.warnings() {
         log::warn!("{warning}");
     }
-    Ok(0)
+    Ok(())
 }
 
 fn standard_input() -> Result<Vec<u8>> {

@@ -1,17 +1,17 @@
 //! The birth of a process of a container: what it is born with, who joins what, and its place in the cgroups.
 
 use super::talk::Talk;
-use super::{Cgroup, maps};
+use super::{Cgroup, maps, settle};
 use crate::error::{Code, Error, Result};
 use crate::launch::{hint, socket_pair};
 use crate::plan::container::{Filter, Plan};
 use crate::spec::Program;
-use crate::spec::container::{Namespace, Process};
+use crate::spec::container::{CpuAffinity, Namespace, Process};
 use crate::stage::container::image::Image;
 use crate::stage::container::wire::{Answer, Report};
 use crate::stage::container::{self as stage, Born};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, namespace, pidfd, process};
+use crate::sys::{Errno, namespace, pidfd};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
@@ -31,6 +31,8 @@ pub(super) struct Request<'a> {
     pub(super) die_with_runtime: bool,
     /// Settings that we make on it from outside, before it is anybody.
     pub(super) process: Option<&'a Process>,
+    /// Where `process.execCPUAffinity` holds: it is not for the first process of a container.
+    pub(super) cpus: Option<&'a CpuAffinity>,
 }
 
 /// A process that waits for its first [`Answer::Go`]. Dropped without [`Child::keep`] it is killed and reaped.
@@ -68,6 +70,18 @@ impl Drop for Child {
 /// Makes the process, in its namespaces and cgroups, with its ids mapped; it waits.
 pub(super) fn bear<'a>(request: Request<'a>, cgroup: &dyn Cgroup) -> Result<(Child, Talk<'a>)> {
     let plan = request.plan;
+    let (first, talk) = begin(request, cgroup)?;
+    let child = if plan.intermediate { born_inside(&first, &talk)? } else { first };
+    if let Some(ids) = &plan.maps {
+        maps::write(child.pid, ids)?;
+    }
+    Ok((child, talk))
+}
+
+/// Makes the process in its cgroups, and waits for nothing. An intermediate process is on its way: as soon as there
+/// is something to hear, [`born_inside`] has what it made.
+pub(super) fn begin<'a>(request: Request<'a>, cgroup: &dyn Cgroup) -> Result<(Child, Talk<'a>)> {
+    let plan = request.plan;
     let (ours, theirs) = socket_pair()?;
     setsockopt(&ours, sockopt::PassCred, &true).map_err(|e| Error::system("ask for credentials", e))?;
     let runtime = pidfd::open(std::process::id().cast_signed())
@@ -88,41 +102,21 @@ pub(super) fn bear<'a>(request: Request<'a>, cgroup: &dyn Cgroup) -> Result<(Chi
     let newborn = stage::bear(born, ours, cgroup.birthplace()).map_err(hint::clone_failed)?;
     let first = Child::new(newborn.pid, newborn.pidfd);
     let talk = Talk::new(newborn.control, plan, program);
-    settle(first.pid, request.process, cgroup)?;
-    let child = if plan.intermediate { born_inside(first, &talk)? } else { first };
-    if let Some(ids) = &plan.maps {
-        maps::write(child.pid, ids)?;
+    match request.process {
+        Some(settings) => settle::join(first.pid, settings, request.cpus, cgroup)?,
+        None => cgroup.enter(first.pid)?,
     }
-    Ok((child, talk))
+    if plan.intermediate {
+        talk.answer(Answer::Go)?;
+    }
+    Ok((first, talk))
 }
 
-/// Lets the intermediate process go and waits for its child, which is ours.
-fn born_inside(intermediate: Child, talk: &Talk<'_>) -> Result<Child> {
-    talk.answer(Answer::Go)?;
+/// Waits for the child of the intermediate process, which is ours; there is nothing left for that one to do.
+pub(super) fn born_inside(_intermediate: &Child, talk: &Talk<'_>) -> Result<Child> {
     let pid = talk.pid_of(Report::Waiting)?;
     let pidfd = pidfd::open(pid).map_err(|e| Error::system("open a pidfd of the process", e))?;
-    let child = Child::new(pid, pidfd);
-    let gone = intermediate.keep()?;
-    pidfd::reap(gone.as_fd()).map_err(|e| Error::system("wait for the intermediate process", e))?;
-    Ok(child)
-}
-
-/// What is set on a process from outside: its CPUs while it joins its cgroups, these, and how soon it is killed.
-fn settle(pid: i32, settings: Option<&Process>, cgroup: &dyn Cgroup) -> Result<()> {
-    if let Some(cpus) = settings.and_then(|settings| settings.cpu_affinity.initial.as_ref()) {
-        process::set_affinity(pid, cpus)
-            .map_err(|e| Error::system("set process.execCPUAffinity.initial", e.desc()))?;
-    }
-    cgroup.enter(pid)?;
-    let Some(score) = settings.and_then(|settings| settings.oom_score_adj) else { return Ok(()) };
-    match std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string()) {
-        // Lowering it is for CAP_SYS_RESOURCE alone.
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            log::warn!("process.oomScoreAdj {score} is left out: {error}");
-            Ok(())
-        }
-        other => other.map_err(|e| Error::system("write oom_score_adj", e)),
-    }
+    Ok(Child::new(pid, pidfd))
 }
 
 fn open_proc() -> Result<OwnedFd> {

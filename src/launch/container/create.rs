@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Whatever failed, and nothing of it is left: no process, no mount, no socket.
 pub fn create(request: &Create<'_>, cgroup: &dyn Cgroup, record: &mut dyn Record) -> Result<Init> {
     let Create { container, options, .. } = *request;
-    let facts = facts::gather(container, cgroup.hierarchies());
+    let facts = facts::gather(container, container.process.as_ref(), cgroup.hierarchies());
     let plan = plan::build(container, &facts, options, request.filter)?;
     plan.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     birth::check_preserved(options.preserve_fds)?;
@@ -33,6 +33,7 @@ pub fn create(request: &Create<'_>, cgroup: &dyn Cgroup, record: &mut dyn Record
             streams: request.streams.map(birth::streams).transpose()?,
             die_with_runtime: options.die_with_runtime,
             process: container.process.as_ref(),
+            cpus: None,
         },
         cgroup,
     )?;
@@ -101,8 +102,14 @@ impl Making<'_> {
             return Ok(());
         }
         let state = record.state("creating", self.child.pid);
-        hooks::run("prestart", &hooks.prestart, &state, Place::Runtime)?;
-        hooks::run("createRuntime", &hooks.create_runtime, &state, Place::Runtime)?;
-        hooks::run("createContainer", &hooks.create_container, &state, Place::Inside(&namespaces))
+        let (runtime, bundle) = (Place::runtime(self.request.bundle), self.request.bundle);
+        hooks::run("prestart", &hooks.prestart, &state, runtime)?;
+        hooks::run("createRuntime", &hooks.create_runtime, &state, runtime)?;
+        hooks::run(
+            "createContainer",
+            &hooks.create_container,
+            &state,
+            Place::before_root(&namespaces, bundle),
+        )
     }
 }

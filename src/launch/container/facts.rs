@@ -2,21 +2,20 @@
 
 use super::maps;
 use crate::plan::container::{Facts, Hierarchy};
-use crate::spec::container::{Container, Namespace};
+use crate::spec::container::{Container, Namespace, Process};
 use crate::sys::caps;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Looks at all of it, a microsecond each.
-pub(super) fn gather(container: &Container, hierarchies: Vec<Hierarchy>) -> Facts {
+/// Looks at all of it, a microsecond each; `process` is what will run there, of the container or of exec.
+pub(super) fn gather(container: &Container, process: Option<&Process>, hierarchies: Vec<Hierarchy>) -> Facts {
     let (known_capabilities, bounding) = caps::known_and_bounding();
-    let labelled = container.process.as_ref();
-    let wants_apparmor = labelled.is_some_and(|process| process.apparmor_profile.is_some());
+    let wants_apparmor = process.is_some_and(|process| process.apparmor_profile.is_some());
     Facts {
         privileged: caps::has(caps::SYS_ADMIN),
-        setgroups: container.ids.as_ref().is_none_or(maps::leave_setgroups),
+        setgroups: setgroups(container),
         known_capabilities,
         bounding,
         shared: shared(container),
@@ -24,6 +23,15 @@ pub(super) fn gather(container: &Container, hierarchies: Vec<Hierarchy>) -> Fact
         kcore: Path::new("/proc/kcore").exists(),
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
         apparmor: wants_apparmor && apparmor(),
+    }
+}
+
+/// Whether groups may be changed in the user namespace of the container; of one that it joins we know nothing.
+fn setgroups(container: &Container) -> bool {
+    match &container.ids {
+        Some(ids) => maps::leave_setgroups(ids),
+        None if container.namespaces.has(Namespace::User) => true,
+        None => !fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.starts_with("deny")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::plan::container::step::Step;
 use crate::sys::Errno;
+use std::ffi::CStr;
 
 /// A sentence, where one is known.
 pub(super) fn for_step(step: &Step, errno: Errno) -> Option<&'static str> {
@@ -33,6 +34,13 @@ pub(super) fn for_step(step: &Step, errno: Errno) -> Option<&'static str> {
         (Step::NewKeyring, Errno::EDQUOT) => {
             "the user's key quota is used up: see kernel.keys.maxkeys, or say --no-new-keyring"
         }
+        (Step::SecurityLabel { file, .. }, Errno::ENOENT) if is_apparmor(file) => {
+            "AppArmor has no such profile: load it (apparmor_parser -r FILE)"
+        }
+        (Step::SecurityLabel { .. }, Errno::EINVAL) => "the policy that is loaded does not know the label",
+        (Step::SecurityLabel { .. }, Errno::EACCES | Errno::EPERM) => {
+            "the security module does not let the runtime change to it from its own label"
+        }
         (Step::PivotRoot, Errno::EINVAL) => "the root of the host cannot be pivoted from: say --no-pivot",
         (Step::Seccomp, Errno::EACCES) => {
             "a filter needs process.noNewPrivileges, or CAP_SYS_ADMIN in the runtime"
@@ -44,4 +52,8 @@ pub(super) fn for_step(step: &Step, errno: Errno) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+fn is_apparmor(file: &CStr) -> bool {
+    file.to_bytes().starts_with(b"apparmor/")
 }

@@ -15,18 +15,46 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What a hook says is told in its error, this much of it.
 const TOLD: usize = 4096;
 
-/// In whose namespaces a hook runs.
+/// Where a hook runs.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
-    /// The runtime's.
-    Runtime,
-    /// These, each a file with its CLONE_NEW* flag; those among them that are the runtime's own are passed over.
-    Inside(&'a [(OwnedFd, u64)]),
+pub struct Place<'a> {
+    /// Whose namespaces, each a file with its CLONE_NEW* flag; those that are the runtime's own are passed over, and
+    /// none at all is the runtime's.
+    namespaces: &'a [(OwnedFd, u64)],
+    /// Its working directory, when that is one of the host's: the bundle, as with other runtimes.
+    bundle: Option<&'a Path>,
+}
+
+impl<'a> Place<'a> {
+    /// The runtime's namespaces, in the bundle while that is there.
+    pub fn runtime(bundle: &'a Path) -> Self {
+        Place { namespaces: &[], bundle: Some(bundle) }
+    }
+
+    /// The container's namespaces before its root is entered: the bundle is to be seen there.
+    pub(super) fn before_root(namespaces: &'a [(OwnedFd, u64)], bundle: &'a Path) -> Self {
+        Place { namespaces, bundle: Some(bundle) }
+    }
+
+    /// The container's namespaces, and its root.
+    pub(super) fn inside(namespaces: &'a [(OwnedFd, u64)]) -> Self {
+        Place { namespaces, bundle: None }
+    }
+
+    /// A program of the container gets nothing of the runtime's environment.
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        if self.namespaces.is_empty() { std::env::vars_os().collect() } else { Vec::new() }
+    }
+
+    fn working_directory(&self) -> PathBuf {
+        self.bundle.filter(|bundle| bundle.is_dir()).unwrap_or(Path::new("/")).to_owned()
+    }
 }
 
 /// Runs `hooks` in order, each with `state` (JSON) on its standard input; stops at the first that fails.
@@ -43,12 +71,11 @@ pub fn run(kind: &str, hooks: &[Hook], state: &str, place: Place<'_>) -> Result<
 }
 
 fn run_one(hook: &Hook, state: &str, place: Place<'_>) -> Result<()> {
-    let joins = match place {
-        Place::Runtime => Vec::new(),
-        Place::Inside(namespaces) => foreign(namespaces)?,
-    };
+    let joins = foreign(place.namespaces)?;
     let user_namespace = joins.iter().any(|(_, flags)| flags & libc::CLONE_NEWUSER as u64 != 0);
-    let plan = plan::of_hook(!joins.is_empty(), user_namespace);
+    let program = program(hook, place);
+    let cwd = plan::c_path(&program.cwd)?;
+    let plan = plan::of_hook(!joins.is_empty(), user_namespace, cwd);
     let input = file::sealed(c"saggar-state", state.as_bytes())
         .and_then(|file| nix::unistd::lseek(&file, 0, nix::unistd::Whence::SeekSet).map(|_| file))
         .map_err(|e| Error::system("write down the state", e))?;
@@ -60,13 +87,14 @@ fn run_one(hook: &Hook, state: &str, place: Place<'_>) -> Result<()> {
     let errors = output.try_clone().map_err(|e| Error::system("duplicate a pipe", e))?;
     let request = birth::Request {
         plan: &plan,
-        image: Some(birth::image(&program(hook))?),
+        image: Some(birth::image(&program)?),
         filter: None,
         joins: &joins,
         door: None,
         streams: Some([input, output, errors]),
         die_with_runtime: true,
         process: None,
+        cpus: None,
     };
     let (child, talk) = birth::bear(request, &NoCgroup)?;
     talk.answer(Answer::Go)?;
@@ -83,15 +111,18 @@ fn foreign(namespaces: &[(OwnedFd, u64)]) -> Result<Vec<(OwnedFd, u64)>> {
         .map_err(|e| Error::system("duplicate a namespace", e))
 }
 
-fn program(hook: &Hook) -> Program {
+fn program(hook: &Hook, place: Place<'_>) -> Program {
     let path = hook.path.clone().into_os_string();
     let argv = if hook.args.is_empty() { vec![path] } else { hook.args.iter().map(OsString::from).collect() };
     let variable = |text: &String| {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         (name.into(), value.into())
     };
-    let env = hook.env.iter().map(variable).collect();
-    Program { argv, file: Some(hook.path.clone()), env, cwd: "/".into() }
+    let env = match &hook.env {
+        Some(env) => env.iter().map(variable).collect(),
+        None => place.environment(),
+    };
+    Program { argv, file: Some(hook.path.clone()), env, cwd: place.working_directory() }
 }
 
 /// Waits for the end of a hook, and reads what it says so that it never waits for us. What it leaves running keeps
@@ -174,9 +205,11 @@ mod tests {
 
     #[test]
     fn a_hook_without_arguments_is_called_by_its_path() {
-        let hook = Hook { path: "/bin/hook".into(), args: vec![], env: vec!["A=1=2".into()], timeout: None };
-        let program = program(&hook);
+        let hook =
+            Hook { path: "/bin/hook".into(), args: vec![], env: Some(vec!["A=1=2".into()]), timeout: None };
+        let program = program(&hook, Place::runtime(Path::new("/no/such/bundle")));
         assert_eq!(program.argv, ["/bin/hook"]);
         assert_eq!(program.env, [("A".into(), "1=2".into())]);
+        assert_eq!(program.cwd, Path::new("/"), "a bundle that is gone keeps no hook from running");
     }
 }

@@ -23,19 +23,21 @@ mod maps;
 mod net_devices;
 mod notify;
 mod protect;
+mod settle;
 mod start;
 mod talk;
 mod time;
 mod trees;
 
 pub use create::create;
-pub use exec::exec;
+pub use exec::{Starting, begin_exec, exec};
+pub use maps::{of_ours as maps_of_ours, read as read_map};
 pub use protect::protect_self;
 pub use start::start;
 
 use crate::error::{Error, Result};
 pub use crate::plan::container::Options;
-use crate::plan::container::{Filter, Hierarchy};
+use crate::plan::container::{Filter, Hierarchy, Listener};
 use crate::spec::container::{Container, Process};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -120,6 +122,8 @@ pub struct Create<'a> {
     pub container: &'a Container,
     /// Its id.
     pub id: &'a str,
+    /// The directory of its config.json.
+    pub bundle: &'a Path,
     /// Its directory below `--root`, which only we can enter: start.sock is made there.
     pub state_dir: &'a Path,
     /// The filter, compiled of [`Container::seccomp`].
@@ -143,8 +147,8 @@ pub struct Start<'a> {
     pub init: BorrowedFd<'a>,
     /// Its pid.
     pub pid: i32,
-    /// Its filter, as at `create`.
-    pub filter: Option<&'a Filter>,
+    /// Who answers for its filter, which it has from `create`.
+    pub listener: Option<&'a Listener>,
     /// The OCI state, status `created`, for startContainer hooks and the listener of its filter.
     pub state: &'a str,
 }

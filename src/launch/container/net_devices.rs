@@ -7,6 +7,9 @@ use crate::sys::{Errno, net, route};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// As far as the kernel itself looks for a free name.
+const MAX_DEVICES: u32 = 32768;
+
 /// Moves each device into the network namespace of `inside`, a route socket of it, under its new name, and sets
 /// it up there.
 pub(super) fn hand_over(devices: &BTreeMap<String, String>, inside: &OwnedFd) -> Result<()> {
@@ -17,6 +20,7 @@ pub(super) fn hand_over(devices: &BTreeMap<String, String>, inside: &OwnedFd) ->
         let moved = || {
             let index = route::index(ours.as_fd(), name)?;
             let addresses = route::addresses(ours.as_fd(), index)?;
+            let new = &free_name(inside, new)?;
             route::move_device(ours.as_fd(), index, namespace.as_fd(), new)?;
             let index = route::index(inside.as_fd(), new)?;
             for address in &addresses {
@@ -29,11 +33,31 @@ pub(super) fn hand_over(devices: &BTreeMap<String, String>, inside: &OwnedFd) ->
     Ok(())
 }
 
+/// The name, if nobody has it inside: the kernel sees that when the device has left already, and is gone with the
+/// namespace. `%d` in it stands for the first number that is free.
+fn free_name(inside: &OwnedFd, new: &str) -> Result<String, Errno> {
+    let taken = |name: &str| match route::index(inside.as_fd(), name) {
+        Err(Errno::ENODEV) => Ok(false),
+        other => other.map(|_| true),
+    };
+    if !new.contains("%d") {
+        return if taken(new)? { Err(Errno::EEXIST) } else { Ok(new.to_owned()) };
+    }
+    for number in 0..MAX_DEVICES {
+        let name = new.replacen("%d", &number.to_string(), 1);
+        if !taken(&name)? {
+            return Ok(name);
+        }
+    }
+    Err(Errno::ENFILE)
+}
+
 fn failed(name: &str, new: &str, errno: Errno) -> Error {
     let error = Error::new(Code::Invalid, format!("linux.netDevices {name} as {new}: {}", errno.desc()));
     match errno {
         Errno::ENODEV => error.hint("there is no such network device in the runtime's network namespace"),
         Errno::EPERM => error.hint("moving a device needs CAP_NET_ADMIN over both network namespaces"),
+        Errno::EEXIST => error.hint("the network namespace of the container has a device of that name"),
         Errno::EINVAL => error.hint("the device cannot leave its network namespace"),
         _ => error,
     }

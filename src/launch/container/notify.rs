@@ -3,7 +3,7 @@
 
 use super::console::connect_to;
 use crate::error::{Error, Result};
-use crate::plan::container::Filter;
+use crate::plan::container::Listener;
 use crate::sys::{file, scm};
 use serde_json::json;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,17 +13,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 pub(super) struct Receiver(Option<(OwnedFd, Option<String>)>);
 
 impl Receiver {
-    pub(super) fn connect(filter: Option<&Filter>) -> Result<Self> {
-        let Some(listener) = filter.and_then(|filter| filter.listener.as_ref()) else {
-            return Ok(Receiver(None));
-        };
+    pub(super) fn connect(listener: Option<&Listener>) -> Result<Self> {
+        let Some(listener) = listener else { return Ok(Receiver(None)) };
         let socket = connect_to(&listener.path, "linux.seccomp.listenerPath")?;
         Ok(Receiver(Some((socket, listener.metadata.clone()))))
     }
 
-    /// Hands the descriptor over. `state` is the OCI state of the container.
-    pub(super) fn send(&self, fd: &OwnedFd, pid: i32, state: &str) -> Result<()> {
-        let Some((socket, metadata)) = &self.0 else { return Ok(()) };
+    /// Hands the descriptor over, and closes the connection: its end may be what the other side waits for, and until
+    /// that answers the program stands still. `state` is the OCI state of the container.
+    pub(super) fn send(&mut self, fd: &OwnedFd, pid: i32, state: &str) -> Result<()> {
+        let Some((socket, metadata)) = self.0.take() else { return Ok(()) };
         let fail = |cause: &dyn std::fmt::Display| {
             Error::system("send the filter's descriptor to linux.seccomp.listenerPath", cause)
         };

@@ -18,7 +18,7 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     let process = container.process.as_ref().ok_or_else(|| {
         Error::new(Code::Invalid, "start the container: process is not set in its config.json")
     })?;
-    let listener = notify::Receiver::connect(request.filter)?;
+    let listener = notify::Receiver::connect(request.listener)?;
     let talk = Talk::of_start(door::knock(state_dir)?, birth::image(&process.program)?.name());
     let started = go(request, &talk, listener);
     if started.is_err() {
@@ -28,13 +28,13 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     started
 }
 
-fn go(request: &Start<'_>, talk: &Talk<'_>, listener: notify::Receiver) -> Result<()> {
+fn go(request: &Start<'_>, talk: &Talk<'_>, mut listener: notify::Receiver) -> Result<()> {
     let hooks = &request.container.hooks.start_container;
     if !hooks.is_empty() {
         talk.answer(Answer::Namespaces)?;
         match talk.next()? {
             Heard::Hooks(namespaces) => {
-                hooks::run("startContainer", hooks, request.state, Place::Inside(&namespaces))?;
+                hooks::run("startContainer", hooks, request.state, Place::inside(&namespaces))?;
             }
             _ => return Err(super::talk::gone()),
         }

@@ -6,6 +6,7 @@ use crate::plan::container::{NAMESPACES, Plan};
 use crate::spec::container::Namespace;
 use crate::stage::container::wire::{Answer, LEN, Need, Report};
 use crate::sys::{Errno, scm};
+use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -14,13 +15,13 @@ use std::path::PathBuf;
 pub(super) struct Talk<'a> {
     socket: OwnedFd,
     /// What it does, at least from where this conversation begins to the end.
-    steps: &'a [Step],
-    joins: &'a [(Namespace, PathBuf)],
+    steps: Cow<'a, [Step]>,
+    joins: Cow<'a, [(Namespace, PathBuf)]>,
     /// The program's name, for messages.
     program: String,
 }
 
-/// What the process says, after warnings and failures.
+/// What the process says; failures are errors.
 #[derive(Debug)]
 pub(super) enum Heard {
     Needs(Need),
@@ -37,12 +38,18 @@ pub(super) enum Heard {
 
 impl<'a> Talk<'a> {
     pub(super) fn new(socket: OwnedFd, plan: &'a Plan, program: String) -> Self {
-        Talk { socket, steps: plan.steps.as_slice(), joins: &plan.joins, program }
+        Talk { socket, steps: plan.steps.as_slice().into(), joins: plan.joins.as_slice().into(), program }
     }
 
     /// With an init that has everything but its program.
     pub(super) fn of_start(socket: OwnedFd, program: String) -> Self {
-        Talk { socket, steps: &[Step::Seccomp, Step::Execute], joins: &[], program }
+        Talk { socket, steps: Cow::Borrowed(&[Step::Seccomp, Step::Execute]), joins: Cow::default(), program }
+    }
+
+    /// The same, without its plan.
+    pub(super) fn into_owned(self) -> Talk<'static> {
+        let Talk { socket, steps, joins, program } = self;
+        Talk { socket, steps: steps.into_owned().into(), joins: joins.into_owned().into(), program }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -67,30 +74,22 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Waits for the next thing that it says. Warnings go to the log.
+    /// Waits for the next thing that it says.
     pub(super) fn next(&self) -> Result<Heard> {
-        loop {
-            let (report, scm::Received { fds, .. }) = self.receive()?;
-            return Ok(match (report, fds) {
-                (None, _) => Heard::End,
-                (Some(Report::Warning { step, errno }), _) => {
-                    let errno = Errno::from_raw(errno).desc();
-                    let step = self.step(step).map(ToString::to_string).unwrap_or_default();
-                    log::warn!("{step}: {errno}; as near to it as is allowed");
-                    continue;
-                }
-                (Some(Report::Needs(Need::Hooks)), fds) => {
-                    let flags = NAMESPACES.iter().map(|(_, flag)| *flag);
-                    Heard::Hooks(fds.into_iter().flatten().zip(flags).collect())
-                }
-                (Some(Report::Needs(Need::NetDevices)), [Some(socket), ..]) => Heard::NetDevices(socket),
-                (Some(Report::Needs(need)), _) => Heard::Needs(need),
-                (Some(Report::Terminal { number }), [Some(master), ..]) => Heard::Terminal(number, master),
-                (Some(Report::Created), _) => Heard::Created,
-                (Some(Report::Listener), [Some(listener), ..]) => Heard::Listener(listener),
-                (Some(report), _) => return Err(self.failure(report)),
-            });
-        }
+        let (report, scm::Received { fds, .. }) = self.receive()?;
+        Ok(match (report, fds) {
+            (None, _) => Heard::End,
+            (Some(Report::Needs(Need::Hooks)), fds) => {
+                let flags = NAMESPACES.iter().map(|(_, flag)| *flag);
+                Heard::Hooks(fds.into_iter().flatten().zip(flags).collect())
+            }
+            (Some(Report::Needs(Need::NetDevices)), [Some(socket), ..]) => Heard::NetDevices(socket),
+            (Some(Report::Needs(need)), _) => Heard::Needs(need),
+            (Some(Report::Terminal { number }), [Some(master), ..]) => Heard::Terminal(number, master),
+            (Some(Report::Created), _) => Heard::Created,
+            (Some(Report::Listener), [Some(listener), ..]) => Heard::Listener(listener),
+            (Some(report), _) => return Err(self.failure(report)),
+        })
     }
 
     fn receive(&self) -> Result<(Option<Report>, scm::Received)> {
@@ -122,6 +121,7 @@ impl<'a> Talk<'a> {
                     None => Error::system("join the namespaces of the container", errno),
                 }
             }
+            Report::ClocksFailed { errno } => super::time::clocks_failed(&lower(Errno::from_raw(errno))),
             Report::CloneFailed { errno } => crate::launch::hint::clone_failed(Errno::from_raw(errno)),
             _ => Error::system("make the process of the container", "it says what nobody expects"),
         }

@@ -6,15 +6,16 @@ use std::fs;
 
 /// Writes the offsets while nobody is in the namespace that `pid` has made for itself.
 pub(super) fn write_offsets(pid: i32, time: &TimeOffsets) -> Result<()> {
-    let clocks = [("monotonic", time.monotonic), ("boottime", time.boottime)];
-    for (clock, offset) in clocks {
-        let Some((seconds, nanoseconds)) = offset else { continue };
-        fs::write(format!("/proc/{pid}/timens_offsets"), format!("{clock} {seconds} {nanoseconds}\n"))
-            .map_err(|error| {
-                let why = super::talk::os_text(&error);
-                let message = format!("linux.timeOffsets.{clock} {seconds}.{nanoseconds:09}: {why}");
-                Error::new(Code::Invalid, message)
-            })?;
+    let text = time.to_string();
+    if text.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    fs::write(format!("/proc/{pid}/timens_offsets"), text)
+        .map_err(|error| clocks_failed(&super::talk::os_text(&error)))
+}
+
+/// The kernel does not say which clock it means.
+pub(super) fn clocks_failed(why: &str) -> Error {
+    Error::new(Code::Invalid, format!("linux.timeOffsets: {why}"))
+        .hint("a clock must not be set before its zero, nor more than 146 years ahead")
 }

@@ -1,5 +1,6 @@
 //! From the model of a container and what the host can do to the steps of its start. Pure: no I/O.
 
+pub mod filesystem;
 pub mod mount;
 mod process;
 pub mod step;
@@ -84,8 +85,7 @@ pub struct Options {
 pub struct Facts {
     /// Whether we have CAP_SYS_ADMIN in our own user namespace.
     pub privileged: bool,
-    /// Whether processes of a new user namespace may change their groups: not when an ordinary user writes
-    /// the map.
+    /// Whether processes of its user namespace may change their groups: not when an ordinary user wrote the map.
     pub setgroups: bool,
     /// Capabilities that the kernel knows.
     pub known_capabilities: u64,
@@ -119,6 +119,9 @@ pub struct Plan {
     pub trees: Vec<Tree>,
     /// Offsets of the new time namespace.
     pub time: TimeOffsets,
+    /// The same as the kernel takes them, where the intermediate process makes that namespace: in a user namespace
+    /// that is joined, a child's files in /proc are not an ordinary user's to write.
+    pub early_clocks: Option<CString>,
     /// What the child does.
     pub steps: Steps,
     /// What was asked for and is not given, in words.
@@ -148,7 +151,8 @@ pub fn build(
 
     let new = |namespace| namespaces.new.contains(&namespace);
     let mut steps = vec![Step::AwaitGo];
-    if new(Namespace::Time) {
+    let early_clocks = new(Namespace::Time) && joins_any(&[Namespace::User]);
+    if new(Namespace::Time) && !early_clocks {
         // While our files in /proc are the parent's to write.
         steps.push(Step::NewTimeNamespace);
     }
@@ -179,7 +183,7 @@ pub fn build(
     if namespaces.has(Namespace::Mount) && !facts.shared.contains(&Namespace::Mount) {
         files(container, facts, options, &mut steps, &mut trees)?;
     } else {
-        in_the_runtimes_mounts(container, &mut steps)?;
+        in_the_runtimes_mounts(container, &mut steps, &mut warnings)?;
     }
     inside_steps(container, facts, &mut steps)?;
     if let Some(process) = &container.process {
@@ -202,6 +206,7 @@ pub fn build(
         maps: if new(Namespace::User) { container.ids.clone() } else { None },
         trees,
         time: container.time,
+        early_clocks: if early_clocks { Some(c_text(&container.time.to_string())?) } else { None },
         steps: checked(steps)?,
         warnings,
     })
@@ -238,6 +243,10 @@ pub fn build_exec(
         steps.push(Step::OpenRoot { path: c"/".to_owned() });
         terminal(process, false, &mut steps);
     }
+    memory_policy(container, &mut steps);
+    if let Some(cpus) = &process.cpu_affinity.last {
+        steps.push(Step::CpuAffinity { cpus: cpus.clone() });
+    }
     let surroundings = process::Surroundings { container, facts, filter };
     process::settings(process, &surroundings, &mut steps, &mut warnings)?;
     steps.extend([Step::FindProgram, Step::CloseDescriptors { from: 3 + options.preserve_fds }]);
@@ -252,13 +261,14 @@ pub fn build_exec(
         maps: None,
         trees: Vec::new(),
         time: TimeOffsets::default(),
+        early_clocks: None,
         steps: checked(steps)?,
         warnings,
     })
 }
 
 /// Makes the plan of a hook. With `joins` an intermediate process has put it into the container's namespaces.
-pub fn of_hook(joins: bool, user_namespace: bool) -> Plan {
+pub fn of_hook(joins: bool, user_namespace: bool, cwd: CString) -> Plan {
     let mut steps = vec![Step::AwaitGo, Step::Hide];
     if user_namespace {
         steps.push(Step::BecomeRoot { uid: Some(0), gid: Some(0) });
@@ -267,6 +277,8 @@ pub fn of_hook(joins: bool, user_namespace: bool) -> Plan {
     steps.extend([
         Step::NewSession,
         umask,
+        // Joining a mount namespace has changed it.
+        Step::WorkingDirectory { path: cwd, as_user: false },
         Step::FindProgram,
         Step::CloseDescriptors { from: 3 },
         Step::Execute,
@@ -278,6 +290,7 @@ pub fn of_hook(joins: bool, user_namespace: bool) -> Plan {
         maps: None,
         trees: Vec::new(),
         time: TimeOffsets::default(),
+        early_clocks: None,
         steps: Steps::of_hook(steps),
         warnings: Vec::new(),
     }
@@ -332,17 +345,12 @@ fn files(
         steps.push(Step::ReceiveTrees { count: mounts.trees.len() });
     }
     steps.push(Step::Root { path: root, received, parent_private: shared.is_some() });
-    // A bind of the host's whole /dev brings its own devices, and none is made in it.
-    let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
-    let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
     let sealed = mounts.sealed;
     steps.extend(mounts.mounts.into_iter().map(|mount| Step::Mount(Box::new(mount))));
     let links = mounts.links.into_iter();
     steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
-    if !host_dev {
-        devices(container, facts, steps)?;
-    }
+    devices(container, facts, steps)?;
     if let Some(process) = &container.process {
         let path = inside(&process.program.cwd)?;
         if !path.is_empty() {
@@ -351,7 +359,8 @@ fn files(
         terminal(process, true, steps);
     }
     steps.push(Step::AwaitHooks);
-    steps.extend(sealed.into_iter().enumerate().map(|(kept, path)| Step::Seal { kept, path }));
+    let sealed = sealed.into_iter().enumerate();
+    steps.extend(sealed.filter_map(|(kept, path)| Some(Step::Seal { kept, path: path? })));
     let of_proc = |path: &Path| {
         path.starts_with("/proc") && container.mounts.iter().any(|mount| mount.at == Path::new("/proc"))
     };
@@ -375,20 +384,28 @@ fn files(
     Ok(())
 }
 
-/// Without a mount namespace there is only a chroot: a mount would be the host's.
-fn in_the_runtimes_mounts(container: &Container, steps: &mut Vec<Step>) -> Result<()> {
+/// Without a mount namespace there is only a chroot: a mount would be the host's. The container is to be had all the
+/// same (config-linux.md, Namespaces: a type that is not listed is inherited), but not without what protects it.
+fn in_the_runtimes_mounts(
+    container: &Container,
+    steps: &mut Vec<Step>,
+    warnings: &mut Vec<String>,
+) -> Result<()> {
     let needs = |what: &str| {
         let hint = "add {\"type\": \"mount\"} to linux.namespaces";
         Err(invalid(format!("{what} needs a mount namespace of the container's own")).hint(hint))
     };
-    if !container.mounts.is_empty() {
-        return needs("mounts");
-    }
     if !container.masked.is_empty() || !container.read_only.is_empty() {
         return needs("linux.maskedPaths or linux.readonlyPaths");
     }
     if container.root.read_only {
         return needs("root.readonly");
+    }
+    if !container.mounts.is_empty() {
+        let count = container.mounts.len();
+        warnings.push(format!(
+            "mounts: all {count} left out: without a mount namespace they would be the host's"
+        ));
     }
     steps.push(Step::OpenRoot { path: c_path(&container.root.path)? });
     if let Some(process) = &container.process {
@@ -424,7 +441,10 @@ fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Resul
         let replace = path == Path::new("/dev/ptmx");
         steps.push(Step::Symlink { path: inside(path)?, target: c_path(target)?, replace });
     }
-    if facts.kcore {
+    // A bind of the host's whole /dev brings what is in it.
+    let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
+    let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
+    if facts.kcore && !host_dev {
         let (path, target) = (c_text("dev/core")?, c_text("/proc/kcore")?);
         steps.push(Step::Symlink { path, target, replace: false });
     }
@@ -466,10 +486,15 @@ fn inside_steps(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> 
         }
         steps.push(Step::Sysctl { path: c_text(&parts.join("/"))?, value: c_text(value)? });
     }
+    memory_policy(container, steps);
+    Ok(())
+}
+
+/// A process inherits the policy of its parent, and what `exec` adds is no child of the container's.
+fn memory_policy(container: &Container, steps: &mut Vec<Step>) {
     if let Some(policy) = &container.memory_policy {
         steps.push(Step::MemoryPolicy { mode: policy.mode, nodes: policy.nodes.clone() });
     }
-    Ok(())
 }
 
 /// Kernel parameters that belong to an ipc namespace (ipc_namespaces(7)).
@@ -502,7 +527,7 @@ fn inside(path: &Path) -> Result<CString> {
     c_path(&parts.collect::<PathBuf>())
 }
 
-fn c_path(path: &Path) -> Result<CString> {
+pub(crate) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_encoded_bytes())
         .map_err(|_| invalid(format!("the path {} has a NUL byte", path.display())))
 }

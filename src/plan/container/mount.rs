@@ -1,5 +1,6 @@
 //! The mounts of a container, as the child makes them.
 
+use super::filesystem::{self, Classic, Words};
 use super::{Facts, Hierarchy, c_path, c_text, inside};
 use crate::error::{Code, Error, Result};
 use crate::spec::container::{Container, ContainerMount, ContainerMountKind, IdMaps, Namespace};
@@ -39,6 +40,8 @@ pub struct Mount {
     pub recursive: Attributes,
     /// MS_* propagation flags, in order.
     pub propagation: Vec<u64>,
+    /// The SELinux label of its root, for a file system that takes none by an option.
+    pub label: Option<CString>,
     /// Whether the path may not be a link, nor lie behind one: procfs and sysfs (CVE-2019-19921).
     pub plain: bool,
     /// Whether it may lie over a file of procfs: only few may (CVE-2019-16884).
@@ -64,20 +67,25 @@ pub enum What {
         /// Its type.
         fstype: CString,
         /// Options of fsconfig(2), the source among them.
-        options: Vec<(CString, Option<CString>)>,
-        /// The same for mount(2), where an option is too long for fsconfig(2): source, MS_* flags, data.
-        long: Option<(CString, u64, CString)>,
+        options: Vec<Words>,
+        /// The same for mount(2), where that is not enough.
+        classic: Option<Classic>,
         /// Whether it gets what the root has at its path.
         copy_up: bool,
         /// Whether it gets the mode of what the root has at its path: a tmpfs that is given none.
         take_mode: bool,
     },
     /// Only the attributes of what is there change.
-    Change,
-    /// The file system that is there is reconfigured, too.
+    Change {
+        /// Those that change when the kernel refuses a user namespace to clear the others (EPERM).
+        otherwise: Option<Attributes>,
+    },
+    /// The file system that is there is reconfigured, and its mount with it.
     Reconfigure {
-        /// Options of fsconfig(2).
-        options: Vec<(CString, Option<CString>)>,
+        /// MS_* flags.
+        flags: u64,
+        /// Its options in one line.
+        data: CString,
     },
 }
 
@@ -91,7 +99,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    fn new(set: u64, clear: u64) -> Self {
+    pub(super) fn new(set: u64, clear: u64) -> Self {
         let atime = if (set | clear) & ATIME != 0 { ATIME } else { 0 };
         Attributes { set, clear: (clear & !set) | atime }
     }
@@ -126,8 +134,8 @@ pub(super) struct Mounts<'a> {
     pub(super) trees: Vec<Tree>,
     /// The mounts.
     pub(super) mounts: Vec<Mount>,
-    /// Mounts that become read-only in the end.
-    pub(super) sealed: Vec<CString>,
+    /// Mounts that become read-only in the end; none where a remount has taken that back.
+    pub(super) sealed: Vec<Option<CString>>,
     /// Links from the names of controllers to their hierarchy: path and target.
     pub(super) links: Vec<(CString, CString)>,
 }
@@ -159,11 +167,12 @@ impl<'a> Mounts<'a> {
         let propagation = mount.propagation.clone();
         let mut made = Mount {
             at,
-            what: What::Change,
+            what: What::Change { otherwise: None },
             otherwise: None,
             attributes,
             recursive,
             propagation,
+            label: None,
             plain: false,
             may_cover_proc: MAY_COVER.iter().any(|path| mount.at == Path::new("/proc").join(path)),
             keep: None,
@@ -182,12 +191,30 @@ impl<'a> Mounts<'a> {
             }
             ContainerMountKind::Cgroup => return self.cgroup(made),
             ContainerMountKind::Change => {}
+            ContainerMountKind::Remount => {
+                made.what = What::Change { otherwise: Some(made.attributes) };
+                made.attributes = filesystem::exactly(mount);
+                self.reopen(&made.at, mount);
+            }
             ContainerMountKind::Reconfigure { options, superblock } => {
-                made.what = What::Reconfigure { options: options_of(options, *superblock)? };
+                let flags = *superblock | filesystem::flags(mount);
+                made.what = What::Reconfigure { flags, data: filesystem::line(options)? };
+                made.attributes = Attributes::default();
+                self.reopen(&made.at, mount);
             }
         }
         self.mounts.push(made);
         Ok(())
+    }
+
+    /// A remount has the last word on whether a mount is writable.
+    fn reopen(&mut self, at: &CString, mount: &ContainerMount) {
+        if mount.set & libc::MOUNT_ATTR_RDONLY == 0 {
+            self.sealed
+                .iter_mut()
+                .filter(|sealed| sealed.as_ref() == Some(at))
+                .for_each(|sealed| *sealed = None);
+        }
     }
 
     fn received(&mut self, source: &Path, recursive: bool, mount: &ContainerMount) -> Result<Option<usize>> {
@@ -249,7 +276,7 @@ impl<'a> Mounts<'a> {
             superblock &= !libc::MS_RDONLY;
             made.attributes.set &= !libc::MOUNT_ATTR_RDONLY;
             made.keep = Some(self.sealed.len());
-            self.sealed.push(made.at.clone());
+            self.sealed.push(Some(made.at.clone()));
             if self.sealed.len() > MAX_KEPT {
                 return Err(Error::new(Code::Invalid, format!("more than {MAX_KEPT} read-only tmpfs")));
             }
@@ -260,22 +287,34 @@ impl<'a> Mounts<'a> {
         } else {
             options.push((c_text("source")?, Some(c_text(fstype)?)));
         }
-        options.extend(options_of(given, superblock)?);
-        if let Some(label) = &self.container.mount_label {
-            options.push((c_text("context")?, Some(c_text(label)?)));
-        }
+        let given = &self.labelled(made, fstype, given)?;
+        options.extend(filesystem::options(given, superblock)?);
         let take_mode = fstype == "tmpfs" && !given.iter().any(|(name, _)| name == "mode");
-        // fsconfig(2) takes 255 bytes: overlays with many layers need mount(2).
-        let long = options.iter().any(|(_, value)| value.as_ref().is_some_and(|v| v.as_bytes().len() > 255));
-        let data = || {
-            let words = given.iter().map(|(name, value)| match value {
-                Some(value) => format!("{name}={value}"),
-                None => name.clone(),
-            });
-            c_text(&words.collect::<Vec<_>>().join(","))
-        };
-        let long = if long { Some((c_text(source)?, superblock, data()?)) } else { None };
-        Ok(What::New { fstype: c_text(fstype)?, options, long, copy_up, take_mode })
+        let classic = filesystem::classic(source, given, superblock)?;
+        Ok(What::New { fstype: c_text(fstype)?, options, classic, copy_up, take_mode })
+    }
+
+    /// The options with `linux.mountLabel`. The kernel gives procfs and sysfs labels of their own and takes none; a
+    /// message queue file system takes it at its root alone.
+    fn labelled(
+        &self,
+        made: &mut Mount,
+        fstype: &str,
+        given: &[(String, Option<String>)],
+    ) -> Result<Vec<(String, Option<String>)>> {
+        let mut given = given.to_vec();
+        match (&self.container.mount_label, fstype) {
+            (None, _) | (Some(_), "proc" | "sysfs") => {}
+            (Some(_), _) if !self.facts.selinux => {
+                let message = "linux.mountLabel is given, and SELinux is not enabled on this host";
+                return Err(
+                    Error::new(Code::Unsupported, message).hint("remove linux.mountLabel from config.json")
+                );
+            }
+            (Some(label), "mqueue") => made.label = Some(c_text(label)?),
+            (Some(label), _) => given.push(("context".to_owned(), Some(label.clone()))),
+        }
+        Ok(given)
     }
 
     /// The container's cgroups: of one hierarchy its own file system or a bind; of several, a tmpfs with a bind for
@@ -298,7 +337,7 @@ impl<'a> Mounts<'a> {
                 let fresh = What::New {
                     fstype: c_text("cgroup2")?,
                     options: vec![(c_text("source")?, Some(c_text("cgroup")?))],
-                    long: None,
+                    classic: None,
                     copy_up: false,
                     take_mode: false,
                 };
@@ -315,7 +354,7 @@ impl<'a> Mounts<'a> {
                 let tmpfs = What::New {
                     fstype: c_text("tmpfs")?,
                     options: options.into_iter().collect::<Result<_>>()?,
-                    long: None,
+                    classic: None,
                     copy_up: false,
                     take_mode: false,
                 };
@@ -323,7 +362,7 @@ impl<'a> Mounts<'a> {
                     Attributes { set: made.attributes.set & !libc::MOUNT_ATTR_RDONLY, ..made.attributes };
                 let keep = read_only.then_some(kept);
                 if read_only {
-                    self.sealed.push(made.at.clone());
+                    self.sealed.push(Some(made.at.clone()));
                 }
                 self.mounts.push(Mount { what: tmpfs, attributes: writable, keep, ..made.clone() });
                 for hierarchy in several {
@@ -336,26 +375,6 @@ impl<'a> Mounts<'a> {
             }
         }
     }
-}
-
-/// Options for fsconfig(2): the flags of the superblock by their names, and the file system's own.
-fn options_of(
-    given: &[(String, Option<String>)],
-    superblock: u64,
-) -> Result<Vec<(CString, Option<CString>)>> {
-    const FLAGS: [(u64, &str); 6] = [
-        (libc::MS_RDONLY, "ro"),
-        (libc::MS_SYNCHRONOUS, "sync"),
-        (libc::MS_DIRSYNC, "dirsync"),
-        (libc::MS_LAZYTIME, "lazytime"),
-        (libc::MS_MANDLOCK, "mand"),
-        (libc::MS_I_VERSION, "iversion"),
-    ];
-    let flags =
-        FLAGS.iter().filter(|(flag, _)| superblock & flag != 0).map(|(_, name)| Ok((c_text(name)?, None)));
-    let given =
-        given.iter().map(|(name, value)| Ok((c_text(name)?, value.as_deref().map(c_text).transpose()?)));
-    flags.chain(given).collect()
 }
 
 fn shown(at: &CString) -> String {
@@ -371,7 +390,7 @@ impl fmt::Display for Mount {
             What::New { fstype, .. } => {
                 write!(f, "mount {} on {}", fstype.to_string_lossy(), shown(&self.at))
             }
-            What::Change => write!(f, "change the mount at {}", shown(&self.at)),
+            What::Change { .. } => write!(f, "change the mount at {}", shown(&self.at)),
             What::Reconfigure { .. } => write!(f, "reconfigure the mount at {}", shown(&self.at)),
         }?;
         let Attributes { set, clear } = self.attributes;

@@ -19,9 +19,6 @@ pub(super) fn settings(
     steps: &mut Vec<Step>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if let Some(cpus) = &process.cpu_affinity.last {
-        steps.push(Step::CpuAffinity { cpus: cpus.clone() });
-    }
     steps.extend(process.scheduler.map(Step::Scheduler));
     steps.extend(process.io_priority.map(|value| Step::IoPriority { value }));
     steps.extend(process.personality.map(|value| Step::Personality { value }));
@@ -32,10 +29,13 @@ pub(super) fn settings(
     labels(process, surroundings.facts, steps)?;
     let cwd = c_path(&process.program.cwd)?;
     steps.push(Step::WorkingDirectory { path: cwd.clone(), as_user: false });
+    if process.uid != 0 {
+        steps.push(Step::OwnStreams { uid: process.uid, gid: process.gid });
+    }
 
     let sets = grantable(process.capabilities, surroundings, warnings);
     steps.push(Step::BoundingSet { keep: sets.bounding });
-    steps.push(user(process, surroundings)?);
+    steps.push(user(process, surroundings, warnings)?);
     steps.push(Step::Capabilities {
         effective: sets.effective,
         permitted: sets.permitted,
@@ -110,7 +110,7 @@ fn name(number: u64) -> String {
 }
 
 /// The user; in a new user namespace it must be in the maps, and without a map nothing is changed.
-fn user(process: &Process, surroundings: &Surroundings<'_>) -> Result<Step> {
+fn user(process: &Process, surroundings: &Surroundings<'_>, warnings: &mut Vec<String>) -> Result<Step> {
     let container = surroundings.container;
     let new = container.namespaces.new.contains(&Namespace::User);
     let maps = container.ids.clone().unwrap_or_default();
@@ -125,9 +125,25 @@ fn user(process: &Process, surroundings: &Surroundings<'_>) -> Result<Step> {
     };
     let uid = id(&maps.uid, process.uid, "uid", "uidMappings")?;
     let gid = id(&maps.gid, process.gid, "gid", "gidMappings")?;
-    if new && !surroundings.facts.setgroups && !process.groups.is_empty() {
-        let message = "process.user.additionalGids: an ordinary user's own map does not allow other groups";
-        return Err(Error::new(Code::Unsupported, message).hint("give the user a range in /etc/subgid"));
+    if process.keep_groups {
+        return Ok(Step::User { uid, gid, groups: None });
     }
-    Ok(Step::User { uid, gid, groups: process.groups.clone() })
+    let mut groups = process.groups.clone();
+    if !surroundings.facts.setgroups {
+        // This one it has in any case.
+        groups.retain(|group| *group != process.gid);
+        if new && !groups.is_empty() {
+            let message =
+                "process.user.additionalGids: an ordinary user's own map does not allow other groups";
+            return Err(Error::new(Code::Unsupported, message).hint("give the user a range in /etc/subgid"));
+        }
+        // The caller made the namespace, and writes all groups of the image's user here: it counts on that.
+        if !groups.is_empty() {
+            warnings.push(format!(
+                "process.user.additionalGids: {groups:?} left out: /proc/self/setgroups is deny"
+            ));
+            groups.clear();
+        }
+    }
+    Ok(Step::User { uid, gid, groups: Some(groups) })
 }

@@ -211,14 +211,21 @@ pub enum Step {
         /// What stays in it.
         keep: u64,
     },
+    /// Pipes and terminals among the standard streams are the user's, who could not open them again otherwise.
+    OwnStreams {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+    },
     /// Groups, group, user.
     User {
         /// User id.
         uid: Option<u32>,
         /// Group id.
         gid: Option<u32>,
-        /// Supplementary groups.
-        groups: Vec<u32>,
+        /// Supplementary groups; `None` keeps the caller's.
+        groups: Option<Vec<u32>>,
     },
     /// The capability sets.
     Capabilities {
@@ -339,6 +346,7 @@ impl Step {
             | Step::Rlimit { .. }
             | Step::Umask { .. }
             | Step::SecurityLabel { .. }
+            | Step::OwnStreams { .. }
             | Step::WorkingDirectory { as_user: false, .. } => Phase::Process,
             Step::BoundingSet { .. } => Phase::Bounding,
             Step::User { .. } => Phase::User,
@@ -462,9 +470,14 @@ impl fmt::Display for Step {
                 write!(f, "write {:?} to attr/{}", value.to_string_lossy(), file.to_string_lossy())
             }
             Step::BoundingSet { keep } => write!(f, "drop all but {keep:#x} from the bounding set"),
+            Step::OwnStreams { uid, gid } => write!(f, "give the standard streams to user {uid} group {gid}"),
             Step::User { uid, gid, groups } => {
                 write!(f, "become user {} group {}", shown(*uid), shown(*gid))?;
-                if groups.is_empty() { Ok(()) } else { write!(f, " groups {groups:?}") }
+                match groups.as_deref() {
+                    None => f.write_str(" with the groups of the caller"),
+                    Some([]) => Ok(()),
+                    Some(groups) => write!(f, " groups {groups:?}"),
+                }
             }
             Step::Capabilities { effective, permitted, inheritable, ambient, until_exec } => {
                 write!(

@@ -117,11 +117,15 @@ pub fn compile(seccomp: &LinuxSeccomp, native: Arch) -> Result<Filter> {
     Ok(Filter { instructions: program.iter().map(instruction).collect(), flags, notify, warnings })
 }
 
+/// Whether some call of `seccomp` waits for a listener: [`Filter::notify`] of what it is compiled to.
+pub fn wants_listener(seccomp: &LinuxSeccomp) -> bool {
+    let mut actions = seccomp.syscalls().iter().flatten().map(LinuxSyscall::action);
+    seccomp.default_action() == Action::ScmpActNotify || actions.any(|a| a == Action::ScmpActNotify)
+}
+
 /// Whether a listener is wanted, and its settings make sense.
 fn check_listener(seccomp: &LinuxSeccomp) -> Result<bool> {
-    let mut actions = seccomp.syscalls().iter().flatten().map(LinuxSyscall::action);
-    let notify =
-        seccomp.default_action() == Action::ScmpActNotify || actions.any(|a| a == Action::ScmpActNotify);
+    let notify = wants_listener(seccomp);
     let error = |what: &str, hint: &str| Err(Error::new(Code::Invalid, what).hint(hint));
     match (seccomp.listener_path(), seccomp.listener_metadata()) {
         (None, _) if notify => error(

@@ -5,8 +5,9 @@ use super::{hooks, mount, namespace, resources, seccomp, version};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The structure that `features` prints, whatever the host has. `version` and `commit` are saggar's.
-pub fn features(version: &str, commit: Option<&str>) -> Value {
+/// The structure that `features` prints, whatever the host has, but for the flags of seccomp(2): `knows` says of one
+/// whether the kernel has it. `version` and `commit` are saggar's.
+pub fn features(version: &str, commit: Option<&str>, knows: impl Fn(u64) -> bool) -> Value {
     let mut annotations = json!({ "org.saggar.version": version });
     if let Some(commit) = commit {
         annotations["org.saggar.commit"] = commit.into();
@@ -16,13 +17,14 @@ pub fn features(version: &str, commit: Option<&str>) -> Value {
         "ociVersionMax": version::NEWEST,
         "hooks": hooks::NAMES,
         "mountOptions": words(&mount::options::OPTIONS.map(|(name, _)| name)),
-        "linux": linux(),
+        "linux": linux(knows),
         "annotations": annotations,
         "potentiallyUnsafeConfigAnnotations": ["org.saggar."],
     })
 }
 
-fn linux() -> Value {
+fn linux(knows: impl Fn(u64) -> bool) -> Value {
+    let supported = seccomp::FLAGS.iter().filter(|(_, flag)| knows(*flag)).map(|(name, _)| *name);
     json!({
         "namespaces": words(&namespace::TYPES.map(|(name, _)| name)),
         "capabilities": capabilities::names(),
@@ -32,8 +34,8 @@ fn linux() -> Value {
             "actions": words(&seccomp::ACTIONS),
             "operators": words(&seccomp::OPERATORS),
             "archs": words(&seccomp::ARCHITECTURES),
-            "knownFlags": words(&seccomp::FLAGS),
-            "supportedFlags": words(&seccomp::FLAGS),
+            "knownFlags": words(&seccomp::FLAGS.map(|(name, _)| name)),
+            "supportedFlags": words(&supported.collect::<Vec<_>>()),
         },
         "apparmor": { "enabled": true },
         "selinux": { "enabled": true },

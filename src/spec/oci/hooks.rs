@@ -44,7 +44,7 @@ fn hook(entry: &oci::Hook, field: Field<'_>) -> Result<Hook> {
     Ok(Hook {
         path: absolute(entry.path().to_string_lossy().into_owned(), field.key("path"))?,
         args: entry.args().clone().unwrap_or_default(),
-        env: entry.env().clone().unwrap_or_default(),
+        env: entry.env().clone(),
         timeout,
     })
 }

@@ -8,7 +8,11 @@ use super::text::{absolute_paths, some_text};
 use super::{Warning, devices, hooks, mount, namespace, process, resources, seccomp, sysctl, version};
 use crate::error::Result;
 use crate::spec::container::{self, Container, Namespace, Namespaces};
+use std::collections::BTreeMap;
 use std::path::Path;
+
+/// Podman's word for crun.
+const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
 /// The longest host name and domain name (`__NEW_UTS_LEN`).
 const MAX_NAME: usize = 64;
@@ -28,21 +32,24 @@ pub(super) fn lower(document: Document, bundle: &Path, warnings: &mut Vec<Warnin
     let personality = resources::personality(linux.personality)?;
     if let Some(process) = &mut process {
         process.personality = personality;
+        process.keep_groups = keeps_groups(document.annotations.as_ref());
     }
     let field = Field::root("linux");
+    let domainname = name(document.domainname, Field::root("domainname"), &namespaces)?;
+    let sysctl = sysctl::sysctl(linux.sysctl, domainname.as_deref(), &namespaces)?;
     Ok(Container {
         version,
         root,
         ids,
         time: namespace::time_offsets(linux.time_offsets, &namespaces)?,
         hostname: name(document.hostname, Field::root("hostname"), &namespaces)?,
-        domainname: name(document.domainname, Field::root("domainname"), &namespaces)?,
+        domainname,
         mounts,
         devices,
         links,
         masked: own_paths(linux.masked_paths, field.key("maskedPaths"), &namespaces)?,
         read_only: own_paths(linux.readonly_paths, field.key("readonlyPaths"), &namespaces)?,
-        sysctl: sysctl::sysctl(linux.sysctl, &namespaces)?,
+        sysctl,
         net_devices: resources::net_devices(linux.net_devices, &namespaces)?,
         process,
         hooks: hooks::hooks(document.hooks)?,
@@ -55,6 +62,11 @@ pub(super) fn lower(document: Document, bundle: &Path, warnings: &mut Vec<Warnin
         annotations: document.annotations.unwrap_or_default(),
         namespaces,
     })
+}
+
+/// What Podman says for `--group-add keep-groups`: the supplementary groups are the caller's.
+fn keeps_groups(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    annotations.and_then(|all| all.get(KEEP_GROUPS)).is_some_and(|value| value == "1")
 }
 
 fn root(root: Option<Root>, bundle: &Path, linux: &Linux) -> Result<container::Root> {

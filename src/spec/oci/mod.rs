@@ -30,7 +30,7 @@ mod tests;
 pub use example::example;
 pub use features::features;
 pub use load::{read, read_process};
-pub use process::{Overrides, process, with_overrides};
+pub use process::{Overrides, limit_name, process, with_overrides};
 pub use version::{NEWEST, OLDEST};
 
 use super::container::Container;

@@ -47,7 +47,7 @@ pub(super) fn namespaces(entries: Option<Vec<LinuxNamespace>>) -> Result<Namespa
     Ok(all)
 }
 
-/// The maps of a new user namespace. One that is joined has its own.
+/// The maps of a new user namespace, empty for the runtime's own ids. One that is joined has its own.
 pub(super) fn id_maps(
     linux: &mut Linux,
     namespaces: &Namespaces,
@@ -66,6 +66,12 @@ pub(super) fn id_maps(
         return Ok(None);
     }
     match (namespaces.has(Namespace::User), uid.is_empty()) {
+        (true, true) if gid.is_empty() => {
+            warn(warnings, true, || {
+                uid_field.warning("is missing: the runtime's own ids are mapped one to one")
+            });
+            Ok(Some(IdMaps::default()))
+        }
         (true, true) => {
             let error = uid_field.missing();
             Err(error.hint("a new user namespace needs a map, or nobody could run in it"))

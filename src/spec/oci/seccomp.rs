@@ -34,11 +34,11 @@ pub(super) const OPERATORS: [Operator; 7] = [
 ];
 
 /// Every flag, for `features`.
-pub(super) const FLAGS: [Flag; 4] = [
-    Flag::SeccompFilterFlagLog,
-    Flag::SeccompFilterFlagSpecAllow,
-    Flag::SeccompFilterFlagTsync,
-    Flag::SeccompFilterFlagWaitKillableRecv,
+pub(super) const FLAGS: [(Flag, u64); 4] = [
+    (Flag::SeccompFilterFlagLog, libc::SECCOMP_FILTER_FLAG_LOG),
+    (Flag::SeccompFilterFlagSpecAllow, libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW),
+    (Flag::SeccompFilterFlagTsync, libc::SECCOMP_FILTER_FLAG_TSYNC),
+    (Flag::SeccompFilterFlagWaitKillableRecv, libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV),
 ];
 
 /// Every architecture, for `features`.

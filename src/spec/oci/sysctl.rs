@@ -20,6 +20,7 @@ const IPC: [&str; 8] = [
 /// The parameters, each by its name with dots, where a dot of a component is a slash, as sysctl(8) has it.
 pub(super) fn sysctl(
     entries: Option<BTreeMap<String, String>>,
+    domainname: Option<&str>,
     namespaces: &Namespaces,
 ) -> Result<BTreeMap<String, String>> {
     let linux = Field::root("linux");
@@ -46,6 +47,10 @@ pub(super) fn sysctl(
             let error =
                 field.invalid(format_args!("would change the host: the container has no {needed} namespace"));
             return Err(error.hint("add the namespace to linux.namespaces, or remove the parameter"));
+        }
+        // One of the two would win without a word.
+        if name == "kernel.domainname" && domainname.is_some_and(|domainname| domainname != value) {
+            return Err(field.invalid("is not the domainname that is given beside it").hint("leave it out"));
         }
         if all.insert(name, value).is_some() {
             return Err(field.invalid("is given twice, with dots and with slashes"));
@@ -87,7 +92,7 @@ mod tests {
     fn checked(namespaces: &[Namespace], name: &str) -> Result<String, String> {
         let namespaces = Namespaces { new: namespaces.to_vec(), ..Namespaces::default() };
         let entries = BTreeMap::from([(name.to_owned(), "1".to_owned())]);
-        let all = sysctl(Some(entries), &namespaces).map_err(|error| error.to_string())?;
+        let all = sysctl(Some(entries), None, &namespaces).map_err(|error| error.to_string())?;
         Ok(all.into_keys().next().unwrap())
     }
 
@@ -106,6 +111,18 @@ mod tests {
             let error = checked(&others, name).unwrap_err();
             assert!(error.contains(&format!("linux.sysctl.{name} would change the host")), "{error}");
         }
+    }
+
+    #[test]
+    fn two_domain_names_must_be_one() {
+        let namespaces = Namespaces { new: vec![Namespace::Uts], ..Namespaces::default() };
+        let with = |domainname| {
+            let entries = BTreeMap::from([("kernel.domainname".to_owned(), "a".to_owned())]);
+            sysctl(Some(entries), domainname, &namespaces)
+        };
+        assert!(with(None).is_ok() && with(Some("a")).is_ok());
+        let error = with(Some("b")).unwrap_err().to_string();
+        assert!(error.contains("linux.sysctl.kernel.domainname is not the domainname"), "{error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! root changes.
 
 use super::place;
+use crate::plan::container::filesystem::Classic;
 use crate::plan::container::mount::{Attributes, MAX_KEPT, Mount, What};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, mount, pty};
@@ -69,13 +70,23 @@ impl Files {
     pub(super) fn mount(&mut self, mount: &Mount) -> SysResult<()> {
         let root = file::duplicate_number(self.root()?.as_raw_fd())?;
         let root = root.as_fd();
-        if let What::Change | What::Reconfigure { .. } = &mount.what {
-            let at = place::find(root, &mount.at)?;
-            if let What::Reconfigure { options } = &mount.what {
-                let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
-                mount::reconfigure(at.as_fd(), options)?;
+        match &mount.what {
+            What::Change { otherwise } => {
+                let at = place::find(root, &mount.at)?;
+                return match (finish(at.as_fd(), mount, mount.attributes), otherwise) {
+                    (Err(Errno::EPERM), Some(otherwise)) => finish(at.as_fd(), mount, *otherwise),
+                    (done, _) => done,
+                };
             }
-            return finish(at.as_fd(), mount);
+            What::Reconfigure { flags, data } => {
+                let at = place::find(root, &mount.at)?;
+                nix::unistd::fchdir(&at)?;
+                let done = mount::remount_here(*flags, data);
+                nix::unistd::chdir("/")?;
+                done?;
+                return finish(at.as_fd(), mount, mount.attributes);
+            }
+            What::Bind { .. } | What::New { .. } => {}
         }
         let tree = match (self.tree(root, mount, &mount.what), &mount.otherwise) {
             (Err(Errno::EPERM), Some(otherwise)) => self.tree(root, mount, otherwise)?,
@@ -95,15 +106,11 @@ impl Files {
             // CVE-2019-16884: a file of ours over /proc/self/attr/exec would swallow the label.
             return Err(Errno::ELOOP);
         }
-        if let What::New { long: Some((source, flags, data)), fstype, .. } = &mount.what {
-            nix::unistd::fchdir(&at)?;
-            mount::mount_here(source, fstype, *flags, data)?;
-            nix::unistd::chdir(c"/")?;
-            let made = place::find(root, &mount.at)?;
-            return finish(made.as_fd(), mount);
+        if let Some(label) = &mount.label {
+            set_label(tree.as_fd(), label)?;
         }
         mount::attach(tree.as_fd(), at.as_fd())?;
-        finish(tree.as_fd(), mount)?;
+        finish(tree.as_fd(), mount, mount.attributes)?;
         if let Some(slot) = mount.keep {
             *self.kept.get_mut(slot).ok_or(Errno::E2BIG)? = Some(tree);
         }
@@ -120,17 +127,20 @@ impl Files {
                 let from = file::open(file::cwd(), source, libc::O_PATH, 0, Resolve::Ordinary)?;
                 mount::clone_tree(from.as_fd(), *recursive)
             }
-            // Not a tree of its own yet: the place is found first.
-            What::New { long: Some(_), .. } => place::make(root, &mount.at, true),
-            What::New { fstype, options, copy_up, take_mode, .. } => {
-                let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
-                let tree = mount::new_filesystem_from(fstype, options, 0)?;
+            What::New { fstype, options, classic, copy_up, take_mode } => {
+                let tree = match classic {
+                    Some(classic) => mounted_and_taken(root, fstype, classic)?,
+                    None => {
+                        let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
+                        mount::new_filesystem_from(fstype, options, 0)?
+                    }
+                };
                 if *copy_up || *take_mode {
                     below(root, &mount.at, tree.as_fd(), *copy_up)?;
                 }
                 Ok(tree)
             }
-            What::Change | What::Reconfigure { .. } => Err(Errno::EINVAL),
+            What::Change { .. } | What::Reconfigure { .. } => Err(Errno::EINVAL),
         }
     }
 
@@ -304,6 +314,7 @@ fn bind_device(root: BorrowedFd<'_>, node: &Node<'_>) -> SysResult<()> {
     let source = file::open(host.as_fd(), node.path, libc::O_PATH, 0, Resolve::Ordinary)?;
     node.check(source.as_fd())?;
     let tree = mount::clone_tree(source.as_fd(), true)?;
+    mount::change(tree.as_fd(), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC, 0, 0, false)?;
     let at = place::make(root, node.path, false)?;
     mount::attach(tree.as_fd(), at.as_fd())
 }
@@ -318,12 +329,39 @@ fn null() -> SysResult<OwnedFd> {
     mount::clone_tree(null.as_fd(), true)
 }
 
+/// A file system that mount(2) made, detached again, as fsmount(2) gives it. It is made on a tmpfs that nobody else
+/// reaches and that lies over the root meanwhile: no path of the container is walked twice.
+fn mounted_and_taken(root: BorrowedFd<'_>, fstype: &CStr, classic: &Classic) -> SysResult<OwnedFd> {
+    let scratch = mount::new_filesystem(c"tmpfs", &[(c"nr_inodes", Some(c"2")), (c"size", Some(c"4k"))], 0)?;
+    file::mkdir(scratch.as_fd(), c"here", 0o700)?;
+    let here = file::open(scratch.as_fd(), c"here", libc::O_PATH, 0, Resolve::BeneathNoLinks)?;
+    mount::attach(scratch.as_fd(), root)?;
+    let taken = || {
+        nix::unistd::fchdir(&here)?;
+        mount::mount_here(&classic.source, fstype, classic.flags, &classic.data)?;
+        let made = file::open(scratch.as_fd(), c"here", libc::O_PATH, 0, Resolve::BeneathNoLinks)?;
+        mount::clone_tree(made.as_fd(), false)
+    };
+    let tree = taken();
+    nix::unistd::fchdir(&scratch)?;
+    mount::detach_here()?;
+    nix::unistd::chdir("/")?;
+    tree
+}
+
+/// The label of a file system's root.
+fn set_label(tree: BorrowedFd<'_>, label: &CStr) -> SysResult<()> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    let directory = file::open(tree, c".", flags, 0, Resolve::BeneathNoLinks)?;
+    file::set_attribute(directory.as_fd(), c"security.selinux", label.to_bytes())
+}
+
 /// The attributes of a mount, and then its propagation.
-fn finish(tree: BorrowedFd<'_>, mount: &Mount) -> SysResult<()> {
+fn finish(tree: BorrowedFd<'_>, mount: &Mount, attributes: Attributes) -> SysResult<()> {
     let change = |Attributes { set, clear }, recursive| {
         if set | clear == 0 { Ok(()) } else { mount::change(tree, set, clear, 0, recursive) }
     };
-    change(mount.attributes, false)?;
+    change(attributes, false)?;
     change(mount.recursive, true)?;
     for flags in &mount.propagation {
         mount::change(tree, 0, 0, flags & !libc::MS_REC, flags & libc::MS_REC != 0)?;

@@ -22,9 +22,12 @@ mod process;
 mod steps;
 pub mod wire;
 
+use crate::plan::container::step::Step;
 use crate::plan::container::{Filter, Plan};
+use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, namespace, process as own, scm};
 use image::Image;
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wire::{Answer, LEN, Report};
 
@@ -78,10 +81,28 @@ pub fn bear(born: Born<'_>, ours: OwnedFd, cgroup: Option<BorrowedFd<'_>>) -> Sy
         clone::Side::Child => {
             // Our copy of the runtime's end would keep the stream open after the runtime's death.
             drop(ours);
+            if keep_own(&born).is_err() {
+                own::exit_now(125);
+            }
             if born.plan.intermediate { intermediate(born) } else { steps::walk(born) }
         }
         clone::Side::Parent { pid, pidfd } => Ok(Newborn { pid, pidfd, control: ours }),
     }
+}
+
+/// Closes what the runtime had open for itself: the lock of a container, which an init that outlives its maker would
+/// hold on, its cgroups, its log.
+fn keep_own(born: &Born<'_>) -> SysResult<()> {
+    let first = born.plan.steps.as_slice().iter().find_map(|step| match step {
+        Step::CloseDescriptors { from } => i32::try_from(*from).ok(),
+        _ => None,
+    });
+    let streams = born.streams.iter().flatten();
+    let joins = born.joins.iter().map(|(file, _)| file);
+    let kept =
+        [&born.control, &born.runtime, &born.proc].into_iter().chain(&born.door).chain(streams).chain(joins);
+    // SAFETY: what owns the others lies in frames of the runtime's that the child never returns to.
+    unsafe { file::close_others(first.unwrap_or(3), kept.map(AsRawFd::as_raw_fd)) }
 }
 
 /// Joins the namespaces and makes the child in them. Never returns.
@@ -94,12 +115,18 @@ fn intermediate(born: Born<'_>) -> ! {
     if die_with(born.runtime.as_fd()).and_then(|()| await_go(control)).is_err() {
         own::exit_now(125);
     }
+    let clocks = born.plan.early_clocks.as_deref().map(|offsets| (clocks_file(&born), offsets));
     // The maps of a new user namespace are written by a runtime that must find the child dumpable.
     if born.plan.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
         let _ = own::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0);
     }
     if let Err((join, errno)) = join_all(born.joins) {
         fail(Report::JoinFailed { join, errno: errno as i32 });
+    }
+    if let Some((file, offsets)) = clocks
+        && let Err(errno) = file.and_then(|file| new_clocks(file.as_fd(), offsets))
+    {
+        fail(Report::ClocksFailed { errno: errno as i32 });
     }
     // SAFETY: this process has one thread, the child runs the walk alone, and we do nothing more.
     match unsafe { clone::clone3_sibling(born.plan.namespaces) } {
@@ -112,6 +139,17 @@ fn intermediate(born: Born<'_>) -> ! {
         Ok(false) => own::exit_now(0),
         Err(errno) => fail(Report::CloneFailed { errno: errno as i32 }),
     }
+}
+
+/// Our own offsets, opened while we are still the caller's: who may write them is decided by who opened them.
+fn clocks_file(born: &Born<'_>) -> SysResult<OwnedFd> {
+    file::open(born.proc.as_fd(), c"self/timens_offsets", libc::O_WRONLY, 0, Resolve::Ordinary)
+}
+
+/// A time namespace for the child, with its offsets.
+fn new_clocks(file: BorrowedFd<'_>, offsets: &CStr) -> SysResult<()> {
+    namespace::unshare(libc::CLONE_NEWTIME)?;
+    if offsets.is_empty() { Ok(()) } else { file::write_all(file, offsets.to_bytes()) }
 }
 
 /// First with the runtime's own rights, which may be needed to enter what is not the user namespace's; those

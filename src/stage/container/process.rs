@@ -12,6 +12,23 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Room for `HOME=` and a path.
 pub(super) type HomeVariable = [u8; 1024];
 
+/// Gives pipes among the standard streams to the user, who could write to them and yet not open /dev/stdout. Files of
+/// the caller stay its own, and a terminal has been given away when it was made. What cannot be given stays as it is:
+/// a pipe of somebody who has no id in our user namespace.
+pub(super) fn own_streams(uid: u32, gid: u32) -> SysResult<()> {
+    for number in 0..3 {
+        let stream = file::number(number);
+        let Ok(stat) = nix::sys::stat::fstat(stream.as_fd()) else { continue };
+        if stat.st_mode & libc::S_IFMT == libc::S_IFIFO && stat.st_uid != uid {
+            match file::set_owner(stream.as_fd(), uid, gid) {
+                Ok(()) | Err(Errno::EPERM | Errno::EINVAL | Errno::EROFS) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The home directory of `uid` by the container's own passwd(5), as `HOME=…`; `/` for somebody it does not know.
 pub(super) fn find_home(uid: u32, variable: &mut HomeVariable) {
     const NAME: &[u8] = b"HOME=";

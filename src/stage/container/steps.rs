@@ -29,7 +29,7 @@ pub(super) fn walk(born: Born<'_>) -> ! {
     let mut walk = Walk { born, files: Files::new(), home: [0; 1024], found: 0, entered: false };
     let steps = plan.steps.as_slice();
     for (left, step) in (1..=u32::try_from(steps.len()).unwrap_or(u32::MAX)).rev().zip(steps) {
-        if let Err(errno) = walk.run(step, left) {
+        if let Err(errno) = walk.run(step) {
             let report = Report::Failed { step: left, errno: errno as i32 };
             let _ = scm::send(walk.born.control.as_fd(), &report.encode(), &[]);
             process::exit_now(if errno == Errno::ENOENT { 127 } else { 126 });
@@ -40,7 +40,7 @@ pub(super) fn walk(born: Born<'_>) -> ! {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, step: &Step, left: u32) -> SysResult<()> {
+    fn run(&mut self, step: &Step) -> SysResult<()> {
         match step {
             Step::AwaitGo => self.await_go(),
             Step::Hide => process::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0),
@@ -102,7 +102,7 @@ impl Walk<'_> {
             Step::Execute => self.execute(),
             settings => match self.files_step(settings) {
                 Some(done) => done,
-                None => self.setting(settings, left),
+                None => self.setting(settings),
             },
         }
     }
@@ -145,7 +145,7 @@ impl Walk<'_> {
     }
 
     /// What the process sets on itself.
-    fn setting(&mut self, step: &Step, left: u32) -> SysResult<()> {
+    fn setting(&mut self, step: &Step) -> SysResult<()> {
         match step {
             Step::CpuAffinity { cpus } => process::set_affinity(0, cpus),
             Step::Scheduler(asked) => process::set_scheduler(SchedAttr {
@@ -160,23 +160,18 @@ impl Walk<'_> {
             }),
             Step::IoPriority { value } => process::set_io_priority(*value),
             Step::Personality { value } => process::set_personality(*value),
-            Step::Rlimit { resource, soft, hard } => match process::set_limit(*resource, *soft, *hard) {
-                // Without CAP_SYS_RESOURCE as near as can be, which is less than was allowed.
-                Err(Errno::EPERM) => {
-                    self.warn(left, Errno::EPERM)?;
-                    process::lower_limit(*resource, *soft, *hard)
-                }
-                other => other,
-            },
+            // The runtime has made room for it, or has said that there is none.
+            Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
             Step::Umask { mask } => {
                 nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(*mask));
                 Ok(())
             }
             Step::SecurityLabel { file, value } => self.label(file, value),
             Step::BoundingSet { keep } => caps::bound(*keep),
+            Step::OwnStreams { uid, gid } => settle::own_streams(*uid, *gid),
             Step::User { uid, gid, groups } => {
                 process::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0)?;
-                process::set_ids(*uid, *gid, Some(groups))?;
+                process::set_ids(*uid, *gid, groups.as_deref())?;
                 process::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0)
             }
             Step::Capabilities { effective, permitted, inheritable, ambient, until_exec } => {
@@ -206,11 +201,6 @@ impl Walk<'_> {
             }
             _ => Err(Errno::ENOSYS),
         }
-    }
-
-    fn warn(&self, step: u32, errno: Errno) -> SysResult<()> {
-        let report = Report::Warning { step, errno: errno as i32 };
-        scm::send(self.born.control.as_fd(), &report.encode(), &[])
     }
 
     /// Waits until the runtime has done what only it can do.

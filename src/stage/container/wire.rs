@@ -16,13 +16,6 @@ pub enum Report {
         /// Its number in the container's devpts.
         number: u32,
     },
-    /// A step could not be done as it was asked for, and the start goes on.
-    Warning {
-        /// Steps of the plan from this one to the end.
-        step: u32,
-        /// Error number.
-        errno: i32,
-    },
     /// A step failed, and the process is gone.
     Failed {
         /// Steps of the plan from this one to the end.
@@ -39,6 +32,11 @@ pub enum Report {
     },
     /// The intermediate process could not clone.
     CloneFailed {
+        /// Error number.
+        errno: i32,
+    },
+    /// The intermediate process could not make the time namespace.
+    ClocksFailed {
         /// Error number.
         errno: i32,
     },
@@ -99,12 +97,12 @@ impl Report {
             Report::Waiting => pack(1, 0, 0),
             Report::Needs(need) => pack(2, need as u32, 0),
             Report::Terminal { number } => pack(3, number, 0),
-            Report::Warning { step, errno } => pack(4, step, errno),
-            Report::Failed { step, errno } => pack(5, step, errno),
-            Report::JoinFailed { join, errno } => pack(6, join, errno),
-            Report::CloneFailed { errno } => pack(7, 0, errno),
-            Report::Created => pack(8, 0, 0),
-            Report::Listener => pack(9, 0, 0),
+            Report::Failed { step, errno } => pack(4, step, errno),
+            Report::JoinFailed { join, errno } => pack(5, join, errno),
+            Report::CloneFailed { errno } => pack(6, 0, errno),
+            Report::Created => pack(7, 0, 0),
+            Report::Listener => pack(8, 0, 0),
+            Report::ClocksFailed { errno } => pack(9, 0, errno),
         }
     }
 
@@ -115,12 +113,12 @@ impl Report {
             1 => Report::Waiting,
             2 => Report::Needs(*Need::ALL.get(usize::try_from(a).ok()?)?),
             3 => Report::Terminal { number: a },
-            4 => Report::Warning { step: a, errno },
-            5 => Report::Failed { step: a, errno },
-            6 => Report::JoinFailed { join: a, errno },
-            7 => Report::CloneFailed { errno },
-            8 => Report::Created,
-            9 => Report::Listener,
+            4 => Report::Failed { step: a, errno },
+            5 => Report::JoinFailed { join: a, errno },
+            6 => Report::CloneFailed { errno },
+            7 => Report::Created,
+            8 => Report::Listener,
+            9 => Report::ClocksFailed { errno },
             _ => return None,
         })
     }
@@ -157,10 +155,10 @@ mod tests {
         let plain = [
             Report::Waiting,
             Report::Terminal { number: 7 },
-            Report::Warning { step: 1, errno: 13 },
             Report::Failed { step: u32::MAX, errno: -1 },
             Report::JoinFailed { join: 3, errno: 1 },
             Report::CloneFailed { errno: 28 },
+            Report::ClocksFailed { errno: 34 },
             Report::Created,
             Report::Listener,
         ];

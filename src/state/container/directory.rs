@@ -228,7 +228,8 @@ impl Directory {
     }
 }
 
-/// Writes `path` through a temporary file beside it that is synced and renamed.
+/// Writes `path` through a temporary file beside it that is renamed: whoever reads, whoever of us is killed, there is
+/// the old content or the new. It is not synced: what it is about ends with this boot.
 ///
 /// # Errors
 /// [`Code::System`].
@@ -241,7 +242,6 @@ pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
         fs::rename(&new, path)
     };
     write().map_err(|e| {

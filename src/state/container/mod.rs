@@ -12,7 +12,8 @@
 //! - A directory is claimed by mkdir(2), so that of many creates of one id one wins.
 //! - A thing that has to be removed is in the record before it is made. Whoever finds the directory can remove
 //!   what a killed runtime left.
-//! - A record is exchanged whole (a temporary file, fsync, rename); a reader sees the old one or the new one.
+//! - A record is exchanged whole (a temporary file, rename); a reader sees the old one or the new one. Nothing is
+//!   synced: a container ends with the boot, and what a crash of the machine left half written is a damaged record.
 //! - Whatever lies where a file of ours should be is never waited for, never followed, and never read without
 //!   end: it is an error, and `delete --force` removes it.
 //! - What a container is doing is asked of the kernel, not read here: only its processes know.

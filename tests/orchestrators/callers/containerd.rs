@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::ground::Ground;
+use super::ground::{Ground, is_systemd};
 use super::{Engine, IMAGE, Kind};
 use crate::account::Account;
 use crate::daemon::Daemon;
@@ -59,9 +59,20 @@ impl Engine for Containerd {
         command.arg(verb);
         if *verb == "run" {
             let name = rest.iter().position(|argument| *argument == IMAGE).map(|at| rest[at + 1]).unwrap();
-            command
-                .args(["--runc-binary", ground.runtime.to_str().unwrap(), "--runc-root", &ground.at("state")])
-                .args(["--cgroup", &format!("/{}/{name}", ground.cgroup)]);
+            command.args([
+                "--runc-binary",
+                ground.runtime.to_str().unwrap(),
+                "--runc-root",
+                &ground.at("state"),
+            ]);
+            match is_systemd() {
+                true => command.args([
+                    "--runc-systemd-cgroup",
+                    "--cgroup",
+                    &format!("{}:ctr:{name}", ground.cgroup),
+                ]),
+                false => command.args(["--cgroup", &format!("/{}/{name}", ground.cgroup)]),
+            };
         }
         command.args(rest);
         command

@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::mount::{MntFlags, umount2};
 use serde_json::json;
 
-use super::ground::Ground;
+use super::ground::{Ground, is_systemd};
 use super::{Engine, IMAGE, Kind, containerd};
 use crate::account::Account;
 use crate::daemon::Daemon;
@@ -26,13 +26,17 @@ impl Docker {
         let ground = Ground::new(Account::current(), runtime);
         let layer = image::layer(ground.path());
         let containerd = Some(containerd::daemon(&ground));
+        let (driver, parent) = match is_systemd() {
+            true => ("systemd", ground.cgroup.clone()),
+            false => ("cgroupfs", format!("/{}", ground.cgroup)),
+        };
         let configuration = json!({
             "bridge": "none", "iptables": false, "ip6tables": false, "ip-forward": false, "ip-masq": false,
             "containerd": ground.at("run/containerd.sock"), "containerd-namespace": "moby",
             "data-root": ground.at("docker"), "exec-root": ground.at("run/docker"),
             "pidfile": ground.at("run/docker.pid"), "hosts": [format!("unix://{}", ground.at("run/docker.sock"))],
-            "storage-driver": "overlay2", "cgroup-parent": format!("/{}", ground.cgroup),
-            "exec-opts": ["native.cgroupdriver=cgroupfs"], "oom-score-adjust": 0,
+            "storage-driver": "overlay2", "cgroup-parent": parent,
+            "exec-opts": [format!("native.cgroupdriver={driver}")], "oom-score-adjust": 0,
             "runtimes": {"tested": {"path": ground.runtime}}, "default-runtime": "tested",
             "default-ulimits": {"nofile": {"Name": "nofile", "Soft": 1024, "Hard": 4096}},
         });

@@ -22,7 +22,7 @@ use crate::deadline::Deadline;
 pub(crate) struct Ground {
     pub(crate) account: Account,
     pub(crate) runtime: PathBuf,
-    /// Below the mount point of each hierarchy: the parent of all cgroups of containers.
+    /// Below the mount point of each hierarchy: the parent of all cgroups of containers. With systemd a slice.
     pub(crate) cgroup: String,
     dir: TempDir,
 }
@@ -38,7 +38,12 @@ impl Ground {
         let copy = dir.path().join("bin").join(name);
         fs::create_dir(dir.path().join("bin")).unwrap();
         fs::copy(runtime, &copy).unwrap_or_else(|error| panic!("{}: {error}", runtime.display()));
-        let cgroup = format!("saggar-test-{}", dir.path().file_name().unwrap().to_string_lossy());
+        let unique = dir.path().file_name().unwrap().to_string_lossy().into_owned();
+        let cgroup = match is_systemd() {
+            // A dash would be a slice below another.
+            true => format!("{}.slice", unique.replace('-', "")),
+            false => format!("saggar-test-{unique}"),
+        };
         let ground = Ground { account, runtime: copy, cgroup, dir };
         for name in ["home", "run", "state", "share"] {
             ground.make(name);
@@ -71,10 +76,18 @@ impl Ground {
         command
             .env("HOME", self.at("home"))
             .env("USER", &self.account.name)
-            .env("XDG_RUNTIME_DIR", self.at("run"))
+            .env("XDG_RUNTIME_DIR", self.runtime_dir())
             .env("XDG_CONFIG_HOME", self.at("home"))
             .current_dir(self.path());
         command
+    }
+
+    /// The user's manager is reached by its own.
+    fn runtime_dir(&self) -> String {
+        match is_systemd() && self.account.uid != 0 {
+            true => format!("/run/user/{}", self.account.uid),
+            false => self.at("run"),
+        }
     }
 
     /// What is left of containers: cgroups, processes and mounts. Short-lived ends are waited for.
@@ -100,7 +113,7 @@ impl Ground {
     /// Directories below the parent of cgroups. The parent itself is the caller's, and goes here.
     fn cgroups_left(&self) -> Vec<String> {
         let mut left = Vec::new();
-        for hierarchy in hierarchies() {
+        for hierarchy in self.hierarchies() {
             let parent = hierarchy.join(&self.cgroup);
             // Podman's and Buildah's own, which they leave; one that is in use stays.
             for own in [
@@ -150,7 +163,7 @@ impl Ground {
             |file: &Path| fs::read(file).is_ok_and(|text| text.windows(here.len()).any(|part| part == here));
         let mut left = Vec::new();
         for runtime in ["saggar", "runc", "crun"] {
-            for place in [format!("/run/{runtime}"), self.at(&format!("run/{runtime}"))] {
+            for place in [format!("/run/{runtime}"), format!("{}/{runtime}", self.runtime_dir())] {
                 for container in fs::read_dir(place).into_iter().flatten().flatten() {
                     let files = fs::read_dir(container.path()).into_iter().flatten().flatten();
                     let ours = files.map(|file| file.path()).filter(|file| names_us(file));
@@ -169,9 +182,21 @@ impl Ground {
         for mount in self.mounts_left() {
             let _ = umount2(mount.trim_start_matches("mount "), MntFlags::MNT_DETACH);
         }
-        for hierarchy in hierarchies() {
+        for hierarchy in self.hierarchies() {
             remove_tree(&hierarchy.join(&self.cgroup));
         }
+    }
+
+    /// Where the parent of cgroups is: at the top of all hierarchies, or of what the user's manager has.
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        let mounts = Process::myself().and_then(|myself| myself.mountinfo()).unwrap();
+        let cgroups = mounts.into_iter().filter(|mount| mount.fs_type.starts_with("cgroup"));
+        let uid = self.account.uid;
+        let below = match is_systemd() && uid != 0 {
+            true => format!("user.slice/user-{uid}.slice/user@{uid}.service"),
+            false => String::new(),
+        };
+        cgroups.map(|mount| mount.mount_point.join(&below)).collect()
     }
 
     fn mounts_left(&self) -> Vec<String> {
@@ -181,11 +206,9 @@ impl Ground {
     }
 }
 
-/// The mount points of all cgroup hierarchies.
-fn hierarchies() -> Vec<PathBuf> {
-    let mounts = Process::myself().and_then(|myself| myself.mountinfo()).unwrap();
-    let cgroups = mounts.into_iter().filter(|mount| mount.fs_type.starts_with("cgroup"));
-    cgroups.map(|mount| mount.mount_point).collect()
+/// Whether containers are units of systemd: in the guest that has it.
+pub(crate) fn is_systemd() -> bool {
+    std::env::var("SAGGAR_GUEST").is_ok_and(|guest| guest == "systemd")
 }
 
 /// Whether this machine has cgroup v2 alone.

@@ -6,7 +6,7 @@ mod docker;
 mod ground;
 mod podman;
 
-pub(crate) use ground::is_unified;
+pub(crate) use ground::{is_systemd, is_unified};
 
 use std::path::Path;
 use std::process::Command;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::ground::Ground;
+use super::ground::{Ground, is_systemd};
 use super::{Engine, IMAGE, Kind};
 use crate::account::Account;
 use crate::image;
@@ -17,7 +17,6 @@ cgroupns = "private"
 log_driver = "k8s-file"
 default_ulimits = ["nofile=1024:4096", "nproc=1024:2048"]
 [engine]
-cgroup_manager = "cgroupfs"
 events_logger = "file"
 "#;
 
@@ -39,7 +38,9 @@ impl Podman {
 
     fn new(account: Account, runtime: &Path, rootless: bool) -> Self {
         let ground = Ground::new(account, runtime);
-        fs::write(ground.path().join("containers.conf"), CONFIGURATION).unwrap();
+        let manager = if is_systemd() { "systemd" } else { "cgroupfs" };
+        let configuration = format!("{CONFIGURATION}cgroup_manager = \"{manager}\"\n");
+        fs::write(ground.path().join("containers.conf"), configuration).unwrap();
         let layer = image::layer(ground.path());
         let podman = Podman { ground, rootless };
         podman.run(&["import", layer.to_str().unwrap(), IMAGE]).exits(0);
@@ -69,7 +70,9 @@ impl Engine for Podman {
             .args(["--runtime", ground.runtime.to_str().unwrap()]);
         let (verb, rest) = arguments.split_first().unwrap();
         command.arg(verb);
-        if ["run", "create"].contains(verb) && !self.rootless {
+        if ["run", "create"].contains(verb) && is_systemd() {
+            command.args(["--cgroup-parent", &ground.cgroup]);
+        } else if ["run", "create"].contains(verb) && !self.rootless {
             command.args(["--cgroup-parent", &format!("/{}", ground.cgroup)]);
         }
         command.args(rest);

@@ -9,10 +9,11 @@ use crate::bridge::io::Listener;
 use crate::cgroup::Group;
 use crate::cmd::oci::container::{Found, Status};
 use crate::cmd::oci::group::ForExec;
-use crate::cmd::oci::{filter, undo};
+use crate::cmd::oci::{filter, undo, update};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
-use crate::launch::container::{self as launch, Console, Init, Options};
+use crate::launch::container::{self as launch, Console, Options, Starting};
+use crate::plan::container::Filter;
 use crate::spec::Program;
 use crate::spec::container::{Container, Process};
 use crate::stage::beside;
@@ -24,6 +25,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,21 +88,27 @@ fn stand(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(Job, Inside
     crate::log::install_file(&found.directory.path().join("bridge.log"), true, log::LevelFilter::Info)?;
     let signals = signals::open()?;
     let listener = Listener::bind(&beside.socket)?;
+    let control = Listener::bind(&found.directory.path().join("control.sock"));
+    // A longer name than a socket can have, in a state directory that is not the usual one.
+    let control = control.inspect_err(|error| log::warn!("there is no control socket: {error}")).ok();
     let socket = (listener.record().dev, listener.record().ino);
     let init = duplicate(ends.init.as_fd())?;
     let remains = Beside { socket_file: Some(socket), ..beside };
     let (pid, guard) = fork_guard(&found.record, &remains, init.as_fd())?;
     answer(runtime, &Answer::Ready { guard: pid, socket });
     let job = Job {
+        name: id.to_owned(),
         adapter: Box::new(Once::new(adapter)),
         listener,
+        control,
         ends,
         guard,
         signals,
         environment: process.program.env.clone(),
         directory: process.program.cwd.clone(),
     };
-    Ok(Some((job, Inside { found, container, process, init })))
+    let filter = filter::again(&container)?;
+    Ok(Some((job, Inside { found, container, filter, process, init })))
 }
 
 /// A session of its own, and nothing of the caller's standard streams.
@@ -135,15 +143,15 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 struct Inside {
     found: Found,
     container: Container,
+    filter: Option<Filter>,
     /// What commands of the bridge have in common with the container's own program.
     process: Process,
     init: OwnedFd,
 }
 
 impl Room for Inside {
-    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Init> {
+    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Starting> {
         let process = Process { program: program.clone(), terminal: false, ..self.process.clone() };
-        let filter = filter::of(&self.container)?;
         let (init, pid) = self.found.init()?;
         let state = self.found.state(Status::Running).to_string();
         let request = launch::Exec {
@@ -151,18 +159,52 @@ impl Room for Inside {
             process: &process,
             init: init.as_fd(),
             pid,
-            filter: filter.as_ref(),
+            filter: self.filter.as_ref(),
             console: Console::None,
             streams: Some(streams),
             options: Options { die_with_runtime: true, subreaper: true, ..Options::default() },
             state: &state,
         };
         let group = self.found.group()?;
-        launch::exec(&request, &ForExec::new(&group, pid)?)
+        launch::begin_exec(&request, &ForExec::new(&group, pid)?)
     }
 
     fn kill(&mut self) {
         kill(&self.found.record, self.init.as_fd());
+    }
+
+    fn freeze(&mut self, freeze: bool) -> Result<()> {
+        let group = self.found.group()?;
+        if freeze { group.freeze() } else { group.thaw() }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.found.is_frozen()
+    }
+
+    fn stats(&self) -> Result<Value> {
+        let stats = self.found.group()?.stats()?;
+        serde_json::to_value(stats).map_err(|e| Error::system("tell what the container uses", e))
+    }
+
+    fn update(&mut self, resources: &str) -> Result<()> {
+        // Rules for devices are exchanged whole, after the limits: they could not be taken back with them.
+        let asked: Value = serde_json::from_str(resources).unwrap_or_default();
+        if !asked["devices"].is_null() {
+            let message = "update: devices of a container cannot change here";
+            return Err(Error::new(Code::Unsupported, message).hint("use saggar update for them"));
+        }
+        update::change(&self.found, resources.as_bytes())
+    }
+
+    fn state(&self) -> Value {
+        // The record is that of its making.
+        let status = match (pidfd::has_ended(self.init.as_fd()), self.is_frozen()) {
+            (true, _) => Status::Stopped,
+            (false, true) => Status::Paused,
+            (false, false) => Status::Running,
+        };
+        self.found.state(status)
     }
 
     fn exit(&self) -> Option<WaitStatus> {
@@ -181,10 +223,7 @@ fn kill(record: &Record, init: BorrowedFd<'_>) {
     let _ = pidfd::signal(init, libc::SIGKILL);
     let Some(place) = &record.cgroup else { return };
     let killed = Group::open(place).and_then(|group| {
-        // A frozen process of cgroup v1 dies when it is thawed.
-        if group.is_frozen().unwrap_or(false) {
-            group.thaw()?;
-        }
+        group.let_killed_die()?;
         if undo::is_ours(place) { group.kill_all(libc::SIGKILL) } else { Ok(()) }
     });
     if let Err(error) = killed {

@@ -80,10 +80,13 @@ fn kind(
     match (bind, fstype) {
         (Some(_), _) if taken.remount => {
             no_data(taken, field, "a remount with bind")?;
-            Ok(ContainerMountKind::Change)
+            Ok(ContainerMountKind::Remount)
         }
         (Some(recursive), _) => {
-            no_data(taken, field, "a bind mount")?;
+            for (index, name, _) in &taken.data {
+                let message = format!("is left out: {name} is for a file system, and this is a bind mount");
+                warnings.push(field.key("options").at(*index).warning(message));
+            }
             let flags = taken.superblock & !(libc::MS_RDONLY | libc::MS_SILENT);
             warn(warnings, flags != 0, || {
                 field

@@ -50,6 +50,32 @@ fn resource(kind: Kind) -> i32 {
     resource as i32
 }
 
+/// Every kind.
+const KINDS: [Kind; 16] = [
+    Kind::RlimitCpu,
+    Kind::RlimitFsize,
+    Kind::RlimitData,
+    Kind::RlimitStack,
+    Kind::RlimitCore,
+    Kind::RlimitRss,
+    Kind::RlimitNproc,
+    Kind::RlimitNofile,
+    Kind::RlimitMemlock,
+    Kind::RlimitAs,
+    Kind::RlimitLocks,
+    Kind::RlimitSigpending,
+    Kind::RlimitMsgqueue,
+    Kind::RlimitNice,
+    Kind::RlimitRtprio,
+    Kind::RlimitRttime,
+];
+
+/// What a document calls the limit of this number.
+pub fn limit_name(number: i32) -> String {
+    let kind = KINDS.into_iter().find(|kind| resource(*kind) == number);
+    kind.map_or_else(|| format!("limit {number}"), |kind| kind.to_string())
+}
+
 /// What proc_pid_oom_score_adj(5) takes.
 pub(super) fn oom_score_adj(value: Option<i64>, field: Field<'_>) -> Result<Option<i32>> {
     let Some(value) = value else { return Ok(None) };

@@ -5,6 +5,7 @@ mod limits;
 mod overrides;
 mod scheduling;
 
+pub use limits::limit_name;
 pub use overrides::{Overrides, with_overrides};
 
 use super::document;
@@ -76,6 +77,7 @@ pub(super) fn lower(entry: document::Process, place: Place, warnings: &mut Vec<W
         uid: user.uid(),
         gid: user.gid(),
         groups,
+        keep_groups: false,
         umask: user.umask(),
         capabilities: place
             .field("capabilities", |field| capabilities::lower(entry.capabilities, field, warnings)),

@@ -86,7 +86,9 @@ pub(super) fn io_priority(entry: Option<IoPriority>, field: Field<'_>) -> Result
         Class::IoprioClassBe => 2,
         Class::IoprioClassIdle => 3,
     };
-    let priority = entry.priority.ok_or_else(|| field.key("priority").missing())?;
+    // The idle class has no levels (ioprio_set(2)).
+    let idle = (entry.class == Class::IoprioClassIdle).then_some(0);
+    let priority = entry.priority.or(idle).ok_or_else(|| field.key("priority").missing())?;
     match i32::try_from(priority) {
         Ok(priority @ 0..=7) => Ok(Some(class << 13 | priority)),
         _ => Err(field.key("priority").invalid(format_args!("must be from 0 to 7, is {priority}"))),

@@ -3,7 +3,7 @@
 use super::*;
 
 fn all() -> Value {
-    features("1.2.3", Some("abcdef"))
+    features("1.2.3", Some("abcdef"), |_| true)
 }
 
 fn words(value: &Value) -> Vec<String> {
@@ -103,6 +103,16 @@ fn its_words_of_seccomp_are_taken() {
         let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", key: words });
         changed(|document| document["linux"]["seccomp"] = filter).unwrap();
     }
+}
+
+/// features-linux.md: supportedFlags may be a subset of knownFlags, by what the kernel has.
+#[test]
+fn only_flags_that_the_kernel_has_are_supported() {
+    let without = features("1", None, |flag| flag != libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+    let seccomp = &without["linux"]["seccomp"];
+    let mut known = words(&seccomp["knownFlags"]);
+    assert_eq!(known.pop().unwrap(), "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV");
+    assert_eq!(words(&seccomp["supportedFlags"]), known);
 }
 
 #[test]

@@ -50,6 +50,12 @@ fn mount(entry: Value) -> Result<ContainerMount> {
         .map(|mut config| config.container.mounts.remove(0))
 }
 
+/// What is warned of in the document with this mount alone.
+fn mount_warnings(entry: Value) -> Vec<String> {
+    let config = changed(|document| document["mounts"] = json!([entry])).unwrap();
+    config.warnings.iter().map(ToString::to_string).collect()
+}
+
 /// The error of a field of the document's only mount.
 fn mount_refused(entry: Value) -> String {
     mount(entry).unwrap_err().to_string()

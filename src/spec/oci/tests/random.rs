@@ -115,7 +115,7 @@ proptest! {
             Err(error) => {
                 let text = error.to_string();
                 let rest = text.strip_prefix("config.json: ").unwrap_or("");
-                prop_assert!(!rest.is_empty() && !rest.contains('\0'), "{}", text);
+                prop_assert!(!rest.is_empty() && !rest.contains(char::is_control), "{text:?}");
             }
         }
     }

@@ -110,7 +110,10 @@ fn the_timeout_of_a_hook_must_be_greater_than_zero() {
         .container
         .hooks
         .start_container;
-    assert_eq!((hook[0].timeout, hook[0].args.len(), hook[0].env.len()), (Some(5), 2, 1));
+    assert_eq!(
+        (hook[0].timeout, hook[0].args.len(), hook[0].env.as_deref()),
+        (Some(5), 2, Some(&["A=1".to_owned()][..]))
+    );
 }
 
 #[test]

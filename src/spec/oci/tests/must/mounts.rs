@@ -81,12 +81,12 @@ fn unknown_options_become_data_of_the_file_system() {
 }
 
 #[test]
-fn options_of_a_file_system_on_a_bind_mount_are_an_error() {
+fn options_of_a_file_system_on_a_bind_mount_are_left_out_and_told() {
     let entry = json!({ "destination": "/m", "source": "/s", "options": ["ro", "bind", "size=1k"] });
-    let error = mount_refused(entry);
-    assert!(
-        error.starts_with("config.json: mounts[0].options[2] is size, an option of a file system"),
-        "{error}"
+    let warnings = mount_warnings(entry);
+    assert_eq!(
+        warnings,
+        ["mounts[0].options[2] is left out: size is for a file system, and this is a bind mount"]
     );
 }
 
@@ -172,7 +172,7 @@ fn propagation_words_are_applied_in_their_order() {
 
 #[test]
 fn remount_changes_what_is_there() {
-    assert_eq!(bind(&["remount", "ro"]).kind, ContainerMountKind::Change);
+    assert_eq!(bind(&["remount", "ro"]).kind, ContainerMountKind::Remount);
     let options = ["remount", "ro", "size=1m"];
     let whole = mount(json!({ "destination": "/m", "type": "tmpfs", "options": options })).unwrap();
     let size = ("size".to_owned(), Some("1m".to_owned()));

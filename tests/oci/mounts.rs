@@ -1,0 +1,221 @@
+//! The words of mount options (config.md, Linux mount options): each is taken by every file system, alone, and does
+//! what mount(8) says of it; a remount leaves what it names, and no more (mount(2), MS_REMOUNT).
+
+use super::bundle::Bench;
+use crate::support::caller::Caller;
+use crate::support::place::Place;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fs;
+
+/// Every word with what a new mount shows of it: options of the mount, options of the file system. Those of which
+/// nothing is to be seen are there to be taken. Without `bind`, `rbind` and `remount`, which need something to be
+/// there, and `tmpcopyup`, `idmap` and `ridmap`, which are not for every file system.
+const WORDS: [(&str, &str, &str); 56] = [
+    ("async", "rw,relatime", ""),
+    ("atime", "rw,relatime", ""),
+    ("defaults", "rw,relatime", ""),
+    ("dev", "rw,relatime", ""),
+    ("diratime", "rw,relatime", ""),
+    ("dirsync", "rw,relatime", "dirsync"),
+    ("exec", "rw,relatime", ""),
+    ("iversion", "rw,relatime", ""),
+    ("lazytime", "rw,relatime", "lazytime"),
+    ("loud", "rw,relatime", ""),
+    ("mand", "rw,relatime", ""),
+    ("noatime", "rw,noatime", ""),
+    ("nodev", "rw,nodev,relatime", ""),
+    ("nodiratime", "rw,nodiratime,relatime", ""),
+    ("noexec", "rw,noexec,relatime", ""),
+    ("noiversion", "rw,relatime", ""),
+    ("nolazytime", "rw,relatime", ""),
+    ("nomand", "rw,relatime", ""),
+    ("norelatime", "rw,relatime", ""),
+    ("nostrictatime", "rw,relatime", ""),
+    ("nosuid", "rw,nosuid,relatime", ""),
+    ("nosymfollow", "rw,relatime,nosymfollow", ""),
+    ("private", "rw,relatime", ""),
+    ("ratime", "rw,relatime", ""),
+    ("rdev", "rw,relatime", ""),
+    ("rdiratime", "rw,relatime", ""),
+    ("relatime", "rw,relatime", ""),
+    ("rexec", "rw,relatime", ""),
+    ("rnoatime", "rw,noatime", ""),
+    ("rnodev", "rw,nodev,relatime", ""),
+    ("rnodiratime", "rw,nodiratime,relatime", ""),
+    ("rnoexec", "rw,noexec,relatime", ""),
+    ("rnorelatime", "rw,relatime", ""),
+    ("rnostrictatime", "rw,relatime", ""),
+    ("rnosuid", "rw,nosuid,relatime", ""),
+    ("rnosymfollow", "rw,relatime,nosymfollow", ""),
+    ("ro", "ro,relatime", ""),
+    ("rprivate", "rw,relatime", ""),
+    ("rrelatime", "rw,relatime", ""),
+    ("rro", "ro,relatime", ""),
+    ("rrw", "rw,relatime", ""),
+    ("rshared", "rw,relatime shared", ""),
+    ("rslave", "rw,relatime", ""),
+    ("rstrictatime", "rw", ""),
+    ("rsuid", "rw,relatime", ""),
+    ("rsymfollow", "rw,relatime", ""),
+    ("runbindable", "rw,relatime unbindable", ""),
+    ("rw", "rw,relatime", ""),
+    ("shared", "rw,relatime shared", ""),
+    ("silent", "rw,relatime", ""),
+    ("slave", "rw,relatime", ""),
+    ("strictatime", "rw", ""),
+    ("suid", "rw,relatime", ""),
+    ("symfollow", "rw,relatime", ""),
+    ("sync", "rw,relatime", "sync"),
+    ("unbindable", "rw,relatime unbindable", ""),
+];
+
+/// What the container says of its mounts: by their place, the options of the mount with its propagation, and those
+/// of the file system.
+fn table(bench: &Bench, mounts: Vec<Value>) -> HashMap<String, (String, String)> {
+    bench.configure(|config| {
+        config["process"]["args"] = json!(["/bin/cat", "/proc/self/mountinfo"]);
+        config["mounts"].as_array_mut().unwrap().extend(mounts);
+    });
+    let said = bench.run(&bench.id()).ok();
+    let line = |line: &str| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let fields: Vec<&str> = mount.split(' ').collect();
+        let propagation = fields.get(6).map(|tag| format!(" {}", tag.split(':').next().unwrap()));
+        let options = format!("{}{}", fields[5], propagation.unwrap_or_default());
+        Some((fields[4].to_owned(), (options, filesystem.split(' ').nth(2)?.to_owned())))
+    };
+    said.stdout.lines().filter_map(line).collect()
+}
+
+/// A user namespace may not change how the host keeps the times of access.
+fn times(word: &str) -> bool {
+    word.contains("atime")
+}
+
+/// One mount for each word that `taken` lets pass, and what is seen of it.
+fn each_word(caller: Caller, entry: &Value, taken: impl Fn(&str) -> bool) {
+    let bench = Bench::new(caller);
+    let words: Vec<_> = WORDS.iter().filter(|(word, ..)| taken(word)).collect();
+    let mount = |word: &str| {
+        let mut mount = entry.clone();
+        mount["destination"] = format!("/m/{word}").into();
+        let mut options: Vec<Value> = mount["options"].as_array().cloned().unwrap_or_default();
+        options.push(word.into());
+        mount["options"] = options.into();
+        mount
+    };
+    let table = table(&bench, words.iter().map(|(word, ..)| mount(word)).collect());
+    for (word, of_mount, of_filesystem) in words {
+        let (options, filesystem) = &table[&format!("/m/{word}")];
+        assert_eq!(options, of_mount, "{word} on {entry}");
+        let shown = of_filesystem.is_empty() || filesystem.split(',').any(|option| option == *of_filesystem);
+        // Those that one mount has to itself: the others have one file system behind many mounts.
+        let own = ["tmpfs", "devpts", "overlay"].iter().any(|kind| entry["type"] == *kind);
+        assert!(shown || !own, "{word} on {entry}: {filesystem}");
+    }
+}
+
+as_each_caller! {
+    fn every_word_is_taken_by_new_file_systems(caller) {
+        for kind in ["tmpfs", "proc", "sysfs", "mqueue", "devpts"] {
+            let locked = !caller.is_root() && ["proc", "sysfs"].contains(&kind);
+            each_word(caller, &json!({ "type": kind, "source": kind }), |word| !locked || !times(word));
+        }
+    }
+
+    fn every_word_is_taken_by_an_overlay(caller) {
+        let place = Place::new(caller);
+        let lower = format!("lowerdir={}:{}", place.work().display(), place.join("tmp").display());
+        each_word(caller, &json!({ "type": "overlay", "source": "o", "options": [lower] }), |_| true);
+    }
+
+    fn every_word_is_taken_by_a_bind(caller) {
+        let place = Place::new(caller);
+        let bind = json!({ "type": "none", "source": place.work(), "options": ["bind"] });
+        each_word(caller, &bind, |word| caller.is_root() || !times(word));
+    }
+
+    /// mount(2): a remount sets the flags that are named and clears the others, but for the times of access, which
+    /// stay where none is named.
+    fn a_remount_leaves_what_it_names(caller) {
+        let bench = Bench::new(caller);
+        let cases: [(&[&str], &[&str], &str, &str); 12] = [
+            (&["ro"], &["rw"], "rw,relatime", "rw"),
+            (&["rw"], &["ro"], "ro,relatime", "ro"),
+            (&["ro"], &[], "rw,relatime", "rw"),
+            (&["nosuid", "nodev", "noexec", "nosymfollow"], &[], "rw,relatime", "rw"),
+            (&["nosuid"], &["nosuid", "nodev"], "rw,nosuid,nodev,relatime", "rw"),
+            (&["sync"], &["async"], "rw,relatime", "rw"),
+            (&["sync"], &["noexec"], "rw,noexec,relatime", "rw"),
+            (&["lazytime"], &["nolazytime"], "rw,relatime", "rw"),
+            (&[], &["sync", "lazytime", "iversion"], "rw,relatime", "rw,sync,lazytime"),
+            (&["noatime"], &["nosuid"], "rw,nosuid,noatime", "rw"),
+            (&["noatime"], &["strictatime"], "rw", "rw"),
+            (&["noatime", "nodiratime"], &["relatime"], "rw,relatime", "rw"),
+        ];
+        let tmpfs = |at: usize, options: Vec<&str>| {
+            json!({ "destination": format!("/m{at}"), "type": "tmpfs", "source": "tmpfs", "options": options })
+        };
+        let mounts = cases.iter().enumerate().flat_map(|(at, (first, then, ..))| {
+            [tmpfs(at, first.to_vec()), tmpfs(at, [&["remount"], *then].concat())]
+        });
+        let table = table(&bench, mounts.collect());
+        for (at, (first, then, of_mount, of_filesystem)) in cases.iter().enumerate() {
+            let (options, filesystem) = &table[&format!("/m{at}")];
+            assert_eq!(options, of_mount, "{first:?} {then:?}");
+            let ours = |option: &&str| ["rw", "ro", "sync", "lazytime"].contains(option);
+            let filesystem: Vec<_> = filesystem.split(',').filter(ours).collect();
+            assert_eq!(filesystem.join(","), *of_filesystem, "{first:?} {then:?}");
+        }
+    }
+
+    /// mount(2), MS_REMOUNT with MS_BIND: the same for one mount, and nothing for the file system.
+    fn a_remount_with_bind_leaves_what_it_names(caller) {
+        let bench = Bench::new(caller);
+        let mut cases: Vec<(&[&str], &[&str], &str)> = vec![
+            (&["ro"], &["rw"], "rw,relatime"),
+            (&["ro", "nosuid"], &[], "rw,relatime"),
+            (&["nosuid", "nodev"], &["ro"], "ro,relatime"),
+            (&[], &["ro", "noexec"], "ro,noexec,relatime"),
+            (&["nosymfollow"], &["nosuid"], "rw,nosuid,relatime"),
+        ];
+        if caller.is_root() {
+            cases.push((&["nodiratime", "ro"], &["nosuid"], "rw,nosuid,nodiratime,relatime"));
+        }
+        let bind = |at: usize, options: Vec<&str>| {
+            let options = [&["bind"], options.as_slice()].concat();
+            json!({ "destination": format!("/m{at}"), "type": "none", "source": bench.place.work(), "options": options })
+        };
+        let mounts = cases.iter().enumerate().flat_map(|(at, (first, then, _))| {
+            [bind(at, first.to_vec()), bind(at, [&["remount"], *then].concat())]
+        });
+        let table = table(&bench, mounts.collect());
+        for (at, (first, then, expected)) in cases.iter().enumerate() {
+            let (options, filesystem) = &table[&format!("/m{at}")];
+            assert_eq!(options, expected, "{first:?} {then:?}");
+            assert!(filesystem.starts_with("rw"), "the host's file system: {filesystem}");
+        }
+        fs::write(bench.place.work().join("still"), "writable").unwrap();
+    }
+
+    /// A file system that only mount(2) can make is filled and sealed like any other.
+    fn a_tmpfs_with_iversion_is_like_any_other(caller) {
+        let bench = Bench::new(caller);
+        let data = bench.bundle().join("rootfs/data");
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("file"), "copied").unwrap();
+        caller.own(&data);
+        caller.own(&data.join("file"));
+        bench.configure(|config| {
+            config["process"]["args"] = json!(["/bin/sh", "-c", "cat /data/file; echo; ls -a /; touch /data/new || true"]);
+            config["mounts"].as_array_mut().unwrap().push(json!({ "destination": "/data", "type": "tmpfs",
+                "source": "tmpfs", "options": ["iversion", "tmpcopyup", "ro", "size=64k"] }));
+        });
+        let said = bench.run(&bench.id()).ok();
+        assert!(said.stdout.starts_with("copied\n"), "{said:?}");
+        assert!(said.stderr.contains("Read-only file system"), "{said:?}");
+        assert!(!said.stdout.contains("here"), "{said:?}");
+        assert!(!data.join("new").exists());
+    }
+}
