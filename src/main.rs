@@ -1,16 +1,36 @@
 //! The `saggar` binary.
+//!
+//! It has the `main` of C, not that of Rust's runtime, which reads the map of this process's memory and prepares for
+//! an overflow of its stack: a twentieth of a millisecond in every start. What of it we need is in [`sys::begin`].
+#![cfg_attr(not(test), no_main)]
+#![allow(unsafe_code, reason = "main and what comes before it have names that C gives them")]
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use saggar::sys;
+use std::ffi::{OsString, c_char, c_int};
+use std::io::Write;
 
-fn main() -> ExitCode {
+#[cfg(all(saggar_libc_start, not(test)))]
+#[path = "sys/libc_start.rs"]
+mod libc_start;
+
+/// What the start code calls.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn main(_: c_int, _: *const *const c_char) -> c_int {
+    sys::begin::begin();
+    let status = run();
+    // What is left in the buffer is written by nobody else.
+    let _ = std::io::stdout().flush();
+    status.into()
+}
+
+fn run() -> u8 {
     let args: Vec<OsString> = std::env::args_os().collect();
     if args.get(1).is_some_and(|first| first == saggar::demo::ENTRY) {
         let input = std::io::BufReader::new(std::io::stdin());
-        return ExitCode::from(saggar::demo::run(input, std::io::stdout()));
+        return saggar::demo::run(input, std::io::stdout());
     }
     if args.get(1).is_some_and(|first| first == saggar::cmd::BESIDE) {
-        return ExitCode::from(saggar::cmd::beside(&args[2..]));
+        return saggar::cmd::beside(&args[2..]);
     }
     saggar::cmd::main(&args)
 }

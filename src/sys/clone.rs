@@ -174,6 +174,26 @@ pub unsafe fn share_memory(
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
+/// Starts `entry(argument)` as a child process on `stack` that has our memory while we stand still, until it executes
+/// a program or ends (CLONE_VFORK): there are no page tables to copy, and none to take down again. By clone, not
+/// clone3, as [`fork`].
+///
+/// # Errors
+/// The error number of clone(2).
+///
+/// # Safety
+/// What `entry` leaves in our memory, errno included, is there when we go on. It does not return.
+pub unsafe fn lend_memory(
+    stack: &Stack,
+    entry: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    argument: *mut libc::c_void,
+) -> SysResult<i32> {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the stack is ours and unused, and stays until the call returns, when the child has left it.
+    let pid = unsafe { libc::clone(entry, stack.top(), flags, argument) };
+    i32::try_from(super::check(pid.into())?).map_err(|_| Errno::EOVERFLOW)
+}
+
 /// A process that does nothing but hold a user namespace of its own. It shares our memory, touches none of it,
 /// and ends when this is dropped.
 #[derive(Debug)]

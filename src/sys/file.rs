@@ -67,6 +67,15 @@ pub fn symlink(target: &CStr, dir: BorrowedFd<'_>, path: &CStr) -> SysResult<()>
     Ok(())
 }
 
+/// fsetxattr(2).
+///
+/// # Errors
+/// Those of fsetxattr(2): EOPNOTSUPP where the file system has none of this kind.
+pub fn set_attribute(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> SysResult<()> {
+    call!(libc::SYS_fsetxattr, fd.as_raw_fd(), name.as_ptr(), value.as_ptr(), value.len(), 0)?;
+    Ok(())
+}
+
 /// Writes all of `bytes`.
 ///
 /// # Errors
@@ -186,6 +195,24 @@ pub unsafe fn close_from(first: RawFd) -> SysResult<()> {
 pub fn cloexec_from(first: RawFd) -> SysResult<()> {
     let first = libc::c_uint::try_from(first).map_err(|_| Errno::EBADF)?;
     call!(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)?;
+    Ok(())
+}
+
+/// Closes every descriptor from `first` on but those of `kept` (close_range(2), Linux 5.9).
+///
+/// # Errors
+/// Those of close_range(2).
+///
+/// # Safety
+/// Nothing that owns one of the others may use or close it any more.
+pub unsafe fn close_others(mut first: RawFd, kept: impl Iterator<Item = RawFd> + Clone) -> SysResult<()> {
+    while let Some(next) = kept.clone().filter(|number| *number >= first).min() {
+        if next > first {
+            call!(libc::SYS_close_range, first, next - 1, 0)?;
+        }
+        first = next + 1;
+    }
+    call!(libc::SYS_close_range, first, libc::c_uint::MAX, 0)?;
     Ok(())
 }
 

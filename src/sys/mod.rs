@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod attempt;
+pub mod begin;
 pub mod bpf;
 pub mod caps;
 pub mod clone;
@@ -15,17 +16,20 @@ pub mod file;
 pub mod futex;
 pub mod keyring;
 pub mod landlock;
+pub mod loopback;
 pub mod mount;
 pub mod namespace;
 pub mod net;
 pub mod pidfd;
 pub mod process;
 pub mod pty;
+pub mod quota;
 pub mod random;
 pub mod read;
 pub mod route;
 pub mod scm;
 pub mod seccomp;
+pub mod shared;
 
 pub use nix::errno::Errno;
 

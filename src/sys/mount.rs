@@ -100,12 +100,30 @@ pub fn map_owners(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, recursive: bool)
     setattr(tree, &attr, recursive)
 }
 
-/// mount(2) on the working directory: for options too long for fsconfig(2).
+/// mount(2) on the working directory: for what fsconfig(2) cannot say.
 ///
 /// # Errors
 /// Those of mount(2).
 pub fn mount_here(source: &CStr, kind: &CStr, flags: u64, data: &CStr) -> SysResult<()> {
     call!(libc::SYS_mount, source.as_ptr(), c".".as_ptr(), kind.as_ptr(), flags, data.as_ptr())?;
+    Ok(())
+}
+
+/// mount(2) with MS_REMOUNT on the working directory: the file system and its mount get these flags and no others;
+/// the access times stay as they are where `flags` have none of them.
+///
+/// # Errors
+/// Those of mount(2): EINVAL for a directory that nothing is mounted on.
+pub fn remount_here(flags: u64, data: &CStr) -> SysResult<()> {
+    mount_here(c"none", c"none", flags | libc::MS_REMOUNT, data)
+}
+
+/// Lets go what is mounted with its root at the working directory.
+///
+/// # Errors
+/// Those of umount2(2).
+pub fn detach_here() -> SysResult<()> {
+    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
     Ok(())
 }
 
@@ -140,6 +158,14 @@ pub fn change_root_to_working_directory() -> SysResult<()> {
     Ok(())
 }
 
+/// Whether the kernel has file systems of `kind`, or finds the module.
+///
+/// # Errors
+/// Those of fsopen(2): ENODEV when it has none.
+pub fn knows(kind: &CStr) -> SysResult<()> {
+    call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC).map(drop)
+}
+
 /// A new, detached file system of `kind` with `options` (`None` for a flag) and mount `attributes`.
 ///
 /// # Errors
@@ -162,30 +188,6 @@ pub fn new_filesystem_from<'a>(
     attributes: u64,
 ) -> SysResult<OwnedFd> {
     let context = call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC)?;
-    configure(&context, options, FSCONFIG_CMD_CREATE)?;
-    call_fd!(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, attributes)
-}
-
-/// Reconfigures the file system whose mount has its root at the open `at` (fspick(2)).
-///
-/// # Errors
-/// Those of fspick(2) and fsconfig(2): EINVAL for an unknown option or another place.
-pub fn reconfigure<'a>(
-    at: BorrowedFd<'_>,
-    options: impl IntoIterator<Item = (&'a CStr, Option<&'a CStr>)>,
-) -> SysResult<()> {
-    const FSPICK_CLOEXEC: libc::c_uint = 1;
-    const FSPICK_EMPTY_PATH: libc::c_uint = 8;
-    let flags = FSPICK_CLOEXEC | FSPICK_EMPTY_PATH;
-    let context = call_fd!(libc::SYS_fspick, at.as_raw_fd(), c"".as_ptr(), flags)?;
-    configure(&context, options, FSCONFIG_CMD_RECONFIGURE)
-}
-
-fn configure<'a>(
-    context: &OwnedFd,
-    options: impl IntoIterator<Item = (&'a CStr, Option<&'a CStr>)>,
-    command: libc::c_uint,
-) -> SysResult<()> {
     let fd = context.as_raw_fd();
     for (key, value) in options {
         match value {
@@ -203,8 +205,8 @@ fn configure<'a>(
         };
     }
     let null = std::ptr::null::<libc::c_char>();
-    call!(libc::SYS_fsconfig, fd, command, null, null, 0)?;
-    Ok(())
+    call!(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, null, null, 0)?;
+    call_fd!(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attributes)
 }
 
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
@@ -212,7 +214,6 @@ const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-const FSCONFIG_CMD_RECONFIGURE: libc::c_uint = 7;
 
 /// Makes the working directory, which must be the root of a mount, the root of this mount namespace, and
 /// detaches the old root that then lies over it (pivot_root(2), "pivot_root(".", ".")").
@@ -221,8 +222,7 @@ const FSCONFIG_CMD_RECONFIGURE: libc::c_uint = 7;
 /// Those of pivot_root(2) and umount2(2).
 pub fn pivot_to_working_directory() -> SysResult<()> {
     call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
-    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
-    Ok(())
+    detach_here()
 }
 
 /// As [`pivot_to_working_directory`], where mounts of the old root may have peers on the host: none of them
@@ -234,7 +234,7 @@ pub fn pivot_and_leave(old: BorrowedFd<'_>) -> SysResult<()> {
     call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
     change(old, 0, 0, libc::MS_SLAVE, true)?;
     nix::unistd::fchdir(old)?;
-    call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
+    detach_here()?;
     nix::unistd::chdir(c"/")
 }
 

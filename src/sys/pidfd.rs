@@ -2,6 +2,7 @@
 //! that may have been given to another.
 
 use super::{SysResult, call, call_fd};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -32,6 +33,17 @@ struct Info {
     /// pid, tgid, ppid, and eight ids of users and groups.
     ids: [u32; 11],
     exit_code: i32,
+}
+
+/// Whether the process has ended, as far as can be known without waiting.
+pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    wait_end(pidfd, PollTimeout::ZERO)
+}
+
+/// Waits at most so long for the end of the process; whether it has ended. A signal cuts it short.
+pub fn wait_end(pidfd: BorrowedFd<'_>, most: impl Into<PollTimeout>) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::POLLIN)];
+    poll(&mut fds, most).is_ok_and(|ready| ready > 0)
 }
 
 /// How a process that has been reaped, by whomever, ended: the number that wait(2) gave (Linux 6.15,

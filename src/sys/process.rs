@@ -60,10 +60,21 @@ pub fn set_ids(uid: Option<u32>, gid: Option<u32>, groups: Option<&[u32]>) -> Sy
 ///
 /// # Errors
 /// EPERM for a hard limit above the present one without CAP_SYS_RESOURCE; EINVAL.
-pub fn set_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
+pub fn set_limit(pid: i32, resource: i32, soft: u64, hard: u64) -> SysResult<()> {
     let new = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
-    call!(libc::SYS_prlimit64, 0, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
+    call!(libc::SYS_prlimit64, pid, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
     Ok(())
+}
+
+/// One resource limit of a process (0: ours).
+///
+/// # Errors
+/// EINVAL for an unknown resource; EPERM for a process that is not ours.
+pub fn limit(pid: i32, resource: i32) -> SysResult<libc::rlimit64> {
+    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let none = std::ptr::null::<libc::rlimit64>();
+    call!(libc::SYS_prlimit64, pid, resource, none, &raw mut now)?;
+    Ok(now)
 }
 
 /// sched_setaffinity(2) of a process (0: ours), CPUs as bits, word by word.
@@ -131,9 +142,13 @@ pub fn set_personality(value: u64) -> SysResult<()> {
 /// # Errors
 /// EINVAL for a node that is not there; ENOSYS without NUMA.
 pub fn set_memory_policy(mode: i32, nodes: &[u64]) -> SysResult<()> {
+    // No nodes are a null pointer: with another one the kernel looks at the length, and refuses 0.
+    if nodes.is_empty() {
+        call!(libc::SYS_set_mempolicy, mode, std::ptr::null::<u64>(), 0)?;
+        return Ok(());
+    }
     // The kernel reads one bit less than it is told (set_mempolicy(2), BUGS).
-    let bits = if nodes.is_empty() { 0 } else { nodes.len() * 64 + 1 };
-    call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), bits)?;
+    call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), nodes.len() * 64 + 1)?;
     Ok(())
 }
 
@@ -161,18 +176,18 @@ pub fn working_directory_is_inside() -> SysResult<bool> {
 /// # Errors
 /// EINVAL for an unknown resource.
 pub fn lower_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
-    let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    let none = std::ptr::null::<libc::rlimit64>();
-    call!(libc::SYS_prlimit64, 0, resource, none, &raw mut now)?;
-    let hard = hard.min(now.rlim_max);
-    let new = libc::rlimit64 { rlim_cur: soft.min(hard), rlim_max: hard };
-    call!(libc::SYS_prlimit64, 0, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
-    Ok(())
+    let hard = hard.min(limit(0, resource)?.rlim_max);
+    set_limit(0, resource, soft.min(hard), hard)
 }
 
 /// Default actions for every signal and an empty mask: what a program expects at its start (signal(7)).
 pub fn reset_signals() {
     reset_signal_actions();
+    unblock_signals();
+}
+
+/// An empty mask.
+pub fn unblock_signals() {
     let empty = 0u64;
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const empty, 0usize, 8usize);
 }
