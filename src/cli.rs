@@ -1,6 +1,7 @@
 //! The command line, as types. clap stays here.
 
 pub mod oci;
+pub mod session;
 
 use crate::spec::policy::{
     Adapter, AgentCommand, BindSpec, Cpus, EnvArgument, Home, Network, Profile, Protection, Size, Template,
@@ -51,6 +52,16 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Check policies, and print their schema
     Policy(PolicyArgs),
+    /// Show what the sandboxes that run use: processor, memory, processes, devices, pressure
+    Stats(StatsArgs),
+    /// Print counts of sandboxes, sessions, starts and refusals, in the text format of Prometheus
+    Metrics(MetricsArgs),
+    /// Sessions that last: start, show, speak to, pause, resume and end them, and look after what they changed
+    #[command(
+        after_help = "Exit status: 0; of send as that of agent; of create and resume as that of a start; 2 the command \
+                            line; 125 anything else."
+    )]
+    Session(session::SessionArgs),
     /// Remove what dead sandboxes left behind
     Gc,
     /// Print the completions of a shell
@@ -65,6 +76,7 @@ pub enum Command {
 
 /// What every sandbox takes.
 #[derive(Debug, Clone, Args, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct SandboxArgs {
     /// Name of the sandbox [default: a random one]
     #[arg(long, value_name = "ID")]
@@ -96,9 +108,15 @@ pub struct SandboxArgs {
     /// Processes and threads at once
     #[arg(long, value_name = "N")]
     pub pids: Option<u32>,
-    /// Bytes that may be written to the workspace
+    /// Bytes that may be written to the workspace and the home directory
     #[arg(long, value_name = "SIZE")]
     pub disk: Option<Size>,
+    /// Files, directories and links in the workspace and the home directory
+    #[arg(long, value_name = "N")]
+    pub inodes: Option<u32>,
+    /// Lay an overlay over the work tree: what programs change there never reaches it
+    #[arg(long)]
+    pub workspace_overlay: bool,
     /// Wall-clock time after which everything is killed (exit status 124), e.g. 10m
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<TimeSpan>,
@@ -140,6 +158,7 @@ pub enum LogFormat {
 
 /// `saggar wrap`.
 #[derive(Debug, Args)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct WrapArgs {
     /// The sandbox.
     #[command(flatten)]
@@ -162,12 +181,41 @@ pub struct WrapOnly {
     pub wrap: WrapArgs,
 }
 
-/// `saggar agent`.
+impl WrapArgs {
+    /// `wrap` without an option, as most starts are, from the words after it: what clap makes of that, in no time.
+    /// `None` leaves it to clap, and so does everything that clap has a word to say about.
+    pub fn without_options(words: &[OsString]) -> Option<Self> {
+        let (first, rest) = words.split_first()?;
+        let argv = match first.as_encoded_bytes() {
+            b"--" => rest,
+            [b'-', ..] => return None,
+            _ => words,
+        };
+        (!argv.is_empty()).then(|| WrapArgs {
+            sandbox: SandboxArgs::default(),
+            dry_run: false,
+            argv: argv.to_vec(),
+        })
+    }
+}
+
+/// What one start adds to what the agent's folder says.
+#[derive(Debug, Default, Args)]
+pub struct OverrideArgs {
+    /// More of a system prompt, for this start (stream-json)
+    #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
+    pub system_prompt: Option<String>,
+    /// The same from a file
+    #[arg(long, value_name = "FILE")]
+    pub system_prompt_file: Option<PathBuf>,
+    /// More MCP servers, for this start: a file as .mcp.json is (stream-json)
+    #[arg(long, value_name = "FILE")]
+    pub mcp_config: Option<PathBuf>,
+}
+
+/// The agent and its sockets.
 #[derive(Debug, Args)]
-pub struct AgentArgs {
-    /// The sandbox.
-    #[command(flatten)]
-    pub sandbox: SandboxArgs,
+pub struct AgentOptions {
     /// The program of the agent, as a list of words; no shell reads it
     #[arg(long, value_name = "CMD ARG…")]
     pub agent_cmd: Option<AgentCommand>,
@@ -177,6 +225,20 @@ pub struct AgentArgs {
     /// Where the bridge listens; {id} and {short_id} stand for the sandbox's name
     #[arg(long, value_name = "TEMPLATE")]
     pub bridge_socket: Option<Template>,
+    /// Where the control socket is; {id} and {short_id} stand for the sandbox's name
+    #[arg(long, value_name = "TEMPLATE")]
+    pub control_socket: Option<Template>,
+}
+
+/// `saggar agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// The sandbox.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// The agent and its sockets.
+    #[command(flatten)]
+    pub agent: AgentOptions,
     /// Write one byte R to this open descriptor once the bridge listens
     #[arg(long, value_name = "N")]
     pub ready_fd: Option<RawFd>,
@@ -186,6 +248,12 @@ pub struct AgentArgs {
     /// Go on with the conversation of the session
     #[arg(long, requires = "session")]
     pub resume: bool,
+    /// What this start adds to the agent's folder.
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+    /// Keep events for servers that come back, and let turns outlive their connections
+    #[arg(long)]
+    pub spool: bool,
     /// Print the agent's messages as NDJSON, also on a terminal
     #[arg(long)]
     pub json: bool,
@@ -220,6 +288,25 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+/// `saggar stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// This sandbox alone [default: all of yours; for root all of the host]
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+}
+
+/// `saggar metrics`.
+#[derive(Debug, Args)]
+pub struct MetricsArgs {
+    /// Count the containers below this directory; may be given again [default: that of the OCI verbs]
+    #[arg(long = "containers", value_name = "DIR")]
+    pub containers: Vec<PathBuf>,
+}
+
 /// `saggar policy`.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -239,4 +326,29 @@ pub enum PolicyCommand {
     },
     /// Print the JSON Schema of a policy
     Schema,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What the short way takes it takes as clap does; and the usual form it takes.
+        #[test]
+        fn wrap_without_options_is_what_clap_says(
+            words in prop::collection::vec("-{0,3}[a-z=/ ]{0,4}|--", 0..6),
+            dashes in any::<bool>(),
+        ) {
+            let mut words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+            if dashes {
+                words.insert(0, "--".into());
+            }
+            let clap = WrapOnly::try_parse_from(["wrap".into()].into_iter().chain(words.clone()));
+            match WrapArgs::without_options(&words) {
+                Some(short) => prop_assert_eq!(short, clap.expect("clap takes it too").wrap),
+                None => prop_assert!(!dashes || words.len() == 1),
+            }
+        }
+    }
 }

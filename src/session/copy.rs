@@ -1,9 +1,14 @@
 //! Copies a folder into a session: regular files, directories and links as they are. Nothing is followed,
-//! nothing that is not a file is copied, and no set-id bit survives.
+//! nothing that is not a file is copied, and no set-id bit survives. What was copied is listed, so that later changes
+//! of the folder are told from those of the copy.
 
+use super::beneath::{self, Kind, Meta};
+use super::manifest::{Known, Manifest};
 use crate::error::{Code, Error, Result};
+use rustix::fs::Mode;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 /// How much a folder may hold: an agent's folder is small, and a home directory given by mistake is not.
@@ -15,21 +20,63 @@ const MAX_DEPTH: usize = 128;
 ///
 /// # Errors
 /// [`Code::Invalid`] for a folder that is too large or too deep; [`Code::System`] naming the path.
-pub fn tree(from: &Path, to: &Path) -> Result<()> {
-    let mut room = Room { entries: MAX_ENTRIES, bytes: MAX_BYTES };
-    directory(from, to, 0, &mut room)
+pub fn tree(from: &Path, to: &Path) -> Result<Manifest> {
+    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from.display()), e);
+    fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
+    let (source, target) = (beneath::root(from).map_err(fail)?, beneath::root(to).map_err(fail)?);
+    let mut copy = Copy::new(from);
+    copy.content(source.as_fd(), target.as_fd(), Path::new(""), 0)?;
+    let mode = beneath::itself(source.as_fd()).map_err(fail)?.mode;
+    set_mode(target.as_fd(), mode & 0o777 | 0o700).map_err(fail)?;
+    Ok(copy.manifest)
 }
 
-struct Room {
+/// Copies `path` of the tree `from`, that is at `from_root`, into the tree `to`, where there must be nothing of this
+/// name. What was copied is added to `manifest`.
+///
+/// # Errors
+/// As [`tree`].
+pub fn part(
+    from_root: &Path,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    path: &Path,
+    manifest: &mut Manifest,
+) -> Result<()> {
+    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from_root.join(path).display()), e);
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let name = path.file_name().map(Path::new).unwrap_or(Path::new("."));
+    let source = beneath::directory(from, parent).map_err(fail)?;
+    let target = beneath::directory(to, parent).map_err(fail)?;
+    let mut copy = Copy::new(from_root);
+    copy.manifest = std::mem::take(manifest);
+    let depth = path.components().count();
+    let done = copy.entry(source.as_fd(), target.as_fd(), name, path, depth);
+    *manifest = copy.manifest;
+    done
+}
+
+fn set_mode(file: BorrowedFd<'_>, mode: u32) -> std::io::Result<()> {
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+}
+
+struct Copy<'a> {
+    from: &'a Path,
     entries: u64,
     bytes: u64,
+    manifest: Manifest,
 }
 
-impl Room {
+impl<'a> Copy<'a> {
+    fn new(from: &'a Path) -> Self {
+        Copy { from, entries: MAX_ENTRIES, bytes: MAX_BYTES, manifest: Manifest::default() }
+    }
+
     fn take(&mut self, path: &Path, bytes: u64) -> Result<()> {
         let left = (self.entries.checked_sub(1), self.bytes.checked_sub(bytes));
         let (Some(entries), Some(bytes)) = left else {
-            let message = format!("copy {}: the folder is larger than a workspace may be", path.display());
+            let shown = self.from.join(path);
+            let message = format!("copy {}: the folder is larger than a workspace may be", shown.display());
             return Err(
                 Error::new(Code::Invalid, message).hint("say --workspace DIR to work on the folder itself")
             );
@@ -37,48 +84,74 @@ impl Room {
         (self.entries, self.bytes) = (entries, bytes);
         Ok(())
     }
-}
 
-fn directory(from: &Path, to: &Path, depth: usize, room: &mut Room) -> Result<()> {
-    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from.display()), e);
-    if depth > MAX_DEPTH {
-        return Err(Error::new(Code::Invalid, format!("copy {}: it is too deep", from.display())));
-    }
-    fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
-    for entry in fs::read_dir(from).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().map_err(fail)?;
-        if kind.is_dir() {
-            room.take(&source, 0)?;
-            directory(&source, &target, depth + 1, room)?;
-        } else if kind.is_symlink() {
-            room.take(&source, 0)?;
-            let link = fs::read_link(&source).map_err(fail)?;
-            std::os::unix::fs::symlink(link, &target).map_err(fail)?;
-        } else if kind.is_file() {
-            file(&source, &target, room)?;
+    fn content(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<()> {
+        let shown = self.from.join(path);
+        if depth > MAX_DEPTH {
+            return Err(Error::new(Code::Invalid, format!("copy {}: it is too deep", shown.display())));
         }
+        let most = usize::try_from(self.entries).unwrap_or(usize::MAX).saturating_add(1);
+        let names = match beneath::names(from, most) {
+            Err(e) if e.raw_os_error().is_none() => return self.take(path, u64::MAX),
+            names => names.map_err(|e| Error::system(format_args!("copy {}", shown.display()), e))?,
+        };
+        for name in names {
+            self.entry(from, to, Path::new(&name), &path.join(&name), depth)?;
+        }
+        Ok(())
     }
-    let mode = fs::symlink_metadata(from).map_err(fail)?.permissions().mode();
-    fs::set_permissions(to, fs::Permissions::from_mode(mode & 0o777 | 0o700)).map_err(fail)
-}
 
-fn file(from: &Path, to: &Path, room: &mut Room) -> Result<()> {
-    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from.display()), e);
-    let mut options = fs::OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let mut source = options.open(from).map_err(fail)?;
-    let meta = source.metadata().map_err(fail)?;
-    // It may have become something else since the directory was read.
-    if !meta.is_file() {
-        return Ok(());
+    fn entry(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        name: &Path,
+        path: &Path,
+        depth: usize,
+    ) -> Result<()> {
+        let shown = self.from.join(path);
+        let fail = |e: std::io::Error| Error::system(format_args!("copy {}", shown.display()), e);
+        // Whoever removes it meanwhile has removed it.
+        let Some(meta) = beneath::look(from, name).map_err(fail)? else { return Ok(()) };
+        match meta.kind {
+            Kind::Other(_) => return Ok(()),
+            Kind::Directory => {
+                self.take(path, 0)?;
+                let source = beneath::directory(from, name).map_err(fail)?;
+                rustix::fs::mkdirat(to, name, Mode::RWXU).map_err(|e| fail(e.into()))?;
+                let target = beneath::directory(to, name).map_err(fail)?;
+                self.content(source.as_fd(), target.as_fd(), path, depth + 1)?;
+                set_mode(target.as_fd(), meta.mode & 0o777 | 0o700).map_err(fail)?;
+                self.list(path, &meta, &beneath::itself(target.as_fd()).map_err(fail)?);
+            }
+            Kind::Link => {
+                self.take(path, 0)?;
+                let target = beneath::link(from, name).map_err(fail)?;
+                rustix::fs::symlinkat(&target, to, name).map_err(|e| fail(e.into()))?;
+                if let Some(copied) = beneath::look(to, name).map_err(fail)? {
+                    self.list(path, &meta, &copied);
+                }
+            }
+            Kind::File => {
+                let (mut source, meta) = match beneath::file(from, name) {
+                    // It has become something else since the directory was read.
+                    Err(e) if e.raw_os_error().is_none() => return Ok(()),
+                    opened => opened.map_err(fail)?,
+                };
+                self.take(path, meta.size)?;
+                let mode = meta.mode & 0o777;
+                let mut target = beneath::create(to, name, mode).map_err(fail)?;
+                std::io::copy(&mut source, &mut target).map_err(fail)?;
+                target.set_permissions(fs::Permissions::from_mode(mode)).map_err(fail)?;
+                self.list(path, &meta, &beneath::itself(target.as_fd()).map_err(fail)?);
+            }
+        }
+        Ok(())
     }
-    room.take(from, meta.len())?;
-    let mode = meta.permissions().mode() & 0o777;
-    let mut target = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(to).map_err(fail)?;
-    std::io::copy(&mut source, &mut target).map_err(fail)?;
-    target.set_permissions(fs::Permissions::from_mode(mode)).map_err(fail)
+
+    fn list(&mut self, path: &Path, source: &Meta, copy: &Meta) {
+        self.manifest.set(path, Some(Known::of(source, copy)));
+    }
 }
 
 #[cfg(test)]
@@ -94,11 +167,21 @@ mod tests {
         fs::set_permissions(from.join("a/b/f"), fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/shadow", from.join("link")).unwrap();
         nix::unistd::mkfifo(&from.join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        tree(&from, &to).unwrap();
+        let listed = tree(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("a/b/f")).unwrap(), "text");
         assert_eq!(fs::metadata(to.join("a/b/f")).unwrap().permissions().mode() & 0o7777, 0o755);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert!(!to.join("fifo").exists());
+        assert!(listed.get(Path::new("a/b/f")).is_some() && listed.get(Path::new("fifo")).is_none());
         assert!(tree(&from, &to).is_err(), "an existing target is never written into");
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused_before_it_is_copied() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::File::create(from.join("large")).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        assert_eq!(tree(&from, &to).unwrap_err().code(), Code::Invalid);
     }
 }

@@ -1,0 +1,97 @@
+//! The birth of a supervisor that outlives its creator.
+//!
+//! ```text
+//!  saggar session create ── forks, before anything is made ──> supervisor: a session (setsid(2)) of its own,
+//!      │                                                       /dev/null as its standard streams
+//!      └──<── "R", or the error as JSON ── pipe ──<────────────────┘
+//! ```
+//! Nothing is executed again: the supervisor is a copy of its creator, which had one thread and nothing open.
+
+use crate::cli::AgentArgs;
+use crate::cmd::agent::{self, Detached};
+use crate::error::{Code, Error, Result};
+use crate::session::record::Options;
+use crate::stage::beside;
+use crate::sys::pidfd;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// The most that a supervisor has to say of its failure.
+const WORDS: u64 = 64 << 10;
+
+/// An error on its way from the supervisor to its creator.
+#[derive(Serialize, Deserialize)]
+struct Failed {
+    code: String,
+    message: String,
+    hint: Option<String>,
+}
+
+/// Starts a supervisor; its bridge listens and its agent runs when this returns.
+///
+/// # Errors
+/// What kept it from that; then nothing is left of it.
+pub(super) fn start(args: AgentArgs, options: Options) -> Result<()> {
+    let fail = |e: nix::Error| Error::system("start a supervisor", e);
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+    let child = || supervise(args, options, &write);
+    let (_, process) = beside::fork(&[write.as_fd()], child).map_err(fail)?;
+    drop(write);
+    let mut said = Vec::new();
+    let mut report = File::from(read).take(WORDS);
+    let mut first = [0];
+    // One that is ready goes on, and closes its end; one that is not says why, and ends.
+    while report.read(&mut first).map_err(|e| Error::system("hear from the supervisor", e))? == 1 {
+        if said.is_empty() && first == *b"R" {
+            return Ok(());
+        }
+        said.push(first[0]);
+        report.read_to_end(&mut said).map_err(|e| Error::system("hear from the supervisor", e))?;
+    }
+    let _ = pidfd::reap(process.as_fd());
+    let Ok(Failed { code, message, hint }) = serde_json::from_slice(&said) else {
+        return Err(Error::new(Code::System, "the supervisor was killed before it was ready"));
+    };
+    let error = Error::new(Code::by_name(&code).unwrap_or(Code::System), message);
+    Err(match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    })
+}
+
+/// The life of the supervisor; its exit status is nobody's business.
+fn supervise(args: AgentArgs, options: Options, report: &OwnedFd) -> i32 {
+    let ready = report.try_clone().map(File::from);
+    let (Ok(ready), Ok(mut words)) = (ready, report.try_clone().map(File::from)) else { return 125 };
+    // It is not dropped here: this process ends without that.
+    let _ = nix::unistd::close(report.as_raw_fd());
+    let outcome =
+        leave_caller(&options).and_then(|()| agent::run_detached(args, Detached { ready, options }));
+    match outcome {
+        Ok(_) => 0,
+        Err(error) => {
+            let (code, hint) = (error.code().name().to_owned(), error.hint_text().map(str::to_owned));
+            let failed = Failed { code, message: error.to_string(), hint };
+            let _ = words.write_all(&serde_json::to_vec(&failed).unwrap_or_default());
+            1
+        }
+    }
+}
+
+/// Leaves the terminal and the streams of the caller.
+fn leave_caller(options: &Options) -> Result<()> {
+    let fail = |e: nix::Error| Error::system("leave the caller's terminal", e);
+    setsid().map_err(fail)?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|e| Error::system("open /dev/null", e))?;
+    dup2_stdin(&null).map_err(fail)?;
+    dup2_stdout(&null).map_err(fail)?;
+    dup2_stderr(&null).map_err(fail)?;
+    std::env::set_current_dir(&options.directory)
+        .map_err(|e| Error::system(format_args!("go to {}", options.directory.display()), e))
+}

@@ -1,0 +1,120 @@
+//! `saggar session snapshot` and `restore`, from one session into the same and into another.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use super::trees::describe;
+use super::{ID, Work, on_each};
+
+const SCRIPT: &str = "echo x > src/main; rm -r old; mkdir -p d/e; echo f > d/e/f; ln d/e/f d/g; ln -s /etc/shadow link; \
+                      chmod 750 d; touch -d @1000000000.123456789 d/e/f; mkdir -p node_modules d/.git tmp; echo x > node_modules/x; \
+                      echo x > a.lock; echo x > b.sock; mkfifo pipe; printf x > $(printf '\\377'); mkdir -p $HOME/.claude; \
+                      echo transcript > $HOME/.claude/s.jsonl; truncate -s 3M sparse; echo end >> sparse; echo x > closed; chmod 0 closed";
+
+as_each_caller! {
+    fn a_snapshot_is_restored_exactly(caller) {
+        on_each(caller, |work| {
+            work.begin(SCRIPT);
+            let ended = work.run(&["snapshot", ID]);
+            assert!(ended.stderr.contains("pipe: it is a FIFO"), "{ended:?}");
+            let path = ended.success().trim().to_owned();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+            let name = work.run(&["snapshot", "--list", ID]).success().trim().to_owned();
+            assert!(path.ends_with(&name), "{path} {name}");
+            let changes = work.diff();
+            let closed = work.left().join("closed");
+            assert_eq!(fs::metadata(&closed).unwrap().permissions().mode() & 0o7777, 0, "as it was");
+            let is_left_out = |name: &str| {
+                ["node_modules", "tmp", ".lock", ".sock", "pipe", ".git"].iter().any(|left| name.contains(left))
+            };
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+            let mut before = describe(&work.left(), true);
+            before.retain(|path, _| !is_left_out(path.to_str().unwrap_or_default()));
+
+            work.resume("rm -rf d src/main; echo later > later; rm -rf $HOME/.claude/*; rm -f link; ln -s later link");
+            work.run(&["restore", ID, &name]).success();
+            assert_eq!(fs::metadata(&closed).unwrap().permissions().mode() & 0o7777, 0);
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+            let mut after = describe(&work.left(), true);
+            // The device 0:0 of an overlay has a time that says nothing; the top has what was in it when.
+            for tree in [&mut before, &mut after] {
+                tree.remove(std::path::Path::new("old"));
+                tree.remove(std::path::Path::new("later"));
+            }
+            assert_eq!(before, after, "overlay: {}", work.overlay);
+            assert_eq!(fs::read_to_string(work.session().join("home/.claude/s.jsonl")).unwrap(), "transcript\n");
+            let expected: Vec<&String> = changes.iter().filter(|line| !is_left_out(line)).collect();
+            let lines = work.diff();
+            assert_eq!(lines.iter().collect::<Vec<_>>(), expected, "overlay: {}", work.overlay);
+            let sparse = fs::metadata(work.left().join("sparse")).unwrap();
+            assert!(sparse.blocks() * 512 < 1 << 20, "{} blocks", sparse.blocks());
+            // The agent goes on with it.
+            let ended = work.resume("cat src/main d/g; test ! -e old && cat $HOME/.claude/s.jsonl");
+            assert!(ended.stdout.contains("x\\nf\\ntranscript"), "{ended:?}");
+            for name in ["restore.new", "restore.ready"] {
+                assert!(!work.session().join(name).exists());
+            }
+        });
+    }
+
+    fn nothing_is_left_out_when_that_is_asked_for(caller) {
+        let work = Work::new(caller, false);
+        work.begin(SCRIPT);
+        let output = work.place.join("all.tar.zst");
+        let output = output.to_str().unwrap();
+        work.run(&["snapshot", "--all", "--output", output, ID]).success();
+        fs::set_permissions(work.left().join("closed"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut before = describe(&work.left(), false);
+        work.run(&["restore", ID, output]).success();
+        fs::set_permissions(work.left().join("closed"), fs::Permissions::from_mode(0o600)).unwrap();
+        before.remove(std::path::Path::new("pipe"));
+        assert_eq!(describe(&work.left(), false), before);
+    }
+
+    /// KC-21: what one session has goes on in another.
+    fn a_snapshot_goes_on_in_another_session(caller) {
+        on_each(caller, |work| {
+            work.begin("echo x > new; rm kept; mkdir -p $HOME/.claude; echo t > $HOME/.claude/t");
+            let output = work.place.join("s.tar.zst");
+            work.run(&["snapshot", "--output", output.to_str().unwrap(), ID]).success();
+            let other = Work::new(caller, work.overlay);
+            other.begin("echo other > other");
+            // As somebody would carry it over.
+            let carried = other.place.join("s.tar.zst");
+            fs::copy(&output, &carried).unwrap();
+            caller.own(&carried);
+            other.run(&["restore", ID, carried.to_str().unwrap()]).success();
+            assert_eq!(other.diff(), ["D kept", "A new"], "overlay: {}", work.overlay);
+            let ended = other.resume("cat new $HOME/.claude/t; test ! -e kept && echo gone");
+            assert!(ended.stdout.contains("x\\nt\\ngone"), "{ended:?}");
+        });
+    }
+
+    fn a_snapshot_of_the_other_kind_is_refused(caller) {
+        let (copy, overlay) = (Work::new(caller, false), Work::new(caller, true));
+        copy.begin("echo x > new");
+        overlay.begin("echo x > new");
+        let output = overlay.place.join("s.tar.zst");
+        overlay.run(&["snapshot", "--output", output.to_str().unwrap(), ID]).success();
+        let carried = copy.place.join("s.tar.zst");
+        fs::copy(&output, &carried).unwrap();
+        caller.own(&carried);
+        copy.run(&["restore", ID, carried.to_str().unwrap()]).refused(&["copy", "overlay"]);
+        assert_eq!(copy.diff(), ["A new"]);
+        assert!(!copy.session().join("restore.new").exists());
+    }
+
+    fn what_is_too_much_is_refused_and_leaves_nothing(caller) {
+        let work = Work::new(caller, false);
+        work.begin("truncate -s 5M large");
+        let output = work.place.join("s.tar.zst");
+        let output = output.to_str().unwrap();
+        work.run(&["snapshot", "--disk", "4M", "--output", output, ID]).refused(&["large", "--disk"]);
+        assert!(!fs::exists(output).unwrap() && !fs::exists(format!("{output}.partial")).unwrap());
+        work.run(&["snapshot", "--output", output, ID]).success();
+        assert!(fs::metadata(output).unwrap().len() < 100_000, "zeros take no room");
+        work.run(&["restore", "--disk", "4M", ID, output]).refused(&["large", "--disk"]);
+        assert!(!work.session().join("restore.new").exists());
+        work.run(&["restore", ID, "missing"]).refused(&["no such snapshot"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Limits of time, and what a session costs that waits.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::stage::{Sessions, bridge, control, status, supervisor, text};
+use crate::support::deadline::Deadline;
+
+/// The most private memory of a supervisor that waits, in KiB.
+const PRIVATE_MOST: u64 = 3 * 1024;
+
+/// Waits until a session is in this state.
+fn until(sessions: &Sessions, name: &str, state: &str) -> Value {
+    let deadline = Deadline::usual();
+    loop {
+        let shown = sessions.show(name);
+        if shown["state"] == state {
+            return shown;
+        }
+        assert!(!deadline.remaining().is_zero(), "not {state}: {shown}");
+        std::thread::yield_now();
+    }
+}
+
+/// Pages that no other process has, in KiB (proc_pid_smaps_rollup).
+fn private(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("Private_"));
+    lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+as_each_caller! {
+    /// DECISIONS 13: a session is paused by its limit, not killed, and goes on after it.
+    fn a_limit_by_the_clock_pauses_a_session(caller) {
+        let sessions = Sessions::new(caller);
+        let session = sessions.create("late", &["--timeout", "1s"]);
+        let served = supervisor(&session);
+        let mut client = bridge(&session);
+        client.query("run: while :; do sleep 0.01; done");
+        let paused = until(&sessions, "late", "paused");
+        assert_eq!(paused["reason"], "timeout");
+        if !caller.is_root() {
+            // Nothing can be frozen: it is on disk that it can go on, and then the supervisor ends.
+            served.wait_gone("the supervisor");
+        } else {
+            assert_eq!(paused["supervisor"], session["supervisor"]);
+            assert_eq!(control(&session).get("state")["status"], "paused");
+            // A limit that was reached does not end it as soon as it goes on.
+            sessions.ok(&["resume", "late"]);
+            assert_eq!(sessions.state("late").0, "active");
+            client.send(&json!({ "cmd": "interrupt" }));
+            client.outcome();
+            assert!(sessions.send("late", "hi").contains("Hello"));
+            until(&sessions, "late", "paused");
+        }
+        sessions.ok(&["resume", "late"]);
+        assert_eq!(sessions.state("late").0, "active");
+    }
+
+    /// KC-26: only who waits is put away, only after the limit, and can go on.
+    fn kc_26_an_idle_session_is_put_away(caller) {
+        let sessions = Sessions::new(caller);
+        let policy = sessions.stage.place.make_file("idle.toml", "[limits]\nidle = '1s'\n");
+        let session = sessions.create("idle", &["--policy", policy.to_str().unwrap()]);
+        let begun = Instant::now();
+        // Longer than the limit, and not idle.
+        sessions.send("idle", "run: sleep 1.5");
+        assert!(begun.elapsed() > Duration::from_millis(1500));
+        assert_eq!(sessions.state("idle").0, "active");
+        let watch = supervisor(&session);
+        watch.wait_gone("the supervisor of an idle session");
+        assert_eq!(sessions.state("idle"), ("paused".into(), Some("idle".into())));
+        sessions.ok(&["resume", "idle"]);
+        assert!(sessions.send("idle", "recall").contains("sleep 1.5"));
+    }
+
+    /// A supervisor that waits costs little, and does nothing at all.
+    fn a_supervisor_that_waits_costs_little_and_never_wakes(caller) {
+        let sessions = Sessions::new(caller);
+        let session = sessions.create("calm", &[]);
+        sessions.send("calm", "hi");
+        let pid = supervisor(&session).pid();
+        // What the turn left to be done is done when it has answered twice.
+        for _ in 0..2 {
+            control(&session).get("state");
+        }
+        let memory = private(pid);
+        assert!(memory < PRIVATE_MOST, "{memory} KiB");
+        let wakes = || ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"].map(|name| status(pid, name));
+        let deadline = Deadline::usual();
+        let mut before = wakes();
+        // The end of the last connection may be told a moment later.
+        let waited = loop {
+            std::thread::sleep(Duration::from_secs(2));
+            let now = wakes();
+            if now == before {
+                break true;
+            }
+            before = now;
+            assert!(!deadline.remaining().is_zero(), "it never comes to rest");
+        };
+        assert!(waited);
+        supervisor(&session).signal(Signal::SIGTERM);
+        eprintln!("{memory} KiB: {}", text(&session, "id"));
+    }
+}

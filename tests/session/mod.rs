@@ -1,0 +1,10 @@
+//! `saggar session`: sessions that outlive their creator, seen from outside and by the kernel's account.
+
+mod cold;
+mod killed;
+mod life;
+mod limits;
+mod logs;
+mod many;
+mod stage;
+mod walk;
