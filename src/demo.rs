@@ -107,7 +107,7 @@ impl<W: Write> Demo<W> {
                     self.speaker.done(&resume.session);
                 }
                 Some(Request::Shutdown) => return End::Asked,
-                Some(Request::Exec(_) | Request::Set(_)) => {
+                Some(Request::Exec(_) | Request::Set(_) | Request::Replay(_)) => {
                     self.speaker.error("the demo agent does not do that")
                 }
                 Some(Request::Interrupt | Request::Answer(_)) | None => {}

@@ -23,9 +23,27 @@ pub enum Code {
     NotExecutable,
     /// The name or the path is taken.
     Exists,
+    /// A session is in a state in which this cannot be done.
+    State,
+    /// A session has ended, and can never be resumed.
+    Ended,
 }
 
 impl Code {
+    /// All of them.
+    pub const ALL: [Code; 10] = [
+        Code::Usage,
+        Code::Invalid,
+        Code::Unsupported,
+        Code::Refused,
+        Code::System,
+        Code::NotFound,
+        Code::NotExecutable,
+        Code::Exists,
+        Code::State,
+        Code::Ended,
+    ];
+
     /// The exit status of `agent`, `wrap` and `exec` for this failure (saggar(1), EXIT STATUS).
     pub fn exit_status(self) -> u8 {
         match self {
@@ -47,7 +65,14 @@ impl Code {
             Code::NotFound => "not-found",
             Code::NotExecutable => "not-executable",
             Code::Exists => "exists",
+            Code::State => "state",
+            Code::Ended => "ended",
         }
+    }
+
+    /// The code of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Code::ALL.into_iter().find(|code| code.name() == name)
     }
 }
 

@@ -18,6 +18,16 @@ struct Backend {
 
 static LOGGER: OnceLock<Backend> = OnceLock::new();
 
+/// Who takes entries instead of the back end.
+type Taker = Box<dyn Fn(Level, &str) + Send + Sync>;
+
+static TAKER: OnceLock<Taker> = OnceLock::new();
+
+/// From now on entries go there alone: for a process that has nobody at its standard error.
+pub fn divert(taker: Taker) {
+    let _ = TAKER.set(taker);
+}
+
 /// Installs the back end for standard error, once. Warnings and errors are written; `SAGGAR_LOG=debug` and its
 /// kind show more.
 pub fn install(json: bool) {
@@ -84,6 +94,9 @@ impl Log for Backend {
 
     /// One write an entry, so that lines of several processes stay whole.
     fn log(&self, record: &Record<'_>) {
+        if let Some(taker) = TAKER.get() {
+            return taker(record.level(), &record.args().to_string());
+        }
         let line = self.line(record) + "\n";
         let _ = match &self.file {
             Some(file) => (&mut &*file).write_all(line.as_bytes()),

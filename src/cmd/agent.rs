@@ -1,23 +1,38 @@
 //! `saggar agent`: the agent of a folder in a sandbox, and its conversation on the bridge.
 
+use super::disk;
 use super::find;
+use super::overrides::Overrides;
 use super::prepare::{self, Prepared, Purpose};
+use super::scripts;
 use super::start::Started;
 use crate::bridge::adapter::{Adapter, Relay, StreamJson};
 use crate::bridge::io::{Listener, expand};
+use crate::bridge::proto::LogLevel;
+use crate::bridge::proto::spool::{Left, Store};
 use crate::cli::AgentArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::launch::guard;
+use crate::session::changes::Kept;
+use crate::session::record::{Keeper, Options, Record, Why};
+use crate::session::spool::Spool;
+use crate::session::states::Move;
+use crate::session::workspace::{self, Place};
 use crate::session::{Begin, Session};
 use crate::spec::agent::AGENT_FOLDER;
-use crate::spec::policy::{Adapter as AdapterName, Effective, Home, Layer, Network};
-use crate::spec::{MountKind, Program};
-use crate::supervise::agent::{AGENT_SOCKET, Job, Show, run as supervise};
+use crate::spec::policy::{Adapter as AdapterName, Effective, Home, Layer, Network, Setting, Template};
+use crate::spec::{Changes, MountKind, Program};
+use crate::state;
+use crate::state::process::ProcessId;
+use crate::supervise::agent::{AGENT_SOCKET, Job, Logs, Show, run as supervise};
+use crate::supervise::quarantine::Warden;
 use crate::supervise::status::{Status, take_descriptor};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Where saggar's own program stands inside, for the demo agent.
 const DEMO: &str = "/run/saggar/demo";
@@ -27,10 +42,52 @@ pub(super) const OWN_VARIABLES: [&str; 4] =
     ["ASH_AGENT_DIR", "ASH_SANDBOX_ID", "ASH_SESSION_ID", "ASH_WORKSPACE_DIR"];
 
 pub(super) fn run(args: AgentArgs) -> Result<u8> {
-    let mut status = Status::open(args.sandbox.status_fd)?;
-    let mut call = Call::from_server(args)?;
-    let made = Made::new(&mut call).inspect_err(|error| status.refused(error))?;
-    made.run(call, status)
+    let status = Status::open(args.sandbox.status_fd)?;
+    serve(Call::from_server(args)?, status, None)
+}
+
+/// What is different for a session that nobody waits for.
+pub(super) struct Detached {
+    /// Gets one byte `R` as that of `--ready-fd` does.
+    pub(super) ready: File,
+    /// What is to be remembered for later starts.
+    pub(super) options: Options,
+}
+
+/// The same as [`run`], for a session that nobody waits for. A new one that does not come to run leaves nothing.
+pub(super) fn run_detached(args: AgentArgs, detached: Detached) -> Result<u8> {
+    serve(Call::new(args)?, Status::default(), Some(detached))
+}
+
+/// A session that is open, with its record.
+struct Opened {
+    session: Session,
+    keeper: Keeper,
+}
+
+fn serve(mut call: Call, mut status: Status, detached: Option<Detached>) -> Result<u8> {
+    let is_new = !call.args.resume;
+    let is_detached = detached.is_some();
+    let mut opened = None;
+    let made = Made::new(&mut call, detached.as_ref(), &mut opened);
+    let made = made.inspect_err(|error| status.refused(error));
+    let Some(Opened { session, mut keeper }) = opened else { return made.map(|_| 0) };
+    let outcome = made.and_then(|made| made.run(call, status, detached, &session, &mut keeper));
+    if let Err(error) = &outcome {
+        // The loop leaves a record behind when it has begun; before that nobody has.
+        let left = match keeper.record().is_served() {
+            true => keeper.leave(Move::Fail, Some(Why::Start), Some(error.to_string())),
+            false => Ok(()),
+        };
+        let left = match is_new && is_detached && !keeper.has_run() {
+            true => session.remove(),
+            false => left,
+        };
+        if let Err(error) = left {
+            log::warn!("{error}");
+        }
+    }
+    outcome
 }
 
 /// What was asked for, with what a server says in the environment (DECISIONS 22).
@@ -45,9 +102,9 @@ impl Call {
         let served = std::env::var_os("ASH_BRIDGE_SOCKET");
         if let Some(socket) = served {
             let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-            if args.bridge_socket.is_none() {
+            if args.agent.bridge_socket.is_none() {
                 let template = socket.to_string_lossy().parse();
-                args.bridge_socket =
+                args.agent.bridge_socket =
                     Some(template.map_err(|e| Error::new(Code::Usage, format!("ASH_BRIDGE_SOCKET: {e}")))?);
             }
             args.dir = args.dir.or_else(|| variable("ASH_AGENT_DIR").map(PathBuf::from));
@@ -61,6 +118,11 @@ impl Call {
             let message = "--ready-fd 1 with a prompt or --json: standard output carries the messages";
             return Err(Error::new(Code::Usage, message).hint("give the ready byte another descriptor"));
         }
+        Call::new(args)
+    }
+
+    /// What the arguments alone say.
+    fn new(mut args: AgentArgs) -> Result<Self> {
         let folder = args.dir.clone().ok_or_else(|| {
             Error::new(Code::Usage, "the agent's folder is missing").hint("saggar agent DIR [PROMPT]")
         })?;
@@ -83,23 +145,36 @@ impl Call {
 /// Everything up to the start.
 struct Made {
     prepared: Prepared,
-    session: Session,
+    kept: Option<Kept>,
     session_id: SandboxId,
     adapter: AdapterName,
     command: Vec<OsString>,
+    overrides: Overrides,
+}
+
+/// What a supervisor has beside the sandbox.
+struct Outfit {
+    listener: Listener,
+    control: Listener,
+    warden: Warden,
+    audit: File,
+    logs: Option<Logs>,
+    spool: Option<(Box<dyn Store>, Left)>,
 }
 
 impl Made {
-    fn new(call: &mut Call) -> Result<Self> {
+    fn new(call: &mut Call, detached: Option<&Detached>, opened: &mut Option<Opened>) -> Result<Self> {
         let args = &call.args;
+        let overrides = Overrides::read(args)?;
         let session_id = match &args.session {
             Some(session) => SandboxId::parse(session)?,
             None => call.id.clone(),
         };
         let mut command_line = prepare::command_line(&args.sandbox);
-        command_line.agent_cmd.clone_from(&args.agent_cmd);
-        command_line.adapter = args.adapter;
-        command_line.bridge_socket.clone_from(&args.bridge_socket);
+        command_line.agent_cmd.clone_from(&args.agent.agent_cmd);
+        command_line.adapter = args.agent.adapter;
+        command_line.bridge_socket.clone_from(&args.agent.bridge_socket);
+        command_line.control_socket.clone_from(&args.agent.control_socket);
 
         let mut purpose = Purpose {
             home: Home::Session,
@@ -107,6 +182,7 @@ impl Made {
             agent_folder: Some(call.folder.clone()),
             program: None,
             session_home: None,
+            changes: None,
             own: Vec::new(),
             streams: false,
             start: true,
@@ -117,72 +193,183 @@ impl Made {
         }
         let policy = prepare::load_policy(&args.sandbox, &purpose, command_line)?;
         let (adapter, command) = choose(&policy.effective);
+        overrides.check(&policy.effective, adapter)?;
         refuse_without_api(&policy.effective, adapter, &command)?;
+
+        let copy = args.sandbox.workspace.is_none() && !args.sandbox.workspace_overlay;
+        let place = state::sessions_path()?.join(session_id.as_str());
+        let mut disk =
+            disk::choose(&args.sandbox, &policy.effective, copy, Some(&place), disk::Lasting::Session);
+        disk.check()?;
+        if args.sandbox.workspace_overlay {
+            prepare::check_workspace(&purpose.workspace, policy.effective.allow_home.value)?;
+            disk::check_lower(&purpose.workspace)?;
+        }
 
         let begin = if args.resume { Begin::Resume } else { Begin::New };
         let session = Session::open(&session_id, begin)?;
+        let fresh = Record::new(&session_id, &call.folder, detached.map(|detached| detached.options.clone()));
+        let keeper = Keeper::start(session.directory(), fresh)?;
+        let opened = opened.insert(Opened { session, keeper });
+        disk::mount_image(&disk, &mut opened.session)?;
+        let session = &opened.session;
+        // Before anything is made in it, which then belongs to the project too.
+        let project = disk::project(&mut disk, session.directory())?;
         purpose.session_home = Some(session.home()?);
-        if args.sandbox.workspace.is_none() {
-            purpose.workspace = session.workspace(&call.folder)?;
+        let mut kept = None;
+        if args.sandbox.workspace_overlay {
+            let changes = disk::changes(&disk, session.place());
+            if matches!(changes, Changes::Directory(_)) {
+                kept = Some(Kept::new(session.place(), &purpose.workspace, args.resume)?);
+            }
+            purpose.changes = Some(changes);
+        }
+        if copy {
+            let made = session.workspace(&call.folder);
+            purpose.workspace = made.map_err(|error| disk::no_room(&disk, session, error))?;
             purpose.agent_folder = None;
-            eprintln!("workspace: {}", purpose.workspace.display());
+            disk::tell_place(session, &disk, &purpose.workspace);
         }
         bring(&mut purpose, adapter, &command)?;
-        let prepared = prepare::prepare(&args.sandbox, purpose, policy)?;
-        Ok(Made { prepared, session, session_id, adapter, command })
+        overrides.bring(session, &mut purpose)?;
+        let place = match (copy, kept.is_some() || args.sandbox.workspace_overlay) {
+            (true, _) => Some(Place::Copy),
+            (false, true) => Some(Place::Overlay),
+            (false, false) => None,
+        };
+        let protect = &policy.effective.protect;
+        let made = workspace::Made {
+            place,
+            in_memory: place == Some(Place::Overlay) && kept.is_none(),
+            folder: if copy { &call.folder } else { &purpose.workspace },
+            protected: protect.paths.iter().map(|path| path.value.as_path().to_owned()).collect(),
+        };
+        made.record(session.directory())?;
+        let mut prepared = prepare::prepare(&args.sandbox, purpose, policy, disk)?;
+        // What is in an image stays there.
+        let guarded = (kept.is_some() || project.is_some()) && !prepared.disk.needs_image();
+        prepared.session = guarded.then(|| session.directory().to_owned());
+        prepared.project = project;
+        Ok(Made { prepared, kept, session_id, adapter, command, overrides })
     }
 
-    fn run(mut self, call: Call, mut status: Status) -> Result<u8> {
+    fn run(
+        mut self,
+        call: Call,
+        mut status: Status,
+        detached: Option<Detached>,
+        session: &Session,
+        keeper: &mut Keeper,
+    ) -> Result<u8> {
         let args = call.args;
-        let ready = args.ready_fd.map(|fd| take_descriptor(fd, "--ready-fd")).transpose()?;
+        let is_detached = detached.is_some();
+        let ready = match detached {
+            Some(detached) => Some(detached.ready),
+            None => args.ready_fd.map(|fd| take_descriptor(fd, "--ready-fd")).transpose()?,
+        };
         let mut started =
-            Started::new(&mut self.prepared, true).inspect_err(|error| status.refused(error))?;
-        let listener = self.listen(&mut started).inspect_err(|error| {
-            started.launched.kill_and_reap();
-            status.refused(error);
-        })?;
-        let warden = self.prepared.warden(self.session.quarantine()).inspect_err(|error| {
+            Started::new(&mut self.prepared, true, true).inspect_err(|error| status.refused(error))?;
+        self.kept.as_mut().map(Kept::leave_to_guard);
+        let outfit = self.outfit(&mut started, is_detached, args.spool, session, keeper);
+        let outfit = outfit.inspect_err(|error| {
             started.launched.kill_and_reap();
             status.refused(error);
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         guard::sweep_by_the_way();
-        let Started { launched, guard } = started;
+        let Started { launched, guard, has_cgroup } = started;
 
         let program = self.program();
         let show = if args.json || !std::io::stdout().is_terminal() { Show::Json } else { Show::Text };
-        let timeout = self.prepared.policy.effective.limits.timeout.as_ref();
         let job = Job {
             id: self.prepared.id.as_str(),
             plan: &self.prepared.plan,
             pins: &self.prepared.spec.pins,
-            warden,
+            warden: outfit.warden,
             program,
+            policy: self.prepared.policy.effective.clone(),
+            audit: outfit.audit,
+            remembered: self.remembered(),
+            spool: outfit.spool,
+            scripts: scripts::of(
+                self.folder_beside().unwrap_or(&self.prepared.workspace),
+                session,
+                self.prepared.policy.effective.limits.script.value.duration(),
+            ),
             adapter: self.translator(),
             session: self.session_id.as_str(),
-            agent_session: if args.resume { self.session.agent_session() } else { None },
-            listener,
+            agent_session: if args.resume { session.agent_session() } else { None },
+            listener: outfit.listener,
+            control: outfit.control,
             prompt: args.prompt.map(|prompt| (prompt, show)),
             ready,
-            timeout: timeout.map(|limit| limit.value.duration()),
+            cgroup: guard.cgroup().filter(|_| has_cgroup).map(Path::to_owned),
+            times: self.prepared.times(guard.cgroup()),
+            meter: disk::meter(&self.prepared, session.directory()),
             status,
+            keeper,
+            logs: outfit.logs,
+            detached: is_detached,
         };
-        let session = &self.session;
         let ended = supervise(job, launched, &mut |name, agent_session| {
             if let Err(error) = session.remember(name, agent_session) {
                 log::warn!("{error}");
             }
         });
         drop(guard);
+        disk::tell(&self.prepared, self.kept.as_ref());
         ended
     }
 
-    /// The socket: private in the runtime directory, or where the policy or the command line says.
-    fn listen(&self, started: &mut Started) -> Result<Listener> {
-        let template = self.prepared.policy.effective.bridge_socket.as_ref();
+    /// Makes what a supervisor has beside the sandbox, while pid 1 is at work on its steps.
+    fn outfit(
+        &self,
+        started: &mut Started,
+        detached: bool,
+        spool: bool,
+        session: &Session,
+        keeper: &mut Keeper,
+    ) -> Result<Outfit> {
+        let policy = &self.prepared.policy.effective;
+        let listener = self.listen(started, policy.bridge_socket.as_ref(), "bridge.sock")?;
+        let control = self.listen(started, policy.control_socket.as_ref(), "control.sock")?;
+        let warden = self.prepared.warden(session.quarantine())?;
+        let audit = session.audit()?;
+        let logs = detached.then(|| detach(session)).transpose()?;
+        keeper.set(|record| {
+            let text = |path: &Path| Some(path.to_string_lossy().into_owned());
+            record.sandbox = Some(self.prepared.id.to_string());
+            record.workspace = text(&self.prepared.workspace);
+            record.bridge_socket = text(listener.path());
+            record.control_socket = text(control.path());
+            record.watcher = started.guard.watcher().and_then(ProcessId::of);
+            record.init = ProcessId::of(started.launched.pid);
+        });
+        let spool = spool.then(|| self.spool(session)).transpose()?;
+        Ok(Outfit { listener, control, warden, audit, logs, spool })
+    }
+
+    fn remembered(&self) -> usize {
+        usize::try_from(self.prepared.policy.effective.remembered.value).unwrap_or(usize::MAX)
+    }
+
+    /// What is kept for servers that come back.
+    fn spool(&self, session: &Session) -> Result<(Box<dyn Store>, Left)> {
+        let bound = self.prepared.policy.effective.spool.value.bytes();
+        let (spool, left) = Spool::open(session.directory(), bound, self.remembered())?;
+        Ok((Box::new(spool), left))
+    }
+
+    /// A socket: private in the runtime directory under this name, or where the policy or the command line says.
+    fn listen(
+        &self,
+        started: &mut Started,
+        template: Option<&Setting<Template>>,
+        name: &str,
+    ) -> Result<Listener> {
         let Some(template) = template else {
             let directory = started.guard.directory().unwrap_or(Path::new("/"));
-            return Listener::bind(&directory.join("bridge.sock"));
+            return Listener::bind(&directory.join(name));
         };
         let path = expand(&template.value.path(&self.prepared.id).to_string_lossy(), &self.prepared.id)?;
         guard::sweep_socket(&path);
@@ -232,25 +419,46 @@ impl Made {
         mounts.iter().find(|mount| mount.at == Path::new(AGENT_FOLDER)).map(|mount| mount.at.as_path())
     }
 
-    /// A folder that is not the workspace is not found by the agent itself: its prompt, its servers and its
-    /// settings are handed over (DECISIONS 23).
-    fn folder_flags(&self) -> Vec<OsString> {
-        let outside = self.prepared.spec.mounts.iter().find_map(|mount| match &mount.kind {
-            MountKind::Named { source } if mount.at == Path::new(AGENT_FOLDER) => Some(source),
+    /// The same on the host, when it is not the workspace.
+    fn folder_beside(&self) -> Option<&Path> {
+        self.prepared.spec.mounts.iter().find_map(|mount| match &mount.kind {
+            MountKind::Named { source } if mount.at == Path::new(AGENT_FOLDER) => Some(source.as_path()),
             _ => None,
-        });
-        let Some(outside) = outside else { return Vec::new() };
-        let mut flags: Vec<OsString> = Vec::new();
-        if let Ok(prompt) = std::fs::read_to_string(outside.join("CLAUDE.md")) {
-            flags.extend(["--append-system-prompt".into(), prompt.into()]);
-        }
-        for (file, flag) in [(".mcp.json", "--mcp-config"), (".claude/settings.json", "--settings")] {
-            if outside.join(file).is_file() {
-                flags.extend([flag.into(), Path::new(AGENT_FOLDER).join(file).into()]);
-            }
-        }
+        })
+    }
+
+    /// A folder that is not the workspace is not found by the agent itself: its prompt, its servers and its
+    /// settings are handed over (DECISIONS 23), with what the options add.
+    fn folder_flags(&self) -> Vec<OsString> {
+        let outside = self.folder_beside();
+        let inside = |file: &str| -> Option<OsString> {
+            let is_there = outside?.join(file).is_file();
+            is_there.then(|| Path::new(AGENT_FOLDER).join(file).into())
+        };
+        let prompt = outside.and_then(|outside| std::fs::read_to_string(outside.join("CLAUDE.md")).ok());
+        let mut flags = self.overrides.flags((prompt, inside(".mcp.json")));
+        let settings = inside(".claude/settings.json");
+        flags.extend(settings.into_iter().flat_map(|settings| ["--settings".into(), settings]));
         flags
     }
+}
+
+/// What was prepared does not depend on where we are, and no directory is kept busy; what there is to say goes to the
+/// session's own log.
+fn detach(session: &Session) -> Result<Logs> {
+    std::env::set_current_dir("/").map_err(|e| Error::system("go to /", e))?;
+    let logs = Logs::open(session.directory())?;
+    let taker = logs.clone();
+    crate::log::divert(Box::new(move |level, text| {
+        let level = match level {
+            log::Level::Error | log::Level::Warn => LogLevel::Warn,
+            log::Level::Info => LogLevel::Info,
+            log::Level::Debug | log::Level::Trace => LogLevel::Debug,
+        };
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        taker.add(u64::try_from(since_1970.as_millis()).unwrap_or(0), level, text);
+    }));
+    Ok(logs)
 }
 
 /// What of the host the program needs inside: the demo agent is saggar itself.

@@ -2,22 +2,29 @@
 
 mod agent;
 mod completions;
+mod disk;
 mod doctor;
 mod explain;
 mod find;
+mod metrics;
 mod oci;
+mod overrides;
 mod policy;
 mod prepare;
+mod scripts;
+mod session;
 mod start;
+mod stats;
 mod wrap;
 
 use crate::cli::oci::Global;
-use crate::cli::{Cli, Command, LogFormat, VERSION, WrapOnly};
+use crate::cli::session::SessionCommand;
+use crate::cli::{Cli, Command, LogFormat, VERSION, WrapArgs, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
+use crate::state::counters::{self, Kind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 /// The first argument of saggar when it executes itself as the supervisor beside a container.
 pub const BESIDE: &str = "__beside";
@@ -29,21 +36,21 @@ pub fn beside(args: &[OsString]) -> u8 {
 }
 
 /// Runs the command line; the exit status of saggar.
-pub fn main(args: &[OsString]) -> ExitCode {
+pub fn main(args: &[OsString]) -> u8 {
     // Container engines ask for it before they do anything else.
     if let [_, only] = args
         && ["--version", "-V", "-v"].iter().any(|flag| only == flag)
     {
         return match say(&format!("saggar {VERSION}\n")) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
+            Ok(()) => 0,
+            Err(_) => 1,
         };
     }
     let command = match parse(args) {
         Ok(command) => command,
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Code::Usage.exit_status() } else { 0 });
+            return if error.use_stderr() { Code::Usage.exit_status() } else { 0 };
         }
     };
     let format = log_format(&command);
@@ -51,11 +58,15 @@ pub fn main(args: &[OsString]) -> ExitCode {
     if !matches!(command, Command::Oci(_)) {
         crate::log::install(format == LogFormat::Json);
     }
+    let starts = matches!(command, Command::Agent(_) | Command::Wrap(_));
     match run(command) {
-        Ok(status) => ExitCode::from(status),
+        Ok(status) => status,
         Err(error) => {
+            if starts {
+                counters::refused(Kind::Sandbox, &error);
+            }
             report(&error, format);
-            ExitCode::from(error.code().exit_status())
+            error.code().exit_status()
         }
     }
 }
@@ -66,10 +77,12 @@ fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
     if let Some(parsed) = crate::cli::oci::parse(args) {
         return parsed.map(Command::Oci);
     }
-    if args.get(1).is_some_and(|name| name == "wrap")
-        && let Ok(only) = WrapOnly::try_parse_from(&args[1..])
-    {
-        return Ok(Command::Wrap(Box::new(only.wrap)));
+    if args.get(1).is_some_and(|name| name == "wrap") {
+        let short = WrapArgs::without_options(&args[2..]);
+        let wrap = short.or_else(|| WrapOnly::try_parse_from(&args[1..]).ok().map(|only| only.wrap));
+        if let Some(wrap) = wrap {
+            return Ok(Command::Wrap(Box::new(wrap)));
+        }
     }
     let cli = Cli::try_parse_from(args)?;
     if cli.oci != Global::default() && !matches!(cli.command, Command::Oci(_)) {
@@ -87,6 +100,9 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Completions { shell } => completions::run(shell),
+        Command::Stats(args) => stats::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Session(args) => session::run(args.command),
         Command::Gc => gc(),
         Command::Oci(command) => Ok(oci::main(command)),
     }
@@ -104,6 +120,10 @@ fn log_format(command: &Command) -> LogFormat {
         Command::Agent(args) => args.sandbox.log_format,
         Command::Wrap(args) => args.sandbox.log_format,
         Command::Explain(args) => args.sandbox.log_format,
+        Command::Session(args) => match &args.command {
+            SessionCommand::Create(args) => args.sandbox.log_format,
+            _ => LogFormat::Text,
+        },
         _ => LogFormat::Text,
     }
 }

@@ -8,11 +8,14 @@ use crate::host::protect::{self, Protected};
 use crate::host::{Host, Kind};
 use crate::id::SandboxId;
 use crate::launch::ids::{self, IdBlock};
+use crate::plan::disk::Disk;
 use crate::plan::{self, Plan};
+use crate::session::project::Project;
 use crate::session::quarantine::Quarantine;
 use crate::spec::agent::{self, Asked, HOME};
 use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
-use crate::spec::{IdMap, SandboxSpec};
+use crate::spec::{Changes, IdMap, MountKind, SandboxSpec};
+use crate::supervise::clock::Times;
 use crate::supervise::quarantine::Warden;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,6 +39,8 @@ pub(super) struct Purpose {
     pub(super) session_home: Option<PathBuf>,
     /// What saggar itself needs of the host inside: source, destination, writable, why.
     pub(super) own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// Where changes of the work tree go, when it lies under an overlay.
+    pub(super) changes: Option<Changes>,
     /// Whether standard streams are the caller's own, so that a terminal is relayed.
     pub(super) streams: bool,
     /// Whether a sandbox is to start. To show what it would be, nothing is made and nothing is held.
@@ -45,6 +50,18 @@ pub(super) struct Purpose {
 }
 
 impl Purpose {
+    /// What was planned below `session` will be below `place`.
+    pub(super) fn move_session(&mut self, session: &Path, place: &Path) {
+        let move_one = |path: &mut PathBuf| {
+            if let Ok(inner) = path.strip_prefix(session) {
+                *path = place.join(inner);
+            }
+        };
+        move_one(&mut self.workspace);
+        self.session_home.iter_mut().for_each(move_one);
+        self.planned.iter_mut().for_each(|planned| move_one(&mut planned.path));
+    }
+
     /// Whether the work tree is this folder, or a copy of it.
     fn works_on(&self, folder: &Path) -> bool {
         let copies =
@@ -86,17 +103,36 @@ pub(super) struct Prepared {
     pub(super) missing: Vec<protect::Missing>,
     /// Directories that a start makes first.
     pub(super) planned: Vec<Planned>,
+    /// What bounds what is written on disk.
+    pub(super) disk: Disk,
+    /// The directory of a session that has something for as long as the sandbox runs.
+    pub(super) session: Option<PathBuf>,
+    /// The project whose quota it is, if one is set.
+    pub(super) project: Option<Project>,
     /// Holds the block of ids as long as the sandbox lives.
     pub(super) _ids: Option<IdBlock>,
 }
 
 impl Prepared {
+    /// The limits of time of the policy; `cgroup` is the sandbox's, which counts processor time.
+    pub(super) fn times(&self, cgroup: Option<&Path>) -> Times {
+        Times::of(&self.policy.effective, cgroup)
+    }
+
+    /// Whether the workspace lies under an overlay.
+    pub(super) fn has_overlay(&self) -> bool {
+        self.spec.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Overlay { .. }))
+    }
+
     /// Looks after the protected names that the workspace does not have. Call it when the sandbox is
     /// made and no program runs in it yet: the child is at work on its steps then.
     pub(super) fn warden(&self, quarantine: PathBuf) -> Result<Warden> {
         let protect = &self.policy.effective.protect;
         let more: Vec<&Path> = protect.paths.iter().map(|setting| setting.value.as_path()).collect();
-        let watched = Watched::new(&self.workspace, protect.git_config.value, &more)
+        // What appears in a tree under an overlay is not the sandbox's doing.
+        let watched = (!self.has_overlay())
+            .then(|| Watched::new(&self.workspace, protect.git_config.value, &more))
+            .transpose()
             .map_err(|e| Error::system(format_args!("look at {}", self.workspace.display()), e))?;
         Ok(Warden::new(&self.workspace, watched, Quarantine::new(quarantine)))
     }
@@ -117,7 +153,7 @@ pub(super) fn load_policy(
 }
 
 /// Makes the plan.
-pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> Result<Prepared> {
+pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk: Disk) -> Result<Prepared> {
     let id = match &args.id {
         Some(id) => SandboxId::parse(id)?,
         None => SandboxId::random()?,
@@ -136,14 +172,18 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         let real = canonical(socket.value.as_path())?;
         own.push((real, API_SOCKET.into(), false, "the model API"));
     }
-    let protected = protected(&purpose, &policy);
+    let mut protected = protected(&purpose, &policy);
+    if purpose.changes.is_some() {
+        protected.leave_out_missing();
+    }
     if purpose.start {
-        protected.make_missing()?;
+        protected.make_missing(&purpose.workspace)?;
     }
     let asked = Asked {
         id: id.clone(),
         map,
         workspace: purpose.workspace.clone(),
+        changes: purpose.changes.clone(),
         agent_folder: purpose.agent_folder.clone().filter(|folder| !purpose.works_on(folder)),
         home: match &effective.files.home.value {
             Home::Tmp => None,
@@ -159,7 +199,8 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
     let spec = agent::lower(effective, asked)?;
     let mut host = Host::survey(&spec);
     host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
-    let plan = plan::build(&spec, &host)?;
+    let mut plan = plan::build(&spec, &host)?;
+    plan.degraded.extend(disk.degraded());
     Ok(Prepared {
         id,
         spec,
@@ -171,6 +212,9 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy) -> R
         missing: protected.missing,
         planned: purpose.planned,
         policy,
+        disk,
+        session: None,
+        project: None,
         _ids: id_block,
     })
 }
@@ -191,7 +235,7 @@ fn identity(policy: &policy::Effective, start: bool) -> Result<(IdMap, Option<Id
 }
 
 /// Refuses a work tree that would give the sandbox what no work tree should (DECISIONS 23).
-fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
+pub(super) fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
     const SYSTEM: [&str; 18] = [
         "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run",
         "/sbin", "/sys", "/tmp", "/usr", "/var", "/home", "/opt",
@@ -344,6 +388,7 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
         cpus: args.cpus,
         pids: args.pids,
         disk: args.disk,
+        inodes: args.inodes,
         timeout: args.timeout,
         ro: args.ro.clone(),
         rw: args.rw.clone(),

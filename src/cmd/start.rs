@@ -1,7 +1,8 @@
 //! From a plan to a running sandbox: guard, cgroup, clone.
 
+use super::disk;
 use super::prepare::Prepared;
-use crate::cgroup;
+use crate::cgroup::{self, agent::leaf};
 use crate::error::Result;
 use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
@@ -15,22 +16,32 @@ use std::os::fd::AsFd;
 pub(super) struct Started {
     pub(super) launched: Launched,
     pub(super) guard: Guard,
+    /// Whether it has the cgroup that the guard was told of.
+    pub(super) has_cgroup: bool,
 }
 
 impl Started {
     /// Makes what the sandbox needs on the host and starts it; what is missing is added to the plan's
-    /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory.
-    pub(super) fn new(prepared: &mut Prepared, known: bool) -> Result<Self> {
+    /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory. `commands` says that
+    /// servers may run commands in it beside the first program.
+    pub(super) fn new(prepared: &mut Prepared, known: bool, commands: bool) -> Result<Self> {
         signals::block()?;
         let place = cgroup::place(&prepared.id);
         let cgroup = place.as_deref().filter(|place| cgroup::may_make(place));
-        let leaves = Leaves { cgroup, directory: known };
-        let guard = Guard::new(&prepared.id, leaves)?;
+        let leaves = Leaves { cgroup, directory: known || prepared.session.is_some() };
+        let mut guard = Guard::new(&prepared.id, leaves)?;
+        if let Some(session) = &prepared.session {
+            guard.add_session(session, prepared.project.as_ref().map(|project| project.number))?;
+        }
+        disk::limit(prepared)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
         let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
         prepared.plan.degraded.extend(outcome.degraded);
+        if commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
+            leaf::enable(place);
+        }
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(Started { launched, guard })
+        Ok(Started { launched, guard, has_cgroup: outcome.cgroup.is_some() })
     }
 }

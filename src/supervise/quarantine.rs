@@ -16,14 +16,14 @@ const MOVED: usize = 1024;
 #[derive(Debug)]
 pub struct Warden {
     workspace: PathBuf,
-    watched: Watched,
+    watched: Option<Watched>,
     quarantine: Quarantine,
     told: BTreeSet<(PathBuf, String)>,
 }
 
 impl Warden {
-    /// Looks after `workspace`.
-    pub fn new(workspace: &Path, watched: Watched, quarantine: Quarantine) -> Self {
+    /// Looks after `workspace`; at nothing without `watched`, where programs cannot change it.
+    pub fn new(workspace: &Path, watched: Option<Watched>, quarantine: Quarantine) -> Self {
         Warden { workspace: workspace.to_owned(), watched, quarantine, told: BTreeSet::new() }
     }
 
@@ -44,7 +44,7 @@ impl Warden {
     }
 
     fn round(&mut self, id: &str, status: &mut Status, look: impl FnOnce(&Watched, &mut dyn FnMut(Found))) {
-        let Warden { workspace, watched, quarantine, told } = self;
+        let Warden { workspace, watched: Some(watched), quarantine, told } = self else { return };
         let mut left = MOVED;
         let mut tell = |path: &Path, why: String, status: &mut Status| {
             if told.len() < TOLD && told.insert((path.to_owned(), why.clone())) {

@@ -141,6 +141,11 @@ impl<'a> Sandbox<'a> {
         self.at_gate.get_mut(&id).map_or(Ok(()), |at| at.gate.open())
     }
 
+    /// Whether a program stops at its gate now: then its pid is still its own.
+    pub fn is_at_gate(&self, id: u32) -> bool {
+        self.at_gate.get(&id).is_some_and(|at| at.gate.holds())
+    }
+
     /// Sends a signal to a program, or to its process group. One that is gone is no error.
     pub fn signal(&self, id: u32, signal: Signal, group: bool) {
         let _ = self.launched.send(Request::Signal { id, signal: signal as i32, group }, &[]);

@@ -31,7 +31,7 @@ pub fn block() -> Result<SigSet> {
     Ok(set)
 }
 
-/// Blocks them and opens a descriptor that reads them. SIGPIPE is ignored by the runtime of Rust already.
+/// Blocks them and opens a descriptor that reads them. SIGPIPE is ignored already (`sys::begin`).
 ///
 /// # Errors
 /// [`crate::error::Code::System`].

@@ -6,25 +6,32 @@
 //! ```
 //! It returns from `over` when the last output is on the host's terminal.
 
+use super::clock::{Clock, Times};
+use super::memory::{self, MemoryGuard};
 use super::pins::PinWatch;
 use super::quarantine::Warden;
 use super::sandbox::{Ended, Happening, Sandbox, register};
 use super::signals;
-use super::status::{Event, Outcome, Reason, Status, missing, runtime};
+use super::status::{Event, Marks, Met, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
+use crate::cgroup::agent::usage::Usage;
 use crate::error::{Error, Result};
 use crate::launch::Launched;
 use crate::launch::guard::{self, Guard};
 use crate::plan::Plan;
+use crate::session::meter::Meter;
 use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
+use crate::state::counters::{self, Kind};
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
+const MEMORY: Token = Token(4);
 
 /// How many entries of the work tree the last look takes in: a few hundredths of a second, at every end.
 const LOOKED_AT: usize = 20_000;
@@ -44,8 +51,10 @@ pub struct Job<'a> {
     pub guard: &'a mut Guard,
     /// The program.
     pub program: &'a Program,
-    /// Wall-clock limit.
-    pub timeout: Option<Duration>,
+    /// Its limits of time; it is never idle.
+    pub times: Times,
+    /// What bounds it on disk.
+    pub meter: Option<Meter>,
     /// Where events go.
     pub status: Status,
 }
@@ -57,21 +66,52 @@ pub struct Job<'a> {
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
     let started = Loop::new(&job, launched).map_err(runtime);
-    let mut end = End { warden: job.warden, guard: job.guard, id: job.id, looked: false };
+    let mut end = End {
+        warden: job.warden,
+        guard: job.guard,
+        id: job.id,
+        meter: job.meter,
+        looked: false,
+        counted: false,
+        usage: None,
+        disk: false,
+        over: None,
+    };
     let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
+    end.count();
     end.look(&mut job.status);
     match outcome {
         Ok((reason, ended)) => {
+            let usage = end.measure(&job.status, reason == Reason::Oom);
+            let memory = || {
+                (reason == Reason::Oom)
+                    .then(|| usage.unwrap_or_default().out_of_memory(&name_of(job.program)))
+            };
+            let (limit, message) = end.over.take().unzip();
+            let message = message.or_else(memory);
+            if let Some(message) = &message {
+                log::warn!("{message}");
+            }
             let (exit_code, signal) = match ended {
                 Ended::Exit(code) => (Some(code), None),
                 Ended::Signal(signal) => (None, Some(signal)),
             };
-            job.status.say(&Event::Exited { id: job.id, reason, exit_code, signal, message: None });
+            let marks = Marks { usage: usage.as_ref(), signal, disk: end.disk };
+            let (id, limit) = (job.id, limit.or_else(|| Met::of(reason, marks)));
+            job.status.say(&Event::Exited { id, reason, exit_code, signal, limit, message, usage });
             Ok(if reason == Reason::Timeout { 124 } else { ended.exit_status() })
         }
         Err((reason, error)) => {
-            let message = Some(error.to_string());
-            job.status.say(&Event::Exited { id: job.id, reason, exit_code: None, signal: None, message });
+            let (message, usage) = (Some(error.to_string()), end.measure(&job.status, false));
+            job.status.say(&Event::Exited {
+                id: job.id,
+                reason,
+                exit_code: None,
+                signal: None,
+                limit: Met::of(reason, Marks::default()),
+                message,
+                usage,
+            });
             Err(error)
         }
     }
@@ -82,16 +122,44 @@ struct End<'a> {
     warden: Warden,
     guard: &'a mut Guard,
     id: &'a str,
+    meter: Option<Meter>,
     looked: bool,
+    counted: bool,
+    /// What was used, once it was asked for: later there is no cgroup to tell.
+    usage: Option<Usage>,
+    /// Whether there was no room left on disk, asked for at the same time.
+    disk: bool,
+    /// The limit of time that was reached.
+    over: Option<(Met, String)>,
 }
 
 impl End<'_> {
     /// Nothing but a pid 1 is left that the kernel is taking apart, with all its namespaces: there is time.
-    fn begin(&mut self, status: &mut Status) {
+    fn begin(&mut self, pid: i32, oom: bool, status: &mut Status) {
         if !self.looked {
-            self.guard.end();
+            self.measure(status, oom);
+            self.count();
+            self.guard.end(pid);
             self.look(status);
             guard::sweep_by_the_way();
+        }
+    }
+
+    /// What was used, for whoever wants to know: a reader of events, or we ourselves when it was killed.
+    fn measure(&mut self, status: &Status, oom: bool) -> Option<Usage> {
+        if self.usage.is_none() && (status.is_read() || oom) {
+            self.usage = self.guard.cgroup().and_then(Usage::of);
+        }
+        if let Some(meter) = self.meter.take_if(|_| status.is_read()) {
+            self.disk = meter.is_met();
+        }
+        self.usage
+    }
+
+    /// Counts who ran out of memory, once, while there is a cgroup that can tell.
+    fn count(&mut self) {
+        if !std::mem::replace(&mut self.counted, true) {
+            memory::count_rest(None, self.guard.cgroup());
         }
     }
 
@@ -116,9 +184,13 @@ struct Loop<'a> {
     terminal: Option<Terminal>,
     /// The program, once it was asked for.
     main: Option<u32>,
-    deadline: Option<Instant>,
+    clock: Clock,
     pid: i32,
     ended: Option<Ended>,
+    /// Tells what is killed for want of memory, once the program runs.
+    memory: Option<MemoryGuard>,
+    /// The program was.
+    oom: bool,
     /// Whether nothing but a dying pid 1 is left.
     alone: bool,
     /// What there is to return when the terminal has taken the last of the output.
@@ -143,9 +215,11 @@ impl<'a> Loop<'a> {
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,
-            deadline: job.timeout.map(|limit| Instant::now() + limit),
+            clock: Clock::new(job.times.clone()),
             pid: 0,
             ended: None,
+            memory: None,
+            oom: false,
             alone: false,
             over: None,
         };
@@ -171,17 +245,17 @@ impl<'a> Loop<'a> {
             if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
                 return Ok(over);
             }
-            if self.alone {
-                end.begin(status);
+            if self.alone && self.over.is_none() {
+                end.begin(self.sandbox.pid(), self.oom, status);
             }
-            let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
+            if let Some(over) = self.clock.over() {
+                end.over = Some(over);
                 self.sandbox.kill();
                 // What it wrote until now is shown, as far as the host's terminal takes it at once.
                 while self.relay().map_err(runtime)? {}
                 return Ok((Reason::Timeout, Ended::Signal(libc::SIGKILL)));
             }
-            match self.poll.poll(&mut events, self.patience(left, at_rest)) {
+            match self.poll.poll(&mut events, self.patience(at_rest)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 other => other.map_err(|e| runtime(Error::system("wait for events", e)))?,
             }
@@ -193,17 +267,21 @@ impl<'a> Loop<'a> {
                     self.pass_signals();
                     continue;
                 }
+                if event.token() == MEMORY {
+                    self.memory.iter_mut().for_each(|memory| memory.hear(self.id, status));
+                    continue;
+                }
                 if event.token() == PINS {
                     self.check_pins()?;
                     continue;
                 }
                 let happened = self.sandbox.event(self.poll.registry(), event.token());
-                happened.into_iter().flatten().try_for_each(|happening| self.take(happening, status))?;
+                happened.into_iter().flatten().try_for_each(|happening| self.take(happening, status, end))?;
             }
         }
     }
 
-    fn take(&mut self, happening: Happening, status: &mut Status) -> Outcome<()> {
+    fn take(&mut self, happening: Happening, status: &mut Status, end: &End<'_>) -> Outcome<()> {
         if self.over.is_some() {
             return Ok(());
         }
@@ -222,7 +300,11 @@ impl<'a> Loop<'a> {
             Happening::Waiting(_, pid) => self.pid = pid,
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);
+                counters::started(Kind::Sandbox);
                 status.say(&Event::Started { id: self.id, pid: self.pid, degraded });
+                let cgroup = end.guard.cgroup();
+                self.memory =
+                    cgroup.and_then(|own| MemoryGuard::that_tells(own, self.poll.registry(), MEMORY));
                 let started =
                     self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()));
                 started.map_err(runtime)?;
@@ -234,15 +316,25 @@ impl<'a> Loop<'a> {
             Happening::Exited(id, how, alone) if self.main == Some(id) => {
                 self.ended = Some(how);
                 self.alone = alone;
+                self.ask_for_oom(self.pid, how, status);
             }
             Happening::Gone(Some(error)) => return Err(runtime(error)),
             Happening::Gone(None) => {
-                self.deadline = None;
-                self.over = Some(outcome(self.ended));
+                self.clock.stop();
+                if self.ended.is_none() {
+                    self.ask_for_oom(self.sandbox.pid(), KILLED, status);
+                }
+                self.over = Some(outcome(self.ended, self.oom));
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the kernel killed this process for want of memory, and with it the program.
+    fn ask_for_oom(&mut self, pid: i32, how: Ended, status: &mut Status) {
+        let memory = self.memory.as_mut().filter(|_| how == KILLED);
+        self.oom = memory.is_some_and(|memory| memory.has_killed(pid, self.id, status));
     }
 
     fn watch_pins(&mut self) -> Outcome<()> {
@@ -265,12 +357,12 @@ impl<'a> Loop<'a> {
     }
 
     /// How long to wait for events at most.
-    fn patience(&self, left: Option<Duration>, at_rest: bool) -> Option<Duration> {
+    fn patience(&self, at_rest: bool) -> Option<Duration> {
         if !at_rest {
             return Some(Duration::ZERO);
         }
         let relay = self.terminal.as_ref().and_then(Terminal::patience);
-        left.into_iter().chain(relay).min()
+        self.clock.left().into_iter().chain(relay).min()
     }
 
     fn is_drained(&self) -> bool {
@@ -325,15 +417,26 @@ impl<'a> Loop<'a> {
     /// Ends without a program to pass the signal to.
     fn give_up(&mut self, signal: Signal) {
         self.sandbox.kill();
-        self.deadline = None;
+        self.clock.stop();
         self.terminal = None;
         self.over.get_or_insert((Reason::Signal, Ended::Signal(signal as i32)));
     }
 }
 
+/// How the kernel ends what it finds too large.
+const KILLED: Ended = Ended::Signal(libc::SIGKILL);
+
+/// The name of a program, for people.
+fn name_of(program: &Program) -> String {
+    let path = program.argv.first().map(Path::new);
+    let name = path.and_then(Path::file_name).unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 /// How it ended when pid 1 is gone: by the program's own end, or killed from outside.
-fn outcome(ended: Option<Ended>) -> (Reason, Ended) {
+fn outcome(ended: Option<Ended>, oom: bool) -> (Reason, Ended) {
     match ended {
+        Some(KILLED) | None if oom => (Reason::Oom, KILLED),
         Some(how @ Ended::Exit(_)) => (Reason::Exit, how),
         Some(how @ Ended::Signal(_)) => (Reason::Signal, how),
         None => (Reason::Signal, Ended::Signal(libc::SIGKILL)),

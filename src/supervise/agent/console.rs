@@ -71,7 +71,19 @@ impl Console {
         registry: &Registry,
     ) -> Result<(Self, UnixStream)> {
         let fail = |e| Error::system("make a connection to the bridge", e);
-        let (mut ours, theirs) = UnixStream::pair().map_err(fail)?;
+        let (ours, theirs) = UnixStream::pair().map_err(fail)?;
+        Ok((Console::over(ours, prompt, session, show, registry)?, theirs))
+    }
+
+    /// A console on a connection to a bridge.
+    pub(super) fn over(
+        mut ours: UnixStream,
+        prompt: &str,
+        session: &str,
+        show: Show,
+        registry: &Registry,
+    ) -> Result<Self> {
+        let fail = |e| Error::system("watch the connection to the bridge", e);
         registry.register(&mut ours, CONSOLE, Interest::READABLE | Interest::WRITABLE).map_err(fail)?;
         let query = serde_json::json!({
             "cmd": "query", "prompt": prompt, "sessionId": session,
@@ -82,7 +94,7 @@ impl Console {
         let input = LineSplitter::new(usize::MAX);
         let screen = Screen::default();
         let doing = Doing::new(show == Show::Text && std::io::stderr().is_terminal());
-        let console = Console {
+        Ok(Console {
             stream: ours,
             input,
             output,
@@ -92,8 +104,13 @@ impl Console {
             streamed: false,
             asks_user,
             doing,
-        };
-        Ok((console, theirs))
+        })
+    }
+
+    /// Asks for the end of the turn, which then ends in its own time.
+    pub(super) fn interrupt(&mut self) {
+        self.output.extend_from_slice(b"{\"cmd\":\"interrupt\"}\n");
+        self.flush();
     }
 
     /// Shows for how long the agent has been at what it does; when to call it next.

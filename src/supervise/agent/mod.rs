@@ -7,51 +7,70 @@
 //! The core decides, this loop does. It ends when the core says `Shutdown`, when the sandbox is gone, or when
 //! the wall-clock limit is reached.
 
+mod client;
 mod console;
+mod controlled;
 mod doing;
-pub(super) mod execs;
-pub(super) mod process;
+mod ends;
+mod kept;
+mod limited;
+mod scripts;
 
+pub use super::talk::control::Logs;
+pub use client::{Turned, turn};
 pub use console::Show;
+pub use ends::run;
+pub use scripts::Script;
 
+use super::clock::{Clock, Times};
+use super::memory::MemoryGuard;
 use super::pins::PinWatch;
 use super::quarantine::Warden;
-use super::sandbox::{Ended, Happening, Sandbox, register};
+use super::sandbox::{Happening, Sandbox, register};
 use super::signals;
-use super::status::{Event as StatusEvent, Outcome, Reason, Status, missing, runtime};
+use super::status::{Event as StatusEvent, Met, Outcome, Reason, Status, missing, runtime};
+use super::talk::control::{Control, Controlled};
+use super::talk::execs::Execs;
+use super::talk::process::{self, Process, Read1};
+use super::talk::{self, LOOK_EVERY, Talk, log};
 use crate::bridge::adapter::{Adapter, Transport};
-use crate::bridge::core::{Action, Bridge, Config, Exit, Start, Stop};
+use crate::bridge::core::{Action, Bridge, Config, Disconnect, Exit, Start, Stop};
 use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
+use crate::bridge::proto::spool::{Left, Store};
+use crate::cgroup::agent::leaf::Leaves;
 use crate::error::{Code, Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
+use crate::session::meter::Meter;
+use crate::session::record::{Keeper, Why};
+use crate::spec::policy::Effective;
 use crate::spec::{Pin, Program};
 use crate::stage::wire::ExecFlags;
+use crate::state::counters::{self, Kind};
 use console::{Console, Progress};
-use execs::Execs;
+use controlled::Stillness;
+use kept::Asked;
+use limited::Limited;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
-use process::{Process, Read1};
+use scripts::Scripts;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant, SystemTime};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
+const MEMORY: Token = Token(4);
 const HUB: Token = Token(1 << 16);
 
 /// How many entries of the work tree the last look takes in: half a second on a slow disk, once for a session.
 const LOOKED_AT: usize = 200_000;
 
-/// The size of one read.
-const CHUNK: usize = 64 << 10;
-/// How long an agent of the adapter `bridge` may take to listen, and how often that is looked at.
+/// How long an agent of the adapter `bridge` may take to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the last words of the bridge may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The inner path of the socket of an agent that speaks the bridge protocol itself.
 pub const AGENT_SOCKET: &str = "/run/agent.sock";
@@ -69,6 +88,17 @@ pub struct Job<'a> {
     pub warden: Warden,
     /// The agent, without the words that its adapter adds.
     pub program: Program,
+    /// What holds: what is said to its questions, and its limits.
+    pub policy: Effective,
+    /// Where what is said to its questions is written down.
+    /// See [`Session::audit`](crate::session::Session::audit).
+    pub audit: File,
+    /// How many uuids the bridge remembers, each way.
+    pub remembered: usize,
+    /// What runs before it.
+    pub scripts: Vec<Script>,
+    /// Where its events are kept, where they are; with what an earlier run left.
+    pub spool: Option<(Box<dyn Store>, Left)>,
     /// What it speaks.
     pub adapter: Box<dyn Adapter>,
     /// The session's name, and the agent's own name of its conversation, when there is one.
@@ -77,54 +107,46 @@ pub struct Job<'a> {
     pub agent_session: Option<String>,
     /// Where the bridge listens.
     pub listener: Listener,
+    /// Where the control socket is.
+    pub control: Listener,
     /// One turn with this prompt, shown so.
     pub prompt: Option<(String, Show)>,
     /// Gets one byte `R` once the bridge listens and the agent's program runs, whatever that does.
     pub ready: Option<File>,
-    /// Wall-clock limit.
-    pub timeout: Option<Duration>,
+    /// Its cgroup, where it has one.
+    pub cgroup: Option<PathBuf>,
+    /// Its limits of time.
+    pub times: Times,
+    /// What bounds it on disk.
+    pub meter: Option<Meter>,
     /// Where events go.
     pub status: Status,
+    /// The session's record.
+    pub keeper: &'a mut Keeper,
+    /// The session's log, where the entries are kept on disk.
+    pub logs: Option<Logs>,
+    /// Nobody waits for its end: a turn outlives its connection, and a limit of time pauses the session where it can
+    /// (DECISIONS 13, 20).
+    pub detached: bool,
 }
 
 /// What the session is to remember.
 pub type Remember<'a> = &'a mut dyn FnMut(&str, &str);
 
-/// Runs the agent until its bridge is shut down; the exit status of saggar.
-///
-/// # Errors
-/// What kept the agent from running, or the error of the only turn.
-pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u8> {
-    let id = job.id;
-    let mut it = Loop::new(job, launched)?;
-    let outcome = it.run(remember);
-    it.warden.look_everywhere(id, &mut it.status, LOOKED_AT);
-    let mut event = |reason, exit_code, message| {
-        it.status.say(&StatusEvent::Exited { id, reason, exit_code, signal: None, message });
-    };
-    match outcome {
-        Ok((reason, status)) => {
-            event(reason, Some(status), None);
-            Ok(status)
-        }
-        Err((reason, error)) => {
-            event(reason, None, Some(error.to_string()));
-            Err(error)
-        }
-    }
-}
-
 struct Loop<'a> {
     id: &'a str,
+    session: &'a str,
+    control: Option<Control>,
+    still: Stillness,
+    limited: Limited,
+    scripts: Scripts,
     plan: &'a Plan,
     pins: &'a [Pin],
-    poll: Poll,
+    talk: Talk,
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
-    hub: Hub,
     transport: Transport,
     program: Program,
-    agent: Option<Process>,
     /// When an agent that is to listen on a socket is given up.
     connect_until: Option<Instant>,
     execs: Execs,
@@ -132,16 +154,27 @@ struct Loop<'a> {
     /// The turn of the console failed.
     failed: Option<String>,
     ready: Option<File>,
+    audit: File,
     watch: Option<PinWatch>,
     warden: Warden,
-    /// How many commands had ended at the last look for what appeared.
-    looked_at: u64,
-    started: Instant,
-    deadline: Option<Instant>,
+    /// How many commands had ended at the last look for what appeared under protected names.
+    commands_ended: u64,
+    clock: Clock,
+    /// The limit of time that was reached.
+    over: Option<(Met, String)>,
     /// The agent has run at least once: before that its failure is ours.
     has_run: bool,
     last_exit: Option<Exit>,
-    chunk: Box<[u8]>,
+    cgroup: Option<PathBuf>,
+    keeper: &'a mut Keeper,
+    detached: bool,
+    /// Why it ends, when somebody asked for that.
+    asked: Option<Asked>,
+    /// A limit of time has frozen it.
+    paused_by: Option<Why>,
+    meter: Option<Meter>,
+    /// Sees to the memory, once the agent runs.
+    memory: Option<MemoryGuard>,
     status: Status,
 }
 
@@ -151,14 +184,22 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let config = Config {
+            name: job.session.to_owned(),
+            pid: std::process::id(),
+            remembered: job.remembered,
+            permissions: job.policy.permissions.clone(),
             agent_session: job.agent_session,
-            epoch_ms: u64::try_from(since_1970.as_millis()).unwrap_or(0),
+            disconnect: if job.detached { Disconnect::Detach } else { Disconnect::Abort },
+            epoch_ms: talk::epoch_ms(),
             ..Config::default()
         };
         let transport = job.adapter.transport();
-        let mut hub = Hub::new(Bridge::new(config, job.adapter), job.listener, poll.registry(), HUB)?;
+        let mut bridge = Bridge::new(config, job.adapter);
+        if let Some((store, left)) = job.spool {
+            bridge.keep_events(store, left);
+        }
+        let mut hub = Hub::new(bridge, job.listener, poll.registry(), HUB)?;
         let console = match job.prompt {
             Some((prompt, show)) => {
                 let (console, stream) = Console::new(&prompt, job.session, show, poll.registry())?;
@@ -167,63 +208,97 @@ impl<'a> Loop<'a> {
             }
             None => None,
         };
-        let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone());
+        let leaves = job.cgroup.as_deref().and_then(Leaves::of);
+        let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
+        let control = Control::new(job.control, job.logs, poll.registry())?;
         Ok(Loop {
             id: job.id,
+            session: job.session,
+            control: Some(control),
+            still: Stillness::default(),
+            limited: Limited::new(job.policy),
+            scripts: Scripts::new(job.scripts),
             plan: job.plan,
             pins: job.pins,
-            poll,
+            talk: Talk::new(poll, hub, None),
             signals,
             sandbox,
-            hub,
             transport,
             program: job.program,
-            agent: None,
             connect_until: None,
             execs,
             console,
             failed: None,
             ready: job.ready,
+            audit: job.audit,
             watch: None,
             warden: job.warden,
-            looked_at: 0,
-            started: Instant::now(),
-            deadline: job.timeout.map(|limit| Instant::now() + limit),
+            commands_ended: 0,
+            clock: Clock::new(job.times),
+            over: None,
             has_run: false,
             last_exit: None,
-            chunk: vec![0; CHUNK].into_boxed_slice(),
+            cgroup: job.cgroup,
+            keeper: job.keeper,
+            detached: job.detached,
+            asked: None,
+            paused_by: None,
+            meter: job.meter,
+            memory: None,
             status: job.status,
         })
     }
 
-    fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
     fn run(&mut self, remember: Remember<'_>) -> Outcome<(Reason, u8)> {
         let mut events = Events::with_capacity(64);
-        self.hub.tick(self.now());
+        self.talk.tick();
         loop {
-            while let Some(action) = self.hub.next_action() {
+            while let Some(action) = self.talk.hub.next_action() {
                 if self.act(action, remember).map_err(runtime)? {
                     return self.finish();
                 }
             }
-            self.look_for_new_names();
-            let wait = self.next_wait();
-            match self.poll.poll(&mut events, wait) {
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                other => other.map_err(|e| runtime(Error::system("wait for events", e)))?,
+            let ended = self.talk.hub.state().commands_ended();
+            let has_ended = std::mem::replace(&mut self.commands_ended, ended) != ended;
+            let works = self.talk.hub.state().is_busy() || self.is_frozen() || self.scripts.are_due();
+            self.clock.works(works, has_ended);
+            if has_ended {
+                self.warden.look(self.id, &mut self.status);
             }
-            self.hub.tick(self.now());
+            self.serve();
+            self.end_late_script();
+            if let Some(error) = self.scripts.failure() {
+                self.sandbox.kill();
+                return Err(runtime(error));
+            }
+            self.keep();
+            self.tell_events();
+            if self.talk.hub.has_actions() {
+                continue;
+            }
+            self.settle();
+            let wait = self.next_wait();
+            self.talk.wait(&mut events, wait).map_err(runtime)?;
             self.connect().map_err(runtime)?;
-            if self.deadline.is_some_and(|at| at <= Instant::now()) {
+            if self.memory.as_ref().is_some_and(|memory| memory.patience() == Some(Duration::ZERO)) {
+                self.look_at_memory();
+            }
+            if let Some((limit, why)) = self.clock.over()
+                && !self.outlasts(limit)
+            {
+                log(LogLevel::Warn, &why);
+                self.put_away(limit);
+                self.over = Some((limit, why));
                 self.sandbox.kill();
                 return Ok((Reason::Timeout, 124));
             }
+            self.control.iter_mut().for_each(Control::tick);
             for event in &events {
-                if self.hub.owns(event.token()) {
-                    self.hub.ready(event);
+                if self.control.as_mut().is_some_and(|control| control.ready(event)) {
+                    continue;
+                }
+                if self.talk.hub.owns(event.token()) {
+                    self.talk.hub.ready(event);
                 } else if let Some(over) = self.event(event.token())? {
                     return Ok(over);
                 }
@@ -231,12 +306,25 @@ impl<'a> Loop<'a> {
         }
     }
 
+    /// Passes status events on to whoever hears them by the control socket.
+    fn tell_events(&mut self) {
+        let Some(control) = &mut self.control else { return };
+        for event in self.status.heard() {
+            control.event(&event);
+        }
+        self.status.listen(control.has_listeners());
+    }
+
     fn next_wait(&mut self) -> Option<Duration> {
-        let hub = self.hub.next_deadline().map(|at| at.saturating_sub(self.now()));
-        let limit = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let hub = self.talk.patience();
+        let limit = self.clock.left();
         let connect = self.connect_until.map(|_| LOOK_EVERY);
         let progress = self.console.as_mut().and_then(Console::tick);
-        [hub, limit, connect, progress].into_iter().flatten().min()
+        let control = self.control.as_ref().and_then(Control::patience);
+        let memory = self.memory.as_ref().and_then(MemoryGuard::patience);
+        let scripts = self.scripts.patience();
+        let waits = [hub, limit, connect, progress, control, memory, scripts, self.execs.sweep()];
+        waits.into_iter().flatten().min()
     }
 
     /// Does what the core asks for; true when all is over.
@@ -245,34 +333,33 @@ impl<'a> Loop<'a> {
             Action::StartAgent(start) => self.start_agent(start)?,
             Action::StopAgent(stop) => self.stop_agent(stop),
             Action::InterruptAgent => {
-                if let Some(agent) = &self.agent {
+                if let Some(agent) = &self.talk.agent {
                     self.sandbox.signal(agent.id, Signal::SIGINT, false);
                 }
             }
-            Action::AgentInput(bytes) => {
-                if let Some(agent) = &mut self.agent {
-                    agent.push(bytes);
-                }
-                self.write_agent();
-            }
+            Action::AgentInput(bytes) => self.talk.say(bytes),
             // Reading goes on by itself: the stream is looked at again when the core wants more.
             Action::PauseAgent => {}
             Action::ResumeAgent => self.read_agent(),
-            Action::RunExec { exec, command, timeout: _ } => {
-                let registry = self.poll.registry();
-                let sandbox = &mut self.sandbox;
-                let start = |program: &Program, streams: [BorrowedFd<'_>; 3]| {
-                    sandbox.exec(registry, program, streams, ExecFlags::SUBREAPER, false)
-                };
-                if let Err(error) = self.execs.run(registry, exec, command, start) {
-                    let why = error.to_string();
-                    self.hub.bridge(|bridge| bridge.exec_failed(exec, &why));
+            Action::RunExec { exec, command, timeout: _ } => self.begin_or_tell(exec, command),
+            Action::KillExec { exec } => self.end(exec),
+            Action::Learned { session, agent_session } => remember(&session, &agent_session),
+            Action::Audit(audit) => {
+                if let Err(error) = self.audit.write_all(&audit.line()) {
+                    log(LogLevel::Warn, &format!("a decision is not in the audit: {error}"));
                 }
             }
-            Action::KillExec { exec } => self.execs.kill(exec),
-            Action::Learned { session, agent_session } => remember(&session, &agent_session),
             Action::Unclaimed(_) | Action::Plain(_) => {}
+            Action::PermissionAsked(id) => self.tell_question(&id, true),
+            Action::PermissionClosed(id) => self.tell_question(&id, false),
             Action::Log { level, text } => {
+                if let Some(control) = &mut self.control {
+                    control.log(talk::epoch_ms(), level, &text);
+                }
+                // Its words are where the control socket's are.
+                if self.detached {
+                    return Ok(false);
+                }
                 if let Some(console) = &mut self.console {
                     console.clear();
                 }
@@ -285,9 +372,13 @@ impl<'a> Loop<'a> {
     }
 
     fn start_agent(&mut self, start: Start) -> Result<()> {
+        if self.scripts.are_due() {
+            self.put_off(start);
+            return Ok(());
+        }
         let mut program = self.program.clone();
         program.argv.extend(start.arguments.into_iter().map(Into::into));
-        let registry = self.poll.registry();
+        let registry = self.talk.poll.registry();
         let started = Process::streams(self.transport, registry).and_then(|(mut agent, ends)| {
             let streams = [ends.stdin.as_fd(), ends.stdout.as_fd(), ends.stderr.as_fd()];
             let flags = ExecFlags::SUBREAPER;
@@ -295,21 +386,21 @@ impl<'a> Loop<'a> {
             Ok(agent)
         });
         match started {
-            Ok(agent) => self.agent = Some(agent),
+            Ok(agent) => self.talk.agent = Some(agent),
             // Nobody was told yet that we are ready, and nobody will be (BP-06).
             Err(error) if !self.has_run => return Err(error),
-            Err(error) => {
-                let exit = Exit::NotStarted(error.to_string());
-                self.hub.bridge(|bridge| bridge.agent_exited(&exit));
-            }
+            Err(error) => self.talk.not_started(error.to_string()),
         }
         Ok(())
     }
 
     fn stop_agent(&mut self, stop: Stop) {
-        let Some(agent) = &mut self.agent else { return };
+        if self.forget_start() {
+            return;
+        }
+        let Some(agent) = &mut self.talk.agent else { return };
         match stop {
-            Stop::CloseInput => agent.close_input(self.poll.registry()),
+            Stop::CloseInput => agent.close_input(self.talk.poll.registry()),
             Stop::Terminate => self.sandbox.signal(agent.id, Signal::SIGTERM, false),
             Stop::Kill if agent.pid != 0 => super::tree::kill(agent.pid),
             Stop::Kill => self.sandbox.signal(agent.id, Signal::SIGKILL, true),
@@ -321,19 +412,21 @@ impl<'a> Loop<'a> {
         match token {
             SIGNALS => self.take_signals(),
             PINS => self.check_pins()?,
+            controlled::FREEZER => self.freezer_changed(),
+            MEMORY => self.look_at_memory(),
             console::CONSOLE => self.console().map_err(runtime)?,
-            process::INPUT => self.write_agent(),
+            process::INPUT => self.talk.write_agent(),
             process::OUTPUT => self.read_agent(),
             process::LOG => self.read_log(),
             _ => {
-                if let Some(happened) = self.sandbox.event(self.poll.registry(), token) {
+                if let Some(happened) = self.sandbox.event(self.talk.poll.registry(), token) {
                     for happening in happened {
                         if let Some(over) = self.happened(happening)? {
                             return Ok(Some(over));
                         }
                     }
                 } else {
-                    self.execs.ready(self.poll.registry(), token, &mut self.chunk);
+                    self.execs.ready(self.talk.poll.registry(), token, &mut self.talk.chunk);
                 }
             }
         }
@@ -344,9 +437,9 @@ impl<'a> Loop<'a> {
         match happening {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
-            Happening::Waiting(id, pid) => match &mut self.agent {
+            Happening::Waiting(id, pid) => match &mut self.talk.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
-                _ => self.execs.waiting(id, pid),
+                _ => self.exec_waits(id, pid),
             },
             Happening::Running(id) => self.runs(id).map_err(runtime)?,
             Happening::NotRun(id, error) => return self.did_not_run(id, error).map(|()| None),
@@ -359,26 +452,33 @@ impl<'a> Loop<'a> {
         Ok(None)
     }
 
-    /// pid 1 serves: the agent is started ahead of the first query.
+    /// pid 1 serves: the scripts of the folder run, and then the agent is started ahead of the first query.
     fn stands(&mut self) -> Outcome<()> {
-        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)
+        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.talk.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
-        self.hub.bridge(Bridge::start_agent);
+        self.next_script();
         Ok(())
     }
 
     fn runs(&mut self, id: u32) -> Result<()> {
-        let Some(agent) = self.agent.as_ref().filter(|agent| agent.id == id) else { return Ok(()) };
+        let Some(agent) = self.talk.agent.as_ref().filter(|agent| agent.id == id) else {
+            self.exec_runs(id);
+            return Ok(());
+        };
         if !std::mem::replace(&mut self.has_run, true) {
             let degraded = missing(&self.plan.degraded);
+            counters::started(Kind::Sandbox);
             self.status.say(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
+            let registry = self.talk.poll.registry();
+            self.memory = self.cgroup.as_deref().and_then(|own| MemoryGuard::new(own, registry, MEMORY));
         }
+        self.keep();
         if let Some(mut ready) = self.ready.take() {
             // A server that went away before we were ready will be missed elsewhere.
             let _ = ready.write_all(b"R");
         }
         match self.transport {
-            Transport::Stdio => self.hub.bridge(Bridge::agent_started),
+            Transport::Stdio => self.talk.hub.bridge(Bridge::agent_started),
             Transport::Socket => {
                 self.connect_until = Some(Instant::now() + LISTENS_WITHIN);
                 return self.connect();
@@ -390,13 +490,13 @@ impl<'a> Loop<'a> {
     /// Looks whether the agent listens on its socket by now.
     fn connect(&mut self) -> Result<()> {
         let Some(until) = self.connect_until else { return Ok(()) };
-        let Some(agent) = &mut self.agent else {
+        let Some(agent) = &mut self.talk.agent else {
             self.connect_until = None;
             return Ok(());
         };
-        if agent.connect(self.poll.registry())? {
+        if agent.connect(self.talk.poll.registry())? {
             self.connect_until = None;
-            self.hub.bridge(Bridge::agent_started);
+            self.talk.hub.bridge(Bridge::agent_started);
         } else if until <= Instant::now() {
             self.connect_until = None;
             log(LogLevel::Warn, &format!("the agent does not listen on {AGENT_SOCKET} within 10 s"));
@@ -405,108 +505,44 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    fn did_not_run(&mut self, id: u32, error: Error) -> Outcome<()> {
-        if let Some(exec) = self.execs.not_run(id, self.poll.registry()) {
-            let why = error.to_string();
-            self.hub.bridge(|bridge| bridge.exec_failed(exec, &why));
-            return Ok(());
-        }
-        if let Some(agent) = self.agent.take_if(|agent| agent.id == id) {
-            agent.close(self.poll.registry());
-        }
-        if !self.has_run {
-            self.sandbox.kill();
-            return Err(runtime(error));
-        }
-        let exit = Exit::NotStarted(error.to_string());
-        self.hub.bridge(|bridge| bridge.agent_exited(&exit));
-        Ok(())
-    }
-
-    fn exited(&mut self, id: u32, how: Ended) {
-        if let Some((exec, outcome)) = self.execs.exited(id, how, self.poll.registry(), &mut self.chunk) {
-            return self.hub.bridge(|bridge| bridge.exec_finished(exec, &outcome));
-        }
-        if let Some(agent) = self.agent.as_mut().filter(|agent| agent.id == id) {
-            agent.ended(match how {
-                Ended::Exit(code) => Exit::Code(code.into()),
-                Ended::Signal(signal) => Exit::Signal(signal),
-            });
-            self.read_log();
-            self.read_agent();
-        }
-    }
-
-    /// Reads what the agent says, as long as the core wants it. When the process is gone and all of it is
-    /// read, the core hears of the end; a descendant that keeps the stream open does not hold that up.
     fn read_agent(&mut self) {
-        let mut share = Process::share();
-        while self.hub.state().wants_agent_output() && share > 0 {
-            let Some(agent) = &mut self.agent else { return };
-            match agent.read_output(self.poll.registry(), &mut self.chunk) {
-                Read1::Some(count) => {
-                    share = share.saturating_sub(count);
-                    let bytes = &self.chunk[..count];
-                    self.hub.bridge(|bridge| bridge.agent_output(bytes));
-                }
-                Read1::Nothing | Read1::End | Read1::Reset => {
-                    if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
-                        let exit = agent.exit.clone().unwrap_or(Exit::Code(0));
-                        let left_input = agent.left_input();
-                        agent.close(self.poll.registry());
-                        if left_input {
-                            self.hub.bridge(Bridge::agent_left_input);
-                        }
-                        self.last_exit = Some(exit.clone());
-                        self.hub.bridge(|bridge| bridge.agent_exited(&exit));
-                    }
-                    return;
-                }
+        if let Some(over) = self.talk.read_agent() {
+            if over.left_input {
+                self.talk.hub.bridge(Bridge::agent_left_input);
             }
-        }
-        if share == 0
-            && let Some(agent) = &self.agent
-        {
-            agent.look_again(self.poll.registry());
+            self.talk.hub.bridge(|bridge| bridge.agent_exited(&over.exit));
+            self.last_exit = Some(over.exit);
         }
     }
 
     fn read_log(&mut self) {
         let mut share = Process::share();
         while share > 0 {
-            let Some(agent) = &mut self.agent else { return };
-            match agent.read_log(self.poll.registry(), &mut self.chunk) {
+            let Some(agent) = &mut self.talk.agent else { return };
+            match agent.read_log(self.talk.poll.registry(), &mut self.talk.chunk) {
                 Read1::Some(count) => {
                     share = share.saturating_sub(count);
-                    let bytes = &self.chunk[..count];
-                    self.hub.bridge(|bridge| bridge.agent_log(bytes));
+                    let bytes = &self.talk.chunk[..count];
+                    self.talk.hub.bridge(|bridge| bridge.agent_log(bytes));
                 }
                 Read1::Nothing | Read1::End | Read1::Reset => return,
             }
         }
-        if let Some(agent) = &self.agent {
-            agent.look_again_at_log(self.poll.registry());
-        }
-    }
-
-    fn write_agent(&mut self) {
-        if let Some(agent) = self.agent.as_mut().filter(|agent| agent.is_connected()) {
-            let written = agent.write(self.poll.registry());
-            if written > 0 {
-                self.hub.bridge(|bridge| bridge.agent_input_written(written));
-            }
+        if let Some(agent) = &self.talk.agent {
+            agent.look_again_at_log(self.talk.poll.registry());
         }
     }
 
     fn console(&mut self) -> Result<()> {
         let Some(console) = &mut self.console else { return Ok(()) };
-        match console.ready(self.poll.registry())? {
+        match console.ready(self.talk.poll.registry())? {
             Progress::Going => return Ok(()),
             Progress::Done => {}
             Progress::Failed(why) => self.failed = Some(why),
         }
         self.console = None;
-        self.hub.bridge(Bridge::terminate);
+        self.asked = Some(Asked::Done);
+        self.talk.hub.bridge(Bridge::terminate);
         Ok(())
     }
 
@@ -515,7 +551,8 @@ impl<'a> Loop<'a> {
         while let Some((signal, _)) = signals::next(&self.signals) {
             match signal {
                 Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT => {
-                    self.hub.bridge(Bridge::terminate);
+                    self.asked = Some(Asked::Signal);
+                    self.shut_down();
                 }
                 Signal::SIGTSTP => {
                     let _ = nix::sys::signal::raise(Signal::SIGSTOP);
@@ -525,53 +562,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Looks for protected names that appeared, after each command that ended.
-    fn look_for_new_names(&mut self) {
-        let ended = self.hub.state().commands_ended();
-        if std::mem::replace(&mut self.looked_at, ended) != ended {
-            self.warden.look(self.id, &mut self.status);
-        }
-    }
-
     fn check_pins(&mut self) -> Outcome<()> {
         self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
     }
-
-    /// The bridge is over: its last words go out, and the sandbox ends.
-    fn finish(&mut self) -> Outcome<(Reason, u8)> {
-        self.hub.stop_listening();
-        self.sandbox.kill();
-        let until = Instant::now() + LAST_WORDS;
-        let mut events = Events::with_capacity(64);
-        while !self.hub.is_drained() && Instant::now() < until {
-            let _ = self.poll.poll(&mut events, Some(LOOK_EVERY));
-            self.hub.tick(self.now());
-            for event in &events {
-                if self.hub.owns(event.token()) {
-                    self.hub.ready(event);
-                }
-            }
-        }
-        let Some(why) = self.failed.take() else { return Ok((Reason::Exit, 0)) };
-        // The only turn failed: with the agent's own status, when it died of it.
-        let status = match self.last_exit {
-            Some(Exit::Code(code)) if code != 0 => u8::try_from(code).unwrap_or(1),
-            Some(Exit::Signal(signal)) => Ended::Signal(signal).exit_status(),
-            _ => 1,
-        };
-        log(LogLevel::Warn, &why);
-        Ok((Reason::Exit, status))
-    }
-}
-
-/// The supervisor's own log: standard error.
-fn log(level: LogLevel, text: &str) {
-    log::log!(
-        match level {
-            LogLevel::Warn => log::Level::Warn,
-            LogLevel::Info => log::Level::Info,
-            LogLevel::Debug => log::Level::Debug,
-        },
-        "{text}"
-    );
 }

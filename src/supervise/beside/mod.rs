@@ -10,20 +10,24 @@
 //! connections, and nobody is told that the agent is ready. The program's end is the end of the bridge, as soon as
 //! its servers have been told; the end of the bridge is the program's.
 
+mod commands;
+mod controlled;
 mod pass;
 
-use super::agent::execs::Execs;
-use super::agent::process::{Process, Read1};
-use super::sandbox::{Ended, register};
+use super::sandbox::register;
 use super::signals;
+use super::talk::control::{Control, Controlled};
+use super::talk::process::{self, Process};
+use super::talk::{self, Talk};
 use crate::bridge::adapter::Adapter;
-use crate::bridge::core::{Action, Bridge, Config, ExecId, Exit, Start, Stop};
+use crate::bridge::core::{Action, Bridge, Config, Exit, Start, Stop};
 use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
-use crate::launch::container::Init;
+use crate::launch::container::Starting;
 use crate::spec::Program;
 use crate::sys::pidfd;
+use commands::Commands;
 use mio::{Events, Poll, Token};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,25 +35,17 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::WaitStatus;
 use pass::Pass;
-use std::collections::BTreeMap;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
 
 const SIGNALS: Token = Token(0);
 const INIT: Token = Token(1);
 const GUARD: Token = Token(2);
 const PASS: Token = Token(3);
 const HUB: Token = Token(1 << 16);
-/// Tokens of the ends of commands.
-const ENDS: usize = 1 << 40;
 
-/// The size of one read.
-const CHUNK: usize = 64 << 10;
-/// How long the last words of the bridge may take, and how often it is looked whether they are said.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The most that is written to the log: it lies in memory, and what it holds may be the agent's.
 const LOG_LIMIT: usize = 1 << 20;
 
@@ -70,14 +66,38 @@ pub struct Ends {
 
 /// The container, as far as the loop reaches into it.
 pub trait Room {
-    /// Starts a program in the container, with these standard streams, as a subreaper.
+    /// Starts a program in the container, with these standard streams, as a subreaper, and does not wait for it.
     ///
     /// # Errors
     /// What kept it from starting.
-    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Init>;
+    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Starting>;
 
     /// Kills the container's processes.
     fn kill(&mut self);
+
+    /// Stops all of them, or lets them go on.
+    ///
+    /// # Errors
+    /// Without a freezer; when they do not stop.
+    fn freeze(&mut self, freeze: bool) -> Result<()>;
+
+    /// Whether they stand still.
+    fn is_frozen(&self) -> bool;
+
+    /// What they use, as `saggar events --stats` tells it.
+    ///
+    /// # Errors
+    /// Without a cgroup.
+    fn stats(&self) -> Result<Value>;
+
+    /// Sets the limits of `linux.resources`, this JSON, as `saggar update` does: all of them, or none.
+    ///
+    /// # Errors
+    /// The first that does not hold: its file, its value, and the cure.
+    fn update(&mut self, resources: &str) -> Result<()>;
+
+    /// The state of the container (runtime.md, State).
+    fn state(&self) -> Value;
 
     /// How its init ended, which has; `None` when that cannot be seen.
     fn exit(&self) -> Option<WaitStatus>;
@@ -86,10 +106,14 @@ pub trait Room {
 /// What is to be done.
 #[derive(Debug)]
 pub struct Job {
+    /// The container's name.
+    pub name: String,
     /// What the program speaks.
     pub adapter: Box<dyn Adapter>,
     /// Where the bridge listens.
     pub listener: Listener,
+    /// Where the control socket is, where there is room for it.
+    pub control: Option<Listener>,
     /// The program's descriptors.
     pub ends: Ends,
     /// A pidfd of the guard: when it is gone, nobody would end the container after us.
@@ -125,18 +149,14 @@ fn await_start(job: &Job) -> Result<bool> {
             other => other.map_err(|e| Error::system("wait for the start of the container", e))?,
         };
         let [started, init, guard, signal] = fds.map(|fd| fd.any().unwrap_or(true));
-        if guard {
+        // The guard ends with the init too, so that is looked at after the guard.
+        let over = pidfd::has_ended(job.ends.init.as_fd());
+        if (guard && !over) || (signal && take_signals(&job.signals)) {
             return Ok(false);
         }
-        if signal && take_signals(&job.signals) {
-            return Ok(false);
-        }
-        if started {
+        if started || init {
             // A program that is over already may have said something.
-            return Ok(!init || crate::sys::file::waiting(job.ends.stdout.as_fd()) > 0);
-        }
-        if init {
-            return Ok(false);
+            return Ok(!over || crate::sys::file::waiting(job.ends.stdout.as_fd()) > 0);
         }
     }
 }
@@ -151,14 +171,12 @@ fn take_signals(signals: &SignalFd) -> bool {
 }
 
 struct Loop<'a> {
-    poll: Poll,
-    hub: Hub,
+    name: String,
+    talk: Talk,
     room: &'a mut dyn Room,
     signals: SignalFd,
     _guard: OwnedFd,
     init: OwnedFd,
-    /// The program, until its end is told.
-    agent: Option<Process>,
     /// The core was told that it runs.
     told: bool,
     /// It has ended.
@@ -166,12 +184,10 @@ struct Loop<'a> {
     pass: Pass,
     /// The program is not read, since nobody takes what is to be passed on.
     held: bool,
-    execs: Execs,
-    next_exec: u32,
-    running: BTreeMap<u32, OwnedFd>,
-    started: Instant,
+    commands: Commands,
+    control: Option<Control>,
+    generation: u64,
     logged: usize,
-    chunk: Box<[u8]>,
 }
 
 impl<'a> Loop<'a> {
@@ -182,68 +198,76 @@ impl<'a> Loop<'a> {
         register(registry, job.signals.as_fd(), SIGNALS)?;
         register(registry, init.as_fd(), INIT)?;
         register(registry, job.guard.as_fd(), GUARD)?;
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let config = Config {
-            epoch_ms: u64::try_from(since_1970.as_millis()).unwrap_or(0),
+            name: job.name.clone(),
+            pid: std::process::id(),
+            epoch_ms: talk::epoch_ms(),
             plain_lines: true,
             ..Config::default()
         };
         let hub = Hub::new(Bridge::new(config, job.adapter), job.listener, registry, HUB)?;
         let agent = Process::of_another(stdin, stdout, registry)?;
+        let control = job.control.map(|listener| Control::new(listener, None, registry)).transpose()?;
         Ok(Loop {
-            hub,
+            name: job.name,
+            talk: Talk::new(poll, hub, Some(agent)),
             room,
             signals: job.signals,
             _guard: job.guard,
             init,
-            agent: Some(agent),
             told: false,
             over: false,
             pass: Pass::new(pass),
             held: false,
-            execs: Execs::new(job.environment, job.directory),
-            next_exec: 0,
-            running: BTreeMap::new(),
-            started: Instant::now(),
+            commands: Commands::new(job.environment, job.directory),
+            control,
+            generation: 1,
             logged: 0,
-            chunk: vec![0; CHUNK].into_boxed_slice(),
-            poll,
         })
-    }
-
-    fn now(&self) -> Duration {
-        self.started.elapsed()
     }
 
     fn run(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(64);
-        self.hub.tick(self.now());
-        self.hub.bridge(Bridge::start_agent);
+        self.talk.tick();
+        self.talk.hub.bridge(Bridge::start_agent);
         loop {
-            while let Some(action) = self.hub.next_action() {
+            while let Some(action) = self.talk.hub.next_action() {
                 if self.act(action) {
                     self.finish();
                     return Ok(());
                 }
             }
-            self.pass.write(self.poll.registry(), PASS);
+            self.pass.write(self.talk.poll.registry(), PASS);
             if self.held && !self.pass.is_full() {
                 self.read_agent();
                 continue;
             }
-            let wait = self.hub.next_deadline().map(|at| at.saturating_sub(self.now()));
-            match self.poll.poll(&mut events, wait) {
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                other => other.map_err(|e| Error::system("wait for events", e))?,
+            self.serve();
+            if self.talk.hub.has_actions() {
+                continue;
             }
-            self.hub.tick(self.now());
+            let control = self.control.as_ref().and_then(Control::patience);
+            let patience = self.talk.patience().into_iter().chain(control).min();
+            self.talk.wait(&mut events, patience)?;
+            self.control.iter_mut().for_each(Control::tick);
+            self.see_whether_it_goes_on();
             for event in &events {
-                if self.hub.owns(event.token()) {
-                    self.hub.ready(event);
+                if self.control.as_mut().is_some_and(|control| control.ready(event)) {
+                    continue;
+                }
+                if self.talk.hub.owns(event.token()) {
+                    self.talk.hub.ready(event);
                 } else {
                     self.event(event.token());
                 }
             }
+        }
+    }
+
+    /// What was paused by the control socket may be resumed by anybody, `saggar resume` first of all.
+    fn see_whether_it_goes_on(&mut self) {
+        if self.talk.hub.state().is_paused() && !self.room.is_frozen() {
+            self.talk.hub.bridge(|bridge| bridge.pause(false));
         }
     }
 
@@ -253,45 +277,41 @@ impl<'a> Loop<'a> {
             Action::StartAgent(Start { .. }) => self.start_agent(),
             Action::StopAgent(stop) => self.stop_agent(stop),
             Action::InterruptAgent => self.signal(libc::SIGINT),
-            Action::AgentInput(bytes) => {
-                if let Some(agent) = &mut self.agent {
-                    agent.push(bytes);
-                }
-                self.write_agent();
-            }
+            Action::AgentInput(bytes) => self.talk.say(bytes),
             // Reading goes on by itself: the stream is looked at again when the core wants more.
             Action::PauseAgent => {}
             Action::ResumeAgent => self.read_agent(),
-            Action::RunExec { exec, command, timeout: _ } => {
-                if let Err(error) = self.run_exec(exec, command) {
-                    let why = error.to_string();
-                    self.hub.bridge(|bridge| bridge.exec_failed(exec, &why));
-                }
-            }
-            Action::KillExec { exec } => self.execs.kill(exec),
+            Action::RunExec { exec, command, timeout: _ } => self.begin_or_tell(exec, command),
+            Action::KillExec { exec } => self.end(exec),
             Action::Plain(line) => self.pass.push(line),
             Action::Log { level, text } => self.log(level, &text),
             Action::Shutdown => return true,
+            // A container has no session, and so no audit but the log.
+            Action::Audit(audit) => {
+                let line = audit.line();
+                self.log(LogLevel::Info, &format!("audit: {}", String::from_utf8_lossy(line.trim_ascii())));
+            }
             Action::Learned { .. } | Action::Unclaimed(_) | Action::Send { .. } | Action::Close { .. } => {}
+            Action::PermissionAsked(id) => self.tell_question(&id, true),
+            Action::PermissionClosed(id) => self.tell_question(&id, false),
         }
         false
     }
 
     /// The program runs already, the first time; there is no second.
     fn start_agent(&mut self) {
-        if self.agent.is_some() && !std::mem::replace(&mut self.told, true) {
-            self.hub.bridge(Bridge::agent_started);
+        if self.talk.agent.is_some() && !std::mem::replace(&mut self.told, true) {
+            self.talk.hub.bridge(Bridge::agent_started);
             // What was there before is told once more.
             self.read_agent();
         } else {
-            let exit = Exit::NotStarted("the program of a container is started once".to_owned());
-            self.hub.bridge(|bridge| bridge.agent_exited(&exit));
+            self.talk.not_started("the program of a container is started once".to_owned());
         }
     }
 
     fn stop_agent(&mut self, stop: Stop) {
-        match (stop, &mut self.agent) {
-            (Stop::CloseInput, Some(agent)) => agent.close_input(self.poll.registry()),
+        match (stop, &mut self.talk.agent) {
+            (Stop::CloseInput, Some(agent)) => agent.close_input(self.talk.poll.registry()),
             (Stop::CloseInput, None) => {}
             (Stop::Terminate, _) => self.signal(libc::SIGTERM),
             (Stop::Kill, _) => self.room.kill(),
@@ -302,67 +322,30 @@ impl<'a> Loop<'a> {
         let _ = pidfd::signal(self.init.as_fd(), signal);
     }
 
-    fn run_exec(&mut self, exec: ExecId, command: String) -> Result<()> {
-        let id = self.next_exec;
-        self.next_exec = self.next_exec.wrapping_add(1);
-        let (room, registry, running) = (&mut *self.room, self.poll.registry(), &mut self.running);
-        let mut pid = 0;
-        self.execs.run(registry, exec, command, |program, streams| {
-            let started = room.exec(program, streams)?;
-            pid = started.pid;
-            let token = Token(ENDS + id as usize);
-            if let Err(error) = register(registry, started.pidfd.as_fd(), token) {
-                let _ = pidfd::signal(started.pidfd.as_fd(), libc::SIGKILL);
-                let _ = pidfd::reap(started.pidfd.as_fd());
-                return Err(error);
-            }
-            running.insert(id, started.pidfd);
-            Ok(id)
-        })?;
-        self.execs.waiting(id, pid);
-        Ok(())
-    }
-
     fn event(&mut self, token: Token) {
         match token {
             SIGNALS => {
                 if take_signals(&self.signals) {
-                    self.hub.bridge(Bridge::terminate);
+                    self.shut_down();
                 }
             }
             INIT => self.exited(),
             // With nobody to end the container after us, it ends with us.
             GUARD => {
-                if !self.over {
+                if !pidfd::has_ended(self.init.as_fd()) {
                     self.log(LogLevel::Warn, "the guard of the container was killed: the container ends");
                     self.room.kill();
                 }
             }
-            PASS => self.pass.write(self.poll.registry(), PASS),
-            super::agent::process::INPUT => self.write_agent(),
-            super::agent::process::OUTPUT => self.read_agent(),
-            Token(number) if number >= ENDS => self.exec_ended(number - ENDS),
+            PASS => self.pass.write(self.talk.poll.registry(), PASS),
+            process::INPUT => self.talk.write_agent(),
+            process::OUTPUT => self.read_agent(),
             other => {
-                self.execs.ready(self.poll.registry(), other, &mut self.chunk);
+                let (registry, chunk) = (self.talk.poll.registry(), &mut self.talk.chunk);
+                if let Some((exec, end)) = self.commands.ready(registry, other, chunk) {
+                    self.command_over(exec, end.as_ref());
+                }
             }
-        }
-    }
-
-    fn exec_ended(&mut self, number: usize) {
-        let Some((id, ended)) =
-            u32::try_from(number).ok().and_then(|id| self.running.remove(&id).map(|pidfd| (id, pidfd)))
-        else {
-            return;
-        };
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&ended);
-        let _ = self.poll.registry().deregister(&mut mio::unix::SourceFd(&fd));
-        let how = match pidfd::reap(ended.as_fd()) {
-            Ok(WaitStatus::Signaled(_, signal, _)) => Ended::Signal(signal as i32),
-            Ok(WaitStatus::Exited(_, code)) => Ended::Exit(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-            _ => Ended::Exit(u8::MAX),
-        };
-        if let Some((exec, outcome)) = self.execs.exited(id, how, self.poll.registry(), &mut self.chunk) {
-            self.hub.bridge(|bridge| bridge.exec_finished(exec, &outcome));
         }
     }
 
@@ -376,7 +359,7 @@ impl<'a> Loop<'a> {
             Some(WaitStatus::Signaled(_, signal, _)) => Exit::Signal(signal as i32),
             _ => Exit::Unseen,
         };
-        if let Some(agent) = &mut self.agent {
+        if let Some(agent) = &mut self.talk.agent {
             agent.ended(exit);
         }
         self.read_agent();
@@ -389,51 +372,19 @@ impl<'a> Loop<'a> {
         if self.held {
             return;
         }
-        let mut share = Process::share();
-        while self.hub.state().wants_agent_output() && share > 0 {
-            let Some(agent) = &mut self.agent else { return };
-            match agent.read_output(self.poll.registry(), &mut self.chunk) {
-                Read1::Some(count) => {
-                    share = share.saturating_sub(count);
-                    let bytes = &self.chunk[..count];
-                    self.hub.bridge(|bridge| bridge.agent_output(bytes));
-                }
-                Read1::Nothing | Read1::End | Read1::Reset => {
-                    if let Some(agent) = self.agent.take_if(|agent| agent.exit.is_some()) {
-                        let exit = agent.exit.clone().unwrap_or(Exit::Unseen);
-                        agent.close(self.poll.registry());
-                        self.hub.bridge(|bridge| bridge.agent_exited(&exit));
-                        self.hub.bridge(Bridge::terminate);
-                    }
-                    return;
-                }
-            }
-        }
-        if share == 0
-            && let Some(agent) = &self.agent
-        {
-            agent.look_again(self.poll.registry());
-        }
-    }
-
-    fn write_agent(&mut self) {
-        if let Some(agent) = self.agent.as_mut().filter(|agent| agent.is_connected()) {
-            let written = agent.write(self.poll.registry());
-            if written > 0 {
-                self.hub.bridge(|bridge| bridge.agent_input_written(written));
-            }
+        if let Some(over) = self.talk.read_agent() {
+            self.talk.hub.bridge(|bridge| bridge.agent_exited(&over.exit));
+            self.talk.hub.bridge(Bridge::terminate);
         }
     }
 
     fn log(&mut self, level: LogLevel, text: &str) {
+        if let Some(control) = &mut self.control {
+            control.log(talk::epoch_ms(), level, text);
+        }
         if self.logged < LOG_LIMIT {
             self.logged += text.len() + 64;
-            let level = match level {
-                LogLevel::Warn => log::Level::Warn,
-                LogLevel::Info => log::Level::Info,
-                LogLevel::Debug => log::Level::Debug,
-            };
-            log::log!(level, "{text}");
+            talk::log(level, text);
             if self.logged >= LOG_LIMIT {
                 log::warn!("this log is full: what follows is left out");
             }
@@ -442,22 +393,15 @@ impl<'a> Loop<'a> {
 
     /// The bridge is over: its last words go out, and the container ends.
     fn finish(&mut self) {
-        self.hub.stop_listening();
+        self.talk.hub.stop_listening();
         if !self.over {
             self.room.kill();
         }
-        let until = Instant::now() + LAST_WORDS;
-        let mut events = Events::with_capacity(64);
         // What the container said is its orchestrator's: no haste with that.
-        while (!self.hub.is_drained() && Instant::now() < until) || !self.pass.is_empty() {
-            self.pass.write(self.poll.registry(), PASS);
-            let _ = self.poll.poll(&mut events, Some(LOOK_EVERY));
-            self.hub.tick(self.now());
-            for event in &events {
-                if self.hub.owns(event.token()) {
-                    self.hub.ready(event);
-                }
-            }
-        }
+        let pass = &mut self.pass;
+        self.talk.last_words(|registry| {
+            pass.write(registry, PASS);
+            !pass.is_empty()
+        });
     }
 }
