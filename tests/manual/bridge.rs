@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// One valid line of each command.
-const COMMANDS: [&str; 6] = [
+const COMMANDS: [&str; 7] = [
     r#"{"cmd":"query","prompt":1,"sessionId":"s"}"#,
     r#"{"cmd":"resume","sessionId":"s"}"#,
     r#"{"cmd":"interrupt"}"#,
     r#"{"cmd":"shutdown"}"#,
     r#"{"cmd":"exec","command":"true"}"#,
     r#"{"cmd":"set"}"#,
+    r#"{"cmd":"replay","after":0}"#,
 ];
 
 /// The name of a request on the wire; a new kind does not compile until it has one here.
@@ -25,6 +26,7 @@ fn name(request: &Request) -> &'static str {
         Request::Shutdown => "shutdown",
         Request::Exec(_) => "exec",
         Request::Set(_) => "set",
+        Request::Replay(_) => "replay",
         Request::Answer(_) => "control_response",
     }
 }
@@ -37,6 +39,7 @@ fn events() -> Vec<Event<'static>> {
         Event::Error { text: "" },
         Event::Done { session: "" },
         Event::ExecResult { exit_code: 0, stdout: "", stderr: "", truncated: true },
+        Event::Gap { from: 1, to: 2 },
         Event::Log { level: LogLevel::Info, text: "", ts: 0 },
     ];
     for event in &all {
@@ -46,6 +49,7 @@ fn events() -> Vec<Event<'static>> {
             | Event::Error { .. }
             | Event::Done { .. }
             | Event::ExecResult { .. }
+            | Event::Gap { .. }
             | Event::Log { .. } => {}
         }
     }

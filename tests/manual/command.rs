@@ -13,25 +13,37 @@ struct Words {
     names: BTreeSet<String>,
 }
 
-/// Every long option that `--help` of any command shows, and every name of a command: those of the OCI verbs, or
-/// all others.
-fn command_line(oci: bool) -> Words {
-    fn walk(command: &clap::Command, words: &mut Words, wanted: impl Fn(&str) -> bool + Copy) {
-        if wanted(command.get_name()) {
-            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
-            let longs = shown.flat_map(|argument| {
-                let aliases = argument.get_visible_aliases().unwrap_or_default();
-                argument.get_long().into_iter().chain(aliases)
-            });
-            words.options.extend(longs.map(|long| format!("-{long}")));
-        }
+/// Which commands a page is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// All that no other page is about.
+    People,
+    /// Those below `saggar session`.
+    Sessions,
+    /// The OCI verbs.
+    Oci,
+}
+
+const PAGES_OF_COMMANDS: [(Of, &str); 3] =
+    [(Of::People, "saggar.1"), (Of::Sessions, "saggar-session.1"), (Of::Oci, "saggar-oci.8")];
+
+/// Every long option that `--help` of these commands shows, and their names.
+fn command_line(of: Of) -> Words {
+    fn take(command: &clap::Command, words: &mut Words) {
+        let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+        let longs = shown.flat_map(|argument| {
+            let aliases = argument.get_visible_aliases().unwrap_or_default();
+            argument.get_long().into_iter().chain(aliases)
+        });
+        words.options.extend(longs.map(|long| format!("-{long}")));
+    }
+    fn walk(command: &clap::Command, words: &mut Words) {
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            if wanted(sub.get_name()) {
-                words.names.insert(sub.get_name().to_owned());
-            }
+            words.names.insert(sub.get_name().to_owned());
+            take(sub, words);
             // `help` repeats the names of all others below itself.
             if sub.get_name() != "help" {
-                walk(sub, words, wanted);
+                walk(sub, words);
             }
         }
     }
@@ -48,11 +60,29 @@ fn command_line(oci: bool) -> Words {
     }
     cli.build();
     let mut words = Words::default();
-    walk(&cli, &mut words, |name| is_verb(name) == oci);
+    match of {
+        Of::Sessions => {
+            let session = cli.find_subcommand("session").expect("there are sessions");
+            walk(session, &mut words);
+        }
+        Of::People | Of::Oci => {
+            if of == Of::People {
+                take(&cli, &mut words);
+            }
+            for sub in cli.get_subcommands().filter(|sub| is_verb(sub.get_name()) == (of == Of::Oci)) {
+                words.names.insert(sub.get_name().to_owned());
+                take(sub, &mut words);
+                if !["help", "session"].contains(&sub.get_name()) {
+                    walk(sub, &mut words);
+                }
+            }
+        }
+    }
     // Every command has these two, and saggar(1) says so.
-    if oci {
+    if of != Of::People {
         words.options.retain(|option| !["-help", "-version"].contains(&option.as_str()));
     }
+    words.names.retain(|name| of != Of::Sessions || name != "help");
     words
 }
 
@@ -67,16 +97,16 @@ fn long_options(page: &Page) -> BTreeSet<&str> {
 
 #[test]
 fn every_option_of_help_is_a_word_of_its_page_and_no_other() {
-    for (oci, name) in [(false, "saggar.1"), (true, "saggar-oci.8")] {
-        let (words, page) = (command_line(oci), Page::read(name));
+    for (of, name) in PAGES_OF_COMMANDS {
+        let (words, page) = (command_line(of), Page::read(name));
         page.agrees("options", &long_options(&page), &borrowed(&words.options));
     }
 }
 
 #[test]
 fn every_command_of_help_has_its_entry_in_its_page() {
-    for (oci, name) in [(false, "saggar.1"), (true, "saggar-oci.8")] {
-        let (words, page) = (command_line(oci), Page::read(name));
+    for (of, name) in PAGES_OF_COMMANDS {
+        let (words, page) = (command_line(of), Page::read(name));
         let described = page.tags_in("DESCRIPTION", "Cm");
         let missing: Vec<_> =
             borrowed(&words.names).into_iter().filter(|name| !described.contains(name)).collect();
@@ -87,7 +117,7 @@ fn every_command_of_help_has_its_entry_in_its_page() {
 #[test]
 fn no_page_names_an_option_that_no_command_has() {
     let options: BTreeSet<String> =
-        [false, true].into_iter().flat_map(|oci| command_line(oci).options).collect();
+        PAGES_OF_COMMANDS.into_iter().flat_map(|(of, _)| command_line(of).options).collect();
     for name in PAGES {
         let page = Page::read(name);
         let invented: Vec<_> =

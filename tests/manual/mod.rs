@@ -6,6 +6,7 @@
 
 mod bridge;
 mod command;
+mod control;
 mod page;
 mod policy;
 mod status;

@@ -12,8 +12,16 @@ pub(super) struct Page {
 }
 
 /// The pages, with the sections that they belong to.
-pub(super) const PAGES: [&str; 5] =
-    ["saggar.1", "saggar-policy.5", "saggar-bridge.7", "saggar-security.7", "saggar-oci.8"];
+pub(super) const PAGES: [&str; 8] = [
+    "saggar.1",
+    "saggar-session.1",
+    "saggar-policy.5",
+    "saggar-bridge.7",
+    "saggar-control.7",
+    "saggar-security.7",
+    "saggar-workspace.7",
+    "saggar-oci.8",
+];
 
 impl Page {
     /// The page of this name in `man`.

@@ -19,11 +19,13 @@ fn reasons() -> Vec<Reason> {
 
 /// Every code; a new one does not compile until it is here.
 fn codes() -> Vec<Code> {
-    use Code::{Exists, Invalid, NotExecutable, NotFound, Refused, System, Unsupported, Usage};
-    let all = vec![Usage, Invalid, Unsupported, Refused, System, NotFound, NotExecutable, Exists];
+    use Code::{Ended, Exists, Invalid, NotExecutable, NotFound, Refused, State, System, Unsupported, Usage};
+    let all =
+        vec![Usage, Invalid, Unsupported, Refused, System, NotFound, NotExecutable, Exists, State, Ended];
     for code in &all {
         match code {
-            Usage | Invalid | Unsupported | Refused | System | NotFound | NotExecutable | Exists => {}
+            Usage | Invalid | Unsupported | Refused | System | NotFound | NotExecutable | Exists | State
+            | Ended => assert_eq!(Code::by_name(code.name()), Some(*code)),
         }
     }
     all
@@ -32,7 +34,9 @@ fn codes() -> Vec<Code> {
 #[test]
 fn every_event_and_every_reason_is_in_status_events_and_no_other() {
     let mut names: BTreeSet<String> =
-        ["started", "quarantined", "reported", "exited"].map(str::to_owned).into();
+        ["started", "quarantined", "reported", "paused", "resumed", "updated", "oom", "exec", "exited"]
+            .map(str::to_owned)
+            .into();
     names.extend(reasons().iter().map(|reason| {
         let name = serde_json::to_value(reason).unwrap();
         name.as_str().unwrap().to_owned()
