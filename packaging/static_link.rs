@@ -6,12 +6,16 @@
 //! `-static-pie`, and, since rustc believes the program to be dynamic and names shared libraries, a directory that
 //! comes first in the search and in which those names are linker scripts that lead to the archives.
 //!
-//! Only the binary is linked so; tests and build scripts are as ever. `SAGGAR_LINK=dynamic` switches it off.
+//! Only the binary is linked so; tests and build scripts are as ever. `SAGGAR_LINK=dynamic` switches it off, and
+//! `SAGGAR_LINK=libc-start` only the start of our own that stands in for glibc's (`src/sys/libc_start.rs`).
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The versions of glibc whose start `src/sys/libc_start.rs` was tried in the place of.
+const STARTED: [&str; 1] = ["2.36"];
 
 /// The libraries that rustc names for this target.
 const LIBRARIES: [&str; 7] = ["c", "m", "util", "rt", "pthread", "dl", "gcc_s"];
@@ -20,6 +24,7 @@ const LIBRARIES: [&str; 7] = ["c", "m", "util", "rt", "pthread", "dl", "gcc_s"];
 pub(crate) fn arrange() {
     println!("cargo::rerun-if-env-changed=SAGGAR_LINK");
     println!("cargo::rerun-if-changed=packaging/static_link.rs");
+    println!("cargo::rustc-check-cfg=cfg(saggar_libc_start)");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     let native = env::var("HOST") == env::var("TARGET") && is("CARGO_CFG_TARGET_ENV", "gnu");
@@ -27,9 +32,15 @@ pub(crate) fn arrange() {
         return;
     }
     let Some(out) = env::var_os("OUT_DIR").map(|out| Path::new(&out).join("archives")) else { return };
-    if scripts(&out).is_some() && works(&out) {
-        println!("cargo::rustc-link-arg-bins=-static-pie");
-        println!("cargo::rustc-link-arg-bins=-L{}", out.display());
+    if scripts(&out).is_none() {
+        return;
+    }
+    let Some(version) = works(&out) else { return };
+    println!("cargo::rustc-link-arg-bins=-static-pie");
+    println!("cargo::rustc-link-arg-bins=-L{}", out.display());
+    let own_start = !is("SAGGAR_LINK", "libc-start") && is("CARGO_CFG_TARGET_ARCH", "x86_64");
+    if own_start && STARTED.contains(&version.as_str()) {
+        println!("cargo::rustc-cfg=saggar_libc_start");
     }
 }
 
@@ -68,17 +79,17 @@ fn parts(script: &Path) -> Option<String> {
     Some(group.split_once(')')?.0.trim().to_owned())
 }
 
-/// Whether a program that is linked so can be made and runs.
-fn works(directory: &Path) -> bool {
+/// The version of libc that a program which is linked so says it has, when one can be made and runs.
+fn works(directory: &Path) -> Option<String> {
+    const PROBE: &str = "#include <gnu/libc-version.h>\n#include <stdio.h>\n\
+        int main(void) { return puts(gnu_get_libc_version()) < 0; }\n";
     let (source, program) = (directory.join("probe.c"), directory.join("probe"));
-    if fs::write(&source, "int main(void) { return 0; }\n").is_err() {
-        return false;
-    }
+    fs::write(&source, PROBE).ok()?;
     let mut link = compiler();
     link.args([&source, Path::new("-o"), &program])
         .arg("-static-pie")
         .arg(format!("-L{}", directory.display()));
-    let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    quiet(&mut link).is_ok_and(|status| status.success())
-        && quiet(&mut Command::new(&program)).is_ok_and(|status| status.success())
+    let linked = link.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    let said = linked.success().then(|| Command::new(&program).stderr(Stdio::null()).output().ok())??;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }

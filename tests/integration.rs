@@ -10,6 +10,8 @@
 mod support;
 mod bridge;
 mod cgroup;
+mod changes;
+mod control;
 mod kill;
 mod layers;
 mod manual;
@@ -19,5 +21,6 @@ mod plan;
 mod quarantine;
 mod real_agent;
 mod seeing;
+mod session;
 mod terminal;
 mod walls;

@@ -25,7 +25,7 @@ use saggar::launch::{self, Launched, ids};
 use saggar::plan::{self, Plan};
 use saggar::spec::agent::{self, Asked};
 use saggar::spec::policy::{Effective, Home, Layer, Profile, Setting};
-use saggar::spec::{IdMap, Program};
+use saggar::spec::{Changes, IdMap, Program};
 use saggar::stage::wire::{ExecFlags, Report, Request};
 
 /// Counts what the launcher and what any other process of this binary allocates.
@@ -82,6 +82,11 @@ fn counts() -> [usize; 2] {
 
 /// The plan of `wrap` in `work`, and whatever must live as long as the sandbox.
 fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
+    plan_with(work, profile, None)
+}
+
+/// The same with the work tree under an overlay.
+fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, Option<ids::IdBlock>) {
     let mut policy = Effective::built_in(Home::Tmp);
     policy.profile = Setting::new(profile, &Layer::CommandLine);
     let (map, block) = if Uid::effective().is_root() {
@@ -91,11 +96,12 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
         (IdMap::Own { uid: Uid::effective().as_raw(), gid: nix::unistd::getegid().as_raw() }, None)
     };
     let protected = protect::find(work, true, &[]);
-    protected.make_missing().unwrap();
+    protected.make_missing(work).unwrap();
     let asked = Asked {
         id: SandboxId::random().unwrap(),
         map,
         workspace: work.to_owned(),
+        changes,
         agent_folder: None,
         home: None,
         program: Vec::new(),
@@ -140,11 +146,24 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     }
 }
 
-/// Starts a sandbox, runs programs that succeed, fail and cannot be run, has signals sent, and counts.
 fn no_heap(work: &Path, profile: Profile) {
     let (plan, _block) = plan_in(work, profile);
+    no_heap_for(&plan, work);
+}
+
+/// To lay an overlay, paths are written and directories made.
+fn no_heap_on_an_overlay(work: &Path, profile: Profile) {
+    let upper = work.with_file_name("upper");
+    fs::create_dir(&upper).unwrap();
+    let (plan, _block) = plan_with(work, profile, Some(Changes::Directory(upper.clone())));
+    no_heap_for(&plan, work);
+    assert!(upper.join("changes").is_dir(), "the overlay was laid");
+}
+
+/// Starts a sandbox, runs programs that succeed, fail and cannot be run, has signals sent, and counts.
+fn no_heap_for(plan: &Plan, work: &Path) {
     let [launcher_before, forks_before] = counts();
-    let launched = launch::start(&plan, None).unwrap();
+    let launched = launch::start(plan, None).unwrap();
     assert_eq!(run(&launched, 1, &program(work, &["true"]), 0), (true, 0));
     assert_eq!(run(&launched, 2, &program(work, &["sh", "-c", "(sleep 0 &); kill -9 $$"]), 0), (true, 9));
     assert!(!run(&launched, 3, &program(work, &["no-such-program"]), 0).0);
@@ -275,10 +294,11 @@ fn main() -> ExitCode {
     // A user that no account has, so that it owns nothing; as in `support::caller`.
     let users = if own.is_root() { vec![own, Uid::from_raw(65432)] } else { vec![own] };
     type Test = (&'static str, fn(&Path, Profile), Profile);
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("a_fork_that_allocates_is_counted", a_fork_that_allocates_is_counted, Profile::Strict),
         ("strict", no_heap, Profile::Strict),
         ("nesting", no_heap, Profile::Nesting),
+        ("an_overlay", no_heap_on_an_overlay, Profile::Strict),
         ("a_failed_step", no_heap_on_failure, Profile::Strict),
         ("a_forgotten_mount_is_shut", a_forgotten_mount_is_shut, Profile::Strict),
     ];

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::time::ClockId;
 use serde_json::Value;
 
 use crate::support::place::Place;
@@ -21,6 +22,7 @@ pub(super) fn id(place: &Place) -> String {
 pub(super) fn telling(place: &Place, saggar: &Command) -> Command {
     let mut command = place.command("/bin/sh".as_ref());
     place.make_file(EVENTS, "");
+    until_older();
     command.arg("-c").arg(format!("exec \"$@\" 7>>../{EVENTS}")).arg("sh").arg(saggar.get_program());
     let mut arguments = saggar.get_args();
     command
@@ -28,6 +30,15 @@ pub(super) fn telling(place: &Place, saggar: &Command) -> Command {
         .args(["--status-fd", "7", "--id", &id(place)])
         .args(arguments);
     command
+}
+
+/// Waits until what was made so far is older than what comes by its time stamps: they have the ticks of a clock
+/// that stands still for milliseconds, longer on a busy machine, and what is of the start's own tick counts as new.
+fn until_older() {
+    let made = ClockId::CLOCK_REALTIME.now().unwrap();
+    while ClockId::CLOCK_REALTIME_COARSE.now().unwrap() <= made {
+        std::thread::yield_now();
+    }
 }
 
 /// The events so far, of this kind.

@@ -9,7 +9,7 @@ use super::boxed_agent::{FOLDER_SAYS, Stage};
 use crate::support::bridge_client::{BridgeClient, Outcome, SESSION};
 
 /// What a turn said last; it ends in one `done` for the server's own session id.
-fn answer(outcome: &Outcome) -> &str {
+pub(super) fn answer(outcome: &Outcome) -> &str {
     assert_eq!(outcome.end, json!({"ev": "done", "sessionId": SESSION}));
     let results: Vec<&Value> = outcome.of_type("result").collect();
     let [result] = results[..] else { panic!("one result a turn: {results:?}") };
@@ -18,12 +18,12 @@ fn answer(outcome: &Outcome) -> &str {
 }
 
 /// The texts of the partial messages, joined.
-fn parts(outcome: &Outcome) -> String {
+pub(super) fn parts(outcome: &Outcome) -> String {
     outcome.of_type("stream_event").filter_map(|line| line["event"]["delta"]["text"].as_str()).collect()
 }
 
 /// Starts a turn that streams without end, and reads to its first part.
-fn start_stream(client: &mut BridgeClient) {
+pub(super) fn start_stream(client: &mut BridgeClient) {
     client.send(&json!({
         "cmd": "query", "prompt": "mock:stream", "sessionId": SESSION, "includePartialMessages": true,
     }));
@@ -31,7 +31,7 @@ fn start_stream(client: &mut BridgeClient) {
 }
 
 /// Reads to the agent's question, which leaves as a message, byte for byte the agent's own.
-fn question(client: &mut BridgeClient) -> Value {
+pub(super) fn question(client: &mut BridgeClient) -> Value {
     let asked = |event: &Value| event["data"]["type"] == "control_request";
     let event = client.events_until(asked).pop().expect("the question is the last event");
     let request = &event["data"]["request"];
@@ -40,7 +40,7 @@ fn question(client: &mut BridgeClient) -> Value {
 }
 
 /// Answers the question.
-fn respond(client: &mut BridgeClient, asked: &Value, response: &Value) {
+pub(super) fn respond(client: &mut BridgeClient, asked: &Value, response: &Value) {
     client.send(&json!({
         "type": "control_response",
         "response": {"subtype": "success", "request_id": asked["request_id"], "response": response},

@@ -12,7 +12,6 @@ use super::program;
 use crate::mock_api::MockApi;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
-use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::process::{Process, Watch, killed_by};
 
@@ -34,6 +33,11 @@ impl Stage {
         place.make_file("work/CLAUDE.md", FOLDER_SAYS);
         let program = place.reachable(program);
         Stage { api: MockApi::on_unix(&place.join("api.sock")), place, program }
+    }
+
+    /// The agent's program.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The id of this stage's session: its place is no other's.
@@ -61,14 +65,7 @@ impl Stage {
             .args(options)
             .envs(program::ENVIRONMENT);
         let mut process = Process::start(&self.place, command);
-        let mut stdout = process.take_stdout();
-        let mut ready = [0];
-        let listens = Deadline::usual().readable(&stdout).and_then(|()| stdout.read(&mut ready));
-        assert!(
-            matches!((&listens, ready), (Ok(1), [b'R'])),
-            "no R on the ready descriptor but {listens:?} {ready:?}; stderr:\n{}",
-            process.stderr()
-        );
+        let stdout = process.take_ready_stdout();
         let name = self.program.file_name().expect("a program has a name").to_owned();
         BoxedAgent { process, stdout, socket, name }
     }

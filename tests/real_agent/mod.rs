@@ -1,5 +1,5 @@
 //! Claude Code from npm, against the mock of its API: bare first, so that the mock and the harness are known
-//! to be right, then inside saggar.
+//! to be right, then inside saggar, and in a container with a bridge.
 //!
 //! `.ci/install-agent` puts the program at `target/agent`; `SAGGAR_TEST_CLAUDE` names another one.
 
@@ -17,4 +17,7 @@ mod bare;
 mod bare_agent;
 mod boxed;
 mod boxed_agent;
+mod boxed_asking;
+mod contained;
 mod program;
+mod sessions;

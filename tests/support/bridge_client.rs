@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -103,6 +104,11 @@ impl BridgeClient {
         line.ok().flatten().unwrap_or_else(|| panic!("no event came\n{}", self.lines.report()))
     }
 
+    /// The next event as the bytes of its line, if it comes so soon.
+    pub(crate) fn event_within(&mut self, time: Duration) -> Option<Vec<u8>> {
+        self.lines.next_line(Deadline::after(time)).ok().flatten()
+    }
+
     /// All events up to and with the first that `last` accepts.
     pub(crate) fn events_until(&mut self, last: impl Fn(&Value) -> bool) -> Vec<Value> {
         self.lines.until(Deadline::usual(), last)
@@ -131,6 +137,15 @@ impl BridgeClient {
     pub(crate) fn turn(&mut self, prompt: &str) -> Outcome {
         self.query(prompt);
         self.outcome()
+    }
+
+    /// Runs a command for `timeout` milliseconds at most; its result, after which its `done` came.
+    pub(crate) fn exec(&mut self, command: &str, timeout: u64) -> Value {
+        self.send(&json!({"cmd": "exec", "command": command, "timeout": timeout}));
+        let result = self.event();
+        assert_eq!(result["ev"], "exec_result", "{result}");
+        assert_eq!(self.event(), json!({"ev": "done", "sessionId": ""}));
+        result
     }
 
     /// Asserts that the other side closes without another event.

@@ -42,6 +42,12 @@ impl Caller {
         }
     }
 
+    /// This account, for tests that root starts.
+    pub(crate) fn named(name: &str) -> Self {
+        let user = User::from_name(name).unwrap().unwrap_or_else(|| panic!("there is no user {name}"));
+        Caller { uid: user.uid, gid: user.gid }
+    }
+
     /// Whoever runs the tests.
     pub(crate) fn current() -> Self {
         Caller { uid: geteuid(), gid: getegid() }

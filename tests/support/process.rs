@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -51,6 +52,19 @@ impl Process {
         self.child.stdout.take().expect("stdout is taken once")
     }
 
+    /// Takes its stdout, where it is to write its ready byte (BP-06), and waits for that.
+    pub(crate) fn take_ready_stdout(&mut self) -> ChildStdout {
+        let mut stdout = self.take_stdout();
+        let mut ready = [0];
+        let listens = Deadline::usual().readable(&stdout).and_then(|()| stdout.read(&mut ready));
+        assert!(
+            matches!((&listens, ready), (Ok(1), [b'R'])),
+            "no R on the ready descriptor but {listens:?} {ready:?}; stderr:\n{}",
+            self.stderr()
+        );
+        stdout
+    }
+
     /// Sends a signal to this process alone.
     pub(crate) fn signal(&self, signal: Signal) {
         self.watch.signal(signal);
@@ -77,9 +91,19 @@ impl Process {
                     .rsplit_once(") ")
                     .is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
         };
-        let pids = fs::read_dir("/proc").unwrap().flatten();
-        let pid = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(of);
-        let watcher = Watch::of(pid.expect("there is a watcher")).expect("it lives");
+        let find = || {
+            let pids = fs::read_dir("/proc").unwrap().flatten();
+            pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(of)
+        };
+        // On a busy machine it may have its name later than the sandbox stands.
+        let deadline = Deadline::usual();
+        let pid = loop {
+            match find() {
+                Some(pid) => break pid,
+                None => assert!(!deadline.remaining().is_zero(), "there is no watcher"),
+            }
+        };
+        let watcher = Watch::of(pid).expect("it lives");
         watcher.signal(Signal::SIGKILL);
         assert!(watcher.is_gone_by(Deadline::usual()), "the watcher does not die");
     }

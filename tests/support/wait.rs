@@ -13,6 +13,11 @@ pub(crate) fn until_exists(path: &Path) {
     until(path, "appear", |path| path.symlink_metadata().is_ok());
 }
 
+/// Blocks until the file at `path` has something in it; its directory must exist already.
+pub(crate) fn until_written(path: &Path) {
+    until(path, "get any content", |path| path.metadata().is_ok_and(|file| file.len() > 0));
+}
+
 /// Blocks until `path` is gone.
 pub(crate) fn until_gone(path: &Path) {
     until(path, "go", |path| path.symlink_metadata().is_err());
@@ -23,6 +28,7 @@ fn until(path: &Path, verb: &str, holds: impl Fn(&Path) -> bool) {
     let directory = path.parent().expect("a path in a directory");
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
     let events = inotify::WatchFlags::CREATE
+        | inotify::WatchFlags::MODIFY
         | inotify::WatchFlags::DELETE
         | inotify::WatchFlags::MOVE
         | inotify::WatchFlags::DELETE_SELF;

@@ -70,6 +70,33 @@ as_each_caller! {
     }
 }
 
+/// What a caller closed is /dev/null: no file that saggar opens later takes its number, and goes inside by it.
+#[test]
+fn a_stream_that_the_caller_closed_is_dev_null() {
+    let Ok(caller) = Caller::ordinary().or_else(|_| Caller::root()) else {
+        skip!("nobody can be the caller")
+    };
+    let wrap = Wrap::new(caller);
+    for closed in ["0<&-", "1>&-", "0<&- 1>&-", "2>&-", "0<&- 1>&- 2>&-"] {
+        // In a copy of the shell: it would move its own streams for a redirection.
+        let script =
+            "all=$(for fd in 0 1 2; do stat -L -c %t:%T /proc/$$/fd/$fd; done); echo \"$all\" >streams";
+        let saggar = wrap.command(&[], &["/bin/sh", "-c", script]);
+        let mut command = wrap.place.command("/bin/sh".as_ref());
+        command.args(["-c", &format!("exec \"$@\" {closed}"), "sh"]).arg(saggar.get_program());
+        command.args(saggar.get_args());
+        assert_eq!(wrap.finish(command).code(), 0, "{closed}");
+        let streams = fs::read_to_string(wrap.work().join("streams")).unwrap();
+        for (fd, kind) in streams.lines().enumerate() {
+            assert!(
+                !closed.contains(&format!("{fd}<")) && !closed.contains(&format!("{fd}>")) || kind == "1:3",
+                "{closed}: {streams}"
+            );
+        }
+        assert_eq!(streams.lines().count(), 3, "{closed}: {streams}");
+    }
+}
+
 /// A shell's `>> /dev/stderr` opens the caller's file again, which is no path of the sandbox: as it was opened,
 /// and no further. As root the file is not the program's to open, so this is an ordinary user's.
 #[test]

@@ -47,15 +47,21 @@ as_each_caller! {
 
     fn status_events_tell_who_exited(caller) {
         let wrap = Wrap::new(caller);
-        let (ended, lines) = events(&wrap, &["--id", "box"], &["/bin/sh", "-c", "exit 125"]);
+        // What is counted is another test's matter, in a guest that counts.
+        let without_usage = |event: &mut Value| {
+            event.as_object_mut().unwrap().remove("usage");
+        };
+        let (ended, mut lines) = events(&wrap, &["--id", "box"], &["/bin/sh", "-c", "exit 125"]);
         assert_eq!(ended.code(), 125);
-        let [started, exited] = &lines[..] else { panic!("two events: {lines:?}") };
+        let [started, exited] = &mut lines[..] else { panic!("two events: {lines:?}") };
         assert_eq!((&started["event"], &started["id"]), (&json!("started"), &json!("box")));
         assert!(started["pid"].as_i64().unwrap() > 1, "{started}");
+        without_usage(exited);
         assert_eq!(*exited, json!({"event": "exited", "id": "box", "reason": "exit", "exit_code": 125}));
 
-        let (ended, lines) = events(&wrap, &["--id", "box"], &["/bin/sh", "-c", "kill -9 $$"]);
+        let (ended, mut lines) = events(&wrap, &["--id", "box"], &["/bin/sh", "-c", "kill -9 $$"]);
         assert_eq!(ended.code(), 137);
+        without_usage(&mut lines[1]);
         assert_eq!(lines[1], json!({"event": "exited", "id": "box", "reason": "signal", "signal": 9}));
 
         let (ended, lines) = events(&wrap, &["--ro", "/nonexistent"], &["/bin/true"]);
@@ -76,6 +82,29 @@ as_each_caller! {
         assert_eq!(lines.last().unwrap()["reason"], "timeout");
         let work = wrap.work();
         assert_eq!(crate::kill::alive_in(&work), [0; 0], "nothing of it lives");
+    }
+
+    /// DECISIONS 13: processor time of all processes together; who sleeps uses none. Without a cgroup nobody counts.
+    fn the_limit_of_processor_time_kills_the_whole_tree(caller) {
+        let wrap = Wrap::new(caller);
+        let policy = wrap.place.make_file("policy.toml", "limits.cpu_time = '400ms'");
+        let limited = |script: &str| {
+            events(&wrap, &["--policy", policy.to_str().unwrap()], &["/bin/sh", "-c", script])
+        };
+        let (ended, lines) = limited("(while :; do :; done) & (setsid sh -c 'while :; do :; done' &); sleep 1000");
+        let told = lines.last().unwrap();
+        if ended.code() == 125 {
+            assert!(!caller.is_root() && std::env::var_os("SAGGAR_GUEST").is_none(), "{ended:?}");
+            ended.refused(&["cpu_time = 400", "cgroup"]);
+            return;
+        }
+        assert_eq!((ended.code(), &told["reason"]), (124, &json!("timeout")), "{ended:?} {told}");
+        assert!(told["message"].as_str().unwrap().contains("400ms of processor time (cpu_time)"), "{told}");
+        let used = told["usage"]["cpu_usec"].as_u64().unwrap();
+        assert!((400_000..800_000).contains(&used), "{used}");
+        assert_eq!(crate::kill::alive_in(&wrap.work()), [0; 0]);
+        let (ended, _) = limited("sleep 1; exit 3");
+        assert_eq!(ended.code(), 3, "{ended:?}");
     }
 
     /// Signals reach the program, and it answers them.

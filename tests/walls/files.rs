@@ -95,13 +95,16 @@ as_each_caller! {
 
     fn only_the_workspace_and_memory_are_written(caller) {
         let wrap = Wrap::new(caller);
+        // A name that the host's own /tmp surely lacks.
+        let name = format!("saggar-wrote-{}", std::process::id());
         let script = "for at in / /usr /usr/bin /etc /etc/ssl /dev /var /var/tmp /home /proc /bin /usr/local; \
             do touch $at/x 2>&- && echo wrote $at; done; \
             for file in /etc/passwd /etc/hosts /etc/ld.so.cache /usr/bin/env; do (true >>$file) 2>&- && echo wrote $file; done; \
-            set -e; for at in . /tmp /run /home/agent /dev/shm; do touch $at/x; done; echo done";
-        assert_eq!(wrap.sh(script).success(), "done\n");
-        assert!(wrap.work().join("x").exists(), "the workspace is the host's own");
-        assert!(!Path::new("/tmp/x").exists() && !Path::new("/run/x").exists(), "the others are not");
+            set -e; for at in . /tmp /run /home/agent /dev/shm; do touch $at/x; done; echo done"
+            .replace("$at/x", &format!("$at/{name}"));
+        assert_eq!(wrap.sh(&script).success(), "done\n");
+        assert!(wrap.work().join(&name).exists(), "the workspace is the host's own");
+        assert!(!Path::new("/tmp").join(&name).exists() && !Path::new("/run").join(&name).exists(), "the others are not");
     }
 
     /// CVE-2025-31133, CVE-2019-16884: what leaks in /proc is covered by what it should be covered by.

@@ -1,7 +1,13 @@
 //! pid 1 of the sandbox: unseen, untouched, undying.
 
+use std::fs;
+
 use super::probe::{self, probe};
 use super::wrapped::Wrap;
+use crate::kill::init_of;
+use crate::support::caller::Caller;
+use crate::support::process::Process;
+use crate::support::wait;
 
 as_each_caller! {
     /// KC-12: it has the uid of the programs, so only what it set on itself protects it.
@@ -64,4 +70,30 @@ as_each_caller! {
             for try in $(seq 200); do grep -l '^State:.Z' /proc/[0-9]*/status >z 2>/dev/null || exit 0; done; cat z; exit 1";
         wrap.sh(script).success();
     }
+}
+
+/// DECISIONS 9: a program's arguments and environment pass by pid 1, which lends the program its memory until it is
+/// one; nothing of them stays with pid 1.
+#[test]
+fn pid_one_keeps_nothing_of_a_program() {
+    let Ok(root) = Caller::root() else { skip!("this test needs to be started as root") };
+    let wrap = Wrap::new(root);
+    let script = ["/bin/sh", "-c", ": > up; read word; exit 0"];
+    let mut command = wrap.command(&["--env", "SECRET"], &script);
+    command.env("SECRET", "s3cr3t-w0rd");
+    let mut process = Process::start(&wrap.place, command);
+    wait::until_exists(&wrap.work().join("up"));
+    let init = init_of(&process).pid();
+    let maps = fs::read_to_string(format!("/proc/{init}/maps")).unwrap();
+    assert!(maps.contains("[stack]") && !maps.contains("memfd"), "{maps}");
+    let memory = fs::File::open(format!("/proc/{init}/mem")).unwrap();
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let (from, to) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')).unwrap();
+        let (from, to) = (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, from).unwrap();
+        assert!(!bytes.windows(11).any(|part| part == b"s3cr3t-w0rd"), "it is at {line}");
+    }
+    drop(process.take_stdin());
+    assert!(process.wait().success());
 }

@@ -6,10 +6,12 @@
 
 mod cve;
 mod descriptors;
+mod disk;
 mod environment;
 mod exit;
 mod files;
 mod git;
+mod image;
 mod init;
 mod kernel;
 mod network;

@@ -66,11 +66,13 @@ fn as_root_a_workspace_that_cannot_be_idmapped_keeps_its_owner() {
     let Ok(root) = Caller::root() else { skip!("this test needs to be started as root") };
     for owner in ["4321:4322", "65534:65534", "200000:7"] {
         let wrap = Wrap::new(root);
+        // Beside the workspace, where owners can be mapped.
+        wrap.place.make_file("shown", "");
         let said = on_ramfs(
             &wrap,
             owner,
             "echo roots >roots && chmod 600 roots && echo own >own && chown 4321:4322 own && chmod 600 own
-             $saggar wrap --ro /etc/hostname:/tmp/ro -- sh -c 'id -u; touch made; mkdir dir; touch dir/made; ln -s x link; \
+             $saggar wrap --ro ${PWD%/*}/shown:/tmp/ro -- sh -c 'id -u; touch made; mkdir dir; touch dir/made; ln -s x link; \
                 cat roots own 2>&1; chown 0 made 2>&1; cat /proc/self/uid_map; stat -c %u . /tmp/ro $HOME' &&
              stat -c %u:%g made dir dir/made link",
         )

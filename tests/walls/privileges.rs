@@ -17,6 +17,16 @@ fn status_of(wrap: &Wrap, script: &str) -> BTreeMap<String, String> {
 }
 
 as_each_caller! {
+    /// A caller under nohup(1) ignores signals, and saggar itself SIGPIPE: programs start with the actions of signal(7).
+    fn what_the_caller_ignores_is_not_ignored_inside(caller) {
+        let wrap = Wrap::new(caller);
+        let saggar = wrap.command(&[], &["/bin/grep", "SigIgn", "/proc/self/status"]);
+        let mut command = wrap.place.command("/bin/sh".as_ref());
+        command.args(["-c", "trap '' HUP USR1 TERM; exec \"$@\"", "sh"]).arg(saggar.get_program());
+        command.args(saggar.get_args());
+        assert_eq!(wrap.finish(command).success(), "SigIgn:\t0000000000000000\n");
+    }
+
     /// The one file about keys that is not masked counts those of the sandbox's own users alone.
     fn the_host_s_users_have_no_keys_here(caller) {
         let wrap = Wrap::new(caller);

@@ -17,7 +17,9 @@ pub(super) fn compiled() -> Result<&'static Path, &'static str> {
 
 fn compile() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/probe.c");
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probe");
+    // One for each user: in a directory where anybody may write, nobody replaces another's.
+    let name = format!("probe-{}", nix::unistd::geteuid());
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Another test binary may run at the same time: the name appears with a whole program behind it.
     let fresh = target.with_extension(std::process::id().to_string());
     let gcc = Command::new("gcc").args(["-static", "-O1", "-Wall", "-o"]).arg(&fresh).arg(&source).output();
