@@ -80,7 +80,7 @@ as_each_caller! {
         let bench = Bench::new(caller);
         let id = bench.start();
         let real = Watch::of(bench.pid(&id)).unwrap();
-        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut other = stranger(&bench, &id);
         for name in ["state.json", "state.copy.json"] {
             let path = bench.state_dir(&id).join(name);
             let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -94,6 +94,20 @@ as_each_caller! {
         other.kill().unwrap();
         other.wait().unwrap();
         real.signal(nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+/// A process that did not start in the clock tick in which the container did: within one, a pid does not come round.
+fn stranger(bench: &Bench, id: &str) -> std::process::Child {
+    let started = |pid: u32| saggar::state::process::ProcessId::of(pid.cast_signed()).unwrap().start_time;
+    let own = started(bench.pid(id));
+    loop {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        if started(child.id()) != own {
+            return child;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 

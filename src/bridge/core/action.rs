@@ -63,6 +63,8 @@ pub enum Action {
         /// The agent's.
         agent_session: String,
     },
+    /// The agent has ended by itself and its turn fails with it: to be on record before anybody is told (KC-23).
+    AgentFailed,
     /// Whole event lines no connection waits for: a session spools them, the foreground drops them.
     Unclaimed(Vec<u8>),
     /// A line of the agent that is no message: not JSON. Only with [`super::Config::plain_lines`].

@@ -175,7 +175,10 @@ impl Bridge {
             // It was leaving when the turn came: that is no failure of the turn.
             Some(_) if again => self.tell_again(),
             Some(turn) if turn.is_aborting() || turn.is_settling() => self.end_turn(Ok(())),
-            Some(_) => self.end_turn(Err(exit.to_string())),
+            Some(_) => {
+                self.actions.push_back(Action::AgentFailed);
+                self.end_turn(Err(exit.to_string()));
+            }
         }
         self.settle();
     }

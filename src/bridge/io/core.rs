@@ -99,7 +99,7 @@ impl Core for Bridge {
         Some(match self.next_action()? {
             Action::Send { conn, bytes } => Step::Send { conn, bytes },
             Action::Close { conn, flush } => Step::Close { conn, flush },
-            first @ Action::Learned { .. } => Step::First(first),
+            first @ (Action::Learned { .. } | Action::AgentFailed) => Step::First(first),
             other => Step::Other(other),
         })
     }

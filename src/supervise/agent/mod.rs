@@ -344,6 +344,7 @@ impl<'a> Loop<'a> {
             Action::RunExec { exec, command, timeout: _ } => self.begin_or_tell(exec, command),
             Action::KillExec { exec } => self.end(exec),
             Action::Learned { session, agent_session } => remember(&session, &agent_session),
+            Action::AgentFailed => self.keep(),
             Action::Audit(audit) => {
                 if let Err(error) = self.audit.write_all(&audit.line()) {
                     log(LogLevel::Warn, &format!("a decision is not in the audit: {error}"));

@@ -291,7 +291,11 @@ impl<'a> Loop<'a> {
                 let line = audit.line();
                 self.log(LogLevel::Info, &format!("audit: {}", String::from_utf8_lossy(line.trim_ascii())));
             }
-            Action::Learned { .. } | Action::Unclaimed(_) | Action::Send { .. } | Action::Close { .. } => {}
+            Action::Learned { .. }
+            | Action::AgentFailed
+            | Action::Unclaimed(_)
+            | Action::Send { .. }
+            | Action::Close { .. } => {}
             Action::PermissionAsked(id) => self.tell_question(&id, true),
             Action::PermissionClosed(id) => self.tell_question(&id, false),
         }

@@ -27,6 +27,20 @@ fn bp_27_a_death_in_the_turn_is_one_error_with_the_cause() {
     }
 }
 
+/// KC-23: whoever hears of it may look at once.
+#[test]
+fn a_death_in_the_turn_is_on_record_before_it_is_told() {
+    let mut world = World::new(Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", "");
+    world.actions.clear();
+    world.kill_agent(&Exit::Signal(9));
+    let place = |what: fn(&Action) -> bool| world.actions.iter().position(what).unwrap();
+    let told =
+        place(|a| matches!(a, Action::Send { bytes, .. } if bytes.windows(7).any(|w| w == b"\"error\"")));
+    assert!(place(|a| matches!(a, Action::AgentFailed)) < told);
+}
+
 #[test]
 fn bp_27_a_relayed_agent_is_told_to_resume_after_its_death() {
     let mut world = World::relay(Script::relay);
