@@ -1,5 +1,6 @@
 //! `saggar session`: sessions that outlive their creator, seen from outside and by the kernel's account.
 
+mod apart;
 mod cold;
 mod killed;
 mod life;
