@@ -2,10 +2,11 @@
 
 use super::tree::{Dir, Dirs};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::Version;
+use crate::host::cgroups::{Version, path_in};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -66,6 +67,21 @@ pub(super) fn set(dirs: &Dirs, frozen: bool) -> Result<()> {
 pub(super) fn let_die(dirs: &Dirs) {
     if let Some(dir) = dirs.home("freezer").filter(|dir| dir.version == Version::V1) {
         let _ = dir.write("freezer.state", "THAWED");
+    }
+}
+
+/// Takes processes of the container out of whatever other cgroup of v1's freezer they are in, one of their own or one
+/// of somebody else: it may be frozen, and they are to die. Moved here, they go on.
+pub(super) fn bring_home(dirs: &Dirs, pids: &BTreeSet<i32>) {
+    let Some(home) = dirs.home("freezer").filter(|dir| dir.version == Version::V1) else { return };
+    for pid in pids {
+        let text = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let is = path_in(&text, |listed| listed.split(',').any(|one| one == "freezer"));
+        let is_away = is.is_some_and(|is| !home.path.ends_with(is.strip_prefix("/").unwrap_or(&is)));
+        // While it is stopped, its number is surely still its own.
+        if is_away {
+            let _ = home.write("cgroup.procs", &pid.to_string());
+        }
     }
 }
 

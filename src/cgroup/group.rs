@@ -285,7 +285,18 @@ impl Group {
     /// # Errors
     /// When it cannot be thawed.
     pub fn let_killed_die(&self) -> Result<()> {
+        // Beside v2's, which is ours to use, there may be v1's, and somebody may have used that.
+        freeze::let_die(&self.dirs);
         if self.is_frozen().unwrap_or(false) { self.thaw() } else { Ok(()) }
+    }
+
+    /// The same for all of them, wherever somebody has frozen them: they are all to die.
+    ///
+    /// # Errors
+    /// As [`Group::let_killed_die`], and when a list cannot be read.
+    pub fn let_all_die(&self) -> Result<()> {
+        freeze::bring_home(&self.dirs, &processes::list(&self.dirs)?);
+        self.let_killed_die()
     }
 
     /// Whether [`Group::freeze`] holds; never without a freezer.

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long processes may take to die of SIGKILL.
 const DEATH: Duration = Duration::from_secs(10);
+/// When killed processes are first looked at again.
+const FIRST: Duration = Duration::from_micros(100);
 
 /// Every process in these cgroups and in those below.
 pub(super) fn list(dirs: &Dirs) -> Result<BTreeSet<i32>> {
@@ -123,7 +125,7 @@ pub(super) fn kill_all(dirs: &Dirs, signal: i32) -> Result<()> {
         return kill_stopped(dirs, signal);
     }
     let end = Instant::now() + DEATH;
-    let mut pause = Duration::from_micros(100);
+    let mut pause = FIRST;
     loop {
         // Linux 5.14; it takes whatever is being forked, and what is frozen.
         let killed = dirs.unified().is_some_and(|dir| dir.write("cgroup.kill", "1").is_ok());
@@ -137,6 +139,9 @@ pub(super) fn kill_all(dirs: &Dirs, signal: i32) -> Result<()> {
             // What is in a v1 hierarchy alone, from a start that was broken off; and v1's freezer holds the dead.
             send(dirs, signal)?;
             freeze::let_die(dirs);
+        }
+        if pause > FIRST {
+            freeze::bring_home(dirs, &left);
         }
         if Instant::now() >= end {
             let pids: Vec<_> = left.iter().take(8).map(i32::to_string).collect();

@@ -2,6 +2,9 @@
 //! frees everything.
 
 use super::bundle::Bench;
+use super::options::cgroup_with;
+use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 use crate::support::process::Watch;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -94,6 +97,38 @@ as_each_caller! {
         other.kill().unwrap();
         other.wait().unwrap();
         real.signal(nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+/// Not even SIGKILL wakes whom the freezer of cgroup v1 holds, in the container's cgroup, in one that it made itself, or
+/// in one of somebody else.
+#[test]
+fn delete_force_frees_what_is_frozen_anywhere() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    let bench = Bench::new(caller);
+    for place in ["own", "below", "elsewhere"] {
+        let id = bench.start();
+        let pid = bench.pid(&id);
+        let watch = Watch::of(pid).unwrap();
+        let (own, prefix) = cgroup_with(&bench, &id, "freezer");
+        let above = own.parent().unwrap();
+        let frozen = match place {
+            "own" => own.clone(),
+            "below" => own.join("below"),
+            _ => above.join(format!("elsewhere-{}", std::process::id())),
+        };
+        let _ = fs::create_dir(&frozen);
+        fs::write(frozen.join("cgroup.procs"), pid.to_string()).unwrap();
+        let (file, value) =
+            if prefix.is_empty() { ("cgroup.freeze", "1") } else { ("freezer.state", "FROZEN") };
+        fs::write(frozen.join(file), value).unwrap();
+        let deleted = bench.say(&["delete", "--force", &id]);
+        let is_gone = watch.is_gone_by(Deadline::usual());
+        let _ = fs::write(frozen.join(file), if prefix.is_empty() { "0" } else { "THAWED" });
+        watch.wait_gone(place);
+        let _ = fs::remove_dir(&frozen);
+        assert!(is_gone && deleted.status.success(), "{place}: {deleted:?}");
+        bench.is_clean(&id);
     }
 }
 

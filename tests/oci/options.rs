@@ -123,7 +123,7 @@ fn root() -> Option<Bench> {
 }
 
 /// The directory of a container's cgroup that has this controller, and what options call that controller.
-fn cgroup_with(bench: &Bench, id: &str, controller: &str) -> (PathBuf, String) {
+pub(super) fn cgroup_with(bench: &Bench, id: &str, controller: &str) -> (PathBuf, String) {
     let text = fs::read_to_string(format!("/proc/{}/cgroup", bench.pid(id))).unwrap();
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.splitn(3, ':').collect()).collect();
     let below = |base: &Path, path: &str| base.join(path.trim_start_matches('/'));

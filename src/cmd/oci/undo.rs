@@ -30,7 +30,7 @@ pub(super) fn processes(record: &Record) -> Result<()> {
             let _ = crate::sys::pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
         }
         if let Some(place) = &record.cgroup {
-            Group::open(place)?.let_killed_die()?;
+            Group::open(place)?.let_all_die()?;
         }
         if !process.kill(PATIENCE) {
             return Err(survives(process.pid));
