@@ -6,7 +6,7 @@ use crate::control::method::Change;
 use crate::error::{Code, Error, Result};
 use crate::plan::Degraded;
 use crate::spec::limits_of;
-use crate::spec::policy::{self, Effective};
+use crate::spec::policy::{self, AtTimeout, Effective};
 use crate::supervise::clock::Times;
 use crate::supervise::status::Event;
 use std::collections::BTreeSet;
@@ -25,6 +25,11 @@ impl Limited {
     /// As at the start.
     pub(super) fn new(policy: Effective) -> Self {
         Limited { policy, generation: 1, held: BTreeSet::new() }
+    }
+
+    /// What becomes of a session at its limit by the clock.
+    pub(super) fn at_timeout(&self) -> AtTimeout {
+        self.policy.limits.at_timeout.value
     }
 
     /// What of this is missing still.
