@@ -12,6 +12,7 @@
 //! | [`states`] | the states of a session and the moves between them (pure) |
 //! | [`record`] | session.json: who serves it, where, and what a later start needs |
 //! | [`logs`] | the log entries, a ring on disk |
+//! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | the way out of a directory that an agent has filled |
 
 pub mod apply;
@@ -21,6 +22,7 @@ pub mod choose;
 pub mod copy;
 pub mod diff;
 pub mod discard;
+pub mod files;
 pub mod image;
 pub mod logs;
 pub mod manifest;

@@ -1,10 +1,12 @@
 //! `saggar session`: sessions that outlive their creator, seen from outside and by the kernel's account.
 
 mod cold;
+mod files;
 mod killed;
 mod life;
 mod limits;
 mod logs;
 mod many;
+mod snapshot;
 mod stage;
 mod walk;

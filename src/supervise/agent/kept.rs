@@ -51,7 +51,7 @@ impl Loop<'_> {
     }
 
     /// Whether somebody has asked for the end: what follows is no failure.
-    fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.asked.is_some() || self.talk.hub.state().is_ending()
     }
 

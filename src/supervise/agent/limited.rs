@@ -10,6 +10,7 @@ use crate::spec::policy::{self, AtTimeout, Effective};
 use crate::supervise::clock::Times;
 use crate::supervise::status::Event;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// What holds now.
 #[derive(Debug)]
@@ -30,6 +31,11 @@ impl Limited {
     /// What becomes of a session at its limit by the clock.
     pub(super) fn at_timeout(&self) -> AtTimeout {
         self.policy.limits.at_timeout.value
+    }
+
+    /// What the policy protects in the workspace.
+    pub(super) fn protected(&self) -> Vec<PathBuf> {
+        self.policy.protect.paths.iter().map(|path| path.value.as_path().to_owned()).collect()
     }
 
     /// What of this is missing still.
