@@ -276,13 +276,14 @@ impl<'a> Loop<'a> {
             if has_ended {
                 self.warden.look(self.id, &mut self.status);
             }
+            // Written down before anybody is told.
+            self.keep();
             self.serve();
             self.end_late_script();
             if let Some(error) = self.scripts.failure() {
                 self.sandbox.kill();
                 return Err(runtime(error));
             }
-            self.keep();
             self.tell_events();
             if self.talk.hub.has_actions() {
                 continue;
