@@ -1,4 +1,5 @@
-//! How long sessions take: their creation, a pause and the fast path, the cold path after the supervisor was killed;
+//! How long sessions take: their creation, the fast path of one that is idle and of one that is paused, the pause, and
+//! the cold path after the supervisor was killed;
 //! each against a bare start (`saggar wrap -- true`) in the same round. Medians and ratios; there are no absolute
 //! bounds.
 //!
@@ -9,6 +10,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,7 +40,7 @@ fn main() {
         assert!(output.status.success(), "{words:?}: {}", output.status);
         (time, String::from_utf8(output.stdout).expect("text"))
     };
-    let names = ["bare start", "create", "pause", "fast", "fast, by the socket", "cold", "end"];
+    let names = ["bare start", "create", "idle", "pause", "fast", "fast, by the socket", "cold", "end"];
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); names.len()];
     let mut can_pause = true;
     for round in 0..runs + 2 {
@@ -49,23 +51,23 @@ fn main() {
             run(&["session", "create", "--json", "--session", "bench", "--adapter", "demo", dir]);
         round_times[1] = Some(time);
         let session: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        round_times[2] = Some(run(&["session", "resume", "bench"]).0);
         if can_pause {
             can_pause = saggar(&["session", "pause", "bench"]).status().expect("saggar runs").success();
         }
         if can_pause {
             run(&["session", "resume", "bench"]);
-            round_times[2] = Some(run(&["session", "pause", "bench"]).0);
-            round_times[3] = Some(run(&["session", "resume", "bench"]).0);
+            round_times[3] = Some(run(&["session", "pause", "bench"]).0);
+            round_times[4] = Some(run(&["session", "resume", "bench"]).0);
             run(&["session", "pause", "bench"]);
             let socket = session["controlSocket"].as_str().expect("a socket");
-            round_times[4] = Some(by_socket(Path::new(socket)));
+            round_times[5] = Some(by_socket(Path::new(socket)));
         }
         let pid =
             session["supervisor"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
-            .expect("the supervisor lives");
-        round_times[5] = Some(run(&["session", "resume", "bench"]).0);
-        round_times[6] = Some(run(&["session", "end", "bench"]).0);
+        kill(pid);
+        round_times[6] = Some(run(&["session", "resume", "bench"]).0);
+        round_times[7] = Some(run(&["session", "end", "bench"]).0);
         run(&["session", "remove", "bench"]);
         // The first rounds warm caches.
         if round >= 2 {
@@ -102,6 +104,15 @@ fn by_socket(socket: &Path) -> Duration {
     let begun = Instant::now();
     call("{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"resume\"}\n");
     begun.elapsed()
+}
+
+/// Kills a supervisor; it is gone when this returns.
+fn kill(pid: i32) {
+    let raw = rustix::process::Pid::from_raw(pid).expect("a pid");
+    let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty()).expect("it lives");
+    rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL).expect("it can be killed");
+    let mut polled = [nix::poll::PollFd::new(pidfd.as_fd(), nix::poll::PollFlags::POLLIN)];
+    nix::poll::poll(&mut polled, nix::poll::PollTimeout::NONE).expect("it ends");
 }
 
 fn median(times: impl Iterator<Item = f64>) -> f64 {

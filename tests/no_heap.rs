@@ -108,6 +108,7 @@ fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, 
         own: Vec::new(),
         pins: protected.pins,
         terminal: true,
+        shown: true,
         streams: true,
     };
     let spec = agent::lower(&policy, asked).unwrap();

@@ -9,9 +9,10 @@ use crate::cgroup::agent::live;
 use crate::cli::MetricsArgs;
 use crate::error::{Code, Result};
 use crate::id::SandboxId;
+use crate::session::record::Record;
+use crate::session::states::State;
 use crate::state;
 use crate::state::counters::{Counter, Counters, Kind};
-use crate::state::live::Locked;
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,9 +39,6 @@ impl Now {
         let uid = geteuid();
         let with_cgroup = live::find((!uid.is_root()).then_some(uid.as_raw()));
         let named = state::live::in_directory(&state::runtime_path())?;
-        // Without a place for sessions there are none.
-        let sessions =
-            state::sessions_path().map_or(Ok(Vec::new()), |path| state::live::in_directory(&path))?;
         let frozen: Vec<&SandboxId> =
             with_cgroup.iter().filter(|one| live::is_frozen(&one.cgroup)).map(|one| &one.id).collect();
 
@@ -58,25 +56,23 @@ impl Now {
         Ok(Now {
             sandboxes: [("paused", count(frozen.len())), ("running", count(running))].into(),
             containers,
-            sessions: by_state(&sessions, &named, &frozen),
+            sessions: by_state(&sessions()?),
         })
     }
 }
 
-/// A session is served by the supervisor that holds its lock; that also holds the lock of the sandbox.
-fn by_state(sessions: &[Locked], named: &[Locked], frozen: &[&SandboxId]) -> BTreeMap<&'static str, u64> {
-    let mut counts: BTreeMap<&'static str, u64> = [("active", 0), ("paused", 0), ("stopped", 0)].into();
-    for session in sessions {
-        let state = match session.holder {
-            None => "stopped",
-            Some(pid) if named.iter().any(|one| one.holder == Some(pid) && frozen.contains(&&one.id)) => {
-                "paused"
-            }
-            Some(_) => "active",
-        };
-        *counts.entry(state).or_default() += 1;
+/// The caller's sessions as they are; without a place for them there are none.
+fn sessions() -> Result<Vec<State>> {
+    if state::sessions_path().is_err() {
+        return Ok(Vec::new());
     }
-    counts
+    Ok(Record::all()?.iter().map(|record| record.state).collect())
+}
+
+/// A state that no session is in has its count, too.
+fn by_state(sessions: &[State]) -> BTreeMap<&'static str, u64> {
+    let of = |state: State| count(sessions.iter().filter(|one| **one == state).count());
+    State::ALL.map(|state| (state.name(), of(state))).into()
 }
 
 fn count(number: usize) -> u64 {
@@ -139,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_session_stands_still_with_its_sandbox() {
-        let locked = |id: &str, holder| Locked { id: SandboxId::parse(id).unwrap(), holder };
-        let sessions = [locked("a", Some(7)), locked("b", Some(8)), locked("c", None)];
-        let named = [locked("x", Some(7)), locked("y", Some(8))];
-        let counts = by_state(&sessions, &named, &[&named[0].id]);
-        assert_eq!(counts, [("active", 1), ("paused", 1), ("stopped", 1)].into());
+    fn every_state_has_a_count() {
+        let counts = by_state(&[State::Active, State::Ended, State::Active]);
+        assert_eq!(
+            counts,
+            [("active", 2), ("ended", 1), ("error", 0), ("paused", 0), ("starting", 0)].into()
+        );
     }
 }

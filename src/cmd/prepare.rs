@@ -195,6 +195,8 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         pins: protected.pins,
         streams: purpose.streams,
         terminal: purpose.streams && has_terminal()?,
+        // Servers ask for files beside an agent alone.
+        shown: !purpose.streams,
     };
     let spec = agent::lower(effective, asked)?;
     let mut host = Host::survey(&spec);

@@ -1,6 +1,7 @@
 //! The methods of the control socket and their parameters. A parameter that is unknown, missing or of another type is
 //! an error that names it.
 
+use super::files::FileCall;
 use super::rpc::{Call, Failure, Kind};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
@@ -8,7 +9,7 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// The names of all methods, as `hello` lists them.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 17] = [
     "hello",
     "state",
     "stats",
@@ -21,6 +22,10 @@ pub const NAMES: [&str; 13] = [
     "logs",
     "permission.list",
     "permission.respond",
+    "files.list",
+    "files.read",
+    "files.write",
+    "snapshot",
     "shutdown",
 ];
 
@@ -77,6 +82,13 @@ pub enum Method {
         id: String,
         /// The JSON of `{"behavior":…}`, byte for byte.
         response: String,
+    },
+    /// Files of the workspace.
+    Files(FileCall),
+    /// What the session has on disk, in one file.
+    Snapshot {
+        /// With what can be made again, too.
+        all: bool,
     },
     /// The end.
     Shutdown,
@@ -158,6 +170,13 @@ struct LogsParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct SnapshotParams {
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RespondParams {
     id: String,
     response: Box<RawValue>,
@@ -188,6 +207,8 @@ impl Method {
                 let RespondParams { id, response } = params(call)?;
                 Method::Respond { id, response: response.get().to_owned() }
             }
+            "files.list" | "files.read" | "files.write" => Method::Files(FileCall::of(call)?),
+            "snapshot" => Method::Snapshot { all: params::<SnapshotParams>(call)?.all },
             "shutdown" => none(call, Method::Shutdown)?,
             other => {
                 let other = crate::bridge::proto::json::shorten(other);
@@ -199,7 +220,7 @@ impl Method {
     }
 }
 
-fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, Failure> {
+pub(super) fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, Failure> {
     let text = call.params.as_deref().unwrap_or("{}");
     if !text.starts_with('{') {
         // serde would take a list for the fields in their order.
@@ -274,6 +295,8 @@ mod tests {
                 "hello" => Some(r#"{"version":1}"#),
                 "update" => Some(r#"{"limits":{}}"#),
                 "exec" => Some(r#"{"command":"x"}"#),
+                "files.read" => Some(r#"{"path":"x"}"#),
+                "files.write" => Some(r#"{"path":"x","content":""}"#),
                 "permission.respond" => Some(r#"{"id":"x","response":{"behavior":"allow"}}"#),
                 _ => None,
             };
@@ -302,6 +325,13 @@ mod tests {
         bad("exec", r#"{"command":"a","timeout":0}"#, "timeout");
         bad("permission.respond", r#"{"id":"x"}"#, "response");
         bad("logs", r#"{"after":-1}"#, "u64");
+        bad("files.list", r#"{"after":"x"}"#, "next");
+        bad("files.read", r#"{"path":"x","offset":-1}"#, "u64");
+        bad("files.read", r#"{"path":"x","encoding":"latin1"}"#, "latin1");
+        bad("files.write", r#"{"path":"x"}"#, "content");
+        bad("files.write", r#"{"path":"x","content":"?","encoding":"base64"}"#, "base64");
+        bad("snapshot", r#"{"all":"yes"}"#, "boolean");
+        bad("snapshot", r#"{"output":"/etc/x"}"#, "output");
         bad("update", "{}", "nothing to change");
         bad("update", r#"{"limits":{},"resources":{}}"#, "name one");
         bad("update", r#"{"limits":{},"generation":"1"}"#, "u64");

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`rpc`] | calls, answers and failures as lines (pure) |
 //! | [`method`] | what may be called, with checked parameters (pure) |
+//! | [`files`] | those of them that ask for files of the workspace (pure) |
 //! | [`clients`] | who is connected: greeting, subscriptions, back-pressure (pure) |
 //! | [`journal`] | the last log entries, numbered (pure) |
 //! | [`caller`] | the other end, for the commands of saggar itself |
@@ -13,6 +14,7 @@
 
 pub mod caller;
 pub mod clients;
+pub mod files;
 pub mod journal;
 pub mod method;
 pub mod rpc;

@@ -146,6 +146,9 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }
+    if let Some(shown) = &spec.shown {
+        steps.push(Step::ShowWorkspace { path: below_root(shown)? });
+    }
     steps.push(Step::NoNewPrivs);
     if domain.is_some() {
         steps.push(Step::Landlock);

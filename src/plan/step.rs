@@ -161,6 +161,11 @@ pub enum Step {
     },
     /// Opens the terminal of the sandbox and hands its master to the supervisor.
     OpenTerminal,
+    /// Opens the work tree and hands it to the supervisor.
+    ShowWorkspace {
+        /// Where.
+        path: CString,
+    },
     /// `no_new_privs`.
     NoNewPrivs,
     /// The landlock domain of [`crate::plan::Plan::landlock`].
@@ -253,7 +258,8 @@ impl Step {
             | Step::Hostname { .. }
             | Step::Rlimit { .. }
             | Step::NewKeyring { .. }
-            | Step::OpenTerminal => Phase::Inside,
+            | Step::OpenTerminal
+            | Step::ShowWorkspace { .. } => Phase::Inside,
             Step::NoNewPrivs => Phase::NoNewPrivs,
             Step::Landlock => Phase::Landlock,
             Step::DropCapabilities => Phase::Capabilities,
@@ -398,6 +404,7 @@ impl fmt::Display for Step {
             }
             Step::NewKeyring { .. } => f.write_str("join a new session keyring"),
             Step::OpenTerminal => f.write_str("open a terminal"),
+            Step::ShowWorkspace { path } => write!(f, "show {} to the supervisor", inside(path)),
             Step::NoNewPrivs => f.write_str("set no_new_privs"),
             Step::Landlock => f.write_str("enter the landlock domain"),
             Step::DropCapabilities => f.write_str("drop every capability"),

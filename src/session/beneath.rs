@@ -100,16 +100,21 @@ pub(super) fn root(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// How often something is opened that is being moved about.
+const TRIES: usize = 1000;
+
 fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     // openat2(2) takes no flag beside O_PATH that would mean nothing.
     let terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | terminal;
+    let mut tries = TRIES;
     loop {
-        // EAGAIN: something was renamed meanwhile, and the kernel cannot say that nothing has left.
+        // EAGAIN: something was renamed meanwhile, and the kernel cannot say that nothing has left; or a program has a
+        // lease on the file, which it would have to give back first (fcntl(2)), and may keep for 45 seconds.
         match rustix::fs::openat2(at, path, flags, Mode::from_raw_mode(mode), resolve) {
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) if tries > 0 => tries -= 1,
             other => return Ok(other?),
         }
     }

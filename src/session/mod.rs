@@ -12,6 +12,7 @@
 //! | [`states`] | the states of a session and the moves between them (pure) |
 //! | [`record`] | session.json: who serves it, where, and what a later start needs |
 //! | [`logs`] | the log entries, a ring on disk |
+//! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | the way out of a directory that an agent has filled |
 
 pub mod apply;
@@ -21,6 +22,7 @@ pub mod choose;
 pub mod copy;
 pub mod diff;
 pub mod discard;
+pub mod files;
 pub mod image;
 pub mod logs;
 pub mod manifest;
@@ -44,9 +46,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// The largest agent.json that is read.
 const RECORD_LIMIT: u64 = 1 << 20;
+
+/// How long what a killed supervisor has left is waited for, and how often it is looked at.
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// An open, locked session.
 #[derive(Debug)]
@@ -121,6 +129,23 @@ pub fn agent_session(directory: &Path) -> Option<String> {
     (record.version == 1).then_some(record.agent_session)
 }
 
+/// Takes the lock of a session; `None` while somebody serves it. What a supervisor that was killed has left, its watcher and
+/// its pid 1, may have a copy of it for a moment longer than the supervisor itself was there.
+fn take_lock(mut file: File, directory: &Path) -> Option<Flock<File>> {
+    let until = Instant::now() + LEFT_BEHIND;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((back, _)) => file = back,
+        }
+        let record = record::Record::read(directory).filter(|record| record.supervisor.is_some());
+        if record.is_none_or(|record| record.as_seen().is_served()) || Instant::now() >= until {
+            return None;
+        }
+        sleep(LOOK_EVERY);
+    }
+}
+
 impl Session {
     /// Makes or opens the session `id` and takes its lock.
     ///
@@ -143,7 +168,7 @@ impl Session {
         let path = directory.join("lock");
         let fail = |e| Error::system(format_args!("open {}", path.display()), e);
         let file = state::lock_options().create(true).open(&path).map_err(fail)?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        let lock = take_lock(file, &directory).ok_or_else(|| {
             Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
                 .hint("one agent at a time has a conversation: end the other one first")
         })?;

@@ -279,6 +279,11 @@ impl Keeper {
         &self.record
     }
 
+    /// The directory of its session.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Whether its agent has run since it was started.
     pub fn has_run(&self) -> bool {
         self.has_run

@@ -46,6 +46,8 @@ pub struct Asked {
     pub pins: Vec<Pin>,
     /// Whether a standard stream is a terminal.
     pub terminal: bool,
+    /// Whether the supervisor is to see the work tree as the programs do.
+    pub shown: bool,
     /// Whether the standard streams are the caller's own.
     pub streams: bool,
 }
@@ -99,6 +101,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         rlimits: rlimits(policy),
         limits: limits::lower(policy)?,
         terminal: asked.terminal,
+        shown: asked.shown.then(|| asked.workspace.clone()),
         streams: asked.streams,
         protections: policy
             .protections

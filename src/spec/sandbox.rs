@@ -56,6 +56,8 @@ pub struct SandboxSpec {
     pub limits: Limits,
     /// Whether the programs get a terminal of the sandbox's own.
     pub terminal: bool,
+    /// The work tree, when the supervisor is to see it as the programs do.
+    pub shown: Option<PathBuf>,
     /// Whether the standard streams are the caller's own, to be opened again by name.
     pub streams: bool,
     /// For each protection: must it hold, and who says so.

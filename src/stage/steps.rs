@@ -52,6 +52,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
             _ => Ok(()),
         },
         Step::OpenTerminal => open_terminal(born.control.as_fd()),
+        Step::ShowWorkspace { path } => show_workspace(born.control.as_fd(), path),
         Step::NoNewPrivs => process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0),
         Step::Landlock => enter_landlock(born),
         Step::DropCapabilities => caps::drop_all(),
@@ -223,6 +224,14 @@ fn open_terminal(control: BorrowedFd<'_>) -> SysResult<()> {
     let flags = libc::O_RDWR | libc::O_NOCTTY;
     let master = file::open(file::cwd(), c"/dev/pts/ptmx", flags, 0, Resolve::Ordinary)?;
     scm::send(control, &Report::Terminal.encode(), &[master.as_raw_fd()])
+}
+
+/// It leads where the programs look, whatever they do to themselves later.
+fn show_workspace(control: BorrowedFd<'_>, path: &CStr) -> SysResult<()> {
+    let root = file::open(file::cwd(), c"/", libc::O_PATH, 0, Resolve::Ordinary)?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let workspace = file::open(root.as_fd(), path, flags, 0, Resolve::BeneathNoLinks)?;
+    scm::send(control, &Report::Workspace.encode(), &[workspace.as_raw_fd()])
 }
 
 fn enter_landlock(born: &Born<'_>) -> SysResult<()> {

@@ -62,6 +62,8 @@ pub enum Report {
     Ready,
     /// The master of the sandbox's terminal comes beside this.
     Terminal,
+    /// The work tree comes beside this, as the programs see it.
+    Workspace,
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -135,6 +137,7 @@ impl Report {
         match self {
             Report::Ready => pack(1, 0, 0, 0),
             Report::Terminal => pack(2, 0, 0, 0),
+            Report::Workspace => pack(6, 0, 0, 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -146,6 +149,7 @@ impl Report {
         match unpack(bytes)? {
             [1, ..] => Some(Report::Ready),
             [2, ..] => Some(Report::Terminal),
+            [6, ..] => Some(Report::Workspace),
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -249,6 +253,7 @@ mod tests {
         for report in [
             Report::Ready,
             Report::Terminal,
+            Report::Workspace,
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
             Report::Exited { id: 2, status: -1, alone: true },

@@ -26,6 +26,8 @@ pub enum Happening {
     Ready,
     /// The master of the sandbox's terminal.
     Terminal(OwnedFd),
+    /// The work tree, as the programs see it.
+    Workspace(OwnedFd),
     /// A program waits at its gate; its pid on the host.
     Waiting(u32, i32),
     /// A program runs.
@@ -173,7 +175,8 @@ impl<'a> Sandbox<'a> {
             match self.launched.next_report() {
                 Ok(Some((Report::Ready, _))) => happened.push(Happening::Ready),
                 Ok(Some((Report::Terminal, Some(master)))) => happened.push(Happening::Terminal(master)),
-                Ok(Some((Report::Terminal, None))) => {}
+                Ok(Some((Report::Workspace, Some(root)))) => happened.push(Happening::Workspace(root)),
+                Ok(Some((Report::Terminal | Report::Workspace, None))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {
                     self.launched.kill_and_reap();
                     happened.push(Happening::Gone(Some(hint::step_failed(self.plan, step, errno))));

@@ -25,7 +25,7 @@ as_each_caller! {
         assert_eq!(lines[2]["id"], "x");
         let methods = lines[2]["result"]["methods"].as_array().unwrap();
         assert!(methods.contains(&json!("state")), "{methods:?}");
-        assert_eq!(client.refused("snapshot", &json!({})).0, "method");
+        assert_eq!(client.refused("snapshots", &json!({})).0, "method");
         assert_eq!(client.refused("kill", &json!({ "signal": "NOPE" })).0, "params");
         client.get("shutdown");
         assert!(served.end().0.success());

@@ -166,6 +166,9 @@ as_each_caller! {
             assert_eq!(name, "unsupported", "{said}");
         }
         assert_eq!(client.refused("update", &json!({ "limits": { "pids": 77 } })).0, "params");
+        for method in ["snapshot", "files.list"] {
+            assert_eq!(client.refused(method, &json!({})).0, "unsupported", "{method}");
+        }
         assert!(server.turn("hello").is_done());
         let beside = beside(&bench, &id);
         client.get("shutdown");

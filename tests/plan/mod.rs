@@ -76,6 +76,7 @@ fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
         own: Vec::new(),
         pins: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],
         terminal: true,
+        shown: true,
         streams: true,
     };
     let mut spec = agent::lower(&policy, asked).unwrap();

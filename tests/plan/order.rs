@@ -16,6 +16,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::Rlimit { .. }
         | Step::NewKeyring { .. }
         | Step::OpenTerminal
+        | Step::ShowWorkspace { .. }
         | Step::NoNewPrivs
         | Step::Landlock
         | Step::HideMemory

@@ -13,6 +13,7 @@ use crate::bridge::served::Stage;
 use crate::control::client::{ControlClient, serve, socket};
 use crate::oci::bundle::Bench;
 use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::process::Process;
 
@@ -187,26 +188,38 @@ as_each_caller! {
         assert_eq!(states(&none), [0; 5]);
     }
 
-    /// A session that is served is active, one that stands still is paused, and after that it has stopped.
+    /// By the states that sessions know of themselves.
     fn sessions_are_counted_by_their_state(caller) {
         let stage = Stage::new(caller);
-        let sessions = || {
+        let states = ["starting", "active", "paused", "error", "ended"];
+        let count = |state: &str| {
             let page = Page::of(&stage.place, &[]);
-            ["active", "paused", "stopped"].map(|state| page.get(&format!("saggar_sessions{{state=\"{state}\"}}")))
+            let counts = states.map(|state| page.get(&format!("saggar_sessions{{state=\"{state}\"}}")));
+            assert_eq!(counts.iter().sum::<u64>(), u64::from(state != "none"), "{state}: {page:?}");
+            counts[states.iter().position(|known| *known == state).unwrap_or(0)]
         };
-        assert_eq!(sessions(), [0; 3]);
+        assert_eq!(count("none"), 0);
         let served = serve(&stage, &["--adapter", "demo"]);
-        assert_eq!(sessions(), [1, 0, 0]);
+        assert_eq!(count("active"), 1);
         let mut client = ControlClient::connect(&socket(&stage));
         if caller.is_root() {
             client.get("pause");
-            assert_eq!(sessions(), [0, 1, 0]);
+            assert_eq!(count("paused"), 1);
             assert!(Page::of(&stage.place, &[]).get(PAUSED) >= 1);
             client.get("resume");
         }
+        client.call("kill", &json!({ "signal": "KILL" }));
+        let deadline = Deadline::usual();
+        while client.get("state")["session"]["state"] != "error" {
+            assert!(!deadline.remaining().is_zero(), "its agent is not gone");
+        }
+        // It was written down before it was told.
+        assert_eq!(count("error"), 1);
         client.call("shutdown", &json!({}));
         assert!(served.end().0.success());
-        assert_eq!(sessions(), [0, 0, 1]);
+        assert_eq!(count("error"), 1);
+        stdout(saggar(&stage.place, &["session", "end", &stage.name()]), 0);
+        assert_eq!(count("ended"), 1);
     }
 }
 

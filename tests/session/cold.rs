@@ -44,6 +44,20 @@ as_each_caller! {
         assert!(sessions.send("cold", "run: grep -qx kept file").contains("code 0"));
     }
 
+    /// KC-22: a supervisor that was killed, and whose process is still there, is not taken for one that serves.
+    fn kc_22_a_supervisor_that_is_just_being_killed_serves_nobody(caller) {
+        let sessions = Sessions::new(caller);
+        let mut session = sessions.create("dying", &[]);
+        for round in 0..10 {
+            supervisor(&session).signal(Signal::SIGKILL);
+            sessions.ok(&["resume", "dying"]);
+            let again = sessions.show("dying");
+            assert_eq!(again["state"], "active", "round {round}: {again}");
+            assert_ne!(again["sandbox"], session["sandbox"], "round {round}");
+            session = again;
+        }
+    }
+
     /// KC-23: the agent is killed in a turn; its supervisor lives, and starts it again.
     fn kc_23_a_killed_agent_is_an_error_with_its_cause(caller) {
         let sessions = Sessions::new(caller);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::stage::{Sessions, bridge, control, status, supervisor, text};
+use super::stage::{Sessions, agent, bridge, control, status, supervisor, text};
 use crate::support::deadline::Deadline;
 
 /// The most private memory of a supervisor that waits, in KiB.
@@ -58,6 +58,25 @@ as_each_caller! {
         }
         sessions.ok(&["resume", "late"]);
         assert_eq!(sessions.state("late").0, "active");
+    }
+
+    /// DECISIONS 13: a policy may say kill. Nothing of it is left running, and it goes on by the cold path.
+    fn a_policy_may_kill_a_session_at_its_limit_by_the_clock(caller) {
+        let sessions = Sessions::new(caller);
+        let policy = sessions.stage.place.make_file("kill.toml", "[limits]\ntimeout = '1s'\nat_timeout = 'kill'\n");
+        let session = sessions.create("killed", &["--policy", policy.to_str().unwrap()]);
+        let (served, agent) = (supervisor(&session), agent(&session));
+        sessions.send("killed", "this is remembered");
+        let turn = json!({ "cmd": "query", "prompt": "run: while :; do sleep 0.01; done", "sessionId": "killed" });
+        bridge(&session).send(&turn);
+        for watch in [&served, &agent] {
+            watch.wait_gone("what a session at its limit had running");
+        }
+        assert_eq!(sessions.state("killed"), ("paused".into(), Some("timeout".into())));
+        assert!(sessions.show("killed")["supervisor"].is_null());
+        sessions.ok(&["resume", "killed"]);
+        assert_ne!(sessions.show("killed")["sandbox"], session["sandbox"]);
+        assert!(sessions.send("killed", "recall").contains("this is remembered"));
     }
 
     /// KC-26: only who waits is put away, only after the limit, and can go on.

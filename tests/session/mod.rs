@@ -2,10 +2,12 @@
 
 mod apart;
 mod cold;
+mod files;
 mod killed;
 mod life;
 mod limits;
 mod logs;
 mod many;
+mod snapshot;
 mod stage;
 mod walk;

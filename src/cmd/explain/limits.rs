@@ -4,7 +4,7 @@ use crate::cmd::prepare::Prepared;
 use crate::plan::Degraded;
 use crate::plan::disk::Disk;
 use crate::spec::agent::origin;
-use crate::spec::policy::{Setting, Size};
+use crate::spec::policy::{AtTimeout, Setting, Size};
 use crate::spec::{Limit, Limits, Origin, Rlimit};
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
@@ -58,8 +58,12 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     cgroup("io_weight", &shown(&limits.io_weight), of(&spec.io_weight));
     cgroup("cpu_time", &shown(&limits.cpu_time), of(&spec.cpu_time));
     rows.extend(of_disk(&prepared.disk, spec));
+    let timeout = match limits.at_timeout.value {
+        AtTimeout::Pause => "saggar kills everything then; a session is paused, where it can be",
+        AtTimeout::Kill => "saggar kills everything then, of a session too",
+    };
     let times = [
-        ("timeout", &limits.timeout, "saggar kills everything then"),
+        ("timeout", &limits.timeout, timeout),
         ("idle", &limits.idle, "without a command so long, saggar kills everything"),
     ];
     rows.extend(times.into_iter().filter_map(|(name, time, why)| {
@@ -73,6 +77,16 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
             why: why.to_owned(),
         })
     }));
+    if limits.at_timeout.is_named() {
+        rows.push(Row {
+            name: "at_timeout",
+            value: limits.at_timeout.value.to_string(),
+            layer: limits.at_timeout.layer.to_string(),
+            named: true,
+            holds: true,
+            why: "what becomes of a session after timeout".to_owned(),
+        });
+    }
     if prepared.policy.effective.limits.script.is_named() {
         let script = &prepared.policy.effective.limits.script;
         rows.push(Row {

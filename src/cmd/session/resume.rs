@@ -6,6 +6,7 @@ use crate::bridge::proto::json::shorten;
 use crate::error::{Code, Error, Result};
 use crate::session::record::Record;
 use crate::session::states::{Move, State};
+use crate::state::process;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -13,22 +14,39 @@ use std::time::Duration;
 
 /// How long an agent may take to be up again.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a supervisor that does not answer may take to be gone.
+const GOING: Duration = Duration::from_secs(5);
 
 pub(super) fn run(id: &str) -> Result<u8> {
     let (_, _, record) = Record::find(id)?;
     record.state.after(Move::Run).map_err(|illegal| illegal.error(id))?;
     if record.is_served() {
-        match record.state {
-            State::Paused => drop(control(&record)?.call("resume", &json!({}))?),
-            State::Error => wake(&record)?,
-            State::Starting | State::Active | State::Ended => {}
+        match go_on(&record) {
+            // It was about to end when we looked: what it served is resumed like any other.
+            Err(_) if is_gone(&record) => {}
+            done => return done.map(|()| 0),
         }
-        return Ok(0);
     }
     let (mut args, options) = remembered(&record)?;
     args.resume = true;
     detach::start(args, options)?;
     Ok(0)
+}
+
+/// Lets a session that is served go on. A supervisor that was killed and is not gone yet does not answer.
+fn go_on(record: &Record) -> Result<()> {
+    match record.state {
+        State::Paused => control(record)?.call("resume", &json!({})).map(drop),
+        State::Error => wake(record),
+        State::Active => control(record).map(drop),
+        State::Starting | State::Ended => Ok(()),
+    }
+}
+
+/// Whether the supervisor is gone, or just going.
+fn is_gone(record: &Record) -> bool {
+    let pidfd = record.supervisor.as_ref().and_then(|supervisor| supervisor.open().ok());
+    pidfd.is_none_or(|pidfd| process::wait(&pidfd, GOING))
 }
 
 /// Has the bridge start an agent again that has ended.

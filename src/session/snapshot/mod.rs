@@ -9,6 +9,7 @@
 //! A snapshot is written beside its place and renamed. A restore is first read whole into a directory of its own, then
 //! one rename decides that it counts, and what is left to do is done by whoever opens the session next ([`finish`]).
 
+pub mod aside;
 mod path;
 mod read;
 mod restore;
@@ -25,6 +26,8 @@ use std::path::{Path, PathBuf};
 
 /// Where the snapshots of a session are.
 pub const DIRECTORY: &str = "snapshots";
+/// How the name of one ends that is being written.
+const PARTIAL: &str = ".partial";
 /// How the name of one ends.
 pub const SUFFIX: &str = ".tar.zst";
 
@@ -82,6 +85,15 @@ pub fn list(session: &Path) -> Vec<PathBuf> {
         entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(SUFFIX)).collect();
     found.sort();
     found
+}
+
+/// Removes what writers that were killed have left. The caller has the session's lock: nobody writes one now.
+pub fn sweep(session: &Path) {
+    for entry in std::fs::read_dir(session.join(DIRECTORY)).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(PARTIAL) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// The file that is meant by a name or a path.

@@ -112,11 +112,12 @@ fn missing(at: BorrowedFd<'_>, name: &str) -> bool {
     matches!(beneath::look(at, name), Ok(None))
 }
 
-/// Does what is left of a restore that counts. Cheap when there is none.
+/// Does what is left of a restore that counts, and removes what is left of a snapshot. Cheap when there is nothing.
 ///
 /// # Errors
 /// [`Code::System`].
 pub fn finish(session: &Path) -> Result<()> {
+    super::sweep(session);
     let ready = session.join(READY);
     if ready.symlink_metadata().is_err() {
         return Ok(());

@@ -2,7 +2,7 @@
 //! was opened.
 
 use super::path::LONGEST;
-use super::{DIRECTORY, Label, Limits, SKIPPED, SKIPPED_ENDS, SUFFIX};
+use super::{DIRECTORY, Label, Limits, PARTIAL, SKIPPED, SKIPPED_ENDS, SUFFIX};
 use crate::error::{Code, Error, Result};
 use crate::session::beneath::{self, Kind, Meta};
 use crate::session::diff::{self, text};
@@ -55,7 +55,7 @@ pub fn take(
     };
     let partial = {
         let mut name = place.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
+        name.push(PARTIAL);
         place.with_file_name(name)
     };
     let fail = |e: io::Error| Error::system(format_args!("write {}", partial.display()), e);

@@ -3,7 +3,7 @@
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
 //! `merge` takes it and `tighten` rules on it, since both name every field.
 
-use super::names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection};
+use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{PermissionMode, Rule};
 use super::program::{AgentCommand, IdRange};
@@ -144,6 +144,8 @@ pub struct Limits {
     pub nofile: Option<u32>,
     /// Wall-clock time of a run.
     pub timeout: Option<TimeSpan>,
+    /// What becomes of a session after that time; what is no session is killed.
+    pub at_timeout: Option<AtTimeout>,
     /// Processor time of all processes together.
     pub cpu_time: Option<TimeSpan>,
     /// Wall-clock time without a command on the bridge.

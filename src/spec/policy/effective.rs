@@ -2,7 +2,7 @@
 
 use super::environment;
 use super::layer::{Layer, Setting};
-use super::names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection, Strength};
+use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
 use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
 use super::permission::{Modes, Rule};
 use super::program::{AgentCommand, IdRange};
@@ -134,6 +134,8 @@ pub struct Limits {
     pub nofile: Setting<u32>,
     /// Wall-clock time of a run; none by default.
     pub timeout: Option<Setting<TimeSpan>>,
+    /// What becomes of a session after it.
+    pub at_timeout: Setting<AtTimeout>,
     /// Processor time of all processes together; none by default.
     pub cpu_time: Option<Setting<TimeSpan>>,
     /// Wall-clock time without a command on the bridge; none by default.
@@ -275,6 +277,7 @@ impl Effective {
                 pids: built_in(512),
                 nofile: built_in(65536),
                 timeout: None,
+                at_timeout: built_in(AtTimeout::Pause),
                 cpu_time: None,
                 idle: None,
                 script: built_in(TimeSpan::minutes(2)),

@@ -141,6 +141,7 @@ impl Effective {
             pids,
             nofile,
             timeout,
+            at_timeout,
             cpu_time,
             idle,
             script,
@@ -163,6 +164,7 @@ impl Effective {
         put(&mut self.limits.nofile, nofile, layer);
         put_optional(&mut self.limits.timeout, timeout, layer);
         put_optional(&mut self.limits.cpu_time, cpu_time, layer);
+        put(&mut self.limits.at_timeout, at_timeout, layer);
         put_optional(&mut self.limits.idle, idle, layer);
         put(&mut self.limits.script, script, layer);
 

@@ -61,7 +61,7 @@ pub use effective::{Effective, Permissions};
 pub use environment::environment;
 pub use layer::{Layer, Setting};
 pub use load::{Places, Policy, load};
-pub use names::{Adapter, EnvName, Missing, Network, Part, Profile, Protection, Strength};
+pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
 pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
 pub use permission::{Modes, PermissionMode, Rule, Ruling};
 pub use program::{AgentCommand, IdRange};

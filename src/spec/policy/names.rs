@@ -52,6 +52,16 @@ keywords! {
 }
 
 keywords! {
+    /// What becomes of a session at its limit by the clock (DECISIONS 13).
+    "end of a session's time" AtTimeout {
+        /// Nothing of it is left running; it can be started again.
+        Kill = "kill",
+        /// It stands still, where the host can freeze it.
+        Pause = "pause",
+    }
+}
+
+keywords! {
     /// A protection that a host may or may not be able to give (DECISIONS 1).
     "protection" Protection {
         /// Namespaces of its own: user, mount, pid, ipc, uts, cgroup.

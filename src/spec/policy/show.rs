@@ -82,6 +82,7 @@ impl Effective {
         rows.one("limits.pids", &limits.pids);
         rows.one("limits.nofile", &limits.nofile);
         rows.many("limits.timeout", &limits.timeout);
+        rows.one("limits.at_timeout", &limits.at_timeout);
         rows.many("limits.cpu_time", &limits.cpu_time);
         rows.many("limits.idle", &limits.idle);
         rows.one("limits.script", &limits.script);

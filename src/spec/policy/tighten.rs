@@ -203,6 +203,7 @@ fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
         pids,
         nofile,
         timeout,
+        at_timeout,
         cpu_time,
         idle,
         script,
@@ -216,6 +217,7 @@ fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
     at_most("limits.pids", pids.as_ref(), &now.limits.pids)?;
     at_most("limits.nofile", nofile.as_ref(), &now.limits.nofile)?;
     at_most_if("limits.timeout", timeout.as_ref(), held.timeout.as_ref())?;
+    at_most("limits.at_timeout", at_timeout.as_ref(), &held.at_timeout)?;
     at_most_if("limits.cpu_time", cpu_time.as_ref(), held.cpu_time.as_ref())?;
     at_most_if("limits.idle", idle.as_ref(), held.idle.as_ref())?;
     at_most("limits.script", script.as_ref(), &held.script)?;

@@ -10,6 +10,7 @@ use crate::control::clients::Ticket;
 use crate::control::method::Change;
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Error, Result};
+use crate::session::files::Workspace;
 use crate::session::states::State;
 use crate::stage::wire::ExecFlags;
 use crate::supervise::status::{Event, missing};
@@ -119,8 +120,17 @@ impl Controlled for Loop<'_> {
 
     fn shut_down(&mut self) {
         self.asked.get_or_insert(Asked::Shutdown);
+        self.give_up_snapshot();
         self.thaw();
         self.talk.hub.bridge(Bridge::terminate);
+    }
+
+    fn workspace(&self) -> std::result::Result<&Workspace, Failure> {
+        self.workspace.as_ref().ok_or_else(|| Failure::new(Kind::State, "the sandbox is being made"))
+    }
+
+    fn snapshot(&mut self, all: bool, ticket: Ticket) {
+        self.take_snapshot(all, ticket);
     }
 
     fn is_frozen(&self) -> bool {
@@ -141,7 +151,8 @@ impl Loop<'_> {
         }
     }
 
-    pub(super) fn tell_freezer(&mut self, freeze: bool) -> Done {
+    /// Stops everything in the cgroup, or lets it go on.
+    pub(super) fn drive_freezer(&mut self, stop: bool) -> Done {
         let Some(cgroup) = self.cgroup.as_deref() else { return Err(no_cgroup("it cannot be paused")) };
         let fails = |error: Error| Failure::new(Kind::Internal, error.to_string());
         if self.still.freezer.is_none() {
@@ -154,8 +165,12 @@ impl Loop<'_> {
             registered.map_err(|e| fails(Error::system("watch cgroup.events", e)))?;
             self.still.freezer = Some(freezer);
         }
-        let Some(freezer) = &self.still.freezer else { return Ok(()) };
-        freezer.tell(freeze).map_err(fails)?;
+        self.still.freezer.as_ref().map_or(Ok(()), |freezer| freezer.tell(stop).map_err(fails))
+    }
+
+    pub(super) fn tell_freezer(&mut self, freeze: bool) -> Done {
+        // What stands still for a snapshot goes on after it.
+        self.drive_freezer(freeze || self.snapshot.is_some())?;
         if std::mem::replace(&mut self.still.frozen, freeze) != freeze {
             self.talk.hub.bridge(|bridge| bridge.pause(freeze));
             let id = self.id;
@@ -175,6 +190,12 @@ impl Loop<'_> {
                 self.answer(ticket, Ok(json!({})));
             }
         }
+        self.tend_snapshot();
+    }
+
+    /// Whether nothing in the cgroup runs now, by the kernel's account.
+    pub(super) fn stands_still(&mut self) -> bool {
+        self.still.freezer.as_mut().is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
     }
 }
 

@@ -23,6 +23,7 @@ pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u
     let id = job.id;
     let mut it = Loop::new(job, launched)?;
     let outcome = it.run(remember);
+    it.give_up_snapshot();
     it.keep_end(&outcome);
     it.warden.look_everywhere(id, &mut it.status, LOOKED_AT);
     memory::count_rest(it.memory.as_ref(), it.cgroup.as_deref());

@@ -6,6 +6,7 @@ use crate::bridge::proto::LogLevel;
 use crate::error::Error;
 use crate::session::record::Why;
 use crate::session::states::{Move, State};
+use crate::spec::policy::AtTimeout;
 use crate::supervise::sandbox::Ended;
 use crate::supervise::status::{Met, Outcome, Reason};
 use crate::supervise::talk::log;
@@ -50,7 +51,7 @@ impl Loop<'_> {
     }
 
     /// Whether somebody has asked for the end: what follows is no failure.
-    fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.asked.is_some() || self.talk.hub.state().is_ending()
     }
 
@@ -80,9 +81,11 @@ impl Loop<'_> {
     }
 
     /// Whether the session outlasts a limit of time that was reached: one that nobody waits for is frozen, where it
-    /// can be (DECISIONS 13). Idle is idle, and processor time that is used up stays so: those are put away.
+    /// can be and its policy does not say kill (DECISIONS 13). Idle is idle, and processor time that is used up stays
+    /// so: those are put away.
     pub(super) fn outlasts(&mut self, limit: Met) -> bool {
-        if !self.detached || limit != Met::Timeout || self.tell_freezer(true).is_err() {
+        let pauses = self.detached && limit == Met::Timeout && self.limited.at_timeout() == AtTimeout::Pause;
+        if !pauses || self.tell_freezer(true).is_err() {
             return false;
         }
         self.clock.stop();

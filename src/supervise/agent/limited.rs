@@ -6,10 +6,11 @@ use crate::control::method::Change;
 use crate::error::{Code, Error, Result};
 use crate::plan::Degraded;
 use crate::spec::limits_of;
-use crate::spec::policy::{self, Effective};
+use crate::spec::policy::{self, AtTimeout, Effective};
 use crate::supervise::clock::Times;
 use crate::supervise::status::Event;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// What holds now.
 #[derive(Debug)]
@@ -25,6 +26,16 @@ impl Limited {
     /// As at the start.
     pub(super) fn new(policy: Effective) -> Self {
         Limited { policy, generation: 1, held: BTreeSet::new() }
+    }
+
+    /// What becomes of a session at its limit by the clock.
+    pub(super) fn at_timeout(&self) -> AtTimeout {
+        self.policy.limits.at_timeout.value
+    }
+
+    /// What the policy protects in the workspace.
+    pub(super) fn protected(&self) -> Vec<PathBuf> {
+        self.policy.protect.paths.iter().map(|path| path.value.as_path().to_owned()).collect()
     }
 
     /// What of this is missing still.

@@ -15,6 +15,7 @@ mod ends;
 mod kept;
 mod limited;
 mod scripts;
+mod snapshot;
 
 pub use super::talk::control::Logs;
 pub use client::{Turned, turn};
@@ -42,6 +43,7 @@ use crate::cgroup::agent::leaf::Leaves;
 use crate::error::{Code, Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
+use crate::session::files::Workspace;
 use crate::session::meter::Meter;
 use crate::session::record::{Keeper, Why};
 use crate::spec::policy::Effective;
@@ -55,15 +57,17 @@ use limited::Limited;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use scripts::Scripts;
+use snapshot::Taking;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
 const MEMORY: Token = Token(4);
+const SNAPSHOT: Token = Token(5);
 const HUB: Token = Token(1 << 16);
 
 /// How many entries of the work tree the last look takes in: half a second on a slow disk, once for a session.
@@ -138,6 +142,8 @@ struct Loop<'a> {
     session: &'a str,
     control: Option<Control>,
     still: Stillness,
+    snapshot: Option<Taking>,
+    workspace: Option<Workspace>,
     limited: Limited,
     scripts: Scripts,
     plan: &'a Plan,
@@ -216,6 +222,8 @@ impl<'a> Loop<'a> {
             session: job.session,
             control: Some(control),
             still: Stillness::default(),
+            snapshot: None,
+            workspace: None,
             limited: Limited::new(job.policy),
             scripts: Scripts::new(job.scripts),
             plan: job.plan,
@@ -260,18 +268,22 @@ impl<'a> Loop<'a> {
             }
             let ended = self.talk.hub.state().commands_ended();
             let has_ended = std::mem::replace(&mut self.commands_ended, ended) != ended;
-            let works = self.talk.hub.state().is_busy() || self.is_frozen() || self.scripts.are_due();
+            let works = self.talk.hub.state().is_busy()
+                || self.is_frozen()
+                || self.scripts.are_due()
+                || self.snapshot.is_some();
             self.clock.works(works, has_ended);
             if has_ended {
                 self.warden.look(self.id, &mut self.status);
             }
+            // Written down before anybody is told.
+            self.keep();
             self.serve();
             self.end_late_script();
             if let Some(error) = self.scripts.failure() {
                 self.sandbox.kill();
                 return Err(runtime(error));
             }
-            self.keep();
             self.tell_events();
             if self.talk.hub.has_actions() {
                 continue;
@@ -292,6 +304,7 @@ impl<'a> Loop<'a> {
                 self.sandbox.kill();
                 return Ok((Reason::Timeout, 124));
             }
+            self.tend_snapshot();
             self.control.iter_mut().for_each(Control::tick);
             for event in &events {
                 if self.control.as_mut().is_some_and(|control| control.ready(event)) {
@@ -323,7 +336,8 @@ impl<'a> Loop<'a> {
         let control = self.control.as_ref().and_then(Control::patience);
         let memory = self.memory.as_ref().and_then(MemoryGuard::patience);
         let scripts = self.scripts.patience();
-        let waits = [hub, limit, connect, progress, control, memory, scripts, self.execs.sweep()];
+        let snapshot = self.snapshot.as_ref().and_then(Taking::patience);
+        let waits = [hub, limit, connect, progress, control, memory, scripts, snapshot, self.execs.sweep()];
         waits.into_iter().flatten().min()
     }
 
@@ -415,6 +429,7 @@ impl<'a> Loop<'a> {
             PINS => self.check_pins()?,
             controlled::FREEZER => self.freezer_changed(),
             MEMORY => self.look_at_memory(),
+            SNAPSHOT => self.read_snapshot(),
             console::CONSOLE => self.console().map_err(runtime)?,
             process::INPUT => self.talk.write_agent(),
             process::OUTPUT => self.read_agent(),
@@ -438,6 +453,7 @@ impl<'a> Loop<'a> {
         match happening {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
+            Happening::Workspace(root) => self.workspace = Some(self.see(root)),
             Happening::Waiting(id, pid) => match &mut self.talk.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
                 _ => self.exec_waits(id, pid),
@@ -451,6 +467,12 @@ impl<'a> Loop<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The workspace, as the programs see it and with what its policy protects.
+    fn see(&self, root: OwnedFd) -> Workspace {
+        let owner = self.plan.block.map(|block| (block.host_uid, block.host_gid));
+        Workspace::new(root, owner, self.limited.protected())
     }
 
     /// pid 1 serves: the scripts of the folder run, and then the agent is started ahead of the first query.

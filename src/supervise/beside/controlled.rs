@@ -7,6 +7,7 @@ use crate::control::clients::Ticket;
 use crate::control::method::Change;
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Error, Result};
+use crate::session::files::Workspace;
 use crate::supervise::status::Event;
 use crate::supervise::talk::control::{self as talk, Control, Controlled, Done};
 use crate::sys::pidfd;
@@ -90,6 +91,16 @@ impl Controlled for Loop<'_> {
             let _ = self.room.freeze(false);
         }
         self.talk.hub.bridge(Bridge::terminate);
+    }
+
+    fn workspace(&self) -> std::result::Result<&Workspace, Failure> {
+        let message = "a container has no workspace; exec reads its files";
+        Err(Failure::new(Kind::Unsupported, message))
+    }
+
+    fn snapshot(&mut self, _: bool, ticket: Ticket) {
+        let message = "snapshot: a container has no session, and nothing of it is kept";
+        self.answer(ticket, Err(Failure::new(Kind::Unsupported, message)));
     }
 
     fn is_frozen(&self) -> bool {

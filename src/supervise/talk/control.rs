@@ -3,6 +3,7 @@
 //! What a call asks of the sandbox itself, the loop does ([`Controlled`]); what it asks of the socket alone (log entries,
 //! events, how long a command may run) is done here.
 
+use super::files;
 use crate::bridge::core::{ExecId, NotTaken, Outcome, Told};
 use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
@@ -12,6 +13,7 @@ use crate::control::journal::Journal;
 use crate::control::method::{Change, Method, Update};
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Code, Error, Result};
+use crate::session::files::Workspace;
 use crate::session::logs::{self, Entry, Writer};
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -118,6 +120,12 @@ pub(in crate::supervise) trait Controlled {
     /// Begins the end.
     fn shut_down(&mut self);
 
+    /// Its workspace, as its programs see it.
+    fn workspace(&self) -> std::result::Result<&Workspace, Failure>;
+
+    /// Takes a snapshot of its session; the loop answers when that is done.
+    fn snapshot(&mut self, all: bool, ticket: Ticket);
+
     /// Whether it stands still.
     fn is_frozen(&self) -> bool;
 
@@ -160,6 +168,11 @@ pub(in crate::supervise) trait Controlled {
                         .bridge(|bridge| bridge.answer_permission(&id, &response))
                         .map_err(not_taken),
                 ),
+                Method::Files(call) => self.workspace().and_then(|workspace| files::answer(workspace, &call)),
+                Method::Snapshot { all } => {
+                    self.snapshot(all, ticket);
+                    continue;
+                }
                 Method::Shutdown => {
                     self.shut_down();
                     Ok(json!({}))

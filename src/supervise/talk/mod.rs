@@ -3,6 +3,7 @@
 
 pub(super) mod control;
 pub(super) mod execs;
+mod files;
 pub(super) mod process;
 
 use crate::bridge::core::{Bridge, Exit};

@@ -17,6 +17,7 @@ fn the_built_in_policy_in_full() {
     limits.cpus = 1  (built-in)
     limits.pids = 512  (built-in)
     limits.nofile = 65536  (built-in)
+    limits.at_timeout = pause  (built-in)
     limits.script = 2m  (built-in)
     protect.git_config = true  (built-in)
     protect.missing = none  (built-in)
@@ -128,6 +129,7 @@ fn the_schema_has_every_key_with_a_description() {
     files.ro
     files.rw
     files.tmp_size
+    limits.at_timeout
     limits.cpu_burst
     limits.cpu_idle
     limits.cpu_time

@@ -76,6 +76,10 @@ const RULES: &[(&str, Rule)] = &[
         RefusedAbove { operator: "[limits]\ntimeout = '1h'", folder: "[limits]\ntimeout = '61m'" },
     ),
     (
+        "limits.at_timeout",
+        RefusedAbove { operator: "[limits]\nat_timeout = 'kill'", folder: "[limits]\nat_timeout = 'pause'" },
+    ),
+    (
         "limits.cpu_time",
         RefusedAbove { operator: "[limits]\ncpu_time = '1h'", folder: "[limits]\ncpu_time = '61m'" },
     ),

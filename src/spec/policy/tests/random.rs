@@ -53,13 +53,15 @@ fn limits() -> impl Strategy<Value = document::Limits> {
     let counts = &[64u32, 512, 1000, 65536, 100_000][..];
     let time = || of(one_of(&["1s", "1h", "2h"]));
     let times = (time(), time(), time(), time());
-    let files = (of(select(counts)), of(select(counts)));
+    let files = (of(select(counts)), of(select(counts)), of(word(AtTimeout::ALL)));
     let old = (of(size()), of(size()), of(size()), cpus, of(select(counts)), files, times);
-    (old, more_limits()).prop_map(|((memory, disk, fsize, cpus, pids, (nofile, inodes), times), more)| {
-        let (timeout, cpu_time, idle, script) = times;
-        let times = document::Limits { timeout, cpu_time, idle, script, ..more };
-        document::Limits { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
-    })
+    (old, more_limits()).prop_map(
+        |((memory, disk, fsize, cpus, pids, (nofile, inodes, at_timeout), times), more)| {
+            let (timeout, cpu_time, idle, script) = times;
+            let times = document::Limits { timeout, at_timeout, cpu_time, idle, script, ..more };
+            document::Limits { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
+        },
+    )
 }
 
 /// Those that have no built-in value.
@@ -198,6 +200,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("pids", limits.pids.value <= before.limits.pids.value),
         ("nofile", limits.nofile.value <= before.limits.nofile.value),
         ("script", limits.script.value <= before.limits.script.value),
+        ("at_timeout", limits.at_timeout.value <= before.limits.at_timeout.value),
         ("times", timed.iter().zip(timed_before).all(|(after, before)| *after <= before)),
         ("git_config", protect.git_config.value >= before.protect.git_config.value),
         ("missing", protect.missing.value <= before.protect.missing.value),
@@ -323,7 +326,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 52] = [
+const KEYS: [fn(&mut Document, &Document); 53] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -345,6 +348,7 @@ const KEYS: [fn(&mut Document, &Document); 52] = [
     |to, from| to.limits.pids = from.limits.pids,
     |to, from| to.limits.nofile = from.limits.nofile,
     |to, from| to.limits.timeout = from.limits.timeout,
+    |to, from| to.limits.at_timeout = from.limits.at_timeout,
     |to, from| to.limits.cpu_time = from.limits.cpu_time,
     |to, from| to.limits.idle = from.limits.idle,
     |to, from| to.limits.script = from.limits.script,

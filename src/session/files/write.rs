@@ -1,0 +1,124 @@
+//! A whole file in the place of another: written beside it and renamed, by whoever the programs of the sandbox are.
+
+use super::{Workspace, is_a, plain, refused};
+use crate::error::{Code, Error, Result};
+use crate::session::beneath::{self, Kind};
+use crate::spec::protect;
+use crate::sys::random;
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use rustix::fs::{AtFlags, Mode};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+/// The mode of a file that was not there.
+const MODE: u32 = 0o644;
+
+impl Workspace {
+    /// Puts a file with this content at `path`, in a directory that is there. A file that was there gives it its mode,
+    /// but for set-id bits.
+    ///
+    /// # Errors
+    /// As [`Workspace::list`]; `Refused` also for a name that is protected, whether it is there or not.
+    pub fn write(&self, path: &str, content: &[u8]) -> Result<()> {
+        let path = plain(path)?;
+        if path.file_name().is_none() {
+            return Err(Error::new(Code::Invalid, "write the workspace itself: it is a directory"));
+        }
+        let named = self.protected.iter().any(|protected| path.starts_with(protected));
+        let why = protect::why(&path).or(named.then_some("the policy names it"));
+        if let Some(why) = why {
+            let message =
+                format!("write {}: it is protected: {why}", crate::session::diff::text::path(&path));
+            return Err(Error::new(Code::Refused, message));
+        }
+        let _acting = self.owner.map(|(uid, gid)| Acting::as_user(uid, gid));
+        self.replace(&path, content).map_err(|e| refused("write", &path, &e))
+    }
+
+    fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let (above, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+        let directory = beneath::directory(self.root.as_fd(), above)?;
+        let mode = match beneath::look(directory.as_fd(), name)? {
+            None => MODE,
+            Some(meta) if meta.kind == Kind::File => meta.mode & 0o777,
+            Some(meta) => return Err(is_a(meta.kind)),
+        };
+        let mut number = [0; 8];
+        random::fill(&mut number).map_err(io::Error::from)?;
+        let new = format!(".saggar-{:016x}", u64::from_ne_bytes(number));
+        let written = put(directory.as_fd(), &new, content, mode)
+            .and_then(|()| Ok(rustix::fs::renameat(&directory, &new, &directory, name)?));
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(&directory, &new, AtFlags::empty());
+        }
+        written
+    }
+}
+
+fn put(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = beneath::create(directory, name, 0o600)?;
+    file.write_all(content)?;
+    Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
+}
+
+/// What is done with files is done by somebody else, without the capabilities over files, as long as this is there
+/// (setfsuid(2)): what an agent may not write, nobody writes for it, and what is made is its own.
+struct Acting {
+    before: (Uid, Gid),
+}
+
+impl Acting {
+    fn as_user(uid: u32, gid: u32) -> Self {
+        let gid = setfsgid(Gid::from_raw(gid));
+        let uid = setfsuid(Uid::from_raw(uid));
+        Acting { before: (uid, gid) }
+    }
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        setfsuid(self.before.0);
+        setfsgid(self.before.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_file_takes_the_place_of_a_file_and_of_nothing_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let workspace =
+            Workspace::new(beneath::root(scratch.path()).unwrap(), None, vec![PathBuf::from("ci")]);
+        fs::create_dir(path("d")).unwrap();
+        fs::create_dir(path("ci")).unwrap();
+        fs::write(path("run"), "old").unwrap();
+        fs::set_permissions(path("run"), fs::Permissions::from_mode(0o4755)).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
+        std::os::unix::fs::symlink("/etc", path("etc")).unwrap();
+        workspace.write("run", b"new").unwrap();
+        workspace.write("d/./x", b"\xff").unwrap();
+        assert_eq!(fs::read(path("run")).unwrap(), b"new");
+        assert_eq!(fs::read(path("d/x")).unwrap(), b"\xff");
+        let mode = |name: &str| fs::metadata(path(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("run"), mode("d/x")), (0o755, 0o644));
+        for name in
+            ["d", "link", "etc/x", "none/x", "ci/x", "ci", ".git/hooks/pre-commit", "d/.envrc", ".mcp.json"]
+        {
+            assert_eq!(workspace.write(name, b"x").unwrap_err().code(), Code::Refused, "{name}");
+        }
+        for name in ["", ".", "../x", "/x"] {
+            assert_eq!(workspace.write(name, b"x").unwrap_err().code(), Code::Invalid, "{name}");
+        }
+        let mut left: Vec<_> =
+            fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["ci", "d", "etc", "link", "run"]);
+    }
+}
