@@ -17,6 +17,7 @@ mod labels;
 mod limits;
 mod ownership;
 mod systemd;
+mod updates;
 
 use std::process::Output;
 
