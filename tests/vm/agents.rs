@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::inject::{Fault, Tracer};
 use super::limits::Given;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
@@ -339,6 +340,31 @@ as_each_caller! {
         assert!(!own(&[]).contains(&name(&given)));
         given.is_as_it_was();
     }
+}
+
+/// DECISIONS 10: who cannot be held together at the limit of memory runs, and the log says so.
+#[test]
+fn given_a_cgroup_a_leaf_that_would_not_die_whole_is_told_of() {
+    let caller = match Caller::root() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let given = Given::new(caller);
+    let mut served = Served::new(&given);
+    for (leaf, fault) in [("exec-1", Fault::Refused), ("exec-2", Fault::Kept)] {
+        let file = sandbox(&given).join(leaf).join("memory.oom.group");
+        let tracer = Tracer::attach(&given, served.child.id(), &file, &fault.inject("1"));
+        assert_eq!(served.exec("true").0, 0);
+        tracer.end();
+        let said = fs::read_to_string(given.place.join("stderr")).unwrap();
+        let what = match fault {
+            Fault::Refused => format!("write \"1\" to {}: Invalid argument", file.display()),
+            Fault::Kept => format!("{} reads \"0\" after \"1\" was written", file.display()),
+        };
+        assert!(said.contains("outlives its end for want of memory") && said.contains(&what), "{said}");
+    }
+    served.shut_down();
+    given.is_as_it_was();
 }
 
 fn stats(mut command: Command, args: &[&str]) -> String {

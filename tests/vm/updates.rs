@@ -2,16 +2,15 @@
 //! after an error nothing of it. Faults are played by strace on the calls of the real program.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
 use super::agents::{Control, Served, sandbox};
 use super::bundle::Bench;
 use super::in_guest_of;
+use super::inject::{FAULTS, Fault, Tracer, was_injected};
 use super::limits::Given;
 use crate::support::caller::Caller;
 
@@ -68,78 +67,6 @@ fn written(file: &str, reads: &str) -> String {
     let disk = words.next().filter(|_| file == "io.max");
     let rate = words.find(|word| !word.ends_with("=max"));
     disk.zip(rate).map_or_else(|| reads.to_owned(), |(disk, rate)| format!("{disk} {rate}"))
-}
-
-/// A strace that plays a fault in a process that runs, until it is dropped.
-struct Tracer {
-    child: Child,
-    trace: PathBuf,
-}
-
-impl Tracer {
-    fn attach(given: &Given, pid: u32, file: &Path, inject: &str) -> Self {
-        let trace = given.place.join("trace");
-        let mut command = Command::new("/usr/bin/strace");
-        command.arg("-o").arg(&trace).arg("-p").arg(pid.to_string()).arg("-P").arg(file);
-        command.args(["-e", inject]).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
-        assert!(said.contains("attached"), "{said}");
-        Tracer { child, trace }
-    }
-
-    /// Lets the process go; it has met the fault.
-    fn end(mut self) {
-        kill(nix::unistd::Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT).unwrap();
-        self.child.wait().unwrap();
-        was_injected(&self.trace);
-    }
-}
-
-/// A test of a fault that did not happen proves nothing.
-#[track_caller]
-fn was_injected(trace: &Path) {
-    let trace = fs::read_to_string(trace).unwrap();
-    assert!(trace.contains("(INJECTED"), "{trace}");
-}
-
-/// What may happen to a write: the kernel refuses it, or says that it took it and keeps what it had.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fault {
-    Refused,
-    Kept,
-}
-
-const FAULTS: [Fault; 2] = [Fault::Refused, Fault::Kept];
-
-impl Fault {
-    /// For strace, where so many bytes are written.
-    fn inject(self, value: &str) -> String {
-        match self {
-            Fault::Refused => "inject=write:error=EINVAL".to_owned(),
-            Fault::Kept => format!("inject=write:retval={}", value.len()),
-        }
-    }
-
-    /// The error names the file, the value and what happened.
-    #[track_caller]
-    fn is_told(self, said: &str, file: &str, value: &str) {
-        let what = match (self, file) {
-            (Fault::Refused, _) => format!("write {value:?} to "),
-            // What came of a set of an agent's is told by another file.
-            (Fault::Kept, "cpuset.cpus") => "/cpuset.cpus".to_owned(),
-            (Fault::Kept, _) => format!("/{file} reads "),
-        };
-        let why = if self == Fault::Refused {
-            format!("/{file}: Invalid argument")
-        } else {
-            format!("after {value:?} was written")
-        };
-        for word in ["cannot hold", &what, &why] {
-            assert!(said.contains(word), "no {word:?} in: {said}");
-        }
-    }
 }
 
 as_each_caller! {

@@ -13,6 +13,7 @@ mod agents;
 #[allow(dead_code)] // as above
 mod bundle;
 mod disk;
+mod inject;
 mod labels;
 mod limits;
 mod ownership;
