@@ -1,6 +1,7 @@
 //! The cgroups of one container: making, entering, limiting and removing them.
 
 use super::device::{self, Rules};
+use super::limits::Done;
 use super::oom::OomWatch;
 use super::place::{Directory, Driver, Place};
 use super::stats::Stats;
@@ -197,7 +198,7 @@ impl Group {
         processes::check(&self.place, pid)
     }
 
-    /// Sets the limits that `resources` names, and leaves all others as they are.
+    /// Sets the limits that `resources` names, all of them or none, and leaves all others as they are.
     ///
     /// # Errors
     /// The first limit that does not hold: its file, its value, and the cure.
@@ -205,11 +206,12 @@ impl Group {
         if self.place.driver == Driver::Systemd {
             systemd::update(&self.place, resources)?;
         }
-        self.limit(resources)?;
-        resources.devices().as_deref().map_or(Ok(()), |devices| self.restrict(devices))
+        let done = self.limit(resources)?;
+        let restricted = resources.devices().as_deref().map_or(Ok(()), |devices| self.restrict(devices));
+        restricted.map_err(|error| done.undo(error, &self.dirs))
     }
 
-    fn limit(&mut self, resources: &LinuxResources) -> Result<()> {
+    fn limit(&mut self, resources: &LinuxResources) -> Result<Done> {
         let lowered = limits::lower(resources, &self.dirs);
         let settings = lowered.map_err(|error| match self.dirs.list.is_empty() {
             true => self.without_cgroups(&error),

@@ -201,6 +201,11 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
     let spec = agent::lower(effective, asked)?;
     let mut host = Host::survey(&spec);
     host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
+    if disk.needs_image() {
+        // They will be in its ext4, which can be idmapped whatever the file of the image is in.
+        let is_made = |path: &Path| purpose.planned.iter().any(|planned| planned.path == path);
+        host.unmapped.retain(|path, _| path.exists() || !is_made(path));
+    }
     let mut plan = plan::build(&spec, &host)?;
     plan.degraded.extend(disk.degraded());
     Ok(Prepared {

@@ -350,7 +350,24 @@ fn step_back_from(leaf: &CStr) -> rustix::io::Result<()> {
     {
         let _ = rustix::io::write(&procs, pid);
     }
-    rustix::fs::unlinkat(rustix::fs::CWD, leaf, AtFlags::REMOVEDIR)
+    // A killed supervisor has closed its files before it leaves its cgroup, and cannot be moved in between.
+    until_left(|| rustix::fs::unlinkat(rustix::fs::CWD, leaf, AtFlags::REMOVEDIR))
+}
+
+/// Tries to remove a cgroup until it is done, or fails for another reason than its processes: those that were killed
+/// leave in their own time, and no event tells of the last.
+fn until_left(mut attempt: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    for nanoseconds in [SOON, LATER].into_iter().flat_map(|(looks, each)| std::iter::repeat_n(each, looks)) {
+        match attempt() {
+            Err(rustix::io::Errno::BUSY) => {
+                let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+                let none = std::ptr::null_mut::<libc::timespec>();
+                let _ = call!(libc::SYS_nanosleep, &raw const pause, none);
+            }
+            done => return done,
+        }
+    }
+    Err(rustix::io::Errno::BUSY)
 }
 
 /// The words of cgroup.subtree_control, each with what switches it off, in `off`; how many bytes.
@@ -371,23 +388,15 @@ fn empty_cgroup(path: &CStr) {
     if let Ok(kill) = file::open(directory.as_fd(), c"cgroup.kill", libc::O_WRONLY, 0, Resolve::Ordinary) {
         let _ = file::write_all(kill.as_fd(), b"1");
     }
-    for nanoseconds in [SOON, LATER].into_iter().flat_map(|(looks, each)| std::iter::repeat_n(each, looks)) {
+    let _ = until_left(|| {
         each_entry(directory.as_fd(), |name, kind| {
             // The rest are control files, and many.
             if kind == libc::DT_DIR {
                 let _ = unlink(directory.as_fd(), name, AtFlags::REMOVEDIR);
             }
         });
-        match unlink(file::cwd(), path, AtFlags::REMOVEDIR) {
-            // Killed processes leave in their own time; no event tells of the last.
-            Err(rustix::io::Errno::BUSY) => {
-                let pause = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-                let none = std::ptr::null_mut::<libc::timespec>();
-                let _ = call!(libc::SYS_nanosleep, &raw const pause, none);
-            }
-            _ => return,
-        }
-    }
+        unlink(file::cwd(), path, AtFlags::REMOVEDIR)
+    });
 }
 
 /// Tells the name and the DT_* of every entry of an open directory but `.` and `..` (getdents64(2)), from its

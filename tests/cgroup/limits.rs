@@ -194,6 +194,20 @@ fn limits_change_while_it_runs() {
     }
 }
 
+/// What is carried out before the devices is taken back when those are refused.
+#[test]
+fn limits_beside_devices_that_are_refused_do_not_change() {
+    needs_cgroups!("pids");
+    let mut room = Room::with(serde_json::json!({ "pids": { "limit": 10 } }));
+    let wrong = serde_json::json!({
+        "pids": { "limit": 20 },
+        "devices": [{ "allow": true, "type": "c", "major": -2, "access": "r" }],
+    });
+    let error = room.group().apply(&resources(wrong)).unwrap_err();
+    assert!(error.to_string().starts_with("linux.resources.devices[0]"), "{error}");
+    assert_eq!(room.group().stats().unwrap().pids.limit, 10);
+}
+
 #[test]
 fn a_limit_below_what_is_used_is_refused_when_that_is_asked_for() {
     needs_cgroups!("memory");

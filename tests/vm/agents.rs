@@ -9,9 +9,11 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::inject::{Fault, Tracer};
 use super::limits::Given;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 use crate::support::process::Watch;
 use crate::support::wait::until_gone;
 
@@ -38,8 +40,8 @@ const ALLOCATOR: &str =
 const MEMORY: u64 = 96 << 20;
 
 /// A running `saggar agent` in a given cgroup.
-struct Served {
-    child: Child,
+pub(crate) struct Served {
+    pub(crate) child: Child,
     client: BridgeClient,
     events: PathBuf,
     agent: u32,
@@ -47,10 +49,15 @@ struct Served {
 
 impl Served {
     fn new(given: &Given) -> Self {
-        Served::in_session(given, "first")
+        Served::in_session(given, "first", "")
     }
 
-    fn in_session(given: &Given, session: &str) -> Self {
+    /// With more limits than those that it always has, as a policy has them.
+    pub(crate) fn with(given: &Given, limits: &str) -> Self {
+        Served::in_session(given, "first", limits)
+    }
+
+    fn in_session(given: &Given, session: &str, limits: &str) -> Self {
         let place = &given.place;
         place.make_file("work/CLAUDE.md", "The folder of a test.\n");
         let script = place.make_file("work/agent", AGENT);
@@ -70,6 +77,10 @@ impl Served {
             .arg(&socket)
             .arg("--control-socket")
             .arg(control(given));
+        if !limits.is_empty() {
+            let policy = place.make_file("limits.toml", &format!("[limits]\n{limits}\n"));
+            command.arg("--policy").arg(policy);
+        }
         let stderr = File::create(place.join("stderr")).unwrap();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         fs::write(given.path.join("cgroup.procs"), child.id().to_string()).unwrap();
@@ -106,14 +117,14 @@ impl Served {
 
     /// It is the first program of the sandbox still.
     #[track_caller]
-    fn agent_lives(&mut self) {
+    pub(crate) fn agent_lives(&mut self) {
         assert_eq!(self.runs("true"), 0);
         assert_eq!(self.told("started").len(), 1);
         let list = fs::read_to_string(format!("/proc/{}/cmdline", self.agent)).unwrap();
         assert!(list.contains("python3"), "{list}");
     }
 
-    fn shut_down(mut self) -> Vec<Value> {
+    pub(crate) fn shut_down(mut self) -> Vec<Value> {
         self.client.send(&json!({"cmd": "shutdown"}));
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         self.told("exited")
@@ -121,17 +132,17 @@ impl Served {
 }
 
 /// A connection to the control socket (saggar-control(7)).
-struct Control(BufReader<UnixStream>);
+pub(crate) struct Control(BufReader<UnixStream>);
 
 impl Control {
-    fn connect(socket: &Path) -> Self {
-        let mut it = Control(BufReader::new(UnixStream::connect(socket).unwrap()));
+    pub(crate) fn connect(given: &Given) -> Self {
+        let mut it = Control(BufReader::new(UnixStream::connect(control(given)).unwrap()));
         it.call("hello", json!({ "version": 1 }));
         it
     }
 
     /// Asks; the whole answer.
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         self.0.get_mut().write_all(format!("{call}\n").as_bytes()).unwrap();
         let mut line = String::new();
@@ -140,7 +151,7 @@ impl Control {
     }
 
     #[track_caller]
-    fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         let mut answer = self.ask(method, params);
         assert!(answer.get("error").is_none(), "{answer}");
         answer["result"].take()
@@ -155,7 +166,8 @@ fn name(given: &Given) -> String {
     given.place.path().file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-fn sandbox(given: &Given) -> PathBuf {
+/// Its cgroup.
+pub(crate) fn sandbox(given: &Given) -> PathBuf {
     given.path.join(format!("saggar-{}", name(given)))
 }
 
@@ -165,29 +177,24 @@ fn leaves(given: &Given) -> Vec<PathBuf> {
     entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("exec-")).collect()
 }
 
-as_each_caller! {
-    /// What the control socket changes is in the kernel's files.
-    fn given_a_cgroup_its_limits_change(caller) {
-        let given = Given::new(caller);
-        let mut served = Served::new(&given);
-        let mut client = Control::connect(&control(&given));
-        let cgroup = sandbox(&given);
-        let files = ["memory.max", "memory.swap.max", "pids.max", "cpu.max", "cpu.max.burst", "cpu.weight", "cpu.idle"];
-        let read = || files.map(|file| fs::read_to_string(cgroup.join(file)).unwrap().trim().to_owned());
-        let update = |limits: Value| json!({ "limits": limits });
-        let first = read();
-        assert_eq!(first, ["100663296", "0", "100", "100000 100000", "0", "100", "0"]);
-
-        let more = json!({ "memory": "128M", "swap": "8M", "pids": 120, "cpus": 0.5, "cpu_burst": "20ms", "cpu_weight": 50 });
-        assert_eq!(client.call("update", update(more)), json!({ "generation": 2 }));
-        let second = ["134217728", "8388608", "120", "50000 100000", "20000", "50", "0"];
-        assert_eq!(read(), second);
-        assert_eq!(client.call("state", json!({}))["generation"], 2);
-        served.agent_lives();
-        served.shut_down();
-        given.is_as_it_was();
+/// Waits until no process is left in these leaves.
+#[track_caller]
+fn until_empty(leaves: &[PathBuf]) {
+    let deadline = Deadline::usual();
+    // A leaf that is gone is empty.
+    let inside = || {
+        leaves
+            .iter()
+            .map(|leaf| fs::read_to_string(leaf.join("cgroup.procs")).unwrap_or_default())
+            .collect::<String>()
+    };
+    while !inside().is_empty() {
+        assert!(!deadline.remaining().is_zero(), "{} live on", inside());
+        std::thread::yield_now();
     }
+}
 
+as_each_caller! {
     /// DECISIONS 10, KC-08: a command that takes all memory dies whole, the larger agent answers, and it is told
     /// from a kill by somebody else and from an exit status that looks like one.
     fn given_a_cgroup_an_allocator_of_a_server_dies_and_the_agent_answers(caller) {
@@ -197,6 +204,8 @@ as_each_caller! {
         assert_eq!((&code, &told["reason"], &told["limit"], &told["signal"]),
             (&137.into(), &"oom".into(), &"memory".into(), &9.into()), "{told}");
         assert!(told["memory_peak"].as_u64().unwrap() > 8 << 20, "{told}");
+        // Its `sleep` too, which took next to nothing (memory.oom.group).
+        until_empty(&leaves(&given));
         served.agent_lives();
         let killed = served.told("oom");
         assert_eq!((&killed[0]["usage"]["memory_max"], killed.is_empty()), (&MEMORY.into(), false), "{killed:?}");
@@ -272,7 +281,7 @@ as_each_caller! {
     fn given_a_cgroup_leaves_go_with_a_killed_supervisor(caller) {
         let given = Given::new(caller);
         for round in 0..5 {
-            let mut served = Served::in_session(&given, &format!("round-{round}"));
+            let mut served = Served::in_session(&given, &format!("round-{round}"), "");
             let aside = given.children().into_iter().find(|child| !child.join("main").exists()).unwrap();
             let pids = fs::read_to_string(aside.join("cgroup.procs")).unwrap();
             let aside: Vec<Watch> = pids.lines().filter_map(|pid| Watch::of(pid.parse().unwrap())).collect();
@@ -331,6 +340,31 @@ as_each_caller! {
         assert!(!own(&[]).contains(&name(&given)));
         given.is_as_it_was();
     }
+}
+
+/// DECISIONS 10: who cannot be held together at the limit of memory runs, and the log says so.
+#[test]
+fn given_a_cgroup_a_leaf_that_would_not_die_whole_is_told_of() {
+    let caller = match Caller::root() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let given = Given::new(caller);
+    let mut served = Served::new(&given);
+    for (leaf, fault) in [("exec-1", Fault::Refused), ("exec-2", Fault::Kept)] {
+        let file = sandbox(&given).join(leaf).join("memory.oom.group");
+        let tracer = Tracer::attach(&given, served.child.id(), &file, &fault.inject("1"));
+        assert_eq!(served.exec("true").0, 0);
+        tracer.end();
+        let said = fs::read_to_string(given.place.join("stderr")).unwrap();
+        let what = match fault {
+            Fault::Refused => format!("write \"1\" to {}: Invalid argument", file.display()),
+            Fault::Kept => format!("{} reads \"0\" after \"1\" was written", file.display()),
+        };
+        assert!(said.contains("outlives its end for want of memory") && said.contains(&what), "{said}");
+    }
+    served.shut_down();
+    given.is_as_it_was();
 }
 
 fn stats(mut command: Command, args: &[&str]) -> String {

@@ -13,10 +13,12 @@ mod agents;
 #[allow(dead_code)] // as above
 mod bundle;
 mod disk;
+mod inject;
 mod labels;
 mod limits;
 mod ownership;
 mod systemd;
+mod updates;
 
 use std::process::Output;
 

@@ -12,8 +12,8 @@
 
 use super::usage::field;
 use crate::sys::pidfd;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -82,8 +82,7 @@ impl Leaves {
         self.next += 1;
         fs::create_dir(&path)?;
         let leaf = Leaf { path };
-        // Without the controller there is no such file, and no such kill.
-        let _ = fs::write(leaf.path.join("memory.oom.group"), "1");
+        leaf.die_whole();
         Ok(leaf)
     }
 
@@ -111,6 +110,21 @@ impl Leaves {
 }
 
 impl Leaf {
+    /// Has the kernel kill all of it when it kills one of it for want of memory. A command runs without that too, and
+    /// is told of.
+    fn die_whole(&self) {
+        let file = self.path.join("memory.oom.group");
+        let write = || File::options().write(true).open(&file)?.write_all(b"1");
+        let why = match write().and_then(|()| fs::read_to_string(&file)) {
+            Ok(text) if text.trim() == "1" => return,
+            // Without the controller there is no such file, and no such kill.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Ok(text) => format!("{} reads {:?} after \"1\" was written", file.display(), text.trim()),
+            Err(error) => format!("write \"1\" to {}: {error}", file.display()),
+        };
+        log::warn!("what a command left running outlives its end for want of memory: {why}");
+    }
+
     /// Puts a process in, and reads back that it is there. `is_it` says whether the number still means the process
     /// that told it: it is asked when a pidfd is held, and then no other process can be meant.
     ///

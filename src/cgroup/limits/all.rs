@@ -3,26 +3,45 @@
 use super::set::{Failure, hold};
 use super::{Expect, Setting};
 use crate::cgroup::tree::Tree;
+use crate::error::Error;
+
+/// Settings that were carried out, each with what its file read before.
+#[derive(Debug, Default)]
+pub(in crate::cgroup) struct Done(Vec<(Setting, Option<String>)>);
+
+impl Done {
+    /// Has every file read what it read before, the last one first; what there is to say of those that do not.
+    fn take_back(&self, tree: &dyn Tree) -> Vec<String> {
+        let all = self.0.iter().rev();
+        all.filter_map(|(setting, was)| restore(setting, was.as_deref(), tree)).collect()
+    }
+
+    /// The same after an error of what came next; the error, with what there is to say.
+    pub(in crate::cgroup) fn undo(&self, error: Error, tree: &dyn Tree) -> Error {
+        let left = self.take_back(tree);
+        if left.is_empty() {
+            return error;
+        }
+        let message = format!("{error}; and {}", left.join("; "));
+        Error::new(error.code(), message).hint(error.hint_text().unwrap_or_default())
+    }
+}
 
 /// Writes the settings in their order and reads each back. When one does not hold, those before it and itself are as
 /// they were, and it is told by its place in the list.
-pub(in crate::cgroup) fn hold_all(settings: &[Setting], tree: &dyn Tree) -> Result<(), (usize, Failure)> {
-    let mut done: Vec<(&Setting, Option<String>)> = Vec::new();
+pub(in crate::cgroup) fn hold_all(settings: &[Setting], tree: &dyn Tree) -> Result<Done, (usize, Failure)> {
+    let mut done = Done::default();
     for (at, setting) in settings.iter().enumerate() {
-        done.push((setting, tree.read(&setting.controller, &setting.file).ok()));
+        done.0.push((setting.clone(), tree.read(&setting.controller, &setting.file).ok()));
         if let Err(mut failure) = hold(setting, tree) {
-            let left: Vec<String> = done
-                .iter()
-                .rev()
-                .filter_map(|(setting, was)| restore(setting, was.as_deref(), tree))
-                .collect();
+            let left = done.take_back(tree);
             if !left.is_empty() {
                 failure.what = format!("{}; and {}", failure.what, left.join("; "));
             }
             return Err((at, failure));
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 /// Writes back what the file of a setting read; what there is to say when it does not take it.

@@ -21,7 +21,7 @@ mod small;
 mod tests;
 mod unified;
 
-pub(super) use all::hold_all;
+pub(super) use all::{Done, hold_all};
 pub(super) use cpu::numbers;
 pub(super) use memory::page;
 pub(super) use set::{Failure, hold};
@@ -141,7 +141,7 @@ pub(super) fn lower(resources: &LinuxResources, tree: &dyn Tree) -> Result<Setti
 }
 
 /// Carries the settings out, in their order, all of them or none.
-pub(super) fn carry_out(settings: &Settings, tree: &dyn Tree) -> Result<()> {
+pub(super) fn carry_out(settings: &Settings, tree: &dyn Tree) -> Result<Done> {
     hold_all(&settings.list, tree).map_err(|(at, Failure { what, hint, .. })| {
         let field = settings.list.get(at).map_or("", |setting| &setting.field);
         let message = format!("linux.resources.{field} cannot hold: {what}");

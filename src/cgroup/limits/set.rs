@@ -87,7 +87,8 @@ fn somewhere(written: &[String], text: &str) -> bool {
     let [word] = written else { return false };
     let page = super::memory::page();
     match (number(word), number(text)) {
-        (Some(was), Some(is)) => is <= was && was - is < page,
+        // A number below that is no number of bytes, and is not rounded.
+        (Some(was), Some(is)) => is == was || (was >= page && is == was - was % page),
         _ => cpu::numbers(word).is_some_and(|was| cpu::numbers(text) == Some(was)),
     }
 }

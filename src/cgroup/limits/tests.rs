@@ -14,6 +14,8 @@ enum Fault {
     Refused(Errno),
     Missing,
     Other,
+    /// What it reads whatever is written.
+    Keeps(&'static str),
 }
 
 /// Control files that behave as the kernel's do.
@@ -65,6 +67,9 @@ impl Tree for Fake {
         let missing = ["io.bfq.weight", "blkio.leaf_weight", "blkio.leaf_weight_device"].contains(&file);
         if missing || self.fault(file) == Some(Fault::Missing) {
             return Err(Errno::ENOENT);
+        }
+        if let Some(Fault::Keeps(text)) = self.fault(file) {
+            return Ok(text.to_owned());
         }
         let other = self.fault(file) == Some(Fault::Other);
         let lines = self.files.borrow().get(file).cloned().unwrap_or_default();
@@ -208,6 +213,24 @@ fn a_write_that_fails_is_told_with_its_cure() {
 #[test]
 fn what_reads_back_different_does_not_hold() {
     each(Fault::Other, |file, text, _| assert!(text.contains("reads") && text.contains(file), "{text}"));
+}
+
+/// What is written as it is given may be rounded to pages, where it is a number of bytes; and nothing else.
+#[test]
+fn a_unified_limit_that_reads_back_different_does_not_hold() {
+    for (value, keeps, holds) in [
+        ("1", "0", false),
+        ("50", "20", false),
+        ("50331650", "50331648", true),
+        ("50331648", "50327552", false),
+        ("50331648", "50331647", false),
+        ("max", "4096", false),
+    ] {
+        let mut fake = Fake::new(Version::V2);
+        fake.fault = Some(("memory.some".to_owned(), Fault::Keeps(keeps)));
+        let result = fake.apply(&json!({ "unified": { "memory.some": value } }));
+        assert_eq!(result.is_ok(), holds, "{value} and {keeps}: {result:?}");
+    }
 }
 
 /// Whichever file refuses, all others read afterwards what they read before.

@@ -96,15 +96,6 @@ fn each_fault(given: &Given, limit: &Limit) {
     is_refused(given, status, &[&subject, &from, &format!("/{told} reads \"77"), value]);
 }
 
-/// As a kernel that has huge pages gives them to who asks: root switches them on, as the cure says.
-fn switch_hugetlb_on(given: &Given) {
-    let above: Vec<&Path> =
-        given.path.ancestors().skip(1).take_while(|path| path.starts_with("/sys/fs/cgroup")).collect();
-    for path in above.iter().rev() {
-        fs::write(path.join("cgroup.subtree_control"), "+hugetlb").unwrap();
-    }
-}
-
 as_each_caller! {
     /// A named limit whose write fails, or that reads back different, stops the start.
     fn given_a_cgroup_a_limit_with_a_fault_is_refused(caller) {
@@ -214,7 +205,7 @@ fn given_a_cgroup_huge_pages_are_limited_or_refused() {
     drop(given);
 
     let given = Given::new(caller);
-    switch_hugetlb_on(&given);
+    given.switch_hugetlb_on();
     let program = ["sh", "-c", "echo up; cat"];
     let mut saggar = given.start(&Run { limits: limit.text, program: &program, ..Run::default() });
     saggar.heard("up");

@@ -63,6 +63,15 @@ impl Given {
         Given { place, path, above: Some(above) }
     }
 
+    /// As a kernel that has huge pages gives them to who asks: root switches them on, as the cure says.
+    pub(crate) fn switch_hugetlb_on(&self) {
+        let above: Vec<&Path> =
+            self.path.ancestors().skip(1).take_while(|path| path.starts_with("/sys/fs/cgroup")).collect();
+        for path in above.iter().rev() {
+            fs::write(path.join("cgroup.subtree_control"), "+hugetlb").unwrap();
+        }
+    }
+
     pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.path.join(file)).unwrap()
     }
