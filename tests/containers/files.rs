@@ -168,7 +168,10 @@ pub(crate) fn inside_proc(caller: Caller) {
     let output = Output::catch();
     let error = bundle.create().unwrap_err();
     output.end();
-    assert!(error.hint_text().unwrap_or_default().contains("real directories"), "{error}");
+    assert!(
+        error.hint_text().unwrap_or_default().contains("must be mounted on ordinary directory"),
+        "{error}"
+    );
     assert_eq!(fs::metadata(bundle.root().join("elsewhere")).unwrap().nlink(), 2);
     let _ = wait;
 }

@@ -2,12 +2,12 @@
 
 use super::bundle::Bench;
 use crate::support::caller::Caller;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 /// A hook of the host's shell.
-fn shell(script: &str) -> serde_json::Value {
+fn shell(script: &str) -> Value {
     json!({ "path": "/bin/sh", "args": ["sh", "-c", script] })
 }
 
@@ -27,18 +27,23 @@ as_each_caller! {
         }
     }
 
-    /// A hook that names no environment has the runtime's, as long as it is a program of the host.
-    fn a_hook_without_an_environment_has_the_runtimes(caller) {
+    /// A hook that names no environment has the runtime's; a program of the container that of the container's process; and
+    /// a program of the host that sees what the container mounts has neither (CVE-2025-23266).
+    fn a_hook_without_an_environment_has_that_of_its_own_side(caller) {
         let bench = Bench::new(caller);
         let id = bench.id();
-        let script = "echo \"${SAGGAR_TEST_MARK-none}\" >> /tmp/marks";
-        let inside = json!({ "path": "/bin/sh", "args": ["sh", "-c", script] });
+        let script = "echo \"${SAGGAR_TEST_MARK-none} ${OF_IMAGE-none}\" >> ";
+        let inside = |env: Value| {
+            json!({ "path": "/bin/sh", "args": ["sh", "-c", format!("{script}/tmp/marks")], "env": env })
+        };
         bench.configure(|config| {
-            let outside = shell("echo \"${SAGGAR_TEST_MARK-none}\" >> rootfs/tmp/marks");
+            config["process"]["env"] = json!(["OF_IMAGE=image"]);
+            let outside = shell(&format!("{script}rootfs/tmp/marks"));
             let mut bare = outside.clone();
             bare["env"] = json!([]);
             config["hooks"]["prestart"] = json!([outside, bare]);
-            config["hooks"]["startContainer"] = json!([inside]);
+            config["hooks"]["createContainer"] = json!([outside]);
+            config["hooks"]["startContainer"] = json!([inside(Value::Null), inside(json!(["OF_IMAGE=hook"]))]);
         });
         let bundle = bench.bundle();
         let mut create = bench.command(&["create", "--bundle", bundle.to_str().unwrap(), &id]);
@@ -48,7 +53,8 @@ as_each_caller! {
         start.env("SAGGAR_TEST_MARK", "mark");
         bench.finish(start).ok();
         let marks = fs::read_to_string(bundle.join("rootfs/tmp/marks")).unwrap();
-        assert_eq!(marks, "mark\nnone\nnone\n");
+        let expected = ["mark none", "none none", "none none", "none image", "none hook", ""];
+        assert_eq!(marks.split('\n').collect::<Vec<_>>(), expected);
     }
 
     /// /dev/stdout of a program of another user can be opened when it is a pipe; a file of the caller stays its own.

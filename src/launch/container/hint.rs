@@ -8,7 +8,7 @@ use std::ffi::CStr;
 pub(super) fn for_step(step: &Step, errno: Errno) -> Option<&'static str> {
     Some(match (step, errno) {
         (Step::Mount(mount), Errno::ELOOP) if mount.plain => {
-            "procfs and sysfs are mounted on real directories only: the path is a link, or lies behind one"
+            "proc and sysfs must be mounted on ordinary directory: the path is a link, or lies behind one"
         }
         (Step::Mount(_), Errno::ELOOP) => {
             "nothing may be mounted inside /proc but over a few files like meminfo; or there are too many links"

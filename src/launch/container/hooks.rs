@@ -29,27 +29,43 @@ pub struct Place<'a> {
     namespaces: &'a [(OwnedFd, u64)],
     /// Its working directory, when that is one of the host's: the bundle, as with other runtimes.
     bundle: Option<&'a Path>,
+    /// What a hook has that names no environment.
+    environment: Environment<'a>,
+}
+
+/// The environment of whom.
+#[derive(Debug, Clone, Copy)]
+enum Environment<'a> {
+    /// The runtime's.
+    Runtime,
+    /// None: a program of the host, in the container's namespaces, is to trust neither side's (CVE-2025-23266).
+    Empty,
+    /// That of the container's process.
+    Process(&'a [(OsString, OsString)]),
 }
 
 impl<'a> Place<'a> {
     /// The runtime's namespaces, in the bundle while that is there.
     pub fn runtime(bundle: &'a Path) -> Self {
-        Place { namespaces: &[], bundle: Some(bundle) }
+        Place { namespaces: &[], bundle: Some(bundle), environment: Environment::Runtime }
     }
 
     /// The container's namespaces before its root is entered: the bundle is to be seen there.
     pub(super) fn before_root(namespaces: &'a [(OwnedFd, u64)], bundle: &'a Path) -> Self {
-        Place { namespaces, bundle: Some(bundle) }
+        Place { namespaces, bundle: Some(bundle), environment: Environment::Empty }
     }
 
-    /// The container's namespaces, and its root.
-    pub(super) fn inside(namespaces: &'a [(OwnedFd, u64)]) -> Self {
-        Place { namespaces, bundle: None }
+    /// The container's namespaces and its root, and the environment of its process.
+    pub(super) fn inside(namespaces: &'a [(OwnedFd, u64)], environment: &'a [(OsString, OsString)]) -> Self {
+        Place { namespaces, bundle: None, environment: Environment::Process(environment) }
     }
 
-    /// A program of the container gets nothing of the runtime's environment.
     fn environment(&self) -> Vec<(OsString, OsString)> {
-        if self.namespaces.is_empty() { std::env::vars_os().collect() } else { Vec::new() }
+        match self.environment {
+            Environment::Runtime => std::env::vars_os().collect(),
+            Environment::Empty => Vec::new(),
+            Environment::Process(environment) => environment.to_vec(),
+        }
     }
 
     fn working_directory(&self) -> PathBuf {

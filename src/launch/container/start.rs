@@ -4,6 +4,7 @@ use super::hooks::{self, Place};
 use super::talk::{Heard, Talk};
 use super::{Start, birth, door, notify};
 use crate::error::{Code, Error, Result};
+use crate::spec::container::Process;
 use crate::stage::container::wire::Answer;
 use crate::sys::pidfd;
 
@@ -20,7 +21,7 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     })?;
     let listener = notify::Receiver::connect(request.listener)?;
     let talk = Talk::of_start(door::knock(state_dir)?, birth::image(&process.program)?.name());
-    let started = go(request, &talk, listener);
+    let started = go(request, process, &talk, listener);
     if started.is_err() {
         let _ = pidfd::signal(request.init, libc::SIGKILL);
     }
@@ -28,13 +29,14 @@ pub fn start(request: &Start<'_>) -> Result<()> {
     started
 }
 
-fn go(request: &Start<'_>, talk: &Talk<'_>, mut listener: notify::Receiver) -> Result<()> {
+fn go(request: &Start<'_>, process: &Process, talk: &Talk<'_>, mut listener: notify::Receiver) -> Result<()> {
     let hooks = &request.container.hooks.start_container;
     if !hooks.is_empty() {
         talk.answer(Answer::Namespaces)?;
         match talk.next()? {
             Heard::Hooks(namespaces) => {
-                hooks::run("startContainer", hooks, request.state, Place::inside(&namespaces))?;
+                let place = Place::inside(&namespaces, &process.program.env);
+                hooks::run("startContainer", hooks, request.state, place)?;
             }
             _ => return Err(super::talk::gone()),
         }

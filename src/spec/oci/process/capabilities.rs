@@ -43,18 +43,13 @@ pub(super) fn lower(
 }
 
 fn mask(names: Vec<String>, field: Field<'_>, warnings: &mut Vec<Warning>) -> u64 {
-    let mut mask = 0;
-    for (index, name) in names.iter().enumerate() {
-        match bit(name) {
-            Some(bit) => mask |= bit,
-            None => warn(warnings, true, || {
-                field
-                    .at(index)
-                    .warning(format_args!("is {name:?}, which is no known capability, and is ignored"))
-            }),
-        }
-    }
-    mask
+    let unknown: Vec<&str> = names.iter().map(String::as_str).filter(|name| bit(name).is_none()).collect();
+    // In runc's words, which callers look for.
+    warn(warnings, !unknown.is_empty(), || {
+        let unknown = unknown.join(" ");
+        field.warning(format_args!("is cut: ignoring unknown or unavailable capabilities: [{unknown}]"))
+    });
+    names.iter().filter_map(|name| bit(name)).fold(0, |mask, bit| mask | bit)
 }
 
 fn restrict(set: &mut u64, to: u64, field: Field<'_>, named: &str, warnings: &mut Vec<Warning>) {
