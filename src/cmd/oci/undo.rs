@@ -30,7 +30,9 @@ pub(super) fn processes(record: &Record) -> Result<()> {
             let _ = crate::sys::pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
         }
         if let Some(place) = &record.cgroup {
-            Group::open(place)?.let_all_die()?;
+            let group = Group::open(place)?;
+            // Who else is in a cgroup that was there before stays where it is.
+            if is_ours(group.place()) { group.let_all_die() } else { group.let_killed_die() }?;
         }
         if !process.kill(PATIENCE) {
             return Err(survives(process.pid));
