@@ -132,7 +132,7 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
             (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
-            (Report::Ready | Report::Terminal, _) => {}
+            (Report::Ready | Report::Terminal | Report::Workspace, _) => {}
             (other, _) => panic!("{other:?}"),
         }
     };
