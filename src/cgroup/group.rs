@@ -282,23 +282,21 @@ impl Group {
         freeze::set(&self.dirs, false)
     }
 
-    /// Lets those die that were killed: what cgroup v1 has frozen does so only when it is thawed.
-    ///
-    /// # Errors
-    /// When it cannot be thawed.
-    pub fn let_killed_die(&self) -> Result<()> {
+    /// Lets those die that were killed: what cgroup v1 has frozen does so only when it is thawed. A cgroup that is gone
+    /// by now has let them.
+    pub fn let_killed_die(&self) {
         // Beside v2's, which is ours to use, there may be v1's, and somebody may have used that.
         freeze::let_die(&self.dirs);
-        if self.is_frozen().unwrap_or(false) { self.thaw() } else { Ok(()) }
+        if self.is_frozen().unwrap_or(false) {
+            let _ = self.thaw();
+        }
     }
 
     /// The same for all of them, wherever somebody has frozen them: they are all to die.
-    ///
-    /// # Errors
-    /// As [`Group::let_killed_die`], and when a list cannot be read.
-    pub fn let_all_die(&self) -> Result<()> {
-        freeze::bring_home(&self.dirs, &processes::list(&self.dirs)?);
-        self.let_killed_die()
+    pub fn let_all_die(&self) {
+        let pids = processes::list(&self.dirs).unwrap_or_default();
+        freeze::bring_home(&self.dirs, &pids);
+        self.let_killed_die();
     }
 
     /// Whether [`Group::freeze`] holds; never without a freezer.

@@ -35,7 +35,7 @@ pub(super) fn run(context: &Context, args: &KillArgs) -> Result<u8> {
     if signal == libc::SIGKILL
         && let Ok(group) = found.group()
     {
-        group.let_killed_die()?;
+        group.let_killed_die();
     }
     Ok(0)
 }

@@ -32,7 +32,11 @@ pub(super) fn processes(record: &Record) -> Result<()> {
         if let Some(place) = &record.cgroup {
             let group = Group::open(place)?;
             // Who else is in a cgroup that was there before stays where it is.
-            if is_ours(group.place()) { group.let_all_die() } else { group.let_killed_die() }?;
+            if is_ours(group.place()) {
+                group.let_all_die();
+            } else {
+                group.let_killed_die();
+            }
         }
         if !process.kill(PATIENCE) {
             return Err(survives(process.pid));

@@ -223,7 +223,7 @@ fn kill(record: &Record, init: BorrowedFd<'_>) {
     let _ = pidfd::signal(init, libc::SIGKILL);
     let Some(place) = &record.cgroup else { return };
     let killed = Group::open(place).and_then(|group| {
-        group.let_killed_die()?;
+        group.let_killed_die();
         if undo::is_ours(place) { group.kill_all(libc::SIGKILL) } else { Ok(()) }
     });
     if let Err(error) = killed {
