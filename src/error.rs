@@ -2,10 +2,12 @@
 //!
 //! Messages are lower case without a full stop: operation, subject, cause. The hint says what to do.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What kind of failure this is. The name is stable: servers match on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// The command line cannot be understood.
     Usage,
@@ -69,15 +71,10 @@ impl Code {
             Code::Ended => "ended",
         }
     }
-
-    /// The code of this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Code::ALL.into_iter().find(|code| code.name() == name)
-    }
 }
 
-/// An error on its way to the user.
-#[derive(Debug)]
+/// An error on its way to the user; as JSON between the processes of saggar.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Error {
     code: Code,
     message: String,
@@ -112,6 +109,20 @@ impl Error {
         self
     }
 
+    /// The same error, and what went wrong besides.
+    #[must_use]
+    pub fn and(mut self, besides: impl fmt::Display) -> Self {
+        self.message = format!("{}; and {besides}", self.message);
+        self
+    }
+
+    /// The same error, which is a failure of another kind for whoever hears of it.
+    #[must_use]
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.code = code;
+        self
+    }
+
     /// The stable code.
     pub fn code(&self) -> Code {
         self.code
@@ -130,3 +141,18 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_goes_from_process_to_process_as_it_is() {
+        for code in Code::ALL {
+            let text = serde_json::to_string(&Error::new(code, "a").hint("b")).unwrap();
+            assert!(text.contains(&format!("\"{}\"", code.name())), "{text}");
+            let error: Error = serde_json::from_str(&text).unwrap();
+            assert_eq!((error.code(), error.to_string(), error.hint_text()), (code, "a".into(), Some("b")));
+        }
+    }
+}

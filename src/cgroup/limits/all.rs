@@ -22,8 +22,7 @@ impl Done {
         if left.is_empty() {
             return error;
         }
-        let message = format!("{error}; and {}", left.join("; "));
-        Error::new(error.code(), message).hint(error.hint_text().unwrap_or_default())
+        error.and(left.join("; "))
     }
 }
 

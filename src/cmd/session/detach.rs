@@ -16,21 +16,12 @@ use crate::sys::pidfd;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The most that a supervisor has to say of its failure.
 const WORDS: u64 = 64 << 10;
-
-/// An error on its way from the supervisor to its creator.
-#[derive(Serialize, Deserialize)]
-struct Failed {
-    code: String,
-    message: String,
-    hint: Option<String>,
-}
 
 /// Starts a supervisor; its bridge listens and its agent runs when this returns.
 ///
@@ -54,14 +45,8 @@ pub(super) fn start(args: AgentArgs, options: Options) -> Result<()> {
         report.read_to_end(&mut said).map_err(|e| Error::system("hear from the supervisor", e))?;
     }
     let _ = pidfd::reap(process.as_fd());
-    let Ok(Failed { code, message, hint }) = serde_json::from_slice(&said) else {
-        return Err(Error::new(Code::System, "the supervisor was killed before it was ready"));
-    };
-    let error = Error::new(Code::by_name(&code).unwrap_or(Code::System), message);
-    Err(match hint {
-        Some(hint) => error.hint(hint),
-        None => error,
-    })
+    Err(serde_json::from_slice(&said)
+        .unwrap_or_else(|_| Error::new(Code::System, "the supervisor was killed before it was ready")))
 }
 
 /// The life of the supervisor; its exit status is nobody's business.
@@ -75,9 +60,7 @@ fn supervise(args: AgentArgs, options: Options, report: &OwnedFd) -> i32 {
     match outcome {
         Ok(_) => 0,
         Err(error) => {
-            let (code, hint) = (error.code().name().to_owned(), error.hint_text().map(str::to_owned));
-            let failed = Failed { code, message: error.to_string(), hint };
-            let _ = words.write_all(&serde_json::to_vec(&failed).unwrap_or_default());
+            let _ = words.write_all(&serde_json::to_vec(&error).unwrap_or_default());
             1
         }
     }

@@ -23,7 +23,7 @@ pub const ENTRY: &str = "__snapshot";
 const NOTES: usize = 100;
 
 /// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
     /// It is on disk, under this name.
@@ -38,14 +38,7 @@ pub enum Answer {
         notes: Vec<String>,
     },
     /// There is none.
-    Failed {
-        /// The name of the error's code.
-        code: String,
-        /// The error.
-        message: String,
-        /// Its cure.
-        hint: Option<String>,
-    },
+    Failed(Error),
 }
 
 /// The words after [`ENTRY`]: the session's directory, the supervisor, and whether nothing is left out.
@@ -55,11 +48,7 @@ pub fn words(session: &Path, all: bool) -> [OsString; 3] {
 
 /// Takes the snapshot that these words ask for, and says so on `output`; the exit status.
 pub fn run(words: &[OsString], mut output: impl Write) -> u8 {
-    let answer = asked(words).unwrap_or_else(|error| Answer::Failed {
-        code: error.code().name().to_owned(),
-        message: error.to_string(),
-        hint: error.hint_text().map(str::to_owned),
-    });
+    let answer = asked(words).unwrap_or_else(Answer::Failed);
     let said = serde_json::to_vec(&answer).unwrap_or_default();
     if output.write_all(&said).and_then(|()| output.flush()).is_ok() { 0 } else { 1 }
 }

@@ -9,7 +9,7 @@
 use super::{Loop, SNAPSHOT};
 use crate::control::clients::Ticket;
 use crate::control::rpc::{Failure, Kind};
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::session::image::Image;
 use crate::session::snapshot::{self, aside};
 use crate::session::states::State;
@@ -103,13 +103,7 @@ impl Writer {
             Ok(aside::Answer::Taken { file, entries, bytes, notes }) => Ok(json!({
                 "file": file, "entries": entries, "bytes": bytes, "notes": notes, "still": self.still,
             })),
-            Ok(aside::Answer::Failed { code, message, hint }) => {
-                let error = Error::new(Code::by_name(&code).unwrap_or(Code::System), message);
-                Err(failure(&match hint {
-                    Some(hint) => error.hint(hint),
-                    None => error,
-                }))
-            }
+            Ok(aside::Answer::Failed(error)) => Err(failure(&error)),
             Err(_) => Err(Failure::new(Kind::Internal, "snapshot: its writer was killed before it was done")),
         }
     }

@@ -217,7 +217,7 @@ impl Streams {
 #[serde(rename_all = "camelCase")]
 enum Answer {
     Ready { guard: i32, socket: (u64, u64) },
-    Failed { invalid: bool, message: String, hint: Option<String> },
+    Failed(Error),
 }
 
 /// Starts the supervisor of a container whose init waits; its socket listens when this returns. What stands then
@@ -253,13 +253,12 @@ pub(super) fn start(directory: &Directory, beside: &mut Beside, ends: Ends, init
             beside.guard = ProcessId::of(guard);
             beside.socket_file = Some(socket);
         }
-        Answer::Failed { invalid, message, hint } => {
-            let code = if invalid { Code::Invalid } else { Code::System };
-            let error = Error::new(code, format!("the bridge of the container: {message}"));
-            return Err(match hint {
-                Some(hint) => error.hint(hint),
-                None => error,
-            });
+        Answer::Failed(error) => {
+            let code = match error.code() {
+                Code::Invalid | Code::Exists => Code::Invalid,
+                _ => Code::System,
+            };
+            return Err(error.with_code(code).context("the bridge of the container"));
         }
     }
     // The guard stays where we are: one kill of a cgroup must not take both.

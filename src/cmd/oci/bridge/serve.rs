@@ -54,14 +54,7 @@ pub(in crate::cmd) fn beside(args: &[OsString]) -> u8 {
         // The runtime is gone, and with it the init.
         Ok(None) => 0,
         Err(error) => {
-            answer(
-                &runtime,
-                &Answer::Failed {
-                    invalid: matches!(error.code(), Code::Invalid | Code::Exists),
-                    message: error.to_string(),
-                    hint: error.hint_text().map(str::to_owned),
-                },
-            );
+            answer(&runtime, &Answer::Failed(error));
             125
         }
     }
