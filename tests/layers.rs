@@ -38,7 +38,15 @@ const LAYERS: &[(&str, u8)] = &[
 const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 
 /// What does no I/O, and the files of it that do.
-const PURE: [&str; 4] = ["spec", "plan", "bridge::proto", "bridge::adapter"];
+const PURE: [&str; 7] = [
+    "spec",
+    "plan",
+    "bridge::proto",
+    "bridge::adapter",
+    "egress::address",
+    "egress::hosts",
+    "egress::names",
+];
 const READS_FILES: [&str; 2] = ["spec::policy::load", "spec::oci::load"];
 
 /// A file of `src`, without its comments and its tests.
