@@ -38,14 +38,19 @@ const LAYERS: &[(&str, u8)] = &[
 const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 
 /// What does no I/O, and the files of it that do.
-const PURE: [&str; 7] = [
+const PURE: [&str; 12] = [
     "spec",
     "plan",
     "bridge::proto",
     "bridge::adapter",
     "egress::address",
+    "egress::authority",
+    "egress::connect",
+    "egress::head",
     "egress::hosts",
     "egress::names",
+    "egress::sniff",
+    "egress::socks",
 ];
 const READS_FILES: [&str; 2] = ["spec::policy::load", "spec::oci::load"];
 

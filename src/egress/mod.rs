@@ -2,10 +2,17 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`sniff`] | the name in the first bytes of a connection (pure) |
+//! | [`socks`] [`connect`] | what clients of an explicit proxy say, and what they are told (pure) |
 //! | [`names`] | the addresses that stand for names inside (pure) |
 //! | [`address`] | which addresses may be dialled (pure) |
 //! | [`hosts`] | resolv.conf(5) and hosts(5) (pure) |
 
 pub mod address;
+mod authority;
+pub mod connect;
+mod head;
 pub mod hosts;
 pub mod names;
+pub mod sniff;
+pub mod socks;
