@@ -38,7 +38,7 @@ const LAYERS: &[(&str, u8)] = &[
 const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 
 /// What does no I/O, and the files of it that do.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "spec",
     "plan",
     "bridge::proto",
@@ -46,6 +46,7 @@ const PURE: [&str; 12] = [
     "egress::address",
     "egress::authority",
     "egress::connect",
+    "egress::dns",
     "egress::head",
     "egress::hosts",
     "egress::names",

@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`dns`] | messages of the resolver that programs inside see, and of the one that we ask (pure) |
 //! | [`sniff`] | the name in the first bytes of a connection (pure) |
 //! | [`socks`] [`connect`] | what clients of an explicit proxy say, and what they are told (pure) |
 //! | [`names`] | the addresses that stand for names inside (pure) |
@@ -11,6 +12,7 @@
 pub mod address;
 mod authority;
 pub mod connect;
+pub mod dns;
 mod head;
 pub mod hosts;
 pub mod names;
