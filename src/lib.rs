@@ -12,7 +12,7 @@
 //! | 1 | [`bridge::proto`] | the wire protocol, without any I/O |
 //! | 2 | [`plan`] | spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
-//! | 4 | [`supervise`] [`bridge::io`] [`control`] | the event loop of one sandbox, its bridge and its control socket |
+//! | 4 | [`supervise`] [`bridge::io`] [`control`] [`egress`] | the event loop of one sandbox, its bridge, its control socket and its network |
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
 pub mod bridge;
@@ -21,6 +21,7 @@ pub mod cli;
 pub mod cmd;
 pub mod control;
 pub mod demo;
+pub mod egress;
 pub mod error;
 pub mod host;
 pub mod id;

@@ -38,7 +38,21 @@ const LAYERS: &[(&str, u8)] = &[
 const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 
 /// What does no I/O, and the files of it that do.
-const PURE: [&str; 4] = ["spec", "plan", "bridge::proto", "bridge::adapter"];
+const PURE: [&str; 13] = [
+    "spec",
+    "plan",
+    "bridge::proto",
+    "bridge::adapter",
+    "egress::address",
+    "egress::authority",
+    "egress::connect",
+    "egress::dns",
+    "egress::head",
+    "egress::hosts",
+    "egress::names",
+    "egress::sniff",
+    "egress::socks",
+];
 const READS_FILES: [&str; 2] = ["spec::policy::load", "spec::oci::load"];
 
 /// A file of `src`, without its comments and its tests.

@@ -1,0 +1,59 @@
+//! DNS messages (RFC 1035): what programs inside ask and are told, and what we ask the resolvers of the host.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `inside` | questions of programs, and answers to them |
+//! | `upstream` | our questions, and what a resolver answers |
+//! | `start` | how much of a message is read at all |
+//!
+//! The codec is `simple-dns`. It refuses a question of a type that it does not know, reads every record of a message
+//! before it answers, and (0.13) looks for version and code of an OPT record where its flags are. So it only sees what is
+//! needed, and of an OPT record only the presence counts.
+
+mod inside;
+mod start;
+#[cfg(test)]
+mod tests;
+mod upstream;
+
+pub use inside::{Answer, Malformed, Question, answer, question};
+pub use upstream::{Reply, query, reply};
+
+/// What we say of the messages that we take, so that none is cut into fragments (DNS flag day 2020).
+const PAYLOAD: u16 = 1232;
+
+/// The type of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// IPv4 addresses.
+    A,
+    /// IPv6 addresses.
+    Aaaa,
+    /// Anything else, by its number.
+    Other(u16),
+}
+
+impl From<u16> for Kind {
+    fn from(number: u16) -> Self {
+        match number {
+            1 => Kind::A,
+            28 => Kind::Aaaa,
+            other => Kind::Other(other),
+        }
+    }
+}
+
+impl From<Kind> for u16 {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::A => 1,
+            Kind::Aaaa => 28,
+            Kind::Other(number) => number,
+        }
+    }
+}
+
+/// An OPT record without options.
+fn opt() -> simple_dns::rdata::OPT<'static> {
+    simple_dns::rdata::OPT { opt_codes: Vec::new(), udp_packet_size: PAYLOAD, version: 0 }
+}

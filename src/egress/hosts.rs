@@ -1,0 +1,123 @@
+//! What the host's files say about names: resolv.conf(5) and hosts(5).
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
+
+const PORT: u16 = 53;
+/// As resolv.conf(5) has it: MAXNS.
+const SERVERS: usize = 3;
+/// More addresses than anybody writes for one name.
+const ADDRESSES: usize = 64;
+
+/// How patiently resolvers are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How long an answer is waited for; 1 to 30 seconds.
+    pub timeout: Duration,
+    /// How often each resolver is asked; 1 to 5 times.
+    pub attempts: u32,
+}
+
+/// The resolvers of a resolv.conf, in their order; the one of this machine when it names none.
+///
+/// One with a scope (`fe80::1%eth0`) is left out: it takes an interface to reach it.
+pub fn servers(text: &str) -> Vec<SocketAddr> {
+    let address = |line| words(line, "nameserver")?.next()?.parse::<IpAddr>().ok();
+    let mut found: Vec<_> =
+        text.lines().filter_map(address).take(SERVERS).map(|addr| SocketAddr::new(addr, PORT)).collect();
+    if found.is_empty() {
+        found.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
+    }
+    found
+}
+
+/// The options of a resolv.conf; of two the later counts.
+pub fn options(text: &str) -> Options {
+    let (mut timeout, mut attempts) = (5, 2);
+    for word in text.lines().filter_map(|line| words(line, "options")).flatten() {
+        match word.split_once(':').map(|(name, value)| (name, value.parse::<u32>())) {
+            Some(("timeout", Ok(value))) => timeout = value.clamp(1, 30),
+            Some(("attempts", Ok(value))) => attempts = value.clamp(1, 5),
+            _ => {}
+        }
+    }
+    Options { timeout: Duration::from_secs(timeout.into()), attempts }
+}
+
+/// The words after `keyword`, with which the line must begin; a comment begins otherwise.
+fn words<'a>(line: &'a str, keyword: &str) -> Option<impl Iterator<Item = &'a str>> {
+    let rest = line.strip_prefix(keyword)?;
+    rest.starts_with([' ', '\t']).then(|| rest.split_ascii_whitespace())
+}
+
+/// The addresses that a hosts(5) file gives `name`, each once.
+pub fn addresses(text: &str, name: &str) -> Vec<IpAddr> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let line = line.split_once('#').map_or(line, |(before, _)| before);
+        let mut words = line.split_ascii_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else { continue };
+        let is_named = words.any(|word| word.strip_suffix('.').unwrap_or(word).eq_ignore_ascii_case(name));
+        if is_named && !found.contains(&address) && found.len() < ADDRESSES {
+            found.push(address);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(text: &str) -> Vec<String> {
+        servers(text).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn resolvers_are_read_in_their_order() {
+        let text = "# made\nsearch example.com\nnameserver 192.0.2.1\n; nameserver 192.0.2.9\nnameserver\t2001:db8::1 # x\n\
+                    nameserver fe80::1%eth0\nnameserver 127.1\nnameserver\nnameservers 192.0.2.8\n nameserver 192.0.2.7\n\
+                    nameserver 192.0.2.2\r\nnameserver 192.0.2.3\n";
+        assert_eq!(texts(text), ["192.0.2.1:53", "[2001:db8::1]:53", "192.0.2.2:53"]);
+        assert_eq!(texts("nameserver fe80::1%2"), ["127.0.0.1:53"]);
+        assert_eq!(texts(""), ["127.0.0.1:53"]);
+    }
+
+    #[test]
+    fn options_are_within_their_bounds() {
+        let of = |text| {
+            let options = options(text);
+            (options.timeout.as_secs(), options.attempts)
+        };
+        assert_eq!(of("nameserver 192.0.2.1\n"), (5, 2));
+        assert_eq!(of("options timeout:1 rotate attempts:3 ndots:2\n"), (1, 3));
+        assert_eq!(of("options timeout:99 attempts:99\n"), (30, 5));
+        assert_eq!(of("options timeout:0\noptions\tattempts:0 timeout:x\n"), (1, 1));
+        assert_eq!(of("options timeout:7\noptions timeout:3\n#options timeout:9"), (3, 2));
+        assert_eq!(of("options timeout:4294967296 attempts:-1"), (5, 2));
+    }
+
+    #[test]
+    fn names_of_a_hosts_file_have_addresses() {
+        let text = "127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # localhost6\n\n192.0.2.1 Web.Example web # x\n\
+                    192.0.2.2 web\n192.0.2.1 web\nfe80::1%lo0 web\nnonsense web\n#192.0.2.9 web\n192.0.2.3\n";
+        let of = |name| addresses(text, name).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(of("localhost"), ["127.0.0.1", "::1"]);
+        assert_eq!(of("web"), ["192.0.2.1", "192.0.2.2"]);
+        assert_eq!(of("WEB.EXAMPLE."), ["192.0.2.1"]);
+        assert!(of("localhost6").is_empty() && of("192.0.2.3").is_empty() && of("").is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_text_is_read(text in "(nameserver|options|timeout:|attempts:|[ \t\n#;0-9a-f.:%-]){0,40}", name in ".{0,9}") {
+            prop_assert!((1..=SERVERS).contains(&servers(&text).len()));
+            let Options { timeout, attempts } = options(&text);
+            prop_assert!((1..=30).contains(&timeout.as_secs()) && (1..=5).contains(&attempts));
+            prop_assert!(addresses(&text, &name).len() <= ADDRESSES);
+        }
+    }
+}
