@@ -60,7 +60,7 @@ pub use command_line::{CommandLine, EnvArgument};
 pub use document::Document;
 pub use effective::{Effective, Permissions};
 pub use environment::environment;
-pub use hosts::HostRule;
+pub use hosts::{Destination, HostRule};
 pub use layer::{Layer, Setting};
 pub use load::{Places, Policy, load};
 pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};

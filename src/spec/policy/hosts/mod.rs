@@ -3,6 +3,7 @@
 //! A denial stands over every allowance, and what no rule speaks of is not reached. Names are judged by rules that
 //! name names, and addresses by rules that name addresses: a `*` is any name, and no address.
 
+mod destination;
 mod name;
 mod net;
 mod ports;
@@ -10,6 +11,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+pub use destination::{Destination, Known};
 pub use name::DnsName;
 pub use net::Net;
 pub use ports::Ports;

@@ -48,6 +48,11 @@ impl Net {
         self.prefix
     }
 
+    /// The one address, where it is one.
+    pub(super) fn single(&self) -> Option<IpAddr> {
+        (self.prefix == longest(self.address)).then_some(self.address)
+    }
+
     /// Whether the address is in the range. One that stands in IPv6 for an IPv4 address is judged as that.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

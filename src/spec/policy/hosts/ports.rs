@@ -22,6 +22,14 @@ impl Ports {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&port))
     }
 
+    /// The one port, where it is one.
+    pub(super) fn single(&self) -> Option<u16> {
+        match self.0.as_slice() {
+            [range] if range.start() == range.end() => Some(*range.start()),
+            _ => None,
+        }
+    }
+
     /// What is allowed with these ports.
     pub(super) fn allowed(&self) -> &[RangeInclusive<u16>] {
         match self.0.as_slice() {

@@ -50,6 +50,15 @@ impl Host {
         matches!(self, Host::Net(net) if net.contains(address))
     }
 
+    /// Whether it is every name, or every address of a kind.
+    pub(in crate::spec::policy) fn is_everything(&self) -> bool {
+        match self {
+            Host::Any => true,
+            Host::Name(_) | Host::Below(_) => false,
+            Host::Net(net) => net.prefix() == 0,
+        }
+    }
+
     /// Whether each of those hosts is one of these.
     pub(super) fn covers(&self, other: &Host) -> bool {
         match (self, other) {
@@ -95,8 +104,9 @@ fn read(text: &str) -> Result<HostRule, String> {
         let host = authority.rsplit('@').next().unwrap_or_default();
         return Err(format!("is a URL; write the host alone: {host}"));
     }
-    if text.parse::<Ipv6Addr>().is_ok() {
-        return Err(format!("is an IPv6 address; write it in brackets: [{text}]"));
+    let (address, prefix) = text.split_at(text.find('/').unwrap_or(text.len()));
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return Err(format!("is an IPv6 address; write it in brackets: [{address}]{prefix}"));
     }
     let (host, ports) = match text.strip_prefix('[') {
         Some(rest) => bracketed(rest)?,
@@ -135,6 +145,9 @@ fn unbracketed(text: &str) -> Result<Host, String> {
         return match address.parse::<Ipv4Addr>() {
             Ok(v4) => Ok(Host::Net(net(v4.into(), bits)?)),
             Err(_) if address.is_empty() => Err("is a path; write the name of a host".into()),
+            Err(_) if !address.contains(|c: char| c != '.' && !c.is_ascii_digit()) => {
+                Err("is no range of addresses; write 10.0.0.0/8".into())
+            }
             Err(_) => Err(format!("has a path; write the host alone: {address}")),
         };
     }
