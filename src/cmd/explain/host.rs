@@ -3,7 +3,7 @@
 use super::network;
 use crate::cmd::prepare::Prepared;
 use crate::spec::Network;
-use crate::spec::policy::hosts::{Destination, DnsName, Known, Rules, Verdict};
+use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Known, Rules, Verdict};
 use crate::spec::policy::{Effective, HostRule, Setting};
 use serde::Serialize;
 use std::fmt;
@@ -43,9 +43,6 @@ struct Decision {
     why: &'static str,
 }
 
-/// The port of DNS.
-const DNS: u16 = 53;
-
 const CHECKED: &str = "the address that the name resolves to is checked, and that very address is dialled";
 const NEVER: &str =
     "loopback, link-local, multicast and metadata addresses and those of this machine are never reached";
@@ -56,7 +53,7 @@ const BY_TLS: &str = "a client that says an allowed name in TLS or HTTP is relay
 pub(super) fn explain(prepared: &Prepared, to: &Destination) -> Answer {
     let policy = &prepared.policy.effective;
     let (state, decided_by, notes) = match &prepared.spec.network {
-        Network::Policy(rules) if to.port == DNS => {
+        Network::Policy(rules) if to.port == DNS_PORT => {
             let why = "saggar answers itself, for the names that are allowed and whatever address is asked";
             (State::Answered, built_in("DNS", why), vec![name_note(rules, &to.host)])
         }

@@ -1,7 +1,7 @@
 //! What is wrong with a document that the parsers of its single values cannot see.
 
 use super::document::{Document, Env, Files, NetworkTable, Protections};
-use super::hosts::{MOST_PORTS, Rules};
+use super::hosts::{DNS_PORT, MOST_PORTS, Rules};
 use super::names::{Missing, Network};
 use super::units::Size;
 use std::path::Path;
@@ -26,9 +26,6 @@ const REMEMBERED: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// Lists are searched for doubles, and a path is a mount: without a bound, a folder of the agent could make
 /// its own start take minutes.
 const LONGEST_LIST: usize = 1024;
-
-/// The port of DNS.
-const DNS: u16 = 53;
 
 /// Checks one document by itself, whatever layer it is of.
 pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
@@ -129,8 +126,9 @@ fn network(network: &NetworkTable) -> Result<(), Invalid> {
     if allow.is_empty() {
         return Ok(());
     }
-    if let Some(rule) = allow.iter().find(|rule| rule.ports.allow(DNS)) {
-        let why = format!("{rule} has port 53, where saggar itself answers for the names that are allowed");
+    if let Some(rule) = allow.iter().find(|rule| rule.ports.allow(DNS_PORT)) {
+        let why =
+            format!("{rule} has port {DNS_PORT}, where saggar itself answers for the names that are allowed");
         return invalid("network.allow", why);
     }
     let ports = Rules { allow: allow.clone(), deny: Vec::new() }.ports().len();

@@ -22,6 +22,9 @@ use std::net::IpAddr;
 /// The most ports that the rules of a sandbox name together: each is a listening socket inside it.
 pub const MOST_PORTS: usize = 128;
 
+/// The port of DNS, where saggar itself answers.
+pub const DNS_PORT: u16 = 53;
+
 /// Every rule of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {

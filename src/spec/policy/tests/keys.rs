@@ -218,7 +218,8 @@ fn a_folder_names_hosts_only_where_they_can_be_reached_already() {
         Scratch::with(&files).load().map(|policy| policy.effective)
     };
     // An equal rule changes nothing, not even its owner.
-    assert_eq!(may(held, held).unwrap().hosts, may(held, "profile = 'strict'").unwrap().hosts);
+    let same = may(held, held).unwrap().hosts.allow;
+    assert!(same.len() == 2 && same.iter().all(|rule| matches!(rule.layer, Layer::Operator(_))), "{same:?}");
     for folder in [
         "network.allow = ['*.example.org:22']",
         "network.allow = ['example.net']",
