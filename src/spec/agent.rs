@@ -306,3 +306,22 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
         },
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Rules;
+
+    #[test]
+    fn the_resolver_of_a_network_by_policy_is_inside() {
+        let identity = Identity { uid: 1000, gid: 1000, map: IdMap::Own { uid: 1000, gid: 1000 } };
+        let resolver = |network: Network| {
+            let files = made_files(&identity, &network);
+            files.into_iter().find(|(path, _)| path == Path::new("/etc/resolv.conf")).map(|(_, text)| text)
+        };
+        assert_eq!(resolver(Network::Policy(Rules::default())).as_deref(), Some("nameserver 127.0.0.1\n"));
+        assert_eq!(resolver(Network::None).as_deref(), Some("# no network\n"));
+        // The host's own is shown.
+        assert_eq!(resolver(Network::Host), None);
+    }
+}
