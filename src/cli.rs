@@ -4,8 +4,8 @@ pub mod oci;
 pub mod session;
 
 use crate::spec::policy::{
-    Adapter, AgentCommand, BindSpec, Cpus, EnvArgument, Home, Network, Profile, Protection, Size, Template,
-    TimeSpan,
+    Adapter, AgentCommand, BindSpec, Cpus, Destination, EnvArgument, Home, HostRule, Network, Profile,
+    Protection, Size, Template, TimeSpan,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -90,9 +90,15 @@ pub struct SandboxArgs {
     /// Pass a variable of the caller, or set one
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<EnvArgument>,
-    /// Network: none (an empty one with loopback) or host
+    /// Network: none (an empty one with loopback), policy (the hosts that are allowed), or host
     #[arg(long, value_name = "MODE")]
     pub net: Option<Network>,
+    /// Let these hosts be reached, and no others, at PORTs [default: 80,443]
+    #[arg(long, value_name = "HOST[:PORT,…]")]
+    pub allow_host: Vec<HostRule>,
+    /// Never let these hosts be reached, whatever is allowed [default: every port]
+    #[arg(long, value_name = "HOST[:PORT,…]")]
+    pub deny_host: Vec<HostRule>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
@@ -275,6 +281,9 @@ pub struct ExplainArgs {
     /// What this path would be inside, and why
     #[arg(long, value_name = "PATH")]
     pub path: Option<PathBuf>,
+    /// What would happen to a connection to this port of this host, and why
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "path")]
+    pub host: Option<Destination>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

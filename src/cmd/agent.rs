@@ -498,7 +498,7 @@ fn refuse_without_api(policy: &Effective, adapter: AdapterName, command: &[OsStr
         let layer = &policy.network.layer;
         let by = if *layer == Layer::BuiltIn { String::new() } else { format!(" (network none by {layer})") };
         return Err(Error::new(Code::Refused, format!("claude has no way to the model API{by}")).hint(
-            "say --net host, or --api-socket PATH with a unix socket that leads to the API, or set [api] socket; \
+            "say --allow-host api.anthropic.com or --net host, or --api-socket PATH with a unix socket that leads to the API, or set [api] socket; \
              --adapter demo needs nothing",
         ));
     }

@@ -391,6 +391,8 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
     CommandLine {
         profile: args.profile,
         net: args.net,
+        allow_host: args.allow_host.clone(),
+        deny_host: args.deny_host.clone(),
         memory: args.memory,
         cpus: args.cpus,
         pids: args.pids,

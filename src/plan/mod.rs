@@ -11,7 +11,7 @@ pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
-use crate::spec::{Identity, Network, Profile, Protection, SandboxSpec, Strength};
+use crate::spec::{Identity, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         Step::BecomeUser { uid: spec.identity.uid, gid: spec.identity.gid, clear_groups: privileged },
         Step::DieWithParent,
     ];
-    if spec.network == Network::None {
+    if spec.network.is_own() {
         steps.push(Step::MakeNetwork);
     }
     let mut files = files::Files::new(host, block.as_ref());
@@ -139,7 +139,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         hard: limit.hard,
     }));
     steps.push(Step::NewKeyring { required: want(spec, Protection::Keyring) == Strength::Require });
-    if spec.network == Network::None {
+    if spec.network.is_own() {
         // As late as can be: it is made while the files are mounted.
         steps.push(Step::JoinNetwork);
     }
@@ -207,7 +207,7 @@ fn namespaces(spec: &SandboxSpec) -> u64 {
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_NEWCGROUP;
-    let network = if spec.network == Network::None { libc::CLONE_NEWNET } else { 0 };
+    let network = if spec.network.is_own() { libc::CLONE_NEWNET } else { 0 };
     u64::from((always | network).cast_unsigned())
 }
 

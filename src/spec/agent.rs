@@ -6,7 +6,7 @@ use super::{
     Changes, Cover, IdMap, Identity, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
     SandboxSpec, limits,
 };
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -55,15 +55,12 @@ pub struct Asked {
 /// Lowers a policy to the model.
 ///
 /// # Errors
-/// [`Code::Unsupported`] for a network policy, which this version does not have; those of [`limits::lower`].
+/// Those of [`limits::lower`].
 pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
     let network = match policy.network.value {
         policy::Network::None => Network::None,
         policy::Network::Host => Network::Host,
-        policy::Network::Policy => {
-            let message = "network mode \"policy\" is not in this version";
-            return Err(Error::new(Code::Unsupported, message).hint("say none or host"));
-        }
+        policy::Network::Policy => Network::Policy(policy.hosts.rules()),
     };
     let default_id = match asked.map {
         IdMap::Own { uid, .. } if uid != 0 => None,
@@ -86,10 +83,10 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         profile: policy.profile.value,
         identity,
         hostname: "saggar".to_owned(),
-        network,
         mounts: system_mounts(policy),
         links: links(),
-        files: made_files(&identity, network),
+        files: made_files(&identity, &network),
+        network,
         pins: asked.pins.clone(),
         hidden: policy
             .files
@@ -109,7 +106,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
             .map(|(protection, setting)| (*protection, setting.value, origin(&setting.layer)))
             .collect(),
     };
-    if network == Network::Host {
+    if spec.network == Network::Host {
         spec.mounts.push(system("/etc/resolv.conf", "names of hosts"));
         spec.mounts.push(system("/etc/hosts", "names of hosts"));
     }
@@ -234,7 +231,7 @@ fn links() -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// The files of /etc that saggar writes: nothing of the host's users, hosts or identity is in them.
-fn made_files(identity: &Identity, network: Network) -> Vec<(PathBuf, String)> {
+fn made_files(identity: &Identity, network: &Network) -> Vec<(PathBuf, String)> {
     let Identity { uid, gid, .. } = identity;
     // Root keeps its name in the list only when it is not the user itself.
     let (root_user, root_group) = (
@@ -253,9 +250,15 @@ fn made_files(identity: &Identity, network: Network) -> Vec<(PathBuf, String)> {
         ("/etc/machine-id".into(), format!("{}\n", "0".repeat(32))),
         ("/etc/hostname".into(), "saggar\n".into()),
     ];
-    if network == Network::None {
+    // Where every address is the sandbox's own, so is that of its resolver.
+    let resolver = match network {
+        Network::None => Some("# no network\n"),
+        Network::Policy(_) => Some("nameserver 127.0.0.1\n"),
+        Network::Host => None,
+    };
+    if let Some(resolver) = resolver {
         files.push(("/etc/hosts".into(), "127.0.0.1 localhost saggar\n::1 localhost saggar\n".into()));
-        files.push(("/etc/resolv.conf".into(), "# no network\n".into()));
+        files.push(("/etc/resolv.conf".into(), resolver.into()));
     }
     files
 }
@@ -302,4 +305,23 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
             origin: origin(&nofile.layer),
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Rules;
+
+    #[test]
+    fn the_resolver_of_a_network_by_policy_is_inside() {
+        let identity = Identity { uid: 1000, gid: 1000, map: IdMap::Own { uid: 1000, gid: 1000 } };
+        let resolver = |network: Network| {
+            let files = made_files(&identity, &network);
+            files.into_iter().find(|(path, _)| path == Path::new("/etc/resolv.conf")).map(|(_, text)| text)
+        };
+        assert_eq!(resolver(Network::Policy(Rules::default())).as_deref(), Some("nameserver 127.0.0.1\n"));
+        assert_eq!(resolver(Network::None).as_deref(), Some("# no network\n"));
+        // The host's own is shown.
+        assert_eq!(resolver(Network::Host), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
 
+pub use super::policy::hosts::Rules;
 pub use super::policy::names::{Profile, Protection, Strength};
 pub use super::policy::resources::{Disk, NumberSet, PageSize};
 use crate::id::SandboxId;
@@ -96,13 +97,25 @@ pub enum IdMap {
 pub const BLOCK: u32 = 65536;
 
 /// What of the network there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
     /// A network namespace of its own with nothing but a loopback interface.
     #[default]
     None,
+    /// The same, with a way out to what the rules name.
+    Policy(Rules),
     /// The host's network namespace.
     Host,
+}
+
+impl Network {
+    /// Whether the sandbox has a network namespace of its own.
+    pub fn is_own(&self) -> bool {
+        match self {
+            Network::None | Network::Policy(_) => true,
+            Network::Host => false,
+        }
+    }
 }
 
 /// One file system of the sandbox.

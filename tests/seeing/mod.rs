@@ -2,6 +2,7 @@
 
 mod doctor;
 mod explain;
+mod hosts;
 mod limits;
 mod metrics;
 mod paths;

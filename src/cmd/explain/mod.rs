@@ -4,16 +4,19 @@
 //! | file | its one job |
 //! |---|---|
 //! | [`report`] | a prepared sandbox as data, which is also the JSON |
-//! | [`limits`] [`environment`] [`landlock`] | three of its sections |
+//! | [`limits`] [`environment`] [`landlock`] [`network`] | four of its sections |
 //! | [`tree`] | the file tree inside, and what a lookup in it finds |
 //! | [`access`] | whether the inner user may read and write a file of the host |
 //! | [`path`] | `--path`: what one path would be, and why |
+//! | [`host`] | `--host`: what would happen to one connection, and why |
 //! | [`text`] | the report for people |
 
 mod access;
 mod environment;
+mod host;
 mod landlock;
 mod limits;
+mod network;
 mod path;
 mod report;
 mod text;
@@ -32,12 +35,13 @@ use std::path::{Path, PathBuf};
 /// Stands for the name of a session that nobody named.
 const NO_SESSION: &str = "SESSION";
 
-/// Prints what the sandbox, or one path in it, would be.
+/// Prints what the sandbox, or one path in it, would be, or what would happen to one connection.
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let prepared = prepare(args)?;
-    match &args.path {
-        Some(path) => print(&path::explain(&prepared, path), args.json),
-        None => {
+    match (&args.path, &args.host) {
+        (Some(path), _) => print(&path::explain(&prepared, path), args.json),
+        (None, Some(host)) => print(&host::explain(&prepared, host), args.json),
+        (None, None) => {
             let own: &[&str] = if args.dir.is_some() { &agent::OWN_VARIABLES } else { &[] };
             print(&report::Report::of(&prepared, own, args.dir.as_deref()), args.json)
         }

@@ -1,5 +1,6 @@
 //! A prepared sandbox as data: what `explain` prints, and its JSON.
 
+use super::network::Network;
 use super::tree::Tree;
 use super::{environment, landlock, limits};
 use crate::cgroup;
@@ -9,7 +10,7 @@ use crate::plan::Block;
 use crate::spec::policy::Effective;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Setting, TimeSpan};
-use crate::spec::{Changes, Cover, IdMap, Mount, MountKind, Network};
+use crate::spec::{Changes, Cover, IdMap, Mount, MountKind};
 use crate::sys::seccomp;
 use serde::Serialize;
 use std::path::Path;
@@ -25,7 +26,7 @@ pub(super) struct Report {
     pub(super) system_calls: Calls,
     pub(super) landlock: landlock::Landlock,
     pub(super) limits: Vec<limits::Row>,
-    pub(super) network: Valued,
+    pub(super) network: Network,
     /// What is said to the agent's questions: the rows of `[permissions]`.
     pub(super) permissions: Vec<Row>,
     /// Parts of the policy that nobody can widen any more.
@@ -168,11 +169,7 @@ impl Report {
             system_calls: calls(prepared.plan.program_filter),
             landlock: landlock::of(&prepared.plan),
             limits,
-            network: Valued {
-                value: policy.network.value.to_string(),
-                layer: policy.network.layer.to_string(),
-                what: network(prepared.spec.network),
-            },
+            network: Network::of(policy, &prepared.spec.network),
             permissions: rows(policy, "permissions."),
             bridge: rows(policy, "bridge."),
             locked: rows(policy, "locked"),
@@ -195,7 +192,7 @@ fn of_folder(folder: &Path, limit: &Setting<TimeSpan>) -> Vec<ScriptRow> {
 }
 
 /// The rows of the policy whose keys begin so.
-fn rows(policy: &Effective, table: &str) -> Vec<Row> {
+pub(super) fn rows(policy: &Effective, table: &str) -> Vec<Row> {
     policy.rows().into_iter().filter(|row| row.key.starts_with(table)).collect()
 }
 
@@ -205,17 +202,6 @@ fn profile(profile: crate::spec::Profile) -> &'static str {
         crate::spec::Profile::Nesting => {
             "for a program that makes sandboxes of its own: namespaces and mounts are allowed, landlock has no file \
              rules, /proc is not masked; files are held by the mounts and the user namespace alone"
-        }
-    }
-}
-
-fn network(network: Network) -> &'static str {
-    match network {
-        Network::None => {
-            "a network namespace of its own with nothing but loopback: no host, no name can be reached"
-        }
-        Network::Host => {
-            "the network of the host: every service that this machine reaches, and its own on loopback"
         }
     }
 }

@@ -14,8 +14,7 @@ impl Display for Report {
         self.system_calls(f)?;
         self.landlock(f)?;
         self.limits(f)?;
-        let Valued { value, layer, what } = &self.network;
-        writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
+        write!(f, "{}", self.network)?;
         let rows = self
             .permissions
             .iter()
@@ -144,6 +143,7 @@ mod tests {
     use super::super::environment::Variable;
     use super::super::landlock::{Landlock, Rule};
     use super::super::limits::Row;
+    use super::super::network::Network;
     use super::super::report::{Calls, Identity, Ids, Lack, Link, Mask, MountRow, PinRow, Refused};
     use super::*;
     use crate::spec::policy;
@@ -217,7 +217,21 @@ mod tests {
                 row("memory", "2G", false, false, "no cgroup"),
                 row("timeout", "10m", true, true, "saggar kills everything then"),
             ],
-            network: Valued { value: "none".into(), layer: "built-in".into(), what: "nothing but loopback" },
+            network: Network {
+                mode: Valued { value: "policy".into(), layer: "command line".into(), what: "what is named" },
+                rules: vec![
+                    policy::show::Row {
+                        key: "network.allow",
+                        value: "*.example.org:443".into(),
+                        layer: policy::Layer::CommandLine,
+                    },
+                    policy::show::Row {
+                        key: "network.deny",
+                        value: "evil.example.org".into(),
+                        layer: policy::Layer::BuiltIn,
+                    },
+                ],
+            },
             permissions: vec![
                 policy::show::Row {
                     key: "permissions.deny",

@@ -75,6 +75,9 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
     if document.network.mode == Some(Network::Host) {
         notes.push("network.mode: host reaches every service of this machine".into());
     }
+    for rule in document.network.allow.iter().filter(|rule| rule.host.is_everything()) {
+        notes.push(format!("network.allow: {rule} is every host that there is"));
+    }
     for name in document.env.pass.iter().filter(|name| environment::is_secret(name)) {
         notes.push(format!("env.pass: {name} usually holds a secret"));
     }

@@ -1,6 +1,7 @@
 //! The last layer: what the options of this command say.
 
 use super::document::{Api, Bridge, Document, Env, Files, Limits, NetworkTable, Protections};
+use super::hosts::HostRule;
 use super::names::{Adapter, EnvName, Network, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template};
 use super::program::AgentCommand;
@@ -16,6 +17,10 @@ pub struct CommandLine {
     pub profile: Option<Profile>,
     /// `--net`
     pub net: Option<Network>,
+    /// `--allow-host`
+    pub allow_host: Vec<HostRule>,
+    /// `--deny-host`
+    pub deny_host: Vec<HostRule>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--cpus`
@@ -97,7 +102,7 @@ impl CommandLine {
             adapter: self.adapter,
             files: Files { ro: below(self.ro), rw: below(self.rw), home: self.home, ..Files::default() },
             env,
-            network: NetworkTable { mode: self.net },
+            network: NetworkTable { mode: self.net, allow: self.allow_host, deny: self.deny_host },
             limits: Limits {
                 memory: self.memory,
                 disk: self.disk,

@@ -3,6 +3,7 @@
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
 //! `merge` takes it and `tighten` rules on it, since both name every field.
 
+use super::hosts::HostRule;
 use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{PermissionMode, Rule};
@@ -93,8 +94,19 @@ pub struct Env {
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkTable {
-    /// Which network the sandbox sees. "policy" is for a later version.
+    /// Which network the sandbox sees. Default: "policy" where hosts are allowed, else "none".
     pub mode: Option<Network>,
+    /// Hosts that can be reached: "api.example.com", "*.example.com:443", "10.0.0.0/8:5432".
+    pub allow: Vec<HostRule>,
+    /// Hosts that cannot be reached, whatever is allowed.
+    pub deny: Vec<HostRule>,
+}
+
+impl NetworkTable {
+    /// The mode that it asks for: who names hosts means them to be reached, and no others.
+    pub(super) fn meant_mode(&self) -> Option<Network> {
+        self.mode.or((!self.allow.is_empty()).then_some(Network::Policy))
+    }
 }
 
 /// `[limits]`

@@ -1,6 +1,7 @@
 //! The policy that holds: every value with the layer that set it.
 
 use super::environment;
+use super::hosts::{HostRule, Rules};
 use super::layer::{Layer, Setting};
 use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
 use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
@@ -29,6 +30,8 @@ pub struct Effective {
     pub env: Env,
     /// Which network the sandbox sees.
     pub network: Setting<Network>,
+    /// Which hosts it reaches, where that goes by policy.
+    pub hosts: Hosts,
     /// How much of the machine the sandbox may use.
     pub limits: Limits,
     /// What in the workspace the agent cannot change.
@@ -93,6 +96,15 @@ pub enum EnvRule {
     Pass,
     /// From the policy.
     Set(String),
+}
+
+/// Which hosts the sandbox reaches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hosts {
+    /// What can be reached.
+    pub allow: Vec<Setting<HostRule>>,
+    /// What cannot, whatever is allowed.
+    pub deny: Vec<Setting<HostRule>>,
 }
 
 /// How much of the machine the sandbox may use.
@@ -193,6 +205,15 @@ impl Permissions {
     }
 }
 
+impl Hosts {
+    /// The rules without their layers.
+    pub fn rules(&self) -> Rules {
+        let values =
+            |settings: &[Setting<HostRule>]| settings.iter().map(|rule| rule.value.clone()).collect();
+        Rules { allow: values(&self.allow), deny: values(&self.deny) }
+    }
+}
+
 /// Who the program is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ids {
@@ -258,6 +279,7 @@ impl Effective {
             files: Files { binds: Vec::new(), home: built_in(home), tmp_size: None, hide: Vec::new() },
             env: Env { rules: environment::built_in().map(pass).collect(), deny: BTreeMap::new() },
             network: built_in(Network::None),
+            hosts: Hosts::default(),
             limits: Limits {
                 memory: built_in(Size::mebibytes(2048)),
                 memory_high: None,

@@ -7,8 +7,9 @@
 use super::command_line::CommandLine;
 use super::document::Document;
 use super::effective::{Effective, Lock};
+use super::hosts::MOST_PORTS;
 use super::layer::{Layer, Setting};
-use super::names::Part;
+use super::names::{Network, Part};
 use super::parse::{self, Fault, Format, MAX_BYTES};
 use super::paths::Home;
 use super::tighten::{FOLDERS_TIGHTEN, keep_locked, leave_out_the_agents, tighten};
@@ -108,6 +109,7 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
         policy.take_file(named(path)?, path.clone(), &layer)?;
     }
     policy.take_command_line(command_line, &places.current)?;
+    reaches_something(&policy.effective)?;
     Ok(policy)
 }
 
@@ -206,6 +208,28 @@ impl Policy {
             Error::new(Code::Refused, message).hint(TO_UNLOCK)
         })
     }
+}
+
+/// Refuses a network by policy that reaches nothing, since that is a slip, and one that needs too many sockets.
+fn reaches_something(policy: &Effective) -> Result<()> {
+    let Effective { network, hosts, .. } = policy;
+    if network.value != Network::Policy {
+        return Ok(());
+    }
+    let rules = hosts.rules();
+    let invalid = |message: String| Error::new(Code::Invalid, printable(&message));
+    if rules.is_nothing() {
+        let message = format!("network.mode is policy ({}), and its rules allow nothing", network.layer);
+        let hint = "name a host in network.allow or with --allow-host, or say network.mode none";
+        return Err(invalid(message).hint(hint));
+    }
+    let ports = rules.ports().len();
+    if ports > MOST_PORTS {
+        let message =
+            format!("network.allow of all layers names {ports} ports, and {MOST_PORTS} are the most");
+        return Err(invalid(message).hint("name single ports: each is a listening socket inside"));
+    }
+    Ok(())
 }
 
 /// The bytes as a document that is right by itself.

@@ -35,8 +35,7 @@ impl Effective {
         put_optional(&mut self.adapter, adapter, layer);
         self.merge_files(files, layer);
         self.merge_env(env, layer);
-        let document::NetworkTable { mode } = network;
-        put(&mut self.network, mode, layer);
+        self.merge_network(network, layer);
         self.merge_limits(limits, layer);
 
         let document::Protect { git_config, paths, missing } = protect;
@@ -103,6 +102,19 @@ impl Effective {
         put(&mut self.files.home, home, layer);
         put_optional(&mut self.files.tmp_size, tmp_size, layer);
         add(&mut self.files.hide, hide, layer);
+    }
+
+    fn merge_network(&mut self, network: document::NetworkTable, layer: &Layer) {
+        let meant = network.meant_mode();
+        // A folder may name hosts in place of the host's whole network, and of nothing else (`tighten`). A later
+        // word on the network takes that back, and then they are nothing that an operator has allowed.
+        if meant.is_some() && !layer.is_folder() {
+            self.hosts.allow.retain(|rule| !rule.layer.is_folder());
+        }
+        let document::NetworkTable { mode: _, allow, deny } = network;
+        put(&mut self.network, meant, layer);
+        add(&mut self.hosts.allow, allow, layer);
+        add(&mut self.hosts.deny, deny, layer);
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {

@@ -15,7 +15,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `names` `paths` `permission` `program` `resources` `units` | the values of a file, each checked where it is parsed |
+//! | `hosts` `names` `paths` `permission` `program` `resources` `units` | the values of a file, each checked where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
@@ -32,6 +32,7 @@ pub mod command_line;
 pub mod document;
 pub mod effective;
 pub mod environment;
+pub mod hosts;
 pub mod layer;
 pub mod load;
 mod merge;
@@ -59,6 +60,7 @@ pub use command_line::{CommandLine, EnvArgument};
 pub use document::Document;
 pub use effective::{Effective, Permissions};
 pub use environment::environment;
+pub use hosts::{Destination, HostRule};
 pub use layer::{Layer, Setting};
 pub use load::{Places, Policy, load};
 pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};

@@ -57,6 +57,8 @@ impl Effective {
             rows.push("env.deny", name, layer);
         }
         rows.one("network.mode", &self.network);
+        rows.many("network.allow", &self.hosts.allow);
+        rows.many("network.deny", &self.hosts.deny);
         let limits = &self.limits;
         rows.one("limits.memory", &limits.memory);
         rows.many("limits.memory_high", &limits.memory_high);

@@ -7,8 +7,9 @@
 use super::document::{self, Document};
 use super::effective::{Effective, EnvRule, HeldRates, Limits, Lock, Permissions};
 use super::environment;
+use super::hosts::HostRule;
 use super::layer::{Layer, Setting};
-use super::names::{Part, Strength};
+use super::names::{Network, Part, Strength};
 use super::paths::{Access, BindSpec, Home};
 use super::permission::PermissionMode;
 use super::resources::{NumberSet, Rates};
@@ -67,8 +68,7 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     }
     check_files(now, files)?;
     check_env(now, env)?;
-    let document::NetworkTable { mode } = network;
-    at_most("network.mode", mode.as_ref(), &now.network)?;
+    check_network(now, network)?;
     check_limits(now, limits)?;
     check_protect(now, protect)?;
     check_protections(now, protections)?;
@@ -181,6 +181,23 @@ fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// Only hosts that can be reached already; where all can be, a folder may name those that it needs.
+fn check_network(now: &Effective, asked: &document::NetworkTable) -> Verdict {
+    let document::NetworkTable { mode, allow, deny } = asked;
+    // More denied hosts only take away.
+    let _ = deny;
+    at_most("network.mode", mode.as_ref(), &now.network)?;
+    let is_held = |rule: &&HostRule| match now.network.value {
+        Network::None => false,
+        Network::Policy => now.hosts.allow.iter().any(|held| held.value == **rule),
+        Network::Host => true,
+    };
+    match allow.iter().find(|rule| !is_held(rule)) {
+        Some(rule) => widening("network.allow", rule, "which no layer before it gives"),
+        None => Ok(()),
+    }
 }
 
 fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {

@@ -1,6 +1,7 @@
 //! What is wrong with a document that the parsers of its single values cannot see.
 
-use super::document::{Document, Env, Files, Protections};
+use super::document::{Document, Env, Files, NetworkTable, Protections};
+use super::hosts::{DNS_PORT, MOST_PORTS, Rules};
 use super::names::{Missing, Network};
 use super::units::Size;
 use std::path::Path;
@@ -31,12 +32,7 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
     lists(document)?;
     files(&document.files)?;
     env(&document.env)?;
-    if document.network.mode == Some(Network::Policy) {
-        return invalid(
-            "network.mode",
-            "\"policy\" needs hosts, which this version cannot name; use \"none\" or \"host\"",
-        );
-    }
+    network(&document.network)?;
     if document.protect.missing == Some(Missing::Placeholder) {
         return invalid(
             "protect.missing",
@@ -58,7 +54,7 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
 }
 
 fn lists(document: &Document) -> Result<(), Invalid> {
-    let Document { files, env, protect, protections, permissions, limits, .. } = document;
+    let Document { files, env, network, protect, protections, permissions, limits, .. } = document;
     for (key, length) in [
         ("files.ro", files.ro.len()),
         ("files.rw", files.rw.len()),
@@ -66,6 +62,8 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("env.pass", env.pass.len()),
         ("env.set", env.set.len()),
         ("env.deny", env.deny.len()),
+        ("network.allow", network.allow.len()),
+        ("network.deny", network.deny.len()),
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
@@ -112,6 +110,34 @@ fn env(env: &Env) -> Result<(), Invalid> {
     }
 }
 
+fn network(network: &NetworkTable) -> Result<(), Invalid> {
+    let NetworkTable { mode, allow, deny } = network;
+    match mode {
+        Some(mode @ (Network::None | Network::Host)) if !allow.is_empty() => {
+            let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");
+            return invalid("network.allow", why);
+        }
+        Some(Network::Host) if !deny.is_empty() => {
+            let why = "cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed";
+            return invalid("network.deny", why);
+        }
+        _ => {}
+    }
+    if allow.is_empty() {
+        return Ok(());
+    }
+    if let Some(rule) = allow.iter().find(|rule| rule.ports.allow(DNS_PORT)) {
+        let why =
+            format!("{rule} has port {DNS_PORT}, where saggar itself answers for the names that are allowed");
+        return invalid("network.allow", why);
+    }
+    let ports = Rules { allow: allow.clone(), deny: Vec::new() }.ports().len();
+    match ports > MOST_PORTS {
+        true => invalid("network.allow", format!("names {ports} ports, and {MOST_PORTS} are the most")),
+        false => Ok(()),
+    }
+}
+
 fn protections(protections: &Protections) -> Result<(), Invalid> {
     match protections.require.iter().find(|name| protections.prefer.contains(name)) {
         Some(name) => invalid("protections.prefer", format!("{name} is in protections.require too")),
@@ -139,7 +165,11 @@ mod tests {
     #[test]
     fn what_is_wrong_between_values_is_said_of_its_key() {
         let cases = [
-            "network.mode = 'policy'",
+            "network = { mode = 'none', allow = ['example.org'] }",
+            "network = { mode = 'host', allow = ['example.org'] }",
+            "network = { mode = 'host', deny = ['example.org'] }",
+            "network.allow = ['example.org:1-100']",
+            "network.allow = ['example.org:8000-8127', '*.example.org']",
             "protect.missing = 'placeholder'",
             "files.ro = ['opt']",
             "files.rw = ['/srv:/']",
@@ -160,7 +190,11 @@ mod tests {
             format!("{key}: {why}")
         };
         insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r#"
-        network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host"
+        network.allow: names hosts beside network.mode none; leave the mode out, or name no host
+        network.allow: names hosts beside network.mode host; leave the mode out, or name no host
+        network.deny: cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed
+        network.allow: example.org:1-100 has port 53, where saggar itself answers for the names that are allowed
+        network.allow: names 130 ports, and 128 are the most
         protect.missing: "placeholder" is not in this version; what appears under a protected name is quarantined
         files.ro: "opt" is not absolute
         files.rw: "/srv:/" would replace the private root

@@ -38,6 +38,7 @@ fn a_policy_of_many_layers_names_each() {
             "agent_cmd = \"claude --append-system-prompt 'be kind'\"
             [files]\nro = ['/opt/sdk']\nrw = ['/srv/cache:/cache']
             [env]\npass = ['GITHUB_TOKEN']\nset = { CI = '1' }
+            [network]\nallow = ['*.example.org:443,80', 'API.Example.com.']\ndeny = ['evil.example.org']
             [limits]\nmemory = '8GB'\ncpus = 2.5\ncpuset_cpus = '0-7'\nio = { '/dev/sda' = { write_bps = '20M', read_iops = 100 } }",
         ),
         ("user/config.toml", "[files]\nro = ['/cache', '/opt/tools']\n[protections]\nprefer = ['landlock']"),
@@ -52,7 +53,7 @@ fn a_policy_of_many_layers_names_each() {
         ),
     ]);
     let command_line = CommandLine {
-        net: Some(Network::Host),
+        allow_host: vec!["[2001:db8::]/32:443".parse().unwrap()],
         api_socket: Some("/run/api.sock".into()),
         bridge_socket: Some("/tmp/ash-{short_id}.sock".parse().unwrap()),
         ..CommandLine::default()
@@ -69,7 +70,10 @@ fn a_policy_of_many_layers_names_each() {
     env.pass = GITHUB_TOKEN  (/etc/config.toml)
     env.set = CI  (/etc/config.toml)
     env.deny = CI  (agent folder saggar.toml)
-    network.mode = host  (command line)
+    network.mode = policy  (command line)
+    network.allow = *.example.org:80,443 api.example.com  (/etc/config.toml)
+    network.allow = [2001:db8::]/32:443  (command line)
+    network.deny = evil.example.org  (/etc/config.toml)
     limits.memory = 4G  (agent folder saggar.toml)
     limits.cpus = 2.5  (/etc/config.toml)
     limits.cpuset_cpus = 0-7  (/etc/config.toml)
@@ -152,6 +156,8 @@ fn the_schema_has_every_key_with_a_description() {
     limits.swap
     limits.timeout
     locked
+    network.allow
+    network.deny
     network.mode
     permissions.allow
     permissions.ask
@@ -180,8 +186,9 @@ fn a_check_reports_each_file_by_itself() {
             r#"{ "profile": "nesting", "env": { "pass": ["AWS_PROFILE"] }, "protections": { "prefer": ["seccomp"] } }"#,
         ),
         ("agent/saggar.toml", "network.mode = 'host'"),
+        ("open.toml", "network.allow = ['*', '0.0.0.0/0:443', '*.example.org']"),
     ]);
-    let files = ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "absent.toml"]
+    let files = ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "open.toml", "absent.toml"]
         .map(|name| scratch.path(name));
     let report = check(&files);
     assert!(!report.is_good());
@@ -197,6 +204,9 @@ fn a_check_reports_each_file_by_itself() {
     /agent/saggar.toml: ok
       note: network.mode: host reaches every service of this machine
       note: in a folder it asks for network.mode = host, above the none of built-in; a policy from the agent's own folder may only tighten
+    /open.toml: ok
+      note: network.allow: * is every host that there is
+      note: network.allow: 0.0.0.0/0:443 is every host that there is
     error: open policy /absent.toml: no such file
     ");
 }

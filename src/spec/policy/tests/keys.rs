@@ -33,6 +33,14 @@ const RULES: &[(&str, Rule)] = &[
     ("env.set", Refused("[env]\nset = { LD_PRELOAD = '/tmp/x.so' }")),
     ("env.deny", OnlyTightens("[env]\ndeny = ['TERM']")),
     ("network.mode", Refused("[network]\nmode = 'host'")),
+    (
+        "network.allow",
+        RefusedAbove {
+            operator: "network.allow = ['*.example.org:443']",
+            folder: "network.allow = ['api.example.org:443']",
+        },
+    ),
+    ("network.deny", OnlyTightens("[network]\ndeny = ['example.org']")),
     ("limits.memory", Refused("[limits]\nmemory = '4G'")),
     ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
     ("limits.inodes", Refused("[limits]\ninodes = 262145")),
@@ -200,6 +208,49 @@ fn a_bind_is_equal_only_with_its_source_and_its_destination() {
             [("etc/config.toml", "files.rw = ['/srv', '/var/data:/data']"), ("agent/saggar.toml", &*folder)];
         assert!(Scratch::with(&files).complaint().contains("asks for files.ro = "), "{asked}");
     }
+}
+
+#[test]
+fn a_folder_names_hosts_only_where_they_can_be_reached_already() {
+    let held = "network.allow = ['*.example.org', 'example.net:22']";
+    let may = |operator: &str, folder: &str| {
+        let files = [("etc/config.toml", operator), ("agent/saggar.toml", folder)];
+        Scratch::with(&files).load().map(|policy| policy.effective)
+    };
+    // An equal rule changes nothing, not even its owner.
+    let same = may(held, held).unwrap().hosts.allow;
+    assert!(same.len() == 2 && same.iter().all(|rule| matches!(rule.layer, Layer::Operator(_))), "{same:?}");
+    for folder in [
+        "network.allow = ['*.example.org:22']",
+        "network.allow = ['example.net']",
+        "network.allow = ['a.example.org']",
+        "network.allow = ['*']",
+        "network.mode = 'host'",
+    ] {
+        assert_eq!(may(held, folder).unwrap_err().code(), Code::Refused, "{folder}");
+    }
+    // Hosts that a layer named and a later one took back.
+    let taken_back = [("etc/config.toml", held), ("user/config.toml", "network.mode = 'none'")];
+    let scratch = Scratch::with(&taken_back);
+    scratch.write("agent/saggar.toml", held);
+    assert_eq!(scratch.refusal().code(), Code::Refused);
+    // Instead of the whole network of the host, any.
+    let instead = may("network.mode = 'host'", "network.allow = ['x.example']").unwrap();
+    assert_eq!(instead.network, Setting { value: Network::Policy, layer: Layer::AgentFolder("saggar.toml") });
+}
+
+/// What a folder named instead of the host's network is no allowance that outlives it.
+#[test]
+fn a_later_word_on_the_network_drops_the_hosts_of_a_folder() {
+    let files = [
+        ("etc/config.toml", "network.mode = 'host'"),
+        ("agent/saggar.toml", "network.allow = ['x.example']"),
+    ];
+    let command_line =
+        CommandLine { allow_host: vec!["y.example".parse().unwrap()], ..CommandLine::default() };
+    let held = Scratch::with(&files).load_with(command_line).unwrap().effective;
+    let rules: Vec<String> = held.hosts.allow.iter().map(|rule| rule.value.to_string()).collect();
+    assert_eq!(rules, ["y.example"]);
 }
 
 #[test]

@@ -181,8 +181,69 @@ fn the_command_line_makes_paths_absolute_and_says_what_is_wrong() {
     assert_eq!(value("protections.prefer"), ["landlock"]);
     assert!(held.allow_home.value);
 
-    let command_line = CommandLine { net: Some(Network::Policy), ..CommandLine::default() };
+    let command_line = CommandLine {
+        net: Some(Network::None),
+        allow_host: vec!["example.org".parse().unwrap()],
+        ..CommandLine::default()
+    };
     let refusal = scratch.load_with(command_line).unwrap_err();
     assert_eq!(refusal.code(), Code::Usage);
-    insta::assert_snapshot!(refusal, @r#"command line: network.mode: "policy" needs hosts, which this version cannot name; use "none" or "host""#);
+    insta::assert_snapshot!(refusal, @"command line: network.allow: names hosts beside network.mode none; leave the mode out, or name no host");
+}
+
+#[test]
+fn who_names_hosts_means_a_network_by_policy() {
+    let scratch = Scratch::with(&[("usr/defaults.toml", "network.allow = ['a.example']")]);
+    let of = |scratch: &Scratch| scratch.effective().network.value;
+    assert_eq!(of(&scratch), Network::Policy);
+    for (mode, expected) in [("none", Network::None), ("host", Network::Host)] {
+        scratch.write("etc/config.toml", format!("network.mode = '{mode}'"));
+        assert_eq!(of(&scratch), expected);
+        let command_line =
+            CommandLine { allow_host: vec!["b.example".parse().unwrap()], ..CommandLine::default() };
+        let held = scratch.load_with(command_line).unwrap().effective;
+        assert_eq!(held.network, Setting { value: Network::Policy, layer: Layer::CommandLine });
+        assert_eq!(held.hosts.rules().allow.len(), 2, "lists add up over the layers");
+    }
+    // To deny hosts opens no network.
+    let deny = Scratch::with(&[("etc/config.toml", "network.deny = ['a.example']")]);
+    assert_eq!(of(&deny), Network::None);
+}
+
+#[test]
+fn a_network_by_policy_reaches_something_through_few_ports() {
+    let many = (8000..8100).map(|port| port.to_string()).collect::<Vec<_>>().join(",");
+    let complaints = [
+        ("network.mode = 'policy'", "profile = 'strict'"),
+        ("network.allow = ['a.example']", "network.deny = ['*']"),
+        (&format!("network.allow = ['a.example:{many}']"), "network.allow = ['a.example:9000-9099']"),
+    ]
+    .map(|(system, user)| {
+        let scratch = Scratch::with(&[("etc/config.toml", system), ("user/config.toml", user)]);
+        let refusal = scratch.refusal();
+        assert_eq!(refusal.code(), Code::Invalid);
+        format!("{}\n  {}", scratch.complaint(), refusal.hint_text().unwrap())
+    });
+    insta::assert_snapshot!(complaints.join("\n"), @r"
+    network.mode is policy (/etc/config.toml), and its rules allow nothing
+      name a host in network.allow or with --allow-host, or say network.mode none
+    network.mode is policy (/etc/config.toml), and its rules allow nothing
+      name a host in network.allow or with --allow-host, or say network.mode none
+    network.allow of all layers names 200 ports, and 128 are the most
+      name single ports: each is a listening socket inside
+    ");
+}
+
+#[test]
+fn a_locked_network_takes_no_more_hosts_from_the_command_line() {
+    let scratch =
+        Scratch::with(&[("etc/config.toml", "locked = ['network']\nnetwork.allow = ['a.example']")]);
+    let asked = |text: &str| {
+        let allow_host = vec![text.parse().unwrap()];
+        scratch.load_with(CommandLine { allow_host, ..CommandLine::default() })
+    };
+    assert!(asked("a.example").is_ok());
+    assert_eq!(asked("b.example").unwrap_err().code(), Code::Refused);
+    let net = CommandLine { net: Some(Network::Host), ..CommandLine::default() };
+    assert_eq!(scratch.load_with(net).unwrap_err().code(), Code::Refused);
 }

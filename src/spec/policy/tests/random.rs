@@ -103,13 +103,21 @@ fn permissions() -> impl Strategy<Value = document::Permissions> {
     )
 }
 
+fn network() -> impl Strategy<Value = document::NetworkTable> {
+    let rules = || vec(one_of(&["a.example", "*.example:443", "*", "10.0.0.0/8:22"]), 0..3);
+    (of(word(Network::ALL)), rules(), rules())
+        .prop_map(|(mode, allow, deny)| document::NetworkTable { mode, allow, deny })
+        .prop_map(|network| match network.mode {
+            Some(mode @ Network::None) => {
+                document::NetworkTable { mode: Some(mode), allow: Vec::new(), ..network }
+            }
+            Some(Network::Host) => document::NetworkTable { mode: network.mode, ..Default::default() },
+            Some(Network::Policy) | None => network,
+        })
+}
+
 fn any_document() -> impl Strategy<Value = Document> {
-    let top = (
-        of(word(Profile::ALL)),
-        of(one_of(&["claude", "demo -x"])),
-        of(word(Adapter::ALL)),
-        of(select(&[Network::None, Network::Host][..])),
-    );
+    let top = (of(word(Profile::ALL)), of(one_of(&["claude", "demo -x"])), of(word(Adapter::ALL)), network());
     let protect = (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(Missing::None)))
         .prop_map(|(git_config, paths, missing)| document::Protect { git_config, paths, missing });
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
@@ -126,7 +134,7 @@ fn any_document() -> impl Strategy<Value = Document> {
     (top, files(), env(), limits(), protect, protections, sockets, ids, bridge)
         .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
-            let (profile, agent_cmd, adapter, mode) = top;
+            let (profile, agent_cmd, adapter, network) = top;
             let (socket, bridge) = sockets;
             Document {
                 profile,
@@ -135,7 +143,7 @@ fn any_document() -> impl Strategy<Value = Document> {
                 locked: Vec::new(),
                 files,
                 env,
-                network: document::NetworkTable { mode },
+                network,
                 limits,
                 protect,
                 protections,
@@ -159,6 +167,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         files,
         env,
         network,
+        hosts,
         limits,
         protect,
         protections,
@@ -190,6 +199,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
     let checks = [
         ("profile", profile.value <= before.profile.value),
         ("network", network.value <= before.network.value),
+        ("hosts", network.value != before.network.value || hosts_hold(&before.hosts, hosts)),
         ("home", same_home || rank(&files.home.value) < rank(&before.files.home.value)),
         ("memory", limits.memory.value <= before.limits.memory.value),
         ("disk", limits.disk.value <= before.limits.disk.value),
@@ -312,6 +322,14 @@ fn rules_hold(before: &Permissions, after: &Permissions) -> bool {
     all(&after.allow, &before.allow) && all(&before.deny, &after.deny) && all(&before.ask, &after.ask)
 }
 
+/// Whether no host came and no denial went.
+fn hosts_hold(before: &effective::Hosts, after: &effective::Hosts) -> bool {
+    let all = |some: &[Setting<HostRule>], of: &[Setting<HostRule>]| {
+        some.iter().all(|rule| of.iter().any(|held| held.value == rule.value))
+    };
+    all(&after.allow, &before.allow) && all(&before.deny, &after.deny)
+}
+
 fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]) -> bool {
     before.iter().all(|held| after.iter().any(|path| path.value == held.value))
 }
@@ -326,7 +344,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 53] = [
+const KEYS: [fn(&mut Document, &Document); 55] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -340,6 +358,8 @@ const KEYS: [fn(&mut Document, &Document); 53] = [
     |to, from| to.env.set = from.env.set.clone(),
     |to, from| to.env.deny = from.env.deny.clone(),
     |to, from| to.network.mode = from.network.mode,
+    |to, from| to.network.allow = from.network.allow.clone(),
+    |to, from| to.network.deny = from.network.deny.clone(),
     |to, from| to.limits.memory = from.limits.memory,
     |to, from| to.limits.disk = from.limits.disk,
     |to, from| to.limits.inodes = from.limits.inodes,
@@ -391,7 +411,9 @@ fn few_keys() -> impl Strategy<Value = Document> {
             to
         })
     };
-    (any_document(), vec(0..KEYS.len(), 1..5)).prop_map(copy)
+    (any_document(), vec(0..KEYS.len(), 1..5))
+        .prop_map(copy)
+        .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
 }
 
 #[test]

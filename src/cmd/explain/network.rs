@@ -1,0 +1,60 @@
+//! The network: what of it there is, and every rule with the layer that says it.
+
+use super::report::Valued;
+use crate::spec::Network as Mode;
+use crate::spec::policy::show::Row;
+use crate::spec::policy::{Effective, Setting};
+use serde::Serialize;
+use std::fmt::{self, Formatter};
+
+/// What of the network there is.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Network {
+    #[serde(flatten)]
+    pub(super) mode: Valued,
+    /// The rules, where the network goes by them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) rules: Vec<Row>,
+}
+
+impl Network {
+    /// The section; `mode` is what the sandbox gets.
+    pub(super) fn of(policy: &Effective, mode: &Mode) -> Network {
+        let Setting { value, layer } = &policy.network;
+        let rules = match mode {
+            Mode::Policy(_) => super::report::rows(policy, "network."),
+            Mode::None | Mode::Host => Vec::new(),
+        };
+        Network {
+            mode: Valued { value: value.to_string(), layer: layer.to_string(), what: what(mode) },
+            rules: rules.into_iter().filter(|row| row.key != "network.mode").collect(),
+        }
+    }
+}
+
+/// What a network is, in words.
+pub(super) fn what(mode: &Mode) -> &'static str {
+    match mode {
+        Mode::None => {
+            "a network namespace of its own with nothing but loopback: no host, no name can be reached"
+        }
+        Mode::Policy(_) => {
+            "a network namespace of its own with nothing but loopback: saggar relays TCP to the hosts and ports that \
+             are allowed, answers DNS for their names, and refuses all else"
+        }
+        Mode::Host => {
+            "the network of the host: every service that this machine reaches, and its own on loopback"
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Valued { value, layer, what } = &self.mode;
+        writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
+        for Row { key, value, layer } in &self.rules {
+            writeln!(f, "  {:<5}  {value} ({layer})", key.trim_start_matches("network."))?;
+        }
+        Ok(())
+    }
+}
