@@ -24,7 +24,7 @@ use saggar::launch::exec::Passage;
 use saggar::launch::{self, Launched, ids};
 use saggar::plan::{self, Plan};
 use saggar::spec::agent::{self, Asked};
-use saggar::spec::policy::{Effective, Home, Layer, Profile, Setting};
+use saggar::spec::policy::{Effective, Home, Layer, Network, Profile, Setting};
 use saggar::spec::{Changes, IdMap, Program};
 use saggar::stage::wire::{ExecFlags, Report, Request};
 
@@ -89,6 +89,9 @@ fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
 fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, Option<ids::IdBlock>) {
     let mut policy = Effective::built_in(Home::Tmp);
     policy.profile = Setting::new(profile, &Layer::CommandLine);
+    // With all its steps, those that catch the network among them.
+    policy.network = Setting::new(Network::Policy, &Layer::CommandLine);
+    policy.hosts.allow.push(Setting::new("example.com:443".parse().unwrap(), &Layer::CommandLine));
     let (map, block) = if Uid::effective().is_root() {
         let block = ids::take(policy.ids.range.value.first..=policy.ids.range.value.last).unwrap();
         (IdMap::Block { base: block.base }, Some(block))
@@ -132,7 +135,7 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
             (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
-            (Report::Ready | Report::Terminal | Report::Workspace, _) => {}
+            (Report::Ready | Report::Terminal | Report::Workspace | Report::Caught { .. }, _) => {}
             (other, _) => panic!("{other:?}"),
         }
     };

@@ -3,11 +3,11 @@
 use super::disk;
 use super::prepare::Prepared;
 use crate::cgroup::{self, agent::leaf};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
 use crate::plan;
-use crate::spec::{Network, Protection, Strength};
+use crate::spec::{Protection, Strength};
 use crate::supervise::signals;
 use std::os::fd::AsFd;
 
@@ -25,7 +25,6 @@ impl Started {
     /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory. `commands` says that
     /// servers may run commands in it beside the first program.
     pub(super) fn new(prepared: &mut Prepared, known: bool, commands: bool) -> Result<Self> {
-        refuse_network_policy(&prepared.spec.network)?;
         signals::block()?;
         let place = cgroup::place(&prepared.id);
         let cgroup = place.as_deref().filter(|place| cgroup::may_make(place));
@@ -44,16 +43,5 @@ impl Started {
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
         Ok(Started { launched, guard, has_cgroup: outcome.cgroup.is_some() })
-    }
-}
-
-/// Nothing relays yet what a network by policy lets through.
-fn refuse_network_policy(network: &Network) -> Result<()> {
-    match network {
-        Network::None | Network::Host => Ok(()),
-        Network::Policy(_) => {
-            Err(Error::new(Code::Unsupported, "start with network.mode policy: nothing relays it yet")
-                .hint("say --net none or --net host; saggar explain says what the rules mean"))
-        }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`names`] | the addresses that stand for names inside (pure) |
 //! | [`address`] | which addresses may be dialled (pure) |
 //! | [`hosts`] | resolv.conf(5) and hosts(5) (pure) |
+//! | [`io`] | the sockets: who calls is heard, judged and relayed |
 
 pub mod address;
 mod authority;
@@ -15,6 +16,7 @@ pub mod connect;
 pub mod dns;
 mod head;
 pub mod hosts;
+pub mod io;
 pub mod names;
 pub mod sniff;
 pub mod socks;

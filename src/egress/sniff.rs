@@ -51,6 +51,10 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
         Some(_) => http::sniff(bytes),
     };
     match sniffed {
+        // No server reads a request line of that length.
+        Sniffed::More if is_full && !bytes.contains(&b'\n') && bytes.first() != Some(&tls::HANDSHAKE) => {
+            Sniffed::Nameless(Protocol::Other)
+        }
         Sniffed::More if is_full => Sniffed::Wrong("more than 64 KiB before a name"),
         sniffed => sniffed,
     }

@@ -11,11 +11,15 @@ pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
-use crate::spec::{Identity, Profile, Protection, SandboxSpec, Strength};
+use crate::spec::policy::hosts::Rules;
+use crate::spec::{Identity, Network, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use step::{Step, Steps};
+
+/// The ports of the proxies that a sandbox with a network by policy has on its loopback: SOCKS5, HTTP.
+pub const PROXIES: [u16; 2] = [1080, 3128];
 
 /// Everything that [`crate::launch`] needs, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct Plan {
     pub program_filter: FilterProfile,
     /// Preferred protections that are missing, each with the reason.
     pub degraded: Vec<Degraded>,
+    /// What of the network is relayed, where it goes by policy.
+    pub egress: Option<Rules>,
 }
 
 /// A block of ids, and who the programs are in it.
@@ -143,6 +149,15 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         // As late as can be: it is made while the files are mounted.
         steps.push(Step::JoinNetwork);
     }
+    let egress = match &spec.network {
+        Network::Policy(rules) => {
+            let mut ports = rules.ports();
+            ports.extend(PROXIES.into_iter().filter(|port| !ports.contains(port)).collect::<Vec<_>>());
+            steps.push(Step::CatchNetwork { ports });
+            Some(rules.clone())
+        }
+        Network::None | Network::Host => None,
+    };
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }
@@ -169,6 +184,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
             Profile::Nesting => FilterProfile::Nesting,
         },
         degraded,
+        egress,
     })
 }
 

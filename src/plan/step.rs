@@ -140,6 +140,11 @@ pub enum Step {
     MakeNetwork,
     /// Joins the network namespace, in which nothing but `lo` is, and that is up.
     JoinNetwork,
+    /// Makes every address one of `lo`'s, and hands the supervisor the sockets that hear calls to them.
+    CatchNetwork {
+        /// Ports of connections; names are asked for on port 53 in any case.
+        ports: Vec<u16>,
+    },
     /// The name of the machine.
     Hostname {
         /// The name.
@@ -255,6 +260,7 @@ impl Step {
             Step::ChangeRoot => Phase::Root,
             Step::SealRoot
             | Step::JoinNetwork
+            | Step::CatchNetwork { .. }
             | Step::Hostname { .. }
             | Step::Rlimit { .. }
             | Step::NewKeyring { .. }
@@ -288,8 +294,8 @@ pub enum OrderError {
         /// The phase that had begun.
         after: Phase,
     },
-    /// A network namespace that is made and not joined, or the other way round.
-    #[error("the network namespace is to be made and joined, each once")]
+    /// A network namespace that is made and not joined, or the other way round; or one that is caught before.
+    #[error("the network namespace is to be made and joined, each once, before it is caught")]
     Network,
     /// A step that no start may lack.
     #[error("there is no step of the phase {0:?}")]
@@ -318,8 +324,12 @@ impl Steps {
             }
         }
         let count = |wanted: Step| steps.iter().filter(|step| **step == wanted).count();
+        let joined = steps.iter().position(|step| *step == Step::JoinNetwork);
+        let caught = steps.iter().position(|step| matches!(step, Step::CatchNetwork { .. }));
+        // What is caught is the sandbox's own network, never the host's.
+        let is_own = caught.is_none_or(|caught| joined.is_some_and(|joined| joined < caught));
         match (count(Step::MakeNetwork), count(Step::JoinNetwork)) {
-            (0, 0) | (1, 1) => Ok(Steps(steps)),
+            (0, 0) | (1, 1) if is_own => Ok(Steps(steps)),
             _ => Err(OrderError::Network),
         }
     }
@@ -398,6 +408,10 @@ impl fmt::Display for Step {
             Step::SealRoot => f.write_str("make the root read-only"),
             Step::MakeNetwork => f.write_str("begin a network namespace"),
             Step::JoinNetwork => f.write_str("join the network namespace, lo up"),
+            Step::CatchNetwork { ports } => {
+                f.write_str("catch what calls any address, ports")?;
+                ports.iter().try_for_each(|port| write!(f, " {port}"))
+            }
             Step::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),
             Step::Rlimit { resource, soft, hard } => {
                 write!(f, "set resource limit {resource} to {soft}:{hard}")

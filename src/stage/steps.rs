@@ -5,11 +5,16 @@ use super::network::Making;
 use super::overlay;
 use super::wire::{LEN, Report, Request};
 use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
+use crate::sys::catch::{self, Kind};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
-use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, process, scm, seccomp};
+use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, scm, seccomp};
+use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// The port of the domain name system.
+const NAMES: u16 = 53;
 
 /// What a step leaves for later ones.
 struct Made {
@@ -45,6 +50,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
             Ok(())
         }
         Step::JoinNetwork => made.network.take().ok_or(Errno::EBADF)?.join(),
+        Step::CatchNetwork { ports } => catch_network(born.control.as_fd(), ports),
         Step::Hostname { name } => nix::unistd::sethostname(os_str(name)),
         Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
         Step::NewKeyring { required } => match keyring::join_new_session() {
@@ -217,6 +223,21 @@ fn source_tree(born: &Born<'_>, trees: &[Option<OwnedFd>; MAX_TREES], source: &S
             mount::clone_tree(again.as_fd(), true)
         }
     }
+}
+
+/// The sockets stay sockets of this namespace, whoever holds them.
+fn catch_network(control: BorrowedFd<'_>, ports: &[u16]) -> SysResult<()> {
+    let route = net::route_socket()?;
+    catch::claim_every_address(route.as_fd(), AddressFamily::Inet)?;
+    // Without IPv6, or where it is switched off, nothing can be sent by it, and so nothing has to be caught.
+    let _ = catch::claim_every_address(route.as_fd(), AddressFamily::Inet6);
+    let names = [(Kind::Udp, NAMES), (Kind::Tcp, NAMES)];
+    let connections = ports.iter().filter(|port| **port != NAMES).map(|port| (Kind::Tcp, *port));
+    for (kind, port) in names.into_iter().chain(connections) {
+        let socket = catch::listen_everywhere(kind, port)?;
+        scm::send(control, &Report::Caught { kind, port }.encode(), &[socket.as_raw_fd()])?;
+    }
+    Ok(())
 }
 
 /// The master goes to the supervisor, who opens the slave from it: programs find it as /dev/pts/0.

@@ -1,6 +1,8 @@
 //! What the supervisor and pid 1 say to each other: fixed-size messages on a seqpacket socketpair, with
 //! descriptors beside them. No allocation, no parsing that could fail half-way.
 
+use crate::sys::catch::Kind;
+
 /// Bytes of one message.
 pub const LEN: usize = 16;
 
@@ -64,6 +66,13 @@ pub enum Report {
     Terminal,
     /// The work tree comes beside this, as the programs see it.
     Workspace,
+    /// A socket comes beside this that hears whoever calls a port of any address.
+    Caught {
+        /// What it hears.
+        kind: Kind,
+        /// The port.
+        port: u16,
+    },
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -138,6 +147,8 @@ impl Report {
             Report::Ready => pack(1, 0, 0, 0),
             Report::Terminal => pack(2, 0, 0, 0),
             Report::Workspace => pack(6, 0, 0, 0),
+            Report::Caught { kind: Kind::Tcp, port } => pack(7, 0, port.into(), 0),
+            Report::Caught { kind: Kind::Udp, port } => pack(7, 1, port.into(), 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -150,6 +161,10 @@ impl Report {
             [1, ..] => Some(Report::Ready),
             [2, ..] => Some(Report::Terminal),
             [6, ..] => Some(Report::Workspace),
+            [7, kind, port, _] => {
+                let kind = if kind == 0 { Kind::Tcp } else { Kind::Udp };
+                Some(Report::Caught { kind, port: port.try_into().ok()? })
+            }
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -254,6 +269,8 @@ mod tests {
             Report::Ready,
             Report::Terminal,
             Report::Workspace,
+            Report::Caught { kind: Kind::Tcp, port: 443 },
+            Report::Caught { kind: Kind::Udp, port: u16::MAX },
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
             Report::Exited { id: 2, status: -1, alone: true },

@@ -8,6 +8,7 @@ pub mod agent;
 pub mod beside;
 pub mod clock;
 mod memory;
+mod network;
 mod pins;
 pub mod quarantine;
 pub mod sandbox;

@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::spec::Program;
 use crate::stage::wire::{Report, Request};
 use crate::sys::Errno;
+use crate::sys::catch::Kind;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
@@ -28,6 +29,8 @@ pub enum Happening {
     Terminal(OwnedFd),
     /// The work tree, as the programs see it.
     Workspace(OwnedFd),
+    /// A socket that hears calls to a port of any address.
+    Caught(Kind, u16, OwnedFd),
     /// A program waits at its gate; its pid on the host.
     Waiting(u32, i32),
     /// A program runs.
@@ -176,7 +179,10 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Ready, _))) => happened.push(Happening::Ready),
                 Ok(Some((Report::Terminal, Some(master)))) => happened.push(Happening::Terminal(master)),
                 Ok(Some((Report::Workspace, Some(root)))) => happened.push(Happening::Workspace(root)),
-                Ok(Some((Report::Terminal | Report::Workspace, None))) => {}
+                Ok(Some((Report::Caught { kind, port }, Some(socket)))) => {
+                    happened.push(Happening::Caught(kind, port, socket));
+                }
+                Ok(Some((Report::Terminal | Report::Workspace | Report::Caught { .. }, None))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {
                     self.launched.kill_and_reap();
                     happened.push(Happening::Gone(Some(hint::step_failed(self.plan, step, errno))));

@@ -2,6 +2,7 @@
 //! any number (saggar(1), STATUS EVENTS).
 
 use crate::cgroup::agent::usage::Usage;
+use crate::egress::io::Refusal;
 use crate::error::{Code, Error, Result};
 use crate::plan::Degraded;
 use crate::sys::file;
@@ -64,6 +65,14 @@ pub enum Event<'a> {
         id: &'a str,
         /// As `state` of the control socket has it.
         generation: u64,
+    },
+    /// A program wanted something of the network that the policy does not give.
+    Refused {
+        /// The sandbox.
+        id: &'a str,
+        /// What, and why not.
+        #[serde(flatten)]
+        refusal: Refusal,
     },
     /// The kernel killed a program for want of memory, and the sandbox goes on.
     Oom {

@@ -8,6 +8,7 @@
 
 use super::clock::{Clock, Times};
 use super::memory::{self, MemoryGuard};
+use super::network::Network;
 use super::pins::PinWatch;
 use super::quarantine::Warden;
 use super::sandbox::{Ended, Happening, Sandbox, register};
@@ -180,6 +181,7 @@ struct Loop<'a> {
     poll: Poll,
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
+    network: Network,
     streams: Streams,
     terminal: Option<Terminal>,
     /// The program, once it was asked for.
@@ -212,6 +214,7 @@ impl<'a> Loop<'a> {
             poll,
             signals,
             sandbox,
+            network: Network::of(job.plan),
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,
@@ -241,6 +244,8 @@ impl<'a> Loop<'a> {
     fn run(&mut self, status: &mut Status, end: &mut End<'_>) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
         loop {
+            self.network.tick(self.poll.registry());
+            self.network.tell(self.id, status, |text| log::warn!("{text}"));
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
                 return Ok(over);
@@ -261,6 +266,9 @@ impl<'a> Loop<'a> {
             }
             for event in &events {
                 if self.terminal.as_mut().is_some_and(|terminal| terminal.event(event)) {
+                    continue;
+                }
+                if self.network.ready(self.poll.registry(), event) {
                     continue;
                 }
                 if event.token() == SIGNALS {
@@ -298,6 +306,10 @@ impl<'a> Loop<'a> {
             }
             Happening::Ready => self.watch_pins()?,
             Happening::Waiting(_, pid) => self.pid = pid,
+            Happening::Caught(kind, port, socket) => {
+                let heard = self.network.hear(self.poll.registry(), kind, port, socket);
+                heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            }
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);
                 counters::started(Kind::Sandbox);
@@ -362,7 +374,7 @@ impl<'a> Loop<'a> {
             return Some(Duration::ZERO);
         }
         let relay = self.terminal.as_ref().and_then(Terminal::patience);
-        self.clock.left().into_iter().chain(relay).min()
+        self.clock.left().into_iter().chain(relay).chain(self.network.patience()).min()
     }
 
     fn is_drained(&self) -> bool {

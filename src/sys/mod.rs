@@ -10,6 +10,7 @@ pub mod attempt;
 pub mod begin;
 pub mod bpf;
 pub mod caps;
+pub mod catch;
 pub mod clone;
 pub mod exe;
 pub mod file;

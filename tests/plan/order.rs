@@ -41,6 +41,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::SealRoot
         | Step::MakeNetwork
         | Step::JoinNetwork
+        | Step::CatchNetwork { .. }
         | Step::Hostname { .. }
         // Of the bounding set.
         | Step::DropCapabilities => true,
@@ -103,6 +104,24 @@ fn nothing_indispensable_is_left_out() {
         let steps = valid().into_iter().filter(|step| *step != gone).collect();
         assert_eq!(steps_of(steps), Err(OrderError::Missing(phase)));
     }
+}
+
+/// What is caught is the sandbox's own network: claimed before, the addresses would be the host's.
+#[test]
+fn a_network_is_caught_when_it_is_joined() {
+    let caught = Step::CatchNetwork { ports: vec![443] };
+    let joined = valid().iter().position(|step| *step == Step::JoinNetwork).unwrap();
+    let mut after = valid();
+    after.insert(joined + 1, caught.clone());
+    assert!(steps_of(after).is_ok());
+    let mut before = valid();
+    before.insert(joined, caught.clone());
+    assert_eq!(steps_of(before), Err(OrderError::Network));
+    let own = |step: &Step| !matches!(step, Step::MakeNetwork | Step::JoinNetwork);
+    let mut of_the_host: Vec<Step> = valid().into_iter().filter(own).collect();
+    let at = of_the_host.iter().position(|step| *step == Step::NoNewPrivs).unwrap();
+    of_the_host.insert(at, caught);
+    assert_eq!(steps_of(of_the_host), Err(OrderError::Network));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use super::network;
 use crate::cmd::prepare::Prepared;
+use crate::egress::address;
+use crate::egress::names::Names;
 use crate::spec::Network;
 use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Known, Rules, Verdict};
 use crate::spec::policy::{Effective, HostRule, Setting};
@@ -115,18 +117,11 @@ fn of_address(policy: &Effective, rules: &Rules, address: IpAddr, port: u16) -> 
 
 /// Whether an address is never reached, by what it is.
 fn never(address: IpAddr) -> Option<&'static str> {
-    let is_link_local = match address {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    [
-        (address.is_loopback(), "a loopback address"),
-        (address.is_unspecified(), "the unspecified address"),
-        (address.is_multicast(), "a multicast address"),
-        (is_link_local, "a link-local address, as metadata services have"),
-    ]
-    .into_iter()
-    .find_map(|(is_it, kind)| is_it.then_some(kind))
+    match address::kind(address) {
+        _ if Names::is_synthetic(address) => Some("an address that stands for a name inside"),
+        address::Kind::Forbidden(what) => Some(what),
+        address::Kind::Private | address::Kind::Public => None,
+    }
 }
 
 /// What DNS says of a name.

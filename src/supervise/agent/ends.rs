@@ -142,6 +142,7 @@ impl Loop<'_> {
     /// The bridge is over: its last words go out, and the sandbox ends.
     pub(super) fn finish(&mut self) -> Outcome<(Reason, u8)> {
         self.talk.hub.stop_listening();
+        self.tend_network();
         self.sandbox.kill();
         self.talk.last_words(|_| false);
         self.talk.hub.bridge(Bridge::close_spool);

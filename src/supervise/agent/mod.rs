@@ -25,6 +25,7 @@ pub use scripts::Script;
 
 use super::clock::{Clock, Times};
 use super::memory::MemoryGuard;
+use super::network::Network;
 use super::pins::PinWatch;
 use super::quarantine::Warden;
 use super::sandbox::{Happening, Sandbox, register};
@@ -151,6 +152,7 @@ struct Loop<'a> {
     talk: Talk,
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
+    network: Network,
     transport: Transport,
     program: Program,
     /// When an agent that is to listen on a socket is given up.
@@ -231,6 +233,7 @@ impl<'a> Loop<'a> {
             talk: Talk::new(poll, hub, None),
             signals,
             sandbox,
+            network: Network::of(job.plan),
             transport,
             program: job.program,
             connect_until: None,
@@ -280,6 +283,7 @@ impl<'a> Loop<'a> {
             self.keep();
             self.serve();
             self.end_late_script();
+            self.tend_network();
             if let Some(error) = self.scripts.failure() {
                 self.sandbox.kill();
                 return Err(runtime(error));
@@ -310,6 +314,9 @@ impl<'a> Loop<'a> {
                 if self.control.as_mut().is_some_and(|control| control.ready(event)) {
                     continue;
                 }
+                if self.network.ready(self.talk.poll.registry(), event) {
+                    continue;
+                }
                 if self.talk.hub.owns(event.token()) {
                     self.talk.hub.ready(event);
                 } else if let Some(over) = self.event(event.token())? {
@@ -317,6 +324,20 @@ impl<'a> Loop<'a> {
                 }
             }
         }
+    }
+
+    /// Does what is due of the network, and tells what was refused.
+    fn tend_network(&mut self) {
+        self.network.tick(self.talk.poll.registry());
+        let (control, detached) = (&mut self.control, self.detached);
+        self.network.tell(self.id, &mut self.status, |text| {
+            if let Some(control) = control {
+                control.log(talk::epoch_ms(), LogLevel::Warn, text);
+            }
+            if !detached {
+                log(LogLevel::Warn, text);
+            }
+        });
     }
 
     /// Passes status events on to whoever hears them by the control socket.
@@ -337,7 +358,8 @@ impl<'a> Loop<'a> {
         let memory = self.memory.as_ref().and_then(MemoryGuard::patience);
         let scripts = self.scripts.patience();
         let snapshot = self.snapshot.as_ref().and_then(Taking::patience);
-        let waits = [hub, limit, connect, progress, control, memory, scripts, snapshot, self.execs.sweep()];
+        let (network, execs) = (self.network.patience(), self.execs.sweep());
+        let waits = [hub, limit, connect, progress, control, memory, scripts, snapshot, network, execs];
         waits.into_iter().flatten().min()
     }
 
@@ -454,6 +476,10 @@ impl<'a> Loop<'a> {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
             Happening::Workspace(root) => self.workspace = Some(self.see(root)),
+            Happening::Caught(kind, port, socket) => {
+                let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
+                heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            }
             Happening::Waiting(id, pid) => match &mut self.talk.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
                 _ => self.exec_waits(id, pid),

@@ -1,0 +1,331 @@
+//! The relay: carries the connections of a sandbox to the hosts that its policy names, on the mio loop of its
+//! supervisor.
+//!
+//! ```text
+//! a program ──> a socket of the sandbox's namespace ── rules, first bytes ──> lookup ── address ──> the host
+//!                        (names: our own answers)                  refused: told, and reset
+//! ```
+//! Nothing here waits, and everything is bounded: connections, bytes on their way, names, refusals that are told.
+
+mod connection;
+mod dial;
+mod lookup;
+mod names;
+mod proxy;
+mod pump;
+mod refusals;
+
+pub use refusals::Refusal;
+
+use super::address;
+use super::names::Names;
+use crate::error::{Error, Result};
+use crate::spec::policy::hosts::{DnsName, Rules, Verdict};
+use crate::sys::catch::Kind;
+use connection::{Connection, Need};
+use lookup::Resolver;
+use mio::event::Event;
+use mio::{Interest, Registry, Token};
+use names::{OverTcp, OverUdp};
+use pump::Flow;
+use refusals::Refusals;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Tokens of the relay, far above everybody else's: sockets that catch, lookups, and a pair for each connection.
+const BASE: usize = 1 << 40;
+const LOOKUPS: usize = BASE + (1 << 16);
+const CONNECTIONS: usize = BASE + (1 << 32);
+
+/// Connections at once.
+const MOST: usize = 1024;
+/// Callers and questions that one socket has answered before others have their turn.
+const AT_ONCE: usize = 64;
+/// Bytes of one read.
+const CHUNK: usize = 64 << 10;
+
+/// The port of the domain name system.
+const NAMES_PORT: u16 = 53;
+
+/// The relay of one sandbox.
+pub struct Relay {
+    rules: Rules,
+    names: Names,
+    resolver: Resolver,
+    sockets: Vec<Socket>,
+    connections: BTreeMap<usize, Caller>,
+    next: usize,
+    /// Connections that have more to move, though no event says so.
+    unfinished: BTreeSet<usize>,
+    /// Sockets that have more to hear, though no event says so.
+    unheard: BTreeSet<usize>,
+    /// Sockets whose callers wait for room: it comes when a connection ends.
+    full: BTreeSet<usize>,
+    refusals: Refusals,
+    chunk: Box<[u8]>,
+}
+
+/// A socket of the sandbox's namespace.
+enum Socket {
+    Connections(mio::net::TcpListener, u16),
+    Names(OverUdp),
+}
+
+/// Who called.
+enum Caller {
+    /// Somebody who wants to speak with a host.
+    Of(Box<Connection>),
+    /// Somebody who asks for names over TCP.
+    Names(OverTcp),
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("connections", &self.connections.len()).finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// A relay by these rules; it hears nobody yet.
+    pub fn new(rules: Rules) -> Self {
+        Relay {
+            rules,
+            names: Names::default(),
+            resolver: Resolver::new(LOOKUPS),
+            sockets: Vec::new(),
+            connections: BTreeMap::new(),
+            next: 0,
+            unfinished: BTreeSet::new(),
+            unheard: BTreeSet::new(),
+            full: BTreeSet::new(),
+            refusals: Refusals::default(),
+            chunk: vec![0; CHUNK].into_boxed_slice(),
+        }
+    }
+
+    /// Hears what calls this port of any address.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub fn hear(&mut self, registry: &Registry, kind: Kind, port: u16, socket: OwnedFd) -> Result<()> {
+        let token = Token(BASE + self.sockets.len());
+        let socket = match kind {
+            Kind::Tcp => {
+                let mut listener = mio::net::TcpListener::from_std(socket.into());
+                registry
+                    .register(&mut listener, token, Interest::READABLE)
+                    .map(|()| Socket::Connections(listener, port))
+            }
+            Kind::Udp => OverUdp::new(socket, registry, token).map(Socket::Names),
+        };
+        self.sockets.push(socket.map_err(|e| Error::system("hear a port of the sandbox", e))?);
+        Ok(())
+    }
+
+    /// Handles an event; false when the token is somebody else's.
+    pub fn ready(&mut self, registry: &Registry, event: &Event) -> bool {
+        let token = event.token().0;
+        if token < BASE {
+            return false;
+        }
+        if let Some(both) = token.checked_sub(CONNECTIONS) {
+            self.go_on(registry, both / 2);
+        } else if token >= LOOKUPS {
+            self.resolver.ready(registry, event.token());
+            self.tell_found(registry);
+        } else {
+            self.heard(registry, token - BASE);
+        }
+        true
+    }
+
+    /// What is due by time, and what was left undone for fairness. To be called in every round of the loop.
+    pub fn tick(&mut self, registry: &Registry) {
+        let now = Instant::now();
+        self.resolver.tick(registry, now);
+        self.tell_found(registry);
+        let late = |caller: &Caller| caller.deadline().is_some_and(|at| at <= now);
+        let due: BTreeSet<usize> =
+            self.connections.iter().filter(|(_, caller)| late(caller)).map(|(id, _)| *id).collect();
+        for id in due.into_iter().chain(std::mem::take(&mut self.unfinished)) {
+            self.go_on(registry, id);
+        }
+        for at in std::mem::take(&mut self.unheard) {
+            self.heard(registry, at);
+        }
+    }
+
+    /// How long the loop may wait at most.
+    pub fn patience(&self) -> Option<Duration> {
+        if !self.unfinished.is_empty() || !self.unheard.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = self.connections.values().filter_map(Caller::deadline);
+        let next = deadlines.chain(self.resolver.deadline()).chain(self.refusals.deadline()).min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// What was refused since the last call.
+    pub fn refusals(&mut self) -> Vec<Refusal> {
+        self.refusals.take(Instant::now())
+    }
+
+    /// Somebody calls a socket of the sandbox.
+    fn heard(&mut self, registry: &Registry, at: usize) {
+        match self.sockets.get(at) {
+            Some(Socket::Names(_)) => self.answer_datagrams(at),
+            Some(Socket::Connections(..)) => self.accept(registry, at),
+            None => {}
+        }
+    }
+
+    fn answer_datagrams(&mut self, at: usize) {
+        let Some(Socket::Names(socket)) = self.sockets.get(at) else { return };
+        for _ in 0..AT_ONCE {
+            let Some((length, from, to)) = socket.receive(&mut self.chunk) else { return };
+            let query = self.chunk.get(..length).unwrap_or_default();
+            if let Some(answer) = names::answer(query, &self.rules, &mut self.names, &mut self.refusals) {
+                socket.send(&answer, from, to);
+            }
+        }
+        self.unheard.insert(at);
+    }
+
+    fn accept(&mut self, registry: &Registry, at: usize) {
+        for _ in 0..AT_ONCE {
+            let Some(Socket::Connections(listener, port)) = self.sockets.get(at) else { return };
+            if self.connections.len() >= MOST {
+                self.full.insert(at);
+                return;
+            }
+            let (client, port) = match listener.accept() {
+                Ok((client, _)) => (client, *port),
+                Err(error) => match error.raw_os_error() {
+                    // The caller is gone again.
+                    Some(libc::ECONNABORTED | libc::EINTR) => continue,
+                    Some(libc::EAGAIN) | None => return,
+                    // No descriptor or no memory is left: somebody's end gives some back.
+                    Some(_) => {
+                        self.full.insert(at);
+                        return;
+                    }
+                },
+            };
+            let id = self.next;
+            self.next += 1;
+            let taken = if port == NAMES_PORT {
+                OverTcp::new(client, registry, Token(CONNECTIONS + 2 * id)).map(Caller::Names)
+            } else {
+                self.meet(client, port, registry, id).map(|connection| Caller::Of(Box::new(connection)))
+            };
+            if let Ok(caller) = taken {
+                self.connections.insert(id, caller);
+                self.go_on(registry, id);
+            }
+        }
+        self.unheard.insert(at);
+    }
+
+    /// Whom a new connection means.
+    fn meet(
+        &mut self,
+        client: mio::net::TcpStream,
+        port: u16,
+        registry: &Registry,
+        id: usize,
+    ) -> std::io::Result<Connection> {
+        let meant = address::plain(client.local_addr()?.ip());
+        let tokens = (Token(CONNECTIONS + 2 * id), Token(CONNECTIONS + 2 * id + 1));
+        Connection::new(client, meant, port, registry, tokens)
+    }
+
+    /// Goes on with a connection as far as it goes now.
+    fn go_on(&mut self, registry: &Registry, id: usize) {
+        let Some(caller) = self.connections.get_mut(&id) else { return };
+        let ended = match caller {
+            Caller::Names(stream) => {
+                let mut answer =
+                    |query: &[u8]| names::answer(query, &self.rules, &mut self.names, &mut self.refusals);
+                match stream.serve(&mut self.chunk, &mut answer) {
+                    Flow::Waits => false,
+                    Flow::Over => true,
+                    Flow::Goes => {
+                        self.unfinished.insert(id);
+                        false
+                    }
+                }
+            }
+            Caller::Of(connection) => loop {
+                match connection.go_on(&self.rules, &mut self.names, &mut self.chunk, registry) {
+                    Need::Events => break false,
+                    Need::Turn => {
+                        self.unfinished.insert(id);
+                        break false;
+                    }
+                    Need::Addresses(name) => {
+                        if let Some(found) = self.resolver.look_up(registry, &name, id) {
+                            connection.found(found);
+                        }
+                    }
+                    Need::Nothing => break true,
+                    Need::Refusal(refusal) => {
+                        self.refusals.add(refusal, Instant::now());
+                        break true;
+                    }
+                }
+            },
+        };
+        if ended && let Some(caller) = self.connections.remove(&id) {
+            self.resolver.forget(id);
+            self.unheard.append(&mut self.full);
+            if let Caller::Of(connection) = caller {
+                connection.end(&mut self.names);
+            }
+        }
+    }
+
+    /// Passes on what lookups have found.
+    fn tell_found(&mut self, registry: &Registry) {
+        while let Some((id, found)) = self.resolver.next_found() {
+            if let Some(Caller::Of(connection)) = self.connections.get_mut(&id) {
+                connection.found(found);
+                self.go_on(registry, id);
+            }
+        }
+    }
+}
+
+impl Caller {
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Caller::Of(connection) => connection.deadline(),
+            Caller::Names(stream) => Some(stream.deadline()),
+        }
+    }
+}
+
+/// The rule that refuses this address on this port for a name that is allowed, or what else is wrong with it.
+fn wrong_address(rules: &Rules, address: IpAddr, port: u16) -> Option<(String, Option<String>)> {
+    let named = match rules.address(address, port) {
+        Verdict::Denied(rule) => return Some(("its address is denied".into(), Some(rule.to_string()))),
+        Verdict::Allowed(_) => true,
+        Verdict::Unnamed => false,
+    };
+    match address::kind(address) {
+        address::Kind::Forbidden(what) => Some((format!("{address} is {what}"), None)),
+        address::Kind::Private if !named => {
+            Some((format!("{address} is a private address, and no rule names it"), None))
+        }
+        address::Kind::Private | address::Kind::Public => {
+            let is_own = dial::is_own(SocketAddr::new(address, port));
+            is_own.then(|| (format!("{address} is an address of this machine"), None))
+        }
+    }
+}
+
+/// The name, where it is one.
+fn name_of(text: &str) -> Option<DnsName> {
+    DnsName::parse(text).ok()
+}

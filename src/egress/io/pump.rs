@@ -1,0 +1,108 @@
+//! One direction of a connection: what is read on one side is written on the other, with at most one chunk on its way.
+
+use std::io::{ErrorKind, Read, Result, Write};
+use std::net::Shutdown;
+
+/// Bytes that one direction may move before the others have their turn.
+const SHARE: usize = 512 << 10;
+
+/// Bytes on their way from one stream to another.
+#[derive(Debug, Default)]
+pub(super) struct Pump {
+    /// What was read and is not written.
+    left: Vec<u8>,
+    written: usize,
+    /// The reader's end was seen.
+    ended: bool,
+    /// And told to the writer.
+    told: bool,
+}
+
+/// How far it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Until one of the streams has something new.
+    Waits,
+    /// There may be more at once.
+    Goes,
+    /// All is moved, and the end is told.
+    Over,
+}
+
+impl Pump {
+    /// Has these bytes written before any others.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.left.extend_from_slice(bytes);
+    }
+
+    /// The reader has ended.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Writes what was read or pushed; whether nothing of it is left.
+    ///
+    /// # Errors
+    /// A stream that was reset.
+    pub(super) fn write(&mut self, mut to: &mio::net::TcpStream) -> Result<bool> {
+        while let Some(rest) = self.left.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match again(|| to.write(rest))? {
+                Some(count) => self.written += count,
+                None => return Ok(false),
+            }
+        }
+        // A large buffer is not kept for a connection that is at rest.
+        self.left = Vec::new();
+        self.written = 0;
+        Ok(true)
+    }
+
+    /// Moves what can be moved now.
+    ///
+    /// # Errors
+    /// A stream that was reset.
+    pub(super) fn flow(
+        &mut self,
+        mut from: &mio::net::TcpStream,
+        mut to: &mio::net::TcpStream,
+        chunk: &mut [u8],
+    ) -> Result<Flow> {
+        let mut share = SHARE;
+        loop {
+            if !self.write(to)? {
+                return Ok(Flow::Waits);
+            }
+            if self.ended {
+                if !std::mem::replace(&mut self.told, true) {
+                    to.shutdown(Shutdown::Write)?;
+                }
+                return Ok(Flow::Over);
+            }
+            if share == 0 {
+                return Ok(Flow::Goes);
+            }
+            match again(|| from.read(chunk))? {
+                None => return Ok(Flow::Waits),
+                Some(0) => self.ended = true,
+                Some(count) => {
+                    share = share.saturating_sub(count);
+                    let read = chunk.get(..count).unwrap_or_default();
+                    let written = again(|| to.write(read))?.unwrap_or(0);
+                    self.left.extend_from_slice(read.get(written..).unwrap_or_default());
+                }
+            }
+        }
+    }
+}
+
+/// Calls again after an interruption; `None` when the stream would have to wait.
+pub(super) fn again(mut call: impl FnMut() -> Result<usize>) -> Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(count) => return Ok(Some(count)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}

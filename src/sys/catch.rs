@@ -1,0 +1,110 @@
+//! Catching a network: where there is nothing but `lo`, every address becomes one of its own, and listening sockets
+//! hear whoever calls any of them.
+//!
+//! A local route for all addresses of a family (ip-route(8), type local) brings every packet to this namespace
+//! itself; getsockname(2) of an accepted connection then says whom the program meant.
+
+use super::{Errno, SysResult};
+use nix::sys::socket::sockopt::{IpFreebind, Ipv4PacketInfo, Ipv6RecvPacketInfo, Ipv6V6Only, ReuseAddr};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, listen, recv, send,
+    setsockopt, socket,
+};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// Bytes of `struct nlmsghdr`, of `struct rtmsg`, and of an attribute with an interface in it (rtnetlink(7)).
+const HEADER: usize = 16;
+const ROUTE: usize = 12;
+const DEVICE: usize = 8;
+const REQUEST: usize = HEADER + ROUTE + DEVICE;
+
+/// The index of `lo` in every network namespace (linux/net/loopback.c).
+const LO: u32 = 1;
+
+/// What a socket that catches hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Connections.
+    Tcp,
+    /// Datagrams, each with the address that it was sent to.
+    Udp,
+}
+
+/// Every address of the family is local in the namespace of `route`, a route socket.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN over the namespace; for IPv6 whatever a kernel without it says.
+pub fn claim_every_address(route: BorrowedFd<'_>, family: AddressFamily) -> SysResult<()> {
+    send(route.as_raw_fd(), &request(family), MsgFlags::empty())?;
+    // The answer repeats the request: its beginning says all.
+    let mut answer = [0; HEADER + 4];
+    recv(route.as_raw_fd(), &mut answer, MsgFlags::MSG_TRUNC)?;
+    let [.., a, b, c, d] = answer;
+    match i32::from_ne_bytes([a, b, c, d]) {
+        0 => Ok(()),
+        errno => Err(Errno::from_raw(-errno)),
+    }
+}
+
+/// RTM_NEWROUTE for all of the family's addresses, in the table of local ones.
+// The constants are small, and so are the fields of the message.
+#[allow(clippy::cast_possible_truncation)]
+fn request(family: AddressFamily) -> [u8; REQUEST] {
+    const FLAGS: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    let mut message = [0; REQUEST];
+    let mut put = |at: usize, bytes: &[u8]| {
+        if let Some(slot) = message.get_mut(at..at + bytes.len()) {
+            slot.copy_from_slice(bytes);
+        }
+    };
+    put(0, &(REQUEST as u32).to_ne_bytes());
+    put(4, &libc::RTM_NEWROUTE.to_ne_bytes());
+    put(6, &FLAGS.to_ne_bytes());
+    put(HEADER, &[family as u8]);
+    put(HEADER + 4, &[libc::RT_TABLE_LOCAL, libc::RTPROT_BOOT, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
+    put(HEADER + ROUTE, &(DEVICE as u16).to_ne_bytes());
+    put(HEADER + ROUTE + 2, &libc::RTA_OIF.to_ne_bytes());
+    put(HEADER + ROUTE + 4, &LO.to_ne_bytes());
+    message
+}
+
+/// A non-blocking socket on this port of every address of the current network namespace, of both families where the
+/// kernel has both.
+///
+/// # Errors
+/// EADDRINUSE; EACCES for a port below 1024 without CAP_NET_BIND_SERVICE over the namespace.
+pub fn listen_everywhere(kind: Kind, port: u16) -> SysResult<OwnedFd> {
+    let socket_kind = match kind {
+        Kind::Tcp => SockType::Stream,
+        Kind::Udp => SockType::Datagram,
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = match socket(AddressFamily::Inet6, socket_kind, flags, None) {
+        Ok(made) => {
+            setsockopt(&made, Ipv6V6Only, &false)?;
+            setsockopt(&made, ReuseAddr, &true)?;
+            bind(made.as_raw_fd(), &SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0)))?;
+            if kind == Kind::Udp {
+                setsockopt(&made, Ipv6RecvPacketInfo, &true)?;
+                // It answers from addresses that are local by a route alone.
+                setsockopt(&made, IpFreebind, &true)?;
+            }
+            made
+        }
+        Err(Errno::EAFNOSUPPORT) => {
+            let made = socket(AddressFamily::Inet, socket_kind, flags, None)?;
+            setsockopt(&made, ReuseAddr, &true)?;
+            bind(made.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)))?;
+            if kind == Kind::Udp {
+                setsockopt(&made, Ipv4PacketInfo, &true)?;
+            }
+            made
+        }
+        Err(errno) => return Err(errno),
+    };
+    if kind == Kind::Tcp {
+        listen(&made, Backlog::MAXCONN)?;
+    }
+    Ok(made)
+}
