@@ -16,6 +16,7 @@ mod kill;
 mod layers;
 mod manual;
 mod mock_api;
+mod network;
 mod oci;
 mod plan;
 mod quarantine;

@@ -33,10 +33,20 @@ fn codes() -> Vec<Code> {
 
 #[test]
 fn every_event_and_every_reason_is_in_status_events_and_no_other() {
-    let mut names: BTreeSet<String> =
-        ["started", "quarantined", "reported", "paused", "resumed", "updated", "oom", "exec", "exited"]
-            .map(str::to_owned)
-            .into();
+    let mut names: BTreeSet<String> = [
+        "started",
+        "quarantined",
+        "reported",
+        "paused",
+        "resumed",
+        "updated",
+        "refused",
+        "oom",
+        "exec",
+        "exited",
+    ]
+    .map(str::to_owned)
+    .into();
     names.extend(reasons().iter().map(|reason| {
         let name = serde_json::to_value(reason).unwrap();
         name.as_str().unwrap().to_owned()

@@ -1,0 +1,61 @@
+//! A name that is allowed does not open every address that its owner lets it have.
+
+use super::ended_cut;
+
+as_each_caller! {
+    fn names_of_private_and_forbidden_addresses_are_refused(caller) {
+        let network = network!(caller);
+        let names = [
+            ("private", "a private address, and no rule names it"),
+            ("metadata", "metadata"),
+            ("loopback", "loopback"),
+            ("mapped", "loopback"),
+            ("own", "an address of this machine"),
+        ];
+        for (name, why) in names {
+            let ended = network.run(&["*"], &format!("curl -sS -m 20 http://{name}.example/ 2>&1; echo $?"));
+            assert!(ended_cut(&ended), "{name}: {ended:?}");
+            network.has_refused(&format!("{name}.example:80"), why);
+            assert_eq!(network.calls(), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    /// Not even by a rule: what of this machine listens there trusts whoever can call it.
+    fn forbidden_addresses_have_no_rule_that_opens_them(caller) {
+        let network = network!(caller);
+        let rules = ["169.254.0.0/16", "metadata.example", "loopback.example", "127.0.0.0/8"];
+        let script = "for host in 169.254.169.254 metadata.example loopback.example; do
+            curl -sS -m 20 http://$host/ 2>&1; done; true";
+        let ended = network.run(&rules, script);
+        assert!(!ended.stdout.contains("hello"), "{ended:?}");
+        assert_eq!(network.calls(), Vec::<String>::new());
+        assert_eq!(network.refused().len(), 3, "{:?}", network.refused());
+    }
+
+    /// inet_aton(3) reads all of these, and curl with it.
+    fn other_spellings_are_no_way_round(caller) {
+        let network = network!(caller);
+        let hosts = ["2852039166", "0xa9.254.169.254", "[::ffff:169.254.169.254]", "0251.0376.0251.0376", "127.1", "[::ffff:127.0.0.1]", "0"];
+        let script = hosts.map(|host| format!("curl -g -sS -m 20 'http://{host}/' 2>&1")).join("\n") + "\ntrue";
+        let ended = network.run(&["*"], &script);
+        assert!(!ended.stdout.contains("hello"), "{ended:?}");
+        assert_eq!(network.contacts(), Vec::<String>::new());
+    }
+
+    /// What listens there trusts whoever is on this machine.
+    fn an_address_of_this_machine_is_never_reached(caller) {
+        let network = network!(caller);
+        network.run(&["93.184.214.0/24", "93.184.214.1"], "curl -sS -m 20 http://93.184.214.1/ 2>&1; true").success();
+        network.has_refused("93.184.214.1:80", "an address of this machine");
+    }
+
+    /// A resolver that loops or says nothing costs the connection, and soon enough.
+    fn a_name_that_cannot_be_looked_up_is_refused(caller) {
+        let network = network!(caller);
+        for (name, why) in [("loop", "could not be looked up"), ("silent", "could not be looked up"), ("nobody", "no such name")] {
+            let ended = network.run(&["*"], &format!("curl -sS -m 20 http://{name}.example/ 2>&1; echo $?"));
+            assert!(ended_cut(&ended), "{name}: {ended:?}");
+            network.has_refused(&format!("{name}.example:80"), why);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The network by policy: exactly what was named is reached, and what is refused is told.
+//!
+//! Every sandbox starts in a network that the test made (`world`), where its hosts are (`hosts`) and from which no
+//! other can be reached: a wall that does not hold sends nothing anywhere.
+
+/// A place with hosts beside it, where this machine has what makes them.
+macro_rules! network {
+    ($caller:expr) => {
+        match $crate::network::Network::new($caller) {
+            Ok(network) => network,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
+mod addresses;
+mod named;
+mod others;
+mod proxies;
+mod relay;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::caller::Caller;
+use crate::walls::wrapped::{Ended, Wrap};
+
+/// A place with hosts beside it.
+pub(crate) struct Network {
+    pub(crate) wrap: Wrap,
+}
+
+impl Network {
+    /// A place for `caller`, or what is missing for it.
+    pub(crate) fn new(caller: Caller) -> Result<Self, String> {
+        for tool in ["ip", "curl", "openssl", "unshare", "setpriv", "python3"] {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            if !std::env::split_paths(&path).any(|directory| directory.join(tool).is_file()) {
+                return Err(format!("there is no {tool} on this machine"));
+            }
+        }
+        let wrap = Wrap::new(caller);
+        for (name, content) in [("work/world", include_str!("world")), ("work/hosts", include_str!("hosts"))]
+        {
+            let path = wrap.place.make_file(name, content);
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Ok(Network { wrap })
+    }
+
+    /// Runs a shell script in a sandbox that may reach these hosts.
+    pub(crate) fn run(&self, allowed: &[&str], script: &str) -> Ended {
+        let options: Vec<&str> = allowed.iter().flat_map(|rule| ["--allow-host", rule]).collect();
+        self.run_with(&options, &["/bin/sh", "-c", script])
+    }
+
+    /// Runs a program in a sandbox with these options.
+    pub(crate) fn run_with(&self, options: &[&str], program: &[&str]) -> Ended {
+        self.run_by(&["/bin/sh", "-c", "exec \"$@\" 3>events", "sh"], options, program)
+    }
+
+    /// Runs a program in a sandbox that this command starts, which gets saggar and its arguments.
+    pub(crate) fn run_by(&self, starter: &[&str], options: &[&str], program: &[&str]) -> Ended {
+        let options = [&["--status-fd", "3"], options].concat();
+        let saggar = self.wrap.command(&options, program);
+        let mut command = self.wrap.place.command(Path::new("/bin/bash"));
+        for (name, value) in saggar.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(["./world", "."]).args(starter).arg(saggar.get_program()).args(saggar.get_args());
+        let work = self.wrap.work();
+        for left in ["up", "go", "ready", "contacts", "events"] {
+            let _ = fs::remove_file(work.join(left));
+        }
+        self.wrap.finish(command)
+    }
+
+    /// Whom the last sandbox's supervisor has called, and which names it looked up, in order.
+    pub(crate) fn contacts(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.wrap.work().join("contacts")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The connections among those.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.contacts().into_iter().filter_map(|line| line.strip_prefix("tcp ").map(str::to_owned)).collect()
+    }
+
+    /// What was refused, as the status events have it: HOST:PORT or HOST, and why.
+    pub(crate) fn refused(&self) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.wrap.work().join("events")).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["event"] == "refused").map(|event| told(&event)).collect()
+    }
+
+    /// Asserts that this alone was refused, at least once, for this reason.
+    pub(crate) fn has_refused(&self, whom: &str, why: &str) {
+        let refused = self.refused();
+        assert!(!refused.is_empty(), "nothing was refused");
+        for (who, reason) in &refused {
+            assert!(who == whom && reason.contains(why), "{who}: {reason}");
+        }
+    }
+}
+
+/// Whether curl, whose status a script said last, has lost its connection: while it was made, or later.
+fn ended_cut(ended: &Ended) -> bool {
+    ["\n7\n", "\n56\n"].iter().any(|status| ended.stdout.ends_with(status))
+}
+
+fn told(event: &Value) -> (String, String) {
+    let host = event["host"].as_str().or(event["address"].as_str()).unwrap_or_default();
+    let whom = match event["port"].as_u64() {
+        Some(port) if host.contains(':') => format!("[{host}]:{port}"),
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    (whom, event["why"].as_str().unwrap().to_owned())
+}

@@ -1,0 +1,93 @@
+//! The relay carries what it is given: all of it, for many at once, and in bounded memory.
+
+use crate::support::rounds;
+
+as_each_caller! {
+    fn much_goes_both_ways_whole(caller) {
+        let network = network!(caller);
+        let script = "import hashlib, os, socket, threading
+s = socket.create_connection(('four.example', 5432))
+assert s.recv(8) == b'welcome\\n'
+out, back = hashlib.sha256(), hashlib.sha256()
+def speak():
+    for _ in range(512):
+        piece = os.urandom(131072)
+        out.update(piece)
+        s.sendall(piece)
+    s.shutdown(socket.SHUT_WR)
+speaker = threading.Thread(target=speak); speaker.start()
+count = 0
+while (more := s.recv(262144)):
+    back.update(more); count += len(more)
+speaker.join()
+print(count, out.digest() == back.digest())";
+        let ended = network.run_with(&["--allow-host", "four.example:5432"], &["/usr/bin/python3", "-c", script]);
+        assert_eq!(ended.success(), format!("{} True\n", 64 << 20));
+    }
+
+    fn many_speak_at_once(caller) {
+        let network = network!(caller);
+        let script = "import socket
+many = [socket.create_connection(('four.example', 5432)) for _ in range(400)]
+for number, s in enumerate(many):
+    assert s.recv(8) == b'welcome\\n'
+    s.sendall(str(number).encode())
+print(all(s.recv(10) == str(number).encode() for number, s in enumerate(many)))";
+        let ended = network.run_with(&["--allow-host", "four.example:5432"], &["/usr/bin/python3", "-c", script]);
+        assert_eq!(ended.success(), "True\n");
+    }
+
+    /// A program that asks for much and reads nothing: the host waits, and saggar keeps a little.
+    fn a_reader_that_stops_costs_no_memory(caller) {
+        let network = network!(caller);
+        let script = "import socket, sys
+many = []
+for _ in range(40):
+    s = socket.create_connection(('four.example', 80))
+    s.sendall(b'GET /bytes/1000000000 HTTP/1.1\\r\\nHost: four.example\\r\\n\\r\\n')
+    assert s.recv(10)
+    many.append(s)
+print('stopped', flush=True)
+sys.stdin.read()";
+        // When nothing moves any more, what saggar had at most.
+        let starter = "import os, subprocess, sys, time
+events = os.open('events', os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+os.dup2(events, 3)
+saggar = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[3])
+assert saggar.stdout.readline() == b'stopped\\n'
+def read(what): return open(f'/proc/{saggar.pid}/{what}').read()
+still, last = 0, None
+while still < 5:
+    now = read('stat').split(')')[1].split()[11:13]
+    still, last = (still + 1 if now == last else 0), now
+    time.sleep(0.1)
+print(read('status').split('VmHWM:')[1].split()[0])
+saggar.stdin.close()
+sys.exit(saggar.wait())";
+        let starter = ["/usr/bin/python3", "-c", starter];
+        let ended = network.run_by(&starter, &["--allow-host", "four.example"], &["/usr/bin/python3", "-c", script]);
+        let kib: u64 = ended.success().trim().parse().unwrap();
+        assert!(kib < 32 << 10, "{kib} KiB");
+    }
+
+    /// The sockets are there before the program is.
+    fn the_first_instruction_may_connect(caller) {
+        let network = network!(caller);
+        network.wrap.place.make_file("work/first.c", CONNECTS);
+        network.wrap.outside("gcc -static -o first first.c");
+        let starter = format!("for i in $(seq {}); do \"$@\" 3>events || exit 1; done", rounds(20, 1000));
+        let ended = network.run_by(&["/bin/sh", "-c", &starter, "sh"], &["--allow-host", "93.184.215.14:5432"], &["./first"]);
+        assert_eq!(ended.success(), "welcome\n".repeat(rounds(20, 1000)));
+    }
+}
+
+const CONNECTS: &str = "#include <arpa/inet.h>\n#include <unistd.h>
+int main(void) {
+    struct sockaddr_in host = { .sin_family = AF_INET, .sin_port = htons(5432) };
+    inet_pton(AF_INET, \"93.184.215.14\", &host.sin_addr);
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    char said[8];
+    if (connect(s, (struct sockaddr *)&host, sizeof host) || read(s, said, 8) != 8) return 1;
+    return write(1, said, 8) != 8;
+}
+";
