@@ -196,13 +196,19 @@ impl Containers {
     fn new() -> Result<Self, &'static str> {
         in_guest_of("unified");
         let bench = Bench::new(Caller::root()?);
-        let name = bench.place.path().file_name().unwrap().to_str().unwrap().to_owned();
-        let cgroup = Path::new("/sys/fs/cgroup").join(&name);
-        bench.configure(|config| {
+        let cgroup = Path::new("/sys/fs/cgroup").join(bench.place.path().file_name().unwrap());
+        let containers = Containers { bench, cgroup };
+        containers.configure(resources(1));
+        Ok(containers)
+    }
+
+    /// The next container has these resources.
+    fn configure(&self, resources: Value) {
+        let name = self.cgroup.file_name().unwrap().to_str().unwrap();
+        self.bench.configure(|config| {
             config["linux"]["cgroupsPath"] = json!(format!("/{name}"));
-            config["linux"]["resources"] = resources(1);
+            config["linux"]["resources"] = resources;
         });
-        Ok(Containers { bench, cgroup })
     }
 
     /// `saggar ARGS` with a fault in its writes to one file of the cgroup: fails and says so.
@@ -249,6 +255,25 @@ fn given_a_cgroup_a_container_is_not_made_without_its_limits() {
             assert!(!containers.cgroup.exists(), "{file}");
         }
     }
+    // An idle one has no share of the CPU: these two stand by themselves.
+    containers.configure(json!({ "cpu": { "idle": 1 }, "blockIO": { "weight": 200 } }));
+    let id = bench.start();
+    let weight =
+        ["io.weight", "io.bfq.weight"].into_iter().find(|file| containers.cgroup.join(file).exists());
+    let weight = weight.expect("a scheduler of weights");
+    let reads = read(&containers.cgroup, &["cpu.idle", weight]);
+    assert_eq!(reads.first().map(String::as_str), Some("1"));
+    let default = reads[1].trim_start_matches("default ").to_owned();
+    bench.say(&["delete", "--force", &id]).ok();
+    for (file, value) in [("cpu.idle", "1"), (weight, &default)] {
+        for fault in FAULTS {
+            let id = bench.id();
+            containers.fails(&["create", "--bundle", bundle.to_str().unwrap(), &id], (file, value), fault);
+            bench.is_clean(&id);
+            assert!(!containers.cgroup.exists(), "{file}");
+        }
+    }
+    containers.configure(resources(1));
     // Devices are a program in the kernel.
     let (id, trace) = (bench.id(), bench.place.join("trace"));
     let inject = ["-e".to_owned(), "inject=bpf:error=EPERM".to_owned()];
