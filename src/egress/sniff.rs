@@ -51,8 +51,8 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
         Some(_) => http::sniff(bytes),
     };
     match sniffed {
-        // No server reads a request line of that length.
-        Sniffed::More if is_full && !bytes.contains(&b'\n') && bytes.first() != Some(&tls::HANDSHAKE) => {
+        // No method is that long.
+        Sniffed::More if is_full && bytes.iter().all(u8::is_ascii_graphic) => {
             Sniffed::Nameless(Protocol::Other)
         }
         Sniffed::More if is_full => Sniffed::Wrong("more than 64 KiB before a name"),

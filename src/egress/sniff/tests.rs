@@ -230,6 +230,8 @@ fn a_request_that_two_could_read_differently_is_wrong() {
     }
     let long = format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(LIMIT));
     assert_eq!(sniff(long.as_bytes()), Sniffed::Wrong("more than 64 KiB before a name"));
+    let text = "x".repeat(LIMIT);
+    assert_eq!(sniff(text.as_bytes()), Sniffed::Nameless(Protocol::Other));
 }
 
 proptest! {
