@@ -97,6 +97,16 @@ fn of_v6(addr: Ipv6Addr) -> Kind {
     found.map_or(RESERVED, |(_, _, kind)| *kind)
 }
 
+/// The addresses that a packet to `addr` may reach: itself, and the IPv4 address in it.
+pub fn meanings(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let addr = plain(addr);
+    let inner = match addr {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(addr) => embedded(addr).map(IpAddr::V4),
+    };
+    core::iter::once(addr).chain(inner)
+}
+
 /// The IPv4 address in an address of NAT64, of 6to4, or of the old form ::a.b.c.d.
 fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
     let halves = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));

@@ -38,6 +38,11 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
         Ok(httparse::Status::Partial) => return Read::More,
         Err(error) => return Read::Wrong(why(error)),
     };
+    // Some servers end a line there, and some do not.
+    let lines = bytes.get(..length).and_then(|head| head.strip_suffix(b"\n")).unwrap_or_default();
+    if !lines.split(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r")) {
+        return Read::Wrong("a line that does not end as lines do");
+    }
     let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
         return Read::Wrong("a request line that is none");
     };

@@ -48,6 +48,7 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
     let sniffed = match bytes.first() {
         None => Sniffed::More,
         Some(&tls::HANDSHAKE) => tls::sniff(bytes),
+        Some(_) if tls::is_dropped_record(bytes) => Sniffed::Wrong("a TLS record before the ClientHello"),
         Some(_) => http::sniff(bytes),
     };
     match sniffed {
@@ -58,4 +59,18 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
         Sniffed::More if is_full => Sniffed::Wrong("more than 64 KiB before a name"),
         sniffed => sniffed,
     }
+}
+
+/// What is still to be found behind what was sniffed, in `bytes` as [`sniff`] had them: the second hello of a TLS client,
+/// or a host that a server may find in what is no request to us. `None` when there is nothing any more.
+pub fn sniff_on(bytes: &[u8], protocol: Protocol) -> Option<Sniffed> {
+    if bytes.len() >= LIMIT {
+        return None;
+    }
+    let further = match protocol {
+        Protocol::Http => return None,
+        Protocol::Tls => tls::sniff_second(bytes),
+        Protocol::Other => http::stray_host(bytes),
+    };
+    (!matches!(further, Sniffed::Nameless(_))).then_some(further)
 }

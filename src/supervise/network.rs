@@ -8,19 +8,26 @@ use crate::sys::catch::Kind;
 use mio::Registry;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Descriptors that the relay leaves to everybody else.
+const OTHERS: u64 = 128;
+/// How long what the last program sent may take to its host.
+const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// The relay of a sandbox, where it has one.
 #[derive(Debug)]
-pub(super) struct Network(Option<Relay>);
+pub(super) struct Network {
+    relay: Option<Relay>,
+    /// When what is on its way is given up, once no program is left.
+    until: Option<Instant>,
+}
 
 impl Network {
     /// As the plan has it.
     pub(super) fn of(plan: &Plan) -> Self {
-        Network(plan.egress.clone().map(|rules| {
-            have_descriptors();
-            Relay::new(rules)
-        }))
+        let relay = plan.egress.clone().map(|rules| Relay::new(rules, descriptors()));
+        Network { relay, until: None }
     }
 
     /// Takes a socket of the sandbox over that hears calls to a port.
@@ -28,39 +35,48 @@ impl Network {
     /// # Errors
     /// [`crate::error::Code::System`].
     pub(super) fn hear(&mut self, registry: &Registry, kind: Kind, port: u16, socket: OwnedFd) -> Result<()> {
-        self.0.as_mut().map_or(Ok(()), |relay| relay.hear(registry, kind, port, socket))
+        self.relay.as_mut().map_or(Ok(()), |relay| relay.hear(registry, kind, port, socket))
     }
 
     /// Handles an event; false when it is somebody else's.
     pub(super) fn ready(&mut self, registry: &Registry, event: &mio::event::Event) -> bool {
-        self.0.as_mut().is_some_and(|relay| relay.ready(registry, event))
+        self.relay.as_mut().is_some_and(|relay| relay.ready(registry, event))
     }
 
     /// Does what is due, once in each round of the loop.
     pub(super) fn tick(&mut self, registry: &Registry) {
-        if let Some(relay) = &mut self.0 {
+        if let Some(relay) = &mut self.relay {
             relay.tick(registry);
         }
     }
 
     /// How long the loop may wait at most.
     pub(super) fn patience(&self) -> Option<Duration> {
-        self.0.as_ref().and_then(Relay::patience)
+        let end = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        end.into_iter().chain(self.relay.as_ref().and_then(Relay::patience)).min()
+    }
+
+    /// Whether all that the programs have sent is with its hosts, or has had its time. For when none of them is left.
+    pub(super) fn is_settled(&mut self) -> bool {
+        if !self.relay.as_ref().is_some_and(Relay::has_unsent) {
+            return true;
+        }
+        *self.until.get_or_insert_with(|| Instant::now() + LAST_BYTES) <= Instant::now()
     }
 
     /// Tells what was refused since the last time, as events and as lines of a log.
     pub(super) fn tell(&mut self, id: &str, status: &mut Status, mut log: impl FnMut(&str)) {
-        for refusal in self.0.iter_mut().flat_map(Relay::refusals) {
+        for refusal in self.relay.iter_mut().flat_map(Relay::refusals) {
             log(&refusal.to_string());
             status.say(&Event::Refused { id, refusal });
         }
     }
 }
 
-/// Every connection takes two descriptors: as many are to be had as the host lets this process have. The sandbox has
-/// limits of its own, which it has set already.
-fn have_descriptors() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
+/// How many descriptors the relay may have: every connection takes two, so this process gets as many as the host lets
+/// it have. The sandbox has limits of its own, which it has set already.
+fn descriptors() -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
+    let most = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
+    usize::try_from(most.saturating_sub(OTHERS)).unwrap_or(usize::MAX)
 }

@@ -247,7 +247,10 @@ impl<'a> Loop<'a> {
             self.network.tick(self.poll.registry());
             self.network.tell(self.id, status, |text| log::warn!("{text}"));
             let at_rest = !self.relay().map_err(runtime)?;
-            if at_rest && let Some(over) = self.over.filter(|_| self.is_drained()) {
+            if at_rest
+                && let Some(over) = self.over.filter(|_| self.is_drained())
+                && self.network.is_settled()
+            {
                 return Ok(over);
             }
             if self.alone && self.over.is_none() {

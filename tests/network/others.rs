@@ -65,6 +65,10 @@ as_each_caller! {
             "GET / HTTP/1.1\\r\\nHost: good.example\\r\\n Host: other.example\\r\\n\\r\\n",
             "GET / HTTP/1.1\\r\\nHost: good.example@other.example\\r\\n\\r\\n",
             "CONNECT other.example:80 HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\n",
+            "GET / FOO/1.0\\r\\nHost: other.example\\r\\n\\r\\n",
+            "GET / HTTP/1.1\\nHost: good.example\\n\\nfoo\\r\\nHost: other.example\\r\\n\\r\\n",
+            // To its end alone, which is told at once.
+            "GET / HTTP/1.0\\r\\nHost: other.example",
         ];
         let script = format!("import socket
 for head in {heads:?}:
@@ -75,6 +79,7 @@ for head in {heads:?}:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             for at in range(0, len(head), size): s.sendall(head[at:at + size])
+            s.shutdown(socket.SHUT_WR)
             print(s.recv(1000))
         except OSError: print('cut')");
         let ended = network.run_with(&["--allow-host", "good.example"], &["/usr/bin/python3", "-c", &script]);

@@ -37,6 +37,31 @@ print(all(s.recv(10) == str(number).encode() for number, s in enumerate(many)))"
         assert_eq!(ended.success(), "True\n");
     }
 
+    /// A host that answers and takes no more: the answer comes, whatever the program goes on to send.
+    fn the_answer_to_what_is_too_much_is_heard(caller) {
+        let network = network!(caller);
+        let script = "import socket
+s = socket.create_connection(('four.example', 8080))
+try:
+    while True: s.sendall(bytes(65536))
+except OSError: pass
+print(s.recv(100).split(b' ')[1].decode())";
+        for _ in 0..5 {
+            let ended = network.run_with(&["--allow-host", "four.example:8080"], &["/usr/bin/python3", "-c", script]);
+            assert_eq!(ended.success(), "413\n");
+        }
+    }
+
+    /// The last bytes of a program that is gone reach their host.
+    fn what_a_program_sent_last_arrives(caller) {
+        let network = network!(caller);
+        let script = "import socket; s = socket.create_connection(('four.example', 5432)); s.sendall(b'last')";
+        for _ in 0..5 {
+            network.run_with(&["--allow-host", "four.example:5432"], &["/usr/bin/python3", "-c", script]).success();
+            assert!(network.contacts().contains(&"heard last".to_owned()), "{:?}", network.contacts());
+        }
+    }
+
     /// A program that asks for much and reads nothing: the host waits, and saggar keeps a little.
     fn a_reader_that_stops_costs_no_memory(caller) {
         let network = network!(caller);

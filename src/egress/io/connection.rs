@@ -84,6 +84,8 @@ pub(super) struct Connection {
     name: Option<DnsName>,
     /// Where the client knows that we are between.
     proxy: Option<Proxy>,
+    /// The address is that of the proxy.
+    called_proxy: bool,
     /// What it hears when its host is there, and when it will not be.
     granted: Vec<u8>,
     farewell: Vec<u8>,
@@ -112,7 +114,7 @@ impl Connection {
         registry: &Registry,
         (inner, outer): (Token, Token),
     ) -> Result<Self> {
-        dial::hurry(&client);
+        dial::to_program(&client);
         registry.register(&mut client, inner, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Connection {
             client,
@@ -121,6 +123,7 @@ impl Connection {
             port,
             name: None,
             proxy: None,
+            called_proxy: false,
             granted: Vec::new(),
             farewell: Vec::new(),
             held: None,
@@ -141,6 +144,11 @@ impl Connection {
             State::Dialling { until, .. } => Some(*until),
             _ => self.head_until,
         }
+    }
+
+    /// Whether something that the program has sent is still on its way.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.out.is_over()
     }
 
     /// Goes as far as it goes now.
@@ -187,6 +195,7 @@ impl Connection {
         if self.meant.is_loopback() && self.proxy.is_none() {
             self.proxy = Proxy::on(self.port);
             if self.proxy.is_some() {
+                self.called_proxy = true;
                 self.state = State::Proxied;
                 self.head_until = Some(Instant::now() + PATIENCE);
                 return Ok(Need::Turn);
@@ -289,6 +298,7 @@ impl Connection {
                 self.port = port;
                 if let Ok(address) = host.parse() {
                     self.meant = address::plain(address);
+                    self.called_proxy = false;
                     self.state = State::New;
                     return Ok(Need::Turn);
                 }
@@ -319,7 +329,7 @@ impl Connection {
         };
         let mut wrong = None;
         let mut good: Vec<SocketAddr> = Vec::new();
-        for address in addresses.iter().take(TRIES) {
+        for address in &addresses {
             match wrong_address(rules, *address, self.port) {
                 Some(why) => wrong = Some(why),
                 None => good.push(SocketAddr::new(*address, self.port)),
@@ -330,6 +340,7 @@ impl Connection {
             return Ok(self.refuse(why, rule));
         }
         good.sort_by_key(|address| !dial::has_route(*address));
+        good.truncate(TRIES);
         good.reverse();
         self.call(good, registry)
     }
@@ -341,7 +352,7 @@ impl Connection {
             match TcpStream::connect(at) {
                 Ok(mut stream) => {
                     registry.register(&mut stream, self.outer, Interest::READABLE | Interest::WRITABLE)?;
-                    dial::hurry(&stream);
+                    dial::to_host(&stream);
                     let until = Instant::now() + PATIENCE;
                     self.state = State::Dialling { stream, at, rest: addresses, until };
                     return Ok(Need::Events);
@@ -388,9 +399,18 @@ impl Connection {
             return Ok(refusal);
         }
         let State::Open(host) = &self.state else { return Ok(Need::Events) };
-        let out = if self.head.is_some() { Flow::Waits } else { self.out.flow(&self.client, host, chunk)? };
+        let out = match self.head {
+            Some(_) => Flow::Waits,
+            None => self.out.flow(&self.client, host, chunk)?,
+        };
+        // What a host has said before it takes nothing more may be why.
+        let out = if out == Flow::Refused { self.out.give_up() } else { out };
         let back = self.back.flow(host, &self.client, chunk)?;
         Ok(match (out, back) {
+            (_, Flow::Refused) => {
+                self.broken = true;
+                Need::Nothing
+            }
             (Flow::Over, Flow::Over) => Need::Nothing,
             (Flow::Goes, _) | (_, Flow::Goes) => Need::Turn,
             _ => Need::Events,
@@ -404,14 +424,20 @@ impl Connection {
         loop {
             let State::Open(host) = &self.state else { return Ok(None) };
             let Some(length) = self.head.as_ref().map(Vec::len) else { return Ok(None) };
-            if !self.out.write(host)? {
-                return Ok(None);
+            match self.out.write(host) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(_) => {
+                    self.head = None;
+                    self.out.give_up();
+                    return Ok(None);
+                }
             }
             if length == self.passed && !self.client_ended && !self.read_head(chunk)? {
                 return Ok(None);
             }
             let decided = match self.judge_head(rules) {
-                Ok(decided) => decided || self.client_ended,
+                Ok(decided) => decided,
                 Err(refusal) => return Ok(Some(refusal)),
             };
             let head = self.head.as_deref().unwrap_or_default();
@@ -428,14 +454,38 @@ impl Connection {
 
     /// Whether the first bytes have named the host that is called, or nobody; not yet, where that may come.
     fn judge_head(&mut self, rules: &Rules) -> std::result::Result<bool, Need> {
-        let said = match sniff::sniff(self.head.as_deref().unwrap_or_default()) {
-            Sniffed::More => return Ok(false),
-            Sniffed::Wrong(why) => return Err(self.refuse(why.into(), None)),
-            Sniffed::Nameless(_) => return Ok(true),
-            Sniffed::Name { name, .. } => name,
+        let mut head = self.head.as_deref().unwrap_or_default();
+        // For many servers a head ends where the stream does.
+        let ended = if self.client_ended { [head, b"\r\n\r\n"].concat() } else { Vec::new() };
+        let first = match sniff::sniff(head) {
+            Sniffed::More if self.client_ended => {
+                head = &ended;
+                sniff::sniff(head)
+            }
+            first => first,
         };
-        match (&self.name, name_of(&said)) {
-            (Some(name), _) if name.as_str() == said => Ok(true),
+        let (protocol, name) = match first {
+            Sniffed::More => return Ok(self.client_ended),
+            Sniffed::Wrong(why) => return Err(self.refuse(why.into(), None)),
+            Sniffed::Nameless(protocol) => (protocol, None),
+            Sniffed::Name { protocol, name } => (protocol, Some(name)),
+        };
+        let further = sniff::sniff_on(head, protocol);
+        if let Some(name) = name {
+            self.judge_name(&name, rules)?;
+        }
+        match further {
+            None | Some(Sniffed::Nameless(_)) => Ok(true),
+            Some(Sniffed::More) => Ok(self.client_ended),
+            Some(Sniffed::Wrong(why)) => Err(self.refuse(why.into(), None)),
+            Some(Sniffed::Name { name, .. }) => self.judge_name(&name, rules).map(|()| true),
+        }
+    }
+
+    /// Refuses a connection that names another host than the one that is called, or one that is denied.
+    fn judge_name(&mut self, said: &str, rules: &Rules) -> std::result::Result<(), Need> {
+        match (&self.name, name_of(said)) {
+            (Some(name), _) if name.as_str() == said => Ok(()),
             (Some(_), _) => Err(self.refuse(format!("the connection names another host, {said}"), None)),
             // The address has a rule; a rule against the name stands above it.
             (None, Some(said)) => match rules.name(&said, self.port) {
@@ -444,9 +494,12 @@ impl Connection {
                     self.name = Some(said);
                     Err(self.refuse("it is denied".into(), Some(rule)))
                 }
-                Verdict::Allowed(_) | Verdict::Unnamed => Ok(true),
+                Verdict::Allowed(_) | Verdict::Unnamed => Ok(()),
             },
-            (None, None) => Ok(true),
+            (None, None) if said.parse::<IpAddr>().is_ok() => Ok(()),
+            (None, None) => {
+                Err(self.refuse(format!("the connection names {said}, which is no name of a host"), None))
+            }
         }
     }
 
@@ -470,7 +523,7 @@ impl Connection {
     fn refuse(&mut self, why: String, rule: Option<String>) -> Need {
         let name = self.name.as_ref().map(|name| name.as_str().to_owned());
         // A stand-in says nothing to anybody outside, nor where our own proxy is.
-        let stands_in = Names::is_synthetic(self.meant) || self.proxy.is_some() && self.meant.is_loopback();
+        let stands_in = Names::is_synthetic(self.meant) || self.called_proxy;
         let address = Some(self.meant).filter(|_| !stands_in);
         let refusal = Refusal { name, address, port: Some(self.port), why, rule, times: 1 };
         self.broken = true;

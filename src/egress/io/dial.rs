@@ -30,9 +30,21 @@ pub(super) fn progress(stream: &TcpStream) -> Dialled {
     }
 }
 
-/// What is small is not held back to wait for more: the program has decided that already.
-pub(super) fn hurry(stream: &TcpStream) {
+/// Bytes that the kernel keeps of one direction of a connection: they are not the sandbox's memory, and there may be
+/// many connections.
+const KEPT: usize = 256 << 10;
+
+/// A stream of a program: what is small is not held back to wait for more, since the program has decided that already.
+pub(super) fn to_program(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
+    let _ = setsockopt(stream, sockopt::SndBuf, &KEPT);
+}
+
+/// A stream to a host; one whose machine is gone is noticed some day.
+pub(super) fn to_host(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = setsockopt(stream, sockopt::KeepAlive, &true);
+    let _ = setsockopt(stream, sockopt::RcvBuf, &KEPT);
 }
 
 /// Closes a connection so that its peer hears an error, and not an end.
@@ -42,8 +54,21 @@ pub(super) fn reset(stream: TcpStream) {
 }
 
 /// Whether an address is one of this machine: then the kernel would speak from it to itself. No packet is sent.
-pub(super) fn is_own(address: SocketAddr) -> bool {
-    source(address).is_ok_and(|source| source == address.ip())
+///
+/// # Errors
+/// That it could not be found out; that there is no way to it is none.
+pub(super) fn is_own(address: SocketAddr) -> Result<bool> {
+    match source(address) {
+        Ok(source) => Ok(source == address.ip()),
+        Err(error) => match error.kind() {
+            ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable | ErrorKind::PermissionDenied => {
+                Ok(false)
+            }
+            // No address of this kind is this machine's.
+            _ if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Whether there is a way to this address.

@@ -56,6 +56,8 @@ pub struct Relay {
     resolver: Resolver,
     sockets: Vec<Socket>,
     connections: BTreeMap<usize, Caller>,
+    /// Connections at once.
+    most: usize,
     next: usize,
     /// Connections that have more to move, though no event says so.
     unfinished: BTreeSet<usize>,
@@ -88,14 +90,15 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay by these rules; it hears nobody yet.
-    pub fn new(rules: Rules) -> Self {
+    /// A relay by these rules that may have so many descriptors open; it hears nobody yet.
+    pub fn new(rules: Rules, descriptors: usize) -> Self {
         Relay {
             rules,
             names: Names::default(),
             resolver: Resolver::new(LOOKUPS),
             sockets: Vec::new(),
             connections: BTreeMap::new(),
+            most: (descriptors / 2).clamp(1, MOST),
             next: 0,
             unfinished: BTreeSet::new(),
             unheard: BTreeSet::new(),
@@ -167,6 +170,13 @@ impl Relay {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
+    /// Whether something that programs have sent is still on its way to a host. For when no program is left.
+    pub fn has_unsent(&self) -> bool {
+        self.connections
+            .values()
+            .any(|caller| matches!(caller, Caller::Of(connection) if connection.has_unsent()))
+    }
+
     /// What was refused since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         self.refusals.take(Instant::now())
@@ -196,21 +206,20 @@ impl Relay {
     fn accept(&mut self, registry: &Registry, at: usize) {
         for _ in 0..AT_ONCE {
             let Some(Socket::Connections(listener, port)) = self.sockets.get(at) else { return };
-            if self.connections.len() >= MOST {
-                self.full.insert(at);
+            if self.connections.len() >= self.most {
+                self.is_full(at);
                 return;
             }
             let (client, port) = match listener.accept() {
                 Ok((client, _)) => (client, *port),
                 Err(error) => match error.raw_os_error() {
-                    // The caller is gone again.
-                    Some(libc::ECONNABORTED | libc::EINTR) => continue,
                     Some(libc::EAGAIN) | None => return,
-                    // No descriptor or no memory is left: somebody's end gives some back.
-                    Some(_) => {
-                        self.full.insert(at);
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.is_full(at);
                         return;
                     }
+                    // The caller is gone again, or the network says of it what it has to say (accept(2)).
+                    Some(_) => continue,
                 },
             };
             let id = self.next;
@@ -226,6 +235,14 @@ impl Relay {
             }
         }
         self.unheard.insert(at);
+    }
+
+    /// Callers of this socket wait until another connection ends.
+    fn is_full(&mut self, at: usize) {
+        self.full.insert(at);
+        let why = "too many connections at once: this one waits until another ends".into();
+        let refusal = Refusal { name: None, address: None, port: None, why, rule: None, times: 1 };
+        self.refusals.add(refusal, Instant::now());
     }
 
     /// Whom a new connection means.
@@ -250,7 +267,7 @@ impl Relay {
                     |query: &[u8]| names::answer(query, &self.rules, &mut self.names, &mut self.refusals);
                 match stream.serve(&mut self.chunk, &mut answer) {
                     Flow::Waits => false,
-                    Flow::Over => true,
+                    Flow::Over | Flow::Refused => true,
                     Flow::Goes => {
                         self.unfinished.insert(id);
                         false
@@ -306,23 +323,29 @@ impl Caller {
     }
 }
 
-/// The rule that refuses this address on this port for a name that is allowed, or what else is wrong with it.
+/// Why this address may not be called on this port for whoever may call its name, and the rule that says so. One that
+/// stands for an IPv4 address is judged by that too.
 fn wrong_address(rules: &Rules, address: IpAddr, port: u16) -> Option<(String, Option<String>)> {
-    let named = match rules.address(address, port) {
-        Verdict::Denied(rule) => return Some(("its address is denied".into(), Some(rule.to_string()))),
-        Verdict::Allowed(_) => true,
-        Verdict::Unnamed => false,
-    };
-    match address::kind(address) {
-        address::Kind::Forbidden(what) => Some((format!("{address} is {what}"), None)),
-        address::Kind::Private if !named => {
-            Some((format!("{address} is a private address, and no rule names it"), None))
-        }
-        address::Kind::Private | address::Kind::Public => {
-            let is_own = dial::is_own(SocketAddr::new(address, port));
-            is_own.then(|| (format!("{address} is an address of this machine"), None))
-        }
+    let denial = address::meanings(address).find_map(|meant| match rules.address(meant, port) {
+        Verdict::Denied(rule) => Some(rule.to_string()),
+        Verdict::Allowed(_) | Verdict::Unnamed => None,
+    });
+    if denial.is_some() {
+        return Some(("its address is denied".into(), denial));
     }
+    let is_named = matches!(rules.address(address, port), Verdict::Allowed(_));
+    match address::kind(address) {
+        address::Kind::Forbidden(what) => return Some((format!("{address} is {what}"), None)),
+        address::Kind::Private if !is_named => {
+            return Some((format!("{address} is a private address, and no rule names it"), None));
+        }
+        address::Kind::Private | address::Kind::Public => {}
+    }
+    address::meanings(address).find_map(|meant| match dial::is_own(SocketAddr::new(meant, port)) {
+        Ok(false) => None,
+        Ok(true) => Some((format!("{address} is an address of this machine"), None)),
+        Err(error) => Some((format!("find a way to {address}: {error}"), None)),
+    })
 }
 
 /// The name, where it is one.

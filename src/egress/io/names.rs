@@ -82,7 +82,7 @@ impl OverUdp {
     /// The next question: its length in `chunk`, who asks, and whom.
     pub(super) fn receive(&self, chunk: &mut [u8]) -> Option<(usize, SockaddrStorage, Asked)> {
         let mut room = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo);
-        loop {
+        for _ in 0..AT_ONCE {
             let mut parts = [IoSliceMut::new(chunk)];
             let got = recvmsg::<SockaddrStorage>(
                 self.0.as_raw_fd(),
@@ -92,11 +92,11 @@ impl OverUdp {
             );
             let message = match got {
                 Ok(message) => message,
-                // What a program refused to hear before is said here once.
-                Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::EINTR) => continue,
-                Err(_) => return None,
+                Err(nix::errno::Errno::EAGAIN) => return None,
+                // As when a program would not hear an answer: that is said here, once.
+                Err(_) => continue,
             };
-            let asked = message.cmsgs().ok()?.find_map(|control| match control {
+            let asked = message.cmsgs().into_iter().flatten().find_map(|control| match control {
                 ControlMessageOwned::Ipv4PacketInfo(info) => Some(Asked::Four(info)),
                 ControlMessageOwned::Ipv6PacketInfo(info) => Some(Asked::Six(info)),
                 _ => None,
@@ -105,6 +105,7 @@ impl OverUdp {
                 return Some((message.bytes, from, asked));
             }
         }
+        None
     }
 
     /// Sends an answer. One that cannot be sent is lost, as datagrams are.

@@ -27,12 +27,25 @@ pub(super) enum Flow {
     Goes,
     /// All is moved, and the end is told.
     Over,
+    /// The writer takes no more.
+    Refused,
 }
 
 impl Pump {
     /// Has these bytes written before any others.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.left.extend_from_slice(bytes);
+    }
+
+    /// Nothing more can be written.
+    pub(super) fn give_up(&mut self) -> Flow {
+        *self = Pump { ended: true, told: true, ..Pump::default() };
+        Flow::Over
+    }
+
+    /// Whether all is moved, and the end is told.
+    pub(super) fn is_over(&self) -> bool {
+        self.told
     }
 
     /// The reader has ended.
@@ -60,7 +73,7 @@ impl Pump {
     /// Moves what can be moved now.
     ///
     /// # Errors
-    /// A stream that was reset.
+    /// The reader was reset.
     pub(super) fn flow(
         &mut self,
         mut from: &mio::net::TcpStream,
@@ -69,14 +82,14 @@ impl Pump {
     ) -> Result<Flow> {
         let mut share = SHARE;
         loop {
-            if !self.write(to)? {
-                return Ok(Flow::Waits);
+            match self.write(to) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Flow::Waits),
+                Err(_) => return Ok(Flow::Refused),
             }
             if self.ended {
-                if !std::mem::replace(&mut self.told, true) {
-                    to.shutdown(Shutdown::Write)?;
-                }
-                return Ok(Flow::Over);
+                let told = std::mem::replace(&mut self.told, true) || to.shutdown(Shutdown::Write).is_ok();
+                return Ok(if told { Flow::Over } else { Flow::Refused });
             }
             if share == 0 {
                 return Ok(Flow::Goes);
@@ -87,8 +100,8 @@ impl Pump {
                 Some(count) => {
                     share = share.saturating_sub(count);
                     let read = chunk.get(..count).unwrap_or_default();
-                    let written = again(|| to.write(read))?.unwrap_or(0);
-                    self.left.extend_from_slice(read.get(written..).unwrap_or_default());
+                    let Ok(written) = again(|| to.write(read)) else { return Ok(Flow::Refused) };
+                    self.left.extend_from_slice(read.get(written.unwrap_or(0)..).unwrap_or_default());
                 }
             }
         }

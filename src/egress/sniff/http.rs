@@ -33,9 +33,28 @@ fn is_http(bytes: &[u8]) -> Option<bool> {
     Some(line != PREFACE && line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/")))
 }
 
-/// What lenient servers take for white space in a request line (RFC 9112 section 3).
+/// What is no request of HTTP to us may be one to a server that takes any protocol or method: not without a line that
+/// names a host, before the first empty line.
+pub(super) fn stray_host(bytes: &[u8]) -> Sniffed {
+    let mut seen = false;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let text = line.trim_ascii();
+        let names_host = text.get(..4).is_some_and(|name| name.eq_ignore_ascii_case(b"host"))
+            && text.get(4..).is_some_and(|rest| rest.trim_ascii_start().first() == Some(&b':'));
+        if names_host {
+            return Sniffed::Wrong("a Host header in what is no request of HTTP");
+        }
+        if text.is_empty() && seen && line.ends_with(b"\n") {
+            return Sniffed::Nameless(Protocol::Other);
+        }
+        seen |= !text.is_empty();
+    }
+    Sniffed::More
+}
+
+/// What lenient servers take for white space in a request line (RFC 9112 section 3), and what their languages do.
 fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
+    matches!(byte, b' ' | 9..=13 | 0x1c..=0x1f | 0x85 | 0xa0)
 }
 
 /// RFC 9110 section 5.6.2.

@@ -127,7 +127,10 @@ fn records_that_are_none_are_wrong() {
     assert_eq!(sniff(&[22, 3, 9, 0, 1]), NONE);
     assert_eq!(sniff(&[22, 3, 1, 0, 1, 2]), Sniffed::Wrong("a handshake that begins without a ClientHello"));
     assert_eq!(sniff(&[22, 3, 1, 0, 4, 1, 1, 0, 1]), Sniffed::Wrong("a ClientHello of more than 64 KiB"));
-    assert_eq!(sniff(&[22, 1, 2, 3, 4]), Sniffed::Nameless(Protocol::Other));
+    assert_eq!(sniff(&[22, 0x10, 2, 3, 4]), Sniffed::Nameless(Protocol::Other));
+    assert_eq!(sniff(&[22, 1, 2, 3, 4, 5]), Sniffed::Nameless(Protocol::Other));
+    assert!(matches!(sniff(&[22, 4, 1, 0, 9, 1]), Sniffed::Wrong(_)));
+    assert!(matches!(sniff(&[21, 3, 1, 0, 2, 1, 90]), Sniffed::Wrong(_)));
     // As long as may be, and never whole.
     let endless = records(&[&[1, 0xff, 0xff, 0xff - 1][..], &[0; LIMIT]].concat()[..LIMIT], 1 << 14);
     assert!(matches!(sniff(&endless), Sniffed::Wrong(_)));
@@ -143,7 +146,6 @@ fn a_request_names_its_host() {
         ("GET / HTTP/1.1\r\nhOST:\tapi.example.com.:8080 \r\n\r\nbody", "api.example.com"),
         ("\r\n\r\nPOST /x HTTP/1.0\r\nHost: 192.0.2.1:80\r\n\r\n", "192.0.2.1"),
         ("GET / HTTP/1.1\r\nHost: [2001:DB8::1]:80\r\n\r\n", "2001:db8::1"),
-        ("GET / HTTP/1.1\nHost: a.example\n\n", "a.example"),
         ("OPTIONS * HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example"),
         ("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n\r\n", "a.example"),
         ("GET http://A.example:80?x HTTP/1.0\r\n\r\n", "a.example"),
@@ -220,6 +222,8 @@ fn a_request_that_two_could_read_differently_is_wrong() {
         "GET / HTTP/1.2\r\nHost: a.example\r\n\r\n",
         "GET / HTTP/2.0\r\nHost: a.example\r\n\r\n",
         "PRI * HTTP/2.0 \r\n\r\n",
+        "GET / HTTP/1.1\nHost: a.example\n\n",
+        "GET / HTTP/1.1\nHost: a.example\n\nfoo\r\nHost: b.example\r\n\r\n",
         "\rGET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
     ] {
         assert!(
@@ -274,4 +278,38 @@ proptest! {
         let bytes = [&[first, 3, 1], bytes.as_slice()].concat();
         prop_assert_eq!(by_prefixes(&bytes), sniff(&bytes));
     }
+}
+
+#[test]
+fn a_second_hello_counts_as_the_first() {
+    let first = hello(&names(&[(0, b"a.example")]), 999);
+    let second = hello(&names(&[(0, b"b.example")]), 999);
+    let on = |rest: &[u8]| sniff_on(&[&first, rest].concat(), Protocol::Tls);
+    let change: &[u8] = &[20, 3, 3, 0, 1, 1];
+    assert_eq!(on(&second), Some(tls("b.example")));
+    assert_eq!(on(&[change, &second].concat()), Some(tls("b.example")));
+    for cut in 0..change.len() + second.len() {
+        assert_eq!(on(&[change, &second].concat()[..cut]), Some(Sniffed::More), "{cut}");
+    }
+    // Encrypted data, or the key of a client.
+    assert_eq!(on(&[23, 3, 3, 0, 1, 9]), None);
+    assert_eq!(on(&[22, 3, 3, 0, 1, 16]), None);
+    assert_eq!(on(&[change, &[23, 3, 3, 0, 1, 9]].concat()), None);
+}
+
+#[test]
+fn a_host_in_what_is_no_request_is_wrong() {
+    for text in [
+        "GET / FOO/1.0\r\nHost: a.example\r\n\r\n",
+        "G\x01T / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "SOURCE / ICE/1.0\r\nx: y\r\n hOST : a.example\r\n\r\n",
+        "\r\n\x02\r\nHost:a.example\n",
+    ] {
+        let (all, half) = (text.as_bytes(), &text.as_bytes()[..5]);
+        assert_eq!(sniff(all), Sniffed::Nameless(Protocol::Other), "{text:?}");
+        assert!(matches!(sniff_on(all, Protocol::Other), Some(Sniffed::Wrong(_))), "{text:?}");
+        assert_eq!(sniff_on(half, Protocol::Other), Some(Sniffed::More), "{text:?}");
+    }
+    assert_eq!(sniff_on(b"EHLO a\r\n\r\nHost: a.example\r\n", Protocol::Other), None);
+    assert_eq!(sniff_on(&[0; LIMIT], Protocol::Other), None);
 }

@@ -9,32 +9,71 @@ use crate::egress::authority;
 
 /// The type of a record with handshake messages.
 pub(super) const HANDSHAKE: u8 = 22;
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const ALERT: u8 = 21;
 const CLIENT_HELLO: u8 = 1;
+/// Servers are known that take a record of any version below this one.
+const MAJORS: u8 = 0x10;
 /// RFC 8446 section 5.1.
 const LONGEST_RECORD: usize = 1 << 14;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
+/// Whether these bytes begin as a record does that servers take before a ClientHello, and drop: of a change of the
+/// cipher, or of an alert.
+pub(super) fn is_dropped_record(bytes: &[u8]) -> bool {
+    matches!(bytes, [CHANGE_CIPHER_SPEC, major, _, 0, 1, ..] | [ALERT, major, _, 0, 2, ..] if *major < MAJORS)
+}
+
 pub(super) fn sniff(bytes: &[u8]) -> Sniffed {
     match message(bytes) {
         Err(undecided) => undecided,
-        Ok(hello) => match server_name(&hello) {
-            Some(Ok(Some(name))) => Sniffed::Name { protocol: Protocol::Tls, name },
-            Some(Ok(None)) => Sniffed::Nameless(Protocol::Tls),
-            Some(Err(why)) => Sniffed::Wrong(why),
-            None => Sniffed::Wrong("a malformed ClientHello"),
-        },
+        Ok((hello, _)) => named(&hello),
     }
 }
 
-/// The body of the first handshake message, out of the records that it is cut into.
-fn message(bytes: &[u8]) -> Result<Vec<u8>, Sniffed> {
+/// What a second ClientHello says, which follows when a server has asked for another key (RFC 8446 section 4.1.4).
+/// [`Sniffed::Nameless`] when something else follows the first.
+pub(super) fn sniff_second(bytes: &[u8]) -> Sniffed {
+    let Ok((_, mut rest)) = message(bytes) else { return Sniffed::More };
+    loop {
+        match *rest {
+            [CHANGE_CIPHER_SPEC, _, _, high, low, ref after @ ..] => {
+                let length = usize::from(u16::from_be_bytes([high, low]));
+                let Some(next) = after.get(length..) else { return Sniffed::More };
+                rest = next;
+            }
+            [HANDSHAKE, _, _, _, _, CLIENT_HELLO, ..] => return sniff(rest),
+            [HANDSHAKE, _, _, _, _] | [HANDSHAKE | CHANGE_CIPHER_SPEC, ..] | [] if rest.len() < 6 => {
+                return Sniffed::More;
+            }
+            _ => return Sniffed::Nameless(Protocol::Tls),
+        }
+    }
+}
+
+fn named(hello: &[u8]) -> Sniffed {
+    match server_name(hello) {
+        Some(Ok(Some(name))) => Sniffed::Name { protocol: Protocol::Tls, name },
+        Some(Ok(None)) => Sniffed::Nameless(Protocol::Tls),
+        Some(Err(why)) => Sniffed::Wrong(why),
+        None => Sniffed::Wrong("a malformed ClientHello"),
+    }
+}
+
+/// The body of the first handshake message, out of the records that it is cut into; and what follows those.
+fn message(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), Sniffed> {
     let (mut held, mut rest) = (Vec::new(), bytes);
     loop {
         let Some((header, after)) = rest.split_first_chunk::<5>() else { return Err(Sniffed::More) };
         let [kind, major, minor, high, low] = *header;
+        // Some servers read a hello of whatever version its record says that it has.
         if major != 3 && held.is_empty() {
-            return Err(Sniffed::Nameless(Protocol::Other));
+            return Err(match after.first() {
+                None if major < MAJORS => Sniffed::More,
+                Some(&CLIENT_HELLO) if major < MAJORS => Sniffed::Wrong("a ClientHello of no version of TLS"),
+                _ => Sniffed::Nameless(Protocol::Other),
+            });
         }
         let length = usize::from(u16::from_be_bytes([high, low]));
         if kind != HANDSHAKE || major != 3 || minor > 4 || !(1..=LONGEST_RECORD).contains(&length) {
@@ -48,8 +87,10 @@ fn message(bytes: &[u8]) -> Result<Vec<u8>, Sniffed> {
                 if length > LIMIT {
                     return Err(Sniffed::Wrong("a ClientHello of more than 64 KiB"));
                 }
-                if let Some(body) = body.get(..length) {
-                    return Ok(body.to_vec());
+                match body.split_at_checked(length) {
+                    Some((body, [])) => return Ok((body.to_vec(), after)),
+                    Some(_) => return Err(Sniffed::Wrong("a ClientHello that is not alone")),
+                    None => {}
                 }
             }
             [CLIENT_HELLO, ..] | [] => {}
