@@ -21,13 +21,15 @@ pub(super) struct Network {
     relay: Option<Relay>,
     /// When what is on its way is given up, once no program is left.
     until: Option<Instant>,
+    /// A round of the loop has passed since.
+    looked: bool,
 }
 
 impl Network {
     /// As the plan has it.
     pub(super) fn of(plan: &Plan) -> Self {
         let relay = plan.egress.clone().map(|rules| Relay::new(rules, descriptors()));
-        Network { relay, until: None }
+        Network { relay, until: None, looked: false }
     }
 
     /// Takes a socket of the sandbox over that hears calls to a port.
@@ -47,21 +49,31 @@ impl Network {
     pub(super) fn tick(&mut self, registry: &Registry) {
         if let Some(relay) = &mut self.relay {
             relay.tick(registry);
+            self.looked = self.until.is_some();
         }
     }
 
     /// How long the loop may wait at most.
     pub(super) fn patience(&self) -> Option<Duration> {
-        let end = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let end = self.until.map(|until| match self.looked {
+            true => until.saturating_duration_since(Instant::now()),
+            false => Duration::ZERO,
+        });
         end.into_iter().chain(self.relay.as_ref().and_then(Relay::patience)).min()
     }
 
     /// Whether all that the programs have sent is with its hosts, or has had its time. For when none of them is left.
     pub(super) fn is_settled(&mut self) -> bool {
-        if !self.relay.as_ref().is_some_and(Relay::has_unsent) {
-            return true;
+        let Some(relay) = &self.relay else { return true };
+        match self.until {
+            Some(until) => !relay.has_unsent() || until <= Instant::now(),
+            // Somebody may have called whom nobody has heard yet: not before another round of the loop.
+            None => {
+                self.until = Some(Instant::now() + LAST_BYTES);
+                self.looked = false;
+                false
+            }
         }
-        *self.until.get_or_insert_with(|| Instant::now() + LAST_BYTES) <= Instant::now()
     }
 
     /// Tells what was refused since the last time, as events and as lines of a log.
