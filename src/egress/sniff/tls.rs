@@ -79,6 +79,7 @@ fn message(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), Sniffed> {
         if kind != HANDSHAKE || major != 3 || minor > 4 || !(1..=LONGEST_RECORD).contains(&length) {
             return Err(Sniffed::Wrong("a TLS record that is none of a handshake"));
         }
+        let is_whole = after.len() >= length;
         let (payload, after) = after.split_at_checked(length).unwrap_or((after, &[]));
         held.extend_from_slice(payload);
         match held.as_slice() {
@@ -88,9 +89,9 @@ fn message(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), Sniffed> {
                     return Err(Sniffed::Wrong("a ClientHello of more than 64 KiB"));
                 }
                 match body.split_at_checked(length) {
-                    Some((body, [])) => return Ok((body.to_vec(), after)),
-                    Some(_) => return Err(Sniffed::Wrong("a ClientHello that is not alone")),
-                    None => {}
+                    Some((body, [])) if is_whole => return Ok((body.to_vec(), after)),
+                    Some((_, [_, ..])) => return Err(Sniffed::Wrong("a ClientHello that is not alone")),
+                    _ => {}
                 }
             }
             [CLIENT_HELLO, ..] | [] => {}
