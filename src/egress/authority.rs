@@ -1,10 +1,8 @@
 //! Names, addresses and ports as a client writes them: in a server name, a Host header, the target of a request.
 
+use crate::spec::policy::hosts::DnsName;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-
-/// The longest name, in bytes and without its root (RFC 1035 section 2.3.4).
-const LONGEST: usize = 253;
 
 /// A host and, where one is written, its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,30 +50,11 @@ pub(super) fn host(text: &[u8]) -> Option<String> {
     address.map_or_else(|| name(text), |address| Some(address.to_string()))
 }
 
-/// A name as policies write it: lower case, without the dot at its end. `None` for what is no name of a host, or could
-/// be read as an address: `127.1` and `0x7f000001` are 127.0.0.1 for inet_aton(3).
+/// A name as policies write it ([`DnsName`]). `None` for what is no name of a host, or could be read as an address:
+/// `127.1` and `0x7f000001` are 127.0.0.1 for inet_aton(3).
 pub(super) fn name(text: &[u8]) -> Option<String> {
-    let text = text.strip_suffix(b".").unwrap_or(text);
-    let is_right = text.len() <= LONGEST
-        && text.split(|byte| *byte == b'.').all(is_label)
-        && !text.rsplit(|byte| *byte == b'.').next().is_some_and(is_number);
-    if !is_right {
-        return None;
-    }
-    String::from_utf8(text.to_ascii_lowercase()).ok()
-}
-
-/// Letters, digits and hyphens, and the underscore, which many names have in spite of RFC 1123.
-fn is_label(label: &[u8]) -> bool {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=63).contains(&label.len()) && label.iter().all(is_plain)
-}
-
-fn is_number(label: &[u8]) -> bool {
-    match label {
-        [b'0', b'x' | b'X', digits @ ..] => digits.iter().all(u8::is_ascii_hexdigit),
-        digits => digits.iter().all(u8::is_ascii_digit),
-    }
+    let name = DnsName::parse(core::str::from_utf8(text).ok()?).ok()?;
+    Some(name.to_string())
 }
 
 fn port(digits: &[u8]) -> Option<u16> {

@@ -1,9 +1,9 @@
 //! What the host's files say about names: resolv.conf(5) and hosts(5).
 
+use crate::spec::policy::hosts::DNS_PORT;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
-const PORT: u16 = 53;
 /// As resolv.conf(5) has it: MAXNS.
 const SERVERS: usize = 3;
 /// More addresses than anybody writes for one name.
@@ -24,9 +24,9 @@ pub struct Options {
 pub fn servers(text: &str) -> Vec<SocketAddr> {
     let address = |line| words(line, "nameserver")?.next()?.parse::<IpAddr>().ok();
     let mut found: Vec<_> =
-        text.lines().filter_map(address).take(SERVERS).map(|addr| SocketAddr::new(addr, PORT)).collect();
+        text.lines().filter_map(address).take(SERVERS).map(|addr| SocketAddr::new(addr, DNS_PORT)).collect();
     if found.is_empty() {
-        found.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
+        found.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT));
     }
     found
 }

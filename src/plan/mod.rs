@@ -11,6 +11,7 @@ pub mod step;
 
 use crate::error::{Code, Error, Result};
 use crate::host::Host;
+pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::Rules;
 use crate::spec::{Identity, Network, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp::Profile as FilterProfile;
@@ -152,7 +153,9 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     let egress = match &spec.network {
         Network::Policy(rules) => {
             let mut ports = rules.ports();
-            ports.extend(PROXIES.into_iter().filter(|port| !ports.contains(port)).collect::<Vec<_>>());
+            ports.extend(PROXIES);
+            ports.sort_unstable();
+            ports.dedup();
             steps.push(Step::CatchNetwork { ports });
             Some(rules.clone())
         }

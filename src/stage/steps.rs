@@ -4,6 +4,7 @@ use super::Born;
 use super::network::Making;
 use super::overlay;
 use super::wire::{LEN, Report, Request};
+use crate::plan::DNS_PORT;
 use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::catch::{self, Kind};
 use crate::sys::file::{self, Resolve};
@@ -12,9 +13,6 @@ use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, 
 use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-/// The port of the domain name system.
-const NAMES: u16 = 53;
 
 /// What a step leaves for later ones.
 struct Made {
@@ -231,8 +229,8 @@ fn catch_network(control: BorrowedFd<'_>, ports: &[u16]) -> SysResult<()> {
     catch::claim_every_address(route.as_fd(), AddressFamily::Inet)?;
     // Without IPv6, or where it is switched off, nothing can be sent by it, and so nothing has to be caught.
     let _ = catch::claim_every_address(route.as_fd(), AddressFamily::Inet6);
-    let names = [(Kind::Udp, NAMES), (Kind::Tcp, NAMES)];
-    let connections = ports.iter().filter(|port| **port != NAMES).map(|port| (Kind::Tcp, *port));
+    let names = [(Kind::Udp, DNS_PORT), (Kind::Tcp, DNS_PORT)];
+    let connections = ports.iter().filter(|port| **port != DNS_PORT).map(|port| (Kind::Tcp, *port));
     for (kind, port) in names.into_iter().chain(connections) {
         let socket = catch::listen_everywhere(kind, port)?;
         scm::send(control, &Report::Caught { kind, port }.encode(), &[socket.as_raw_fd()])?;

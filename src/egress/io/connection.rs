@@ -339,7 +339,7 @@ impl Connection {
             let (why, rule) = wrong.unwrap_or_else(|| ("it has no address".into(), None));
             return Ok(self.refuse(why, rule));
         }
-        good.sort_by_key(|address| !dial::has_route(*address));
+        good.sort_by_cached_key(|address| !dial::has_route(*address));
         good.truncate(TRIES);
         good.reverse();
         self.call(good, registry)
@@ -525,7 +525,7 @@ impl Connection {
         // A stand-in says nothing to anybody outside, nor where our own proxy is.
         let stands_in = Names::is_synthetic(self.meant) || self.called_proxy;
         let address = Some(self.meant).filter(|_| !stands_in);
-        let refusal = Refusal { name, address, port: Some(self.port), why, rule, times: 1 };
+        let refusal = Refusal { name, address, port: Some(self.port), why, rule, ..Refusal::default() };
         self.broken = true;
         if let Some(proxy) = self.proxy.as_ref().filter(|_| !matches!(self.state, State::Open(_))) {
             self.farewell = proxy.refused(&refusal.to_string());

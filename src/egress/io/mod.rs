@@ -20,7 +20,7 @@ pub use refusals::Refusal;
 use super::address;
 use super::names::Names;
 use crate::error::{Error, Result};
-use crate::spec::policy::hosts::{DnsName, Rules, Verdict};
+use crate::spec::policy::hosts::{DNS_PORT, DnsName, Rules, Verdict};
 use crate::sys::catch::Kind;
 use connection::{Connection, Need};
 use lookup::Resolver;
@@ -45,9 +45,6 @@ const MOST: usize = 1024;
 const AT_ONCE: usize = 64;
 /// Bytes of one read.
 const CHUNK: usize = 64 << 10;
-
-/// The port of the domain name system.
-const NAMES_PORT: u16 = 53;
 
 /// The relay of one sandbox.
 pub struct Relay {
@@ -224,7 +221,7 @@ impl Relay {
             };
             let id = self.next;
             self.next += 1;
-            let taken = if port == NAMES_PORT {
+            let taken = if port == DNS_PORT {
                 OverTcp::new(client, registry, Token(CONNECTIONS + 2 * id)).map(Caller::Names)
             } else {
                 self.meet(client, port, registry, id).map(|connection| Caller::Of(Box::new(connection)))
@@ -241,7 +238,7 @@ impl Relay {
     fn is_full(&mut self, at: usize) {
         self.full.insert(at);
         let why = "too many connections at once: this one waits until another ends".into();
-        let refusal = Refusal { name: None, address: None, port: None, why, rule: None, times: 1 };
+        let refusal = Refusal { why, ..Refusal::default() };
         self.refusals.add(refusal, Instant::now());
     }
 

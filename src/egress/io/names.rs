@@ -34,10 +34,7 @@ pub(super) fn answer(
     };
     let mut refuse = |why: &str, rule: Option<String>| {
         let name = Some(question.name.clone());
-        refusals.add(
-            Refusal { name, address: None, port: None, why: why.into(), rule, times: 1 },
-            Instant::now(),
-        );
+        refusals.add(Refusal { name, why: why.into(), rule, ..Refusal::default() }, Instant::now());
         Some(dns::answer(query, &Answer::NxDomain))
     };
     let Some(name) = name_of(&question.name) else { return refuse("it is no name of a host", None) };

@@ -11,7 +11,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const KINDS: usize = 256;
 
 /// Something that a program wanted of the network, and why it does not get it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Refusal {
     /// The name that it asked for, where there was one.
     #[serde(rename = "host", skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl Refusals {
         if !self.told.contains_key(&refusal) && self.told.len() >= KINDS {
             // Whoever makes up so many has nothing to learn from each.
             let why = "more different refusals than are told apart".into();
-            refusal = Refusal { name: None, address: None, port: None, why, rule: None, times: 0 };
+            refusal = Refusal { why, ..Refusal::default() };
         }
         match self.told.get_mut(&refusal) {
             Some(told) => told.since += 1,
@@ -113,7 +113,7 @@ mod tests {
 
     fn refused(name: &str) -> Refusal {
         let (why, name) = ("no rule names it".into(), Some(name.to_owned()));
-        Refusal { name, address: None, port: Some(443), why, rule: None, times: 0 }
+        Refusal { name, port: Some(443), why, ..Refusal::default() }
     }
 
     #[test]
