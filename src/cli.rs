@@ -99,6 +99,9 @@ pub struct SandboxArgs {
     /// Never let these hosts be reached, whatever is allowed [default: every port]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub deny_host: Vec<HostRule>,
+    /// Ask before these hosts are reached, unless they are allowed [default: 80,443]
+    #[arg(long, value_name = "HOST[:PORT,…]")]
+    pub ask_host: Vec<HostRule>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,

@@ -103,11 +103,13 @@ pub struct Update {
     pub generation: Option<u64>,
 }
 
-/// Limits, as JSON.
+/// Limits or hosts, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Those of an agent's sandbox: the table `[limits]` of a policy.
     Limits(String),
+    /// Which hosts an agent's sandbox reaches: the lists of the table `[network]`.
+    Network(String),
     /// Those of a container: `linux.resources` of the OCI runtime specification.
     Resources(String),
 }
@@ -252,18 +254,20 @@ fn signal(name: Option<SignalName>) -> Result<Signal, Failure> {
 
 fn update(UpdateParams { limits, resources, network, generation }: UpdateParams) -> Result<Method, Failure> {
     let wrong = |why: &str| Err(Failure::new(Kind::Params, format!("update: {why}")));
-    if network.is_some() {
-        let message = "update: the network of a sandbox that runs cannot change; start it with another one";
-        return Err(Failure::new(Kind::Unsupported, message));
-    }
     let text = |json: Box<RawValue>| json.get().to_owned();
-    let what = match (limits, resources) {
-        (Some(limits), None) => Change::Limits(text(limits)),
-        (None, Some(resources)) => Change::Resources(text(resources)),
-        (None, None) => {
-            return wrong("there is nothing to change: name limits, or the resources of a container");
+    let what = match (limits, network, resources) {
+        (Some(limits), None, None) => Change::Limits(text(limits)),
+        (None, Some(network), None) => Change::Network(text(network)),
+        (None, None, Some(resources)) => Change::Resources(text(resources)),
+        (None, None, None) => {
+            return wrong(
+                "there is nothing to change: name limits, network, or the resources of a container",
+            );
         }
-        (Some(_), Some(_)) => return wrong("limits are an agent's, and resources a container's: name one"),
+        (Some(_), Some(_), None) => return wrong("limits and network change one after the other: name one"),
+        (_, _, Some(_)) => {
+            return wrong("limits and network are an agent's, and resources a container's: name one");
+        }
     };
     Ok(Method::Update(Update { what, generation }))
 }
@@ -335,8 +339,8 @@ mod tests {
         bad("update", "{}", "nothing to change");
         bad("update", r#"{"limits":{},"resources":{}}"#, "name one");
         bad("update", r#"{"limits":{},"generation":"1"}"#, "u64");
-        let network = method("update", Some(r#"{"network":{}}"#)).unwrap_err();
-        assert!(network.kind == Kind::Unsupported && network.message.contains("network"), "{network:?}");
+        let both = method("update", Some(r#"{"limits":{},"network":{}}"#)).unwrap_err();
+        assert!(both.kind == Kind::Params && both.message.contains("name one"), "{both:?}");
     }
 
     #[test]

@@ -44,22 +44,20 @@ pub enum Status {
     BadRequest,
     /// The policy does not allow it.
     Forbidden,
-    /// The proxy wants to know who asks.
-    ProxyAuthenticationRequired,
     /// The server cannot be reached.
     BadGateway,
+    /// There is no room for it now.
+    Unavailable,
 }
 
 impl Status {
-    /// The rest of the status line, and a header that has to be there.
+    /// The rest of the status line.
     fn text(self) -> &'static str {
         match self {
             Status::BadRequest => "400 Bad Request",
             Status::Forbidden => "403 Forbidden",
-            Status::ProxyAuthenticationRequired => {
-                "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"saggar\""
-            }
             Status::BadGateway => "502 Bad Gateway",
+            Status::Unavailable => "503 Service Unavailable",
         }
     }
 }
@@ -278,11 +276,9 @@ mod tests {
         assert!(head.starts_with("HTTP/1.1 403 Forbidden\r\n") && head.ends_with("\r\nConnection: close"));
         assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())));
         assert!(body.starts_with("saggar: a.example:443: denied") && body.lines().count() == 1, "{body:?}");
-        for (status, code) in [
-            (Status::BadRequest, "400"),
-            (Status::ProxyAuthenticationRequired, "407"),
-            (Status::BadGateway, "502"),
-        ] {
+        for (status, code) in
+            [(Status::BadRequest, "400"), (Status::BadGateway, "502"), (Status::Unavailable, "503")]
+        {
             let text = String::from_utf8(answer(status, "why")).unwrap();
             assert!(
                 text.starts_with(&format!("HTTP/1.1 {code} ")) && text.ends_with("\r\n\r\nsaggar: why\n")

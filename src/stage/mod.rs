@@ -16,6 +16,7 @@ pub mod container;
 pub mod init;
 mod network;
 mod overlay;
+pub mod ports;
 mod program;
 mod steps;
 pub mod watcher;

@@ -1,13 +1,18 @@
 //! The network of a sandbox that has one by policy, on the loop of its supervisor.
 
 use super::status::{Event, Status};
-use crate::egress::io::Relay;
-use crate::error::Result;
+use crate::bridge::core::{Bridge, HostAnswer};
+use crate::bridge::proto::permission::HostAsk;
+use crate::egress::io::{Consent, Counted, Kind as Refused, Question, Relay};
+use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
+use crate::spec::policy::hosts::Rules;
+use crate::stage::ports;
+use crate::sys::Errno;
 use crate::sys::catch::Kind;
 use mio::Registry;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Descriptors that the relay leaves to everybody else.
@@ -26,9 +31,9 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// As the plan has it.
-    pub(super) fn of(plan: &Plan) -> Self {
-        let relay = plan.egress.clone().map(|rules| Relay::new(rules, descriptors()));
+    /// As the plan has it, for the sandbox of this pid 1.
+    pub(super) fn of(plan: &Plan, init: i32) -> Self {
+        let relay = plan.egress.clone().map(|rules| Relay::new(rules, init, descriptors()));
         Network { relay, until: None, looked: false }
     }
 
@@ -76,12 +81,90 @@ impl Network {
         }
     }
 
+    /// Somebody can be asked about hosts: see [`Network::questions`].
+    pub(super) fn may_ask(&mut self) {
+        self.relay.iter_mut().for_each(Relay::may_ask);
+    }
+
+    /// What is to be asked, and no longer.
+    pub(super) fn questions(&mut self) -> Vec<Question> {
+        self.relay.as_mut().map(Relay::questions).unwrap_or_default()
+    }
+
+    /// Takes the answer to a question.
+    pub(super) fn answer(&mut self, registry: &Registry, HostAnswer { number, verdict, keep }: HostAnswer) {
+        let Some(relay) = &mut self.relay else { return };
+        let consent = match verdict {
+            Ok(()) => Consent::Given,
+            Err(why) if why.is_empty() => Consent::Withheld("who was asked about it said no".into()),
+            Err(why) => Consent::Withheld(format!("who was asked about it said no: {why}")),
+        };
+        relay.answer(registry, number, &consent, keep);
+    }
+
+    /// Other rules from now on, with sockets for ports that were not named before: all of it, or nothing.
+    ///
+    /// # Errors
+    /// [`Code::Refused`] for a port that a program inside has; [`Code::Unsupported`] where there is no relay.
+    pub(super) fn change(&mut self, registry: &Registry, rules: Rules) -> Result<()> {
+        let none =
+            || Error::new(Code::Unsupported, "update: the network of this sandbox does not go by policy");
+        let relay = self.relay.as_mut().ok_or_else(none)?;
+        let heard = relay.heard_ports();
+        let ports: Vec<u16> = rules.ports().into_iter().filter(|port| !heard.contains(port)).collect();
+        if !ports.is_empty() {
+            let beside = relay.any_socket().ok_or_else(none)?;
+            for (port, socket) in ports.iter().zip(sockets(beside, &ports)?) {
+                relay.hear(registry, Kind::Tcp, *port, socket)?;
+            }
+        }
+        relay.change(registry, rules);
+        Ok(())
+    }
+
+    /// The hosts that somebody has said yes to; nothing where the network does not go by policy.
+    pub(super) fn consented(&self) -> Option<Vec<String>> {
+        self.relay.as_ref().map(|relay| relay.consented().map(ToString::to_string).collect())
+    }
+
+    /// How many connections stand, and what was done for each host; nothing where the network does not go by policy.
+    pub(super) fn account(&self) -> Option<(usize, Vec<Counted>)> {
+        self.relay.as_ref().map(Relay::account)
+    }
+
     /// Tells what was refused since the last time, as events and as lines of a log.
     pub(super) fn tell(&mut self, id: &str, status: &mut Status, mut log: impl FnMut(&str)) {
         for refusal in self.relay.iter_mut().flat_map(Relay::refusals) {
             log(&refusal.to_string());
-            status.say(&Event::Refused { id, refusal });
+            status.say(&match refusal.kind {
+                Refused::Unreachable => Event::Unreachable { id, refusal },
+                _ => Event::Refused { id, refusal },
+            });
         }
+    }
+}
+
+/// Sockets for these ports beside another one of the sandbox.
+fn sockets(beside: BorrowedFd<'_>, ports: &[u16]) -> Result<Vec<OwnedFd>> {
+    ports::listen(beside, ports).map_err(|errno| match errno {
+        Errno::EADDRINUSE => {
+            let message = "update: a program inside listens on one of the ports that are new";
+            Error::new(Code::Refused, message).hint("end it, or name other ports")
+        }
+        errno => Error::system("listen in the network of the sandbox", errno),
+    })
+}
+
+/// Puts a question about a host to whoever answers the agent's.
+pub(super) fn ask(bridge: &mut Bridge, question: &Question) {
+    match question {
+        Question::Asked { number, to, program } => bridge.ask_about_host(HostAsk {
+            number: *number,
+            host: &to.host.to_string(),
+            port: to.port,
+            program: program.as_ref().map(|program| (program.name.as_str(), program.pid)),
+        }),
+        Question::Withdrawn { number } => bridge.forget_host(*number),
     }
 }
 

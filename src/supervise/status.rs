@@ -74,6 +74,14 @@ pub enum Event<'a> {
         #[serde(flatten)]
         refusal: Refusal,
     },
+    /// A program called a host that it may call, and that is not to be had.
+    Unreachable {
+        /// The sandbox.
+        id: &'a str,
+        /// What, and why not.
+        #[serde(flatten)]
+        refusal: Refusal,
+    },
     /// The kernel killed a program for want of memory, and the sandbox goes on.
     Oom {
         /// The sandbox.

@@ -205,6 +205,7 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        let init = sandbox.pid();
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
@@ -214,7 +215,7 @@ impl<'a> Loop<'a> {
             poll,
             signals,
             sandbox,
-            network: Network::of(job.plan),
+            network: Network::of(job.plan, init),
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,

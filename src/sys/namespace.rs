@@ -1,7 +1,7 @@
 //! Making and joining namespaces (namespaces(7)).
 
-use super::{Errno, SysResult, call};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use super::{Errno, SysResult, call, call_fd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Makes namespaces, CLONE_NEW* flags, for this process alone.
 ///
@@ -19,6 +19,15 @@ pub fn unshare(flags: libc::c_int) -> SysResult<()> {
 pub fn join(namespace: BorrowedFd<'_>, kind: libc::c_int) -> SysResult<()> {
     call!(libc::SYS_setns, namespace.as_raw_fd(), kind)?;
     Ok(())
+}
+
+/// The user namespace that owns a namespace (ioctl_ns(2), Linux 4.9).
+///
+/// # Errors
+/// EPERM when it is not below the caller's own.
+pub fn owner(namespace: BorrowedFd<'_>) -> SysResult<OwnedFd> {
+    const NS_GET_USERNS: libc::Ioctl = 0xb701;
+    call_fd!(libc::SYS_ioctl, namespace.as_raw_fd(), NS_GET_USERNS)
 }
 
 /// The kind of the namespace behind a file of /proc/PID/ns, as its CLONE_NEW* flag (ioctl_ns(2), Linux 4.11).

@@ -35,12 +35,22 @@ impl ControlClient {
     pub(crate) fn silent(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket)
             .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", socket.display()));
+        ControlClient::over(stream)
+    }
+
+    /// Over a connection that stands, without a greeting.
+    pub(crate) fn over(stream: UnixStream) -> Self {
         ControlClient { lines: Lines::new(stream), next: 1, heard: VecDeque::new() }
     }
 
     /// Connects and greets.
     pub(crate) fn connect(socket: &Path) -> Self {
-        let mut client = ControlClient::silent(socket);
+        ControlClient::silent(socket).greeted()
+    }
+
+    /// Greets.
+    pub(crate) fn greeted(self) -> Self {
+        let mut client = self;
         let greeting = client.call("hello", &json!({ "version": 1 }));
         assert_eq!(greeting["version"], 1, "{greeting}");
         client

@@ -1,6 +1,6 @@
 //! A name that is allowed does not open every address that its owner lets it have.
 
-use super::ended_cut;
+use super::{ended_cut, told};
 
 as_each_caller! {
     fn names_of_private_and_forbidden_addresses_are_refused(caller) {
@@ -50,12 +50,18 @@ as_each_caller! {
     }
 
     /// A resolver that loops or says nothing costs the connection, and soon enough.
-    fn a_name_that_cannot_be_looked_up_is_refused(caller) {
+    fn a_name_that_cannot_be_looked_up_is_not_reached(caller) {
         let network = network!(caller);
         for (name, why) in [("loop", "could not be looked up"), ("silent", "could not be looked up"), ("nobody", "no such name")] {
             let ended = network.run(&["*"], &format!("curl -sS -m 20 http://{name}.example/ 2>&1; echo $?"));
             assert!(ended_cut(&ended), "{name}: {ended:?}");
-            network.has_refused(&format!("{name}.example:80"), why);
+            let told: Vec<_> = network.events("unreachable").iter().map(told).collect();
+            let [(whom, reason)] = &told[..] else { panic!("{told:?}") };
+            assert!(*whom == format!("{name}.example:80") && reason.contains(why), "{whom}: {reason}");
+            assert_eq!(network.refused(), []);
+            // A client that knows of the proxy is told whose fault it was.
+            let ended = network.run(&["*"], &format!("curl -sS -m 20 -x http://127.0.0.1:3128 http://{name}.example/"));
+            assert!(ended.stdout.contains("not reached") && ended.stdout.contains(why), "{name}: {ended:?}");
         }
     }
 }

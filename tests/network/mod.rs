@@ -14,14 +14,18 @@ macro_rules! network {
 }
 
 mod addresses;
+mod asked;
+mod changed;
 mod named;
 mod others;
 mod proxies;
 mod relay;
+pub(crate) mod served;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -66,6 +70,11 @@ impl Network {
     pub(crate) fn run_by(&self, starter: &[&str], options: &[&str], program: &[&str]) -> Ended {
         let options = [&["--status-fd", "3"], options].concat();
         let saggar = self.wrap.command(&options, program);
+        self.wrap.finish(self.command(starter, &saggar))
+    }
+
+    /// The same command in a network with hosts, started by another one.
+    pub(crate) fn command(&self, starter: &[&str], saggar: &Command) -> Command {
         let mut command = self.wrap.place.command(Path::new("/bin/bash"));
         for (name, value) in saggar.get_envs() {
             match value {
@@ -78,7 +87,7 @@ impl Network {
         for left in ["up", "go", "ready", "contacts", "events"] {
             let _ = fs::remove_file(work.join(left));
         }
-        self.wrap.finish(command)
+        command
     }
 
     /// Whom the last sandbox's supervisor has called, and which names it looked up, in order.
@@ -94,9 +103,14 @@ impl Network {
 
     /// What was refused, as the status events have it: HOST:PORT or HOST, and why.
     pub(crate) fn refused(&self) -> Vec<(String, String)> {
+        self.events("refused").iter().map(told).collect()
+    }
+
+    /// The status events of this kind.
+    pub(crate) fn events(&self, kind: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.wrap.work().join("events")).unwrap();
         let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        events.filter(|event| event["event"] == "refused").map(|event| told(&event)).collect()
+        events.filter(|event| event["event"] == kind).collect()
     }
 
     /// Asserts that this alone was refused, at least once, for this reason.

@@ -61,7 +61,7 @@ for head in {heads:?}:
     s.sendall(head.replace('\\\\r', '\\r').replace('\\\\n', '\\n').encode())
     print(s.recv(1000).split(b' ')[1].decode())");
         let ended = network.run_with(&["--allow-host", "four.example"], &["/usr/bin/python3", "-c", &script]);
-        assert_eq!(ended.stdout, "403\n".repeat(heads.len()), "{ended:?}");
+        assert_eq!(ended.stdout, "400\n".repeat(heads.len()), "{ended:?}");
         assert_eq!(network.calls(), Vec::<String>::new());
     }
 }

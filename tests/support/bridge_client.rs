@@ -43,9 +43,19 @@ impl Outcome {
 impl BridgeClient {
     /// Connects and takes the `ready` event, which must be the first.
     pub(crate) fn connect(socket: &Path) -> Self {
-        let mut client = BridgeClient::connect_only(socket);
-        assert_eq!(client.event(), json!({"ev": "ready"}), "the first event of a connection is ready");
-        client
+        BridgeClient::connect_only(socket).greeted()
+    }
+
+    /// Over a connection that stands.
+    pub(crate) fn over(stream: UnixStream) -> Self {
+        stream.set_write_timeout(Some(Deadline::usual().remaining())).expect("a write timeout can be set");
+        BridgeClient { lines: Lines::new(stream) }
+    }
+
+    /// After its `ready`, which must be the first event.
+    pub(crate) fn greeted(mut self) -> Self {
+        assert_eq!(self.event(), json!({"ev": "ready"}), "the first event of a connection is ready");
+        self
     }
 
     /// Connects as a server does that only knows the path: it is there a moment before anybody listens on it.
@@ -65,8 +75,7 @@ impl BridgeClient {
     pub(crate) fn connect_only(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket)
             .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", socket.display()));
-        stream.set_write_timeout(Some(Deadline::usual().remaining())).expect("a write timeout can be set");
-        BridgeClient { lines: Lines::new(stream) }
+        BridgeClient::over(stream)
     }
 
     /// Sends one object as a line.

@@ -1,6 +1,8 @@
 //! Who calls saggar: root or an ordinary user. Nearly everything must hold for both.
 
 use std::env;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -67,6 +69,19 @@ impl Caller {
     pub(crate) fn own(self, path: &Path) {
         chown(path, Some(self.uid), Some(self.gid))
             .unwrap_or_else(|errno| panic!("cannot give {} to user {}: {errno}", path.display(), self.uid));
+    }
+
+    /// Connects to a unix socket as this user.
+    pub(crate) fn connect(self, socket: &Path) -> io::Result<UnixStream> {
+        let socket = socket.to_owned();
+        let connect = move || {
+            if self != Caller::current() {
+                // Of this thread alone.
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(self.uid.as_raw()))?;
+            }
+            UnixStream::connect(socket)
+        };
+        std::thread::spawn(connect).join().expect("no panic")
     }
 
     /// Makes `command` run as this user. Without other groups: std drops them when root sets a uid.

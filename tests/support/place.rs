@@ -16,7 +16,7 @@ const PARENT: &str = "/var/tmp";
 /// A directory that is removed with everything in it when the test ends.
 #[derive(Debug)]
 pub(crate) struct Place {
-    caller: Caller,
+    pub(crate) caller: Caller,
     dir: TempDir,
 }
 

@@ -71,6 +71,8 @@ pub enum Action {
     Plain(Vec<u8>),
     /// A decision about a question of the agent, for the session's audit: to be written before what follows.
     Audit(Box<Audit>),
+    /// The end of a question about a host ([`super::Bridge::ask_about_host`]).
+    HostAnswered(HostAnswer),
     /// A question about a tool is open, under this name: see [`super::Bridge::permissions`].
     PermissionAsked(String),
     /// It is no longer.
@@ -84,6 +86,17 @@ pub enum Action {
     },
     /// All is over: write what is still to be written, close everything, exit 0.
     Shutdown,
+}
+
+/// What was said about a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostAnswer {
+    /// The number of the question.
+    pub number: u64,
+    /// It may be reached; else why not.
+    pub verdict: Result<(), String>,
+    /// The answer holds for as long as the sandbox lives.
+    pub keep: bool,
 }
 
 /// How to start the agent.

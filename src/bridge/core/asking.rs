@@ -12,10 +12,12 @@
 //! A question leaves the table in the step in which it is decided: nothing decides it twice. Whatever is decided
 //! is audited before the agent hears of it.
 
-use super::action::{Action, Stop};
+use super::action::{Action, HostAnswer, Stop};
 use super::conn::Reply;
 use super::{Bridge, ConnId};
-use crate::bridge::proto::permission::{Ask, Asked, Audit, By, Decision, Pending, Verdict, read_body};
+use crate::bridge::proto::permission::{
+    Ask, Asked, Audit, By, Decision, HostAsk, Pending, Verdict, read_body,
+};
 use crate::bridge::proto::second::control;
 use crate::bridge::proto::{Answer, Event, Id, LogLevel, uuid_v4};
 use crate::spec::policy::Ruling;
@@ -76,7 +78,8 @@ impl Bridge {
         let pending = pending.ok_or(NotTaken::Unknown)?;
         let verdict = read_body(body).map_err(NotTaken::Malformed)?;
         let line = pending.ask.answer(verdict, body);
-        let taken = self.agent_is_up() && self.decided(id, &line, verdict, By::Control, None);
+        let is_heard = pending.ask.host.is_some() || self.agent_is_up();
+        let taken = is_heard && self.decided(id, &line, verdict, By::Control, None);
         self.settle();
         taken.then_some(()).ok_or(NotTaken::NoRoom)
     }
@@ -95,10 +98,10 @@ impl Bridge {
 
     /// An answer of the first dialect, under the agent's own name of the question.
     pub(super) fn first_answer(&mut self, conn: ConnId, id: Option<Id>, answer: &Answer) {
-        if !self.agent_is_up() {
+        let pending = self.questions.get_agents(&answer.request_id);
+        if !self.agent_is_up() && pending.is_none_or(|pending| pending.ask.host.is_none()) {
             return self.complain(conn, id, "no agent runs that could take the answer");
         }
-        let pending = self.questions.get_agents(&answer.request_id);
         let Some(name) = pending.map(|pending| pending.id.clone()) else {
             // Late, or said twice: the answer that counted has been given.
             self.log(LogLevel::Debug, "ignored: an answer to no open question");
@@ -123,7 +126,8 @@ impl Bridge {
         by: By,
         conn: Option<ConnId>,
     ) -> bool {
-        if !self.budget.has_room(line.len() + 1) {
+        let is_agents = self.questions.get(id).is_some_and(|pending| pending.ask.host.is_none());
+        if is_agents && !self.budget.has_room(line.len() + 1) {
             return false;
         }
         let Some(pending) = self.questions.take(id) else { return false };
@@ -183,6 +187,28 @@ impl Bridge {
         ids.iter().for_each(|id| self.ask_somebody(id));
     }
 
+    /// A program calls a host that somebody is to be asked about. The end of it is [`Action::HostAnswered`].
+    pub fn ask_about_host(&mut self, host: HostAsk<'_>) {
+        let ask = Ask::about_host(uuid_v4(), host);
+        let pending = Pending { id: uuid_v4(), ask, told: None, until: None };
+        match self.refuses_questions() {
+            Some(by) => self.refuse(pending, by, "the turn is being interrupted"),
+            None => self.open(pending),
+        }
+        self.settle();
+    }
+
+    /// No program waits any more for the answer to a question about a host.
+    pub fn forget_host(&mut self, number: u64) {
+        let id =
+            self.questions.iter().find(|pending| pending.ask.host == Some(number)).map(|one| one.id.clone());
+        if let Some(pending) = id.and_then(|id| self.questions.take(&id)) {
+            let audit = self.audit(&pending, Decision::Cancel, By::Agent);
+            self.close(pending, audit, None, Knows::Nobody);
+        }
+        self.settle();
+    }
+
     /// What the time does to open questions.
     pub(super) fn tick_questions(&mut self) {
         for id in self.questions.late(self.now) {
@@ -193,8 +219,7 @@ impl Bridge {
 
     fn question(&mut self, ask: Ask) {
         let pending = Pending { id: uuid_v4(), ask, told: None, until: None };
-        if self.aborting() {
-            let by = if self.ending.is_some() { By::Shutdown } else { By::Interrupt };
+        if let Some(by) = self.refuses_questions() {
             return self.refuse(pending, by, "the turn is being interrupted");
         }
         let ruling = match &pending.ask.tool {
@@ -210,7 +235,13 @@ impl Bridge {
         };
         let mut audit = self.audit(&pending, decision, By::Rule);
         audit.rule = Some(rule);
-        self.tell_agent(audit, &line);
+        self.tell_asker(&pending.ask, audit, Some(&line));
+    }
+
+    /// Why nothing can be asked now, where it cannot.
+    fn refuses_questions(&self) -> Option<By> {
+        let by = if self.ending.is_some() { By::Shutdown } else { By::Interrupt };
+        self.aborting().then_some(by)
     }
 
     fn open(&mut self, mut pending: Pending<Told>) {
@@ -241,7 +272,7 @@ impl Bridge {
         let line = pending.ask.denial(why);
         let mut audit = self.audit(&pending, Decision::Deny, by);
         audit.reason = Some(why.to_owned());
-        self.tell_agent(audit, &line);
+        self.tell_asker(&pending.ask, audit, Some(&line));
     }
 
     /// Tells whom it concerns of an open question: the connection whose turn runs, else the newest of the first
@@ -343,10 +374,7 @@ impl Bridge {
     /// than who knows.
     fn close(&mut self, pending: Pending<Told>, audit: Audit, line: Option<&str>, knows: Knows) {
         self.budget.give(pending.ask.size());
-        match line {
-            Some(line) => self.tell_agent(audit, line),
-            None => self.write_down(audit),
-        }
+        self.tell_asker(&pending.ask, audit, line);
         match &pending.told {
             Some(told) if !told.second && ![Knows::First, Knows::Conn(told.conn)].contains(&knows) => {
                 self.tell_first(told, &pending.ask.back());
@@ -368,9 +396,23 @@ impl Bridge {
         }
     }
 
-    /// The record first: what the agent does with the answer comes after it.
-    fn tell_agent(&mut self, audit: Audit, line: &str) {
+    /// The record first: what is done with the answer comes after it.
+    fn tell_asker(&mut self, ask: &Ask, audit: Audit, line: Option<&str>) {
+        let (decision, reason) = (audit.decision, audit.reason.clone());
         self.write_down(audit);
+        match (ask.host, line) {
+            (Some(number), _) => {
+                let why = || reason.or_else(|| line.and_then(Ask::reason_of)).unwrap_or_default();
+                let verdict = if decision == Decision::Allow { Ok(()) } else { Err(why()) };
+                let keep = verdict.is_ok() && line.is_some_and(Ask::is_kept_by);
+                self.actions.push_back(Action::HostAnswered(HostAnswer { number, verdict, keep }));
+            }
+            (None, Some(line)) => self.tell_agent(line),
+            (None, None) => {}
+        }
+    }
+
+    fn tell_agent(&mut self, line: &str) {
         let bytes = self.adapter.answer(line);
         self.keep_no_query();
         if !self.agent_input(bytes) {

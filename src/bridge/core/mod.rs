@@ -26,7 +26,7 @@ mod second;
 mod spool;
 mod turn;
 
-pub use action::{Action, ConnId, ExecId, Exit, Outcome, Start, Stop};
+pub use action::{Action, ConnId, ExecId, Exit, HostAnswer, Outcome, Start, Stop};
 pub use asking::{NotTaken, Told};
 pub use scrub::scrub;
 

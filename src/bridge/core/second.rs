@@ -198,7 +198,7 @@ impl Bridge {
     }
 
     fn second_answer(&mut self, conn: ConnId, response: &str) {
-        if !self.may_answer(conn) {
+        if !self.may_say(conn) {
             return;
         }
         match read_response(response, true) {
@@ -206,6 +206,9 @@ impl Bridge {
                 let Some(pending) = self.questions.get(&answer.request_id) else {
                     return self.ignored("an answer to no open question");
                 };
+                if pending.ask.host.is_none() && !self.agent_is_up() {
+                    return;
+                }
                 let line = pending.ask.answer(answer.verdict, answer.body);
                 self.decided(&answer.request_id, &line, answer.verdict, By::Server, Some(conn));
             }
@@ -218,17 +221,17 @@ impl Bridge {
     }
 
     fn second_cancel(&mut self, conn: ConnId, id: &str) {
-        if self.may_answer(conn) {
+        if self.may_say(conn) {
             self.denied(id, By::Server, Some(conn), "the server took the question back");
         }
     }
 
-    fn may_answer(&mut self, conn: ConnId) -> bool {
+    fn may_say(&mut self, conn: ConnId) -> bool {
         let outbound_only = self.conns.get(&conn).is_none_or(|conn| conn.outbound_only);
         if outbound_only {
             self.ignored("an answer on an outbound-only connection");
         }
-        !outbound_only && self.agent_is_up()
+        !outbound_only
     }
 
     #[cfg(test)]

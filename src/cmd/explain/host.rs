@@ -19,6 +19,8 @@ pub(super) enum State {
     Relayed,
     /// saggar answers itself.
     Answered,
+    /// Somebody is asked first.
+    Asked,
     /// It is the host's network, which nothing of saggar's stands before.
     Open,
     /// It is refused.
@@ -49,6 +51,8 @@ const CHECKED: &str = "the address that the name resolves to is checked, and tha
 const NEVER: &str =
     "loopback, link-local, multicast and metadata addresses and those of this machine are never reached";
 const PRIVATE: &str = "an address of a private network is reached only where a rule names it as an address";
+const ASKED: &str =
+    "an agent's connection waits for the answer to a permission request; a program of wrap has nobody to ask";
 const BY_TLS: &str = "a client that says an allowed name in TLS or HTTP is relayed all the same: the name is resolved and dialled";
 
 /// Explains a connection to `to`.
@@ -79,12 +83,17 @@ fn of_name(policy: &Effective, rules: &Rules, name: &DnsName, port: u16) -> Expl
             let decision = by_rule(&policy.hosts.allow, rule, "it allows this name at this port");
             (State::Relayed, decision, vec![Some(CHECKED), Some(PRIVATE), Some(NEVER)])
         }
+        Verdict::Asked(rule) => {
+            let decision =
+                by_rule(&policy.hosts.ask, rule, "it has somebody asked about this name at this port");
+            (State::Asked, decision, vec![Some(ASKED), Some(CHECKED), Some(PRIVATE), Some(NEVER)])
+        }
         Verdict::Denied(rule) => {
             let decision = by_rule(&policy.hosts.deny, rule, "it denies this name, whatever is allowed");
             (State::Refused, decision, vec![name_note(rules, &Known::Name(name.clone()))])
         }
         Verdict::Unnamed => {
-            let decision = by_mode(policy, "no rule of network.allow names it at this port");
+            let decision = by_mode(policy, "no rule of network.allow or network.ask names it at this port");
             (
                 State::Refused,
                 decision,
@@ -103,13 +112,19 @@ fn of_address(policy: &Effective, rules: &Rules, address: IpAddr, port: u16) -> 
             let decision = by_rule(&policy.hosts.allow, rule, "it allows this address at this port");
             (State::Relayed, decision, vec![Some(NEVER)])
         }
+        Verdict::Asked(rule) => {
+            let decision =
+                by_rule(&policy.hosts.ask, rule, "it has somebody asked about this address at this port");
+            (State::Asked, decision, vec![Some(ASKED), Some(NEVER)])
+        }
         Verdict::Denied(rule) => {
             let decision = by_rule(&policy.hosts.deny, rule, "it denies this address, whatever is allowed");
             (State::Refused, decision, Vec::new())
         }
         Verdict::Unnamed => {
             let by_name = rules.ports().contains(&port).then_some(BY_TLS);
-            let decision = by_mode(policy, "no rule of network.allow names this address at this port");
+            let decision =
+                by_mode(policy, "no rule of network.allow or network.ask names this address at this port");
             (State::Refused, decision, vec![by_name, port_note(rules, port)])
         }
     }
@@ -128,7 +143,7 @@ fn never(address: IpAddr) -> Option<&'static str> {
 fn name_note(rules: &Rules, host: &Known) -> Option<&'static str> {
     let Known::Name(name) = host else { return None };
     Some(match rules.knows(name) {
-        Verdict::Allowed(_) => "DNS answers for this name, since it is allowed at a port",
+        Verdict::Allowed(_) | Verdict::Asked(_) => "DNS answers for this name, since it is allowed at a port",
         Verdict::Denied(_) | Verdict::Unnamed => {
             "DNS does not answer for this name, since it is allowed at no port"
         }
@@ -161,6 +176,7 @@ impl fmt::Display for State {
         f.write_str(match self {
             State::Relayed => "relayed",
             State::Answered => "answered by saggar",
+            State::Asked => "asked about",
             State::Open => "open, as on the host",
             State::Refused => "refused",
         })

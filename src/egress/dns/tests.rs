@@ -263,7 +263,7 @@ fn an_answer_to_another_question_is_none() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn what_we_ask_is_what_is_read(id: u16, text in "[a-zA-Z0-9_-]{1,20}(\\.[a-zA-Z]{1,20}){1,4}", number: u16) {
+    fn what_we_ask_is_what_is_read(id: u16, text in "[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,18}[a-zA-Z0-9_])?(\\.[a-zA-Z]{1,20}){1,4}", number: u16) {
         let kind = Kind::from(number);
         let message = query(id, &text, kind).unwrap();
         let name = text.to_ascii_lowercase();

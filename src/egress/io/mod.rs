@@ -8,30 +8,39 @@
 //! Nothing here waits, and everything is bounded: connections, bytes on their way, names, refusals that are told.
 
 mod connection;
+mod consent;
+mod counters;
 mod dial;
 mod lookup;
 mod names;
+mod owner;
 mod proxy;
 mod pump;
 mod refusals;
 
-pub use refusals::Refusal;
+pub use consent::{Consent, Question};
+pub use counters::{Count, Counted};
+pub use owner::Program;
+pub use refusals::{Kind, Refusal};
 
 use super::address;
 use super::names::Names;
 use crate::error::{Error, Result};
-use crate::spec::policy::hosts::{DNS_PORT, DnsName, Rules, Verdict};
-use crate::sys::catch::Kind;
+use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Rules, Verdict};
+use crate::sys::catch;
 use connection::{Connection, Need};
+use consent::Consents;
+use counters::Counters;
 use lookup::Resolver;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
-use names::{OverTcp, OverUdp};
+use names::{Answered, OverTcp, OverUdp};
+use owner::Owners;
 use pump::Flow;
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Tokens of the relay, far above everybody else's: sockets that catch, lookups, and a pair for each connection.
@@ -43,6 +52,8 @@ const CONNECTIONS: usize = BASE + (1 << 32);
 const MOST: usize = 1024;
 /// Callers and questions that one socket has answered before others have their turn.
 const AT_ONCE: usize = 64;
+/// Connections that go on in one round without an event: each may move a good deal, and others wait for their turn.
+const ROUND: usize = 8;
 /// Bytes of one read.
 const CHUNK: usize = 64 << 10;
 
@@ -58,11 +69,16 @@ pub struct Relay {
     next: usize,
     /// Connections that have more to move, though no event says so.
     unfinished: BTreeSet<usize>,
+    /// The connection whose turn comes first.
+    turn: usize,
     /// Sockets that have more to hear, though no event says so.
     unheard: BTreeSet<usize>,
     /// Sockets whose callers wait for room: it comes when a connection ends.
     full: BTreeSet<usize>,
     refusals: Refusals,
+    owners: Owners,
+    counters: Counters,
+    consents: Consents,
     chunk: Box<[u8]>,
 }
 
@@ -87,8 +103,9 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay by these rules that may have so many descriptors open; it hears nobody yet.
-    pub fn new(rules: Rules, descriptors: usize) -> Self {
+    /// A relay by these rules, for the sandbox of this pid 1, that may have so many descriptors open; it hears nobody
+    /// yet.
+    pub fn new(rules: Rules, init: i32, descriptors: usize) -> Self {
         Relay {
             rules,
             names: Names::default(),
@@ -98,9 +115,13 @@ impl Relay {
             most: (descriptors / 2).clamp(1, MOST),
             next: 0,
             unfinished: BTreeSet::new(),
+            turn: 0,
             unheard: BTreeSet::new(),
             full: BTreeSet::new(),
             refusals: Refusals::default(),
+            owners: Owners::new(init),
+            counters: Counters::default(),
+            consents: Consents::default(),
             chunk: vec![0; CHUNK].into_boxed_slice(),
         }
     }
@@ -109,16 +130,16 @@ impl Relay {
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
-    pub fn hear(&mut self, registry: &Registry, kind: Kind, port: u16, socket: OwnedFd) -> Result<()> {
+    pub fn hear(&mut self, registry: &Registry, kind: catch::Kind, port: u16, socket: OwnedFd) -> Result<()> {
         let token = Token(BASE + self.sockets.len());
         let socket = match kind {
-            Kind::Tcp => {
+            catch::Kind::Tcp => {
                 let mut listener = mio::net::TcpListener::from_std(socket.into());
                 registry
                     .register(&mut listener, token, Interest::READABLE)
                     .map(|()| Socket::Connections(listener, port))
             }
-            Kind::Udp => OverUdp::new(socket, registry, token).map(Socket::Names),
+            catch::Kind::Udp => OverUdp::new(socket, registry, token).map(Socket::Names),
         };
         self.sockets.push(socket.map_err(|e| Error::system("hear a port of the sandbox", e))?);
         Ok(())
@@ -149,12 +170,25 @@ impl Relay {
         let late = |caller: &Caller| caller.deadline().is_some_and(|at| at <= now);
         let due: BTreeSet<usize> =
             self.connections.iter().filter(|(_, caller)| late(caller)).map(|(id, _)| *id).collect();
-        for id in due.into_iter().chain(std::mem::take(&mut self.unfinished)) {
+        for id in due.into_iter().chain(self.whose_turn()) {
             self.go_on(registry, id);
         }
         for at in std::mem::take(&mut self.unheard) {
             self.heard(registry, at);
         }
+    }
+
+    /// Who goes on now of those that have more to move; the others next time.
+    fn whose_turn(&mut self) -> Vec<usize> {
+        let after = self.unfinished.range(self.turn..).take(ROUND);
+        let mut ids: Vec<usize> = after.copied().collect();
+        if ids.len() < ROUND {
+            let begin = self.unfinished.range(..self.turn).take(ROUND - ids.len());
+            ids.extend(begin.copied());
+        }
+        self.unfinished.retain(|id| !ids.contains(id));
+        self.turn = ids.last().map_or(0, |id| id + 1);
+        ids
     }
 
     /// How long the loop may wait at most.
@@ -179,6 +213,82 @@ impl Relay {
         self.refusals.take(Instant::now())
     }
 
+    /// Somebody can be asked about hosts, from now on: [`Relay::questions`].
+    pub fn may_ask(&mut self) {
+        self.consents.may_ask();
+    }
+
+    /// What is to be asked, and no longer, since the last call.
+    pub fn questions(&mut self) -> Vec<Question> {
+        self.consents.take()
+    }
+
+    /// Takes the answer to a question; with `keep`, for as long as the sandbox lives.
+    pub fn answer(&mut self, registry: &Registry, number: u64, consent: &Consent, keep: bool) {
+        for id in self.consents.answer(number, consent, keep, Instant::now()) {
+            if let Some(Caller::Of(connection)) = self.connections.get_mut(&id) {
+                connection.answered(consent.clone());
+                self.go_on(registry, id);
+            }
+        }
+    }
+
+    /// The hosts that somebody has said yes to for as long as the sandbox lives.
+    pub fn consented(&self) -> impl Iterator<Item = &Destination> {
+        self.consents.given()
+    }
+
+    /// Other rules from now on: connections that they do not allow end.
+    pub fn change(&mut self, registry: &Registry, rules: Rules) {
+        self.rules = rules;
+        let ids: Vec<usize> = self.connections.keys().copied().collect();
+        for id in ids {
+            let Some(Caller::Of(connection)) = self.connections.get_mut(&id) else { continue };
+            if let Some(refusal) = connection.judge_again(&self.rules) {
+                self.refused(refusal, id);
+                self.end(id);
+            } else if !connection.is_open() {
+                if !connection.waits_for_consent() {
+                    self.consents.forget(id);
+                }
+                self.go_on(registry, id);
+            }
+        }
+    }
+
+    /// The ports that it hears.
+    pub fn heard_ports(&self) -> BTreeSet<u16> {
+        let ports = self.sockets.iter().map(|socket| match socket {
+            Socket::Connections(_, port) => *port,
+            Socket::Names(_) => DNS_PORT,
+        });
+        ports.collect()
+    }
+
+    /// A socket of the sandbox's namespace.
+    pub fn any_socket(&self) -> Option<BorrowedFd<'_>> {
+        self.sockets.iter().find_map(|socket| match socket {
+            Socket::Connections(listener, _) => Some(listener.as_fd()),
+            Socket::Names(_) => None,
+        })
+    }
+
+    /// Connections that stand, and what was done for each host, those among it.
+    pub fn account(&self) -> (usize, Vec<Counted>) {
+        let mut counters = self.counters.clone();
+        let mut stand = 0;
+        for caller in self.connections.values() {
+            if let Caller::Of(connection) = caller
+                && connection.is_open()
+                && let Some(to) = connection.destination()
+            {
+                stand += 1;
+                counters.moved(&to, connection.moved());
+            }
+        }
+        (stand, counters.rows())
+    }
+
     /// Somebody calls a socket of the sandbox.
     fn heard(&mut self, registry: &Registry, at: usize) {
         match self.sockets.get(at) {
@@ -193,8 +303,15 @@ impl Relay {
         for _ in 0..AT_ONCE {
             let Some((length, from, to)) = socket.receive(&mut self.chunk) else { return };
             let query = self.chunk.get(..length).unwrap_or_default();
-            if let Some(answer) = names::answer(query, &self.rules, &mut self.names, &mut self.refusals) {
+            let Answered { answer, refusal } = names::answer(query, &self.rules, &mut self.names);
+            if let Some(answer) = answer {
                 socket.send(&answer, from, to);
+            }
+            if let Some(refusal) = refusal {
+                self.counters.refused(&refusal);
+                let owners = &mut self.owners;
+                let program = || names::asker(&from).and_then(|socket| owners.of(socket));
+                self.refusals.add(refusal, Instant::now(), program);
             }
         }
         self.unheard.insert(at);
@@ -238,8 +355,8 @@ impl Relay {
     fn is_full(&mut self, at: usize) {
         self.full.insert(at);
         let why = "too many connections at once: this one waits until another ends".into();
-        let refusal = Refusal { why, ..Refusal::default() };
-        self.refusals.add(refusal, Instant::now());
+        let refusal = Refusal { kind: Kind::Limit, why, ..Refusal::default() };
+        self.refusals.add(refusal, Instant::now(), || None);
     }
 
     /// Whom a new connection means.
@@ -258,10 +375,14 @@ impl Relay {
     /// Goes on with a connection as far as it goes now.
     fn go_on(&mut self, registry: &Registry, id: usize) {
         let Some(caller) = self.connections.get_mut(&id) else { return };
+        let mut refusals = Vec::new();
         let ended = match caller {
             Caller::Names(stream) => {
-                let mut answer =
-                    |query: &[u8]| names::answer(query, &self.rules, &mut self.names, &mut self.refusals);
+                let mut answer = |query: &[u8]| {
+                    let Answered { answer, refusal } = names::answer(query, &self.rules, &mut self.names);
+                    refusals.extend(refusal);
+                    answer
+                };
                 match stream.serve(&mut self.chunk, &mut answer) {
                     Flow::Waits => false,
                     Flow::Over | Flow::Refused => true,
@@ -271,32 +392,71 @@ impl Relay {
                     }
                 }
             }
-            Caller::Of(connection) => loop {
-                match connection.go_on(&self.rules, &mut self.names, &mut self.chunk, registry) {
-                    Need::Events => break false,
-                    Need::Turn => {
-                        self.unfinished.insert(id);
-                        break false;
-                    }
-                    Need::Addresses(name) => {
-                        if let Some(found) = self.resolver.look_up(registry, &name, id) {
-                            connection.found(found);
+            Caller::Of(connection) => {
+                let stood = connection.is_open();
+                let ended = loop {
+                    match connection.go_on(&self.rules, &mut self.names, &mut self.chunk, registry) {
+                        Need::Events => break false,
+                        Need::Turn => {
+                            self.unfinished.insert(id);
+                            break false;
+                        }
+                        Need::Addresses(name) => {
+                            if let Some(found) = self.resolver.look_up(registry, &name, id) {
+                                connection.found(found);
+                            }
+                        }
+                        Need::Consent(to) => {
+                            let owners = &mut self.owners;
+                            let program = || connection.caller().and_then(|socket| owners.of(socket));
+                            if let Some(consent) = self.consents.ask(to, id, Instant::now(), program) {
+                                connection.answered(consent);
+                            }
+                        }
+                        Need::Nothing => break true,
+                        Need::Refusal(refusal) => {
+                            refusals.push(*refusal);
+                            break true;
                         }
                     }
-                    Need::Nothing => break true,
-                    Need::Refusal(refusal) => {
-                        self.refusals.add(refusal, Instant::now());
-                        break true;
-                    }
+                };
+                if !stood
+                    && connection.is_open()
+                    && let Some(to) = connection.destination()
+                {
+                    self.counters.stands(&to);
                 }
-            },
-        };
-        if ended && let Some(caller) = self.connections.remove(&id) {
-            self.resolver.forget(id);
-            self.unheard.append(&mut self.full);
-            if let Caller::Of(connection) = caller {
-                connection.end(&mut self.names);
+                ended
             }
+        };
+        for refusal in refusals {
+            self.refused(refusal, id);
+        }
+        if ended {
+            self.end(id);
+        }
+    }
+
+    /// Tells of a refusal, and counts it.
+    fn refused(&mut self, refusal: Refusal, id: usize) {
+        self.counters.refused(&refusal);
+        let caller = self.connections.get(&id).and_then(Caller::socket);
+        let owners = &mut self.owners;
+        self.refusals.add(refusal, Instant::now(), || owners.of(caller?));
+    }
+
+    /// A connection is over.
+    fn end(&mut self, id: usize) {
+        let Some(caller) = self.connections.remove(&id) else { return };
+        self.unfinished.remove(&id);
+        self.resolver.forget(id);
+        self.consents.forget(id);
+        self.unheard.append(&mut self.full);
+        if let Caller::Of(connection) = caller {
+            if let Some(to) = connection.destination().filter(|_| connection.is_open()) {
+                self.counters.moved(&to, connection.moved());
+            }
+            connection.end(&mut self.names);
         }
     }
 
@@ -318,6 +478,14 @@ impl Caller {
             Caller::Names(stream) => Some(stream.deadline()),
         }
     }
+
+    /// The program's end.
+    fn socket(&self) -> Option<owner::Socket> {
+        match self {
+            Caller::Of(connection) => connection.caller(),
+            Caller::Names(stream) => stream.caller(),
+        }
+    }
 }
 
 /// Why this address may not be called on this port for whoever may call its name, and the rule that says so. One that
@@ -325,12 +493,12 @@ impl Caller {
 fn wrong_address(rules: &Rules, address: IpAddr, port: u16) -> Option<(String, Option<String>)> {
     let denial = address::meanings(address).find_map(|meant| match rules.address(meant, port) {
         Verdict::Denied(rule) => Some(rule.to_string()),
-        Verdict::Allowed(_) | Verdict::Unnamed => None,
+        Verdict::Allowed(_) | Verdict::Asked(_) | Verdict::Unnamed => None,
     });
     if denial.is_some() {
         return Some(("its address is denied".into(), denial));
     }
-    let is_named = matches!(rules.address(address, port), Verdict::Allowed(_));
+    let is_named = matches!(rules.address(address, port), Verdict::Allowed(_) | Verdict::Asked(_));
     match address::kind(address) {
         address::Kind::Forbidden(what) => return Some((format!("{address} is {what}"), None)),
         address::Kind::Private if !is_named => {

@@ -1,8 +1,9 @@
 //! The name service of a sandbox: it answers whatever resolver a program asks, out of the policy alone. No question
 //! leaves the machine; a name that may be called gets stand-in addresses, and is looked up when it is called.
 
+use super::owner;
 use super::pump::{Flow, again};
-use super::refusals::{Refusal, Refusals};
+use super::refusals::Refusal;
 use super::{AT_ONCE, name_of};
 use crate::egress::dns::{self, Answer, Kind};
 use crate::egress::names::Names;
@@ -12,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut, Read, Result, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -21,39 +22,52 @@ const KEPT: Duration = Duration::from_secs(60);
 /// How long a connection for questions may last.
 const LASTS: Duration = Duration::from_secs(10);
 
-/// The answer to a question; `None` when it is not even one.
-pub(super) fn answer(
-    query: &[u8],
-    rules: &Rules,
-    names: &mut Names,
-    refusals: &mut Refusals,
-) -> Option<Vec<u8>> {
+/// What a question comes to.
+#[derive(Debug, Default)]
+pub(super) struct Answered {
+    /// What is sent back; nothing to what is not even a question.
+    pub(super) answer: Option<Vec<u8>>,
+    /// Why the answer is no, where the policy says so.
+    pub(super) refusal: Option<Refusal>,
+}
+
+impl From<Option<Vec<u8>>> for Answered {
+    fn from(answer: Option<Vec<u8>>) -> Self {
+        Answered { answer, refusal: None }
+    }
+}
+
+/// The answer to a question.
+pub(super) fn answer(query: &[u8], rules: &Rules, names: &mut Names) -> Answered {
     let question = match dns::question(query) {
         Ok(question) => question,
-        Err(malformed) => return malformed.id.map(|_| dns::answer(query, &Answer::FormErr)),
+        Err(malformed) => return malformed.id.map(|_| dns::answer(query, &Answer::FormErr)).into(),
     };
-    let mut refuse = |why: &str, rule: Option<String>| {
+    let no = || Some(dns::answer(query, &Answer::NxDomain));
+    let refuse = |why: &str, rule: Option<String>| {
         let name = Some(question.name.clone());
-        refusals.add(Refusal { name, why: why.into(), rule, ..Refusal::default() }, Instant::now());
-        Some(dns::answer(query, &Answer::NxDomain))
+        Answered {
+            answer: no(),
+            refusal: Some(Refusal { name, why: why.into(), rule, ..Refusal::default() }),
+        }
     };
     let Some(name) = name_of(&question.name) else { return refuse("it is no name of a host", None) };
     // Programs ask for the names of addresses by the way, to print them: nobody is to hear of that.
     if [".in-addr.arpa", ".ip6.arpa"].iter().any(|end| question.name.ends_with(end)) {
-        return Some(dns::answer(query, &Answer::NxDomain));
+        return no().into();
     }
     match rules.knows(&name) {
         Verdict::Denied(rule) => return refuse("it is denied", Some(rule.to_string())),
         Verdict::Unnamed => return refuse("no rule names it", None),
-        Verdict::Allowed(_) => {}
+        Verdict::Allowed(_) | Verdict::Asked(_) => {}
     }
     let (four, six) = names.addresses_of(name.as_str());
     let addresses = match question.kind {
         Kind::A => [IpAddr::V4(four)],
         Kind::Aaaa => [IpAddr::V6(six)],
-        Kind::Other(_) => return Some(dns::answer(query, &Answer::NoData)),
+        Kind::Other(_) => return Some(dns::answer(query, &Answer::NoData)).into(),
     };
-    Some(dns::answer(query, &Answer::Addresses(&addresses, KEPT)))
+    Some(dns::answer(query, &Answer::Addresses(&addresses, KEPT))).into()
 }
 
 /// Where a question was sent to, which its answer has to come from.
@@ -61,6 +75,13 @@ pub(super) fn answer(
 pub(super) enum Asked {
     Four(libc::in_pktinfo),
     Six(libc::in6_pktinfo),
+}
+
+/// The address of who asks, as the kernel lists it.
+pub(super) fn asker(from: &SockaddrStorage) -> Option<owner::Socket> {
+    let four = from.as_sockaddr_in().map(|from| SocketAddr::from(SocketAddrV4::from(*from)));
+    let six = || from.as_sockaddr_in6().map(|from| SocketAddr::from(SocketAddrV6::from(*from)));
+    four.or_else(six).map(owner::Socket::Datagram)
 }
 
 /// The socket that hears questions by datagram.
@@ -137,6 +158,11 @@ impl OverTcp {
     /// When it has lasted long enough.
     pub(super) fn deadline(&self) -> Instant {
         self.until
+    }
+
+    /// The program's end of it.
+    pub(super) fn caller(&self) -> Option<owner::Socket> {
+        self.stream.peer_addr().ok().map(owner::Socket::Stream)
     }
 
     /// Answers what was asked.

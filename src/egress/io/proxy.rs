@@ -1,5 +1,6 @@
 //! Clients that are told of a proxy, on two ports of the sandbox's loopback: HTTP (CONNECT, and single requests), SOCKS5.
 
+use super::refusals::Kind;
 use crate::egress::connect::{self, Status};
 use crate::egress::socks::{self, Outcome, Socks};
 use crate::plan::PROXIES;
@@ -84,10 +85,16 @@ impl Proxy {
     }
 
     /// What a client hears that gets nothing, for this reason.
-    pub(super) fn refused(&self, why: &str) -> Vec<u8> {
+    pub(super) fn refused(&self, kind: Kind, why: &str) -> Vec<u8> {
+        let (status, outcome) = match kind {
+            Kind::Policy => (Status::Forbidden, Outcome::NotAllowed),
+            Kind::Malformed => (Status::BadRequest, Outcome::Failed),
+            Kind::Limit => (Status::Unavailable, Outcome::Failed),
+            Kind::Unreachable => (Status::BadGateway, Outcome::HostUnreachable),
+        };
         match self {
-            Proxy::Http => connect::answer(Status::Forbidden, why),
-            Proxy::Socks(_) => socks::reply(Outcome::NotAllowed).to_vec(),
+            Proxy::Http => connect::answer(status, why),
+            Proxy::Socks(_) => socks::reply(outcome).to_vec(),
         }
     }
 }

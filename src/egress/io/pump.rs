@@ -16,6 +16,8 @@ pub(super) struct Pump {
     ended: bool,
     /// And told to the writer.
     told: bool,
+    /// Bytes that the writer has taken.
+    moved: u64,
 }
 
 /// How far it went.
@@ -39,13 +41,18 @@ impl Pump {
 
     /// Nothing more can be written.
     pub(super) fn give_up(&mut self) -> Flow {
-        *self = Pump { ended: true, told: true, ..Pump::default() };
+        *self = Pump { ended: true, told: true, moved: self.moved, ..Pump::default() };
         Flow::Over
     }
 
     /// Whether all is moved, and the end is told.
     pub(super) fn is_over(&self) -> bool {
         self.told
+    }
+
+    /// Bytes that the writer has taken.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// The reader has ended.
@@ -60,7 +67,10 @@ impl Pump {
     pub(super) fn write(&mut self, mut to: &mio::net::TcpStream) -> Result<bool> {
         while let Some(rest) = self.left.get(self.written..).filter(|rest| !rest.is_empty()) {
             match again(|| to.write(rest))? {
-                Some(count) => self.written += count,
+                Some(count) => {
+                    self.written += count;
+                    self.moved += count as u64;
+                }
                 None => return Ok(false),
             }
         }
@@ -101,7 +111,9 @@ impl Pump {
                     share = share.saturating_sub(count);
                     let read = chunk.get(..count).unwrap_or_default();
                     let Ok(written) = again(|| to.write(read)) else { return Ok(Flow::Refused) };
-                    self.left.extend_from_slice(read.get(written.unwrap_or(0)..).unwrap_or_default());
+                    let written = written.unwrap_or(0);
+                    self.moved += written as u64;
+                    self.left.extend_from_slice(read.get(written..).unwrap_or_default());
                 }
             }
         }

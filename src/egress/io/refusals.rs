@@ -1,5 +1,7 @@
 //! What was refused, told once in a second however often it happens.
 
+use super::owner::Program;
+use crate::spec::printable::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,9 +12,26 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Different refusals that are told apart in that time.
 const KINDS: usize = 256;
 
+/// What stands against a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The policy.
+    #[default]
+    Policy,
+    /// What the program says is not what its protocol has.
+    Malformed,
+    /// As many are there as may be.
+    Limit,
+    /// Nothing here: its host is not to be had.
+    Unreachable,
+}
+
 /// Something that a program wanted of the network, and why it does not get it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Refusal {
+    /// What stands against it.
+    pub kind: Kind,
     /// The name that it asked for, where there was one.
     #[serde(rename = "host", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -27,6 +46,9 @@ pub struct Refusal {
     /// The rule that says so, where one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The program that wanted it, where the kernel tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     /// How often it was refused since it was told last.
     pub times: u64,
 }
@@ -42,9 +64,13 @@ impl std::fmt::Display for Refusal {
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
-        write!(f, " refused: {}", self.why)?;
+        let what = if self.kind == Kind::Unreachable { "not reached" } else { "refused" };
+        write!(f, " {what}: {}", self.why)?;
         if let Some(rule) = &self.rule {
             write!(f, " (rule {rule})")?;
+        }
+        if let Some(Program { pid, name }) = &self.program {
+            write!(f, ", by {} (pid {pid})", printable(name))?;
         }
         if self.times > 1 { write!(f, ", {} times", self.times) } else { Ok(()) }
     }
@@ -60,25 +86,25 @@ struct Told {
 /// The refusals of a sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// By themselves, with no count.
+    /// By themselves, with no count and no program.
     told: BTreeMap<Refusal, Told>,
     /// To be told.
     queue: Vec<Refusal>,
 }
 
 impl Refusals {
-    /// Takes a refusal in; its count is not looked at.
-    pub(super) fn add(&mut self, refusal: Refusal, now: Instant) {
-        let mut refusal = Refusal { times: 0, ..refusal };
+    /// Takes a refusal in; its count is not looked at, and its program is asked for when it is to be told at once.
+    pub(super) fn add(&mut self, refusal: Refusal, now: Instant, program: impl FnOnce() -> Option<Program>) {
+        let mut refusal = Refusal { times: 0, program: None, ..refusal };
         if !self.told.contains_key(&refusal) && self.told.len() >= KINDS {
             // Whoever makes up so many has nothing to learn from each.
             let why = "more different refusals than are told apart".into();
-            refusal = Refusal { why, ..Refusal::default() };
+            refusal = Refusal { kind: Kind::Limit, why, ..Refusal::default() };
         }
         match self.told.get_mut(&refusal) {
             Some(told) => told.since += 1,
             None => {
-                self.queue.push(Refusal { times: 1, ..refusal.clone() });
+                self.queue.push(Refusal { times: 1, program: program(), ..refusal.clone() });
                 self.told.insert(refusal, Told { at: now, since: 0 });
             }
         }
@@ -120,9 +146,9 @@ mod tests {
     fn the_same_is_told_once_in_a_second_with_its_count() {
         let (mut refusals, begin) = (Refusals::default(), Instant::now());
         for _ in 0..1000 {
-            refusals.add(refused("a.example"), begin);
+            refusals.add(refused("a.example"), begin, || None);
         }
-        refusals.add(refused("b.example"), begin);
+        refusals.add(refused("b.example"), begin, || None);
         let told = |refusals: Vec<Refusal>| {
             refusals
                 .into_iter()
@@ -142,7 +168,7 @@ mod tests {
     fn a_flood_of_different_ones_is_bounded() {
         let (mut refusals, begin) = (Refusals::default(), Instant::now());
         for number in 0..10_000 {
-            refusals.add(refused(&format!("{number}.example")), begin);
+            refusals.add(refused(&format!("{number}.example")), begin, || None);
         }
         assert_eq!(refusals.take(begin).len(), KINDS + 1);
         let rest = refusals.take(begin + EVERY);

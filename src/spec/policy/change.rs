@@ -1,12 +1,16 @@
-//! Limits that change while a sandbox runs: what the control socket says, as one more layer.
+//! What changes while a sandbox runs: limits and hosts that the control socket says, as one more layer.
 
-use super::document::{Document, Limits};
+use super::document::{Document, Limits, NetworkTable};
 use super::effective::{Effective, Lock};
-use super::layer::Layer;
+use super::hosts::{HostRule, MOST_PORTS};
+use super::layer::{Layer, Setting};
+use super::names::{Network, Part};
 use super::parse::{self, Format};
 use super::tighten::keep_locked;
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
+use crate::spec::printable::printable;
+use serde::Deserialize;
 
 /// The policy `now` with these limits, the JSON of a `[limits]` table. All is right with them in itself, and nothing
 /// is named that cannot change.
@@ -35,14 +39,72 @@ pub fn change(now: &Effective, limits: &str) -> Result<Effective> {
         let message = format!("{source}: limits.{name} is set when a sandbox starts, and cannot change");
         return Err(Error::new(Code::Unsupported, message).hint("start it with another value"));
     }
-    keep_locked(now, &document).map_err(|(widening, Lock { part, layer, .. })| {
-        let message =
-            format!("{source} {widening}; {layer} locks {part}, which may only be tightened after it");
-        Error::new(Code::Unsupported, message).hint("ask for less")
-    })?;
+    hold_locks(now, &document, source)?;
     let mut changed = now.clone();
     changed.merge(Document { limits: document.limits, ..Document::default() }, &Layer::Control);
     Ok(changed)
+}
+
+/// Lists of hosts; one that is not there stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lists {
+    allow: Option<Vec<HostRule>>,
+    deny: Option<Vec<HostRule>>,
+    ask: Option<Vec<HostRule>>,
+}
+
+/// The policy `now` with these lists of hosts, the JSON of a `[network]` table without a mode, each in place of the
+/// list of that name; what was denied when a layer locked the network stays denied.
+///
+/// # Errors
+/// [`Code::Invalid`] for what is no such table; [`Code::Unsupported`] for a sandbox whose network does not go by policy,
+/// and for hosts beyond what is locked.
+pub fn change_network(now: &Effective, network: &str) -> Result<Effective> {
+    let source = "update";
+    let wrong = |why: String| Error::new(Code::Invalid, printable(&format!("{source}: {why}")));
+    let lists: Lists = serde_json::from_str(network).map_err(|e| wrong(format!("network: {e}")))?;
+    let Lists { allow, deny, ask } = lists;
+    if allow.is_none() && deny.is_none() && ask.is_none() {
+        let hint = "name one, as in {\"network\":{\"allow\":[\"api.example.com\"]}}";
+        return Err(wrong("no list of hosts is named".into()).hint(hint));
+    }
+    if now.network.value != Network::Policy {
+        let mode = now.network.value;
+        let message = format!("{source}: network.mode is {mode}, which is set when a sandbox starts");
+        return Err(Error::new(Code::Unsupported, message).hint("start it with hosts in network.allow"));
+    }
+    let table = |allow: &Option<Vec<HostRule>>| allow.clone().unwrap_or_default();
+    let network = NetworkTable { mode: None, allow: table(&allow), deny: table(&deny), ask: table(&ask) };
+    let document = Document { network, ..Document::default() };
+    validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.why)))?;
+    hold_locks(now, &document, source)?;
+    let mut changed = now.clone();
+    let held = if now.locked_by(Part::Network).is_some() { now.hosts.deny.clone() } else { Vec::new() };
+    put(&mut changed.hosts.allow, allow, Vec::new());
+    put(&mut changed.hosts.deny, deny, held);
+    put(&mut changed.hosts.ask, ask, Vec::new());
+    let ports = changed.hosts.rules().ports().len();
+    if ports > MOST_PORTS {
+        return Err(wrong(format!("network names {ports} ports, and {MOST_PORTS} are the most")));
+    }
+    Ok(changed)
+}
+
+/// Puts a list in the place of another one, behind what is held in any case.
+fn put(list: &mut Vec<Setting<HostRule>>, rules: Option<Vec<HostRule>>, mut held: Vec<Setting<HostRule>>) {
+    let Some(rules) = rules else { return };
+    held.extend(rules.into_iter().map(|value| Setting { value, layer: Layer::Control }));
+    *list = held;
+}
+
+/// Refuses a document that widens what a layer has locked.
+fn hold_locks(now: &Effective, document: &Document, source: &str) -> Result<()> {
+    keep_locked(now, document).map_err(|(widening, Lock { part, layer, .. })| {
+        let message =
+            format!("{source} {widening}; {layer} locks {part}, which may only be tightened after it");
+        Error::new(Code::Unsupported, message).hint("ask for less")
+    })
 }
 
 #[cfg(test)]
@@ -96,5 +158,46 @@ mod tests {
             r#"{"cpu_idle":true,"cpu_weight":5}"#,
         ];
         insta::assert_snapshot!(texts.map(refusal).join("\n"));
+    }
+
+    #[test]
+    fn hosts_take_the_place_of_those_that_held() {
+        let mut now = Effective::built_in(Home::Session);
+        let operator = Layer::Operator(std::path::Path::new("/etc/saggar/config.toml").into());
+        now.merge(
+            toml::from_str("network.allow = ['a.x', 'b.x']\nnetwork.deny = ['c.x']").unwrap(),
+            &operator,
+        );
+        let changed = change_network(&now, r#"{"allow":["d.x"]}"#).unwrap();
+        let texts = |rules: &[HostRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let rules = changed.hosts.rules();
+        assert_eq!((texts(&rules.allow), texts(&rules.deny)), (vec!["d.x".into()], vec!["c.x".into()]));
+        let emptied = change_network(&changed, r#"{"allow":[],"deny":[]}"#).unwrap();
+        assert_eq!(emptied.hosts, super::super::effective::Hosts::default());
+        let refusal = |text: &str| change_network(&now, text).unwrap_err().to_string();
+        assert!(refusal("{}").contains("no list of hosts"));
+        assert!(refusal(r#"{"allow":["a.x:53"]}"#).contains("network.allow: a.x:53 has port 53"));
+        assert!(refusal(r#"{"allow":["http://a.x/"]}"#).contains("URL"));
+        assert!(refusal(r#"{"publish":[]}"#).contains("unknown field"));
+        let none = Effective::built_in(Home::Session);
+        assert_eq!(change_network(&none, r#"{"deny":["a.x"]}"#).unwrap_err().code(), Code::Unsupported);
+    }
+
+    #[test]
+    fn locked_hosts_are_only_fewer() {
+        let mut now = Effective::built_in(Home::Session);
+        let operator = Layer::Operator(std::path::Path::new("/etc/saggar/config.toml").into());
+        let locked = "locked = ['network']\nnetwork.allow = ['a.x', 'b.x']\nnetwork.deny = ['c.x']";
+        now.merge(toml::from_str(locked).unwrap(), &operator);
+        let refusal = change_network(&now, r#"{"allow":["a.x","d.x"]}"#).unwrap_err();
+        assert!(
+            refusal.to_string().contains("network.allow = d.x, which no layer before it gives"),
+            "{refusal}"
+        );
+        let fewer = change_network(&now, r#"{"allow":["a.x"],"deny":[],"ask":["b.x"]}"#).unwrap();
+        let rules = fewer.hosts.rules();
+        assert_eq!((rules.allow.len(), rules.deny.len(), rules.ask.len()), (1, 1, 1));
+        // What counts is what was locked.
+        change_network(&fewer, r#"{"allow":["b.x"]}"#).unwrap();
     }
 }

@@ -21,6 +21,8 @@ pub struct CommandLine {
     pub allow_host: Vec<HostRule>,
     /// `--deny-host`
     pub deny_host: Vec<HostRule>,
+    /// `--ask-host`
+    pub ask_host: Vec<HostRule>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--cpus`
@@ -102,7 +104,12 @@ impl CommandLine {
             adapter: self.adapter,
             files: Files { ro: below(self.ro), rw: below(self.rw), home: self.home, ..Files::default() },
             env,
-            network: NetworkTable { mode: self.net, allow: self.allow_host, deny: self.deny_host },
+            network: NetworkTable {
+                mode: self.net,
+                allow: self.allow_host,
+                deny: self.deny_host,
+                ask: self.ask_host,
+            },
             limits: Limits {
                 memory: self.memory,
                 disk: self.disk,

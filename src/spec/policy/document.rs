@@ -100,12 +100,14 @@ pub struct NetworkTable {
     pub allow: Vec<HostRule>,
     /// Hosts that cannot be reached, whatever is allowed.
     pub deny: Vec<HostRule>,
+    /// Hosts that somebody is asked about when a program calls them, unless they are allowed.
+    pub ask: Vec<HostRule>,
 }
 
 impl NetworkTable {
     /// The mode that it asks for: who names hosts means them to be reached, and no others.
     pub(super) fn meant_mode(&self) -> Option<Network> {
-        self.mode.or((!self.allow.is_empty()).then_some(Network::Policy))
+        self.mode.or((!self.allow.is_empty() || !self.ask.is_empty()).then_some(Network::Policy))
     }
 }
 

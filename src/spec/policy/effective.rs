@@ -105,6 +105,8 @@ pub struct Hosts {
     pub allow: Vec<Setting<HostRule>>,
     /// What cannot, whatever is allowed.
     pub deny: Vec<Setting<HostRule>>,
+    /// What can be reached once somebody has said so.
+    pub ask: Vec<Setting<HostRule>>,
 }
 
 /// How much of the machine the sandbox may use.
@@ -210,7 +212,7 @@ impl Hosts {
     pub fn rules(&self) -> Rules {
         let values =
             |settings: &[Setting<HostRule>]| settings.iter().map(|rule| rule.value.clone()).collect();
-        Rules { allow: values(&self.allow), deny: values(&self.deny) }
+        Rules { allow: values(&self.allow), deny: values(&self.deny), ask: values(&self.ask) }
     }
 }
 

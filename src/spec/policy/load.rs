@@ -226,7 +226,7 @@ fn reaches_something(policy: &Effective) -> Result<()> {
     let ports = rules.ports().len();
     if ports > MOST_PORTS {
         let message =
-            format!("network.allow of all layers names {ports} ports, and {MOST_PORTS} are the most");
+            format!("network.allow and ask of all layers name {ports} ports, and {MOST_PORTS} are the most");
         return Err(invalid(message).hint("name single ports: each is a listening socket inside"));
     }
     Ok(())

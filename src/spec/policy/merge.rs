@@ -110,11 +110,13 @@ impl Effective {
         // word on the network takes that back, and then they are nothing that an operator has allowed.
         if meant.is_some() && !layer.is_folder() {
             self.hosts.allow.retain(|rule| !rule.layer.is_folder());
+            self.hosts.ask.retain(|rule| !rule.layer.is_folder());
         }
-        let document::NetworkTable { mode: _, allow, deny } = network;
+        let document::NetworkTable { mode: _, allow, deny, ask } = network;
         put(&mut self.network, meant, layer);
         add(&mut self.hosts.allow, allow, layer);
         add(&mut self.hosts.deny, deny, layer);
+        add(&mut self.hosts.ask, ask, layer);
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {

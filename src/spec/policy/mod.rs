@@ -54,11 +54,11 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use change::change;
+pub use change::{change, change_network};
 pub use check::{Report, check};
 pub use command_line::{CommandLine, EnvArgument};
 pub use document::Document;
-pub use effective::{Effective, Permissions};
+pub use effective::{Effective, Hosts, Permissions};
 pub use environment::environment;
 pub use hosts::{Destination, HostRule};
 pub use layer::{Layer, Setting};

@@ -185,17 +185,21 @@ fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
 
 /// Only hosts that can be reached already; where all can be, a folder may name those that it needs.
 fn check_network(now: &Effective, asked: &document::NetworkTable) -> Verdict {
-    let document::NetworkTable { mode, allow, deny } = asked;
+    let document::NetworkTable { mode, allow, deny, ask } = asked;
     // More denied hosts only take away.
     let _ = deny;
     at_most("network.mode", mode.as_ref(), &now.network)?;
-    let is_held = |rule: &&HostRule| match now.network.value {
+    let holds = |rules: &[Setting<HostRule>], rule: &HostRule| rules.iter().any(|held| held.value == *rule);
+    let is_held = |rule: &HostRule| match now.network.value {
         Network::None => false,
-        Network::Policy => now.hosts.allow.iter().any(|held| held.value == **rule),
+        Network::Policy => holds(&now.hosts.allow, rule),
         Network::Host => true,
     };
-    match allow.iter().find(|rule| !is_held(rule)) {
-        Some(rule) => widening("network.allow", rule, "which no layer before it gives"),
+    if let Some(rule) = allow.iter().find(|rule| !is_held(rule)) {
+        return widening("network.allow", rule, "which no layer before it gives");
+    }
+    match ask.iter().find(|rule| !is_held(rule) && !holds(&now.hosts.ask, rule)) {
+        Some(rule) => widening("network.ask", rule, "which no layer before it gives or asks for"),
         None => Ok(()),
     }
 }

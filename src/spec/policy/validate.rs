@@ -64,6 +64,7 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("env.deny", env.deny.len()),
         ("network.allow", network.allow.len()),
         ("network.deny", network.deny.len()),
+        ("network.ask", network.ask.len()),
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
@@ -111,31 +112,34 @@ fn env(env: &Env) -> Result<(), Invalid> {
 }
 
 fn network(network: &NetworkTable) -> Result<(), Invalid> {
-    let NetworkTable { mode, allow, deny } = network;
+    let NetworkTable { mode, allow, deny, ask } = network;
+    let named = [("network.allow", allow), ("network.ask", ask)];
+    if let Some(mode @ (Network::None | Network::Host)) = mode
+        && let Some((key, _)) = named.iter().find(|(_, rules)| !rules.is_empty())
+    {
+        let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");
+        return invalid(key, why);
+    }
     match mode {
-        Some(mode @ (Network::None | Network::Host)) if !allow.is_empty() => {
-            let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");
-            return invalid("network.allow", why);
-        }
         Some(Network::Host) if !deny.is_empty() => {
             let why = "cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed";
             return invalid("network.deny", why);
         }
         _ => {}
     }
-    if allow.is_empty() {
-        return Ok(());
+    for (key, rules) in named {
+        if let Some(rule) = rules.iter().find(|rule| rule.ports.allow(DNS_PORT)) {
+            let why = format!(
+                "{rule} has port {DNS_PORT}, where saggar itself answers for the names that are allowed"
+            );
+            return invalid(key, why);
+        }
+        let ports = Rules { allow: rules.clone(), ..Rules::default() }.ports().len();
+        if !rules.is_empty() && ports > MOST_PORTS {
+            return invalid(key, format!("names {ports} ports, and {MOST_PORTS} are the most"));
+        }
     }
-    if let Some(rule) = allow.iter().find(|rule| rule.ports.allow(DNS_PORT)) {
-        let why =
-            format!("{rule} has port {DNS_PORT}, where saggar itself answers for the names that are allowed");
-        return invalid("network.allow", why);
-    }
-    let ports = Rules { allow: allow.clone(), deny: Vec::new() }.ports().len();
-    match ports > MOST_PORTS {
-        true => invalid("network.allow", format!("names {ports} ports, and {MOST_PORTS} are the most")),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 fn protections(protections: &Protections) -> Result<(), Invalid> {

@@ -12,6 +12,7 @@ use crate::control::rpc::{Failure, Kind};
 use crate::error::{Error, Result};
 use crate::session::files::Workspace;
 use crate::session::states::State;
+use crate::spec::policy::{HostRule, Hosts, Setting};
 use crate::stage::wire::ExecFlags;
 use crate::supervise::status::{Event, missing};
 use crate::supervise::talk::control::{Control, Controlled, Done, failure};
@@ -63,6 +64,7 @@ impl Controlled for Loop<'_> {
                 "lastExit": self.last_exit.as_ref().map(ToString::to_string),
                 "lastStatus": self.last_status(),
             },
+            "network": self.hosts(),
             "degraded": missing(&self.limited.still(&self.plan.degraded)),
             "generation": self.limited.generation,
             "exit": null,
@@ -71,7 +73,15 @@ impl Controlled for Loop<'_> {
 
     fn stats(&self) -> std::result::Result<Value, Failure> {
         let cgroup = self.cgroup.as_deref().filter(|cgroup| cgroup.is_dir());
-        cgroup.map(|cgroup| json!(Stats::of(cgroup))).ok_or_else(|| no_cgroup("nobody counts what it uses"))
+        let mut stats = match (cgroup, self.network.account()) {
+            (None, None) => return Err(no_cgroup("nobody counts what it uses")),
+            (None, Some(_)) => json!({}),
+            (Some(cgroup), _) => json!(Stats::of(cgroup)),
+        };
+        if let Some((open, hosts)) = self.network.account() {
+            stats["network"] = json!({ "open": open, "hosts": hosts });
+        }
+        Ok(stats)
     }
 
     fn kill(&mut self, signal: Signal) -> Done {
@@ -99,7 +109,7 @@ impl Controlled for Loop<'_> {
     }
 
     fn change(&mut self, what: &Change) -> Done {
-        self.change_limits(what).map_err(|error| failure(&error))
+        self.change_policy(what).map_err(|error| failure(&error))
     }
 
     fn generation(&mut self) -> &mut u64 {
@@ -143,6 +153,16 @@ impl Controlled for Loop<'_> {
 }
 
 impl Loop<'_> {
+    /// Which hosts are reached, where the network goes by policy.
+    fn hosts(&self) -> Value {
+        let texts = |rules: &[Setting<HostRule>]| -> Vec<String> {
+            rules.iter().map(|rule| rule.value.to_string()).collect()
+        };
+        let Some(consented) = self.network.consented() else { return Value::Null };
+        let Hosts { allow, deny, ask } = self.limited.hosts();
+        json!({ "allow": texts(allow), "deny": texts(deny), "ask": texts(ask), "consented": consented })
+    }
+
     /// Who is stopped hears no polite word.
     pub(super) fn thaw(&mut self) {
         if self.still.frozen {

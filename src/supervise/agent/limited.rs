@@ -1,4 +1,4 @@
-//! The limits of an agent's sandbox, which the control socket may change while it runs.
+//! The limits of an agent's sandbox and the hosts that it reaches, which the control socket may change while it runs.
 
 use super::Loop;
 use crate::cgroup::agent::limits;
@@ -6,7 +6,7 @@ use crate::control::method::Change;
 use crate::error::{Code, Error, Result};
 use crate::plan::Degraded;
 use crate::spec::limits_of;
-use crate::spec::policy::{self, AtTimeout, Effective};
+use crate::spec::policy::{self, AtTimeout, Effective, Hosts};
 use crate::supervise::clock::Times;
 use crate::supervise::status::Event;
 use std::collections::BTreeSet;
@@ -33,6 +33,11 @@ impl Limited {
         self.policy.limits.at_timeout.value
     }
 
+    /// The rules for hosts, as they hold now.
+    pub(super) fn hosts(&self) -> &Hosts {
+        &self.policy.hosts
+    }
+
     /// What the policy protects in the workspace.
     pub(super) fn protected(&self) -> Vec<PathBuf> {
         self.policy.protect.paths.iter().map(|path| path.value.as_path().to_owned()).collect()
@@ -45,12 +50,26 @@ impl Limited {
 }
 
 impl Loop<'_> {
-    /// Changes limits, or leaves all as they were.
-    pub(super) fn change_limits(&mut self, what: &Change) -> Result<()> {
-        let Change::Limits(text) = what else {
-            let message = "update: an agent's sandbox has limits, as a policy has them, and no resources";
-            return Err(Error::new(Code::Invalid, message).hint("see saggar-policy(5), limits"));
-        };
+    /// Changes limits or hosts, or leaves all as they were.
+    pub(super) fn change_policy(&mut self, what: &Change) -> Result<()> {
+        match what {
+            Change::Limits(text) => self.change_limits(text)?,
+            Change::Network(text) => {
+                let policy = policy::change_network(&self.limited.policy, text)?;
+                self.network.change(self.talk.poll.registry(), policy.hosts.rules())?;
+                self.limited.policy = policy;
+            }
+            Change::Resources(_) => {
+                let message = "update: an agent's sandbox has limits, as a policy has them, and no resources";
+                return Err(Error::new(Code::Invalid, message).hint("see saggar-policy(5), limits"));
+            }
+        }
+        let (id, generation) = (self.id, self.limited.generation + 1);
+        self.status.say(&Event::Updated { id, generation });
+        Ok(())
+    }
+
+    fn change_limits(&mut self, text: &str) -> Result<()> {
         let policy = policy::change(&self.limited.policy, text)?;
         let (before, after) = (limits_of(&self.limited.policy)?, limits_of(&policy)?);
         // The brake below the limit is ours, and would be in the way.
@@ -64,8 +83,6 @@ impl Loop<'_> {
         self.limited.held.extend(changed?);
         self.clock.change(Times::of(&policy, self.cgroup.as_deref()));
         self.limited.policy = policy;
-        let (id, generation) = (self.id, self.limited.generation + 1);
-        self.status.say(&Event::Updated { id, generation });
         Ok(())
     }
 }

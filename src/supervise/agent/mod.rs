@@ -25,7 +25,7 @@ pub use scripts::Script;
 
 use super::clock::{Clock, Times};
 use super::memory::MemoryGuard;
-use super::network::Network;
+use super::network::{self, Network};
 use super::pins::PinWatch;
 use super::quarantine::Warden;
 use super::sandbox::{Happening, Sandbox, register};
@@ -192,6 +192,8 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        let mut network = Network::of(job.plan, sandbox.pid());
+        network.may_ask();
         let config = Config {
             name: job.session.to_owned(),
             pid: std::process::id(),
@@ -233,7 +235,7 @@ impl<'a> Loop<'a> {
             talk: Talk::new(poll, hub, None),
             signals,
             sandbox,
-            network: Network::of(job.plan),
+            network,
             transport,
             program: job.program,
             connect_until: None,
@@ -326,9 +328,12 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Does what is due of the network, and tells what was refused.
+    /// Does what is due of the network, has hosts asked about, and tells what was refused.
     fn tend_network(&mut self) {
         self.network.tick(self.talk.poll.registry());
+        for question in self.network.questions() {
+            self.talk.hub.bridge(|bridge| network::ask(bridge, &question));
+        }
         let (control, detached) = (&mut self.control, self.detached);
         self.network.tell(self.id, &mut self.status, |text| {
             if let Some(control) = control {
@@ -387,6 +392,7 @@ impl<'a> Loop<'a> {
                 }
             }
             Action::Unclaimed(_) | Action::Plain(_) => {}
+            Action::HostAnswered(answer) => self.network.answer(self.talk.poll.registry(), answer),
             Action::PermissionAsked(id) => self.tell_question(&id, true),
             Action::PermissionClosed(id) => self.tell_question(&id, false),
             Action::Log { level, text } => {

@@ -67,8 +67,8 @@ impl Controlled for Loop<'_> {
                 }
                 Ok(())
             }
-            Change::Limits(_) => {
-                let message = "update: a container has resources, as config.json has them, and no limits";
+            Change::Limits(_) | Change::Network(_) => {
+                let message = "update: a container has resources, as config.json has them, and no limits or network of saggar's";
                 Err(Failure::new(Kind::Params, message))
             }
         }

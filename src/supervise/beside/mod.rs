@@ -293,6 +293,7 @@ impl<'a> Loop<'a> {
             }
             Action::Learned { .. }
             | Action::AgentFailed
+            | Action::HostAnswered(_)
             | Action::Unclaimed(_)
             | Action::Send { .. }
             | Action::Close { .. } => {}

@@ -24,7 +24,12 @@ pub struct Ask {
     pub subtype: String,
     /// The tool, when it is about one (`can_use_tool`).
     pub tool: Option<Tool>,
+    /// The number of the question, where it is the sandbox's network that asks, and not the agent.
+    pub host: Option<u64>,
 }
+
+/// What is asked when a program calls a host: the name that clients of this protocol know it by.
+const HOST_TOOL: &str = "SandboxNetworkAccess";
 
 /// What a `can_use_tool` is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +64,7 @@ impl Asked {
         };
         let subtype = scan.fields[0].and_then(json::string).unwrap_or_default();
         let tool = (subtype == "can_use_tool").then(|| Tool::read(request.unwrap_or("{}")));
-        Asked::Question(Ask { agent_id, line: line.to_owned(), subtype, tool })
+        Asked::Question(Ask { agent_id, line: line.to_owned(), subtype, tool, host: None })
     }
 }
 
@@ -72,7 +77,53 @@ impl Tool {
     }
 }
 
+/// A call of a host that is to be asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct HostAsk<'a> {
+    /// Names the question; never used again for another one.
+    pub number: u64,
+    /// A name or an address.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// Which program calls, and its pid on the host, where they are known.
+    pub program: Option<(&'a str, i32)>,
+}
+
 impl Ask {
+    /// The question whether a host may be called, in the form of a question about a tool, under this name that the
+    /// agent cannot guess. The answer can be kept by taking its suggestion.
+    pub fn about_host(id: String, HostAsk { number, host, port, program }: HostAsk<'_>) -> Self {
+        let who = program.map_or("A program".to_owned(), |(name, pid)| format!("{name} (pid {pid})"));
+        let rule = format!("{host}:{port}");
+        let input = format!("{{\"host\":{},\"port\":{port}}}", quote(host));
+        let line = format!(
+            "{{\"type\":\"control_request\",\"request_id\":{id},\"request\":{{\"subtype\":\"can_use_tool\",\
+             \"tool_name\":\"{HOST_TOOL}\",\"input\":{input},\"tool_use_id\":{id},\"description\":{description},\
+             \"permission_suggestions\":[{{\"type\":\"addRules\",\"behavior\":\"allow\",\"destination\":\"session\",\
+             \"rules\":[{{\"toolName\":\"{HOST_TOOL}\",\"ruleContent\":{rule}}}]}}]}}}}",
+            id = quote(&id),
+            description = quote(&format!("{who} wants to reach {rule}")),
+            rule = quote(&rule),
+        );
+        let tool = Some(Tool { name: HOST_TOOL.to_owned(), input, use_id: id.clone() });
+        Ask { agent_id: id, line, subtype: "can_use_tool".to_owned(), tool, host: Some(number) }
+    }
+
+    /// Whether an answer is to hold for more than what waits for it: it takes the suggestion, or says rules of its own.
+    pub fn is_kept_by(answer: &str) -> bool {
+        let updates = body_of(answer).and_then(|body| inner(&body, "updatedPermissions"));
+        let updates =
+            updates.and_then(|updates| serde_json::from_str::<Vec<serde_json::Value>>(&updates).ok());
+        updates.is_some_and(|updates| updates.iter().any(|update| update["type"] == "addRules"))
+    }
+
+    /// What an answer says of why not.
+    pub fn reason_of(answer: &str) -> Option<String> {
+        let message = body_of(answer).and_then(|body| inner(&body, "message"))?;
+        json::string(&message).filter(|message| !message.is_empty())
+    }
+
     /// The question as a server of the second dialect hears it (RB-28), under a name of the bridge's own.
     pub fn outward(&self, session: &str, id: &str) -> Vec<u8> {
         let request = json::scan(&self.line, &["request"]).ok().and_then(|scan| scan.fields[0]);
@@ -137,11 +188,7 @@ impl Ask {
 
     /// Whether this answer has the tool called with something else than was asked about.
     pub fn is_changed_by(&self, answer: &str) -> bool {
-        let inner = |text: &str, name: &str| {
-            json::scan(text, &[name]).ok().and_then(|scan| scan.fields[0]).map(str::to_owned)
-        };
-        let body = inner(answer, "response").and_then(|response| inner(&response, "response"));
-        let input = body.and_then(|body| inner(&body, "updatedInput"));
+        let input = body_of(answer).and_then(|body| inner(&body, "updatedInput"));
         let (Some(input), Some(tool)) = (input, &self.tool) else { return false };
         // As values: a server may write the same in another way.
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
@@ -152,4 +199,13 @@ impl Ask {
     pub fn back(&self) -> String {
         format!("{{\"type\":\"control_cancel_request\",\"request_id\":{}}}", quote(&self.agent_id))
     }
+}
+
+/// The inner `response` of a `control_response` line.
+fn body_of(answer: &str) -> Option<String> {
+    inner(answer, "response").and_then(|response| inner(&response, "response"))
+}
+
+fn inner(text: &str, name: &str) -> Option<String> {
+    json::scan(text, &[name]).ok().and_then(|scan| scan.fields[0]).map(str::to_owned)
 }

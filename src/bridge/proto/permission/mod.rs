@@ -13,7 +13,7 @@ mod audit;
 mod table;
 
 pub use answer::{Reading, Response, Verdict, read_body, read_response};
-pub use ask::{Ask, Asked, Tool};
+pub use ask::{Ask, Asked, HostAsk, Tool};
 pub use audit::{Audit, By, Decision};
 pub use table::{OPEN, Pending, Table};
 

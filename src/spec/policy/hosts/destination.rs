@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// One port of one host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Destination {
     /// The host.
     pub host: Known,
@@ -17,7 +17,7 @@ pub struct Destination {
 }
 
 /// How one host is known to who connects to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Known {
     /// By its name.
     Name(DnsName),

@@ -1,6 +1,6 @@
 //! Which hosts a sandbox reaches when its network goes by policy (`[network]`).
 //!
-//! A denial stands over every allowance, and what no rule speaks of is not reached. Names are judged by rules that
+//! A denial stands over every allowance, an allowance over the rules to ask by, and what no rule speaks of is not reached. Names are judged by rules that
 //! name names, and addresses by rules that name addresses: a `*` is any name, and no address.
 
 mod destination;
@@ -32,6 +32,8 @@ pub struct Rules {
     pub allow: Vec<HostRule>,
     /// What cannot, whatever is allowed.
     pub deny: Vec<HostRule>,
+    /// What can be reached once somebody has said so, and nobody has allowed it before.
+    pub ask: Vec<HostRule>,
 }
 
 /// What the rules say to a host.
@@ -39,6 +41,8 @@ pub struct Rules {
 pub enum Verdict<'a> {
     /// It can be reached, by this rule.
     Allowed(&'a HostRule),
+    /// Somebody is asked whether it can be, by this rule.
+    Asked(&'a HostRule),
     /// It cannot, by this rule.
     Denied(&'a HostRule),
     /// It cannot, since no rule names it.
@@ -46,14 +50,15 @@ pub enum Verdict<'a> {
 }
 
 impl Rules {
-    /// Whether the name can be reached at any port: who asks for its address gets one then.
+    /// Whether the name can be reached at any port, or may be: who asks for its address gets one then.
     pub fn knows(&self, name: &DnsName) -> Verdict<'_> {
         let denials: Vec<&HostRule> = self.deny.iter().filter(|rule| rule.host.is(name)).collect();
         let is_open = |rule: &&HostRule| rule.host.is(name) && !rule.is_denied_by(&denials);
-        match (self.allow.iter().find(is_open), denials.first()) {
-            (Some(rule), _) => Verdict::Allowed(rule),
-            (None, Some(rule)) => Verdict::Denied(rule),
-            (None, None) => Verdict::Unnamed,
+        match (self.allow.iter().find(is_open), self.ask.iter().find(is_open), denials.first()) {
+            (Some(rule), ..) => Verdict::Allowed(rule),
+            (None, Some(rule), _) => Verdict::Asked(rule),
+            (None, None, Some(rule)) => Verdict::Denied(rule),
+            (None, None, None) => Verdict::Unnamed,
         }
     }
 
@@ -67,9 +72,9 @@ impl Rules {
         self.verdict(port, |host| host.holds(address))
     }
 
-    /// Every port that something is allowed at, in order, each once.
+    /// Every port that something can be reached at, in order, each once.
     pub fn ports(&self) -> Vec<u16> {
-        Ports::all_of(self.allow.iter().map(|rule| rule.ports.allowed())).collect()
+        Ports::all_of(self.allow.iter().chain(&self.ask).map(|rule| rule.ports.allowed())).collect()
     }
 
     /// Whether nothing at all can be reached.
@@ -78,16 +83,15 @@ impl Rules {
             let denials: Vec<_> = self.deny.iter().filter(|denial| denial.host.covers(&rule.host)).collect();
             rule.is_denied_by(&denials)
         };
-        self.allow.iter().all(is_closed)
+        self.allow.iter().chain(&self.ask).all(is_closed)
     }
 
     fn verdict(&self, port: u16, is_meant: impl Fn(&Host) -> bool) -> Verdict<'_> {
         if let Some(rule) = self.deny.iter().find(|rule| is_meant(&rule.host) && rule.ports.deny(port)) {
             return Verdict::Denied(rule);
         }
-        match self.allow.iter().find(|rule| is_meant(&rule.host) && rule.ports.allow(port)) {
-            Some(rule) => Verdict::Allowed(rule),
-            None => Verdict::Unnamed,
-        }
+        let is_open = |rule: &&HostRule| is_meant(&rule.host) && rule.ports.allow(port);
+        let allowed = self.allow.iter().find(is_open).map(Verdict::Allowed);
+        allowed.or_else(|| self.ask.iter().find(is_open).map(Verdict::Asked)).unwrap_or(Verdict::Unnamed)
     }
 }

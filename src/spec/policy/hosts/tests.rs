@@ -12,7 +12,7 @@ fn rule(text: &str) -> HostRule {
 
 fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     let all = |texts: &[&str]| texts.iter().map(|text| rule(text)).collect();
-    Rules { allow: all(allow), deny: all(deny) }
+    Rules { allow: all(allow), deny: all(deny), ask: Vec::new() }
 }
 
 fn name(text: &str) -> DnsName {
@@ -292,7 +292,8 @@ fn some_rule() -> impl Strategy<Value = HostRule> {
 }
 
 fn some_rules() -> impl Strategy<Value = Rules> {
-    (vec(some_rule(), 0..4), vec(some_rule(), 0..4)).prop_map(|(allow, deny)| Rules { allow, deny })
+    let some = || vec(some_rule(), 0..4);
+    (some(), some(), some()).prop_map(|(allow, deny, ask)| Rules { allow, deny, ask })
 }
 
 const NAMES: [&str; 5] = ["x", "a.x", "b.a.x", "c.x", "y"];
@@ -353,14 +354,29 @@ proptest! {
                 if more.host.is(&name) && more.ports.deny(port) {
                     prop_assert!(matches!(after, Verdict::Denied(_)));
                 }
-                prop_assert!(!matches!(after, Verdict::Allowed(_)) || before == after);
+                prop_assert!(matches!(after, Verdict::Denied(_)) || before == after);
             }
             for address in ADDRESSES.map(address) {
                 let (before, after) = (all.address(address, port), fewer.address(address, port));
                 if more.host.holds(address) && more.ports.deny(port) {
                     prop_assert!(matches!(after, Verdict::Denied(_)));
                 }
-                prop_assert!(!matches!(after, Verdict::Allowed(_)) || before == after);
+                prop_assert!(matches!(after, Verdict::Denied(_)) || before == after);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_about_what_is_allowed_or_denied(all in some_rules()) {
+        let silent = Rules { ask: Vec::new(), ..all.clone() };
+        for port in PORTS {
+            let names = NAMES.map(name);
+            let addresses = ADDRESSES.map(address);
+            let by_name = names.iter().map(|name| (all.name(name, port), silent.name(name, port)));
+            let by_address = addresses.iter().map(|to| (all.address(*to, port), silent.address(*to, port)));
+            for (with, without) in by_name.chain(by_address) {
+                prop_assert_eq!(matches!(with, Verdict::Asked(_)) || with == Verdict::Unnamed, without == Verdict::Unnamed);
+                prop_assert!(without == Verdict::Unnamed || with == without);
             }
         }
     }
@@ -368,9 +384,9 @@ proptest! {
     #[test]
     fn a_name_is_known_exactly_where_a_port_of_it_is_allowed(all in some_rules()) {
         for name in NAMES.map(name) {
-            let is_known = matches!(all.knows(&name), Verdict::Allowed(_));
-            let is_allowed = |port: &u16| matches!(all.name(&name, *port), Verdict::Allowed(_));
-            prop_assert_eq!(is_known, all.ports().iter().any(is_allowed), "{}", name);
+            let is_open = |verdict| matches!(verdict, Verdict::Allowed(_) | Verdict::Asked(_));
+            let is_known = is_open(all.knows(&name));
+            prop_assert_eq!(is_known, all.ports().iter().any(|port| is_open(all.name(&name, *port))), "{}", name);
         }
         if all.is_nothing() {
             for port in all.ports() {

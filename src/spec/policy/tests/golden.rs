@@ -38,7 +38,7 @@ fn a_policy_of_many_layers_names_each() {
             "agent_cmd = \"claude --append-system-prompt 'be kind'\"
             [files]\nro = ['/opt/sdk']\nrw = ['/srv/cache:/cache']
             [env]\npass = ['GITHUB_TOKEN']\nset = { CI = '1' }
-            [network]\nallow = ['*.example.org:443,80', 'API.Example.com.']\ndeny = ['evil.example.org']
+            [network]\nallow = ['*.example.org:443,80', 'API.Example.com.']\ndeny = ['evil.example.org']\nask = ['*']
             [limits]\nmemory = '8GB'\ncpus = 2.5\ncpuset_cpus = '0-7'\nio = { '/dev/sda' = { write_bps = '20M', read_iops = 100 } }",
         ),
         ("user/config.toml", "[files]\nro = ['/cache', '/opt/tools']\n[protections]\nprefer = ['landlock']"),
@@ -74,6 +74,7 @@ fn a_policy_of_many_layers_names_each() {
     network.allow = *.example.org:80,443 api.example.com  (/etc/config.toml)
     network.allow = [2001:db8::]/32:443  (command line)
     network.deny = evil.example.org  (/etc/config.toml)
+    network.ask = *  (/etc/config.toml)
     limits.memory = 4G  (agent folder saggar.toml)
     limits.cpus = 2.5  (/etc/config.toml)
     limits.cpuset_cpus = 0-7  (/etc/config.toml)
@@ -157,6 +158,7 @@ fn the_schema_has_every_key_with_a_description() {
     limits.timeout
     locked
     network.allow
+    network.ask
     network.deny
     network.mode
     permissions.allow

@@ -41,6 +41,13 @@ const RULES: &[(&str, Rule)] = &[
         },
     ),
     ("network.deny", OnlyTightens("[network]\ndeny = ['example.org']")),
+    (
+        "network.ask",
+        RefusedAbove {
+            operator: "network.ask = ['*.example.org:443']",
+            folder: "network.ask = ['api.example.org:443']",
+        },
+    ),
     ("limits.memory", Refused("[limits]\nmemory = '4G'")),
     ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
     ("limits.inodes", Refused("[limits]\ninodes = 262145")),

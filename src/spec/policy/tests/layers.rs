@@ -229,7 +229,7 @@ fn a_network_by_policy_reaches_something_through_few_ports() {
       name a host in network.allow or with --allow-host, or say network.mode none
     network.mode is policy (/etc/config.toml), and its rules allow nothing
       name a host in network.allow or with --allow-host, or say network.mode none
-    network.allow of all layers names 200 ports, and 128 are the most
+    network.allow and ask of all layers name 200 ports, and 128 are the most
       name single ports: each is a listening socket inside
     ");
 }

@@ -105,11 +105,11 @@ fn permissions() -> impl Strategy<Value = document::Permissions> {
 
 fn network() -> impl Strategy<Value = document::NetworkTable> {
     let rules = || vec(one_of(&["a.example", "*.example:443", "*", "10.0.0.0/8:22"]), 0..3);
-    (of(word(Network::ALL)), rules(), rules())
-        .prop_map(|(mode, allow, deny)| document::NetworkTable { mode, allow, deny })
+    (of(word(Network::ALL)), rules(), rules(), rules())
+        .prop_map(|(mode, allow, deny, ask)| document::NetworkTable { mode, allow, deny, ask })
         .prop_map(|network| match network.mode {
             Some(mode @ Network::None) => {
-                document::NetworkTable { mode: Some(mode), allow: Vec::new(), ..network }
+                document::NetworkTable { mode: Some(mode), allow: Vec::new(), ask: Vec::new(), ..network }
             }
             Some(Network::Host) => document::NetworkTable { mode: network.mode, ..Default::default() },
             Some(Network::Policy) | None => network,
@@ -323,11 +323,12 @@ fn rules_hold(before: &Permissions, after: &Permissions) -> bool {
 }
 
 /// Whether no host came and no denial went.
-fn hosts_hold(before: &effective::Hosts, after: &effective::Hosts) -> bool {
+fn hosts_hold(before: &Hosts, after: &Hosts) -> bool {
     let all = |some: &[Setting<HostRule>], of: &[Setting<HostRule>]| {
         some.iter().all(|rule| of.iter().any(|held| held.value == rule.value))
     };
-    all(&after.allow, &before.allow) && all(&before.deny, &after.deny)
+    let open = [before.allow.clone(), before.ask.clone()].concat();
+    all(&after.allow, &before.allow) && all(&before.deny, &after.deny) && all(&after.ask, &open)
 }
 
 fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]) -> bool {
@@ -344,7 +345,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 55] = [
+const KEYS: [fn(&mut Document, &Document); 56] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -360,6 +361,7 @@ const KEYS: [fn(&mut Document, &Document); 55] = [
     |to, from| to.network.mode = from.network.mode,
     |to, from| to.network.allow = from.network.allow.clone(),
     |to, from| to.network.deny = from.network.deny.clone(),
+    |to, from| to.network.ask = from.network.ask.clone(),
     |to, from| to.limits.memory = from.limits.memory,
     |to, from| to.limits.disk = from.limits.disk,
     |to, from| to.limits.inodes = from.limits.inodes,

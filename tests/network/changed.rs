@@ -1,0 +1,134 @@
+//! Rules for hosts that change while a sandbox runs (`update` of the control socket), and its account of them.
+
+use serde_json::{Value, json};
+
+use super::served::Served;
+
+fn network(lists: Value) -> Value {
+    json!({ "network": lists })
+}
+
+as_each_caller! {
+    /// Rules come and go, with a number; ports that nobody had named before are heard from then on, below 1024 too.
+    fn hosts_come_and_go(caller) {
+        let network_of_test = network!(caller);
+        let mut served = Served::new(&network_of_test, &["--allow-host", "four.example:443"]);
+        let mut control = served.control(&network_of_test);
+        let get = "curl -sS -m 20 http://good.example/ 2>&1; echo $?; curl -sS -m 20 http://good.example:8080/ 2>&1; echo $?";
+        assert!(!served.run(get).contains("hello"));
+        let lists = network(json!({ "allow": ["good.example:80,8080"] }));
+        assert_eq!(control.call("update", &lists), json!({ "generation": 2 }));
+        let said = served.run(get);
+        assert_eq!(said.matches("hello").count(), 2, "{said}");
+        let rules = control.get("state")["network"].take();
+        assert_eq!(rules, json!({ "allow": ["good.example:80,8080"], "deny": [], "ask": [], "consented": [] }));
+        assert_eq!(control.call("update", &network(json!({ "deny": ["good.example:8080"] }))), json!({ "generation": 3 }));
+        let said = served.run(get);
+        assert_eq!(said.matches("hello").count(), 1, "{said}");
+        assert_eq!(control.call("update", &network(json!({ "allow": [] }))), json!({ "generation": 4 }));
+        assert!(!served.run(get).contains("hello"));
+        served.end();
+    }
+
+    /// A connection that no longer may be ends at once; one that still may goes on.
+    fn live_connections_are_cut(caller) {
+        let network_of_test = network!(caller);
+        let mut served = Served::new(&network_of_test, &["--allow-host", "good.example:5432", "--allow-host", "four.example:5432"]);
+        let mut control = served.control(&network_of_test);
+        served.begin("python3 -c '
+import socket
+one, other = [socket.create_connection((host, 5432)) for host in (\"good.example\", \"four.example\")]
+for s in one, other:
+    s.recv(8); s.sendall(b\"one\"); print(s.recv(9), flush=True)
+open(\"stands\", \"w\").close()
+try: print(one.recv(9) or \"ended\", flush=True)
+except ConnectionError: print(\"cut\", flush=True)
+other.sendall(b\"two\"); print(other.recv(9))
+' 2>&1");
+        let stands = network_of_test.wrap.work().join("stands");
+        crate::support::wait::until_exists(&stands);
+        let account = control.get("stats")["network"].take();
+        assert_eq!(account["open"], 2, "{account}");
+        let lists = network(json!({ "allow": ["four.example:5432"] }));
+        assert_eq!(control.call("update", &lists)["generation"], 2);
+        assert_eq!(served.ran(), "b'one'\nb'one'\ncut\nb'two'\n");
+        let refused = network_of_test.refused();
+        assert!(refused[0].0 == "good.example:5432" && refused[0].1.contains("policy has changed"), "{refused:?}");
+        served.end();
+    }
+
+    /// What waits for an answer is judged by the new rules.
+    fn what_waits_is_judged_again(caller) {
+        let network_of_test = network!(caller);
+        let mut served = Served::new(&network_of_test, &["--ask-host", "*"]);
+        let mut control = served.control(&network_of_test);
+        for (lists, reached) in [(json!({ "allow": ["good.example"] }), true), (json!({ "allow": [], "deny": ["good.example"] }), false)] {
+            control.call("update", &network(json!({ "allow": [], "deny": [], "ask": ["*"] })));
+            served.begin("curl -sS -m 20 http://good.example/ 2>&1; echo $?");
+            served.question();
+            control.call("update", &network(lists));
+            let said = served.ran();
+            assert_eq!(said.contains("hello"), reached, "{said}");
+            assert_eq!(control.get("permission.list"), json!({ "open": [] }));
+        }
+        served.end();
+    }
+
+    /// All of a change holds or nothing; who has seen an older state is told so.
+    fn a_change_is_whole_or_none(caller) {
+        let network_of_test = network!(caller);
+        let mut served = Served::new(&network_of_test, &["--allow-host", "good.example"]);
+        let mut control = served.control(&network_of_test);
+        let held = |state: Value| (state["network"].clone(), state["generation"].clone());
+        let before = held(control.get("state"));
+        for (lists, kind) in [
+            (json!({}), "params"),
+            (json!({ "allow": ["good.example", "http://bad"] }), "params"),
+            (json!({ "allow": ["good.example:53"] }), "params"),
+            (json!({ "mode": "host" }), "params"),
+            (json!({ "allow": [format!("good.example:{}", (1000..1200).map(|p| p.to_string()).collect::<Vec<_>>().join(","))] }), "params"),
+        ] {
+            let (refused, why) = control.refused("update", &network(lists.clone()));
+            assert_eq!(refused, kind, "{lists}: {why}");
+        }
+        let stale = json!({ "network": { "allow": [] }, "generation": 7 });
+        assert_eq!(control.refused("update", &stale).0, "state");
+        // A port that a program inside has.
+        served.begin("python3 -c '
+import socket
+s = socket.create_server((\"0.0.0.0\", 8081)); open(\"stands\", \"w\").close(); s.accept()' 2>&1");
+        let stands = network_of_test.wrap.work().join("stands");
+        crate::support::wait::until_exists(&stands);
+        let (refused, why) = control.refused("update", &network(json!({ "allow": ["other.example:80,8081"] })));
+        assert!(refused == "state" && why.contains("listens on one of the ports"), "{refused}: {why}");
+        assert_eq!(held(control.get("state")), before);
+        served.end();
+    }
+
+    /// A sandbox without a network by policy cannot be given one.
+    fn a_sandbox_without_a_policy_keeps_none(caller) {
+        let network_of_test = network!(caller);
+        let served = Served::new(&network_of_test, &[]);
+        let mut control = served.control(&network_of_test);
+        let (kind, why) = control.refused("update", &network(json!({ "allow": ["good.example"] })));
+        assert!(kind == "unsupported" && why.contains("network.mode is none"), "{kind}: {why}");
+        assert_eq!(control.get("state")["network"], Value::Null);
+        served.end();
+    }
+
+    /// What was done for each host is counted.
+    fn hosts_are_counted(caller) {
+        let network_of_test = network!(caller);
+        let mut served = Served::new(&network_of_test, &["--allow-host", "good.example", "--allow-host", "dead.example"]);
+        let mut control = served.control(&network_of_test);
+        served.run("curl -sS http://good.example/; curl -sS http://good.example/; curl -sS http://other.example/; true");
+        let account = control.get("stats")["network"].take();
+        let of = |host: &str| account["hosts"].as_array().unwrap().iter().find(|row| row["host"] == host).cloned().unwrap();
+        let good = of("good.example");
+        assert_eq!((&good["port"], &good["connections"], &good["refused"]), (&json!(80), &json!(2), &json!(0)));
+        assert!(good["sent"].as_u64().unwrap() > 100 && good["received"].as_u64().unwrap() > 100, "{good}");
+        let other = of("other.example");
+        assert!(other["connections"] == 0 && other["refused"].as_u64().unwrap() >= 1, "{other}");
+        served.end();
+    }
+}
