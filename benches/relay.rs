@@ -73,7 +73,8 @@ fn main() {
 
 /// Goes into networks of its own.
 fn begin(rounds: usize) {
-    let scratch = tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("a directory");
+    let scratch =
+        tempfile::Builder::new().prefix("saggar-bench").tempdir_in("/var/tmp").expect("a directory");
     let mut command = Command::new("unshare");
     if !nix::unistd::geteuid().is_root() {
         command.args(["--user", "--map-current-user", "--keep-caps"]);

@@ -1,10 +1,27 @@
 //! One direction of a connection: what is read on one side is written on the other, with at most one chunk on its way.
+//!
+//! Where one read fills a chunk, more is likely to come: then the kernel moves it from socket to socket by a pipe
+//! (splice(2)), and it is never copied to this process.
 
+use nix::fcntl::{OFlag, SpliceFFlags, splice};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 
 /// Bytes that one direction may move before the others have their turn.
 const SHARE: usize = 512 << 10;
+
+/// The most that one splice(2) is asked for.
+const PIECE: usize = 1 << 20;
+
+/// Bytes on their way that this process does not see.
+#[derive(Debug)]
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    /// Bytes in it.
+    held: usize,
+}
 
 /// Bytes on their way from one stream to another.
 #[derive(Debug, Default)]
@@ -12,6 +29,8 @@ pub(super) struct Pump {
     /// What was read and is not written.
     left: Vec<u8>,
     written: usize,
+    /// What comes after that, while there is much of it.
+    pipe: Option<Pipe>,
     /// The reader's end was seen.
     ended: bool,
     /// And told to the writer.
@@ -97,12 +116,29 @@ impl Pump {
                 Ok(false) => return Ok(Flow::Waits),
                 Err(_) => return Ok(Flow::Refused),
             }
+            match self.pipe.as_mut().map_or(Ok(true), |pipe| pipe.empty(to, &mut self.moved)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Flow::Waits),
+                Err(_) => return Ok(Flow::Refused),
+            }
             if self.ended {
                 let told = std::mem::replace(&mut self.told, true) || to.shutdown(Shutdown::Write).is_ok();
                 return Ok(if told { Flow::Over } else { Flow::Refused });
             }
             if share == 0 {
                 return Ok(Flow::Goes);
+            }
+            if let Some(pipe) = &mut self.pipe {
+                match pipe.fill(from)? {
+                    None => {
+                        // One that is at rest keeps no descriptors.
+                        self.pipe = None;
+                        return Ok(Flow::Waits);
+                    }
+                    Some(0) => self.ended = true,
+                    Some(count) => share = share.saturating_sub(count),
+                }
+                continue;
             }
             match again(|| from.read(chunk))? {
                 None => return Ok(Flow::Waits),
@@ -114,9 +150,41 @@ impl Pump {
                     let written = written.unwrap_or(0);
                     self.moved += written as u64;
                     self.left.extend_from_slice(read.get(written..).unwrap_or_default());
+                    if count == chunk.len() {
+                        // Without one, copies do.
+                        self.pipe = Pipe::new().ok();
+                    }
                 }
             }
         }
+    }
+}
+
+impl Pipe {
+    fn new() -> Result<Self> {
+        let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        Ok(Pipe { read, write, held: 0 })
+    }
+
+    /// Takes in what there is; `None` when that is nothing now, and 0 at the end.
+    fn fill(&mut self, from: &mio::net::TcpStream) -> Result<Option<usize>> {
+        let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+        let took = again(|| Ok(splice(from, None, &self.write, None, PIECE, flags)?))?;
+        self.held += took.unwrap_or(0);
+        Ok(took)
+    }
+
+    /// Gives away what it holds; whether nothing is left.
+    fn empty(&mut self, to: &mio::net::TcpStream, moved: &mut u64) -> Result<bool> {
+        let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+        while self.held > 0 {
+            let Some(gave) = again(|| Ok(splice(&self.read, None, to, None, self.held, flags)?))? else {
+                return Ok(false);
+            };
+            self.held = self.held.saturating_sub(gave);
+            *moved += gave as u64;
+        }
+        Ok(true)
     }
 }
 
