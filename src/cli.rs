@@ -5,7 +5,7 @@ pub mod session;
 
 use crate::spec::policy::{
     Adapter, AgentCommand, BindSpec, Cpus, Destination, EnvArgument, Home, HostRule, Network, Profile,
-    Protection, Size, Template, TimeSpan,
+    Protection, Publish, Size, Template, TimeSpan,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -99,6 +99,9 @@ pub struct SandboxArgs {
     /// Never let these hosts be reached, whatever is allowed [default: every port]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub deny_host: Vec<HostRule>,
+    /// Let HOSTPORT of the host lead to a server on PORT inside; on loopback alone unless ADDR says otherwise
+    #[arg(long, value_name = "[ADDR:]HOSTPORT:PORT")]
+    pub publish: Vec<Publish>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,

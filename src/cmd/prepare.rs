@@ -393,6 +393,7 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
         net: args.net,
         allow_host: args.allow_host.clone(),
         deny_host: args.deny_host.clone(),
+        publish: args.publish.clone(),
         memory: args.memory,
         cpus: args.cpus,
         pids: args.pids,

@@ -3,6 +3,7 @@
 use super::disk;
 use super::prepare::Prepared;
 use crate::cgroup::{self, agent::leaf};
+use crate::egress::io::publish::Listeners;
 use crate::error::Result;
 use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
@@ -16,6 +17,8 @@ use std::os::fd::AsFd;
 pub(super) struct Started {
     pub(super) launched: Launched,
     pub(super) guard: Guard,
+    /// The ports of the host that lead inside.
+    pub(super) published: Listeners,
     /// Whether it has the cgroup that the guard was told of.
     pub(super) has_cgroup: bool,
 }
@@ -33,6 +36,8 @@ impl Started {
         if let Some(session) = &prepared.session {
             guard.add_session(session, prepared.project.as_ref().map(|project| project.number))?;
         }
+        // After the watcher was forked, which would keep them: they are free as soon as this process is gone.
+        let published = Listeners::bind(prepared.spec.publish.iter().map(|(publish, _)| publish))?;
         disk::limit(prepared)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
         let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
@@ -42,6 +47,6 @@ impl Started {
         }
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(Started { launched, guard, has_cgroup: outcome.cgroup.is_some() })
+        Ok(Started { launched, guard, published, has_cgroup: outcome.cgroup.is_some() })
     }
 }

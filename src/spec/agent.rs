@@ -87,6 +87,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         links: links(),
         files: made_files(&identity, &network),
         network,
+        publish: policy.publish.iter().map(|setting| (setting.value, origin(&setting.layer))).collect(),
         pins: asked.pins.clone(),
         hidden: policy
             .files

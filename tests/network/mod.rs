@@ -17,6 +17,7 @@ mod addresses;
 mod named;
 mod others;
 mod proxies;
+mod publish;
 mod relay;
 
 use std::fs;

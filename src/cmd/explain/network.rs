@@ -12,7 +12,7 @@ use std::fmt::{self, Formatter};
 pub(super) struct Network {
     #[serde(flatten)]
     pub(super) mode: Valued,
-    /// The rules, where the network goes by them.
+    /// The rules, where the network goes by them, and the ports that are published.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) rules: Vec<Row>,
 }
@@ -21,13 +21,14 @@ impl Network {
     /// The section; `mode` is what the sandbox gets.
     pub(super) fn of(policy: &Effective, mode: &Mode) -> Network {
         let Setting { value, layer } = &policy.network;
-        let rules = match mode {
-            Mode::Policy(_) => super::report::rows(policy, "network."),
-            Mode::None | Mode::Host => Vec::new(),
+        let counts = |row: &Row| match row.key {
+            "network.mode" => false,
+            "network.publish" => true,
+            _ => matches!(mode, Mode::Policy(_)),
         };
         Network {
             mode: Valued { value: value.to_string(), layer: layer.to_string(), what: what(mode) },
-            rules: rules.into_iter().filter(|row| row.key != "network.mode").collect(),
+            rules: super::report::rows(policy, "network.").into_iter().filter(counts).collect(),
         }
     }
 }
@@ -52,8 +53,10 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Valued { value, layer, what } = &self.mode;
         writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
-        for Row { key, value, layer } in &self.rules {
-            writeln!(f, "  {:<5}  {value} ({layer})", key.trim_start_matches("network."))?;
+        let name = |row: &Row| row.key.trim_start_matches("network.");
+        let width = self.rules.iter().map(|row| name(row).len()).max().unwrap_or_default();
+        for row in &self.rules {
+            writeln!(f, "  {:<width$}  {} ({})", name(row), row.value, row.layer)?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod dial;
 mod lookup;
 mod names;
 mod proxy;
+pub mod publish;
 mod pump;
 mod refusals;
 

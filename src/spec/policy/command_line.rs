@@ -5,6 +5,7 @@ use super::hosts::HostRule;
 use super::names::{Adapter, EnvName, Network, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template};
 use super::program::AgentCommand;
+use super::publish::Publish;
 use super::units::{Cpus, Size, TimeSpan};
 use super::value::BadValue;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct CommandLine {
     pub allow_host: Vec<HostRule>,
     /// `--deny-host`
     pub deny_host: Vec<HostRule>,
+    /// `--publish`
+    pub publish: Vec<Publish>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--cpus`
@@ -102,7 +105,12 @@ impl CommandLine {
             adapter: self.adapter,
             files: Files { ro: below(self.ro), rw: below(self.rw), home: self.home, ..Files::default() },
             env,
-            network: NetworkTable { mode: self.net, allow: self.allow_host, deny: self.deny_host },
+            network: NetworkTable {
+                mode: self.net,
+                allow: self.allow_host,
+                deny: self.deny_host,
+                publish: self.publish,
+            },
             limits: Limits {
                 memory: self.memory,
                 disk: self.disk,

@@ -8,6 +8,7 @@ use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile,
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{PermissionMode, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::publish::Publish;
 use super::resources::{Disk, NumberSet, PageSize, Rates};
 use super::units::{Cpus, Size, TimeSpan};
 use schemars::JsonSchema;
@@ -100,6 +101,8 @@ pub struct NetworkTable {
     pub allow: Vec<HostRule>,
     /// Hosts that cannot be reached, whatever is allowed.
     pub deny: Vec<HostRule>,
+    /// Ports of the host that lead to servers inside: "8080:3000", "0.0.0.0:8080:3000".
+    pub publish: Vec<Publish>,
 }
 
 impl NetworkTable {

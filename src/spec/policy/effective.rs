@@ -7,6 +7,7 @@ use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile,
 use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
 use super::permission::{Modes, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::publish::Publish;
 use super::resources::{Disk, NumberSet, PageSize};
 use super::units::{Cpus, Size, TimeSpan};
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub struct Effective {
     pub network: Setting<Network>,
     /// Which hosts it reaches, where that goes by policy.
     pub hosts: Hosts,
+    /// Ports of the host that lead to servers inside.
+    pub publish: Vec<Setting<Publish>>,
     /// How much of the machine the sandbox may use.
     pub limits: Limits,
     /// What in the workspace the agent cannot change.
@@ -280,6 +283,7 @@ impl Effective {
             env: Env { rules: environment::built_in().map(pass).collect(), deny: BTreeMap::new() },
             network: built_in(Network::None),
             hosts: Hosts::default(),
+            publish: Vec::new(),
             limits: Limits {
                 memory: built_in(Size::mebibytes(2048)),
                 memory_high: None,

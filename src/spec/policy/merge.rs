@@ -111,10 +111,11 @@ impl Effective {
         if meant.is_some() && !layer.is_folder() {
             self.hosts.allow.retain(|rule| !rule.layer.is_folder());
         }
-        let document::NetworkTable { mode: _, allow, deny } = network;
+        let document::NetworkTable { mode: _, allow, deny, publish } = network;
         put(&mut self.network, meant, layer);
         add(&mut self.hosts.allow, allow, layer);
         add(&mut self.hosts.deny, deny, layer);
+        add(&mut self.publish, publish, layer);
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {

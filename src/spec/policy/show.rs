@@ -59,6 +59,7 @@ impl Effective {
         rows.one("network.mode", &self.network);
         rows.many("network.allow", &self.hosts.allow);
         rows.many("network.deny", &self.hosts.deny);
+        rows.many("network.publish", &self.publish);
         let limits = &self.limits;
         rows.one("limits.memory", &limits.memory);
         rows.many("limits.memory_high", &limits.memory_high);

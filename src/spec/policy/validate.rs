@@ -64,6 +64,7 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("env.deny", env.deny.len()),
         ("network.allow", network.allow.len()),
         ("network.deny", network.deny.len()),
+        ("network.publish", network.publish.len()),
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
@@ -111,11 +112,15 @@ fn env(env: &Env) -> Result<(), Invalid> {
 }
 
 fn network(network: &NetworkTable) -> Result<(), Invalid> {
-    let NetworkTable { mode, allow, deny } = network;
+    let NetworkTable { mode, allow, deny, publish } = network;
     match mode {
         Some(mode @ (Network::None | Network::Host)) if !allow.is_empty() => {
             let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");
             return invalid("network.allow", why);
+        }
+        Some(Network::Host) if !publish.is_empty() => {
+            let why = "is not needed beside network.mode host: the ports of its programs are the host's";
+            return invalid("network.publish", why);
         }
         Some(Network::Host) if !deny.is_empty() => {
             let why = "cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed";

@@ -63,6 +63,7 @@ impl Controlled for Loop<'_> {
                 "lastExit": self.last_exit.as_ref().map(ToString::to_string),
                 "lastStatus": self.last_status(),
             },
+            "published": self.network.published(),
             "degraded": missing(&self.limited.still(&self.plan.degraded)),
             "generation": self.limited.generation,
             "exit": null,

@@ -41,6 +41,7 @@ use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
 use crate::bridge::proto::spool::{Left, Store};
 use crate::cgroup::agent::leaf::Leaves;
+use crate::egress::io::publish::Listeners;
 use crate::error::{Code, Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
@@ -104,6 +105,8 @@ pub struct Job<'a> {
     pub scripts: Vec<Script>,
     /// Where its events are kept, where they are; with what an earlier run left.
     pub spool: Option<(Box<dyn Store>, Left)>,
+    /// The ports of the host that lead inside.
+    pub published: Listeners,
     /// What it speaks.
     pub adapter: Box<dyn Adapter>,
     /// The session's name, and the agent's own name of its conversation, when there is one.
@@ -219,6 +222,7 @@ impl<'a> Loop<'a> {
         let leaves = job.cgroup.as_deref().and_then(Leaves::of);
         let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
         let control = Control::new(job.control, job.logs, poll.registry())?;
+        let network = Network::of(job.plan, job.published, poll.registry())?;
         Ok(Loop {
             id: job.id,
             session: job.session,
@@ -233,7 +237,7 @@ impl<'a> Loop<'a> {
             talk: Talk::new(poll, hub, None),
             signals,
             sandbox,
-            network: Network::of(job.plan),
+            network,
             transport,
             program: job.program,
             connect_until: None,
@@ -329,7 +333,16 @@ impl<'a> Loop<'a> {
     /// Does what is due of the network, and tells what was refused.
     fn tend_network(&mut self) {
         self.network.tick(self.talk.poll.registry());
+        self.network.ask(&self.sandbox);
         let (control, detached) = (&mut self.control, self.detached);
+        self.network.tell_published(self.id, &mut self.status, |text| {
+            if let Some(control) = control {
+                control.log(talk::epoch_ms(), LogLevel::Info, text);
+            }
+            if !detached {
+                log(LogLevel::Info, text);
+            }
+        });
         self.network.tell(self.id, &mut self.status, |text| {
             if let Some(control) = control {
                 control.log(talk::epoch_ms(), LogLevel::Warn, text);
@@ -476,6 +489,9 @@ impl<'a> Loop<'a> {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
             Happening::Workspace(root) => self.workspace = Some(self.see(root)),
+            Happening::Socket(family, socket) => {
+                self.network.supply(self.talk.poll.registry(), family, socket);
+            }
             Happening::Caught(kind, port, socket) => {
                 let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;

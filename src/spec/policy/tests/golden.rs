@@ -158,6 +158,7 @@ fn the_schema_has_every_key_with_a_description() {
     locked
     network.allow
     network.deny
+    network.publish
     network.mode
     permissions.allow
     permissions.ask

@@ -41,6 +41,13 @@ const RULES: &[(&str, Rule)] = &[
         },
     ),
     ("network.deny", OnlyTightens("[network]\ndeny = ['example.org']")),
+    (
+        "network.publish",
+        RefusedAbove {
+            operator: "network.publish = ['8080:3000']",
+            folder: "network.publish = ['0.0.0.0:8080:3000']",
+        },
+    ),
     ("limits.memory", Refused("[limits]\nmemory = '4G'")),
     ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
     ("limits.inodes", Refused("[limits]\ninodes = 262145")),
