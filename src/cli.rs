@@ -102,6 +102,9 @@ pub struct SandboxArgs {
     /// Let HOSTPORT of the host lead to a server on PORT inside; on loopback alone unless ADDR says otherwise
     #[arg(long, value_name = "[ADDR:]HOSTPORT:PORT")]
     pub publish: Vec<Publish>,
+    /// Let programs connect to the unix socket PATH of the host, at DEST inside [default: the same path]
+    #[arg(long, value_name = "PATH[:DEST]")]
+    pub allow_socket: Vec<BindSpec>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,

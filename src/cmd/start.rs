@@ -2,6 +2,7 @@
 
 use super::disk;
 use super::prepare::Prepared;
+use super::sockets;
 use crate::cgroup::{self, agent::leaf};
 use crate::egress::io::publish::Listeners;
 use crate::error::Result;
@@ -28,6 +29,7 @@ impl Started {
     /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory. `commands` says that
     /// servers may run commands in it beside the first program.
     pub(super) fn new(prepared: &mut Prepared, known: bool, commands: bool) -> Result<Self> {
+        sockets::ways_out(&prepared.policy.effective).iter().for_each(|out| log::warn!("{out}"));
         signals::block()?;
         let place = cgroup::place(&prepared.id);
         let cgroup = place.as_deref().filter(|place| cgroup::may_make(place));

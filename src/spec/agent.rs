@@ -211,6 +211,10 @@ fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
         let why = if writable { "named, read-write" } else { "named, read-only" };
         mounts.push(named(&bind.value.source, &bind.value.dest, writable, origin(&bind.layer), why));
     }
+    // To connect is no right of landlock's (up to ABI 8), and no write to the mount.
+    for Setting { value, layer } in &policy.sockets {
+        mounts.push(named(&value.source, value.dest(), false, origin(layer), "a unix socket of the host"));
+    }
     for (source, at, writable, why) in &asked.own {
         mounts.push(named(source, at, *writable, Origin::BUILT_IN, why));
     }

@@ -19,6 +19,7 @@ mod others;
 mod proxies;
 mod publish;
 mod relay;
+mod sockets;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,7 @@
 //! The network: what of it there is, and every rule with the layer that says it.
 
 use super::report::Valued;
+use crate::cmd::sockets;
 use crate::spec::Network as Mode;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Effective, Setting};
@@ -12,9 +13,12 @@ use std::fmt::{self, Formatter};
 pub(super) struct Network {
     #[serde(flatten)]
     pub(super) mode: Valued,
-    /// The rules, where the network goes by them, and the ports that are published.
+    /// The rules, where the network goes by them, and what there is beside them: published ports, sockets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) rules: Vec<Row>,
+    /// What of that is a way out of the sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
 }
 
 impl Network {
@@ -23,12 +27,13 @@ impl Network {
         let Setting { value, layer } = &policy.network;
         let counts = |row: &Row| match row.key {
             "network.mode" => false,
-            "network.publish" => true,
+            "network.publish" | "network.sockets" => true,
             _ => matches!(mode, Mode::Policy(_)),
         };
         Network {
             mode: Valued { value: value.to_string(), layer: layer.to_string(), what: what(mode) },
             rules: super::report::rows(policy, "network.").into_iter().filter(counts).collect(),
+            warnings: sockets::ways_out(policy).iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -57,6 +62,9 @@ impl fmt::Display for Network {
         let width = self.rules.iter().map(|row| name(row).len()).max().unwrap_or_default();
         for row in &self.rules {
             writeln!(f, "  {:<width$}  {} ({})", name(row), row.value, row.layer)?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "  WARNING: {warning}")?;
         }
         Ok(())
     }

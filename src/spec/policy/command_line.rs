@@ -24,6 +24,8 @@ pub struct CommandLine {
     pub deny_host: Vec<HostRule>,
     /// `--publish`
     pub publish: Vec<Publish>,
+    /// `--allow-socket`; a relative PATH is below the current directory.
+    pub allow_socket: Vec<BindSpec>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--cpus`
@@ -94,7 +96,7 @@ impl CommandLine {
                 None => env.pass.push(name),
             }
         }
-        let below = |specs: Vec<BindSpec>| {
+        let below = |specs: Vec<BindSpec>| -> Vec<BindSpec> {
             let absolute = |spec: BindSpec| BindSpec { source: directory.join(&spec.source), ..spec };
             specs.into_iter().map(absolute).collect()
         };
@@ -110,6 +112,7 @@ impl CommandLine {
                 allow: self.allow_host,
                 deny: self.deny_host,
                 publish: self.publish,
+                sockets: below(self.allow_socket),
             },
             limits: Limits {
                 memory: self.memory,

@@ -103,6 +103,8 @@ pub struct NetworkTable {
     pub deny: Vec<HostRule>,
     /// Ports of the host that lead to servers inside: "8080:3000", "0.0.0.0:8080:3000".
     pub publish: Vec<Publish>,
+    /// Unix sockets of the host that can be connected to inside: "PATH" or "PATH:DEST".
+    pub sockets: Vec<BindSpec>,
 }
 
 impl NetworkTable {

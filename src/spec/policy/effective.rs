@@ -4,7 +4,7 @@ use super::environment;
 use super::hosts::{HostRule, Rules};
 use super::layer::{Layer, Setting};
 use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
-use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
+use super::paths::{Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{Modes, Rule};
 use super::program::{AgentCommand, IdRange};
 use super::publish::Publish;
@@ -35,6 +35,8 @@ pub struct Effective {
     pub hosts: Hosts,
     /// Ports of the host that lead to servers inside.
     pub publish: Vec<Setting<Publish>>,
+    /// Unix sockets of the host that can be connected to, each destination once.
+    pub sockets: Vec<Setting<BindSpec>>,
     /// How much of the machine the sandbox may use.
     pub limits: Limits,
     /// What in the workspace the agent cannot change.
@@ -284,6 +286,7 @@ impl Effective {
             network: built_in(Network::None),
             hosts: Hosts::default(),
             publish: Vec::new(),
+            sockets: Vec::new(),
             limits: Limits {
                 memory: built_in(Size::mebibytes(2048)),
                 memory_high: None,

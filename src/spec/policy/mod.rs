@@ -15,7 +15,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `hosts` `names` `paths` `permission` `program` `publish` `resources` `units` | the values of a file, each checked where it is parsed |
+//! | `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each checked where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
@@ -45,6 +45,7 @@ pub mod publish;
 pub mod resources;
 pub mod schema;
 pub mod show;
+pub mod sockets;
 mod suggest;
 mod tighten;
 pub mod units;

@@ -65,6 +65,7 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("network.allow", network.allow.len()),
         ("network.deny", network.deny.len()),
         ("network.publish", network.publish.len()),
+        ("network.sockets", network.sockets.len()),
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
@@ -112,7 +113,15 @@ fn env(env: &Env) -> Result<(), Invalid> {
 }
 
 fn network(network: &NetworkTable) -> Result<(), Invalid> {
-    let NetworkTable { mode, allow, deny, publish } = network;
+    let NetworkTable { mode, allow, deny, publish, sockets } = network;
+    for (at, socket) in sockets.iter().enumerate() {
+        if socket.source.is_relative() {
+            return invalid("network.sockets", format!("\"{socket}\" is not absolute"));
+        }
+        if sockets.iter().take(at).any(|earlier| earlier.dest() == socket.dest()) {
+            return invalid("network.sockets", format!("two entries stand at {}", socket.dest().display()));
+        }
+    }
     match mode {
         Some(mode @ (Network::None | Network::Host)) if !allow.is_empty() => {
             let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");

@@ -159,6 +159,7 @@ fn the_schema_has_every_key_with_a_description() {
     network.allow
     network.deny
     network.publish
+    network.sockets
     network.mode
     permissions.allow
     permissions.ask
