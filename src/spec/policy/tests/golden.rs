@@ -158,9 +158,9 @@ fn the_schema_has_every_key_with_a_description() {
     locked
     network.allow
     network.deny
+    network.mode
     network.publish
     network.sockets
-    network.mode
     permissions.allow
     permissions.ask
     permissions.deny
