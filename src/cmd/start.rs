@@ -38,7 +38,7 @@ impl Started {
         if let Some(session) = &prepared.session {
             guard.add_session(session, prepared.project.as_ref().map(|project| project.number))?;
         }
-        // After the watcher was forked, which would keep them: they are free as soon as this process is gone.
+        // A port in use is an error while there is nothing to undo.
         let published = Listeners::bind(prepared.spec.publish.iter().map(|(publish, _)| publish))?;
         disk::limit(prepared)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
