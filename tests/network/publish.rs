@@ -104,6 +104,16 @@ print(said(port), end=''); print('port', port)";
         assert!(told.contains(&format!("published: 127.0.0.1:{port} leads to port 3000 inside")), "{told}");
     }
 
+    fn explain_says_what_is_published_and_by_whom(caller) {
+        let network = network!(caller);
+        let mut explain = network.wrap.place.saggar();
+        explain.args(["explain", "--publish", "8080:3000", "--publish", "0.0.0.0:9090:4000"]);
+        let said = network.wrap.finish(explain).success();
+        for publish in ["8080:3000", "0.0.0.0:9090:4000"] {
+            assert!(said.contains(&format!("  publish  {publish} (command line)")), "{said}");
+        }
+    }
+
     /// Before anything runs.
     fn a_port_in_use_is_an_error_that_names_it(caller) {
         let network = network!(caller);
