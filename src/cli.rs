@@ -5,7 +5,7 @@ pub mod session;
 
 use crate::spec::policy::{
     Adapter, AgentCommand, BindSpec, Cpus, Destination, EnvArgument, Home, HostRule, Network, Profile,
-    Protection, Size, Template, TimeSpan,
+    Protection, Publish, Size, Template, TimeSpan,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -102,6 +102,12 @@ pub struct SandboxArgs {
     /// Ask before these hosts are reached, unless they are allowed [default: 80,443]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub ask_host: Vec<HostRule>,
+    /// Let HOSTPORT of the host lead to a server on PORT inside; on loopback alone unless ADDR says otherwise
+    #[arg(long, value_name = "[ADDR:]HOSTPORT:PORT")]
+    pub publish: Vec<Publish>,
+    /// Let programs connect to the unix socket PATH of the host, at DEST inside [default: the same path]
+    #[arg(long, value_name = "PATH[:DEST]")]
+    pub allow_socket: Vec<BindSpec>,
     /// One more policy file, after all others
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,

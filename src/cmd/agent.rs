@@ -277,7 +277,7 @@ impl Made {
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         guard::sweep_by_the_way();
-        let Started { launched, guard, has_cgroup } = started;
+        let Started { launched, guard, published, has_cgroup } = started;
 
         let program = self.program();
         let show = if args.json || !std::io::stdout().is_terminal() { Show::Json } else { Show::Text };
@@ -291,6 +291,7 @@ impl Made {
             audit: outfit.audit,
             remembered: self.remembered(),
             spool: outfit.spool,
+            published,
             scripts: scripts::of(
                 self.folder_beside().unwrap_or(&self.prepared.workspace),
                 session,

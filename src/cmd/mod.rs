@@ -13,6 +13,7 @@ mod policy;
 mod prepare;
 mod scripts;
 mod session;
+mod sockets;
 mod start;
 mod stats;
 mod wrap;

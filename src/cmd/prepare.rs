@@ -1,6 +1,6 @@
 //! From arguments to a plan: what `wrap`, `agent` and `explain` have in common.
 
-use super::find;
+use super::{find, sockets};
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
 use crate::host::appeared::Watched;
@@ -169,9 +169,10 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
     let (map, id_block) = identity(effective, purpose.start)?;
     let mut own = purpose.own.clone();
     if let Some(socket) = &effective.api_socket {
-        let real = canonical(socket.value.as_path())?;
+        let real = sockets::socket(socket.value.as_path())?;
         own.push((real, API_SOCKET.into(), false, "the model API"));
     }
+    sockets::check(effective)?;
     let mut protected = protected(&purpose, &policy);
     if purpose.changes.is_some() {
         protected.leave_out_missing();
@@ -394,6 +395,8 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
         allow_host: args.allow_host.clone(),
         deny_host: args.deny_host.clone(),
         ask_host: args.ask_host.clone(),
+        publish: args.publish.clone(),
+        allow_socket: args.allow_socket.clone(),
         memory: args.memory,
         cpus: args.cpus,
         pids: args.pids,

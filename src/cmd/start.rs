@@ -2,7 +2,9 @@
 
 use super::disk;
 use super::prepare::Prepared;
+use super::sockets;
 use crate::cgroup::{self, agent::leaf};
+use crate::egress::io::publish::Listeners;
 use crate::error::Result;
 use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
@@ -16,6 +18,8 @@ use std::os::fd::AsFd;
 pub(super) struct Started {
     pub(super) launched: Launched,
     pub(super) guard: Guard,
+    /// The ports of the host that lead inside.
+    pub(super) published: Listeners,
     /// Whether it has the cgroup that the guard was told of.
     pub(super) has_cgroup: bool,
 }
@@ -25,6 +29,7 @@ impl Started {
     /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory. `commands` says that
     /// servers may run commands in it beside the first program.
     pub(super) fn new(prepared: &mut Prepared, known: bool, commands: bool) -> Result<Self> {
+        sockets::ways_out(&prepared.policy.effective).iter().for_each(|out| log::warn!("{out}"));
         signals::block()?;
         let place = cgroup::place(&prepared.id);
         let cgroup = place.as_deref().filter(|place| cgroup::may_make(place));
@@ -33,6 +38,8 @@ impl Started {
         if let Some(session) = &prepared.session {
             guard.add_session(session, prepared.project.as_ref().map(|project| project.number))?;
         }
+        // A port in use is an error while there is nothing to undo.
+        let published = Listeners::bind(prepared.spec.publish.iter().map(|(publish, _)| publish))?;
         disk::limit(prepared)?;
         let required = plan::want(&prepared.spec, Protection::Cgroup) == Strength::Require;
         let outcome = cgroup::create(place.as_deref(), &prepared.spec.limits, required)?;
@@ -42,6 +49,6 @@ impl Started {
         }
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(Started { launched, guard, has_cgroup: outcome.cgroup.is_some() })
+        Ok(Started { launched, guard, published, has_cgroup: outcome.cgroup.is_some() })
     }
 }

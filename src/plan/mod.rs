@@ -6,6 +6,7 @@ pub mod files;
 pub mod ids;
 pub mod landlock;
 pub mod owners;
+mod publish;
 pub mod seccomp;
 pub mod step;
 
@@ -119,6 +120,7 @@ pub struct Degraded {
 /// [`Code::Unsupported`] when a required protection cannot be had; [`Code::Invalid`] for a path that
 /// cannot be mounted.
 pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
+    publish::check(spec)?;
     let mut degraded = Vec::new();
     let domain = landlock::domain(spec, host);
     check_landlock(spec, host.landlock_abi, &mut degraded)?;

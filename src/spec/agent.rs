@@ -87,6 +87,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         links: links(),
         files: made_files(&identity, &network),
         network,
+        publish: policy.publish.iter().map(|setting| (setting.value, origin(&setting.layer))).collect(),
         pins: asked.pins.clone(),
         hidden: policy
             .files
@@ -209,6 +210,10 @@ fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
         let writable = bind.value.access == Access::ReadWrite;
         let why = if writable { "named, read-write" } else { "named, read-only" };
         mounts.push(named(&bind.value.source, &bind.value.dest, writable, origin(&bind.layer), why));
+    }
+    // To connect is no right of landlock's (up to ABI 8), and no write to the mount.
+    for Setting { value, layer } in &policy.sockets {
+        mounts.push(named(&value.source, value.dest(), false, origin(layer), "a unix socket of the host"));
     }
     for (source, at, writable, why) in &asked.own {
         mounts.push(named(source, at, *writable, Origin::BUILT_IN, why));

@@ -2,6 +2,7 @@
 
 pub use super::policy::hosts::Rules;
 pub use super::policy::names::{Profile, Protection, Strength};
+pub use super::policy::publish::Publish;
 pub use super::policy::resources::{Disk, NumberSet, PageSize};
 use crate::id::SandboxId;
 use std::borrow::Cow;
@@ -39,6 +40,8 @@ pub struct SandboxSpec {
     pub hostname: String,
     /// What of the network there is.
     pub network: Network,
+    /// Ports of the host that lead to servers inside, each with who asked for it.
+    pub publish: Vec<(Publish, Origin)>,
     /// The file systems, in the order in which they are mounted; the private root lies under them.
     pub mounts: Vec<Mount>,
     /// Symbolic links of the private root: path, target.

@@ -12,6 +12,7 @@ use super::block;
 use super::program::{self, Birth, Streams};
 use super::wire::{ExecFlags, LEN, Report, Request};
 use crate::sys::clone::{self, Stack};
+use crate::sys::net::{self, Family};
 use crate::sys::{Errno, SysResult, call, file, process, scm, seccomp};
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -155,10 +156,19 @@ fn take_request(
                 let _ = call!(libc::SYS_kill, to, signal);
             }
         }
+        Some(Request::Socket(family)) => give_socket(control, family),
         Some(Request::Go | Request::Trees) => {}
         // The supervisor is gone, or is not who we think.
         None => process::exit_now(125),
     }
+}
+
+/// The supervisor reaches servers in here through sockets of this network, and can make none itself.
+fn give_socket(control: BorrowedFd<'_>, family: Family) {
+    let _ = match net::stream_socket(family) {
+        Ok(socket) => scm::send(control, &Report::Socket(family).encode(), &[socket.as_raw_fd()]),
+        Err(errno) => scm::send(control, &Report::NoSocket { family, errno: errno as i32 }.encode(), &[]),
+    };
 }
 
 fn start(

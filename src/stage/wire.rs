@@ -2,6 +2,7 @@
 //! descriptors beside them. No allocation, no parsing that could fail half-way.
 
 use crate::sys::catch::Kind;
+use crate::sys::net::Family;
 
 /// Bytes of one message.
 pub const LEN: usize = 16;
@@ -21,6 +22,8 @@ pub enum Request {
         /// [`ExecFlags`] bits.
         flags: u32,
     },
+    /// Make a socket for connections of this family: it belongs to the sandbox's network, wherever it is used.
+    Socket(Family),
     /// Send a signal to a program that was started by [`Request::Exec`].
     Signal {
         /// Its number.
@@ -73,6 +76,15 @@ pub enum Report {
         /// The port.
         port: u16,
     },
+    /// The socket of [`Request::Socket`] comes beside this.
+    Socket(Family),
+    /// It could not be made.
+    NoSocket {
+        /// Of which family.
+        family: Family,
+        /// Error number.
+        errno: i32,
+    },
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -123,6 +135,7 @@ impl Request {
             Request::Trees => pack(4, 0, 0, 0),
             Request::Exec { id, flags } => pack(2, id, flags, 0),
             Request::Signal { id, signal, group } => pack(3, id, signal.cast_unsigned(), group.into()),
+            Request::Socket(family) => pack(5, family.into(), 0, 0),
         }
     }
 
@@ -135,6 +148,7 @@ impl Request {
             [3, id, signal, group] => {
                 Some(Request::Signal { id, signal: signal.cast_signed(), group: group != 0 })
             }
+            [5, family, ..] => Some(Request::Socket(Family::from(family))),
             _ => None,
         }
     }
@@ -149,6 +163,8 @@ impl Report {
             Report::Workspace => pack(6, 0, 0, 0),
             Report::Caught { kind: Kind::Tcp, port } => pack(7, 0, port.into(), 0),
             Report::Caught { kind: Kind::Udp, port } => pack(7, 1, port.into(), 0),
+            Report::Socket(family) => pack(8, family.into(), 0, 0),
+            Report::NoSocket { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -164,6 +180,10 @@ impl Report {
             [7, kind, port, _] => {
                 let kind = if kind == 0 { Kind::Tcp } else { Kind::Udp };
                 Some(Report::Caught { kind, port: port.try_into().ok()? })
+            }
+            [8, family, ..] => Some(Report::Socket(Family::from(family))),
+            [9, family, errno, _] => {
+                Some(Report::NoSocket { family: Family::from(family), errno: errno.cast_signed() })
             }
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),

@@ -1,8 +1,11 @@
-//! The network of a sandbox that has one by policy, on the loop of its supervisor.
+//! The network of a sandbox, on the loop of its supervisor: the way out of one that has it by policy, and the published
+//! ports of any.
 
+use super::sandbox::Sandbox;
 use super::status::{Event, Status};
 use crate::bridge::core::{Bridge, HostAnswer};
 use crate::bridge::proto::permission::HostAsk;
+use crate::egress::io::publish::{Listeners, Published, Publisher};
 use crate::egress::io::{Consent, Counted, Kind as Refused, Question, Relay};
 use crate::error::{Code, Error, Result};
 use crate::plan::Plan;
@@ -10,6 +13,7 @@ use crate::spec::policy::hosts::Rules;
 use crate::stage::ports;
 use crate::sys::Errno;
 use crate::sys::catch::Kind;
+use crate::sys::net::Family;
 use mio::Registry;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,6 +28,9 @@ const LAST_BYTES: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Network {
     relay: Option<Relay>,
+    publisher: Option<Publisher>,
+    /// The ports that it has published were told.
+    told: bool,
     /// When what is on its way is given up, once no program is left.
     until: Option<Instant>,
     /// A round of the loop has passed since.
@@ -31,10 +38,46 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// As the plan has it, for the sandbox of this pid 1.
-    pub(super) fn of(plan: &Plan, init: i32) -> Self {
-        let relay = plan.egress.clone().map(|rules| Relay::new(rules, init, descriptors()));
-        Network { relay, until: None, looked: false }
+    /// As the plan has it, for the sandbox of this pid 1, with the ports of the host that lead inside.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub(super) fn of(plan: &Plan, init: i32, published: Listeners, registry: &Registry) -> Result<Self> {
+        let (mut relay, mut publisher) = (None, None);
+        if plan.egress.is_some() || !published.is_empty() {
+            let mut room = descriptors();
+            if !published.is_empty() {
+                let share = Publisher::share(room);
+                room -= share;
+                publisher = Some(Publisher::new(published, registry, share)?);
+            }
+            relay = plan.egress.clone().map(|rules| Relay::new(rules, init, room));
+        }
+        Ok(Network { relay, publisher, told: false, until: None, looked: false })
+    }
+
+    /// The ports of the host that lead inside.
+    pub(super) fn published(&self) -> Vec<Published> {
+        self.publisher.iter().flat_map(Publisher::published).map(|(published, _)| published).collect()
+    }
+
+    /// Asks pid 1 for the sockets of its network that are wanted.
+    pub(super) fn ask(&mut self, sandbox: &Sandbox<'_>) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.ask(|family| sandbox.ask_for_socket(family));
+        }
+    }
+
+    /// Takes one of them, or why there is none.
+    pub(super) fn supply(
+        &mut self,
+        registry: &Registry,
+        family: Family,
+        socket: std::result::Result<OwnedFd, Errno>,
+    ) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.supply(registry, family, socket);
+        }
     }
 
     /// Takes a socket of the sandbox over that hears calls to a port.
@@ -47,15 +90,19 @@ impl Network {
 
     /// Handles an event; false when it is somebody else's.
     pub(super) fn ready(&mut self, registry: &Registry, event: &mio::event::Event) -> bool {
-        self.relay.as_mut().is_some_and(|relay| relay.ready(registry, event))
+        self.publisher.as_mut().is_some_and(|publisher| publisher.ready(registry, event))
+            || self.relay.as_mut().is_some_and(|relay| relay.ready(registry, event))
     }
 
     /// Does what is due, once in each round of the loop.
     pub(super) fn tick(&mut self, registry: &Registry) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.tick(registry);
+        }
         if let Some(relay) = &mut self.relay {
             relay.tick(registry);
-            self.looked = self.until.is_some();
         }
+        self.looked = self.until.is_some();
     }
 
     /// How long the loop may wait at most.
@@ -64,14 +111,20 @@ impl Network {
             true => until.saturating_duration_since(Instant::now()),
             false => Duration::ZERO,
         });
-        end.into_iter().chain(self.relay.as_ref().and_then(Relay::patience)).min()
+        let publisher = self.publisher.as_ref().and_then(Publisher::patience);
+        end.into_iter().chain(self.relay.as_ref().and_then(Relay::patience)).chain(publisher).min()
     }
 
-    /// Whether all that the programs have sent is with its hosts, or has had its time. For when none of them is left.
+    /// Whether all that the programs have sent is where it was sent to, or has had its time. For when none of them is
+    /// left.
     pub(super) fn is_settled(&mut self) -> bool {
-        let Some(relay) = &self.relay else { return true };
+        if self.relay.is_none() && self.publisher.is_none() {
+            return true;
+        }
+        let is_unsent = self.relay.as_ref().is_some_and(Relay::has_unsent)
+            || self.publisher.as_ref().is_some_and(Publisher::has_unsent);
         match self.until {
-            Some(until) => !relay.has_unsent() || until <= Instant::now(),
+            Some(until) => !is_unsent || until <= Instant::now(),
             // Somebody may have called whom nobody has heard yet: not before another round of the loop.
             None => {
                 self.until = Some(Instant::now() + LAST_BYTES);
@@ -109,9 +162,14 @@ impl Network {
     pub(super) fn change(&mut self, registry: &Registry, rules: Rules) -> Result<()> {
         let none =
             || Error::new(Code::Unsupported, "update: the network of this sandbox does not go by policy");
-        let relay = self.relay.as_mut().ok_or_else(none)?;
-        let heard = relay.heard_ports();
+        let heard = self.relay.as_ref().ok_or_else(none)?.heard_ports();
         let ports: Vec<u16> = rules.ports().into_iter().filter(|port| !heard.contains(port)).collect();
+        if let Some(taken) = self.published().into_iter().map(|one| one.to).find(|port| ports.contains(port))
+        {
+            let message = format!("update: port {taken} is published, and a server inside is to have it");
+            return Err(Error::new(Code::Refused, message).hint("name other ports"));
+        }
+        let relay = self.relay.as_mut().ok_or_else(none)?;
         if !ports.is_empty() {
             let beside = relay.any_socket().ok_or_else(none)?;
             for (port, socket) in ports.iter().zip(sockets(beside, &ports)?) {
@@ -140,6 +198,22 @@ impl Network {
                 Refused::Unreachable => Event::Unreachable { id, refusal },
                 _ => Event::Refused { id, refusal },
             });
+        }
+        for unanswered in self.publisher.iter_mut().flat_map(Publisher::unanswered) {
+            log(&unanswered.to_string());
+            status.say(&Event::Unanswered { id, unanswered });
+        }
+    }
+
+    /// Tells, once, which ports of the host lead inside: as events, and in the log where nobody has named them.
+    pub(super) fn tell_published(&mut self, id: &str, status: &mut Status, mut log: impl FnMut(&str)) {
+        if !std::mem::replace(&mut self.told, true) {
+            for (published, chosen) in self.publisher.iter().flat_map(Publisher::published) {
+                if chosen {
+                    log(&published.to_string());
+                }
+                status.say(&Event::Published { id, published });
+            }
         }
     }
 }

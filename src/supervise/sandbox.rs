@@ -9,6 +9,7 @@ use crate::spec::Program;
 use crate::stage::wire::{Report, Request};
 use crate::sys::Errno;
 use crate::sys::catch::Kind;
+use crate::sys::net::Family;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
@@ -31,6 +32,8 @@ pub enum Happening {
     Workspace(OwnedFd),
     /// A socket that hears calls to a port of any address.
     Caught(Kind, u16, OwnedFd),
+    /// A socket of the sandbox's network that was asked for, or why there is none.
+    Socket(Family, Result<OwnedFd, Errno>),
     /// A program waits at its gate; its pid on the host.
     Waiting(u32, i32),
     /// A program runs.
@@ -151,6 +154,11 @@ impl<'a> Sandbox<'a> {
         self.at_gate.get(&id).is_some_and(|at| at.gate.holds())
     }
 
+    /// Asks for a socket of the sandbox's network; false when it cannot be asked now.
+    pub fn ask_for_socket(&self, family: Family) -> bool {
+        self.launched.send(Request::Socket(family), &[]).is_ok()
+    }
+
     /// Sends a signal to a program, or to its process group. One that is gone is no error.
     pub fn signal(&self, id: u32, signal: Signal, group: bool) {
         let _ = self.launched.send(Request::Signal { id, signal: signal as i32, group }, &[]);
@@ -181,6 +189,16 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Workspace, Some(root)))) => happened.push(Happening::Workspace(root)),
                 Ok(Some((Report::Caught { kind, port }, Some(socket)))) => {
                     happened.push(Happening::Caught(kind, port, socket));
+                }
+                Ok(Some((Report::Socket(family), Some(socket)))) => {
+                    happened.push(Happening::Socket(family, Ok(socket)));
+                }
+                Ok(Some((Report::NoSocket { family, errno }, _))) => {
+                    happened.push(Happening::Socket(family, Err(Errno::from_raw(errno))));
+                }
+                // One that this process had no descriptor for.
+                Ok(Some((Report::Socket(family), None))) => {
+                    happened.push(Happening::Socket(family, Err(Errno::EMFILE)));
                 }
                 Ok(Some((Report::Terminal | Report::Workspace | Report::Caught { .. }, None))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {

@@ -3,6 +3,7 @@
 
 use crate::cgroup::agent::usage::Usage;
 use crate::egress::io::Refusal;
+use crate::egress::io::publish::{Published, Unanswered};
 use crate::error::{Code, Error, Result};
 use crate::plan::Degraded;
 use crate::sys::file;
@@ -81,6 +82,22 @@ pub enum Event<'a> {
         /// What, and why not.
         #[serde(flatten)]
         refusal: Refusal,
+    },
+    /// A port of the host leads inside.
+    Published {
+        /// The sandbox.
+        id: &'a str,
+        /// From where to where.
+        #[serde(flatten)]
+        published: Published,
+    },
+    /// Somebody called such a port, and nobody inside answered.
+    Unanswered {
+        /// The sandbox.
+        id: &'a str,
+        /// Which, and why not.
+        #[serde(flatten)]
+        unanswered: Unanswered,
     },
     /// The kernel killed a program for want of memory, and the sandbox goes on.
     Oom {

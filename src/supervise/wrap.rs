@@ -16,6 +16,7 @@ use super::signals;
 use super::status::{Event, Marks, Met, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
 use crate::cgroup::agent::usage::Usage;
+use crate::egress::io::publish::Listeners;
 use crate::error::{Error, Result};
 use crate::launch::Launched;
 use crate::launch::guard::{self, Guard};
@@ -52,6 +53,8 @@ pub struct Job<'a> {
     pub guard: &'a mut Guard,
     /// The program.
     pub program: &'a Program,
+    /// The ports of the host that lead inside.
+    pub published: Listeners,
     /// Its limits of time; it is never idle.
     pub times: Times,
     /// What bounds it on disk.
@@ -66,7 +69,7 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let started = Loop::new(&job, launched).map_err(runtime);
+    let started = Loop::new(&mut job, launched).map_err(runtime);
     let mut end = End {
         warden: job.warden,
         guard: job.guard,
@@ -200,12 +203,13 @@ struct Loop<'a> {
 }
 
 impl<'a> Loop<'a> {
-    fn new(job: &Job<'a>, launched: Launched) -> Result<Self> {
+    fn new(job: &mut Job<'a>, launched: Launched) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        let init = sandbox.pid();
+        let network =
+            Network::of(job.plan, sandbox.pid(), std::mem::take(&mut job.published), poll.registry())?;
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
@@ -215,7 +219,7 @@ impl<'a> Loop<'a> {
             poll,
             signals,
             sandbox,
-            network: Network::of(job.plan, init),
+            network,
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,
@@ -246,6 +250,8 @@ impl<'a> Loop<'a> {
         let mut events = Events::with_capacity(16);
         loop {
             self.network.tick(self.poll.registry());
+            self.network.ask(&self.sandbox);
+            self.network.tell_published(self.id, status, |text| log::warn!("{text}"));
             self.network.tell(self.id, status, |text| log::warn!("{text}"));
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest
@@ -314,6 +320,7 @@ impl<'a> Loop<'a> {
                 let heard = self.network.hear(self.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
+            Happening::Socket(family, socket) => self.network.supply(self.poll.registry(), family, socket),
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);
                 counters::started(Kind::Sandbox);

@@ -1,4 +1,4 @@
-//! The network namespace of a sandbox: its loopback interface.
+//! The network namespace of a sandbox: its loopback interface, and sockets of it.
 
 use super::{SysResult, call_fd, check};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -6,6 +6,43 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// IFF_UP and IFF_RUNNING: small bits, in the short that ifreq has for them.
 const UP: libc::c_short = 0x1 | 0x40;
+
+/// A family of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    Four,
+    /// IPv6.
+    Six,
+}
+
+/// As a word of a message.
+impl From<Family> for u32 {
+    fn from(family: Family) -> u32 {
+        match family {
+            Family::Four => 4,
+            Family::Six => 6,
+        }
+    }
+}
+
+impl From<u32> for Family {
+    fn from(word: u32) -> Family {
+        if word == 6 { Family::Six } else { Family::Four }
+    }
+}
+
+/// A non-blocking socket for connections in the current network namespace, to which it belongs for ever.
+///
+/// # Errors
+/// Those of socket(2): EAFNOSUPPORT for a family that the kernel does not have.
+pub fn stream_socket(family: Family) -> SysResult<OwnedFd> {
+    let family = match family {
+        Family::Four => AddressFamily::Inet,
+        Family::Six => AddressFamily::Inet6,
+    };
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
+}
 
 /// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1. What
 /// comes back is a socket of that namespace.

@@ -41,6 +41,8 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "resumed",
         "updated",
         "refused",
+        "published",
+        "unanswered",
         "oom",
         "exec",
         "exited",

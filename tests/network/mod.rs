@@ -16,11 +16,14 @@ macro_rules! network {
 mod addresses;
 mod asked;
 mod changed;
+mod clients;
 mod named;
 mod others;
 mod proxies;
+mod publish;
 mod relay;
 pub(crate) mod served;
+mod sockets;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

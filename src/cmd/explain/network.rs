@@ -1,6 +1,7 @@
 //! The network: what of it there is, and every rule with the layer that says it.
 
 use super::report::Valued;
+use crate::cmd::sockets;
 use crate::spec::Network as Mode;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Effective, Setting};
@@ -12,22 +13,27 @@ use std::fmt::{self, Formatter};
 pub(super) struct Network {
     #[serde(flatten)]
     pub(super) mode: Valued,
-    /// The rules, where the network goes by them.
+    /// The rules, where the network goes by them, and what there is beside them: published ports, sockets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) rules: Vec<Row>,
+    /// What of that is a way out of the sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
 }
 
 impl Network {
     /// The section; `mode` is what the sandbox gets.
     pub(super) fn of(policy: &Effective, mode: &Mode) -> Network {
         let Setting { value, layer } = &policy.network;
-        let rules = match mode {
-            Mode::Policy(_) => super::report::rows(policy, "network."),
-            Mode::None | Mode::Host => Vec::new(),
+        let counts = |row: &Row| match row.key {
+            "network.mode" => false,
+            "network.publish" | "network.sockets" => true,
+            _ => matches!(mode, Mode::Policy(_)),
         };
         Network {
             mode: Valued { value: value.to_string(), layer: layer.to_string(), what: what(mode) },
-            rules: rules.into_iter().filter(|row| row.key != "network.mode").collect(),
+            rules: super::report::rows(policy, "network.").into_iter().filter(counts).collect(),
+            warnings: sockets::ways_out(policy).iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -52,8 +58,13 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Valued { value, layer, what } = &self.mode;
         writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
-        for Row { key, value, layer } in &self.rules {
-            writeln!(f, "  {:<5}  {value} ({layer})", key.trim_start_matches("network."))?;
+        let name = |row: &Row| row.key.trim_start_matches("network.");
+        let width = self.rules.iter().map(|row| name(row).len()).max().unwrap_or_default();
+        for row in &self.rules {
+            writeln!(f, "  {:<width$}  {} ({})", name(row), row.value, row.layer)?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "  WARNING: {warning}")?;
         }
         Ok(())
     }

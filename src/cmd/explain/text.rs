@@ -231,6 +231,7 @@ mod tests {
                         layer: policy::Layer::BuiltIn,
                     },
                 ],
+                warnings: Vec::new(),
             },
             permissions: vec![
                 policy::show::Row {

@@ -15,6 +15,7 @@ mod lookup;
 mod names;
 mod owner;
 mod proxy;
+pub mod publish;
 mod pump;
 mod refusals;
 

@@ -75,7 +75,12 @@ pub fn change_network(now: &Effective, network: &str) -> Result<Effective> {
         return Err(Error::new(Code::Unsupported, message).hint("start it with hosts in network.allow"));
     }
     let table = |allow: &Option<Vec<HostRule>>| allow.clone().unwrap_or_default();
-    let network = NetworkTable { mode: None, allow: table(&allow), deny: table(&deny), ask: table(&ask) };
+    let network = NetworkTable {
+        allow: table(&allow),
+        deny: table(&deny),
+        ask: table(&ask),
+        ..NetworkTable::default()
+    };
     let document = Document { network, ..Document::default() };
     validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.why)))?;
     hold_locks(now, &document, source)?;

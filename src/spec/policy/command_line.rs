@@ -5,6 +5,7 @@ use super::hosts::HostRule;
 use super::names::{Adapter, EnvName, Network, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template};
 use super::program::AgentCommand;
+use super::publish::Publish;
 use super::units::{Cpus, Size, TimeSpan};
 use super::value::BadValue;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,10 @@ pub struct CommandLine {
     pub deny_host: Vec<HostRule>,
     /// `--ask-host`
     pub ask_host: Vec<HostRule>,
+    /// `--publish`
+    pub publish: Vec<Publish>,
+    /// `--allow-socket`; a relative PATH is below the current directory.
+    pub allow_socket: Vec<BindSpec>,
     /// `--memory`
     pub memory: Option<Size>,
     /// `--cpus`
@@ -93,7 +98,7 @@ impl CommandLine {
                 None => env.pass.push(name),
             }
         }
-        let below = |specs: Vec<BindSpec>| {
+        let below = |specs: Vec<BindSpec>| -> Vec<BindSpec> {
             let absolute = |spec: BindSpec| BindSpec { source: directory.join(&spec.source), ..spec };
             specs.into_iter().map(absolute).collect()
         };
@@ -109,6 +114,8 @@ impl CommandLine {
                 allow: self.allow_host,
                 deny: self.deny_host,
                 ask: self.ask_host,
+                publish: self.publish,
+                sockets: below(self.allow_socket),
             },
             limits: Limits {
                 memory: self.memory,

@@ -8,6 +8,7 @@ use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile,
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{PermissionMode, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::publish::Publish;
 use super::resources::{Disk, NumberSet, PageSize, Rates};
 use super::units::{Cpus, Size, TimeSpan};
 use schemars::JsonSchema;
@@ -102,6 +103,10 @@ pub struct NetworkTable {
     pub deny: Vec<HostRule>,
     /// Hosts that somebody is asked about when a program calls them, unless they are allowed.
     pub ask: Vec<HostRule>,
+    /// Ports of the host that lead to servers inside: "8080:3000", "0.0.0.0:8080:3000".
+    pub publish: Vec<Publish>,
+    /// Unix sockets of the host that can be connected to inside: "PATH" or "PATH:DEST".
+    pub sockets: Vec<BindSpec>,
 }
 
 impl NetworkTable {

@@ -4,9 +4,10 @@ use super::environment;
 use super::hosts::{HostRule, Rules};
 use super::layer::{Layer, Setting};
 use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
-use super::paths::{Bind, Home, HostPath, Template, WorkspacePath};
+use super::paths::{Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
 use super::permission::{Modes, Rule};
 use super::program::{AgentCommand, IdRange};
+use super::publish::Publish;
 use super::resources::{Disk, NumberSet, PageSize};
 use super::units::{Cpus, Size, TimeSpan};
 use std::collections::BTreeMap;
@@ -32,6 +33,10 @@ pub struct Effective {
     pub network: Setting<Network>,
     /// Which hosts it reaches, where that goes by policy.
     pub hosts: Hosts,
+    /// Ports of the host that lead to servers inside.
+    pub publish: Vec<Setting<Publish>>,
+    /// Unix sockets of the host that can be connected to, each destination once.
+    pub sockets: Vec<Setting<BindSpec>>,
     /// How much of the machine the sandbox may use.
     pub limits: Limits,
     /// What in the workspace the agent cannot change.
@@ -282,6 +287,8 @@ impl Effective {
             env: Env { rules: environment::built_in().map(pass).collect(), deny: BTreeMap::new() },
             network: built_in(Network::None),
             hosts: Hosts::default(),
+            publish: Vec::new(),
+            sockets: Vec::new(),
             limits: Limits {
                 memory: built_in(Size::mebibytes(2048)),
                 memory_high: None,

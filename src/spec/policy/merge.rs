@@ -112,11 +112,20 @@ impl Effective {
             self.hosts.allow.retain(|rule| !rule.layer.is_folder());
             self.hosts.ask.retain(|rule| !rule.layer.is_folder());
         }
-        let document::NetworkTable { mode: _, allow, deny, ask } = network;
+        let document::NetworkTable { mode: _, allow, deny, ask, publish, sockets } = network;
         put(&mut self.network, meant, layer);
         add(&mut self.hosts.allow, allow, layer);
         add(&mut self.hosts.deny, deny, layer);
         add(&mut self.hosts.ask, ask, layer);
+        add(&mut self.publish, publish, layer);
+        for socket in sockets {
+            match self.sockets.iter_mut().find(|earlier| earlier.value.dest() == socket.dest()) {
+                // A folder that repeats one does not become its owner.
+                Some(earlier) if earlier.value.source == socket.source => {}
+                Some(earlier) => *earlier = Setting::new(socket, layer),
+                None => self.sockets.push(Setting::new(socket, layer)),
+            }
+        }
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {

@@ -15,7 +15,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `hosts` `names` `paths` `permission` `program` `resources` `units` | the values of a file, each checked where it is parsed |
+//! | `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each checked where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
@@ -41,9 +41,11 @@ pub mod parse;
 pub mod paths;
 pub mod permission;
 pub mod program;
+pub mod publish;
 pub mod resources;
 pub mod schema;
 pub mod show;
+pub mod sockets;
 mod suggest;
 mod tighten;
 pub mod units;
@@ -67,6 +69,7 @@ pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Pr
 pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
 pub use permission::{Modes, PermissionMode, Rule, Ruling};
 pub use program::{AgentCommand, IdRange};
+pub use publish::Publish;
 pub use resources::{Disk, NumberSet, PageSize, Rates};
 pub use schema::schema;
 pub use units::{Cpus, Size, TimeSpan};

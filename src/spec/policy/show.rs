@@ -60,6 +60,8 @@ impl Effective {
         rows.many("network.allow", &self.hosts.allow);
         rows.many("network.deny", &self.hosts.deny);
         rows.many("network.ask", &self.hosts.ask);
+        rows.many("network.publish", &self.publish);
+        rows.many("network.sockets", &self.sockets);
         let limits = &self.limits;
         rows.one("limits.memory", &limits.memory);
         rows.many("limits.memory_high", &limits.memory_high);

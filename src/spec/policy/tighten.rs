@@ -12,6 +12,7 @@ use super::layer::{Layer, Setting};
 use super::names::{Network, Part, Strength};
 use super::paths::{Access, BindSpec, Home};
 use super::permission::PermissionMode;
+use super::publish::Publish;
 use super::resources::{NumberSet, Rates};
 use std::fmt::{self, Display};
 
@@ -185,10 +186,21 @@ fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
 
 /// Only hosts that can be reached already; where all can be, a folder may name those that it needs.
 fn check_network(now: &Effective, asked: &document::NetworkTable) -> Verdict {
-    let document::NetworkTable { mode, allow, deny, ask } = asked;
+    let document::NetworkTable { mode, allow, deny, ask, publish, sockets } = asked;
     // More denied hosts only take away.
     let _ = deny;
     at_most("network.mode", mode.as_ref(), &now.network)?;
+    let is_published = |asked: &&Publish| now.publish.iter().any(|held| held.value == **asked);
+    if let Some(asked) = publish.iter().find(|asked| !is_published(asked)) {
+        return widening("network.publish", asked, "which no layer before it gives");
+    }
+    let is_shown = |asked: &&BindSpec| {
+        let same = |held: &BindSpec| held.source == asked.source && held.dest() == asked.dest();
+        now.sockets.iter().any(|held| same(&held.value))
+    };
+    if let Some(asked) = sockets.iter().find(|asked| !is_shown(asked)) {
+        return widening("network.sockets", asked, "which no layer before it gives");
+    }
     let holds = |rules: &[Setting<HostRule>], rule: &HostRule| rules.iter().any(|held| held.value == *rule);
     let is_held = |rule: &HostRule| match now.network.value {
         Network::None => false,

@@ -65,6 +65,8 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("network.allow", network.allow.len()),
         ("network.deny", network.deny.len()),
         ("network.ask", network.ask.len()),
+        ("network.publish", network.publish.len()),
+        ("network.sockets", network.sockets.len()),
         ("protect.paths", protect.paths.len()),
         ("protections.require", protections.require.len()),
         ("protections.prefer", protections.prefer.len()),
@@ -112,7 +114,15 @@ fn env(env: &Env) -> Result<(), Invalid> {
 }
 
 fn network(network: &NetworkTable) -> Result<(), Invalid> {
-    let NetworkTable { mode, allow, deny, ask } = network;
+    let NetworkTable { mode, allow, deny, ask, publish, sockets } = network;
+    for (at, socket) in sockets.iter().enumerate() {
+        if socket.source.is_relative() {
+            return invalid("network.sockets", format!("\"{socket}\" is not absolute"));
+        }
+        if sockets.iter().take(at).any(|earlier| earlier.dest() == socket.dest()) {
+            return invalid("network.sockets", format!("two entries stand at {}", socket.dest().display()));
+        }
+    }
     let named = [("network.allow", allow), ("network.ask", ask)];
     if let Some(mode @ (Network::None | Network::Host)) = mode
         && let Some((key, _)) = named.iter().find(|(_, rules)| !rules.is_empty())
@@ -121,6 +131,10 @@ fn network(network: &NetworkTable) -> Result<(), Invalid> {
         return invalid(key, why);
     }
     match mode {
+        Some(Network::Host) if !publish.is_empty() => {
+            let why = "is not needed beside network.mode host: the ports of its programs are the host's";
+            return invalid("network.publish", why);
+        }
         Some(Network::Host) if !deny.is_empty() => {
             let why = "cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed";
             return invalid("network.deny", why);

@@ -65,6 +65,7 @@ impl Controlled for Loop<'_> {
                 "lastStatus": self.last_status(),
             },
             "network": self.hosts(),
+            "published": self.network.published(),
             "degraded": missing(&self.limited.still(&self.plan.degraded)),
             "generation": self.limited.generation,
             "exit": null,

@@ -41,6 +41,7 @@ use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
 use crate::bridge::proto::spool::{Left, Store};
 use crate::cgroup::agent::leaf::Leaves;
+use crate::egress::io::publish::Listeners;
 use crate::error::{Code, Error, Result};
 use crate::launch::Launched;
 use crate::plan::Plan;
@@ -104,6 +105,8 @@ pub struct Job<'a> {
     pub scripts: Vec<Script>,
     /// Where its events are kept, where they are; with what an earlier run left.
     pub spool: Option<(Box<dyn Store>, Left)>,
+    /// The ports of the host that lead inside.
+    pub published: Listeners,
     /// What it speaks.
     pub adapter: Box<dyn Adapter>,
     /// The session's name, and the agent's own name of its conversation, when there is one.
@@ -192,8 +195,6 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        let mut network = Network::of(job.plan, sandbox.pid());
-        network.may_ask();
         let config = Config {
             name: job.session.to_owned(),
             pid: std::process::id(),
@@ -221,6 +222,8 @@ impl<'a> Loop<'a> {
         let leaves = job.cgroup.as_deref().and_then(Leaves::of);
         let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
         let control = Control::new(job.control, job.logs, poll.registry())?;
+        let mut network = Network::of(job.plan, sandbox.pid(), job.published, poll.registry())?;
+        network.may_ask();
         Ok(Loop {
             id: job.id,
             session: job.session,
@@ -331,10 +334,19 @@ impl<'a> Loop<'a> {
     /// Does what is due of the network, has hosts asked about, and tells what was refused.
     fn tend_network(&mut self) {
         self.network.tick(self.talk.poll.registry());
+        self.network.ask(&self.sandbox);
         for question in self.network.questions() {
             self.talk.hub.bridge(|bridge| network::ask(bridge, &question));
         }
         let (control, detached) = (&mut self.control, self.detached);
+        self.network.tell_published(self.id, &mut self.status, |text| {
+            if let Some(control) = control {
+                control.log(talk::epoch_ms(), LogLevel::Info, text);
+            }
+            if !detached {
+                log(LogLevel::Info, text);
+            }
+        });
         self.network.tell(self.id, &mut self.status, |text| {
             if let Some(control) = control {
                 control.log(talk::epoch_ms(), LogLevel::Warn, text);
@@ -482,6 +494,9 @@ impl<'a> Loop<'a> {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
             Happening::Workspace(root) => self.workspace = Some(self.see(root)),
+            Happening::Socket(family, socket) => {
+                self.network.supply(self.talk.poll.registry(), family, socket);
+            }
             Happening::Caught(kind, port, socket) => {
                 let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;

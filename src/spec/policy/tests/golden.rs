@@ -161,6 +161,8 @@ fn the_schema_has_every_key_with_a_description() {
     network.ask
     network.deny
     network.mode
+    network.publish
+    network.sockets
     permissions.allow
     permissions.ask
     permissions.deny

@@ -48,6 +48,20 @@ const RULES: &[(&str, Rule)] = &[
             folder: "network.ask = ['api.example.org:443']",
         },
     ),
+    (
+        "network.publish",
+        RefusedAbove {
+            operator: "network.publish = ['8080:3000']",
+            folder: "network.publish = ['0.0.0.0:8080:3000']",
+        },
+    ),
+    (
+        "network.sockets",
+        RefusedAbove {
+            operator: "network.sockets = ['/run/a.sock']",
+            folder: "network.sockets = ['/run/b.sock:/run/a.sock']",
+        },
+    ),
     ("limits.memory", Refused("[limits]\nmemory = '4G'")),
     ("limits.disk", Refused("[limits]\ndisk = '1025M'")),
     ("limits.inodes", Refused("[limits]\ninodes = 262145")),

@@ -244,6 +244,8 @@ fn a_locked_network_takes_no_more_hosts_from_the_command_line() {
     };
     assert!(asked("a.example").is_ok());
     assert_eq!(asked("b.example").unwrap_err().code(), Code::Refused);
+    let publish = CommandLine { publish: vec!["8080:3000".parse().unwrap()], ..CommandLine::default() };
+    assert_eq!(scratch.load_with(publish).unwrap_err().code(), Code::Refused);
     let net = CommandLine { net: Some(Network::Host), ..CommandLine::default() };
     assert_eq!(scratch.load_with(net).unwrap_err().code(), Code::Refused);
 }

@@ -105,8 +105,13 @@ fn permissions() -> impl Strategy<Value = document::Permissions> {
 
 fn network() -> impl Strategy<Value = document::NetworkTable> {
     let rules = || vec(one_of(&["a.example", "*.example:443", "*", "10.0.0.0/8:22"]), 0..3);
-    (of(word(Network::ALL)), rules(), rules(), rules())
-        .prop_map(|(mode, allow, deny, ask)| document::NetworkTable { mode, allow, deny, ask })
+    let publish = vec(one_of(&["8080:1", "[::]:0:2"]), 0..2);
+    let sockets = vec(one_of(&["/run/a", "/run/b:/run/c"]), 0..2);
+    (of(word(Network::ALL)), rules(), rules(), rules(), publish, sockets)
+        .prop_map(|(mode, allow, deny, ask, publish, mut sockets)| {
+            sockets.dedup();
+            document::NetworkTable { mode, allow, deny, ask, publish, sockets }
+        })
         .prop_map(|network| match network.mode {
             Some(mode @ Network::None) => {
                 document::NetworkTable { mode: Some(mode), allow: Vec::new(), ask: Vec::new(), ..network }
@@ -168,6 +173,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         env,
         network,
         hosts,
+        publish,
+        sockets,
         limits,
         protect,
         protections,
@@ -200,6 +207,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("profile", profile.value <= before.profile.value),
         ("network", network.value <= before.network.value),
         ("hosts", network.value != before.network.value || hosts_hold(&before.hosts, hosts)),
+        ("publish", publish.iter().all(|asked| before.publish.contains(asked))),
+        ("sockets", sockets.iter().all(|asked| before.sockets.contains(asked))),
         ("home", same_home || rank(&files.home.value) < rank(&before.files.home.value)),
         ("memory", limits.memory.value <= before.limits.memory.value),
         ("disk", limits.disk.value <= before.limits.disk.value),
@@ -345,7 +354,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 56] = [
+const KEYS: [fn(&mut Document, &Document); 58] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -362,6 +371,8 @@ const KEYS: [fn(&mut Document, &Document); 56] = [
     |to, from| to.network.allow = from.network.allow.clone(),
     |to, from| to.network.deny = from.network.deny.clone(),
     |to, from| to.network.ask = from.network.ask.clone(),
+    |to, from| to.network.publish = from.network.publish.clone(),
+    |to, from| to.network.sockets = from.network.sockets.clone(),
     |to, from| to.limits.memory = from.limits.memory,
     |to, from| to.limits.disk = from.limits.disk,
     |to, from| to.limits.inodes = from.limits.inodes,
