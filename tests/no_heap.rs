@@ -135,7 +135,14 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
             (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
-            (Report::Ready | Report::Terminal | Report::Workspace | Report::Caught { .. }, _) => {}
+            (
+                Report::Ready
+                | Report::Terminal
+                | Report::Workspace
+                | Report::Caught { .. }
+                | Report::Offered,
+                _,
+            ) => {}
             (other, _) => panic!("{other:?}"),
         }
     };

@@ -8,6 +8,7 @@ use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
 use crate::plan;
 use crate::spec::{Protection, Strength};
+use crate::supervise::api::Api;
 use crate::supervise::signals;
 use std::os::fd::AsFd;
 
@@ -16,6 +17,8 @@ use std::os::fd::AsFd;
 pub(super) struct Started {
     pub(super) launched: Launched,
     pub(super) guard: Guard,
+    /// What serves the model API to it, where something does.
+    pub(super) api: Option<Api>,
     /// Whether it has the cgroup that the guard was told of.
     pub(super) has_cgroup: bool,
 }
@@ -40,8 +43,10 @@ impl Started {
         if commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
             leaf::enable(place);
         }
+        // Before the clone: a key that cannot be used is known before there is a sandbox.
+        let api = prepared.spec.api.as_ref().map(Api::start).transpose()?;
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(Started { launched, guard, has_cgroup: outcome.cgroup.is_some() })
+        Ok(Started { launched, guard, api, has_cgroup: outcome.cgroup.is_some() })
     }
 }

@@ -21,8 +21,9 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
-    let Started { launched, mut guard, .. } = Started::new(&mut prepared, args.sandbox.id.is_some(), false)
-        .inspect_err(|error| status.refused(error))?;
+    let Started { launched, mut guard, api, .. } =
+        Started::new(&mut prepared, args.sandbox.id.is_some(), false)
+            .inspect_err(|error| status.refused(error))?;
     kept.as_mut().map(Kept::leave_to_guard);
     let program = Program {
         argv: args.argv,
@@ -42,6 +43,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         warden,
         guard: &mut guard,
         program: &program,
+        api,
         times,
         meter: disk::meter(&prepared, Path::new("")),
         status,

@@ -73,6 +73,8 @@ pub enum Report {
         /// The port.
         port: u16,
     },
+    /// A socket comes beside this on which the model API is offered.
+    Offered,
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -149,6 +151,7 @@ impl Report {
             Report::Workspace => pack(6, 0, 0, 0),
             Report::Caught { kind: Kind::Tcp, port } => pack(7, 0, port.into(), 0),
             Report::Caught { kind: Kind::Udp, port } => pack(7, 1, port.into(), 0),
+            Report::Offered => pack(8, 0, 0, 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -165,6 +168,7 @@ impl Report {
                 let kind = if kind == 0 { Kind::Tcp } else { Kind::Udp };
                 Some(Report::Caught { kind, port: port.try_into().ok()? })
             }
+            [8, ..] => Some(Report::Offered),
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -271,6 +275,7 @@ mod tests {
             Report::Workspace,
             Report::Caught { kind: Kind::Tcp, port: 443 },
             Report::Caught { kind: Kind::Udp, port: u16::MAX },
+            Report::Offered,
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
             Report::Exited { id: 2, status: -1, alone: true },

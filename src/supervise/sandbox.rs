@@ -31,6 +31,8 @@ pub enum Happening {
     Workspace(OwnedFd),
     /// A socket that hears calls to a port of any address.
     Caught(Kind, u16, OwnedFd),
+    /// A socket on which the model API is offered.
+    Offered(OwnedFd),
     /// A program waits at its gate; its pid on the host.
     Waiting(u32, i32),
     /// A program runs.
@@ -182,7 +184,11 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Caught { kind, port }, Some(socket)))) => {
                     happened.push(Happening::Caught(kind, port, socket));
                 }
-                Ok(Some((Report::Terminal | Report::Workspace | Report::Caught { .. }, None))) => {}
+                Ok(Some((Report::Offered, Some(socket)))) => happened.push(Happening::Offered(socket)),
+                Ok(Some((
+                    Report::Terminal | Report::Workspace | Report::Caught { .. } | Report::Offered,
+                    None,
+                ))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {
                     self.launched.kill_and_reap();
                     happened.push(Happening::Gone(Some(hint::step_failed(self.plan, step, errno))));

@@ -6,6 +6,7 @@
 //! ```
 //! It returns from `over` when the last output is on the host's terminal.
 
+use super::api::Api;
 use super::clock::{Clock, Times};
 use super::memory::{self, MemoryGuard};
 use super::network::Network;
@@ -52,6 +53,8 @@ pub struct Job<'a> {
     pub guard: &'a mut Guard,
     /// The program.
     pub program: &'a Program,
+    /// What serves the model API to it, where something does.
+    pub api: Option<Api>,
     /// Its limits of time; it is never idle.
     pub times: Times,
     /// What bounds it on disk.
@@ -66,7 +69,8 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let started = Loop::new(&job, launched).map_err(runtime);
+    let api = job.api.take();
+    let started = Loop::new(&job, api, launched).map_err(runtime);
     let mut end = End {
         warden: job.warden,
         guard: job.guard,
@@ -182,6 +186,7 @@ struct Loop<'a> {
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
     network: Network,
+    api: Option<Api>,
     streams: Streams,
     terminal: Option<Terminal>,
     /// The program, once it was asked for.
@@ -200,11 +205,12 @@ struct Loop<'a> {
 }
 
 impl<'a> Loop<'a> {
-    fn new(job: &Job<'a>, launched: Launched) -> Result<Self> {
+    fn new(job: &Job<'a>, api: Option<Api>, launched: Launched) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
@@ -215,6 +221,7 @@ impl<'a> Loop<'a> {
             signals,
             sandbox,
             network: Network::of(job.plan),
+            api,
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,
@@ -246,6 +253,7 @@ impl<'a> Loop<'a> {
         loop {
             self.network.tick(self.poll.registry());
             self.network.tell(self.id, status, |text| log::warn!("{text}"));
+            self.api.iter_mut().for_each(|api| api.tell(self.id, status, |text| log::warn!("{text}")));
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest
                 && let Some(over) = self.over.filter(|_| self.is_drained())
@@ -272,6 +280,9 @@ impl<'a> Loop<'a> {
                     continue;
                 }
                 if self.network.ready(self.poll.registry(), event) {
+                    continue;
+                }
+                if self.api.as_mut().is_some_and(|api| api.ready(self.poll.registry(), event.token())) {
                     continue;
                 }
                 if event.token() == SIGNALS {
@@ -312,6 +323,11 @@ impl<'a> Loop<'a> {
             Happening::Caught(kind, port, socket) => {
                 let heard = self.network.hear(self.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            }
+            Happening::Offered(socket) => {
+                if let Some(api) = &mut self.api {
+                    api.offer(socket);
+                }
             }
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);

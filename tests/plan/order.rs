@@ -42,6 +42,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::MakeNetwork
         | Step::JoinNetwork
         | Step::CatchNetwork { .. }
+        | Step::OfferApi { .. }
         | Step::Hostname { .. }
         // Of the bounding set.
         | Step::DropCapabilities => true,

@@ -1,7 +1,8 @@
 //! How a document goes into the policy: a later scalar wins, lists grow, denials stay.
 
+use super::api::Upstream;
 use super::document::{self, Document};
-use super::effective::{Effective, EnvRule, Lock};
+use super::effective::{Api, Effective, EnvRule, Lock};
 use super::layer::{Layer, Setting};
 use super::names::{Part, Protection, Strength};
 use super::paths::{Access, Bind, BindSpec};
@@ -49,8 +50,7 @@ impl Effective {
         self.set_strength(require, Strength::Require, layer);
         self.set_strength(prefer, Strength::Prefer, layer);
 
-        let document::Api { socket } = api;
-        put_optional(&mut self.api_socket, socket, layer);
+        self.merge_api(api, layer);
         let document::Bridge { socket, control, remembered, spool } = bridge;
         put_optional(&mut self.bridge_socket, socket, layer);
         put_optional(&mut self.control_socket, control, layer);
@@ -115,6 +115,24 @@ impl Effective {
         put(&mut self.network, meant, layer);
         add(&mut self.hosts.allow, allow, layer);
         add(&mut self.hosts.deny, deny, layer);
+    }
+
+    /// A key goes nowhere but where its own layer, or one before, has sent it: a later upstream has none yet. And of
+    /// the two ways to the API the later stands.
+    fn merge_api(&mut self, api: document::Api, layer: &Layer) {
+        let document::Api { socket, upstream, key_file, header, ca_file } = api;
+        let is_held = |asked: &Upstream| self.api.upstream.as_ref().is_some_and(|held| held.value == *asked);
+        if socket.is_some() || upstream.as_ref().is_some_and(|asked| !is_held(asked)) {
+            self.api = Api::default();
+        }
+        if upstream.is_some() {
+            self.api_socket = None;
+        }
+        put_optional(&mut self.api_socket, socket, layer);
+        put_optional(&mut self.api.upstream, upstream, layer);
+        put_optional(&mut self.api.key_file, key_file, layer);
+        put_optional(&mut self.api.header, header, layer);
+        put_optional(&mut self.api.ca_file, ca_file, layer);
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {
