@@ -25,7 +25,7 @@ const DNS: u16 = 53;
 /// CAP_SETPCAP
 const SETPCAP: u32 = 8;
 /// What says where names are looked up; read again each time, since it changes.
-const RESOLVING: [&str; 2] = ["/etc", "/run/systemd/resolve"];
+const RESOLVING: &str = "/etc/resolv.conf";
 
 /// Confines this process, for good, to serving an upstream at this port for this supervisor.
 ///
@@ -79,9 +79,10 @@ fn enter_domain(abi: u32, port: u16) -> SysResult<()> {
         scoped: if abi >= 6 { SCOPES } else { 0 },
     };
     let ruleset = landlock::create_ruleset(&attr, abi)?;
-    for path in RESOLVING {
-        allow_reading(ruleset.as_fd(), Path::new(path))?;
-    }
+    // The file is often a link to one that a program of the network keeps, and replaces.
+    let kept = Path::new(RESOLVING).canonicalize().ok();
+    let places = kept.as_deref().and_then(Path::parent).into_iter().chain([Path::new("/etc")]);
+    places.into_iter().try_for_each(|place| allow_reading(ruleset.as_fd(), place))?;
     if abi >= 4 {
         for port in [port, DNS] {
             landlock::allow_connecting(ruleset.as_fd(), port)?;
