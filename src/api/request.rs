@@ -118,8 +118,8 @@ fn target(uri: &Uri, method: &Method, upstream: &Upstream) -> Result<Uri, Refuse
     }
     let bad = refused(StatusCode::BAD_REQUEST, "the path is none that goes to the model API");
     let path = uri.path();
-    let is_whole_server = path == "*" && method == Method::OPTIONS;
-    if !is_plain_path(path) && !(is_whole_server && upstream.path.is_empty()) {
+    let is_whole_server = path == "*" && method == Method::OPTIONS && upstream.path.is_empty();
+    if !(is_plain_path(path) || is_whole_server) {
         return Err(bad);
     }
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));

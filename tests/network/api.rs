@@ -14,6 +14,9 @@ use crate::walls::wrapped::Ended;
 const KEY: &str = "sk-saggar-test-0123456789abcdef";
 const PLAIN: &str = "http://127.0.0.1:8081";
 
+/// A request as the upstream has heard it: method, target, fields.
+type Heard = (String, String, Vec<(String, String)>);
+
 /// Runs saggar, whose words follow, in the foreground.
 const FOREGROUND: &str = "\"$@\" 3>events || status=$?";
 
@@ -68,8 +71,8 @@ impl Api {
         self.run_to(PLAIN, &[], &["/usr/bin/python3", "-c", script])
     }
 
-    /// What the upstream has heard: method, target, fields.
-    fn heard(&self) -> Vec<(String, String, Vec<(String, String)>)> {
+    /// What the upstream has heard, in order.
+    fn heard(&self) -> Vec<Heard> {
         let text = fs::read_to_string(self.network.wrap.place.join("tmp/log")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -106,7 +106,8 @@ impl FromStr for Upstream {
         };
         let path = path.strip_suffix('/').unwrap_or(path);
         let is_written_so = |c: char| c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c);
-        if !path.is_empty() && !(is_plain_path(path) && path.chars().all(is_written_so)) {
+        let is_path = path.is_empty() || is_plain_path(path) && path.chars().all(is_written_so);
+        if !is_path {
             return Err(bad("has a path that no request could have"));
         }
         Ok(Upstream { scheme, host, port, path: path.to_owned() })
