@@ -1,6 +1,5 @@
 //! How a document goes into the policy: a later scalar wins, lists grow, denials stay.
 
-use super::api::Upstream;
 use super::document::{self, Document};
 use super::effective::{Api, Effective, EnvRule, Lock};
 use super::layer::{Layer, Setting};
@@ -121,8 +120,9 @@ impl Effective {
     /// the two ways to the API the later stands.
     fn merge_api(&mut self, api: document::Api, layer: &Layer) {
         let document::Api { socket, upstream, key_file, header, ca_file } = api;
-        let is_held = |asked: &Upstream| self.api.upstream.as_ref().is_some_and(|held| held.value == *asked);
-        if socket.is_some() || upstream.as_ref().is_some_and(|asked| !is_held(asked)) {
+        let new_socket = socket.is_some() && socket.as_ref() != value(&self.api_socket);
+        let new_upstream = upstream.is_some() && upstream.as_ref() != value(&self.api.upstream);
+        if new_socket || new_upstream {
             self.api = Api::default();
         }
         if upstream.is_some() {
@@ -228,6 +228,11 @@ impl Effective {
             self.protections.insert(protection, Setting::new(strength, layer));
         }
     }
+}
+
+/// What holds, whoever said it.
+fn value<T>(setting: &Option<Setting<T>>) -> Option<&T> {
+    setting.as_ref().map(|setting| &setting.value)
 }
 
 /// The later layer wins, if it says anything.

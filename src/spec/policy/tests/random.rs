@@ -123,14 +123,14 @@ fn any_document() -> impl Strategy<Value = Document> {
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
         .prop_map(|(require, prefer)| document::Protections { require, prefer });
     let upstream = of(one_of(&["https://a.example", "https://b.example"]));
-    let key = (of(one_of(&["/key", "~/key"])), of(word(KeyHeader::ALL)));
+    let key = (of(one_of(&["/key", "~/key"])), of(word(KeyHeader::ALL)), of(one_of(&["/ca.pem"])));
     let api = (of(one_of(&["/run/a", "/run/b"])), upstream, key).prop_map(
-        |(socket, upstream, (key_file, header))| document::Api {
+        |(socket, upstream, (key_file, header, ca_file))| document::Api {
             socket,
             upstream,
             key_file,
             header,
-            ca_file: None,
+            ca_file,
         },
     );
     let sockets = (api, of(one_of(&["/t/{id}", "/u"])));
@@ -368,7 +368,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 55] = [
+const KEYS: [fn(&mut Document, &Document); 59] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -412,6 +412,10 @@ const KEYS: [fn(&mut Document, &Document); 55] = [
     |to, from| to.protections.require = from.protections.require.clone(),
     |to, from| to.protections.prefer = from.protections.prefer.clone(),
     |to, from| to.api.socket = from.api.socket.clone(),
+    |to, from| to.api.upstream = from.api.upstream.clone(),
+    |to, from| to.api.key_file = from.api.key_file.clone(),
+    |to, from| to.api.header = from.api.header,
+    |to, from| to.api.ca_file = from.api.ca_file.clone(),
     |to, from| to.bridge.socket = from.bridge.socket.clone(),
     |to, from| to.bridge.control = from.bridge.control.clone(),
     |to, from| to.bridge.remembered = from.bridge.remembered,
