@@ -5,7 +5,7 @@ pub mod session;
 
 use crate::spec::policy::{
     Adapter, AgentCommand, BindSpec, Cpus, Destination, EnvArgument, Home, HostRule, Network, Profile,
-    Protection, Publish, Size, Template, TimeSpan,
+    Protection, Publish, Size, Template, TimeSpan, Upstream,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -144,6 +144,15 @@ pub struct SandboxArgs {
     /// A unix socket of the host that leads to the model API; bound inside, ANTHROPIC_UNIX_SOCKET is set
     #[arg(long, value_name = "PATH")]
     pub api_socket: Option<PathBuf>,
+    /// Where requests to the model API go, with a key that the sandbox never sees
+    #[arg(long, value_name = "URL", conflicts_with = "api_socket")]
+    pub api: Option<Upstream>,
+    /// The file with that key, which nobody else can read
+    #[arg(long, value_name = "PATH")]
+    pub api_key_file: Option<PathBuf>,
+    /// An open descriptor with that key
+    #[arg(long, value_name = "N", conflicts_with = "api_key_file")]
+    pub api_key_fd: Option<RawFd>,
     /// Refuse to start without this protection (see saggar-policy(5))
     #[arg(long, value_name = "PROTECTION")]
     pub require: Vec<Protection>,

@@ -12,9 +12,11 @@
 //! | 1 | [`bridge::proto`] | the wire protocol, without any I/O |
 //! | 2 | [`plan`] | spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
+//! | 4 | [`api`] | the process that adds the key of the model API |
 //! | 4 | [`supervise`] [`bridge::io`] [`control`] [`egress`] | the event loop of one sandbox, its bridge, its control socket and its network |
 //! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
 
+pub mod api;
 pub mod bridge;
 pub mod cgroup;
 pub mod cli;

@@ -32,6 +32,9 @@ fn run() -> u8 {
     if args.get(1).is_some_and(|first| first == saggar::session::snapshot::aside::ENTRY) {
         return saggar::session::snapshot::aside::run(&args[2..], std::io::stdout());
     }
+    if args.get(1).is_some_and(|first| first == saggar::api::ENTRY) {
+        return saggar::api::run();
+    }
     if args.get(1).is_some_and(|first| first == saggar::cmd::BESIDE) {
         return saggar::cmd::beside(&args[2..]);
     }

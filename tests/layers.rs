@@ -24,6 +24,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("state", 3),
     ("session", 3),
     ("mailbox", 3),
+    ("api", 4),
     ("supervise", 4),
     ("bridge", 4),
     ("control", 4),

@@ -25,7 +25,7 @@ use saggar::launch::{self, Launched, ids};
 use saggar::plan::{self, Plan};
 use saggar::spec::agent::{self, Asked};
 use saggar::spec::policy::{Effective, Home, Layer, Network, Profile, Setting};
-use saggar::spec::{Changes, IdMap, Program};
+use saggar::spec::{Api, Changes, IdMap, KeyHeader, KeySource, Program};
 use saggar::stage::wire::{ExecFlags, Report, Request};
 
 /// Counts what the launcher and what any other process of this binary allocates.
@@ -109,6 +109,7 @@ fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, 
         home: None,
         program: Vec::new(),
         own: Vec::new(),
+        api: Some(api()),
         pins: protected.pins,
         terminal: true,
         shown: true,
@@ -116,6 +117,16 @@ fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, 
     };
     let spec = agent::lower(&policy, asked).unwrap();
     (plan::build(&spec, &Host::survey(&spec)).unwrap(), block)
+}
+
+/// Its sockets are made inside.
+fn api() -> Api {
+    Api {
+        upstream: "http://127.0.0.1:9".parse().unwrap(),
+        header: KeyHeader::ApiKey,
+        key: KeySource::Descriptor(0),
+        ca_file: None,
+    }
 }
 
 fn program(work: &Path, words: &[&str]) -> Program {
@@ -135,7 +146,14 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
             (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
-            (Report::Ready | Report::Terminal | Report::Workspace | Report::Caught { .. }, _) => {}
+            (
+                Report::Ready
+                | Report::Terminal
+                | Report::Workspace
+                | Report::Caught { .. }
+                | Report::Offered,
+                _,
+            ) => {}
             (other, _) => panic!("{other:?}"),
         }
     };

@@ -277,7 +277,7 @@ impl Made {
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         guard::sweep_by_the_way();
-        let Started { launched, guard, published, has_cgroup } = started;
+        let Started { launched, guard, published, api, has_cgroup } = started;
 
         let program = self.program();
         let show = if args.json || !std::io::stdout().is_terminal() { Show::Json } else { Show::Text };
@@ -305,6 +305,7 @@ impl Made {
             prompt: args.prompt.map(|prompt| (prompt, show)),
             ready,
             cgroup: guard.cgroup().filter(|_| has_cgroup).map(Path::to_owned),
+            api,
             times: self.prepared.times(guard.cgroup()),
             meter: disk::meter(&self.prepared, session.directory()),
             status,
@@ -495,11 +496,13 @@ pub(super) fn choose(policy: &Effective) -> (AdapterName, Vec<OsString>) {
 fn refuse_without_api(policy: &Effective, adapter: AdapterName, command: &[OsString]) -> Result<()> {
     let name = command.first().map(|program| Path::new(program).file_name().unwrap_or_default());
     let is_claude = adapter == AdapterName::StreamJson && name.is_some_and(|name| name == "claude");
-    if is_claude && policy.network.value == Network::None && policy.api_socket.is_none() {
+    let has_api = policy.api_socket.is_some() || policy.api.upstream.is_some();
+    if is_claude && policy.network.value == Network::None && !has_api {
         let layer = &policy.network.layer;
         let by = if *layer == Layer::BuiltIn { String::new() } else { format!(" (network none by {layer})") };
         return Err(Error::new(Code::Refused, format!("claude has no way to the model API{by}")).hint(
-            "say --allow-host api.anthropic.com or --net host, or --api-socket PATH with a unix socket that leads to the API, or set [api] socket; \
+            "say --api https://api.anthropic.com --api-key-file PATH, or --allow-host api.anthropic.com or --net host, \
+             or --api-socket PATH with a unix socket that leads to the API; or set [api]; \
              --adapter demo needs nothing",
         ));
     }

@@ -21,6 +21,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     checks.extend(id_block(range, room));
     checks.extend(directories());
     checks.extend(disk());
+    checks.push(certificates());
     checks.push(agent());
     let ok = !checks.iter().any(|check| check.status == Status::Missing);
     let said = match args.json {
@@ -135,6 +136,15 @@ fn with_hint(check: Check, error: &Error) -> Check {
     match error.hint_text() {
         Some(hint) => check.cure(hint),
         None => check,
+    }
+}
+
+/// What an upstream of the model API over TLS is held to.
+fn certificates() -> Check {
+    const NAME: &str = "certificates";
+    match crate::api::trusted() {
+        Ok(count) => Check::ok(NAME, format!("{count} are trusted for api.upstream")),
+        Err(error) => with_hint(Check::degraded(NAME, error.to_string()), &error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The commands: one file for each family. Only here anything is printed to standard output.
 
 mod agent;
+mod api;
 mod completions;
 mod disk;
 mod doctor;

@@ -1,6 +1,6 @@
 //! From arguments to a plan: what `wrap`, `agent` and `explain` have in common.
 
-use super::{find, sockets};
+use super::{api, find, sockets};
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
 use crate::host::appeared::Watched;
@@ -14,15 +14,12 @@ use crate::session::project::Project;
 use crate::session::quarantine::Quarantine;
 use crate::spec::agent::{self, Asked, HOME};
 use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
-use crate::spec::{Changes, IdMap, MountKind, SandboxSpec};
+use crate::spec::{Api, Changes, IdMap, MountKind, SandboxSpec};
 use crate::supervise::clock::Times;
 use crate::supervise::quarantine::Warden;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-
-/// Where the socket of `--api-socket` stands inside.
-const API_SOCKET: &str = "/run/api.sock";
 
 /// What a sandbox is made for.
 #[derive(Debug)]
@@ -170,7 +167,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
     let mut own = purpose.own.clone();
     if let Some(socket) = &effective.api_socket {
         let real = sockets::socket(socket.value.as_path())?;
-        own.push((real, API_SOCKET.into(), false, "the model API"));
+        own.push((real, Api::SOCKET.into(), false, "the model API"));
     }
     sockets::check(effective)?;
     let mut protected = protected(&purpose, &policy);
@@ -193,6 +190,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         },
         program: outside.iter().map(|outside| outside.bind.clone()).collect(),
         own,
+        api: api::of(args, effective)?,
         pins: protected.pins,
         streams: purpose.streams,
         terminal: purpose.streams && has_terminal()?,
@@ -200,6 +198,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         shown: !purpose.streams,
     };
     let spec = agent::lower(effective, asked)?;
+    api::check_outside(&spec, &purpose.planned)?;
     let mut host = Host::survey(&spec);
     host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
     if disk.needs_image() {
@@ -360,10 +359,15 @@ impl Prepared {
             ("IS_SANDBOX", "1".as_ref()),
         ];
         if self.policy.effective.api_socket.is_some() {
-            fixed.push(("ANTHROPIC_UNIX_SOCKET", API_SOCKET.as_ref()));
+            fixed.push(("ANTHROPIC_UNIX_SOCKET", Api::SOCKET.as_ref()));
             fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
         }
-        let variables = policy::environment(&self.policy.effective, std::env::vars_os(), &fixed);
+        let api = self.spec.api.as_ref().map(|_| api::variables(&self.spec)).unwrap_or_default();
+        fixed.extend(api.iter().map(|(name, value)| (*name, OsStr::new(value))));
+        let mut variables = policy::environment(&self.policy.effective, std::env::vars_os(), &fixed);
+        if self.spec.api.is_some() {
+            variables.retain(|(name, _, layer)| name != api::HEADERS || *layer != Layer::BuiltIn);
+        }
         Environment { variables, fixed: fixed.iter().map(|(name, _)| *name).collect() }
     }
 }
@@ -409,6 +413,8 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
         home: args.home.clone(),
         allow_home: args.allow_home,
         api_socket: args.api_socket.clone(),
+        api: args.api.clone(),
+        api_key_file: args.api_key_file.clone(),
         require: args.require.clone(),
         prefer: args.prefer.clone(),
         ..CommandLine::default()

@@ -10,6 +10,7 @@ use crate::launch::guard::{Guard, Leaves};
 use crate::launch::{self, Launched};
 use crate::plan;
 use crate::spec::{Protection, Strength};
+use crate::supervise::api::Api;
 use crate::supervise::signals;
 use std::os::fd::AsFd;
 
@@ -20,6 +21,8 @@ pub(super) struct Started {
     pub(super) guard: Guard,
     /// The ports of the host that lead inside.
     pub(super) published: Listeners,
+    /// What serves the model API to it, where something does.
+    pub(super) api: Option<Api>,
     /// Whether it has the cgroup that the guard was told of.
     pub(super) has_cgroup: bool,
 }
@@ -47,8 +50,10 @@ impl Started {
         if commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
             leaf::enable(place);
         }
+        // Before the clone: a key that cannot be used is known before there is a sandbox.
+        let api = prepared.spec.api.as_ref().map(Api::start).transpose()?;
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(Started { launched, guard, published, has_cgroup: outcome.cgroup.is_some() })
+        Ok(Started { launched, guard, published, api, has_cgroup: outcome.cgroup.is_some() })
     }
 }

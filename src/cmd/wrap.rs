@@ -21,7 +21,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
-    let Started { launched, mut guard, published, .. } =
+    let Started { launched, mut guard, published, api, .. } =
         Started::new(&mut prepared, args.sandbox.id.is_some(), false)
             .inspect_err(|error| status.refused(error))?;
     kept.as_mut().map(Kept::leave_to_guard);
@@ -44,6 +44,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         guard: &mut guard,
         program: &program,
         published,
+        api,
         times,
         meter: disk::meter(&prepared, Path::new("")),
         status,

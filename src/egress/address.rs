@@ -80,6 +80,11 @@ pub fn kind(addr: IpAddr) -> Kind {
     }
 }
 
+/// Whether `addr` reaches a metadata service, in any spelling.
+pub fn is_metadata(addr: IpAddr) -> bool {
+    meanings(addr).any(|addr| kind(addr) == METADATA)
+}
+
 /// The address that the kernel means: an IPv4 address mapped into IPv6 is the IPv4 address.
 pub fn plain(addr: IpAddr) -> IpAddr {
     addr.to_canonical()

@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::host::Host;
 pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::Rules;
-use crate::spec::{Identity, Network, Profile, Protection, SandboxSpec, Strength};
+use crate::spec::{Api, Identity, Network, Profile, Protection, SandboxSpec, Strength};
 use crate::sys::seccomp::Profile as FilterProfile;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -163,6 +163,11 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         }
         Network::None | Network::Host => None,
     };
+    if spec.api.is_some() {
+        // With the host's network the port would be the host's.
+        let port = spec.network.is_own().then_some(Api::PORT);
+        steps.push(Step::OfferApi { path: below_root(Path::new(Api::SOCKET))?, port });
+    }
     if spec.terminal {
         steps.push(Step::OpenTerminal);
     }

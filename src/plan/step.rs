@@ -145,6 +145,13 @@ pub enum Step {
         /// Ports of connections; names are asked for on port 53 in any case.
         ports: Vec<u16>,
     },
+    /// Makes the sockets on which the model API is offered, and hands them to the supervisor.
+    OfferApi {
+        /// Where the unix socket stands.
+        path: CString,
+        /// A port of the loopback, where that is the sandbox's own.
+        port: Option<u16>,
+    },
     /// The name of the machine.
     Hostname {
         /// The name.
@@ -261,6 +268,7 @@ impl Step {
             Step::SealRoot
             | Step::JoinNetwork
             | Step::CatchNetwork { .. }
+            | Step::OfferApi { .. }
             | Step::Hostname { .. }
             | Step::Rlimit { .. }
             | Step::NewKeyring { .. }
@@ -294,8 +302,8 @@ pub enum OrderError {
         /// The phase that had begun.
         after: Phase,
     },
-    /// A network namespace that is made and not joined, or the other way round; or one that is caught before.
-    #[error("the network namespace is to be made and joined, each once, before it is caught")]
+    /// A network namespace that is made and not joined, or the other way round; or one that is listened in before.
+    #[error("the network namespace is to be made and joined, each once, before anything listens in it")]
     Network,
     /// A step that no start may lack.
     #[error("there is no step of the phase {0:?}")]
@@ -325,9 +333,11 @@ impl Steps {
         }
         let count = |wanted: Step| steps.iter().filter(|step| **step == wanted).count();
         let joined = steps.iter().position(|step| *step == Step::JoinNetwork);
-        let caught = steps.iter().position(|step| matches!(step, Step::CatchNetwork { .. }));
-        // What is caught is the sandbox's own network, never the host's.
-        let is_own = caught.is_none_or(|caught| joined.is_some_and(|joined| joined < caught));
+        let listens =
+            |step: &Step| matches!(step, Step::CatchNetwork { .. } | Step::OfferApi { port: Some(_), .. });
+        let listens = steps.iter().position(listens);
+        // What is listened in is the sandbox's own network, never the host's.
+        let is_own = listens.is_none_or(|listens| joined.is_some_and(|joined| joined < listens));
         match (count(Step::MakeNetwork), count(Step::JoinNetwork)) {
             (0, 0) | (1, 1) if is_own => Ok(Steps(steps)),
             _ => Err(OrderError::Network),
@@ -411,6 +421,10 @@ impl fmt::Display for Step {
             Step::CatchNetwork { ports } => {
                 f.write_str("catch what calls any address, ports")?;
                 ports.iter().try_for_each(|port| write!(f, " {port}"))
+            }
+            Step::OfferApi { path, port } => {
+                write!(f, "offer the model API on {}", inside(path))?;
+                port.map_or(Ok(()), |port| write!(f, " and 127.0.0.1:{port}"))
             }
             Step::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),
             Step::Rlimit { resource, soft, hard } => {

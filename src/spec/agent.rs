@@ -3,7 +3,7 @@
 
 use super::policy::{self, Access, Effective, Home, Layer, Setting};
 use super::{
-    Changes, Cover, IdMap, Identity, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
+    Api, Changes, Cover, IdMap, Identity, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
     SandboxSpec, limits,
 };
 use crate::error::Result;
@@ -42,6 +42,8 @@ pub struct Asked {
     pub program: Vec<PathBuf>,
     /// More of the host that saggar itself needs inside: source, destination, writable, why.
     pub own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// The way to the model API, where its key stays outside.
+    pub api: Option<Api>,
     /// Protected paths that exist ([`super::protect`]).
     pub pins: Vec<Pin>,
     /// Whether a standard stream is a terminal.
@@ -88,6 +90,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         files: made_files(&identity, &network),
         network,
         publish: policy.publish.iter().map(|setting| (setting.value, origin(&setting.layer))).collect(),
+        api: asked.api.clone(),
         pins: asked.pins.clone(),
         hidden: policy
             .files

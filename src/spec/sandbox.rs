@@ -1,5 +1,6 @@
 //! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
 
+pub use super::policy::api::{KeyHeader, Upstream};
 pub use super::policy::hosts::Rules;
 pub use super::policy::names::{Profile, Protection, Strength};
 pub use super::policy::publish::Publish;
@@ -8,6 +9,7 @@ use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 /// Which layer set a value, in words: `built-in`, `/etc/saggar/config.toml`, `command line`.
@@ -42,6 +44,8 @@ pub struct SandboxSpec {
     pub network: Network,
     /// Ports of the host that lead to servers inside, each with who asked for it.
     pub publish: Vec<(Publish, Origin)>,
+    /// The way to the model API, where its key stays outside.
+    pub api: Option<Api>,
     /// The file systems, in the order in which they are mounted; the private root lies under them.
     pub mounts: Vec<Mount>,
     /// Symbolic links of the private root: path, target.
@@ -119,6 +123,38 @@ impl Network {
             Network::Host => false,
         }
     }
+}
+
+/// The way to the model API: a socket inside, and a port on its loopback where that is its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Api {
+    /// Where requests go.
+    pub upstream: Upstream,
+    /// The header field that the key is sent in.
+    pub header: KeyHeader,
+    /// Where the key is.
+    pub key: KeySource,
+    /// What the upstream's certificate is held to, if not to what this host trusts.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Api {
+    /// Where the socket stands inside.
+    pub const SOCKET: &str = "/run/api.sock";
+    /// The port on the loopback of a sandbox with a network of its own. It is nobody's (RFC 6335, 272 to 279 are not
+    /// assigned), below 1024, so that no program inside can take it, and spells API on a telephone.
+    pub const PORT: u16 = 274;
+    /// What stands for the key inside: agents do not start without one.
+    pub const PLACEHOLDER: &str = "saggar-adds-the-key-outside";
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// In this file of the host.
+    File(PathBuf),
+    /// On this descriptor, which the caller has opened.
+    Descriptor(RawFd),
 }
 
 /// One file system of the sandbox.

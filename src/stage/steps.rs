@@ -9,7 +9,7 @@ use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::catch::{self, Kind};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
-use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, process, scm, seccomp};
+use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, offer, process, scm, seccomp};
 use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -49,6 +49,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
         }
         Step::JoinNetwork => made.network.take().ok_or(Errno::EBADF)?.join(),
         Step::CatchNetwork { ports } => catch_network(born.control.as_fd(), ports),
+        Step::OfferApi { path, port } => offer_api(born.control.as_fd(), path, *port),
         Step::Hostname { name } => nix::unistd::sethostname(os_str(name)),
         Step::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
         Step::NewKeyring { required } => match keyring::join_new_session() {
@@ -234,6 +235,17 @@ fn catch_network(control: BorrowedFd<'_>, ports: &[u16]) -> SysResult<()> {
     for (kind, port) in names.into_iter().chain(connections) {
         let socket = catch::listen_everywhere(kind, port)?;
         scm::send(control, &Report::Caught { kind, port }.encode(), &[socket.as_raw_fd()])?;
+    }
+    Ok(())
+}
+
+/// They are there before the first program is, so that none finds nobody.
+fn offer_api(control: BorrowedFd<'_>, path: &CStr, port: Option<u16>) -> SysResult<()> {
+    let socket = offer::listen_at(path)?;
+    scm::send(control, &Report::Offered.encode(), &[socket.as_raw_fd()])?;
+    if let Some(port) = port {
+        let socket = offer::listen_on_loopback(port)?;
+        scm::send(control, &Report::Offered.encode(), &[socket.as_raw_fd()])?;
     }
     Ok(())
 }

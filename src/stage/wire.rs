@@ -85,6 +85,8 @@ pub enum Report {
         /// Error number.
         errno: i32,
     },
+    /// A socket comes beside this on which the model API is offered.
+    Offered,
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -165,6 +167,7 @@ impl Report {
             Report::Caught { kind: Kind::Udp, port } => pack(7, 1, port.into(), 0),
             Report::Socket(family) => pack(8, family.into(), 0, 0),
             Report::NoSocket { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
+            Report::Offered => pack(10, 0, 0, 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -185,6 +188,7 @@ impl Report {
             [9, family, errno, _] => {
                 Some(Report::NoSocket { family: Family::from(family), errno: errno.cast_signed() })
             }
+            [10, ..] => Some(Report::Offered),
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -291,6 +295,7 @@ mod tests {
             Report::Workspace,
             Report::Caught { kind: Kind::Tcp, port: 443 },
             Report::Caught { kind: Kind::Udp, port: u16::MAX },
+            Report::Offered,
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
             Report::Exited { id: 2, status: -1, alone: true },

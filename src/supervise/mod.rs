@@ -5,6 +5,7 @@
 //! what it shares with the agent's is in [`talk`].
 
 pub mod agent;
+pub mod api;
 pub mod beside;
 pub mod clock;
 mod memory;

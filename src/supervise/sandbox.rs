@@ -34,6 +34,8 @@ pub enum Happening {
     Caught(Kind, u16, OwnedFd),
     /// A socket of the sandbox's network that was asked for, or why there is none.
     Socket(Family, Result<OwnedFd, Errno>),
+    /// A socket on which the model API is offered.
+    Offered(OwnedFd),
     /// A program waits at its gate; its pid on the host.
     Waiting(u32, i32),
     /// A program runs.
@@ -200,7 +202,11 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Socket(family), None))) => {
                     happened.push(Happening::Socket(family, Err(Errno::EMFILE)));
                 }
-                Ok(Some((Report::Terminal | Report::Workspace | Report::Caught { .. }, None))) => {}
+                Ok(Some((Report::Offered, Some(socket)))) => happened.push(Happening::Offered(socket)),
+                Ok(Some((
+                    Report::Terminal | Report::Workspace | Report::Caught { .. } | Report::Offered,
+                    None,
+                ))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {
                     self.launched.kill_and_reap();
                     happened.push(Happening::Gone(Some(hint::step_failed(self.plan, step, errno))));

@@ -99,6 +99,13 @@ pub enum Event<'a> {
         #[serde(flatten)]
         unanswered: Unanswered,
     },
+    /// The model API could not be reached, or is served no more.
+    Api {
+        /// The sandbox.
+        id: &'a str,
+        /// What is wrong.
+        why: &'a str,
+    },
     /// The kernel killed a program for want of memory, and the sandbox goes on.
     Oom {
         /// The sandbox.

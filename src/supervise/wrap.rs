@@ -6,6 +6,7 @@
 //! ```
 //! It returns from `over` when the last output is on the host's terminal.
 
+use super::api::Api;
 use super::clock::{Clock, Times};
 use super::memory::{self, MemoryGuard};
 use super::network::Network;
@@ -55,6 +56,8 @@ pub struct Job<'a> {
     pub program: &'a Program,
     /// The ports of the host that lead inside.
     pub published: Listeners,
+    /// What serves the model API to it, where something does.
+    pub api: Option<Api>,
     /// Its limits of time; it is never idle.
     pub times: Times,
     /// What bounds it on disk.
@@ -69,7 +72,8 @@ pub struct Job<'a> {
 /// What kept the program from running.
 pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
     // The loop is dropped before anything is said: the host's terminal is as it was.
-    let started = Loop::new(&mut job, launched).map_err(runtime);
+    let api = job.api.take();
+    let started = Loop::new(&mut job, api, launched).map_err(runtime);
     let mut end = End {
         warden: job.warden,
         guard: job.guard,
@@ -185,6 +189,7 @@ struct Loop<'a> {
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
     network: Network,
+    api: Option<Api>,
     streams: Streams,
     terminal: Option<Terminal>,
     /// The program, once it was asked for.
@@ -203,13 +208,14 @@ struct Loop<'a> {
 }
 
 impl<'a> Loop<'a> {
-    fn new(job: &mut Job<'a>, launched: Launched) -> Result<Self> {
+    fn new(job: &mut Job<'a>, api: Option<Api>, launched: Launched) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
         let network =
             Network::of(job.plan, sandbox.pid(), std::mem::take(&mut job.published), poll.registry())?;
+        api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
@@ -220,6 +226,7 @@ impl<'a> Loop<'a> {
             signals,
             sandbox,
             network,
+            api,
             streams: Streams::of_this_process()?,
             terminal: None,
             main: None,
@@ -253,6 +260,7 @@ impl<'a> Loop<'a> {
             self.network.ask(&self.sandbox);
             self.network.tell_published(self.id, status, |text| log::warn!("{text}"));
             self.network.tell(self.id, status, |text| log::warn!("{text}"));
+            self.api.iter_mut().for_each(|api| api.tell(self.id, status, |text| log::warn!("{text}")));
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest
                 && let Some(over) = self.over.filter(|_| self.is_drained())
@@ -279,6 +287,9 @@ impl<'a> Loop<'a> {
                     continue;
                 }
                 if self.network.ready(self.poll.registry(), event) {
+                    continue;
+                }
+                if self.api.as_mut().is_some_and(|api| api.ready(self.poll.registry(), event.token())) {
                     continue;
                 }
                 if event.token() == SIGNALS {
@@ -321,6 +332,11 @@ impl<'a> Loop<'a> {
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
             Happening::Socket(family, socket) => self.network.supply(self.poll.registry(), family, socket),
+            Happening::Offered(socket) => {
+                if let Some(api) = &mut self.api {
+                    api.offer(socket);
+                }
+            }
             Happening::Running(_) => {
                 let degraded = missing(&self.plan.degraded);
                 counters::started(Kind::Sandbox);

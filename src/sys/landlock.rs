@@ -29,7 +29,17 @@ pub const READ_FILE: u64 = 1 << 2;
 /// LANDLOCK_ACCESS_FS_TRUNCATE (ABI 3)
 pub const TRUNCATE: u64 = 1 << 14;
 
+/// `struct landlock_net_port_attr` of linux/landlock.h.
+#[repr(C)]
+struct NetPort {
+    allowed_access: u64,
+    port: u64,
+}
+
+/// LANDLOCK_ACCESS_NET_CONNECT_TCP (ABI 4)
+const CONNECT_TCP: u64 = 1 << 1;
 const RULE_PATH_BENEATH: libc::c_int = 1;
+const RULE_NET_PORT: libc::c_int = 2;
 const CREATE_RULESET_VERSION: libc::c_uint = 1;
 
 /// The landlock ABI of the running kernel, 0 when there is none or it is switched off.
@@ -61,6 +71,16 @@ pub fn create_ruleset(attr: &RulesetAttr, abi: u32) -> SysResult<OwnedFd> {
 pub fn allow_beneath(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, access: u64) -> SysResult<()> {
     let rule = PathBeneath { allowed_access: access, parent_fd: path.as_raw_fd() };
     call!(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0)?;
+    Ok(())
+}
+
+/// Grants connections to this port over TCP (ABI 4).
+///
+/// # Errors
+/// Those of landlock_add_rule(2).
+pub fn allow_connecting(ruleset: BorrowedFd<'_>, port: u16) -> SysResult<()> {
+    let rule = NetPort { allowed_access: CONNECT_TCP, port: port.into() };
+    call!(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), RULE_NET_PORT, &raw const rule, 0)?;
     Ok(())
 }
 

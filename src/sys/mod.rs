@@ -21,6 +21,7 @@ pub mod loopback;
 pub mod mount;
 pub mod namespace;
 pub mod net;
+pub mod offer;
 pub mod pidfd;
 pub mod process;
 pub mod pty;

@@ -96,7 +96,8 @@ fn the_shipped_default_policy_names_nothing_and_shows_every_key_rightly() {
     let taken: Vec<&str> =
         shipped.lines().map(|line| if is_value(line) { &line[1..] } else { line }).collect();
     let taken = taken.join("\n");
-    parse(&taken);
+    // Of the two ways to the API a policy has one.
+    parse(&taken.replace("socket = \"/run/model-api.sock\"\n", ""));
     let (mut shown, mut known) = (BTreeSet::new(), BTreeSet::new());
     named(&taken.parse().unwrap(), "", &mut shown);
     keys(&schema(), "", &mut known);

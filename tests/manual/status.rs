@@ -40,6 +40,7 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "paused",
         "resumed",
         "updated",
+        "api",
         "refused",
         "published",
         "unanswered",

@@ -8,6 +8,8 @@ pub(super) struct Request {
     pub(super) method: String,
     /// With the query.
     pub(super) target: String,
+    /// The key of whoever asks.
+    pub(super) key: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
@@ -31,6 +33,7 @@ pub(super) fn read_request(from: &mut impl BufRead) -> io::Result<Option<Request
     let (method, target) = (method.to_owned(), target.to_owned());
     let mut length = 0;
     let mut chunked = false;
+    let mut key = None;
     loop {
         let line = read_line(from)?;
         if line.is_empty() {
@@ -41,10 +44,12 @@ pub(super) fn read_request(from: &mut impl BufRead) -> io::Result<Option<Request
             length = value.trim().parse().map_err(|_| bad("a length that is no number"))?;
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = value.trim().eq_ignore_ascii_case("chunked");
+        } else if name.eq_ignore_ascii_case("x-api-key") {
+            key = Some(value.trim().to_owned());
         }
     }
     let body = if chunked { read_chunks(from)? } else { read_exactly(from, length)? };
-    Ok(Some(Request { method, target, body }))
+    Ok(Some(Request { method, target, key, body }))
 }
 
 /// Writes an answer of known length.

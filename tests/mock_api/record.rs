@@ -16,6 +16,8 @@ const PACE: Duration = Duration::from_millis(20);
 pub(crate) struct Turn {
     /// The body of the request.
     pub(crate) body: Value,
+    /// The key that came with it.
+    pub(crate) key: Option<String>,
 }
 
 impl Turn {
@@ -42,9 +44,9 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Keeps a request for a message; the answer is its number, from 0.
-    pub(super) fn turn(&self, body: Value) -> usize {
+    pub(super) fn turn(&self, body: Value, key: Option<String>) -> usize {
         let mut seen = self.seen();
-        seen.turns.push(Turn { body });
+        seen.turns.push(Turn { body, key });
         self.changed.notify_all();
         seen.turns.len() - 1
     }

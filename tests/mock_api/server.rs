@@ -113,7 +113,7 @@ fn converse(stream: Stream, recorder: &Recorder) -> io::Result<()> {
 fn answer(request: &Request, to: &mut Stream, recorder: &Recorder) -> io::Result<()> {
     match (request.method.as_str(), request.path()) {
         ("POST", "/v1/messages") => match serde_json::from_slice(&request.body) {
-            Ok(body) => answer_turn(body, to, recorder),
+            Ok(body) => answer_turn(body, request.key.clone(), to, recorder),
             Err(error) => {
                 let error = json!({"type": "invalid_request_error", "message": error.to_string()});
                 respond(to, 400, &json!({"type": "error", "error": error}))
@@ -130,11 +130,11 @@ fn answer(request: &Request, to: &mut Stream, recorder: &Recorder) -> io::Result
     }
 }
 
-fn answer_turn(body: Value, to: &mut Stream, recorder: &Recorder) -> io::Result<()> {
+fn answer_turn(body: Value, key: Option<String>, to: &mut Stream, recorder: &Recorder) -> io::Result<()> {
     let reply = script::reply_to(&body);
     let model = body["model"].clone();
     let streams = body["stream"] == true;
-    let id = format!("msg_{:08}", recorder.turn(body));
+    let id = format!("msg_{:08}", recorder.turn(body, key));
     if !streams {
         return respond(to, 200, &reply::message(&id, &model, &reply));
     }

@@ -14,6 +14,7 @@ macro_rules! network {
 }
 
 mod addresses;
+mod api;
 mod asked;
 mod changed;
 mod clients;

@@ -74,6 +74,7 @@ fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
         home: None,
         program: Vec::new(),
         own: Vec::new(),
+        api: None,
         pins: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],
         terminal: true,
         shown: true,

@@ -42,6 +42,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::MakeNetwork
         | Step::JoinNetwork
         | Step::CatchNetwork { .. }
+        | Step::OfferApi { .. }
         | Step::Hostname { .. }
         // Of the bounding set.
         | Step::DropCapabilities => true,
@@ -108,8 +109,12 @@ fn nothing_indispensable_is_left_out() {
 
 /// What is caught is the sandbox's own network: claimed before, the addresses would be the host's.
 #[test]
-fn a_network_is_caught_when_it_is_joined() {
-    let caught = Step::CatchNetwork { ports: vec![443] };
+fn a_network_is_listened_in_when_it_is_joined() {
+    listened_in(Step::CatchNetwork { ports: vec![443] });
+    listened_in(Step::OfferApi { path: c"run/api.sock".into(), port: Some(274) });
+}
+
+fn listened_in(caught: Step) {
     let joined = valid().iter().position(|step| *step == Step::JoinNetwork).unwrap();
     let mut after = valid();
     after.insert(joined + 1, caught.clone());

@@ -19,5 +19,6 @@ mod boxed;
 mod boxed_agent;
 mod boxed_asking;
 mod contained;
+mod keyless;
 mod program;
 mod sessions;

@@ -53,6 +53,7 @@ const NEVER: &str =
 const PRIVATE: &str = "an address of a private network is reached only where a rule names it as an address";
 const ASKED: &str =
     "an agent's connection waits for the answer to a permission request; a program of wrap has nobody to ask";
+const BY_API: &str = "it is the upstream of the model API: by [api] requests to it go through a socket of the sandbox, with the key added outside";
 const BY_TLS: &str = "a client that says an allowed name in TLS or HTTP is relayed all the same: the name is resolved and dialled";
 
 /// Explains a connection to `to`.
@@ -70,8 +71,14 @@ pub(super) fn explain(prepared: &Prepared, to: &Destination) -> Answer {
         mode @ Network::None => (State::Refused, by_mode(policy, network::what(mode)), Vec::new()),
         mode @ Network::Host => (State::Open, by_mode(policy, network::what(mode)), Vec::new()),
     };
-    let notes = notes.into_iter().flatten().collect();
+    let notes = notes.into_iter().chain([api_note(prepared, to)]).flatten().collect();
     Answer { version: 1, host: to.host.to_string(), port: to.port, state, decided_by, notes }
+}
+
+/// The upstream of the model API is reached by that alone, unless a rule names it too.
+fn api_note(prepared: &Prepared, to: &Destination) -> Option<&'static str> {
+    let upstream = &prepared.spec.api.as_ref()?.upstream;
+    (upstream.host == to.host && upstream.port == to.port).then_some(BY_API)
 }
 
 /// What is found out, with what else there may be to say.

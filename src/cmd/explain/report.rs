@@ -27,6 +27,9 @@ pub(super) struct Report {
     pub(super) landlock: landlock::Landlock,
     pub(super) limits: Vec<limits::Row>,
     pub(super) network: Network,
+    /// The way to the model API: the rows of `[api]`, where there is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) api: Vec<Row>,
     /// What is said to the agent's questions: the rows of `[permissions]`.
     pub(super) permissions: Vec<Row>,
     /// Parts of the policy that nobody can widen any more.
@@ -170,6 +173,7 @@ impl Report {
             landlock: landlock::of(&prepared.plan),
             limits,
             network: Network::of(policy, &prepared.spec.network),
+            api: rows(policy, "api."),
             permissions: rows(policy, "permissions."),
             bridge: rows(policy, "bridge."),
             locked: rows(policy, "locked"),

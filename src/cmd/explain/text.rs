@@ -15,6 +15,17 @@ impl Display for Report {
         self.landlock(f)?;
         self.limits(f)?;
         write!(f, "{}", self.network)?;
+        if !self.api.is_empty() {
+            let rows = self
+                .api
+                .iter()
+                .map(|row| [row.key.replace("api.", ""), row.value.clone(), row.layer.to_string()]);
+            let title = match self.api.iter().any(|row| row.key == "api.upstream") {
+                true => "model API, to which saggar adds the key outside",
+                false => "model API",
+            };
+            section(f, title, rows, "none")?;
+        }
         let rows = self
             .permissions
             .iter()
@@ -233,6 +244,7 @@ mod tests {
                 ],
                 warnings: Vec::new(),
             },
+            api: Vec::new(),
             permissions: vec![
                 policy::show::Row {
                     key: "permissions.deny",

@@ -20,6 +20,10 @@ pub(super) fn run(mut args: CreateArgs) -> Result<u8> {
         return Err(Error::new(Code::Usage, "--status-fd: a session keeps no descriptor of its creator")
             .hint("subscribe to events on the control socket (saggar-control(7))"));
     }
+    if args.sandbox.api_key_fd.is_some() {
+        return Err(Error::new(Code::Usage, "--api-key-fd: a session keeps no descriptor of its creator")
+            .hint("name a file with --api-key-file: it is read again at each start"));
+    }
     let id = match &args.session {
         Some(session) => SandboxId::parse(session)?,
         None => SandboxId::random()?,

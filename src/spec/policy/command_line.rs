@@ -1,5 +1,6 @@
 //! The last layer: what the options of this command say.
 
+use super::api::{KeyFile, Upstream};
 use super::document::{Api, Bridge, Document, Env, Files, Limits, NetworkTable, Protections};
 use super::hosts::HostRule;
 use super::names::{Adapter, EnvName, Network, Profile, Protection};
@@ -52,6 +53,10 @@ pub struct CommandLine {
     pub allow_home: bool,
     /// `--api-socket`; a relative path is below the current directory.
     pub api_socket: Option<PathBuf>,
+    /// `--api`
+    pub api: Option<Upstream>,
+    /// `--api-key-file`; a relative path is below the current directory.
+    pub api_key_file: Option<PathBuf>,
     /// `--agent-cmd`
     pub agent_cmd: Option<AgentCommand>,
     /// `--adapter`
@@ -103,6 +108,7 @@ impl CommandLine {
             specs.into_iter().map(absolute).collect()
         };
         let socket = self.api_socket.map(|path| HostPath::try_from(directory.join(path))).transpose()?;
+        let key_file = self.api_key_file.map(|path| KeyFile::try_from(directory.join(path))).transpose()?;
         Ok(Document {
             profile: self.profile,
             agent_cmd: self.agent_cmd,
@@ -127,7 +133,7 @@ impl CommandLine {
                 ..Limits::default()
             },
             protections: Protections { require: self.require, prefer: self.prefer },
-            api: Api { socket },
+            api: Api { socket, upstream: self.api, key_file, ..Api::default() },
             bridge: Bridge { socket: self.bridge_socket, control: self.control_socket, ..Bridge::default() },
             ..Document::default()
         })

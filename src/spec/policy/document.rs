@@ -3,6 +3,7 @@
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
 //! `merge` takes it and `tighten` rules on it, since both name every field.
 
+use super::api::{KeyFile, KeyHeader, Upstream};
 use super::hosts::HostRule;
 use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection};
 use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
@@ -201,6 +202,14 @@ pub struct Protections {
 pub struct Api {
     /// A unix socket of the host that leads to the model API.
     pub socket: Option<HostPath>,
+    /// Where requests go, with a key that the sandbox never sees.
+    pub upstream: Option<Upstream>,
+    /// The file of the host with that key.
+    pub key_file: Option<KeyFile>,
+    /// The header field that it is sent in. Default: "x-api-key".
+    pub header: Option<KeyHeader>,
+    /// Certificates that the upstream is held to, in place of those that this host trusts (PEM).
+    pub ca_file: Option<HostPath>,
 }
 
 /// `[bridge]`

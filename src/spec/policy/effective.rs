@@ -1,5 +1,6 @@
 //! The policy that holds: every value with the layer that set it.
 
+use super::api::{KeyFile, KeyHeader, Upstream};
 use super::environment;
 use super::hosts::{HostRule, Rules};
 use super::layer::{Layer, Setting};
@@ -45,6 +46,8 @@ pub struct Effective {
     pub protections: BTreeMap<Protection, Setting<Strength>>,
     /// A unix socket of the host that leads to the model API.
     pub api_socket: Option<Setting<HostPath>>,
+    /// Where requests to the model API go, with a key that the sandbox never sees.
+    pub api: Api,
     /// The path of the bridge socket, when not the default.
     pub bridge_socket: Option<Setting<Template>>,
     /// The path of the control socket, when not the default.
@@ -101,6 +104,19 @@ pub enum EnvRule {
     Pass,
     /// From the policy.
     Set(String),
+}
+
+/// Where requests to the model API go. A key belongs to its upstream: who names another upstream names its key too.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Api {
+    /// Where they go, if a layer named it.
+    pub upstream: Option<Setting<Upstream>>,
+    /// The file with the key.
+    pub key_file: Option<Setting<KeyFile>>,
+    /// The header field of the key.
+    pub header: Option<Setting<KeyHeader>>,
+    /// What the upstream's certificate is held to, if not to what this host trusts.
+    pub ca_file: Option<Setting<HostPath>>,
 }
 
 /// Which hosts the sandbox reaches.
@@ -320,6 +336,7 @@ impl Effective {
             },
             protections: Protection::ALL.iter().map(strength).collect(),
             api_socket: None,
+            api: Api::default(),
             bridge_socket: None,
             control_socket: None,
             remembered: built_in(2000),

@@ -1,7 +1,7 @@
 //! How a document goes into the policy: a later scalar wins, lists grow, denials stay.
 
 use super::document::{self, Document};
-use super::effective::{Effective, EnvRule, Lock};
+use super::effective::{Api, Effective, EnvRule, Lock};
 use super::layer::{Layer, Setting};
 use super::names::{Part, Protection, Strength};
 use super::paths::{Access, Bind, BindSpec};
@@ -49,8 +49,7 @@ impl Effective {
         self.set_strength(require, Strength::Require, layer);
         self.set_strength(prefer, Strength::Prefer, layer);
 
-        let document::Api { socket } = api;
-        put_optional(&mut self.api_socket, socket, layer);
+        self.merge_api(api, layer);
         let document::Bridge { socket, control, remembered, spool } = bridge;
         put_optional(&mut self.bridge_socket, socket, layer);
         put_optional(&mut self.control_socket, control, layer);
@@ -126,6 +125,25 @@ impl Effective {
                 None => self.sockets.push(Setting::new(socket, layer)),
             }
         }
+    }
+
+    /// A key goes nowhere but where its own layer, or one before, has sent it: a later upstream has none yet. And of
+    /// the two ways to the API the later stands.
+    fn merge_api(&mut self, api: document::Api, layer: &Layer) {
+        let document::Api { socket, upstream, key_file, header, ca_file } = api;
+        let new_socket = socket.is_some() && socket.as_ref() != value(&self.api_socket);
+        let new_upstream = upstream.is_some() && upstream.as_ref() != value(&self.api.upstream);
+        if new_socket || new_upstream {
+            self.api = Api::default();
+        }
+        if upstream.is_some() {
+            self.api_socket = None;
+        }
+        put_optional(&mut self.api_socket, socket, layer);
+        put_optional(&mut self.api.upstream, upstream, layer);
+        put_optional(&mut self.api.key_file, key_file, layer);
+        put_optional(&mut self.api.header, header, layer);
+        put_optional(&mut self.api.ca_file, ca_file, layer);
     }
 
     fn merge_env(&mut self, env: document::Env, layer: &Layer) {
@@ -221,6 +239,11 @@ impl Effective {
             self.protections.insert(protection, Setting::new(strength, layer));
         }
     }
+}
+
+/// What holds, whoever said it.
+fn value<T>(setting: &Option<Setting<T>>) -> Option<&T> {
+    setting.as_ref().map(|setting| &setting.value)
 }
 
 /// The later layer wins, if it says anything.

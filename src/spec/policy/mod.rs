@@ -15,7 +15,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each checked where it is parsed |
+//! | `api` `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each checked where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
@@ -26,6 +26,7 @@
 //! | `load` | the only I/O: finds the files and reads them safely |
 //! | `schema` `check` `show` | for people and editors |
 
+pub mod api;
 mod change;
 pub mod check;
 pub mod command_line;
@@ -56,6 +57,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use api::{KeyFile, KeyHeader, Scheme, Upstream};
 pub use change::{change, change_network};
 pub use check::{Report, check};
 pub use command_line::{CommandLine, EnvArgument};

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// Why a path cannot stand in a policy, if it cannot. It may be relative.
-fn objection(path: &Path) -> Option<&'static str> {
+pub(super) fn objection(path: &Path) -> Option<&'static str> {
     if path.as_os_str().is_empty() {
         Some("is empty")
     } else if path.as_os_str().as_encoded_bytes().contains(&0) {

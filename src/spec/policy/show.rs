@@ -102,6 +102,10 @@ impl Effective {
             }
         }
         rows.many("api.socket", &self.api_socket);
+        rows.many("api.upstream", &self.api.upstream);
+        rows.many("api.key_file", &self.api.key_file);
+        rows.many("api.header", &self.api.header);
+        rows.many("api.ca_file", &self.api.ca_file);
         rows.many("bridge.socket", &self.bridge_socket);
         rows.many("bridge.control", &self.control_socket);
         rows.one("bridge.remembered", &self.remembered);

@@ -73,8 +73,12 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     check_limits(now, limits)?;
     check_protect(now, protect)?;
     check_protections(now, protections)?;
-    let document::Api { socket } = api;
+    let document::Api { socket, upstream, key_file, header, ca_file } = api;
     same("api.socket", socket.as_ref(), now.api_socket.as_ref())?;
+    same("api.upstream", upstream.as_ref(), now.api.upstream.as_ref())?;
+    same("api.key_file", key_file.as_ref(), now.api.key_file.as_ref())?;
+    same("api.header", header.as_ref(), now.api.header.as_ref())?;
+    same("api.ca_file", ca_file.as_ref(), now.api.ca_file.as_ref())?;
     let document::Bridge { socket, control, remembered, spool } = bridge;
     same("bridge.socket", socket.as_ref(), now.bridge_socket.as_ref())?;
     same("bridge.control", control.as_ref(), now.control_socket.as_ref())?;

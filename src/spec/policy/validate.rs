@@ -1,6 +1,7 @@
 //! What is wrong with a document that the parsers of its single values cannot see.
 
-use super::document::{Document, Env, Files, NetworkTable, Protections};
+use super::api::Scheme;
+use super::document::{Api, Document, Env, Files, NetworkTable, Protections};
 use super::hosts::{DNS_PORT, MOST_PORTS, Rules};
 use super::names::{Missing, Network};
 use super::units::Size;
@@ -33,6 +34,7 @@ pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
     files(&document.files)?;
     env(&document.env)?;
     network(&document.network)?;
+    api(&document.api)?;
     if document.protect.missing == Some(Missing::Placeholder) {
         return invalid(
             "protect.missing",
@@ -156,6 +158,18 @@ fn network(network: &NetworkTable) -> Result<(), Invalid> {
     Ok(())
 }
 
+fn api(api: &Api) -> Result<(), Invalid> {
+    let Api { socket, upstream, key_file: _, header: _, ca_file } = api;
+    if socket.is_some() && upstream.is_some() {
+        return invalid("api.upstream", "stands beside api.socket; the API is reached by one of them");
+    }
+    let in_the_clear = upstream.as_ref().is_some_and(|upstream| upstream.scheme == Scheme::Http);
+    match ca_file.is_some() && in_the_clear {
+        true => invalid("api.ca_file", "is for https, and api.upstream is http"),
+        false => Ok(()),
+    }
+}
+
 fn protections(protections: &Protections) -> Result<(), Invalid> {
     match protections.require.iter().find(|name| protections.prefer.contains(name)) {
         Some(name) => invalid("protections.prefer", format!("{name} is in protections.require too")),
@@ -188,6 +202,8 @@ mod tests {
             "network = { mode = 'host', deny = ['example.org'] }",
             "network.allow = ['example.org:1-100']",
             "network.allow = ['example.org:8000-8127', '*.example.org']",
+            "api = { socket = '/run/a.sock', upstream = 'https://example.org' }",
+            "api = { ca_file = '/etc/ca.pem', upstream = 'http://example.org' }",
             "protect.missing = 'placeholder'",
             "files.ro = ['opt']",
             "files.rw = ['/srv:/']",
@@ -213,6 +229,8 @@ mod tests {
         network.deny: cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed
         network.allow: example.org:1-100 has port 53, where saggar itself answers for the names that are allowed
         network.allow: names 130 ports, and 128 are the most
+        api.upstream: stands beside api.socket; the API is reached by one of them
+        api.ca_file: is for https, and api.upstream is http
         protect.missing: "placeholder" is not in this version; what appears under a protected name is quarantined
         files.ro: "opt" is not absolute
         files.rw: "/srv:/" would replace the private root

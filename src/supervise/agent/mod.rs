@@ -23,6 +23,7 @@ pub use console::Show;
 pub use ends::run;
 pub use scripts::Script;
 
+use super::api::Api;
 use super::clock::{Clock, Times};
 use super::memory::MemoryGuard;
 use super::network::{self, Network};
@@ -123,6 +124,8 @@ pub struct Job<'a> {
     pub ready: Option<File>,
     /// Its cgroup, where it has one.
     pub cgroup: Option<PathBuf>,
+    /// What serves the model API to it, where something does.
+    pub api: Option<Api>,
     /// Its limits of time.
     pub times: Times,
     /// What bounds it on disk.
@@ -156,6 +159,7 @@ struct Loop<'a> {
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
     network: Network,
+    api: Option<Api>,
     transport: Transport,
     program: Program,
     /// When an agent that is to listen on a socket is given up.
@@ -195,6 +199,7 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        job.api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
         let config = Config {
             name: job.session.to_owned(),
             pid: std::process::id(),
@@ -239,6 +244,7 @@ impl<'a> Loop<'a> {
             signals,
             sandbox,
             network,
+            api: job.api,
             transport,
             program: job.program,
             connect_until: None,
@@ -322,6 +328,9 @@ impl<'a> Loop<'a> {
                 if self.network.ready(self.talk.poll.registry(), event) {
                     continue;
                 }
+                if self.api.as_mut().is_some_and(|api| api.ready(self.talk.poll.registry(), event.token())) {
+                    continue;
+                }
                 if self.talk.hub.owns(event.token()) {
                     self.talk.hub.ready(event);
                 } else if let Some(over) = self.event(event.token())? {
@@ -347,14 +356,18 @@ impl<'a> Loop<'a> {
                 log(LogLevel::Info, text);
             }
         });
-        self.network.tell(self.id, &mut self.status, |text| {
+        let mut say = |text: &str| {
             if let Some(control) = control {
                 control.log(talk::epoch_ms(), LogLevel::Warn, text);
             }
             if !detached {
                 log(LogLevel::Warn, text);
             }
-        });
+        };
+        self.network.tell(self.id, &mut self.status, &mut say);
+        if let Some(api) = &mut self.api {
+            api.tell(self.id, &mut self.status, &mut say);
+        }
     }
 
     /// Passes status events on to whoever hears them by the control socket.
@@ -500,6 +513,11 @@ impl<'a> Loop<'a> {
             Happening::Caught(kind, port, socket) => {
                 let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            }
+            Happening::Offered(socket) => {
+                if let Some(api) = &mut self.api {
+                    api.offer(socket);
+                }
             }
             Happening::Waiting(id, pid) => match &mut self.talk.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,

@@ -121,7 +121,11 @@ fn the_schema_has_every_key_with_a_description() {
     insta::assert_snapshot!(schema::keys().join("\n"), @r"
     adapter
     agent_cmd
+    api.ca_file
+    api.header
+    api.key_file
     api.socket
+    api.upstream
     bridge.control
     bridge.remembered
     bridge.socket

@@ -120,6 +120,16 @@ const RULES: &[(&str, Rule)] = &[
     ("protections.require", OnlyTightens("[protections]\nrequire = ['cgroup']")),
     ("protections.prefer", Refused("[protections]\nprefer = ['seccomp']")),
     ("api.socket", Refused("[api]\nsocket = '/run/docker.sock'")),
+    ("api.upstream", Refused("[api]\nupstream = 'https://example.org'")),
+    (
+        "api.key_file",
+        RefusedAbove {
+            operator: "api = { upstream = 'https://example.org', key_file = '/etc/saggar/key' }",
+            folder: "api.key_file = '/work/key'",
+        },
+    ),
+    ("api.header", Refused("[api]\nheader = 'authorization'")),
+    ("api.ca_file", Refused("[api]\nca_file = '/work/ca.pem'")),
     ("bridge.socket", Refused("[bridge]\nsocket = '/tmp/ash-{short_id}.sock'")),
     ("bridge.control", Refused("[bridge]\ncontrol = '/tmp/c-{id}.sock'")),
     ("bridge.remembered", Refused("[bridge]\nremembered = 3000")),

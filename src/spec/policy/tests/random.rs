@@ -127,7 +127,18 @@ fn any_document() -> impl Strategy<Value = Document> {
         .prop_map(|(git_config, paths, missing)| document::Protect { git_config, paths, missing });
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
         .prop_map(|(require, prefer)| document::Protections { require, prefer });
-    let sockets = (of(one_of(&["/run/a", "/run/b"])), of(one_of(&["/t/{id}", "/u"])));
+    let upstream = of(one_of(&["https://a.example", "https://b.example"]));
+    let key = (of(one_of(&["/key", "~/key"])), of(word(KeyHeader::ALL)), of(one_of(&["/ca.pem"])));
+    let api = (of(one_of(&["/run/a", "/run/b"])), upstream, key).prop_map(
+        |(socket, upstream, (key_file, header, ca_file))| document::Api {
+            socket,
+            upstream,
+            key_file,
+            header,
+            ca_file,
+        },
+    );
+    let sockets = (api, of(one_of(&["/t/{id}", "/u"])));
     let ids = (
         of(one_of(&["100000-200000", "1879048192-2147418111"])),
         of(select(&[1u32, 1000][..])),
@@ -140,7 +151,7 @@ fn any_document() -> impl Strategy<Value = Document> {
         .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, network) = top;
-            let (socket, bridge) = sockets;
+            let (api, bridge) = sockets;
             Document {
                 profile,
                 agent_cmd,
@@ -152,13 +163,24 @@ fn any_document() -> impl Strategy<Value = Document> {
                 limits,
                 protect,
                 protections,
-                api: document::Api { socket },
+                api,
                 bridge: document::Bridge { socket: bridge, control: None, remembered, spool },
                 permissions,
                 sandbox,
             }
         })
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
+}
+
+/// Whether requests go to the same place with the same key, whoever says so.
+fn same_api(after: &effective::Api, before: &effective::Api) -> bool {
+    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
+        setting.as_ref().map(|setting| setting.value.clone())
+    }
+    value(&after.upstream) == value(&before.upstream)
+        && value(&after.key_file) == value(&before.key_file)
+        && value(&after.header) == value(&before.header)
+        && value(&after.ca_file) == value(&before.ca_file)
 }
 
 /// How `after` is wider than `before`, if it is. Written apart from `tighten`, from the result's side, so
@@ -179,6 +201,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         protect,
         protections,
         api_socket,
+        api,
         bridge_socket,
         control_socket,
         remembered,
@@ -227,7 +250,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("hide", holds_all(&before.files.hide, &files.hide)),
         ("locked", before.locked.iter().all(|lock| locked.contains(lock))),
         ("deny", before.env.deny.keys().all(|name| deny(after, name))),
-        ("api", value(api_socket) == value(&before.api_socket)),
+        ("api.socket", value(api_socket) == value(&before.api_socket)),
+        ("api", api == &before.api || same_api(api, &before.api)),
         ("bridge", template(bridge_socket) == template(&before.bridge_socket)),
         ("control", template(control_socket) == template(&before.control_socket)),
         ("range", ids.range.value == before.ids.range.value),
@@ -354,7 +378,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 58] = [
+const KEYS: [fn(&mut Document, &Document); 62] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -401,6 +425,10 @@ const KEYS: [fn(&mut Document, &Document); 58] = [
     |to, from| to.protections.require = from.protections.require.clone(),
     |to, from| to.protections.prefer = from.protections.prefer.clone(),
     |to, from| to.api.socket = from.api.socket.clone(),
+    |to, from| to.api.upstream = from.api.upstream.clone(),
+    |to, from| to.api.key_file = from.api.key_file.clone(),
+    |to, from| to.api.header = from.api.header,
+    |to, from| to.api.ca_file = from.api.ca_file.clone(),
     |to, from| to.bridge.socket = from.bridge.socket.clone(),
     |to, from| to.bridge.control = from.bridge.control.clone(),
     |to, from| to.bridge.remembered = from.bridge.remembered,

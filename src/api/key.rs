@@ -1,0 +1,182 @@
+//! The key of the model API. The supervisor opens its file and looks at who may read it; the process that sends it is
+//! the only one that reads it.
+
+use crate::error::{Code, Error, Result};
+use crate::spec::KeyHeader;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use nix::unistd::geteuid;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// No key is as long.
+const LONGEST: usize = 16 << 10;
+const HINT: &str = "the file holds the key alone, on one line, without Bearer";
+
+/// The header field that says the key.
+#[derive(Debug)]
+pub(super) struct Key {
+    /// Its name.
+    pub(super) name: HeaderName,
+    /// Its value, which is not shown by `Debug`.
+    pub(super) value: HeaderValue,
+}
+
+/// Opens the file of a key, without reading it.
+///
+/// # Errors
+/// [`Code::Invalid`] for what is no regular file or too long, [`Code::Refused`] for one that others can read.
+pub fn open(path: &Path) -> Result<File> {
+    let shown = path.display();
+    let fail = |e: std::io::Error| {
+        let error = Error::new(Code::Invalid, format!("open the key file {shown}: {e}"));
+        match e.kind() {
+            ErrorKind::NotFound => error.hint("write the key there, and chmod 600 it; or name another file"),
+            _ => error,
+        }
+    };
+    let kind = |file: &std::fs::Metadata| match file.is_file() {
+        true => Ok(()),
+        false => Err(Error::new(Code::Invalid, format!("the key file {shown} is not a regular file"))
+            .hint("a descriptor of anything else is given with --api-key-fd")),
+    };
+    // What is something else is not even opened: a device may do things then.
+    kind(&path.metadata().map_err(fail)?)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    kind(&metadata)?;
+    let refuse = |why: String, hint: String| {
+        Err(Error::new(Code::Refused, format!("the key file {shown} {why}")).hint(hint))
+    };
+    let (owner, own) = (metadata.uid(), geteuid().as_raw());
+    if owner != own && owner != 0 {
+        return refuse(format!("belongs to user {owner}"), format!("chown {own} {shown}"));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o777;
+        return refuse(format!("is open to others (mode {mode:04o})"), format!("chmod 600 {shown}"));
+    }
+    match metadata.len() > LONGEST as u64 {
+        true => {
+            Err(Error::new(Code::Invalid, format!("the key file {shown} is longer than 16 KiB")).hint(HINT))
+        }
+        false => Ok(file),
+    }
+}
+
+/// Whether a key can be read from this descriptor.
+///
+/// # Errors
+/// [`Code::Invalid`] for a directory or a terminal.
+pub fn check_descriptor(file: &File) -> Result<()> {
+    let kind =
+        file.metadata().map_err(|e| Error::system("look at the descriptor of --api-key-fd", e))?.file_type();
+    match kind.is_file() || kind.is_fifo() || kind.is_socket() {
+        true => Ok(()),
+        false => Err(Error::new(Code::Invalid, "--api-key-fd: it is no file, pipe or socket")
+            .hint("as in --api-key-fd 3 3<FILE")),
+    }
+}
+
+/// Reads the key. What was read is overwritten; the one copy that stays is the value of the header field.
+///
+/// # Errors
+/// [`Code::Invalid`] for what is no key.
+pub(super) fn read(mut file: File, header: KeyHeader) -> Result<Key> {
+    let bad =
+        |why: &str| Error::new(Code::Invalid, format!("read the key of the model API: {why}")).hint(HINT);
+    // Room for all of it: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST + 1));
+    bytes.resize(LONGEST + 1, 0);
+    let mut length = 0;
+    // A process before this one may have read it; a pipe has no place to go back to.
+    let _ = file.rewind();
+    while let Some(room) = bytes.get_mut(length..).filter(|room| !room.is_empty()) {
+        match file.read(room) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(bad(&e.to_string())),
+        }
+    }
+    let text =
+        bytes.get(..length).filter(|_| length <= LONGEST).ok_or_else(|| bad("it is longer than 16 KiB"))?;
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    if text.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    if text.contains(&b'\n') {
+        return Err(bad("it has more than one line"));
+    }
+    if !text.iter().all(u8::is_ascii_graphic) {
+        return Err(bad("it has characters that no key has"));
+    }
+    let (name, prefix): (_, &[u8]) = match header {
+        KeyHeader::ApiKey => (HeaderName::from_static("x-api-key"), b""),
+        KeyHeader::Authorization => (AUTHORIZATION, b"Bearer "),
+    };
+    let said = Zeroizing::new([prefix, text].concat());
+    let mut value = HeaderValue::from_bytes(&said).map_err(|_| bad("it has characters that no key has"))?;
+    value.set_sensitive(true);
+    Ok(Key { name, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn of(bytes: &[u8], header: KeyHeader) -> Result<Key> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        read(file.reopen().unwrap(), header)
+    }
+
+    #[test]
+    fn a_key_is_one_line_and_is_not_shown() {
+        for text in ["sk-1~/+=.", "sk-1~/+=.\n", "sk-1~/+=.\r\n"] {
+            let key = of(text.as_bytes(), KeyHeader::ApiKey).unwrap();
+            assert_eq!(key.value.as_bytes(), b"sk-1~/+=.");
+            assert!(!format!("{key:?}").contains("sk-1"));
+        }
+        let key = of(b"sk-1", KeyHeader::Authorization).unwrap();
+        assert_eq!((key.name.as_str(), key.value.as_bytes()), ("authorization", &b"Bearer sk-1"[..]));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_not_repeated() {
+        let long = [b'k'; LONGEST + 1];
+        for (bytes, why) in [
+            (&b""[..], "empty"),
+            (b"\n", "empty"),
+            (b"sk-1\nsk-2\n", "more than one line"),
+            (b"sk-1\n\n", "more than one line"),
+            (b"Bearer sk-1", "characters"),
+            (b"sk-1\0", "characters"),
+            (b"sk-1\r\r\n", "characters"),
+            (b"sk-\xc3\xa4", "characters"),
+            (&long, "longer"),
+        ] {
+            let error = of(bytes, KeyHeader::ApiKey).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("sk-"), "{error}");
+        }
+        assert!(of(&long[1..], KeyHeader::ApiKey).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o610, false)] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let opened = open(file.path());
+            assert_eq!(opened.is_ok(), good, "{mode:o}: {opened:?}");
+        }
+        assert_eq!(open(Path::new("/dev/null")).unwrap_err().code(), Code::Invalid);
+        assert_eq!(open(Path::new("/nonexistent")).unwrap_err().code(), Code::Invalid);
+    }
+}

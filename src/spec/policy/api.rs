@@ -1,0 +1,253 @@
+//! The way to the model API whose key stays outside: where it leads, and how the key is said there.
+
+use super::hosts::{DnsName, Known};
+use super::value::{BadValue, keywords, text_value};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+keywords! {
+    /// How an upstream is spoken to.
+    "scheme" Scheme {
+        /// In the clear: for a proxy on this machine or in a private network.
+        Http = "http",
+        /// Over TLS.
+        Https = "https",
+    }
+}
+
+keywords! {
+    /// The header field in which the upstream wants its key.
+    "header of the key" KeyHeader {
+        /// The key as it is.
+        ApiKey = "x-api-key",
+        /// The word `Bearer`, and the key.
+        Authorization = "authorization",
+    }
+}
+
+/// `http://HOST[:PORT][/PATH]` or `https://…`: nothing else of what a URL can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// Its host.
+    pub host: Known,
+    /// Its port.
+    pub port: u16,
+    /// What stands before the path of each request: empty, or `/a/b`.
+    pub path: String,
+}
+
+impl Scheme {
+    fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+}
+
+impl Upstream {
+    /// Host and port as the Host field has them: the port where it is not that of the scheme.
+    pub fn authority(&self) -> String {
+        match self.port == self.scheme.default_port() {
+            true => self.host.to_string(),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Whether a path stays below the one that it is added to: programs and servers do not agree on what `..`, a
+/// backslash and their encodings mean.
+pub fn is_plain_path(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let has_dots = |segment: &str| {
+        let segment = segment.replace("%2e", ".");
+        segment == "." || segment == ".."
+    };
+    path.starts_with('/')
+        && !["\\", "%2f", "%5c", "%00"].iter().any(|bad| lower.contains(bad))
+        && !lower.split('/').any(has_dots)
+}
+
+impl FromStr for Upstream {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let bad = |why: &str| BadValue(format!("upstream {text:?} {why}"));
+        let (scheme, rest) = text
+            .split_once("://")
+            .and_then(|(scheme, rest)| Some((scheme.parse::<Scheme>().ok()?, rest)))
+            .ok_or_else(|| bad("does not begin with http:// or https://"))?;
+        if rest.contains(['?', '#']) {
+            return Err(bad("has a query or a fragment; write no more than its path"));
+        }
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return Err(bad("has a user in it; the key comes from api.key_file"));
+        }
+        let (host, port) = split_port(authority).ok_or_else(|| bad("has a port that is none"))?;
+        let port = port.unwrap_or(scheme.default_port());
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = match (address, host.parse::<IpAddr>()) {
+            (Some(address), _) => Known::Address(IpAddr::V6(
+                address.parse().map_err(|_| bad("has brackets around what is no IPv6 address"))?,
+            )),
+            (None, Ok(IpAddr::V4(address))) => Known::Address(address.into()),
+            (None, Ok(IpAddr::V6(_))) => return Err(bad("has an IPv6 address without brackets")),
+            (None, Err(_)) => {
+                Known::Name(DnsName::parse(host).map_err(|why| bad(&format!("has a host that {why}")))?)
+            }
+        };
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let is_written_so = |c: char| c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c);
+        let is_path = path.is_empty() || is_plain_path(path) && path.chars().all(is_written_so);
+        if !is_path {
+            return Err(bad("has a path that no request could have"));
+        }
+        Ok(Upstream { scheme, host, port, path: path.to_owned() })
+    }
+}
+
+/// The host, and the port where there is one; `None` when it is no port.
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let colon = match authority.rfind(']') {
+        Some(bracket) => authority.get(bracket..)?.find(':').map(|at| bracket + at),
+        None => authority.find(':'),
+    };
+    let Some(colon) = colon else { return Some((authority, None)) };
+    let (host, port) = (authority.get(..colon)?, authority.get(colon + 1..)?);
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse::<u16>().ok().filter(|port| digits && *port != 0)?;
+    Some((host, Some(port)))
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority(), self.path)
+    }
+}
+
+text_value!(Upstream, { "type": "string", "description": "http:// or https://, a host, its port, a path", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
+
+/// Where a key is: an absolute path of the host, or `~/…` below the caller's home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile(PathBuf);
+
+impl KeyFile {
+    /// The path, for a caller with this home; `None` when it takes a home, and there is none.
+    pub fn path(&self, home: Option<&Path>) -> Option<PathBuf> {
+        match self.0.strip_prefix("~") {
+            Ok(below) => home.filter(|home| home.is_absolute()).map(|home| home.join(below)),
+            Err(_) => Some(self.0.clone()),
+        }
+    }
+}
+
+impl TryFrom<PathBuf> for KeyFile {
+    type Error = BadValue;
+
+    fn try_from(path: PathBuf) -> Result<Self, BadValue> {
+        let bad = |why: &str| BadValue(format!("path {path:?} {why}"));
+        match super::paths::objection(&path) {
+            Some(why) => Err(bad(why)),
+            None if path.is_absolute() || path.starts_with("~") && path != Path::new("~") => {
+                Ok(KeyFile(super::paths::tidy(&path)))
+            }
+            None => Err(bad("is not absolute; write /PATH or ~/PATH")),
+        }
+    }
+}
+
+impl FromStr for KeyFile {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        PathBuf::from(text).try_into()
+    }
+}
+
+impl fmt::Display for KeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.display())
+    }
+}
+
+text_value!(KeyFile, { "type": "string", "description": "an absolute path, or ~/ and a path below the home", "pattern": "^(/|~/)." });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_upstream_is_its_host_its_port_and_its_path() {
+        for (text, shown, port) in [
+            ("https://api.anthropic.com", "https://api.anthropic.com", 443),
+            ("https://API.Anthropic.com.:443/", "https://api.anthropic.com", 443),
+            ("http://127.0.0.1:8080/anthropic/", "http://127.0.0.1:8080/anthropic", 8080),
+            ("http://[::1]:80/a.b/c", "http://[::1]/a.b/c", 80),
+            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 8443),
+        ] {
+            let upstream: Upstream = text.parse().unwrap();
+            assert_eq!((upstream.to_string().as_str(), upstream.port), (shown, port), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_upstream_is_refused_with_its_reason() {
+        for (text, why) in [
+            ("api.anthropic.com", "does not begin"),
+            ("ftp://example.org", "does not begin"),
+            ("HTTPS://example.org", "does not begin"),
+            ("https://", "is empty"),
+            ("https://key@example.org", "has a user"),
+            ("https://example.org?x", "a query"),
+            ("https://example.org/#x", "a query"),
+            ("https://example.org:0", "a port"),
+            ("https://example.org:", "a port"),
+            ("https://example.org:+1", "a port"),
+            ("https://example.org:65536", "a port"),
+            ("https://::1", "a port"),
+            ("https://[127.0.0.1]", "brackets"),
+            ("https://0x7f.1", "ends in a number"),
+            ("https://2130706433", "ends in a number"),
+            ("https://example.org/a/../b", "a path"),
+            ("https://example.org/%2E%2e/b", "a path"),
+            ("https://example.org/a%2fb", "a path"),
+            ("https://example.org/a b", "a path"),
+            ("https://example.org/a\\b", "a path"),
+            ("https://exa mple.org", "has the character"),
+        ] {
+            let refusal = text.parse::<Upstream>().unwrap_err().to_string();
+            assert!(refusal.contains(why), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_key_file_is_absolute_or_below_the_home() {
+        let path =
+            |text: &str, home: Option<&str>| text.parse::<KeyFile>().unwrap().path(home.map(Path::new));
+        assert_eq!(path("/etc/saggar/./key", None), Some("/etc/saggar/key".into()));
+        assert_eq!(path("~/.config/key", Some("/home/a")), Some("/home/a/.config/key".into()));
+        assert_eq!(path("~/key", None), None);
+        assert_eq!(path("~/key", Some("a")), None);
+        for text in ["", "key", "./key", "~", "~root/key", "/a/../key", "~/../key", "/a\0"] {
+            assert!(text.parse::<KeyFile>().is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_upstream_reads_as_it_is_shown(text in "https?://[a-z0-9.:\\[\\]-]{1,12}(/[a-z.%/]{0,8})?") {
+            if let Ok(upstream) = text.parse::<Upstream>() {
+                prop_assert_eq!(upstream.to_string().parse::<Upstream>(), Ok(upstream));
+            }
+        }
+    }
+}

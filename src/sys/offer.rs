@@ -1,0 +1,36 @@
+//! Sockets on which something of the host is offered to the programs of a sandbox. Made inside, so that they belong to
+//! its network and its files, whoever holds them. No allocation.
+
+use super::SysResult;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, UnixAddr, bind, listen, socket,
+};
+use std::ffi::CStr;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A non-blocking unix socket that listens at this path.
+///
+/// # Errors
+/// EADDRINUSE; ENAMETOOLONG for more than 107 bytes; those of the path.
+pub fn listen_at(path: &CStr) -> SysResult<OwnedFd> {
+    let made = stream(AddressFamily::Unix)?;
+    bind(made.as_raw_fd(), &UnixAddr::new(path.to_bytes())?)?;
+    listen(&made, Backlog::MAXCONN)?;
+    Ok(made)
+}
+
+/// A non-blocking socket on this port of 127.0.0.1 in the current network namespace.
+///
+/// # Errors
+/// EADDRINUSE; EACCES for a port below 1024 without CAP_NET_BIND_SERVICE over the namespace.
+pub fn listen_on_loopback(port: u16) -> SysResult<OwnedFd> {
+    let made = stream(AddressFamily::Inet)?;
+    bind(made.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))?;
+    listen(&made, Backlog::MAXCONN)?;
+    Ok(made)
+}
+
+fn stream(family: AddressFamily) -> SysResult<OwnedFd> {
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
+}
