@@ -32,9 +32,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+// Those from 1 to 3 are the terminal's.
 const SIGNALS: Token = Token(0);
-const PINS: Token = Token(2);
 const MEMORY: Token = Token(4);
+const PINS: Token = Token(5);
 
 /// How many entries of the work tree the last look takes in: a few hundredths of a second, at every end.
 const LOOKED_AT: usize = 20_000;

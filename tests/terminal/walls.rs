@@ -94,4 +94,20 @@ as_each_caller! {
         assert_eq!(screen.wait().code(), Some(127));
         screen.assert_untouched();
     }
+
+    /// DECISIONS 5, on a terminal: a rename on the host takes a pin away, and the sandbox ends.
+    fn a_pin_that_is_undone_ends_the_sandbox(caller) {
+        let place = Place::new(caller);
+        let git = |words: &[&str]| {
+            let mut command = place.command("/usr/bin/git".as_ref());
+            assert!(command.args(words).status().unwrap().success());
+        };
+        git(&["init", "-q", "-b", "main", "."]);
+        let mut screen = Screen::script(&place, caller, ALL, "echo up; exec sleep 1000");
+        screen.expect("up");
+        git(&["config", "x.y", "z"]);
+        let (text, status) = screen.finish();
+        assert!(text.contains(".git/config"), "{text}");
+        assert_eq!(status.code(), Some(125));
+    }
 }
