@@ -63,7 +63,8 @@ as_each_caller! {
             (limits(json!({ "timeout": "soon" })), "params", &["soon"]),
             (limits(json!({ "pids": 0, "timeout": "1ms" })), "params", &["limits.pids"]),
             (limits(json!({ "disk": "2G", "timeout": "1ms" })), "unsupported", &["limits.disk", "cannot change", "start it"]),
-            (json!({ "limits": { "timeout": "1ms" }, "network": { "mode": "host" } }), "unsupported", &["network"]),
+            (json!({ "limits": { "timeout": "1ms" }, "network": { "allow": [] } }), "params", &["one after the other"]),
+            (json!({ "network": { "mode": "host" } }), "params", &["unknown field", "mode"]),
             (json!({ "resources": { "pids": { "limit": 5 } } }), "params", &["limits", "saggar-policy(5)"]),
             (json!({ "limits": { "timeout": "1ms" }, "generation": 7 }), "state", &["generation is 1", "not 7"]),
         ] {
