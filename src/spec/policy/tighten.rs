@@ -214,7 +214,9 @@ fn check_network(now: &Effective, asked: &document::NetworkTable) -> Verdict {
     if let Some(rule) = allow.iter().find(|rule| !is_held(rule)) {
         return widening("network.allow", rule, "which no layer before it gives");
     }
-    match ask.iter().find(|rule| !is_held(rule) && !holds(&now.hosts.ask, rule)) {
+    // Rules of a layer whose network a later one has closed give nothing.
+    let is_asked = |rule: &HostRule| now.network.value == Network::Policy && holds(&now.hosts.ask, rule);
+    match ask.iter().find(|rule| !is_held(rule) && !is_asked(rule)) {
         Some(rule) => widening("network.ask", rule, "which no layer before it gives or asks for"),
         None => Ok(()),
     }

@@ -205,6 +205,20 @@ fn who_names_hosts_means_a_network_by_policy() {
         assert_eq!(held.network, Setting { value: Network::Policy, layer: Layer::CommandLine });
         assert_eq!(held.hosts.rules().allow.len(), 2, "lists add up over the layers");
     }
+    // Nor does a folder that repeats rules of a network which is closed since.
+    for list in ["allow", "ask"] {
+        let rules = format!("network.{list} = ['a.example']");
+        let closed = Scratch::with(&[
+            ("etc/config.toml", &rules),
+            ("user/config.toml", "network.mode = 'none'"),
+            ("agent/saggar.toml", &rules),
+        ]);
+        assert!(
+            closed.complaint().contains(&format!("network.{list} = a.example")),
+            "{}",
+            closed.complaint()
+        );
+    }
     // To deny hosts opens no network.
     let deny = Scratch::with(&[("etc/config.toml", "network.deny = ['a.example']")]);
     assert_eq!(of(&deny), Network::None);
