@@ -2,6 +2,7 @@
 //! its network and its files, whoever holds them. No allocation.
 
 use super::SysResult;
+use super::net::{self, Family};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, UnixAddr, bind, listen, socket,
 };
@@ -14,7 +15,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// # Errors
 /// EADDRINUSE; ENAMETOOLONG for more than 107 bytes; those of the path.
 pub fn listen_at(path: &CStr) -> SysResult<OwnedFd> {
-    let made = stream(AddressFamily::Unix)?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     bind(made.as_raw_fd(), &UnixAddr::new(path.to_bytes())?)?;
     listen(&made, Backlog::MAXCONN)?;
     Ok(made)
@@ -25,12 +27,8 @@ pub fn listen_at(path: &CStr) -> SysResult<OwnedFd> {
 /// # Errors
 /// EADDRINUSE; EACCES for a port below 1024 without CAP_NET_BIND_SERVICE over the namespace.
 pub fn listen_on_loopback(port: u16) -> SysResult<OwnedFd> {
-    let made = stream(AddressFamily::Inet)?;
+    let made = net::stream_socket(Family::Four)?;
     bind(made.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))?;
     listen(&made, Backlog::MAXCONN)?;
     Ok(made)
-}
-
-fn stream(family: AddressFamily) -> SysResult<OwnedFd> {
-    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
 }

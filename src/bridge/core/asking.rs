@@ -78,10 +78,14 @@ impl Bridge {
         let pending = pending.ok_or(NotTaken::Unknown)?;
         let verdict = read_body(body).map_err(NotTaken::Malformed)?;
         let line = pending.ask.answer(verdict, body);
-        let is_heard = pending.ask.host.is_some() || self.agent_is_up();
-        let taken = is_heard && self.decided(id, &line, verdict, By::Control, None);
+        let taken = self.hears(&pending.ask) && self.decided(id, &line, verdict, By::Control, None);
         self.settle();
         taken.then_some(()).ok_or(NotTaken::NoRoom)
+    }
+
+    /// Whether there is who could take an answer: of a question about a host, that is not the agent.
+    pub(super) fn hears(&self, ask: &Ask) -> bool {
+        ask.host.is_some() || self.agent_is_up()
     }
 
     /// The agent asks something, or takes a question back.
@@ -99,7 +103,7 @@ impl Bridge {
     /// An answer of the first dialect, under the agent's own name of the question.
     pub(super) fn first_answer(&mut self, conn: ConnId, id: Option<Id>, answer: &Answer) {
         let pending = self.questions.get_agents(&answer.request_id);
-        if !self.agent_is_up() && pending.is_none_or(|pending| pending.ask.host.is_none()) {
+        if !pending.map_or_else(|| self.agent_is_up(), |pending| self.hears(&pending.ask)) {
             return self.complain(conn, id, "no agent runs that could take the answer");
         }
         let Some(name) = pending.map(|pending| pending.id.clone()) else {

@@ -206,7 +206,7 @@ impl Bridge {
                 let Some(pending) = self.questions.get(&answer.request_id) else {
                     return self.ignored("an answer to no open question");
                 };
-                if pending.ask.host.is_none() && !self.agent_is_up() {
+                if !self.hears(&pending.ask) {
                     return;
                 }
                 let line = pending.ask.answer(answer.verdict, answer.body);

@@ -52,6 +52,27 @@ pub(super) enum Flow {
     Refused,
 }
 
+/// Moves both directions between two streams; with `holds`, nothing more goes out yet.
+///
+/// # Errors
+/// A stream was reset.
+pub(super) fn exchange(
+    (out, back): (&mut Pump, &mut Pump),
+    (inner, outer): (&mio::net::TcpStream, &mio::net::TcpStream),
+    holds: bool,
+    chunk: &mut [u8],
+) -> Result<Flow> {
+    let went = if holds { Flow::Waits } else { out.flow(inner, outer, chunk)? };
+    // What the other side has said before it takes nothing more may be why.
+    let went = if went == Flow::Refused { out.give_up() } else { went };
+    Ok(match (went, back.flow(outer, inner, chunk)?) {
+        (_, Flow::Refused) => Flow::Refused,
+        (Flow::Over, Flow::Over) => Flow::Over,
+        (Flow::Goes, _) | (_, Flow::Goes) => Flow::Goes,
+        _ => Flow::Waits,
+    })
+}
+
 impl Pump {
     /// Has these bytes written before any others.
     pub(super) fn push(&mut self, bytes: &[u8]) {

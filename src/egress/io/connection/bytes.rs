@@ -1,7 +1,7 @@
 //! The bytes of a connection: the first ones are judged, and all are moved.
 
 use super::super::name_of;
-use super::super::pump::{Flow, again};
+use super::super::pump::{Flow, again, exchange};
 use super::{Connection, Need, State};
 use crate::egress::sniff::{self, Sniffed};
 use crate::spec::policy::hosts::{Rules, Verdict};
@@ -15,21 +15,13 @@ impl Connection {
             return Ok(refusal);
         }
         let State::Open(host) = &self.state else { return Ok(Need::Events) };
-        let out = match self.head {
-            Some(_) => Flow::Waits,
-            None => self.out.flow(&self.client, host, chunk)?,
-        };
-        // What a host has said before it takes nothing more may be why.
-        let out = if out == Flow::Refused { self.out.give_up() } else { out };
-        let back = self.back.flow(host, &self.client, chunk)?;
-        Ok(match (out, back) {
-            (_, Flow::Refused) => {
-                self.broken = true;
-                Need::Nothing
-            }
-            (Flow::Over, Flow::Over) => Need::Nothing,
-            (Flow::Goes, _) | (_, Flow::Goes) => Need::Turn,
-            _ => Need::Events,
+        let pumps = (&mut self.out, &mut self.back);
+        let went = exchange(pumps, (&self.client, host), self.head.is_some(), chunk)?;
+        self.broken |= went == Flow::Refused;
+        Ok(match went {
+            Flow::Refused | Flow::Over => Need::Nothing,
+            Flow::Goes => Need::Turn,
+            Flow::Waits => Need::Events,
         })
     }
 

@@ -244,6 +244,11 @@ impl Connection {
     }
 
     fn give_up(&mut self, kind: Kind, why: String, rule: Option<String>) -> Need {
+        Need::Refusal(Box::new(self.refusal(kind, why, rule)))
+    }
+
+    /// It ends, and its client hears why where it can.
+    fn refusal(&mut self, kind: Kind, why: String, rule: Option<String>) -> Refusal {
         let name = self.name.as_ref().map(|name| name.as_str().to_owned());
         let refusal = Refusal {
             kind,
@@ -258,7 +263,7 @@ impl Connection {
         if let Some(proxy) = self.proxy.as_ref().filter(|_| !self.is_open()) {
             self.farewell = proxy.refused(kind, &refusal.to_string());
         }
-        Need::Refusal(Box::new(refusal))
+        refusal
     }
 
     /// The address that was called, where it says something to anybody outside: a stand-in does not, nor does where

@@ -60,19 +60,12 @@ impl Connection {
 
     /// The name is known now; whether it may be called.
     fn by_name(&mut self, name: DnsName, rules: &Rules) -> Need {
-        let verdict = match rules.name(&name, self.port) {
-            Verdict::Allowed(_) => None,
-            Verdict::Asked(_) => {
-                self.name = Some(name.clone());
-                return self.ask(Known::Name(name));
-            }
-            Verdict::Denied(rule) => Some(("it is denied", Some(rule.to_string()))),
-            Verdict::Unnamed => Some(("no rule names it with this port", None)),
-        };
         self.name = Some(name.clone());
-        match verdict {
-            Some((why, rule)) => self.refuse(why.into(), rule),
-            None => self.find(name),
+        match rules.name(&name, self.port) {
+            Verdict::Allowed(_) => self.find(name),
+            Verdict::Asked(_) => self.ask(Known::Name(name)),
+            Verdict::Denied(rule) => self.refuse("it is denied".into(), Some(rule.to_string())),
+            Verdict::Unnamed => self.refuse("no rule names it with this port".into(), None),
         }
     }
 
@@ -118,10 +111,10 @@ impl Connection {
                     self.answered(Consent::Given);
                 }
                 let (why, rule) = self.wrong_peer(rules)?;
-                return self.refusal(why, rule);
+                return Some(self.refusal(Kind::Policy, why, rule));
             }
         };
-        self.refusal("the policy has changed, and does not allow it".into(), rule)
+        Some(self.refusal(Kind::Policy, "the policy has changed, and does not allow it".into(), rule))
     }
 
     /// Why the address that was dialled is not to be spoken with, where it is not.
@@ -131,13 +124,6 @@ impl Connection {
                 let peer = stream.peer_addr().ok()?;
                 wrong_address(rules, peer.ip(), self.port)
             }
-            _ => None,
-        }
-    }
-
-    fn refusal(&mut self, why: String, rule: Option<String>) -> Option<Refusal> {
-        match self.refuse(why, rule) {
-            Need::Refusal(refusal) => Some(*refusal),
             _ => None,
         }
     }

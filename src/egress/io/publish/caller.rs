@@ -7,7 +7,7 @@
 //! Nothing is read of it before a server inside has taken it.
 
 use super::super::dial::{self, Dialled};
-use super::super::pump::{Flow, Pump};
+use super::super::pump::{Flow, Pump, exchange};
 use crate::sys::Errno;
 use crate::sys::net::Family;
 use mio::net::TcpStream;
@@ -179,18 +179,13 @@ impl Caller {
 
     fn relay(&mut self, chunk: &mut [u8]) -> Result<Need> {
         let State::Open(server) = &self.state else { return Ok(Need::Events) };
-        let inward = self.inward.flow(&self.client, server, chunk)?;
-        // What a server has said before it takes nothing more may be why.
-        let inward = if inward == Flow::Refused { self.inward.give_up() } else { inward };
-        let back = self.back.flow(server, &self.client, chunk)?;
-        Ok(match (inward, back) {
-            (_, Flow::Refused) => {
-                self.broken = true;
-                Need::Nothing
-            }
-            (Flow::Over, Flow::Over) => Need::Nothing,
-            (Flow::Goes, _) | (_, Flow::Goes) => Need::Turn,
-            _ => Need::Events,
+        let pumps = (&mut self.inward, &mut self.back);
+        let went = exchange(pumps, (&self.client, server), false, chunk)?;
+        self.broken |= went == Flow::Refused;
+        Ok(match went {
+            Flow::Refused | Flow::Over => Need::Nothing,
+            Flow::Goes => Need::Turn,
+            Flow::Waits => Need::Events,
         })
     }
 
