@@ -104,7 +104,7 @@ impl FromStr for Upstream {
                 Known::Name(DnsName::parse(host).map_err(|why| bad(&format!("has a host that {why}")))?)
             }
         };
-        let path = path.strip_suffix('/').unwrap_or(path);
+        let path = path.trim_end_matches('/');
         let is_written_so = |c: char| c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c);
         let is_path = path.is_empty() || is_plain_path(path) && path.chars().all(is_written_so);
         if !is_path {
@@ -190,6 +190,7 @@ mod tests {
         for (text, shown, port) in [
             ("https://api.anthropic.com", "https://api.anthropic.com", 443),
             ("https://API.Anthropic.com.:443/", "https://api.anthropic.com", 443),
+            ("https://api.anthropic.com//", "https://api.anthropic.com", 443),
             ("http://127.0.0.1:8080/anthropic/", "http://127.0.0.1:8080/anthropic", 8080),
             ("http://[::1]:80/a.b/c", "http://[::1]/a.b/c", 80),
             ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 8443),
