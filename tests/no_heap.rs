@@ -114,6 +114,7 @@ fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, 
         terminal: true,
         shown: true,
         streams: true,
+        without_network: None,
     };
     let spec = agent::lower(&policy, asked).unwrap();
     (plan::build(&spec, &Host::survey(&spec)).unwrap(), block)

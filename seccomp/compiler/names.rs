@@ -42,6 +42,7 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("IPPROTO_MPTCP", 262),
     ("TCP_ULP", 31),
     ("NETLINK_ROUTE", 0),
+    ("MSG_FASTOPEN", 0x2000_0000),
     // linux/resource.h, linux/ioprio.h
     ("PRIO_PROCESS", 0),
     ("IOPRIO_WHO_PROCESS", 1),
@@ -65,6 +66,7 @@ pub(crate) const ERRORS: &[(&str, u16)] = &[
     ("ENOSYS", 38),
     ("ENOPROTOOPT", 92),
     ("EPROTONOSUPPORT", 93),
+    ("EOPNOTSUPP", 95),
     ("EAFNOSUPPORT", 97),
 ];
 

@@ -80,8 +80,8 @@ impl Verdict {
 }
 
 impl Policy {
-    /// Resolves `profile` for `arch`. Every call of the table must stand in a group, so that a call which
-    /// is added to the table is also decided on.
+    /// Resolves `profile` for `arch`. Without an answer to the rest every call of the table must stand in a group, so
+    /// that a call which is added to the table is also decided on.
     pub(crate) fn resolve(profile: &Profile, table: &Table, arch: Arch) -> Result<Self> {
         let mut calls = BTreeMap::new();
         for group in &profile.groups {
@@ -94,8 +94,9 @@ impl Policy {
         }
         let grouped =
             |name: &str| profile.groups.iter().any(|group| group.calls.iter().any(|call| call == name));
-        if let Some(name) = table.names().find(|name| !grouped(name)) {
-            return Err(format!("no group says what {name} gets"));
+        for name in table.names().filter(|name| !grouped(name)) {
+            let Some(rest) = profile.rest else { return Err(format!("no group says what {name} gets")) };
+            calls.extend(table.number(name)?.map(|number| (number, rest.into())));
         }
         let Profile { unlisted, newer, foreign, .. } = *profile;
         Ok(Policy { arch, calls, newest: table.newest(), unlisted, newer, foreign })

@@ -11,6 +11,8 @@ pub(crate) struct File {
     pub(crate) comment: String,
     /// The profile that this one changes.
     pub(crate) extends: Option<String>,
+    /// The answer to the calls that no group names; without it the build fails where one is forgotten.
+    pub(crate) rest: Option<Answer>,
     /// The answer to a number between the known ones.
     pub(crate) unlisted: Option<Answer>,
     /// The answer to a number above the known ones.
@@ -153,13 +155,15 @@ impl Answer {
 pub(crate) struct Profile {
     /// What it is for.
     pub(crate) comment: String,
+    /// The answer to the calls that no group names.
+    pub(crate) rest: Option<Answer>,
     /// The answer to a number between the known ones.
     pub(crate) unlisted: Answer,
     /// The answer to a number above the known ones.
     pub(crate) newer: Answer,
     /// The answer to a call by another architecture's entry.
     pub(crate) foreign: Answer,
-    /// Every call stands in one of them.
+    /// Every call stands in one of them, unless there is an answer to the rest.
     pub(crate) groups: Vec<Group>,
 }
 
@@ -178,6 +182,7 @@ impl File {
         let Some(base) = &self.extends else {
             let need = |answer: Option<Answer>, key| answer.ok_or_else(|| format!("{key:?} is missing"));
             return Ok(Profile {
+                rest: self.rest,
                 unlisted: need(self.unlisted, "unlisted")?,
                 newer: need(self.newer, "newer")?,
                 foreign: need(self.foreign, "foreign")?,
@@ -193,6 +198,7 @@ impl File {
         whole.groups.extend(self.groups);
         Ok(Profile {
             comment: self.comment,
+            rest: self.rest.or(whole.rest),
             unlisted: self.unlisted.unwrap_or(whole.unlisted),
             newer: self.newer.unwrap_or(whole.newer),
             foreign: self.foreign.unwrap_or(whole.foreign),

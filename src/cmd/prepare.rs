@@ -5,16 +5,16 @@ use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
 use crate::host::appeared::Watched;
 use crate::host::protect::{self, Protected};
-use crate::host::{Host, Kind};
+use crate::host::{Host, Kind, network};
 use crate::id::SandboxId;
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::disk::Disk;
 use crate::plan::{self, Plan};
 use crate::session::project::Project;
 use crate::session::quarantine::Quarantine;
-use crate::spec::agent::{self, Asked, HOME};
+use crate::spec::agent::{self, Asked, HOME, WithoutNetwork};
 use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
-use crate::spec::{Api, Changes, IdMap, MountKind, SandboxSpec};
+use crate::spec::{Api, Changes, IdMap, MountKind, Protection, SandboxSpec, Strength};
 use crate::supervise::clock::Times;
 use crate::supervise::quarantine::Warden;
 use std::ffi::{OsStr, OsString};
@@ -196,6 +196,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         terminal: purpose.streams && has_terminal()?,
         // Servers ask for files beside an agent alone.
         shown: !purpose.streams,
+        without_network: without_network(effective, &purpose),
     };
     let spec = agent::lower(effective, asked)?;
     api::check_outside(&spec, &purpose.planned)?;
@@ -223,6 +224,19 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         session: None,
         project: None,
         _ids: id_block,
+    })
+}
+
+/// Where no network namespace is to be had and the policy goes on all the same, what there is instead.
+fn without_network(policy: &policy::Effective, purpose: &Purpose) -> Option<WithoutNetwork> {
+    let wants = policy.network.value != policy::Network::Host;
+    let goes_on = policy.strength(Protection::Network) == Strength::Prefer;
+    let why = (wants && goes_on).then(network::refusal).flatten()?;
+    Some(WithoutNetwork {
+        why,
+        resolvers: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        listens: purpose.agent_folder.is_some()
+            && policy.adapter.as_ref().is_some_and(|adapter| adapter.value == policy::Adapter::Bridge),
     })
 }
 

@@ -7,6 +7,7 @@ pub mod appeared;
 pub mod cgroups;
 pub mod delegation;
 pub mod kmsg;
+pub mod network;
 pub mod owners;
 pub mod probe;
 pub mod protect;

@@ -86,7 +86,11 @@ fn hint_for(step: &Step, errno: Errno) -> Option<&'static str> {
             "the root of this process is not a mount point: saggar was started in a chroot"
         }
         (Step::JoinNetwork, Errno::ENOSPC) => {
-            "the limit of network namespaces is reached: raise sysctl user.max_net_namespaces"
+            "the limit of network namespaces is reached: raise sysctl user.max_net_namespaces, or say --prefer network to \
+             go on with less of a wall"
+        }
+        (Step::JoinNetwork, Errno::EPERM | Errno::EINVAL) => {
+            "no network namespace is to be had: see saggar doctor, or say --prefer network to go on with less of a wall"
         }
         (Step::Landlock, Errno::E2BIG) => "there are 16 landlock domains around saggar already",
         _ => return None,

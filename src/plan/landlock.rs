@@ -1,17 +1,23 @@
 //! The landlock domain of a sandbox: the file view of its mounts a second time, and the scopes.
 //!
 //! The landlock crate says which rights exist at which ABI; the rules themselves are added by the child
-//! after the mounts ([`crate::sys::landlock`]). TCP is not handled: in a network namespace of its own the
-//! namespace is the wall, and handling it would refuse binding to loopback (DECISIONS 4).
+//! after the mounts ([`crate::sys::landlock`]). TCP is handled only where there is no network namespace to be had: in
+//! one of its own the namespace is the wall, and handling it would refuse binding to loopback (DECISIONS 4).
 
 use crate::host::{Host, Kind};
-use crate::spec::{MountKind, Profile, SandboxSpec};
-use crate::sys::landlock::RulesetAttr;
+use crate::spec::{MountKind, Network, Profile, SandboxSpec};
+use crate::sys::landlock::{BIND_TCP, CONNECT_TCP, RulesetAttr};
 use landlock::{ABI, Access, AccessFs, BitFlags};
 use std::ffi::CString;
 
 /// The newest ABI that this module knows the rights of.
 const NEWEST: u32 = 6;
+
+/// The first ABI that handles TCP (Linux 6.7).
+pub const TCP_ABI: u32 = 4;
+
+/// The first ABI with scopes (Linux 6.12).
+pub const SCOPES_ABI: u32 = 6;
 
 /// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET and LANDLOCK_SCOPE_SIGNAL (ABI 6, Linux 6.12).
 const SCOPES: u64 = 0b11;
@@ -25,6 +31,8 @@ pub struct Domain {
     pub attr: RulesetAttr,
     /// What is granted.
     pub rules: Vec<Rule>,
+    /// Ports that may be called over TCP, where that is handled.
+    pub ports: Vec<u16>,
     /// Whether a standard stream that is a regular file may be opened again, as it is open: `/dev/stderr`.
     pub streams: bool,
 }
@@ -43,19 +51,24 @@ pub struct Rule {
 /// The domain for `spec` on a kernel with this ABI; `None` when there is nothing to handle.
 pub fn domain(spec: &SandboxSpec, host: &Host) -> Option<Domain> {
     let abi = host.landlock_abi.min(NEWEST);
-    let scoped = if abi >= 6 { SCOPES } else { 0 };
+    let scoped = if abi >= SCOPES_ABI { SCOPES } else { 0 };
+    let (access_net, ports) = match &spec.network {
+        Network::Narrow(narrow) if abi >= TCP_ABI => (BIND_TCP | CONNECT_TCP, narrow.ports.clone()),
+        _ => (0, Vec::new()),
+    };
     if spec.profile == Profile::Nesting {
-        // A domain with file rights can never mount (DECISIONS 3): scopes only.
-        let attr = RulesetAttr { scoped, ..RulesetAttr::default() };
-        return (scoped != 0).then_some(Domain { abi, attr, rules: Vec::new(), streams: false });
+        // A domain with file rights can never mount (DECISIONS 3): scopes and ports only.
+        let attr = RulesetAttr { access_net, scoped, ..RulesetAttr::default() };
+        let handles_any = access_net | scoped != 0;
+        return handles_any.then_some(Domain { abi, attr, rules: Vec::new(), ports, streams: false });
     }
     if abi == 0 {
         return None;
     }
     let known = ABI::from(i32::try_from(abi).unwrap_or(i32::MAX));
     let all = AccessFs::from_all(known);
-    let attr = RulesetAttr { access_fs: all.bits(), access_net: 0, scoped };
-    Some(Domain { abi, attr, rules: rules(spec, host, all, known), streams: spec.streams })
+    let attr = RulesetAttr { access_fs: all.bits(), access_net, scoped };
+    Some(Domain { abi, attr, rules: rules(spec, host, all, known), ports, streams: spec.streams })
 }
 
 fn rules(spec: &SandboxSpec, host: &Host, all: BitFlags<AccessFs>, known: ABI) -> Vec<Rule> {

@@ -5,6 +5,7 @@ pub mod disk;
 pub mod files;
 pub mod ids;
 pub mod landlock;
+mod narrow;
 pub mod owners;
 mod publish;
 pub mod seccomp;
@@ -124,6 +125,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     let mut degraded = Vec::new();
     let domain = landlock::domain(spec, host);
     check_landlock(spec, host.landlock_abi, &mut degraded)?;
+    degraded.extend(narrow::check(spec, host.landlock_abi)?);
 
     let block = owners::block(spec, host)?;
     let privileged = block.is_some();
@@ -161,7 +163,7 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
             steps.push(Step::CatchNetwork { ports });
             Some(rules.clone())
         }
-        Network::None | Network::Host => None,
+        Network::None | Network::Narrow(_) | Network::Host => None,
     };
     if spec.api.is_some() {
         // With the host's network the port would be the host's.
@@ -178,7 +180,11 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
     if domain.is_some() {
         steps.push(Step::Landlock);
     }
-    steps.extend([Step::DropCapabilities, Step::HideMemory, Step::Seccomp]);
+    steps.extend([Step::DropCapabilities, Step::HideMemory]);
+    if let Network::Narrow(network) = &spec.network {
+        steps.extend(narrow::filters(network, host.landlock_abi).map(Step::Narrow));
+    }
+    steps.push(Step::Seccomp);
 
     let steps = Steps::new(steps, domain.as_ref())
         .map_err(|e| Error::new(Code::Invalid, format!("make a plan: {e}")))?;

@@ -21,6 +21,10 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<()> {
         let hint = "the ports of the programs are the host's: leave --publish out, or say --net none";
         return wrong(first, why).map_err(|error| error.hint(hint));
     }
+    if let Network::Narrow(narrow) = &spec.network {
+        let why = format!("it takes a network namespace, and none is to be had: {}", narrow.why);
+        return wrong(first, why).map_err(|error| error.hint("see saggar doctor"));
+    }
     if spec.publish.len() > MOST {
         let message = format!("publish {} ports: {MOST} are the most", spec.publish.len());
         return Err(

@@ -5,6 +5,7 @@
 //! every step belongs to a [`Phase`], and phases only go forward.
 
 use super::landlock::Domain;
+use crate::sys::seccomp::Narrowing;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
@@ -186,6 +187,8 @@ pub enum Step {
     DropCapabilities,
     /// Not dumpable: no trace, no core, no `/proc/1/mem`; the argument strings are blanked.
     HideMemory,
+    /// Loads a filter that takes of the network of the host away.
+    Narrow(Narrowing),
     /// Loads pid 1's filter.
     Seccomp,
 }
@@ -278,7 +281,7 @@ impl Step {
             Step::Landlock => Phase::Landlock,
             Step::DropCapabilities => Phase::Capabilities,
             Step::HideMemory => Phase::Hidden,
-            Step::Seccomp => Phase::Seccomp,
+            Step::Narrow(_) | Step::Seccomp => Phase::Seccomp,
         }
     }
 }
@@ -327,7 +330,8 @@ impl Steps {
         }
         let always = [Phase::Root, Phase::NoNewPrivs, Phase::Capabilities, Phase::Hidden, Phase::Seccomp];
         for phase in always.into_iter().chain(domain.map(|_| Phase::Landlock)) {
-            if !steps.iter().any(|step| step.phase() == phase) {
+            let is_there = |step: &Step| step.phase() == phase && !matches!(step, Step::Narrow(_));
+            if !steps.iter().any(is_there) {
                 return Err(OrderError::Missing(phase));
             }
         }
@@ -437,6 +441,9 @@ impl fmt::Display for Step {
             Step::Landlock => f.write_str("enter the landlock domain"),
             Step::DropCapabilities => f.write_str("drop every capability"),
             Step::HideMemory => f.write_str("hide the memory of pid 1"),
+            Step::Narrow(narrowing) => {
+                write!(f, "narrow the network of the host, filter {}", narrowing.describe().name)
+            }
             Step::Seccomp => f.write_str("load the seccomp filter"),
         }
     }

@@ -1,10 +1,11 @@
 //! The sandbox that an agent gets: from a policy to a [`SandboxSpec`] (DESIGN, "The sandbox an agent gets by
 //! default"; SECURITY, "Defaults").
 
+use super::policy::hosts::DNS_PORT;
 use super::policy::{self, Access, Effective, Home, Layer, Setting};
 use super::{
-    Api, Changes, Cover, IdMap, Identity, Mount, MountKind, Network, Origin, Pin, ProcMask, Profile, Rlimit,
-    SandboxSpec, limits,
+    Api, Changes, Cover, IdMap, Identity, Mount, MountKind, Narrow, Network, Origin, Pin, ProcMask, Profile,
+    Rlimit, SandboxSpec, limits,
 };
 use crate::error::Result;
 use crate::id::SandboxId;
@@ -52,6 +53,19 @@ pub struct Asked {
     pub shown: bool,
     /// Whether the standard streams are the caller's own.
     pub streams: bool,
+    /// Without a network namespace, where the policy prefers to go on.
+    pub without_network: Option<WithoutNetwork>,
+}
+
+/// What there is instead of a network namespace.
+#[derive(Debug, Clone, Default)]
+pub struct WithoutNetwork {
+    /// Why none is to be had.
+    pub why: String,
+    /// The resolv.conf of the host.
+    pub resolvers: String,
+    /// Whether a program is to listen on a unix socket.
+    pub listens: bool,
 }
 
 /// Lowers a policy to the model.
@@ -59,11 +73,7 @@ pub struct Asked {
 /// # Errors
 /// Those of [`limits::lower`].
 pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
-    let network = match policy.network.value {
-        policy::Network::None => Network::None,
-        policy::Network::Host => Network::Host,
-        policy::Network::Policy => Network::Policy(policy.hosts.rules()),
-    };
+    let network = network(policy, &asked);
     let default_id = match asked.map {
         IdMap::Own { uid, .. } if uid != 0 => None,
         _ => Some(INNER_ID),
@@ -87,7 +97,7 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
         hostname: "saggar".to_owned(),
         mounts: system_mounts(policy),
         links: links(),
-        files: made_files(&identity, &network),
+        files: made_files(&identity, &network, asked.without_network.as_ref()),
         network,
         publish: policy.publish.iter().map(|setting| (setting.value, origin(&setting.layer))).collect(),
         api: asked.api.clone(),
@@ -116,6 +126,24 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
     }
     named_mounts(policy, &asked, &mut spec.mounts);
     Ok(spec)
+}
+
+fn network(policy: &Effective, asked: &Asked) -> Network {
+    let ports = match policy.network.value {
+        policy::Network::Host => return Network::Host,
+        policy::Network::None => Vec::new(),
+        policy::Network::Policy if asked.without_network.is_none() => {
+            return Network::Policy(policy.hosts.rules());
+        }
+        policy::Network::Policy => policy.hosts.rules().bare_ports(),
+    };
+    match &asked.without_network {
+        None => Network::None,
+        Some(WithoutNetwork { why, listens, .. }) => {
+            let sockets = asked.api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
+            Network::Narrow(Narrow { ports, why: why.clone(), sockets, listens: *listens })
+        }
+    }
 }
 
 /// A layer of the policy as an origin of the model.
@@ -239,7 +267,11 @@ fn links() -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// The files of /etc that saggar writes: nothing of the host's users, hosts or identity is in them.
-fn made_files(identity: &Identity, network: &Network) -> Vec<(PathBuf, String)> {
+fn made_files(
+    identity: &Identity,
+    network: &Network,
+    without: Option<&WithoutNetwork>,
+) -> Vec<(PathBuf, String)> {
     let Identity { uid, gid, .. } = identity;
     // Root keeps its name in the list only when it is not the user itself.
     let (root_user, root_group) = (
@@ -260,14 +292,17 @@ fn made_files(identity: &Identity, network: &Network) -> Vec<(PathBuf, String)> 
     ];
     // Where every address is the sandbox's own, so is that of its resolver.
     let resolver = match network {
-        Network::None => Some("# no network\n"),
-        Network::Policy(_) => Some("nameserver 127.0.0.1\n"),
-        Network::Host => None,
+        Network::None => "# no network\n".to_owned(),
+        Network::Policy(_) => "nameserver 127.0.0.1\n".to_owned(),
+        // There is no UDP, and resolvers take questions over TCP too (RFC 7766).
+        Network::Narrow(Narrow { ports, .. }) if ports.contains(&DNS_PORT) => {
+            format!("options use-vc\n{}", without.map_or("", |without| &without.resolvers))
+        }
+        Network::Narrow(_) => "# no names\n".to_owned(),
+        Network::Host => return files,
     };
-    if let Some(resolver) = resolver {
-        files.push(("/etc/hosts".into(), "127.0.0.1 localhost saggar\n::1 localhost saggar\n".into()));
-        files.push(("/etc/resolv.conf".into(), resolver.into()));
-    }
+    files.push(("/etc/hosts".into(), "127.0.0.1 localhost saggar\n::1 localhost saggar\n".into()));
+    files.push(("/etc/resolv.conf".into(), resolver));
     files
 }
 
@@ -324,7 +359,7 @@ mod tests {
     fn the_resolver_of_a_network_by_policy_is_inside() {
         let identity = Identity { uid: 1000, gid: 1000, map: IdMap::Own { uid: 1000, gid: 1000 } };
         let resolver = |network: Network| {
-            let files = made_files(&identity, &network);
+            let files = made_files(&identity, &network, None);
             files.into_iter().find(|(path, _)| path == Path::new("/etc/resolv.conf")).map(|(_, text)| text)
         };
         assert_eq!(resolver(Network::Policy(Rules::default())).as_deref(), Some("nameserver 127.0.0.1\n"));

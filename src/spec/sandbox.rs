@@ -111,8 +111,23 @@ pub enum Network {
     None,
     /// The same, with a way out to what the rules name.
     Policy(Rules),
+    /// The host's network namespace, narrowed, for want of one of its own.
+    Narrow(Narrow),
     /// The host's network namespace.
     Host,
+}
+
+/// What there is of the host's network where no network namespace is to be had, and the policy prefers to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Narrow {
+    /// Ports that may be called over TCP, at any host; without any there are no internet sockets.
+    pub ports: Vec<u16>,
+    /// Why no namespace is to be had.
+    pub why: String,
+    /// Whether programs are to reach unix sockets by path.
+    pub sockets: bool,
+    /// Whether a program is to listen on one.
+    pub listens: bool,
 }
 
 impl Network {
@@ -120,7 +135,7 @@ impl Network {
     pub fn is_own(&self) -> bool {
         match self {
             Network::None | Network::Policy(_) => true,
-            Network::Host => false,
+            Network::Narrow(_) | Network::Host => false,
         }
     }
 }

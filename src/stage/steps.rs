@@ -62,6 +62,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
         Step::Landlock => enter_landlock(born),
         Step::DropCapabilities => caps::drop_all(),
         Step::HideMemory => hide_memory(),
+        Step::Narrow(narrowing) => seccomp::load(narrowing.program()).map_err(Errno::from_raw),
         Step::Seccomp => {
             let filter = seccomp::program(born.plan.program_filter.for_init());
             seccomp::load(filter).map_err(Errno::from_raw)
@@ -271,6 +272,9 @@ fn enter_landlock(born: &Born<'_>) -> SysResult<()> {
     for rule in &domain.rules {
         let path = file::open(file::cwd(), &rule.path, libc::O_PATH, 0, Resolve::Ordinary)?;
         landlock::allow_beneath(ruleset.as_fd(), path.as_fd(), rule.access)?;
+    }
+    for port in &domain.ports {
+        landlock::allow_connecting(ruleset.as_fd(), *port)?;
     }
     if domain.streams {
         for stream in 0..=2 {

@@ -161,7 +161,7 @@ impl Network {
     /// [`Code::Refused`] for a port that a program inside has; [`Code::Unsupported`] where there is no relay.
     pub(super) fn change(&mut self, registry: &Registry, rules: Rules) -> Result<()> {
         let none =
-            || Error::new(Code::Unsupported, "update: the network of this sandbox does not go by policy");
+            || Error::new(Code::Unsupported, "update: the network of this sandbox is not relayed by policy");
         let heard = self.relay.as_ref().ok_or_else(none)?.heard_ports();
         let ports: Vec<u16> = rules.ports().into_iter().filter(|port| !heard.contains(port)).collect();
         if let Some(taken) = self.published().into_iter().map(|one| one.to).find(|port| ports.contains(port))

@@ -36,8 +36,10 @@ struct NetPort {
     port: u64,
 }
 
+/// LANDLOCK_ACCESS_NET_BIND_TCP (ABI 4)
+pub const BIND_TCP: u64 = 1;
 /// LANDLOCK_ACCESS_NET_CONNECT_TCP (ABI 4)
-const CONNECT_TCP: u64 = 1 << 1;
+pub const CONNECT_TCP: u64 = 1 << 1;
 const RULE_PATH_BENEATH: libc::c_int = 1;
 const RULE_NET_PORT: libc::c_int = 2;
 const CREATE_RULESET_VERSION: libc::c_uint = 1;

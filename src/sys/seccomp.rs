@@ -8,6 +8,8 @@
 //! pid 1         Init                    Nesting
 //!   program     Init + Agent = Agent    Nesting (inherited)
 //! ```
+//!
+//! Without a network namespace one or two of [`Narrowing`] lie under all of these.
 
 #![allow(unsafe_code)]
 
@@ -43,6 +45,40 @@ impl Profile {
         match self {
             Profile::Agent | Profile::Init => Profile::Init,
             Profile::Nesting => Profile::Nesting,
+        }
+    }
+}
+
+/// What takes the network away where it is the host's, and leaves all else to the profiles: pid 1 loads it before its
+/// own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Narrowing {
+    /// Of internet sockets connections over TCP alone, which landlock looks at (`seccomp/tcp.json`).
+    Tcp,
+    /// No internet sockets (`seccomp/offline.json`).
+    Offline,
+    /// No unix sockets but pairs, where landlock does not keep abstract names apart (`seccomp/pairs.json`).
+    Pairs,
+}
+
+impl Narrowing {
+    /// Its program, as [`load`] takes it.
+    #[must_use]
+    pub fn program(self) -> &'static [SockFilter] {
+        match self {
+            Narrowing::Tcp => &tables::TCP_PROGRAM,
+            Narrowing::Offline => &tables::OFFLINE_PROGRAM,
+            Narrowing::Pairs => &tables::PAIRS_PROGRAM,
+        }
+    }
+
+    /// What it refuses.
+    #[must_use]
+    pub fn describe(self) -> &'static Description {
+        match self {
+            Narrowing::Tcp => &tables::TCP,
+            Narrowing::Offline => &tables::OFFLINE,
+            Narrowing::Pairs => &tables::PAIRS,
         }
     }
 }

@@ -19,6 +19,7 @@ mod asked;
 mod changed;
 mod clients;
 mod named;
+mod narrowed;
 mod others;
 mod proxies;
 mod publish;

@@ -3,6 +3,7 @@
 mod container;
 mod disk;
 mod golden;
+mod narrow;
 mod order;
 mod owners;
 
@@ -79,6 +80,7 @@ fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
         terminal: true,
         shown: true,
         streams: true,
+        without_network: None,
     };
     let mut spec = agent::lower(&policy, asked).unwrap();
     spec.hidden.push((Path::new(WORK).join(".env"), Origin::COMMAND_LINE));

@@ -20,6 +20,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::NoNewPrivs
         | Step::Landlock
         | Step::HideMemory
+        | Step::Narrow(_)
         | Step::Seccomp => false,
         Step::BecomeUser { .. }
         | Step::NewRoot { .. }

@@ -53,6 +53,7 @@ const NEVER: &str =
 const PRIVATE: &str = "an address of a private network is reached only where a rule names it as an address";
 const ASKED: &str =
     "an agent's connection waits for the answer to a permission request; a program of wrap has nobody to ask";
+const UNSEEN: &str = "whose port it is nobody sees: a rule's host does not count, nor does a denial";
 const BY_API: &str = "it is the upstream of the model API: by [api] requests to it go through a socket of the sandbox, with the key added outside";
 const BY_TLS: &str = "a client that says an allowed name in TLS or HTTP is relayed all the same: the name is resolved and dialled";
 
@@ -68,6 +69,10 @@ pub(super) fn explain(prepared: &Prepared, to: &Destination) -> Answer {
             Known::Name(name) => of_name(policy, rules, name, to.port),
             Known::Address(address) => of_address(policy, rules, *address, to.port),
         },
+        mode @ Network::Narrow(narrow) => {
+            let state = if narrow.ports.contains(&to.port) { State::Open } else { State::Refused };
+            (state, by_mode(policy, network::what(mode)), vec![Some(UNSEEN)])
+        }
         mode @ Network::None => (State::Refused, by_mode(policy, network::what(mode)), Vec::new()),
         mode @ Network::Host => (State::Open, by_mode(policy, network::what(mode)), Vec::new()),
     };

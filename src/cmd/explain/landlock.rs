@@ -12,6 +12,9 @@ pub(super) struct Landlock {
     pub(super) handled: Vec<&'static str>,
     /// What is granted.
     pub(super) rules: Vec<Rule>,
+    /// Ports that may be called over TCP, where landlock looks at TCP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ports: Vec<u16>,
     /// What of processes outside is out of reach.
     pub(super) scopes: Vec<&'static str>,
 }
@@ -51,7 +54,13 @@ const SCOPES: [&str; 2] = ["abstract-sockets", "signals"];
 
 pub(super) fn of(plan: &Plan) -> Landlock {
     let Some(domain) = &plan.landlock else {
-        return Landlock { abi: 0, handled: Vec::new(), rules: Vec::new(), scopes: Vec::new() };
+        return Landlock {
+            abi: 0,
+            handled: Vec::new(),
+            rules: Vec::new(),
+            ports: Vec::new(),
+            scopes: Vec::new(),
+        };
     };
     let rule = |rule: &crate::plan::landlock::Rule| Rule {
         path: rule.path.to_string_lossy().into_owned(),
@@ -62,6 +71,7 @@ pub(super) fn of(plan: &Plan) -> Landlock {
         abi: domain.abi,
         handled: names(domain.attr.access_fs, &RIGHTS),
         rules: domain.rules.iter().map(rule).collect(),
+        ports: domain.ports.clone(),
         scopes: names(domain.attr.scoped, &SCOPES),
     }
 }

@@ -48,6 +48,13 @@ pub(super) fn what(mode: &Mode) -> &'static str {
             "a network namespace of its own with nothing but loopback: saggar relays TCP to the hosts and ports that \
              are allowed, answers DNS for their names, and refuses all else"
         }
+        Mode::Narrow(narrow) if narrow.ports.is_empty() => {
+            "the network of the host for want of a namespace, and a filter that refuses internet sockets"
+        }
+        Mode::Narrow(_) => {
+            "the network of the host for want of a namespace: landlock and a filter let TCP to the ports of what is \
+             allowed through, at any host, and DNS over TCP; nothing listens"
+        }
         Mode::Host => {
             "the network of the host: every service that this machine reaches, and its own on loopback"
         }

@@ -6,7 +6,8 @@ use super::{environment, landlock, limits};
 use crate::cgroup;
 use crate::cmd::prepare::Prepared;
 use crate::cmd::scripts;
-use crate::plan::Block;
+use crate::plan::step::Step;
+use crate::plan::{Block, Plan};
 use crate::spec::policy::Effective;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Setting, TimeSpan};
@@ -169,7 +170,7 @@ impl Report {
             workspace: shown(&prepared.workspace),
             files: files(prepared),
             environment: environment::variables(prepared, own),
-            system_calls: calls(prepared.plan.program_filter),
+            system_calls: calls(&prepared.plan),
             landlock: landlock::of(&prepared.plan),
             limits,
             network: Network::of(policy, &prepared.spec.network),
@@ -289,15 +290,20 @@ fn bytes(size: u64) -> String {
     }
 }
 
-fn calls(filter: seccomp::Profile) -> Calls {
-    let description = seccomp::describe(filter);
+fn calls(plan: &Plan) -> Calls {
+    let description = seccomp::describe(plan.program_filter);
+    let narrowings = plan.steps.as_slice().iter().filter_map(|step| match step {
+        Step::Narrow(narrowing) => Some(narrowing.describe()),
+        _ => None,
+    });
     Calls {
         profile: description.name,
         what: description.comment,
         allowed: description.allowed,
-        refused: description
-            .refusals
-            .iter()
+        refused: [description]
+            .into_iter()
+            .chain(narrowings)
+            .flat_map(|description| description.refusals)
             .map(|refusal| Refused {
                 group: refusal.group,
                 why: refusal.comment,

@@ -90,7 +90,9 @@ impl Report {
             scopes => format!("{scopes} of the host are out of reach"),
         };
         let heading = format!("landlock: ABI {}, {scopes}", self.landlock.abi);
-        let rows = self.landlock.rules.iter().map(|rule| [rule.path.clone(), rule.words.to_owned()]);
+        let rules = self.landlock.rules.iter().map(|rule| [rule.path.clone(), rule.words.to_owned()]);
+        let ports = self.landlock.ports.iter().map(|port| [format!("TCP port {port}"), "connect".to_owned()]);
+        let rows = rules.chain(ports);
         section(f, &heading, rows, "no file rules")
     }
 
@@ -222,6 +224,7 @@ mod tests {
                 abi: 6,
                 handled: vec!["execute"],
                 rules: vec![Rule { path: "/usr".into(), words: "read and execute", rights: vec!["execute"] }],
+                ports: vec![443],
                 scopes: vec!["signals"],
             },
             limits: vec![

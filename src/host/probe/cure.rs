@@ -40,12 +40,13 @@ pub fn user_namespace(errno: Errno, around: &Surroundings) -> String {
 
 /// A namespace of another kind; `kind` as in `user.max_<kind>_namespaces`.
 pub fn namespace(kind: &str, errno: Errno, around: &Surroundings) -> String {
-    match errno {
+    let cure = match errno {
         Errno::ENOSPC => raise(kind),
         Errno::EINVAL => format!("boot a kernel that was built with {}=y", config(kind)),
         Errno::EPERM if around.filtered => FILTERED.into(),
         _ => SEE.into(),
-    }
+    };
+    if kind == "net" { format!("{cure}; or say --prefer network, and have less of a wall") } else { cure }
 }
 
 /// Id maps that the kernel does not take.

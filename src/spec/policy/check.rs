@@ -85,7 +85,11 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
         notes.push(format!("permissions.allow: {rule} allows every call of it, unasked"));
     }
     for protection in &document.protections.prefer {
-        if protection.default_strength() == Strength::Require {
+        if !protection.can_be_missing() {
+            notes.push(format!(
+                "protections.prefer: no sandbox starts without {protection}, preferred or not"
+            ));
+        } else if protection.default_strength() == Strength::Require {
             notes.push(format!("protections.prefer: without {protection} the sandbox starts all the same"));
         }
     }

@@ -136,6 +136,19 @@ keywords! {
 }
 
 impl Protection {
+    /// Whether a sandbox can be without it at all. The others are what a sandbox is made of: where one cannot be had, no
+    /// preference helps.
+    pub fn can_be_missing(self) -> bool {
+        !matches!(
+            self,
+            Protection::Namespaces
+                | Protection::Root
+                | Protection::Capabilities
+                | Protection::NoNewPrivs
+                | Protection::Seccomp
+        )
+    }
+
     /// What holds when nobody says otherwise.
     pub fn default_strength(self) -> Strength {
         match self {

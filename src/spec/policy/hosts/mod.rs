@@ -77,13 +77,28 @@ impl Rules {
         Ports::all_of(self.allow.iter().chain(&self.ask).map(|rule| rule.ports.allowed())).collect()
     }
 
+    /// Ports that are open where hosts cannot be told apart, in order, each once: those of what is allowed without
+    /// asking, and that of DNS where a name is.
+    pub fn bare_ports(&self) -> Vec<u16> {
+        let open = || self.allow.iter().filter(|rule| !self.is_closed(rule));
+        let mut ports: Vec<_> = Ports::all_of(open().map(|rule| rule.ports.allowed())).collect();
+        if open().any(|rule| !matches!(rule.host, Host::Net(_)))
+            && let Err(at) = ports.binary_search(&DNS_PORT)
+        {
+            ports.insert(at, DNS_PORT);
+        }
+        ports
+    }
+
     /// Whether nothing at all can be reached.
     pub fn is_nothing(&self) -> bool {
-        let is_closed = |rule: &HostRule| {
-            let denials: Vec<_> = self.deny.iter().filter(|denial| denial.host.covers(&rule.host)).collect();
-            rule.is_denied_by(&denials)
-        };
-        self.allow.iter().chain(&self.ask).all(is_closed)
+        self.allow.iter().chain(&self.ask).all(|rule| self.is_closed(rule))
+    }
+
+    /// Whether denials leave nothing of it.
+    fn is_closed(&self, rule: &HostRule) -> bool {
+        let denials: Vec<_> = self.deny.iter().filter(|denial| denial.host.covers(&rule.host)).collect();
+        rule.is_denied_by(&denials)
     }
 
     fn verdict(&self, port: u16, is_meant: impl Fn(&Host) -> bool) -> Verdict<'_> {

@@ -191,7 +191,7 @@ fn a_check_reports_each_file_by_itself() {
         ("bad.toml", "[limits]\n\nmemroy = '1G'"),
         (
             "odd.json",
-            r#"{ "profile": "nesting", "env": { "pass": ["AWS_PROFILE"] }, "protections": { "prefer": ["seccomp"] } }"#,
+            r#"{ "profile": "nesting", "env": { "pass": ["AWS_PROFILE"] }, "protections": { "prefer": ["seccomp", "network"] } }"#,
         ),
         ("agent/saggar.toml", "network.mode = 'host'"),
         ("open.toml", "network.allow = ['*', '0.0.0.0/0:443', '*.example.org']"),
@@ -208,7 +208,8 @@ fn a_check_reports_each_file_by_itself() {
     /odd.json: ok
       note: profile: nesting gives up the landlock file rules
       note: env.pass: AWS_PROFILE usually holds a secret
-      note: protections.prefer: without seccomp the sandbox starts all the same
+      note: protections.prefer: no sandbox starts without seccomp, preferred or not
+      note: protections.prefer: without network the sandbox starts all the same
     /agent/saggar.toml: ok
       note: network.mode: host reaches every service of this machine
       note: in a folder it asks for network.mode = host, above the none of built-in; a policy from the agent's own folder may only tighten

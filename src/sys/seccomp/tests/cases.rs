@@ -2,7 +2,7 @@
 
 use super::machine::{Call, run};
 use super::properties::native;
-use crate::sys::seccomp::{Profile, program};
+use crate::sys::seccomp::{Narrowing, Profile, program};
 use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_KILL_PROCESS as KILL};
 
 const GARBAGE: u64 = 0xdead_beef_0000_0000;
@@ -389,5 +389,51 @@ fn what_agents_and_their_tools_call_is_there() {
     ];
     for name in names.iter().chain(x86.iter().filter(|_| cfg!(target_arch = "x86_64"))) {
         everywhere(name, &[], ALLOW);
+    }
+}
+
+#[test]
+fn a_narrowed_network_is_tcp_or_nothing() {
+    let ask = |narrowing: Narrowing, name: &str, given: &[i32]| {
+        let mut args = [u64::MAX; 6];
+        args.iter_mut().zip(given).for_each(|(arg, given)| *arg = u64::from(given.cast_unsigned()));
+        run(narrowing.program(), &Call { arch: native().audit, number: native().number(name), args }).0
+    };
+    let (stream, datagram) = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::SOCK_DGRAM);
+    let refused = errno(libc::EACCES);
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        assert_eq!(ask(Narrowing::Tcp, "socket", &[family, stream, 0]), ALLOW);
+        assert_eq!(ask(Narrowing::Tcp, "socket", &[family, stream, libc::IPPROTO_TCP]), ALLOW);
+        for (kind, protocol) in
+            [(stream, libc::IPPROTO_MPTCP), (stream, libc::IPPROTO_SCTP), (datagram, 0), (libc::SOCK_RAW, 6)]
+        {
+            assert_eq!(
+                ask(Narrowing::Tcp, "socket", &[family, kind, protocol]),
+                refused,
+                "{kind} {protocol}"
+            );
+        }
+        assert_eq!(ask(Narrowing::Offline, "socket", &[family, stream, 0]), refused);
+        assert_eq!(ask(Narrowing::Pairs, "socket", &[family, stream, 0]), ALLOW);
+    }
+    for narrowing in [Narrowing::Tcp, Narrowing::Offline] {
+        assert_eq!(ask(narrowing, "socket", &[libc::AF_UNIX, stream, 0]), ALLOW);
+    }
+    assert_eq!(ask(Narrowing::Pairs, "socket", &[libc::AF_UNIX, stream, 0]), refused);
+    assert_eq!(ask(Narrowing::Pairs, "socketpair", &[libc::AF_UNIX, stream, 0]), ALLOW);
+    let early = libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL;
+    for (name, before) in [("sendto", 3), ("sendmmsg", 3), ("sendmsg", 2)] {
+        let with = |flags: i32| ask(Narrowing::Tcp, name, &[vec![0; before], vec![flags]].concat());
+        assert_eq!((with(early), with(libc::MSG_NOSIGNAL)), (errno(libc::EOPNOTSUPP), ALLOW), "{name}");
+    }
+    assert_eq!(ask(Narrowing::Tcp, "listen", &[]), refused);
+    assert_eq!(ask(Narrowing::Offline, "listen", &[]), ALLOW);
+    for narrowing in [Narrowing::Tcp, Narrowing::Offline, Narrowing::Pairs] {
+        // The rest is for the other filters to say, as is what is newer than the table.
+        for name in ["connect", "mount", "bpf", "clone3"] {
+            assert_eq!(ask(narrowing, name, &[]), ALLOW, "{name}");
+        }
+        let foreign = Call { arch: 0x4000_0003, number: 359, args: [0; 6] };
+        assert_eq!(run(narrowing.program(), &foreign).0, KILL);
     }
 }

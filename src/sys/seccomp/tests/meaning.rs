@@ -38,7 +38,7 @@ pub(super) fn answer(profile: &[Value], machine: &Machine, call: &Call) -> u32 {
         let mut groups = profile.iter().flat_map(|file| file["groups"].as_array().unwrap());
         let group =
             groups.find(|group| group["calls"].as_array().unwrap().contains(&Value::from(name.as_str())));
-        return in_group(group.unwrap(), &call.args);
+        return group.map_or_else(|| key("rest"), |group| in_group(group, &call.args));
     }
     match call.number {
         u32::MAX => key("newer"),

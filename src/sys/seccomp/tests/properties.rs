@@ -9,7 +9,7 @@ use super::compiler::table::Table;
 use super::compiler::tree;
 use super::machine::{Call, run};
 use super::meaning::{self, Machine};
-use crate::sys::seccomp::{Profile, SockFilter, program};
+use crate::sys::seccomp::{Narrowing, Profile, SockFilter, program};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -18,6 +18,11 @@ pub(super) const TABLE: &str = include_str!("../../../../seccomp/syscalls.tbl");
 pub(super) const AGENT: &str = include_str!("../../../../seccomp/agent.json");
 const NESTING: &str = include_str!("../../../../seccomp/nesting.json");
 const INIT: &str = include_str!("../../../../seccomp/init.json");
+const NARROWINGS: [(Narrowing, &str); 3] = [
+    (Narrowing::Tcp, include_str!("../../../../seccomp/tcp.json")),
+    (Narrowing::Offline, include_str!("../../../../seccomp/offline.json")),
+    (Narrowing::Pairs, include_str!("../../../../seccomp/pairs.json")),
+];
 
 fn text(profile: Profile) -> &'static str {
     match profile {
@@ -90,10 +95,10 @@ fn for_calls(audit: u32, check: impl Fn(&Call) -> Result<(), TestCaseError>) {
     runner.run(&call(audit), |call| check(&call)).unwrap();
 }
 
-fn means_what_it_says(profile: Profile, machine: &Machine, program: &[SockFilter]) {
-    let files = files(profile);
+fn means_what_they_say(files: &[Value], machine: &Machine, program: &[SockFilter]) {
     for_calls(machine.audit, |call| {
-        prop_assert_eq!(run(program, call).0, meaning::answer(&files, machine, call), "{:?}", profile);
+        let comment = &files[0]["comment"];
+        prop_assert_eq!(run(program, call).0, meaning::answer(files, machine, call), "{}", comment);
         Ok(())
     });
 }
@@ -101,7 +106,10 @@ fn means_what_it_says(profile: Profile, machine: &Machine, program: &[SockFilter
 #[test]
 fn the_embedded_programs_mean_what_the_profiles_say() {
     for profile in Profile::ALL {
-        means_what_it_says(profile, &native(), program(profile));
+        means_what_they_say(&files(profile), &native(), program(profile));
+    }
+    for (narrowing, text) in NARROWINGS {
+        means_what_they_say(&[serde_json::from_str(text).unwrap()], &native(), narrowing.program());
     }
 }
 
@@ -109,7 +117,11 @@ fn the_embedded_programs_mean_what_the_profiles_say() {
 fn the_aarch64_programs_mean_what_the_profiles_say() {
     for profile in Profile::ALL {
         let program = compile(text(profile), TABLE, Arch::Aarch64).unwrap();
-        means_what_it_says(profile, &aarch64(), &program);
+        means_what_they_say(&files(profile), &aarch64(), &program);
+    }
+    for (_, text) in NARROWINGS {
+        let program = compile(text, TABLE, Arch::Aarch64).unwrap();
+        means_what_they_say(&[serde_json::from_str(text).unwrap()], &aarch64(), &program);
     }
 }
 
