@@ -110,6 +110,9 @@ pub struct Record {
     pub changed: String,
     /// Without, it was not made by `saggar session create`.
     pub options: Option<Options>,
+    /// The hosts that somebody has said yes to for the session, each as HOST:PORT.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consented: Vec<String>,
 }
 
 impl Record {
@@ -133,6 +136,7 @@ impl Record {
             created: now.clone(),
             changed: now,
             options,
+            consented: Vec::new(),
         }
     }
 
@@ -259,7 +263,7 @@ impl Keeper {
                 // A supervisor that is gone while it was starting has failed; one that was seen has our lock.
                 let state = old.state.after(Move::Restart).map_err(|illegal| illegal.error(&fresh.id))?;
                 let options = fresh.options.or(old.options);
-                Record { state, created: old.created, options, ..fresh }
+                Record { state, created: old.created, options, consented: old.consented, ..fresh }
             }
             None => fresh,
         };
@@ -292,6 +296,15 @@ impl Keeper {
     /// Changes facts that are no moves; they are written with the next move.
     pub fn set(&mut self, change: impl FnOnce(&mut Record)) {
         change(&mut self.record);
+    }
+
+    /// Writes down the hosts that somebody has said yes to for the session.
+    ///
+    /// # Errors
+    /// [`Code::System`].
+    pub fn keep_consents(&mut self, hosts: Vec<String>) -> Result<()> {
+        self.record.consented = hosts;
+        self.put()
     }
 
     /// Makes a move; false when nothing changed by it.

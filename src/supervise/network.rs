@@ -139,6 +139,12 @@ impl Network {
         self.relay.iter_mut().for_each(Relay::may_ask);
     }
 
+    /// Somebody has said yes to these hosts, HOST:PORT, before the sandbox began; what is none is left out.
+    pub(super) fn consent(&mut self, hosts: &[String]) {
+        let Some(relay) = &mut self.relay else { return };
+        hosts.iter().filter_map(|host| host.parse().ok()).for_each(|to| relay.consent(to));
+    }
+
     /// What is to be asked, and no longer.
     pub(super) fn questions(&mut self) -> Vec<Question> {
         self.relay.as_mut().map(Relay::questions).unwrap_or_default()

@@ -60,6 +60,30 @@ as_each_caller! {
         served.end();
     }
 
+    /// A session that goes on does not ask again; and a yes is none where the rules no longer say to ask.
+    fn a_kept_yes_lasts_as_long_as_the_session(caller) {
+        let network = network!(caller);
+        let session = ["--session", "kept"];
+        let mut served = Served::new(&network, &[&ASK[..], &session].concat());
+        served.begin(GET);
+        let question = served.question();
+        let suggestions = question["request"]["permission_suggestions"].clone();
+        served.answer(&question, &json!({ "behavior": "allow", "updatedPermissions": suggestions }));
+        assert!(served.ran().ends_with("\n0\n"));
+        served.end();
+        let session = ["--session", "kept", "--resume"];
+        let mut again = Served::new(&network, &[&ASK[..], &session].concat());
+        assert!(again.run(GET).ends_with("\n0\n"));
+        assert_eq!(again.control(&network).get("state")["network"]["consented"], json!(["good.example:80"]));
+        again.end();
+        let denied = [&ASK[..], &["--deny-host", "good.example"]].concat();
+        for rules in [&["--allow-host", "four.example"][..], &denied] {
+            let mut other = Served::new(&network, &[rules, &session].concat());
+            assert!(!other.run(GET).contains("hello"), "{rules:?}");
+            other.end();
+        }
+    }
+
     /// RB-29, RB-31: what is no plain yes is none; and the first answer is the one that counts.
     fn a_malformed_answer_is_no_yes(caller) {
         let network = network!(caller);
@@ -115,7 +139,7 @@ as_each_caller! {
         let network = network!(caller);
         let mut served = Served::new(&network, &ASK);
         let mut control = served.control(&network);
-        served.begin("curl -sS -m 1 http://good.example/ 2>&1; echo $?");
+        served.begin("curl -sS -m 5 http://good.example/ 2>&1; echo $?");
         let question = served.question();
         let is_back = |event: &Value| event["data"]["type"] == "control_cancel_request";
         let back = served.server.events_until(is_back).pop().unwrap();

@@ -95,7 +95,7 @@ pub struct HostAnswer {
     pub number: u64,
     /// It may be reached; else why not.
     pub verdict: Result<(), String>,
-    /// The answer holds for as long as the sandbox lives.
+    /// The answer holds for good: a yes for the session, a no for as long as the sandbox lives.
     pub keep: bool,
 }
 

@@ -64,6 +64,13 @@ impl Consents {
         self.asks = true;
     }
 
+    /// Somebody has said yes to this before, for good.
+    pub(super) fn give(&mut self, to: Destination) {
+        if self.kept.len() < KEPT {
+            self.kept.insert(to, (Consent::Given, None));
+        }
+    }
+
     /// The answer for a connection, where there is one; else the connection waits for it.
     pub(super) fn ask(
         &mut self,
@@ -131,7 +138,7 @@ impl Consents {
         std::mem::take(&mut self.queue)
     }
 
-    /// The hosts that somebody has said yes to for as long as the sandbox lives.
+    /// The hosts that somebody has said yes to for good.
     pub(super) fn given(&self) -> impl Iterator<Item = &Destination> {
         let given =
             |(consent, until): &(Consent, Option<Instant>)| *consent == Consent::Given && until.is_none();

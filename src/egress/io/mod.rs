@@ -224,7 +224,7 @@ impl Relay {
         self.consents.take()
     }
 
-    /// Takes the answer to a question; with `keep`, for as long as the sandbox lives.
+    /// Takes the answer to a question; with `keep`, for good.
     pub fn answer(&mut self, registry: &Registry, number: u64, consent: &Consent, keep: bool) {
         for id in self.consents.answer(number, consent, keep, Instant::now()) {
             if let Some(Caller::Of(connection)) = self.connections.get_mut(&id) {
@@ -234,7 +234,12 @@ impl Relay {
         }
     }
 
-    /// The hosts that somebody has said yes to for as long as the sandbox lives.
+    /// Somebody has said yes to this host before, for good.
+    pub fn consent(&mut self, to: Destination) {
+        self.consents.give(to);
+    }
+
+    /// The hosts that somebody has said yes to for good.
     pub fn consented(&self) -> impl Iterator<Item = &Destination> {
         self.consents.given()
     }

@@ -1,7 +1,8 @@
-//! What of the session is written down while it is served: its state, as soon as that changes, and how it was left.
+//! What of the session is written down while it is served: its state, as soon as that changes, the hosts that it may
+//! reach for good, and how it was left.
 
 use super::Loop;
-use crate::bridge::core::Exit;
+use crate::bridge::core::{Exit, HostAnswer};
 use crate::bridge::proto::LogLevel;
 use crate::error::Error;
 use crate::session::record::Why;
@@ -69,6 +70,19 @@ impl Loop<'_> {
             State::Starting | State::Ended => return,
         };
         if let Err(error) = self.keeper.go(step, why, cause) {
+            log(LogLevel::Warn, &error.to_string());
+        }
+    }
+
+    /// Takes the answer about a host. A yes that is to last is written down, so that nobody is asked again when the
+    /// session goes on.
+    pub(super) fn take_consent(&mut self, answer: HostAnswer) {
+        let lasts = answer.keep && answer.verdict.is_ok();
+        self.network.answer(self.talk.poll.registry(), answer);
+        if lasts
+            && let Some(hosts) = self.network.consented()
+            && let Err(error) = self.keeper.keep_consents(hosts)
+        {
             log(LogLevel::Warn, &error.to_string());
         }
     }

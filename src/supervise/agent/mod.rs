@@ -229,6 +229,7 @@ impl<'a> Loop<'a> {
         let control = Control::new(job.control, job.logs, poll.registry())?;
         let mut network = Network::of(job.plan, sandbox.pid(), job.published, poll.registry())?;
         network.may_ask();
+        network.consent(&job.keeper.record().consented);
         Ok(Loop {
             id: job.id,
             session: job.session,
@@ -417,7 +418,7 @@ impl<'a> Loop<'a> {
                 }
             }
             Action::Unclaimed(_) | Action::Plain(_) => {}
-            Action::HostAnswered(answer) => self.network.answer(self.talk.poll.registry(), answer),
+            Action::HostAnswered(answer) => self.take_consent(answer),
             Action::PermissionAsked(id) => self.tell_question(&id, true),
             Action::PermissionClosed(id) => self.tell_question(&id, false),
             Action::Log { level, text } => {
