@@ -106,9 +106,16 @@ impl Network {
         self.contacts().into_iter().filter_map(|line| line.strip_prefix("tcp ").map(str::to_owned)).collect()
     }
 
-    /// What was refused, as the status events have it: HOST:PORT or HOST, and why.
+    /// What was refused, as the status events have it: HOST:PORT or HOST, and why. Each once, however often it is told:
+    /// that is again after a second, and a slow machine may take that long for one program.
     pub(crate) fn refused(&self) -> Vec<(String, String)> {
-        self.events("refused").iter().map(told).collect()
+        let mut refused = Vec::new();
+        for one in self.events("refused").iter().map(told) {
+            if !refused.contains(&one) {
+                refused.push(one);
+            }
+        }
+        refused
     }
 
     /// The status events of this kind.
