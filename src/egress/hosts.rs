@@ -16,6 +16,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How often each resolver is asked; 1 to 5 times.
     pub attempts: u32,
+    /// Whether it is asked over TCP from the start (`use-vc`).
+    pub over_tcp: bool,
 }
 
 /// The resolvers of a resolv.conf, in their order; the one of this machine when it names none.
@@ -33,15 +35,16 @@ pub fn servers(text: &str) -> Vec<SocketAddr> {
 
 /// The options of a resolv.conf; of two the later counts.
 pub fn options(text: &str) -> Options {
-    let (mut timeout, mut attempts) = (5, 2);
+    let (mut timeout, mut attempts, mut over_tcp) = (5, 2, false);
     for word in text.lines().filter_map(|line| words(line, "options")).flatten() {
+        over_tcp |= word == "use-vc";
         match word.split_once(':').map(|(name, value)| (name, value.parse::<u32>())) {
             Some(("timeout", Ok(value))) => timeout = value.clamp(1, 30),
             Some(("attempts", Ok(value))) => attempts = value.clamp(1, 5),
             _ => {}
         }
     }
-    Options { timeout: Duration::from_secs(timeout.into()), attempts }
+    Options { timeout: Duration::from_secs(timeout.into()), attempts, over_tcp }
 }
 
 /// The words after `keyword`, with which the line must begin; a comment begins otherwise.
@@ -97,6 +100,8 @@ mod tests {
         assert_eq!(of("options timeout:0\noptions\tattempts:0 timeout:x\n"), (1, 1));
         assert_eq!(of("options timeout:7\noptions timeout:3\n#options timeout:9"), (3, 2));
         assert_eq!(of("options timeout:4294967296 attempts:-1"), (5, 2));
+        assert!(options("options ndots:1 use-vc\noptions rotate").over_tcp);
+        assert!(!options("search use-vc\noptions use-vc-not\n#options use-vc").over_tcp);
     }
 
     #[test]
@@ -115,7 +120,7 @@ mod tests {
         #[test]
         fn any_text_is_read(text in "(nameserver|options|timeout:|attempts:|[ \t\n#;0-9a-f.:%-]){0,40}", name in ".{0,9}") {
             prop_assert!((1..=SERVERS).contains(&servers(&text).len()));
-            let Options { timeout, attempts } = options(&text);
+            let Options { timeout, attempts, .. } = options(&text);
             prop_assert!((1..=30).contains(&timeout.as_secs()) && (1..=5).contains(&attempts));
             prop_assert!(addresses(&text, &name).len() <= ADDRESSES);
         }

@@ -16,3 +16,13 @@ pub fn fill(mut bytes: &mut [u8]) -> SysResult<()> {
     }
     Ok(())
 }
+
+/// A number that nobody guesses at the first try.
+///
+/// # Errors
+/// As [`fill`].
+pub fn number() -> SysResult<u16> {
+    let mut bytes = [0; 2];
+    fill(&mut bytes)?;
+    Ok(u16::from_ne_bytes(bytes))
+}

@@ -167,6 +167,9 @@ as_each_caller! {
             ("http://127.0.0.1:9", &["connect to 127.0.0.1:9", "refused"][..]),
             ("http://unknown.example", &["unknown.example", "the name has no address"]),
             ("http://metadata.example", &["metadata.example", "a metadata service"]),
+            ("http://cut.example:8081", &["cannot be looked up: no resolver can be reached"]),
+            ("http://stranger.example:8081", &["cannot be looked up: a resolver answers what it was not asked"]),
+            ("http://endless.example:8081", &["cannot be looked up: an answer is too long"]),
             ("http://loopback.example:8443", &["loopback.example:8443"]),
         ] {
             let ended = api.run_to(upstream, &[], &["/bin/sh", "-c",
@@ -174,6 +177,18 @@ as_each_caller! {
             let said = ended.success();
             assert!(said.contains("\"type\":\"api_error\"") && said.ends_with("502\n"), "{said}");
             api.has_told(words);
+        }
+    }
+
+    /// A name with more addresses than a datagram holds.
+    fn a_long_answer_is_asked_for_over_tcp(caller) {
+        let api = api!(caller);
+        for name in ["long.example", "once.example"] {
+            let upstream = format!("http://{name}:8080");
+            let ended = api.run_to(&upstream, &[], &["/bin/sh", "-c", "curl -sS -m 20 http://127.0.0.1:274/"]);
+            assert_eq!(ended.success(), format!("hello to {name}:8080 at 93.184.215.14\n"));
+            let contacts = api.network.contacts();
+            assert!(contacts.contains(&format!("name {name} over tcp")), "{contacts:?}");
         }
     }
 

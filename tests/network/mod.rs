@@ -24,6 +24,7 @@ mod others;
 mod proxies;
 mod publish;
 mod relay;
+mod resolvers;
 pub(crate) mod served;
 mod sockets;
 

@@ -36,14 +36,10 @@ pub enum Answer<'a> {
     Addresses(&'a [IpAddr], Duration),
     /// The name has nothing of that kind.
     NoData,
-    /// There is no such name.
+    /// There is no such name, or the policy does not allow it.
     NxDomain,
-    /// The policy does not allow it.
-    Refused,
     /// The message is malformed.
     FormErr,
-    /// Such questions are not answered here.
-    NotImp,
 }
 
 /// Reads a message with one question of class IN.
@@ -92,9 +88,7 @@ pub fn answer(message: &[u8], answer: &Answer<'_>) -> Vec<u8> {
     *reply.rcode_mut() = match answer {
         Answer::Addresses(..) | Answer::NoData => RCODE::NoError,
         Answer::NxDomain => RCODE::NameError,
-        Answer::Refused => RCODE::Refused,
         Answer::FormErr => RCODE::FormatError,
-        Answer::NotImp => RCODE::NotImplemented,
     };
     reply.set_flags(PacketFlag::RECURSION_AVAILABLE);
     if header_buffer::has_flags(message, PacketFlag::RECURSION_DESIRED) == Ok(true) {

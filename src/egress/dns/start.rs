@@ -1,10 +1,8 @@
 //! The part of a message that is read.
 
-use super::Kind;
+use super::{Kind, LONGEST};
 use simple_dns::{CLASS, Packet, PacketFlag, QCLASS, Question, header_buffer};
 
-/// The longest message that is read: an address takes 16 bytes, and no name needs 200 of them.
-const LONGEST: usize = 4096;
 const HEADER: usize = 12;
 /// Type and class.
 const TAIL: usize = 4;

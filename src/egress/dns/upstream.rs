@@ -12,6 +12,8 @@ use simple_dns::{
 
 /// How many aliases are followed, one after the other.
 const ALIASES: usize = 16;
+/// More addresses of one kind than anybody calls: each that is told costs a look at the routes.
+const ADDRESSES: usize = 64;
 
 /// What a resolver answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +87,7 @@ fn follow(answers: &[ResourceRecord<'_>], name: &Name<'_>, kind: Kind) -> Reply 
             let seconds = ttl(record).min(longest);
             Some((address(&record.rdata, kind)?, Duration::from_secs(seconds.into())))
         };
-        let found: Vec<_> = of_name().filter_map(address).collect();
+        let found: Vec<_> = of_name().filter_map(address).take(ADDRESSES).collect();
         if !found.is_empty() {
             return Reply::Addresses(found);
         }

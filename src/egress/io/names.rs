@@ -187,14 +187,13 @@ impl OverTcp {
                     None => return Ok(Flow::Waits),
                 }
             }
-            if let Some((message, rest)) = first(&self.read) {
-                let answer = answer(message).unwrap_or_default();
-                self.read = rest.to_vec();
+            if let Some((message, rest)) = dns::first(&self.read) {
                 // What is no question has no answer.
-                let Some(length) = u16::try_from(answer.len()).ok().filter(|length| *length > 0) else {
+                let answer = answer(message).filter(|answer| !answer.is_empty());
+                self.read = rest.to_vec();
+                let Some(answer) = answer.and_then(|answer| dns::framed(&answer)) else {
                     return Ok(Flow::Over);
                 };
-                self.write.extend(length.to_be_bytes());
                 self.write.extend(answer);
                 continue;
             }
@@ -206,10 +205,4 @@ impl OverTcp {
         }
         Ok(Flow::Goes)
     }
-}
-
-/// The first whole message, and what comes after it.
-fn first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }

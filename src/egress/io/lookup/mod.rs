@@ -1,25 +1,31 @@
 //! Addresses of names, by the hosts file and the resolvers of this machine, without waiting.
 //!
 //! A question goes to one resolver at a time from a port of its own with a number of its own, and both kinds of
-//! address are asked for at once. Only what answers exactly that counts.
+//! address are asked for at once. Only what answers exactly that counts. What does not fit a datagram is asked for again
+//! over TCP, of the same resolver and within the same time.
+
+mod stream;
 
 use super::connection::Found;
-use crate::egress::dns::{self, Kind, Reply};
+use super::pump::again;
+use crate::egress::dns::{Asking, Taken};
 use crate::egress::hosts::{self, Options};
 use crate::spec::policy::hosts::DnsName;
 use crate::sys::random;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
+use stream::{Next, Stream};
 
 /// How long an answer is believed at most, whatever it says of itself.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// Answers that are kept.
 const KEPT: usize = 256;
-/// The longest answer: what is asked for by EDNS0 is less.
-const LONGEST: usize = 4096;
+/// The longest datagram that is read: what is asked for by EDNS0 is less.
+const DATAGRAM: usize = 4096;
 
 /// Looks names up.
 #[derive(Debug)]
@@ -39,14 +45,19 @@ struct Lookup {
     asked_by: Vec<usize>,
     servers: Vec<SocketAddr>,
     options: Options,
-    /// How many questions were sent, each to the next resolver.
+    /// How often a resolver was asked, each time the next one.
     sent: usize,
-    socket: Option<UdpSocket>,
-    /// The numbers of the questions that are not answered.
-    open: Vec<(u16, Kind)>,
-    addresses: Vec<(IpAddr, Duration)>,
-    failure: Option<&'static str>,
+    /// The resolver that is asked now, and how.
+    asked: Option<(SocketAddr, Way)>,
+    asking: Asking,
     until: Instant,
+}
+
+/// How a resolver is asked.
+#[derive(Debug)]
+enum Way {
+    Datagrams(UdpSocket),
+    Stream(Stream),
 }
 
 impl Resolver {
@@ -78,10 +89,8 @@ impl Resolver {
             servers: hosts::servers(&text),
             options: hosts::options(&text),
             sent: 0,
-            socket: None,
-            open: Vec::new(),
-            addresses: Vec::new(),
-            failure: None,
+            asked: None,
+            asking: Asking::about(name.as_str()),
             until: now,
         };
         let token = self.next;
@@ -105,7 +114,7 @@ impl Resolver {
     pub(super) fn ready(&mut self, registry: &Registry, token: Token) {
         let Some(number) = token.0.checked_sub(self.tokens) else { return };
         let Some(lookup) = self.lookups.get_mut(&number) else { return };
-        if lookup.hear() {
+        if lookup.hear(registry, token) {
             self.go_on(registry, number);
         }
     }
@@ -120,7 +129,7 @@ impl Resolver {
             .collect();
         for number in late {
             if let Some(lookup) = self.lookups.get_mut(&number) {
-                lookup.failure.get_or_insert("no resolver answers");
+                lookup.asking.failure.get_or_insert("no resolver answers");
             }
             self.go_on(registry, number);
         }
@@ -139,11 +148,11 @@ impl Resolver {
     /// A lookup has all its answers, or will have no more from the resolver that it asked.
     fn go_on(&mut self, registry: &Registry, number: usize) {
         let Some(mut lookup) = self.lookups.remove(&number) else { return };
-        let answered = lookup.open.is_empty() && lookup.failure.is_none();
-        let found = if !lookup.addresses.is_empty() {
+        let Asking { addresses, failure, .. } = &lookup.asking;
+        let found = if !addresses.is_empty() {
             self.keep(&lookup);
-            Found::Addresses(lookup.addresses.iter().map(|(address, _)| *address).collect())
-        } else if answered {
+            Found::Addresses(addresses.iter().map(|(address, _)| *address).collect())
+        } else if lookup.asking.is_over() && failure.is_none() {
             Found::Nothing
         } else {
             match lookup.ask(registry, Token(self.tokens + number)) {
@@ -157,35 +166,39 @@ impl Resolver {
         self.found.extend(lookup.asked_by.iter().map(|by| (*by, found.clone())));
     }
 
-    fn keep(&mut self, lookup: &Lookup) {
-        let lives = lookup.addresses.iter().map(|(_, lives)| *lives).min().unwrap_or_default().min(BELIEVED);
+    fn keep(&mut self, Lookup { name, asking, .. }: &Lookup) {
+        let lives = asking.addresses.iter().map(|(_, lives)| *lives).min().unwrap_or_default().min(BELIEVED);
         if !lives.is_zero() && self.known.len() < KEPT {
-            let addresses = lookup.addresses.iter().map(|(address, _)| *address).collect();
-            self.known.insert(lookup.name.clone(), (addresses, Instant::now() + lives));
+            let addresses = asking.addresses.iter().map(|(address, _)| *address).collect();
+            self.known.insert(name.clone(), (addresses, Instant::now() + lives));
         }
     }
 }
 
 impl Lookup {
     /// Asks the next resolver for both kinds of address.
-    fn ask(&mut self, registry: &Registry, token: Token) -> Result<(), String> {
+    fn ask(&mut self, registry: &Registry, token: Token) -> std::result::Result<(), String> {
+        let mut failure = self.asking.failure;
         let rounds = (0..self.options.attempts).flat_map(|_| self.servers.clone());
         for server in rounds.skip(self.sent).collect::<Vec<_>>() {
             self.sent += 1;
-            self.addresses.clear();
-            match self.ask_one(server, registry, token) {
+            self.asking = Asking::about(self.name.as_str());
+            let asked = match self.options.over_tcp {
+                true => self.ask_over_tcp(server, registry, token),
+                false => self.ask_by_datagram(server, registry, token),
+            };
+            match asked {
                 Ok(()) => {
-                    self.failure = None;
                     self.until = Instant::now() + self.options.timeout;
                     return Ok(());
                 }
-                Err(_) => self.failure = Some("no resolver can be reached"),
+                Err(_) => failure = Some("no resolver can be reached"),
             }
         }
-        Err(self.failure.unwrap_or("no resolver answers").to_owned())
+        Err(failure.unwrap_or("no resolver answers").to_owned())
     }
 
-    fn ask_one(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> std::io::Result<()> {
+    fn ask_by_datagram(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
         let any: IpAddr = match server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -193,50 +206,66 @@ impl Lookup {
         let mut socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
         socket.connect(server)?;
         registry.register(&mut socket, token, Interest::READABLE)?;
-        self.open.clear();
-        for kind in [Kind::A, Kind::Aaaa] {
-            let mut number = [0; 2];
-            random::fill(&mut number)?;
-            let number = u16::from_ne_bytes(number);
-            let question = dns::query(number, self.name.as_str(), kind)
-                .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+        for question in self.asking.questions(random::number)? {
             socket.send(&question)?;
-            self.open.push((number, kind));
         }
-        self.socket = Some(socket);
+        self.asked = Some((server, Way::Datagrams(socket)));
+        Ok(())
+    }
+
+    /// Asks what is not answered, all of it on one connection.
+    fn ask_over_tcp(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
+        // What was asked before is closed first: its events would have the same token.
+        self.asked = None;
+        let stream = Stream::new(server, &self.asking.questions(random::number)?, registry, token)?;
+        self.asked = Some((server, Way::Stream(stream)));
         Ok(())
     }
 
     /// Takes answers in; true when there is nothing more to wait for from this resolver.
-    fn hear(&mut self) -> bool {
-        let Some(socket) = &self.socket else { return true };
-        let mut bytes = [0; LONGEST];
-        loop {
-            let message = match socket.recv(&mut bytes) {
-                Ok(count) => bytes.get(..count).unwrap_or_default(),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
-                Err(_) => {
-                    self.failure = Some("a resolver refuses questions");
-                    return true;
-                }
+    fn hear(&mut self, registry: &Registry, token: Token) -> bool {
+        while !self.asking.is_over() {
+            let Some((server, way)) = &mut self.asked else { return true };
+            let (server, is_stream) = (*server, matches!(way, Way::Stream(_)));
+            let again = match way.next() {
+                Next::Message(message) => match self.asking.take(&message) {
+                    Taken::Answer => false,
+                    // Anybody can send a datagram.
+                    Taken::Stranger if !is_stream => false,
+                    Taken::Stranger => return self.failed("a resolver answers what it was not asked"),
+                    Taken::Truncated if is_stream => return self.failed("an answer is too long"),
+                    Taken::Truncated => true,
+                },
+                Next::Waits => return false,
+                Next::Failed(why) => return self.failed(why),
+                Next::Ended => true,
             };
-            let answered = self.open.iter().position(|(number, kind)| {
-                let reply = dns::reply(message, *number, self.name.as_str(), *kind);
-                match &reply {
-                    Some(Reply::Addresses(addresses)) => self.addresses.extend(addresses),
-                    Some(Reply::Failed(why)) => self.failure = Some(why),
-                    Some(Reply::Truncated) => self.failure = Some("an answer is too long"),
-                    Some(Reply::None) | None => {}
-                }
-                reply.is_some()
-            });
-            if let Some(at) = answered {
-                self.open.remove(at);
+            if again && self.ask_over_tcp(server, registry, token).is_err() {
+                return self.failed(stream::NONE);
             }
-            if self.open.is_empty() {
-                return true;
-            }
+        }
+        true
+    }
+
+    /// This resolver has said all that it will.
+    fn failed(&mut self, why: &'static str) -> bool {
+        self.asking.failure = Some(why);
+        true
+    }
+}
+
+impl Way {
+    /// What the resolver says next.
+    fn next(&mut self) -> Next {
+        let socket = match self {
+            Way::Stream(stream) => return stream.next(),
+            Way::Datagrams(socket) => socket,
+        };
+        let mut bytes = [0; DATAGRAM];
+        match again(|| socket.recv(&mut bytes)) {
+            Ok(Some(count)) => Next::Message(bytes.get(..count).unwrap_or_default().to_vec()),
+            Ok(None) => Next::Waits,
+            Err(_) => Next::Failed("a resolver refuses questions"),
         }
     }
 }
