@@ -24,10 +24,18 @@ impl Caller {
     /// # Errors
     /// [`Code::System`] when nobody listens, or somebody else does.
     pub fn connect(socket: &Path) -> Result<Self> {
+        Caller::connect_for(socket, PATIENCE)
+    }
+
+    /// The same, for who waits no longer than this for an answer.
+    ///
+    /// # Errors
+    /// As [`Caller::connect`].
+    pub fn connect_for(socket: &Path, patience: Duration) -> Result<Self> {
         let fail = |e| Error::system(format_args!("connect to the control socket {}", socket.display()), e);
         let stream = UnixStream::connect(socket).map_err(fail)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
+        stream.set_read_timeout(Some(patience)).map_err(fail)?;
+        stream.set_write_timeout(Some(patience)).map_err(fail)?;
         let mut caller = Caller { stream: BufReader::new(stream), next: 0 };
         caller.call("hello", &json!({ "version": VERSION }))?;
         Ok(caller)

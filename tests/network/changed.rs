@@ -116,10 +116,12 @@ s = socket.create_server((\"0.0.0.0\", 8081)); open(\"stands\", \"w\").close(); 
         served.end();
     }
 
-    /// What was done for each host is counted.
+    /// What was done for each host is counted, and shown with what else the sandbox uses.
     fn hosts_are_counted(caller) {
         let network_of_test = network!(caller);
-        let mut served = Served::new(&network_of_test, &["--allow-host", "good.example", "--allow-host", "dead.example"]);
+        let place = &network_of_test.wrap.place;
+        let name = place.path().file_name().unwrap().to_str().unwrap();
+        let mut served = Served::new(&network_of_test, &["--id", name, "--allow-host", "good.example"]);
         let mut control = served.control(&network_of_test);
         served.run("curl -sS http://good.example/; curl -sS http://good.example/; curl -sS http://other.example/; true");
         let account = control.get("stats")["network"].take();
@@ -129,6 +131,25 @@ s = socket.create_server((\"0.0.0.0\", 8081)); open(\"stands\", \"w\").close(); 
         assert!(good["sent"].as_u64().unwrap() > 100 && good["received"].as_u64().unwrap() > 100, "{good}");
         let other = of("other.example");
         assert!(other["connections"] == 0 && other["refused"].as_u64().unwrap() >= 1, "{other}");
+
+        let stats = |options: &[&str]| {
+            let shown = place.saggar().arg("stats").args(options).output().unwrap();
+            assert!(shown.status.success(), "{shown:?}");
+            String::from_utf8(shown.stdout).unwrap()
+        };
+        let shown: Value = serde_json::from_str(&stats(&["--json", name])).unwrap();
+        assert_eq!(shown["network"], account);
+        let table = stats(&[name]);
+        let words = |host: &str| {
+            let line = table.lines().find(|line| line.starts_with(host)).unwrap_or_else(|| panic!("{table}"));
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(words("good.example:80 ")[1..4], ["2", "0", "0"], "{table}");
+        assert_eq!(words("other.example ")[1..4], ["0".to_owned(), other["refused"].to_string(), "0".into()], "{table}");
+        let sent_and_received = words(name)[words(name).len() - 3..].join(" ");
+        assert!(sent_and_received.ends_with('B') && sent_and_received.contains(" / "), "{table}");
+        // Beside others, only the sums.
+        assert!(!stats(&[]).contains("good.example"));
         served.end();
     }
 }

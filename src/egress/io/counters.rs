@@ -2,14 +2,14 @@
 
 use super::refusals::{Kind, Refusal};
 use crate::spec::policy::hosts::Destination;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Hosts that are counted apart; the rest are counted together.
 const HOSTS: usize = 256;
 
 /// What was done for one port of one host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Connections that stood, those that stand among them.
     pub connections: u64,
@@ -24,7 +24,7 @@ pub struct Count {
 }
 
 /// One row of the account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// A name or an address; nothing for all that are not counted apart.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,14 +1,19 @@
 //! `saggar stats`: what the sandboxes that run use, once: a table for people, or one JSON object a line.
 
+mod hosts;
+mod table;
+
 use crate::cgroup::agent::live::{self, Amount, Live, Stats};
 use crate::cgroup::stats::Pressure;
 use crate::cli::StatsArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state;
+use hosts::{Hosts, Network};
 use nix::unistd::geteuid;
 use serde::Serialize;
 use std::path::PathBuf;
+use table::{aligned, bytes, dash};
 
 /// One sandbox.
 #[derive(Debug, Serialize)]
@@ -19,31 +24,44 @@ struct Row {
     cgroup: Option<PathBuf>,
     #[serde(flatten)]
     stats: Stats,
+    /// Whom it has reached, where its network goes by policy and its supervisor says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
 }
 
 pub(super) fn run(args: &StatsArgs) -> Result<u8> {
     let wanted = args.id.as_deref().map(SandboxId::parse).transpose()?;
     let uid = geteuid();
     let mut rows = rows(live::find((!uid.is_root()).then_some(uid.as_raw())), &state::live::named()?);
-    if let Some(wanted) = wanted {
+    if let Some(wanted) = &wanted {
         rows.retain(|row| row.id == wanted.as_str());
         if rows.is_empty() {
             let message = format!("stats of sandbox {:?}: no sandbox of this name runs", wanted.as_str());
             return Err(Error::new(Code::Invalid, message).hint("saggar stats lists those that do"));
         }
     }
-    super::say(&if args.json { json(&rows) } else { table(&rows) })?;
+    let hosts = Hosts::find();
+    rows.iter_mut().for_each(|row| row.network = hosts.of(&row.id));
+    let mut text = if args.json { json(&rows) } else { table(&rows) };
+    if !args.json
+        && wanted.is_some()
+        && let Some(network) = rows.first().and_then(|row| row.network.as_ref())
+    {
+        text.push_str(&network.table());
+    }
+    super::say(&text)?;
     Ok(0)
 }
 
 /// What has a cgroup, and what is only known to run.
 fn rows(live: Vec<Live>, named: &[SandboxId]) -> Vec<Row> {
     let without = named.iter().filter(|id| !live.iter().any(|live| live.id == **id));
-    let without: Vec<Row> =
-        without.map(|id| Row { id: id.to_string(), cgroup: None, stats: Stats::default() }).collect();
+    let without: Vec<Row> = without
+        .map(|id| Row { id: id.to_string(), cgroup: None, stats: Stats::default(), network: None })
+        .collect();
     let with = live.into_iter().map(|Live { id, cgroup }| {
         let stats = Stats::of(&cgroup);
-        Row { id: id.to_string(), cgroup: Some(cgroup), stats }
+        Row { id: id.to_string(), cgroup: Some(cgroup), stats, network: None }
     });
     let mut rows: Vec<Row> = with.chain(without).collect();
     rows.sort_by(|one, other| one.id.cmp(&other.id));
@@ -54,26 +72,24 @@ fn json(rows: &[Row]) -> String {
     rows.iter().filter_map(|row| serde_json::to_string(row).ok()).map(|line| line + "\n").collect()
 }
 
-const HEAD: [&str; 8] =
-    ["ID", "CPU TIME", "MEMORY / LIMIT", "PEAK", "PIDS / LIMIT", "READ / WRITTEN", "CPU/MEM/IO %", "KILLED"];
+const HEAD: [&str; 9] = [
+    "ID",
+    "CPU TIME",
+    "MEMORY / LIMIT",
+    "PEAK",
+    "PIDS / LIMIT",
+    "READ / WRITTEN",
+    "CPU/MEM/IO %",
+    "KILLED",
+    "SENT / RECEIVED",
+];
 
 /// What is not known is a dash.
 fn table(rows: &[Row]) -> String {
-    let lines: Vec<[String; 8]> =
-        std::iter::once(HEAD.map(str::to_owned)).chain(rows.iter().map(cells)).collect();
-    let widths: Vec<usize> = (0..HEAD.len())
-        .map(|at| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0))
-        .collect();
-    let mut text = String::new();
-    for line in &lines {
-        let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    aligned(std::iter::once(HEAD.map(str::to_owned)).chain(rows.iter().map(cells)))
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; 9] {
     let Stats { cpu, memory, pids, io, pressure, met } = &row.stats;
     let of = |amount: &Option<Amount>, show: fn(u64) -> String| {
         let amount = amount.as_ref();
@@ -90,11 +106,8 @@ fn cells(row: &Row) -> [String; 8] {
         io.map_or_else(dash, |io| format!("{} / {}", bytes(io.rbytes), bytes(io.wbytes))),
         if row.cgroup.is_some() { waits.join("/") } else { dash() },
         met.oom_kills.map_or_else(dash, |kills| kills.to_string()),
+        row.network.as_ref().map_or_else(dash, Network::moved),
     ]
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }
 
 fn share(pressure: &Pressure) -> String {
@@ -103,18 +116,6 @@ fn share(pressure: &Pressure) -> String {
 
 fn seconds(usec: u64) -> String {
     format!("{}.{:02}s", usec / 1_000_000, usec % 1_000_000 / 10_000)
-}
-
-/// With three digits or four, in powers of 1024.
-fn bytes(count: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.iter().find(|(unit, _)| count >= *unit) {
-        None => format!("{count}B"),
-        Some((unit, name)) if count / unit < 10 => {
-            format!("{}.{}{name}", count / unit, count % unit * 10 / unit)
-        }
-        Some((unit, name)) => format!("{}{name}", count / unit),
-    }
 }
 
 #[cfg(test)]
@@ -134,14 +135,9 @@ mod tests {
             id: id.into(),
             cgroup: cgroup.map(Into::into),
             stats,
+            network: None,
         };
         let shown = table(&[row("build", Some("/x"), stats), row("bare", None, Stats::default())]);
         insta::assert_snapshot!(shown);
-    }
-
-    #[test]
-    fn sizes_have_few_digits() {
-        let shown = [0, 1023, 1024, 1536, 10 << 20, 2047 << 20].map(bytes);
-        assert_eq!(shown, ["0B", "1023B", "1.0KiB", "1.5KiB", "10MiB", "1.9GiB"]);
     }
 }
