@@ -5,15 +5,9 @@
 //! an answer allows.
 
 use super::address::plain;
+use crate::spec::policy::hosts::stand_in::{self, IPV4, IPV6};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::{BTreeMap, HashMap};
-
-/// 198.18.0.0/15, for benchmarks and never routed (RFC 2544).
-const IPV4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-const IPV4_LENGTH: u32 = 15;
-/// A unique local prefix whose global part is `saggar` (RFC 4193).
-const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd73, 0x6167, 0x6761, 0x7200, 0, 0, 0, 0);
-const IPV6_LENGTH: u32 = 64;
 
 /// Hosts in a /24, without .0 and .255, which some programs take for the network and for all of it.
 const HOSTS: u32 = 254;
@@ -81,10 +75,7 @@ impl Names {
 
     /// Whether `addr` is one of those that stand for names, now or ever.
     pub fn is_synthetic(addr: IpAddr) -> bool {
-        match plain(addr) {
-            IpAddr::V4(addr) => (addr.to_bits() ^ IPV4.to_bits()).leading_zeros() >= IPV4_LENGTH,
-            IpAddr::V6(addr) => (addr.to_bits() ^ IPV6.to_bits()).leading_zeros() >= IPV6_LENGTH,
-        }
+        stand_in::is_one(addr)
     }
 
     /// A connection to `addr` begins: its name stays until as many [`Names::release`]. `false` when it stands for no

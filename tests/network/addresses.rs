@@ -32,6 +32,27 @@ as_each_caller! {
         assert_eq!(network.refused().len(), 3, "{:?}", network.refused());
     }
 
+    /// Addresses that stand for names inside are somebody's outside, in a lab or behind a resolver that makes them up: a
+    /// rule about them holds for what a name resolves to, and not for who calls one.
+    fn a_name_of_a_stand_in_address_needs_a_rule_of_addresses(caller) {
+        let network = network!(caller);
+        let script = "curl -sS -m 20 http://lab.example/ 2>&1; curl -sS -m 20 http://198.18.7.7/ 2>&1; true";
+        let ended = network.run(&["lab.example", "198.18.0.0/15"], script);
+        assert!(ended.stdout.starts_with("hello to lab.example at 198.18.7.7\n"), "{ended:?}");
+        assert_eq!(network.calls(), ["198.18.7.7 80"]);
+        let refused = network.refused();
+        let [(whom, why)] = &refused[..] else { panic!("{refused:?}") };
+        assert!(whom == ":80" && why.contains("call the host by its name"), "{whom} {why}");
+        for rules in [&["lab.example"][..], &["lab.example", "198.18.7.8"]] {
+            assert!(!network.run(rules, script).stdout.contains("hello"));
+        }
+        let ended = network.run_with(
+            &["--allow-host", "lab.example", "--allow-host", "198.18.0.0/15", "--deny-host", "198.18.7.7"],
+            &["/bin/sh", "-c", script],
+        );
+        assert!(!ended.stdout.contains("hello"), "{ended:?}");
+    }
+
     /// inet_aton(3) reads all of these, and curl with it.
     fn other_spellings_are_no_way_round(caller) {
         let network = network!(caller);

@@ -78,6 +78,15 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
     for rule in document.network.allow.iter().filter(|rule| rule.host.is_everything()) {
         notes.push(format!("network.allow: {rule} is every host that there is"));
     }
+    let network = &document.network;
+    for (list, rules) in [("allow", &network.allow), ("ask", &network.ask), ("deny", &network.deny)] {
+        for rule in rules.iter().filter(|rule| rule.host.is_stand_ins()) {
+            notes.push(format!(
+                "network.{list}: the addresses of {rule} stand for names inside: it holds for names that resolve to \
+                 them, and not for a call of such an address"
+            ));
+        }
+    }
     for name in document.env.pass.iter().filter(|name| environment::is_secret(name)) {
         notes.push(format!("env.pass: {name} usually holds a secret"));
     }

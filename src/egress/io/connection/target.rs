@@ -16,6 +16,9 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 const NO_RULE: &str = "no rule names this address, and the connection names no host";
+/// It was made up, or kept for too long.
+const STANDS_FOR_NONE: &str =
+    "addresses like this one stand for names inside, and it stands for none; call the host by its name";
 
 impl Connection {
     pub(super) fn begin(&mut self, rules: &Rules, names: &mut Names, registry: &Registry) -> Result<Need> {
@@ -30,7 +33,7 @@ impl Connection {
         }
         if Names::is_synthetic(self.meant) {
             let Some(name) = names.name_of(self.meant).and_then(name_of) else {
-                return Ok(self.refuse("this address stands for no name any more".into(), None));
+                return Ok(self.refuse(STANDS_FOR_NONE.into(), None));
             };
             if !names.hold(self.meant) {
                 return Ok(self.give_up(Kind::Limit, "too many names are in use".into(), None));

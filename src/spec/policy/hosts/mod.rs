@@ -8,6 +8,7 @@ mod name;
 mod net;
 mod ports;
 mod rule;
+pub mod stand_in;
 #[cfg(test)]
 mod tests;
 

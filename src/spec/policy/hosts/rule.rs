@@ -3,6 +3,7 @@
 use super::name::DnsName;
 use super::net::Net;
 use super::ports::Ports;
+use super::stand_in;
 use crate::spec::policy::value::{BadValue, text_value};
 use crate::spec::printable::escaped;
 use std::fmt;
@@ -57,6 +58,12 @@ impl Host {
             Host::Name(_) | Host::Below(_) => false,
             Host::Net(net) => net.prefix() == 0,
         }
+    }
+
+    /// Whether it is addresses that stand for names inside, and no others: it speaks of what names resolve to, and of
+    /// nobody who calls such an address.
+    pub(in crate::spec::policy) fn is_stand_ins(&self) -> bool {
+        matches!(self, Host::Net(net) if stand_in::has_all(net.address(), net.prefix()))
     }
 
     /// Whether each of those hosts is one of these.

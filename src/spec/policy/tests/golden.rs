@@ -195,9 +195,14 @@ fn a_check_reports_each_file_by_itself() {
         ),
         ("agent/saggar.toml", "network.mode = 'host'"),
         ("open.toml", "network.allow = ['*', '0.0.0.0/0:443', '*.example.org']"),
+        (
+            "lab.toml",
+            "network.allow = ['198.16.0.0/14', '[fd73:6167:6761:7200::1]']\nnetwork.deny = ['198.19.1.0/24']",
+        ),
     ]);
-    let files = ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "open.toml", "absent.toml"]
-        .map(|name| scratch.path(name));
+    let files =
+        ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "open.toml", "lab.toml", "absent.toml"]
+            .map(|name| scratch.path(name));
     let report = check(&files);
     assert!(!report.is_good());
     let text = report.to_string().replace(scratch.directory.path().to_str().unwrap(), "");
@@ -216,6 +221,9 @@ fn a_check_reports_each_file_by_itself() {
     /open.toml: ok
       note: network.allow: * is every host that there is
       note: network.allow: 0.0.0.0/0:443 is every host that there is
+    /lab.toml: ok
+      note: network.allow: the addresses of [fd73:6167:6761:7200::1] stand for names inside: it holds for names that resolve to them, and not for a call of such an address
+      note: network.deny: the addresses of 198.19.1.0/24 stand for names inside: it holds for names that resolve to them, and not for a call of such an address
     error: open policy /absent.toml: no such file
     ");
 }
