@@ -100,3 +100,6 @@ fn allow_reading(ruleset: BorrowedFd<'_>, path: &Path) -> SysResult<()> {
         Err(errno) => Err(errno),
     }
 }
+
+#[cfg(test)]
+mod tests;

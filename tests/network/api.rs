@@ -134,6 +134,18 @@ as_each_caller! {
         }
     }
 
+    /// What the caller's environment says of a key stays outside, though the built-in list passes it on otherwise.
+    fn a_key_of_the_callers_environment_stays_outside(caller) {
+        let api = api!(caller);
+        let how = format!(
+            "export ANTHROPIC_API_KEY=sk-of-the-host ANTHROPIC_CUSTOM_HEADERS='x-api-key: sk-of-the-host'\n{FOREGROUND}"
+        );
+        let options = ["--api", PLAIN, "--api-key-file", &api.key];
+        let script = "env | grep -e ANTHROPIC_API_KEY -e ANTHROPIC_CUSTOM -e sk-of";
+        let ended = api.run_so(&how, &options, &["/bin/sh", "-c", script]);
+        assert_eq!(ended.success(), "ANTHROPIC_API_KEY=saggar-adds-the-key-outside\n");
+    }
+
     /// By a name that leads to this machine, which naming it allows, and with the other header.
     fn an_upstream_over_tls_is_held_to_its_certificate(caller) {
         let api = api!(caller);
@@ -313,6 +325,27 @@ print(said.count(200))");
         assert_eq!(ended.success(), "100\n");
     }
 
+    /// Who holds connections open has others wait, and no more than so many are there. One place is that of whom the
+    /// socket waits for.
+    fn connections_have_a_bound(caller) {
+        let api = api!(caller);
+        let ended = api.python("import socket
+def call(): return socket.create_connection(('127.0.0.1', 274), 20)
+def ask(s): s.sendall(b'GET /v1 HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n')
+many = [call() for _ in range(255)]
+# They are taken in order: with the last one all are.
+ask(many[-1]); print(many[-1].recv(12))
+late = call(); ask(late)
+ask(many[0]); print(many[0].recv(12))
+late.setblocking(False)
+try: print(late.recv(12))
+except BlockingIOError: print('waits')
+many[1].close(); late.settimeout(20)
+print(late.recv(12))");
+        let answered = "b'HTTP/1.1 200'\n";
+        assert_eq!(ended.success(), format!("{answered}{answered}waits\n{answered}"));
+    }
+
     /// An answer that ends in the middle is no whole answer; and the next request finds a new connection.
     fn an_answer_that_is_cut_is_seen_to_be(caller) {
         let api = api!(caller);
@@ -328,12 +361,13 @@ print(said.count(200))");
             grep -aos $key-0123456789abcdef /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/self/maps
             grep -arosI $key-0123456789abcdef /etc /run /tmp /home /dev/shm . && echo found
             ls /proc/[0-9]*/comm | while read -r comm; do grep -sl saggar:api $comm; done; echo looked";
-        let outside = "\"$@\" 3>events & saggar=$!
+        let outside = "\"$@\" 3>events 9</etc/hostname & saggar=$!
             read -r _ <up
             api=$(pgrep -x -P $saggar saggar:api) || echo there is no process
             tr '\\0' ' ' </proc/$api/cmdline; echo
             ps -o user:20=,ppid= -p $api | tr -s ' ' | sed \"s/ $saggar\\$/ child/\"
             grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs|Seccomp):' /proc/$api/status | tr -d '\\t'
+            [ $(id -u) != 0 ] || { tr '\\0' '\\n' </proc/$api/environ; ls -l /proc/$api/fd | grep -o 'hostname$'; }
             [ $(id -u) = 0 ] || cat /proc/$api/environ /proc/$api/maps 2>&1 | grep -c denied
             grep -als -f ../key /proc/[0-9]*/cmdline /proc/[0-9]*/environ && echo on a command line
             python3 - $saggar <<'END'
@@ -412,6 +446,11 @@ END
         run(&open).refused(&["open to others (mode 0644)", "chmod 600"]);
         for (text, why) in [("", "it is empty"), ("a\nb\n", "more than one line"), ("Bearer a", "characters that no key has")] {
             run(&secret(network, "bad", text)).refused(&[why, "without Bearer"]);
+        }
+        if caller.is_root() {
+            let of_another = secret(network, "bad", KEY);
+            std::os::unix::fs::chown(&of_another, Some(65_534), None).unwrap();
+            run(&of_another).refused(&["belongs to user 65534", "chown 0"]);
         }
         run(&secret(network, "bad", &"k".repeat(20_000))).refused(&["longer than 16 KiB"]);
         run("/nonexistent/key").refused(&["/nonexistent/key"]);
