@@ -152,6 +152,7 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
                 | Report::Terminal
                 | Report::Workspace
                 | Report::Caught { .. }
+                | Report::Witness { .. }
                 | Report::Offered,
                 _,
             ) => {}

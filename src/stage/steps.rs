@@ -9,7 +9,9 @@ use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::catch::{self, Kind};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
-use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, offer, process, scm, seccomp};
+use crate::sys::{
+    Errno, SysResult, args, caps, keyring, landlock, net, offer, process, scm, seccomp, unheard,
+};
 use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -236,6 +238,11 @@ fn catch_network(control: BorrowedFd<'_>, ports: &[u16]) -> SysResult<()> {
     for (kind, port) in names.into_iter().chain(connections) {
         let socket = catch::listen_everywhere(kind, port)?;
         scm::send(control, &Report::Caught { kind, port }.encode(), &[socket.as_raw_fd()])?;
+    }
+    for (family, answer) in unheard::ALL {
+        // A wall tells of what it stops where it can: without these it is as high.
+        let Ok(socket) = unheard::witness(family, answer) else { continue };
+        scm::send(control, &Report::Witness { family, answer }.encode(), &[socket.as_raw_fd()])?;
     }
     Ok(())
 }

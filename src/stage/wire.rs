@@ -3,6 +3,7 @@
 
 use crate::sys::catch::Kind;
 use crate::sys::net::Family;
+use crate::sys::unheard::Answer;
 
 /// Bytes of one message.
 pub const LEN: usize = 16;
@@ -75,6 +76,13 @@ pub enum Report {
         kind: Kind,
         /// The port.
         port: u16,
+    },
+    /// A socket comes beside this that sees how the kernel answers calls that nobody hears.
+    Witness {
+        /// Of which family.
+        family: Family,
+        /// Which answers.
+        answer: Answer,
     },
     /// The socket of [`Request::Socket`] comes beside this.
     Socket(Family),
@@ -168,6 +176,7 @@ impl Report {
             Report::Socket(family) => pack(8, family.into(), 0, 0),
             Report::NoSocket { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
             Report::Offered => pack(10, 0, 0, 0),
+            Report::Witness { family, answer } => pack(11, family.into(), answer.into(), 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -189,6 +198,9 @@ impl Report {
                 Some(Report::NoSocket { family: Family::from(family), errno: errno.cast_signed() })
             }
             [10, ..] => Some(Report::Offered),
+            [11, family, answer, _] => {
+                Some(Report::Witness { family: Family::from(family), answer: Answer::from(answer) })
+            }
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -296,6 +308,8 @@ mod tests {
             Report::Caught { kind: Kind::Tcp, port: 443 },
             Report::Caught { kind: Kind::Udp, port: u16::MAX },
             Report::Offered,
+            Report::Witness { family: Family::Six, answer: Answer::Reset },
+            Report::Witness { family: Family::Four, answer: Answer::Unreachable },
             Report::StepFailed { step: 3, errno: 22 },
             Report::ForkFailed { id: 1, errno: 11 },
             Report::Exited { id: 2, status: -1, alone: true },

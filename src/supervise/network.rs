@@ -14,6 +14,7 @@ use crate::stage::ports;
 use crate::sys::Errno;
 use crate::sys::catch::Kind;
 use crate::sys::net::Family;
+use crate::sys::unheard::Answer;
 use mio::Registry;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -51,7 +52,9 @@ impl Network {
                 room -= share;
                 publisher = Some(Publisher::new(published, registry, share)?);
             }
-            relay = plan.egress.clone().map(|rules| Relay::new(rules, init, room));
+            let ports: Vec<u16> =
+                publisher.iter().flat_map(Publisher::published).map(|(one, _)| one.to).collect();
+            relay = plan.egress.clone().map(|rules| Relay::new(rules, init, ports, room));
         }
         Ok(Network { relay, publisher, told: false, until: None, looked: false })
     }
@@ -86,6 +89,20 @@ impl Network {
     /// [`crate::error::Code::System`].
     pub(super) fn hear(&mut self, registry: &Registry, kind: Kind, port: u16, socket: OwnedFd) -> Result<()> {
         self.relay.as_mut().map_or(Ok(()), |relay| relay.hear(registry, kind, port, socket))
+    }
+
+    /// Takes a socket of the sandbox over that sees how the kernel answers calls that nobody hears.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub(super) fn witness(
+        &mut self,
+        registry: &Registry,
+        family: Family,
+        answer: Answer,
+        socket: OwnedFd,
+    ) -> Result<()> {
+        self.relay.as_mut().map_or(Ok(()), |relay| relay.witness(registry, (family, answer), socket))
     }
 
     /// Handles an event; false when it is somebody else's.
@@ -199,7 +216,11 @@ impl Network {
     /// Tells what was refused since the last time, as events and as lines of a log.
     pub(super) fn tell(&mut self, id: &str, status: &mut Status, mut log: impl FnMut(&str)) {
         for refusal in self.relay.iter_mut().flat_map(Relay::refusals) {
-            log(&refusal.to_string());
+            // Programs look again and again whether a server of theirs is up: whoever starts them hears of that
+            // only where he asks for events.
+            if !refusal.is_inside() {
+                log(&refusal.to_string());
+            }
             status.say(&match refusal.kind {
                 Refused::Unreachable => Event::Unreachable { id, refusal },
                 _ => Event::Refused { id, refusal },

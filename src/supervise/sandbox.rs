@@ -10,6 +10,7 @@ use crate::stage::wire::{Report, Request};
 use crate::sys::Errno;
 use crate::sys::catch::Kind;
 use crate::sys::net::Family;
+use crate::sys::unheard::Answer;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
@@ -32,6 +33,8 @@ pub enum Happening {
     Workspace(OwnedFd),
     /// A socket that hears calls to a port of any address.
     Caught(Kind, u16, OwnedFd),
+    /// A socket that sees how the kernel answers calls that nobody hears.
+    Witness(Family, Answer, OwnedFd),
     /// A socket of the sandbox's network that was asked for, or why there is none.
     Socket(Family, Result<OwnedFd, Errno>),
     /// A socket on which the model API is offered.
@@ -192,6 +195,9 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Caught { kind, port }, Some(socket)))) => {
                     happened.push(Happening::Caught(kind, port, socket));
                 }
+                Ok(Some((Report::Witness { family, answer }, Some(socket)))) => {
+                    happened.push(Happening::Witness(family, answer, socket));
+                }
                 Ok(Some((Report::Socket(family), Some(socket)))) => {
                     happened.push(Happening::Socket(family, Ok(socket)));
                 }
@@ -204,7 +210,11 @@ impl<'a> Sandbox<'a> {
                 }
                 Ok(Some((Report::Offered, Some(socket)))) => happened.push(Happening::Offered(socket)),
                 Ok(Some((
-                    Report::Terminal | Report::Workspace | Report::Caught { .. } | Report::Offered,
+                    Report::Terminal
+                    | Report::Workspace
+                    | Report::Caught { .. }
+                    | Report::Witness { .. }
+                    | Report::Offered,
                     None,
                 ))) => {}
                 Ok(Some((Report::StepFailed { step, errno }, _))) => {

@@ -32,6 +32,7 @@ pub mod route;
 pub mod scm;
 pub mod seccomp;
 pub mod shared;
+pub mod unheard;
 
 pub use nix::errno::Errno;
 

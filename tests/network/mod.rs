@@ -27,6 +27,7 @@ mod relay;
 mod resolvers;
 pub(crate) mod served;
 mod sockets;
+mod unheard;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

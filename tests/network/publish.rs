@@ -198,11 +198,13 @@ open('begin', 'w').close(); listens(); print(said(8080), end='')";
         let server = format!("open('begin').read()\n{NAMING}");
         let program = ["/usr/bin/python3", "-c", &server, "127.0.0.1", "3000"];
         let script = format!("os.mkfifo('begin')\n{script}{DOWN}\nfor line in events: log.append(json.loads(line))
-print(sum(e['event'] == 'unanswered' for e in log) < 20)");
-        let ended = network.front(&script, &["--publish", "8080:3000"], &program);
+print(sum(e['event'] == 'unanswered' for e in log) < 20, any(e['event'] == 'unreachable' for e in log))");
+        // With a network by policy it is no call of a program's.
+        let options = ["--publish", "8080:3000", "--allow-host", "good.example"];
+        let ended = network.front(&script, &options, &program);
         let told = "published: 127.0.0.1:8080: nobody answers on port 3000 inside";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
-        assert_eq!(ended.success(), "ConnectionResetError\n3000 Connection refused 1\nyou are 127.0.0.1\nTrue\n");
+        assert_eq!(ended.success(), "ConnectionResetError\n3000 Connection refused 1\nyou are 127.0.0.1\nTrue False\n");
     }
 
     /// A connection to a port that nobody has is sometimes given that very port to come from, and then hears itself:

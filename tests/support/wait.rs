@@ -23,7 +23,8 @@ pub(crate) fn until_gone(path: &Path) {
     until(path, "go", |path| path.symlink_metadata().is_err());
 }
 
-fn until(path: &Path, verb: &str, holds: impl Fn(&Path) -> bool) {
+/// Blocks until this holds of `path`, which `verb` says; its directory must exist already.
+pub(crate) fn until(path: &Path, verb: &str, holds: impl Fn(&Path) -> bool) {
     let deadline = Deadline::usual();
     let directory = path.parent().expect("a path in a directory");
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();

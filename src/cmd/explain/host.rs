@@ -164,7 +164,7 @@ fn name_note(rules: &Rules, host: &Known) -> Option<&'static str> {
 
 /// What a client sees of a port that nobody listens at.
 fn port_note(rules: &Rules, port: u16) -> Option<&'static str> {
-    let note = "no host is allowed at this port, so that a connection is refused at once";
+    let note = "no host is allowed at this port, so that a connection is refused at once, and that is told";
     (!rules.ports().contains(&port)).then_some(note)
 }
 

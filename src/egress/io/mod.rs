@@ -18,6 +18,7 @@ mod proxy;
 pub mod publish;
 mod pump;
 mod refusals;
+mod unheard;
 
 pub use consent::{Consent, Question};
 pub use counters::{Count, Counted};
@@ -29,6 +30,8 @@ use super::names::Names;
 use crate::error::{Error, Result};
 use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Rules, Verdict};
 use crate::sys::catch;
+use crate::sys::net::Family;
+use crate::sys::unheard::Answer;
 use connection::{Connection, Need};
 use consent::Consents;
 use counters::Counters;
@@ -43,6 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
+use unheard::Witness;
 
 /// Tokens of the relay, far above everybody else's: sockets that catch, lookups, and a pair for each connection.
 const BASE: usize = 1 << 40;
@@ -64,6 +68,8 @@ pub struct Relay {
     names: Names,
     resolver: Resolver,
     sockets: Vec<Socket>,
+    /// Ports inside at which somebody of the host's is looked for.
+    published: Vec<u16>,
     connections: BTreeMap<usize, Caller>,
     /// Connections at once.
     most: usize,
@@ -87,6 +93,8 @@ pub struct Relay {
 enum Socket {
     Connections(mio::net::TcpListener, u16),
     Names(OverUdp),
+    /// What nobody hears.
+    Unheard(Witness),
 }
 
 /// Who called.
@@ -104,14 +112,15 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay by these rules, for the sandbox of this pid 1, that may have so many descriptors open; it hears nobody
-    /// yet.
-    pub fn new(rules: Rules, init: i32, descriptors: usize) -> Self {
+    /// A relay by these rules, for the sandbox of this pid 1 with these published ports, that may have so many
+    /// descriptors open; it hears nobody yet.
+    pub fn new(rules: Rules, init: i32, published: Vec<u16>, descriptors: usize) -> Self {
         Relay {
             rules,
             names: Names::default(),
             resolver: Resolver::new(LOOKUPS),
             sockets: Vec::new(),
+            published,
             connections: BTreeMap::new(),
             most: (descriptors / 2).clamp(1, MOST),
             next: 0,
@@ -143,6 +152,18 @@ impl Relay {
             catch::Kind::Udp => OverUdp::new(socket, registry, token).map(Socket::Names),
         };
         self.sockets.push(socket.map_err(|e| Error::system("hear a port of the sandbox", e))?);
+        Ok(())
+    }
+
+    /// Sees how the kernel answers calls that nobody hears.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub fn witness(&mut self, registry: &Registry, what: (Family, Answer), socket: OwnedFd) -> Result<()> {
+        let token = Token(BASE + self.sockets.len());
+        let witness = Witness::new(socket, what, registry, token);
+        let witness = witness.map_err(|e| Error::system("see what nobody hears in the sandbox", e))?;
+        self.sockets.push(Socket::Unheard(witness));
         Ok(())
     }
 
@@ -264,9 +285,10 @@ impl Relay {
 
     /// The ports that it hears.
     pub fn heard_ports(&self) -> BTreeSet<u16> {
-        let ports = self.sockets.iter().map(|socket| match socket {
-            Socket::Connections(_, port) => *port,
-            Socket::Names(_) => DNS_PORT,
+        let ports = self.sockets.iter().filter_map(|socket| match socket {
+            Socket::Connections(_, port) => Some(*port),
+            Socket::Names(_) => Some(DNS_PORT),
+            Socket::Unheard(_) => None,
         });
         ports.collect()
     }
@@ -275,7 +297,7 @@ impl Relay {
     pub fn any_socket(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.iter().find_map(|socket| match socket {
             Socket::Connections(listener, _) => Some(listener.as_fd()),
-            Socket::Names(_) => None,
+            Socket::Names(_) | Socket::Unheard(_) => None,
         })
     }
 
@@ -300,6 +322,7 @@ impl Relay {
         match self.sockets.get(at) {
             Some(Socket::Names(_)) => self.answer_datagrams(at),
             Some(Socket::Connections(..)) => self.accept(registry, at),
+            Some(Socket::Unheard(_)) => self.tell_unheard(at),
             None => {}
         }
     }
@@ -318,6 +341,19 @@ impl Relay {
                 let owners = &mut self.owners;
                 let program = || names::asker(&from).and_then(|socket| owners.of(socket));
                 self.refusals.add(refusal, Instant::now(), program);
+            }
+        }
+        self.unheard.insert(at);
+    }
+
+    fn tell_unheard(&mut self, at: usize) {
+        for _ in 0..AT_ONCE {
+            let Some(Socket::Unheard(witness)) = self.sockets.get(at) else { return };
+            let Some(unheard) = witness.next() else { return };
+            if let Some(refusal) = unheard.refusal(&self.rules, &self.names, &self.published) {
+                self.counters.refused(&refusal);
+                let owners = &mut self.owners;
+                self.refusals.add(refusal, Instant::now(), || owners.of(unheard.caller()?));
             }
         }
         self.unheard.insert(at);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Programs that are looked for in one [`PERIOD`].
@@ -63,21 +63,25 @@ impl Owners {
         if self.asked > OFTEN {
             return None;
         }
-        let (lists, local) = match socket {
-            Socket::Stream(local) => (["tcp", "tcp6"], local),
-            Socket::Datagram(local) => (["udp", "udp6"], local),
+        let inode = match socket {
+            Socket::Stream(local) => self.inode("tcp", &[local]).or_else(|| self.inode("tcp6", &[local])),
+            // One that sends without having been connected stands there with its port alone.
+            Socket::Datagram(local) => {
+                let any = |ip: IpAddr| SocketAddr::new(ip, local.port());
+                let any_four = any(Ipv4Addr::UNSPECIFIED.into());
+                self.inode("udp", &[local, any_four])
+                    .or_else(|| self.inode("udp6", &[local, any(Ipv6Addr::UNSPECIFIED.into())]))
+            }
         };
-        let inode = lists.iter().find_map(|list| self.inode(list, local))?;
-        self.holder(inode)
+        self.holder(inode?)
     }
 
-    /// The socket of this address in a list of the namespace.
-    fn inode(&self, list: &str, local: SocketAddr) -> Option<u64> {
+    /// The socket of the first of these addresses that is in a list of the namespace.
+    fn inode(&self, list: &str, locals: &[SocketAddr]) -> Option<u64> {
         let mut text = String::new();
         let file = File::open(format!("/proc/{}/net/{list}", self.init)).ok()?;
         file.take(LIST).read_to_string(&mut text).ok()?;
-        let shown = shown(local, list.ends_with('6'));
-        inode(&text, &shown)
+        locals.iter().find_map(|local| inode(&text, &shown(*local, list.ends_with('6'))))
     }
 
     /// Who has the socket open, of pid 1 and all that descends from it.
@@ -139,7 +143,7 @@ fn inode(list: &str, address: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+    use std::net::{TcpListener, UdpSocket};
 
     fn here() -> Owners {
         Owners::new(i32::try_from(std::process::id()).unwrap())
@@ -156,6 +160,19 @@ mod tests {
             assert!(here().of(Socket::Datagram(local)).is_some());
             drop(socket);
             assert_eq!(here().of(Socket::Datagram(local)), None);
+        }
+    }
+
+    /// Its address is in the datagram, and not in the list.
+    #[test]
+    fn a_socket_that_was_never_connected_is_found_by_its_port() {
+        for (any, ip) in [
+            (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::LOCALHOST)),
+            (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::LOCALHOST.into()),
+        ] {
+            let Ok(socket) = UdpSocket::bind((any, 0)) else { continue };
+            let sends = SocketAddr::new(ip, socket.local_addr().unwrap().port());
+            assert!(here().of(Socket::Datagram(sends)).is_some());
         }
     }
 

@@ -53,6 +53,13 @@ pub struct Refusal {
     pub times: u64,
 }
 
+impl Refusal {
+    /// Whether it is about the loopback inside alone.
+    pub fn is_inside(&self) -> bool {
+        self.kind == Kind::Unreachable && self.address.is_some_and(|address| address.is_loopback())
+    }
+}
+
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.name, self.address) {
