@@ -18,7 +18,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 6] = ["agent", "nesting", "init", "tcp", "offline", "pairs"];
+const PROFILES: [&str; 8] = ["agent", "nesting", "init", "told", "telling", "tcp", "offline", "pairs"];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");

@@ -153,6 +153,7 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
                 | Report::Workspace
                 | Report::Caught { .. }
                 | Report::Witness { .. }
+                | Report::Listener
                 | Report::Offered,
                 _,
             ) => {}

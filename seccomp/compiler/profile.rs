@@ -19,6 +19,9 @@ pub(crate) struct File {
     pub(crate) newer: Option<Answer>,
     /// The answer to a call by another architecture's entry.
     pub(crate) foreign: Option<Answer>,
+    /// Calls whose errors the supervisor gives: it is asked each time (seccomp_unotify(2)).
+    #[serde(default)]
+    pub(crate) ask: Vec<String>,
     /// The calls, in groups that share a reason.
     pub(crate) groups: Vec<Group>,
 }
@@ -118,8 +121,20 @@ pub(crate) enum Answer {
     Allow,
     /// Fail with this error number.
     Errno(u16),
+    /// Ask whoever has the filter's listener; without one it fails with ENOSYS.
+    Ask,
     /// End the process with SIGSYS.
     KillProcess,
+}
+
+impl Group {
+    /// Every error becomes a question.
+    fn ask(&mut self) {
+        let answers = self.rules.iter_mut().map(|rule| &mut rule.answer).chain([&mut self.answer]);
+        for answer in answers.filter(|answer| matches!(answer, Answer::Errno(_))) {
+            *answer = Answer::Ask;
+        }
+    }
 }
 
 impl TryFrom<String> for Answer {
@@ -145,6 +160,7 @@ impl Answer {
         match self {
             Answer::Allow => 0x7fff_0000,
             Answer::Errno(number) => 0x0005_0000 | u32::from(number),
+            Answer::Ask => 0x7fc0_0000,
             Answer::KillProcess => 0x8000_0000,
         }
     }
@@ -179,6 +195,16 @@ impl Profile {
 impl File {
     fn complete(self, read: &dyn Fn(&str) -> Result<String>) -> Result<Profile> {
         self.check_unique()?;
+        let asked = self.ask.clone();
+        let mut whole = self.lay_over(read)?;
+        for call in &asked {
+            let group = whole.groups.iter_mut().find(|group| group.calls.contains(call));
+            group.ok_or_else(|| format!("ask: no group says what {call} gets"))?.ask();
+        }
+        Ok(whole)
+    }
+
+    fn lay_over(self, read: &dyn Fn(&str) -> Result<String>) -> Result<Profile> {
         let Some(base) = &self.extends else {
             let need = |answer: Option<Answer>, key| answer.ok_or_else(|| format!("{key:?} is missing"));
             return Ok(Profile {

@@ -196,6 +196,8 @@ pub fn build(spec: &SandboxSpec, host: &Host) -> Result<Plan> {
         steps,
         landlock: domain,
         program_filter: match spec.profile {
+            // Who asks for the network is told what becomes of all that programs want of it.
+            Profile::Strict if egress.is_some() => FilterProfile::Told,
             Profile::Strict => FilterProfile::Agent,
             Profile::Nesting => FilterProfile::Nesting,
         },

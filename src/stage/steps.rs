@@ -9,9 +9,8 @@ use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::catch::{self, Kind};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
-use crate::sys::{
-    Errno, SysResult, args, caps, keyring, landlock, net, offer, process, scm, seccomp, unheard,
-};
+use crate::sys::seccomp::{self, Profile};
+use crate::sys::{Errno, SysResult, args, caps, keyring, landlock, net, offer, process, scm, unheard};
 use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -65,10 +64,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
         Step::DropCapabilities => caps::drop_all(),
         Step::HideMemory => hide_memory(),
         Step::Narrow(narrowing) => seccomp::load(narrowing.program()).map_err(Errno::from_raw),
-        Step::Seccomp => {
-            let filter = seccomp::program(born.plan.program_filter.for_init());
-            seccomp::load(filter).map_err(Errno::from_raw)
-        }
+        Step::Seccomp => load_filter(born),
         in_root => in_new_root(born, made, made.root.as_ref().ok_or(Errno::EBADF)?.as_fd(), in_root),
     }
 }
@@ -306,6 +302,23 @@ fn allow_stream(ruleset: BorrowedFd<'_>, stream: i32, handled: u64) -> SysResult
         0 => Ok(()),
         access => landlock::allow_beneath(ruleset, file.as_fd(), access),
     }
+}
+
+/// Without a listener (inside of a sandbox whose filter has one, or before Linux 5.0) the calls that it would be asked
+/// about fail by the filter alone.
+fn load_filter(born: &Born<'_>) -> SysResult<()> {
+    let filter = match born.plan.program_filter.for_init() {
+        Profile::Telling => {
+            let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+            if let Ok(Some(listener)) = seccomp::load_with(seccomp::program(Profile::Telling), flags) {
+                let report = Report::Listener.encode();
+                return scm::send(born.control.as_fd(), &report, &[listener.as_raw_fd()]);
+            }
+            Profile::Init
+        }
+        filter => filter,
+    };
+    seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw)
 }
 
 fn hide_memory() -> SysResult<()> {

@@ -84,6 +84,8 @@ pub enum Report {
         /// Which answers.
         answer: Answer,
     },
+    /// The listener of pid 1's filter comes beside this.
+    Listener,
     /// The socket of [`Request::Socket`] comes beside this.
     Socket(Family),
     /// It could not be made.
@@ -177,6 +179,7 @@ impl Report {
             Report::NoSocket { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
             Report::Offered => pack(10, 0, 0, 0),
             Report::Witness { family, answer } => pack(11, family.into(), answer.into(), 0),
+            Report::Listener => pack(12, 0, 0, 0),
             Report::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
             Report::ForkFailed { id, errno } => pack(4, id, errno.cast_unsigned(), 0),
             Report::Exited { id, status, alone } => pack(5, id, status.cast_unsigned(), alone.into()),
@@ -201,6 +204,7 @@ impl Report {
             [11, family, answer, _] => {
                 Some(Report::Witness { family: Family::from(family), answer: Answer::from(answer) })
             }
+            [12, ..] => Some(Report::Listener),
             [3, step, errno, _] => Some(Report::StepFailed { step, errno: errno.cast_signed() }),
             [4, id, errno, _] => Some(Report::ForkFailed { id, errno: errno.cast_signed() }),
             [5, id, status, alone] => {
@@ -308,6 +312,7 @@ mod tests {
             Report::Caught { kind: Kind::Tcp, port: 443 },
             Report::Caught { kind: Kind::Udp, port: u16::MAX },
             Report::Offered,
+            Report::Listener,
             Report::Witness { family: Family::Six, answer: Answer::Reset },
             Report::Witness { family: Family::Four, answer: Answer::Unreachable },
             Report::StepFailed { step: 3, errno: 22 },

@@ -105,6 +105,14 @@ impl Network {
         self.relay.as_mut().map_or(Ok(()), |relay| relay.witness(registry, (family, answer), socket))
     }
 
+    /// Takes the listener over that asks about sockets which programs do not get.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub(super) fn answer_for(&mut self, registry: &Registry, listener: OwnedFd) -> Result<()> {
+        self.relay.as_mut().map_or(Ok(()), |relay| relay.answer_for(registry, listener))
+    }
+
     /// Handles an event; false when it is somebody else's.
     pub(super) fn ready(&mut self, registry: &Registry, event: &mio::event::Event) -> bool {
         self.publisher.as_mut().is_some_and(|publisher| publisher.ready(registry, event))

@@ -35,6 +35,8 @@ pub enum Happening {
     Caught(Kind, u16, OwnedFd),
     /// A socket that sees how the kernel answers calls that nobody hears.
     Witness(Family, Answer, OwnedFd),
+    /// The listener of pid 1's filter.
+    Listener(OwnedFd),
     /// A socket of the sandbox's network that was asked for, or why there is none.
     Socket(Family, Result<OwnedFd, Errno>),
     /// A socket on which the model API is offered.
@@ -198,6 +200,7 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Witness { family, answer }, Some(socket)))) => {
                     happened.push(Happening::Witness(family, answer, socket));
                 }
+                Ok(Some((Report::Listener, Some(listener)))) => happened.push(Happening::Listener(listener)),
                 Ok(Some((Report::Socket(family), Some(socket)))) => {
                     happened.push(Happening::Socket(family, Ok(socket)));
                 }
@@ -214,6 +217,7 @@ impl<'a> Sandbox<'a> {
                     | Report::Workspace
                     | Report::Caught { .. }
                     | Report::Witness { .. }
+                    | Report::Listener
                     | Report::Offered,
                     None,
                 ))) => {}

@@ -18,6 +18,7 @@ mod api;
 mod asked;
 mod changed;
 mod clients;
+mod families;
 mod named;
 mod narrowed;
 mod others;

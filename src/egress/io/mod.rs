@@ -18,6 +18,7 @@ mod proxy;
 pub mod publish;
 mod pump;
 mod refusals;
+mod sockets;
 mod unheard;
 
 pub use consent::{Consent, Question};
@@ -42,6 +43,7 @@ use names::{Answered, OverTcp, OverUdp};
 use owner::Owners;
 use pump::Flow;
 use refusals::Refusals;
+use sockets::Asker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -95,6 +97,8 @@ enum Socket {
     Names(OverUdp),
     /// What nobody hears.
     Unheard(Witness),
+    /// Questions about sockets that are not given.
+    Refused(Asker),
 }
 
 /// Who called.
@@ -164,6 +168,17 @@ impl Relay {
         let witness = Witness::new(socket, what, registry, token);
         let witness = witness.map_err(|e| Error::system("see what nobody hears in the sandbox", e))?;
         self.sockets.push(Socket::Unheard(witness));
+        Ok(())
+    }
+
+    /// Answers for the sockets that programs do not get.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub fn answer_for(&mut self, registry: &Registry, listener: OwnedFd) -> Result<()> {
+        let asker = Asker::new(listener, registry, Token(BASE + self.sockets.len()));
+        let asker = asker.map_err(|e| Error::system("hear what sockets programs ask for", e))?;
+        self.sockets.push(Socket::Refused(asker));
         Ok(())
     }
 
@@ -288,7 +303,7 @@ impl Relay {
         let ports = self.sockets.iter().filter_map(|socket| match socket {
             Socket::Connections(_, port) => Some(*port),
             Socket::Names(_) => Some(DNS_PORT),
-            Socket::Unheard(_) => None,
+            Socket::Unheard(_) | Socket::Refused(_) => None,
         });
         ports.collect()
     }
@@ -297,7 +312,7 @@ impl Relay {
     pub fn any_socket(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.iter().find_map(|socket| match socket {
             Socket::Connections(listener, _) => Some(listener.as_fd()),
-            Socket::Names(_) | Socket::Unheard(_) => None,
+            Socket::Names(_) | Socket::Unheard(_) | Socket::Refused(_) => None,
         })
     }
 
@@ -323,6 +338,7 @@ impl Relay {
             Some(Socket::Names(_)) => self.answer_datagrams(at),
             Some(Socket::Connections(..)) => self.accept(registry, at),
             Some(Socket::Unheard(_)) => self.tell_unheard(at),
+            Some(Socket::Refused(_)) => self.refuse_sockets(at),
             None => {}
         }
     }
@@ -354,6 +370,23 @@ impl Relay {
                 self.counters.refused(&refusal);
                 let owners = &mut self.owners;
                 self.refusals.add(refusal, Instant::now(), || owners.of(unheard.caller()?));
+            }
+        }
+        self.unheard.insert(at);
+    }
+
+    fn refuse_sockets(&mut self, at: usize) {
+        for _ in 0..AT_ONCE {
+            let Some(Socket::Refused(asker)) = self.sockets.get(at) else { return };
+            match asker.next() {
+                Ok(Some(wanted)) => {
+                    let program = || owner::of_thread(wanted.thread()).filter(|_| asker.still_waits(&wanted));
+                    self.refusals.add(wanted.refusal(), Instant::now(), program);
+                    asker.refuse(&wanted);
+                }
+                Ok(None) => return,
+                // Killed before it could be asked for.
+                Err(_) => {}
             }
         }
         self.unheard.insert(at);

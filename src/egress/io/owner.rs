@@ -108,6 +108,12 @@ impl Owners {
     }
 }
 
+/// The program of a thread, by its number on the host.
+pub(super) fn of_thread(thread: i32) -> Option<Program> {
+    let pid = Process::new(thread).ok()?.status().ok()?.tgid;
+    Some(Program { pid, name: Process::new(pid).ok()?.stat().ok()?.comm })
+}
+
 /// An address as the lists have it: each 32 bits of it as a number of this machine.
 fn shown(address: SocketAddr, six: bool) -> String {
     let mut bytes = match address.ip() {

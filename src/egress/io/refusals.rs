@@ -35,6 +35,9 @@ pub struct Refusal {
     /// The name that it asked for, where there was one.
     #[serde(rename = "host", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The kind of socket that it asked for, in words, where that is what it does not get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
     /// The address that it called, where it is no stand-in for a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
@@ -66,7 +69,7 @@ impl std::fmt::Display for Refusal {
             (Some(name), _) => write!(f, "network: {name}")?,
             (None, Some(IpAddr::V6(address))) if self.port.is_some() => write!(f, "network: [{address}]")?,
             (None, Some(address)) => write!(f, "network: {address}")?,
-            (None, None) => f.write_str("network: a connection")?,
+            (None, None) => write!(f, "network: {}", self.socket.as_deref().unwrap_or("a connection"))?,
         }
         if let Some(port) = self.port {
             write!(f, ":{port}")?;

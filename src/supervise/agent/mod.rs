@@ -515,6 +515,10 @@ impl<'a> Loop<'a> {
                 let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
                 heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
+            Happening::Listener(listener) => {
+                let asked = self.network.answer_for(self.talk.poll.registry(), listener);
+                asked.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            }
             Happening::Witness(family, answer, socket) => {
                 let seen = self.network.witness(self.talk.poll.registry(), family, answer, socket);
                 seen.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;

@@ -53,10 +53,29 @@ fn pointer(text: &std::ffi::CStr) -> i64 {
     text.as_ptr() as i64
 }
 
+/// The one who answers is gone: nobody gets more than before.
+#[test]
+fn what_nobody_answers_is_refused() {
+    if probe().is_none() {
+        let profiles = [Profile::Telling, Profile::Told];
+        assert!(again("what_nobody_answers_is_refused", &profiles, "calls").success());
+        return;
+    }
+    for args in [[libc::AF_VSOCK, libc::SOCK_STREAM, 0], [libc::AF_INET, libc::SOCK_STREAM, 262]] {
+        assert_eq!(call("socket", &args.map(i64::from)), Err(Errno::ENOSYS), "{args:?}");
+    }
+    assert!(call("socket", &[libc::AF_INET.into(), libc::SOCK_STREAM.into(), 0]).is_ok());
+}
+
 #[test]
 fn the_kernel_answers_as_the_agent_profile_says() {
     if probe().is_none() {
-        for profiles in [[Profile::Agent].as_slice(), &[Profile::Init, Profile::Agent]] {
+        for profiles in [
+            [Profile::Agent].as_slice(),
+            &[Profile::Init, Profile::Agent],
+            // What a sandbox gets whose pid 1 has no listener.
+            &[Profile::Init, Profile::Told],
+        ] {
             assert!(again("the_kernel_answers_as_the_agent_profile_says", profiles, "calls").success());
         }
         return;

@@ -29,6 +29,7 @@ fn text(profile: Profile) -> &'static str {
         Profile::Agent => AGENT,
         Profile::Nesting => NESTING,
         Profile::Init => INIT,
+        Profile::Told | Profile::Telling => unreachable!("not of those that answer by themselves"),
     }
 }
 
@@ -134,6 +135,21 @@ fn nesting_and_init_allow_all_that_agent_allows() {
             let answer = run(program(profile), call).0;
             prop_assert!(answer == agent || answer == libc::SECCOMP_RET_ALLOW, "{:?}", profile);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_asked_is_what_would_be_refused() {
+    let sockets = [native().number("socket"), native().number("socketpair")];
+    for_calls(native().audit, |call| {
+        let of = |profile| run(program(profile), call).0;
+        let is_socket = call.arch == native().audit && sockets.contains(&call.number);
+        let is_error = of(Profile::Init) & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_ERRNO;
+        let telling = if is_socket && is_error { libc::SECCOMP_RET_USER_NOTIF } else { of(Profile::Init) };
+        prop_assert_eq!(of(Profile::Telling), telling);
+        let told = if is_socket { libc::SECCOMP_RET_ALLOW } else { of(Profile::Agent) };
+        prop_assert_eq!(of(Profile::Told), told);
         Ok(())
     });
 }
