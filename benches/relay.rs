@@ -15,6 +15,7 @@
 // A bench that cannot go on may say so and stop.
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+use nix::sys::socket::{Backlog, listen};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -91,6 +92,8 @@ fn own() -> std::path::PathBuf {
 /// Serves: `d` sends [`BYTES`], `u` takes them and says so, and `e` says back what it hears.
 fn serve() {
     let listener = TcpListener::bind(("0.0.0.0", PORT)).expect("the port is free");
+    // With the 128 of the standard library a thousand callers wait for one another's second try, and not for the relay.
+    listen(&listener, Backlog::MAXCONN).expect("it listens already");
     for stream in listener.incoming().flatten() {
         std::thread::spawn(move || speak(stream));
     }

@@ -11,6 +11,7 @@ mod connection;
 mod consent;
 mod counters;
 mod dial;
+mod due;
 mod lookup;
 mod names;
 mod owner;
@@ -36,6 +37,7 @@ use crate::sys::unheard::Answer;
 use connection::{Connection, Need};
 use consent::Consents;
 use counters::Counters;
+use due::Due;
 use lookup::Resolver;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
@@ -73,6 +75,7 @@ pub struct Relay {
     /// Ports inside at which somebody of the host's is looked for.
     published: Vec<u16>,
     connections: BTreeMap<usize, Caller>,
+    due: Due,
     /// Connections at once.
     most: usize,
     next: usize,
@@ -126,6 +129,7 @@ impl Relay {
             sockets: Vec::new(),
             published,
             connections: BTreeMap::new(),
+            due: Due::default(),
             most: (descriptors / 2).clamp(1, MOST),
             next: 0,
             unfinished: BTreeSet::new(),
@@ -204,10 +208,7 @@ impl Relay {
         let now = Instant::now();
         self.resolver.tick(registry, now);
         self.tell_found(registry);
-        let late = |caller: &Caller| caller.deadline().is_some_and(|at| at <= now);
-        let due: BTreeSet<usize> =
-            self.connections.iter().filter(|(_, caller)| late(caller)).map(|(id, _)| *id).collect();
-        for id in due.into_iter().chain(self.whose_turn()) {
+        for id in self.due.by(now).into_iter().chain(self.whose_turn()) {
             self.go_on(registry, id);
         }
         for at in std::mem::take(&mut self.unheard) {
@@ -233,8 +234,8 @@ impl Relay {
         if !self.unfinished.is_empty() || !self.unheard.is_empty() {
             return Some(Duration::ZERO);
         }
-        let deadlines = self.connections.values().filter_map(Caller::deadline);
-        let next = deadlines.chain(self.resolver.deadline()).chain(self.refusals.deadline()).min()?;
+        let deadlines = [self.due.next(), self.resolver.deadline(), self.refusals.deadline()];
+        let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -504,6 +505,7 @@ impl Relay {
                 ended
             }
         };
+        self.due.set(id, caller.deadline());
         for refusal in refusals {
             self.refused(refusal, id);
         }
@@ -523,6 +525,7 @@ impl Relay {
     /// A connection is over.
     fn end(&mut self, id: usize) {
         let Some(caller) = self.connections.remove(&id) else { return };
+        self.due.set(id, None);
         self.unfinished.remove(&id);
         self.resolver.forget(id);
         self.consents.forget(id);
