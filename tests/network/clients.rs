@@ -2,6 +2,7 @@
 //! trust, which is an authority of the test's own.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -35,8 +36,8 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// A static program in Go that gets its arguments and says them, built once.
-fn go_client() -> Result<&'static Path, &'static str> {
-    static BUILT: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
+fn go_client() -> Result<&'static [u8], &'static str> {
+    static BUILT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let go = program("go")?;
         let place = tempfile::Builder::new().prefix("saggar-go-").tempdir_in("/var/tmp").unwrap();
@@ -46,10 +47,9 @@ fn go_client() -> Result<&'static Path, &'static str> {
         build.args(["build", "-o", "client", "client.go"]).current_dir(place.path());
         build.env("CGO_ENABLED", "0").env("GOCACHE", place.path().join("cache")).env("GO111MODULE", "off");
         assert!(build.status().unwrap().success(), "the client in Go is not built");
-        let client = place.path().join("client");
-        Some((place, client))
+        Some(fs::read(place.path().join("client")).unwrap())
     });
-    built.as_ref().map(|(_, client)| client.as_path()).ok_or("there is no go on this machine")
+    built.as_deref().ok_or("there is no go on this machine")
 }
 
 /// The cargo of these tests and its compiler, where the caller can get to them; or why not.
@@ -182,8 +182,10 @@ done";
             Ok(client) => client,
             Err(why) => skip!("{why}"),
         };
-        let client = network.wrap.place.reachable(client);
-        let show = format!("{}:/opt/client", client.display());
+        let path = network.wrap.place.join("client");
+        fs::write(&path, client).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let show = format!("{}:/opt/client", path.display());
         let options = ["--ro", &show, "--allow-host", "web.example", "--env", "SSL_CERT_FILE=cert.pem"];
         let ended = network.run_with(&options, &["/opt/client", "https://web.example/page"]);
         assert_eq!(ended.success(), "a page of web.example\n");
