@@ -8,6 +8,18 @@ fn network(lists: Value) -> Value {
     json!({ "network": lists })
 }
 
+/// Holds two connections, and says what becomes of each.
+const TWO: &str = "python3 -c '
+import socket
+one, other = [socket.create_connection((host, 5432)) for host in (\"good.example\", \"four.example\")]
+for s in one, other:
+    s.recv(8); s.sendall(b\"one\"); print(s.recv(9), flush=True)
+open(\"stands\", \"w\").close()
+try: print(one.recv(9) or \"ended\", flush=True)
+except ConnectionError: print(\"cut\", flush=True)
+other.sendall(b\"two\"); print(other.recv(9))
+' 2>&1";
+
 as_each_caller! {
     /// Rules come and go, with a number; ports that nobody had named before are heard from then on, below 1024 too.
     fn hosts_come_and_go(caller) {
@@ -32,29 +44,22 @@ as_each_caller! {
 
     /// A connection that no longer may be ends at once; one that still may goes on.
     fn live_connections_are_cut(caller) {
-        let network_of_test = network!(caller);
-        let mut served = Served::new(&network_of_test, &["--allow-host", "good.example:5432", "--allow-host", "four.example:5432"]);
-        let mut control = served.control(&network_of_test);
-        served.begin("python3 -c '
-import socket
-one, other = [socket.create_connection((host, 5432)) for host in (\"good.example\", \"four.example\")]
-for s in one, other:
-    s.recv(8); s.sendall(b\"one\"); print(s.recv(9), flush=True)
-open(\"stands\", \"w\").close()
-try: print(one.recv(9) or \"ended\", flush=True)
-except ConnectionError: print(\"cut\", flush=True)
-other.sendall(b\"two\"); print(other.recv(9))
-' 2>&1");
-        let stands = network_of_test.wrap.work().join("stands");
-        crate::support::wait::until_exists(&stands);
-        let account = control.get("stats")["network"].take();
-        assert_eq!(account["open"], 2, "{account}");
-        let lists = network(json!({ "allow": ["four.example:5432"] }));
-        assert_eq!(control.call("update", &lists)["generation"], 2);
-        assert_eq!(served.ran(), "b'one'\nb'one'\ncut\nb'two'\n");
-        let refused = network_of_test.refused();
-        assert!(refused[0].0 == "good.example:5432" && refused[0].1.contains("policy has changed"), "{refused:?}");
-        served.end();
+        // What is to be asked about is no longer allowed either: nobody has said yes to it.
+        for lists in [json!({ "allow": ["four.example:5432"] }), json!({ "allow": ["four.example:5432"], "ask": ["good.example:5432"] })] {
+            let network_of_test = network!(caller);
+            let mut served = Served::new(&network_of_test, &["--allow-host", "good.example:5432", "--allow-host", "four.example:5432"]);
+            let mut control = served.control(&network_of_test);
+            served.begin(TWO);
+            let stands = network_of_test.wrap.work().join("stands");
+            crate::support::wait::until_exists(&stands);
+            let account = control.get("stats")["network"].take();
+            assert_eq!(account["open"], 2, "{account}");
+            assert_eq!(control.call("update", &network(lists))["generation"], 2);
+            assert_eq!(served.ran(), "b'one'\nb'one'\ncut\nb'two'\n");
+            let refused = network_of_test.refused();
+            assert!(refused[0].0 == "good.example:5432" && refused[0].1.contains("policy has changed"), "{refused:?}");
+            served.end();
+        }
     }
 
     /// What waits for an answer is judged by the new rules.

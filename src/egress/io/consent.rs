@@ -197,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_is_bounded() {
+        let mut consents = asking();
+        (0..2 * KEPT).for_each(|number| consents.give(to(&format!("{number}.example:443"))));
+        assert_eq!(consents.given().count(), KEPT);
+        let (extra, now) = (to("extra.example:443"), Instant::now());
+        assert_eq!(consents.ask(extra.clone(), 0, now, || None), None);
+        consents.answer(0, &Consent::Given, true, now);
+        assert_eq!(consents.given().count(), KEPT);
+        assert_eq!(consents.ask(extra, 1, now, || None), None, "it is asked again");
+    }
+
+    #[test]
     fn where_nobody_can_be_asked_the_answer_is_no() {
         let mut consents = Consents::default();
         let answer = consents.ask(to("a.example:443"), 0, Instant::now(), || None);
