@@ -48,8 +48,11 @@ pub fn sniff(bytes: &[u8]) -> Sniffed {
     let sniffed = match bytes.first() {
         None => Sniffed::More,
         Some(&tls::HANDSHAKE) => tls::sniff(bytes),
-        Some(_) if tls::is_dropped_record(bytes) => Sniffed::Wrong("a TLS record before the ClientHello"),
-        Some(_) => http::sniff(bytes),
+        Some(_) => match tls::is_dropped_record(bytes) {
+            None => Sniffed::More,
+            Some(true) => Sniffed::Wrong("a TLS record before the ClientHello"),
+            Some(false) => http::sniff(bytes),
+        },
     };
     match sniffed {
         // No method is that long.

@@ -313,3 +313,22 @@ fn a_host_in_what_is_no_request_is_wrong() {
     assert_eq!(sniff_on(b"EHLO a\r\n\r\nHost: a.example\r\n", Protocol::Other), None);
     assert_eq!(sniff_on(&[0; LIMIT], Protocol::Other), None);
 }
+
+/// Servers drop such a record, and find another name behind it: it is to be seen however few bytes come at first.
+#[test]
+fn a_record_before_the_hello_is_seen_however_it_comes() {
+    for record in [&[20, 3, 3, 0, 1, 1][..], &[21, 3, 3, 0, 2, 1, 0]] {
+        let bytes = [record, &openssl()].concat();
+        for end in 0..bytes.len() {
+            let expected = match end {
+                0..5 => Sniffed::More,
+                _ => Sniffed::Wrong("a TLS record before the ClientHello"),
+            };
+            assert_eq!(sniff(&bytes[..end]), expected, "{end} bytes");
+        }
+    }
+    // What cannot become one any more is decided at once.
+    for other in [&[20, 16][..], &[20, 3, 3, 1], &[21, 3, 3, 0, 1], &[20, 3, 3, 0, 2]] {
+        assert_eq!(sniff(other), Sniffed::Nameless(Protocol::Other), "{other:?}");
+    }
+}

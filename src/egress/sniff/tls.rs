@@ -20,9 +20,19 @@ const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
 /// Whether these bytes begin as a record does that servers take before a ClientHello, and drop: of a change of the
-/// cipher, or of an alert.
-pub(super) fn is_dropped_record(bytes: &[u8]) -> bool {
-    matches!(bytes, [CHANGE_CIPHER_SPEC, major, _, 0, 1, ..] | [ALERT, major, _, 0, 2, ..] if *major < MAJORS)
+/// cipher, or of an alert; `None` where they end before that is to be seen.
+pub(super) fn is_dropped_record(bytes: &[u8]) -> Option<bool> {
+    let (kind, rest) = bytes.split_first()?;
+    let length = match *kind {
+        CHANGE_CIPHER_SPEC => 1,
+        ALERT => 2,
+        _ => return Some(false),
+    };
+    let is_none = |at: usize, wrong: fn(u8) -> bool| rest.get(at).is_some_and(|byte| wrong(*byte));
+    if is_none(0, |major| major >= MAJORS) || is_none(2, |high| high != 0) {
+        return Some(false);
+    }
+    rest.get(3).map(|low| *low == length)
 }
 
 pub(super) fn sniff(bytes: &[u8]) -> Sniffed {
