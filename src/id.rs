@@ -45,6 +45,11 @@ impl SandboxId {
         Ok(SandboxId(bytes.iter().map(|b| format!("{b:02x}")).collect()))
     }
 
+    /// Whether [`SandboxId::random`] could have made this one: nobody has named its sandbox.
+    pub fn is_random(&self) -> bool {
+        self.0.len() == 32 && self.0.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -70,6 +75,16 @@ mod tests {
     fn hostile_ids_are_refused() {
         for id in ["", ".", "..", "../x", "a/b", "/abs", "-x", "a\n", "a b", "a\0", "ä", &"x".repeat(129)] {
             assert!(SandboxId::parse(id).is_err(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_random_id_is_known_by_its_form() {
+        assert!(SandboxId::random().unwrap().is_random());
+        for named in
+            ["web", "0123456789abcdef0123456789abcde", "0123456789ABCDEF0123456789abcdef", &"a".repeat(64)]
+        {
+            assert!(!SandboxId::parse(named).unwrap().is_random(), "{named}");
         }
     }
 

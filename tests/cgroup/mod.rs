@@ -6,3 +6,4 @@ mod limits;
 mod member;
 mod processes;
 mod rooms;
+mod swept;

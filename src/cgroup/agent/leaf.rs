@@ -10,15 +10,13 @@
 //! ends of that move are below a directory that is ours, so it needs no right over any cgroup above (cgroups(7),
 //! cgroup v2 delegation).
 
+use super::place::{LEAF, MAIN};
 use super::usage::field;
 use crate::sys::pidfd;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-
-/// The name of a leaf is this and a number.
-const LEAF: &str = "exec-";
 
 /// Has memory counted for each child of a sandbox's cgroup. To be called before a process is in any of them: later
 /// the kernel stops every fork of the host for the change (cgroup_threadgroup_rwsem). Without the controller a leaf
@@ -49,7 +47,7 @@ pub struct Leaf {
 impl Leaves {
     /// The leaves of the sandbox whose cgroup this is; `None` where it has none.
     pub fn of(sandbox: &Path) -> Option<Self> {
-        let is_made = sandbox.join("main").is_dir();
+        let is_made = sandbox.join(MAIN).is_dir();
         is_made.then(|| Leaves {
             sandbox: sandbox.to_owned(),
             next: 1,

@@ -1,7 +1,7 @@
 //! Sandboxes that run, and what they use, as the kernel tells it (row KC-34). What a host does not count is left
 //! out.
 
-use super::place::{PREFIX, mount};
+use super::place::{MAIN, id_of, mount};
 use super::usage::{field, field_of};
 use crate::cgroup::stats::{Pressure, pressure_of};
 use crate::id::SandboxId;
@@ -37,9 +37,8 @@ fn look(directory: &Path, owner: Option<u32>, depth: usize, found: &mut Vec<Live
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        let (name, path) = (entry.file_name(), entry.path());
-        let id = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let id = id.and_then(|id| SandboxId::parse(id).ok()).filter(|_| path.join("main").is_dir());
+        let path = entry.path();
+        let id = id_of(&entry.file_name()).filter(|_| path.join(MAIN).is_dir());
         match id {
             Some(id) => {
                 let is_theirs =

@@ -1,5 +1,6 @@
 //! The directories of one sandbox, made with the controllers that its limits need.
 
+use super::place::MAIN;
 use super::{Cgroup, aside};
 use crate::cgroup::make::Refused;
 use crate::host::cgroups::is_root;
@@ -14,7 +15,7 @@ pub(super) fn make(path: &Path, controllers: &[&str], refused: &mut Vec<Refused>
     let says = |what: &Path, e: std::io::Error| format!("make {}: {e}", what.display());
     fs::create_dir(path).map_err(|e| says(path, e))?;
     enable_controllers(path, controllers, refused);
-    let main = path.join("main");
+    let main = path.join(MAIN);
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
         Ok(directory) => match fs::read_to_string(main.join("cgroup.type")) {
