@@ -1,5 +1,6 @@
 //! The relay carries what it is given: all of it, for many at once, and in bounded memory.
 
+use super::served::Served;
 use crate::support::rounds;
 
 as_each_caller! {
@@ -62,6 +63,19 @@ print(s.recv(100).split(b' ')[1].decode())";
             let starter = ["/bin/sh", "-c", starter, "sh"];
             network.run_by(&starter, &["--allow-host", "four.example:5432"], &["/usr/bin/python3", "-c", script]).success();
         }
+    }
+
+    /// More than the host takes at once, beside an agent that ends.
+    fn what_was_sent_beside_an_agent_that_ends_arrives(caller) {
+        let network = network!(caller);
+        // The host has time to write it down.
+        let starter = "\"$@\" 3>events; status=$?; for i in $(seq 100); do grep -q 'heard .* bytes' contacts && exit $status; sleep 0.05; done; exit 1";
+        let mut served = Served::started_by(&network, starter, &["--allow-host", "four.example:5433"]);
+        let script = "import socket; s = socket.create_connection((\"four.example\", 5433)); s.sendall(bytes(2000000))";
+        assert_eq!(served.run(&format!("python3 -c '{script}' 2>&1")), "");
+        served.end();
+        let contacts = network.contacts();
+        assert!(contacts.contains(&"heard 2000000 bytes".to_owned()), "{contacts:?}");
     }
 
     /// A program that asks for much and reads nothing: the host waits, and saggar keeps a little.

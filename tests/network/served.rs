@@ -23,6 +23,11 @@ pub(crate) struct Served {
 impl Served {
     /// The demo agent with these options, when it listens.
     pub(crate) fn new(network: &Network, options: &[&str]) -> Self {
+        Served::started_by(network, "exec \"$@\" 3>events", options)
+    }
+
+    /// The same, where a shell script starts saggar as `"$@"`, with its status events on descriptor 3.
+    pub(crate) fn started_by(network: &Network, starter: &str, options: &[&str]) -> Self {
         let (place, work) = (&network.wrap.place, network.wrap.work());
         place.make_file("work/CLAUDE.md", "");
         let directory = place.join("run");
@@ -31,7 +36,7 @@ impl Served {
         saggar.arg("agent").arg(&work).arg("--workspace").arg(&work);
         saggar.args(["--adapter", "demo", "--status-fd", "3"]).args(options);
         saggar.arg("--bridge-socket").arg(&bridge).arg("--control-socket").arg(&control);
-        let command = network.command(&["/bin/sh", "-c", "exec \"$@\" 3>events", "sh"], &saggar);
+        let command = network.command(&["/bin/sh", "-c", starter, "sh"], &saggar);
         let process = Process::start(place, command);
         let server = BridgeClient::over(connect(network, &bridge)).greeted();
         Served { process, control, server }

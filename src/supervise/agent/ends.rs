@@ -13,6 +13,7 @@ use crate::supervise::status::{Event, Marks, Met, Outcome, Reason, runtime};
 use crate::supervise::talk::control::Controlled;
 use crate::supervise::talk::execs::Over;
 use crate::supervise::talk::log;
+use mio::Events;
 use nix::unistd::geteuid;
 
 /// Runs the agent until its bridge is shut down; the exit status of saggar.
@@ -139,11 +140,31 @@ impl Loop<'_> {
         memory.is_some_and(|memory| memory.has_killed(pid, self.id, &mut self.status))
     }
 
+    /// What the programs sent last goes where they sent it, for as long as [`Network::is_settled`] gives it.
+    ///
+    /// [`Network::is_settled`]: crate::supervise::network::Network::is_settled
+    fn send_last(&mut self) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            self.tend_network();
+            if self.network.is_settled() {
+                return;
+            }
+            let _ = self.talk.poll.poll(&mut events, self.network.patience());
+            for event in &events {
+                let registry = self.talk.poll.registry();
+                if !self.network.ready(registry, event) && self.talk.hub.owns(event.token()) {
+                    self.talk.hub.ready(event);
+                }
+            }
+        }
+    }
+
     /// The bridge is over: its last words go out, and the sandbox ends.
     pub(super) fn finish(&mut self) -> Outcome<(Reason, u8)> {
         self.talk.hub.stop_listening();
-        self.tend_network();
         self.sandbox.kill();
+        self.send_last();
         self.talk.last_words(|_| false);
         self.talk.hub.bridge(Bridge::close_spool);
         let Some(why) = self.failed.take() else { return Ok((Reason::Exit, 0)) };
