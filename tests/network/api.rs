@@ -365,7 +365,7 @@ print(late.recv(12))");
             read -r _ <up
             api=$(pgrep -x -P $saggar saggar:api) || echo there is no process
             tr '\\0' ' ' </proc/$api/cmdline; echo
-            ps -o user:20=,ppid= -p $api | tr -s ' ' | sed \"s/ $saggar\\$/ child/\"
+            ps -o uid=,ppid= -p $api | xargs | sed \"s/^$(id -u) /caller /; s/ $saggar\\$/ child/\"
             grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs|Seccomp):' /proc/$api/status | tr -d '\\t'
             [ $(id -u) != 0 ] || { tr '\\0' '\\n' </proc/$api/environ; ls -l /proc/$api/fd | grep -o 'hostname$'; }
             [ $(id -u) = 0 ] || cat /proc/$api/environ /proc/$api/maps 2>&1 | grep -c denied
@@ -387,7 +387,7 @@ END
             wait $saggar || status=$?";
         let options = ["--api", PLAIN, "--api-key-file", &api.key];
         let ended = api.run_so(outside, &options, &["/bin/sh", "-c", inside]);
-        let user = if caller.is_root() { "nobody" } else { "saggar-test" };
+        let user = if caller.is_root() { "65534" } else { "caller" };
         let none = "0000000000000000";
         let expected = format!(
             "saggar __api \n{user} child\nCapInh:{none}\nCapPrm:{none}\nCapEff:{none}\nCapAmb:{none}\nNoNewPrivs:1\nSeccomp:2\n{}supervisor 0\nlooked\n",
@@ -480,6 +480,11 @@ END
         assert_eq!(values(&api.heard()[0].2, "x-api-key"), [KEY]);
         let ended = api.network.run_with(&["--api-key-fd", "3"], &["/bin/true"]);
         assert!(ended.stderr.contains("names a key, and no upstream"), "{ended:?}");
+        let locked = format!("locked = ['api']\n[api]\nupstream = '{PLAIN}'\nkey_file = '{}'\n", api.key);
+        let policy = api.network.wrap.place.make_file("policy.toml", &locked).to_str().unwrap().to_owned();
+        let ended = api.network.run_with(&["--policy", &policy, "--api-key-fd", "3"], &["/bin/true"]);
+        ended.refused(&["--api-key-fd", "locks api", "its key is the one that is used"]);
+        api.network.run_with(&["--policy", &policy], &["/bin/true"]).success();
     }
 
     /// What the agent can write does not say where the key goes.

@@ -149,6 +149,24 @@ print(all(s.recv(10) == str(number).encode() for number, s in enumerate(many)))"
         assert_eq!(ended.success(), "True\n");
     }
 
+    /// More than so many wait until one of them is gone.
+    fn callers_have_a_bound(caller) {
+        let network = network!(caller);
+        let script = "many = [call(8080) for _ in range(512)]
+def said(s): s.sendall(b'x'); return s.recv(1)
+print(all(said(s) == b'x' for s in many))
+late = call(8080); late.sendall(b'x')
+# They are taken in turn: it would have its answer by now.
+print(said(many[0]), said(many[511]))
+late.setblocking(False)
+try: print(late.recv(1))
+except BlockingIOError: print('waits')
+late.setblocking(True); many[7].close()
+print(late.recv(1))";
+        let ended = network.served(script, &["--publish", "8080:3000"], &[ECHO, "3000"]);
+        assert_eq!(ended.success(), "True\nb'x' b'x'\nwaits\nb'x'\n");
+    }
+
     /// Either side may end its half first, and the other goes on.
     fn either_half_may_end_first(caller) {
         let network = network!(caller);
