@@ -43,6 +43,10 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("TCP_ULP", 31),
     ("NETLINK_ROUTE", 0),
     ("MSG_FASTOPEN", 0x2000_0000),
+    // linux/in.h, linux/in6.h, linux/netlink.h: sizes
+    ("sockaddr_in", 16),
+    ("sockaddr_in6", 28),
+    ("sockaddr_nl", 12),
     // linux/resource.h, linux/ioprio.h
     ("PRIO_PROCESS", 0),
     ("IOPRIO_WHO_PROCESS", 1),

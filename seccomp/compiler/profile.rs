@@ -143,11 +143,12 @@ impl TryFrom<String> for Answer {
     fn try_from(text: String) -> Result<Self> {
         match text.as_str() {
             "allow" => Ok(Answer::Allow),
+            "ask" => Ok(Answer::Ask),
             "kill_process" => Ok(Answer::KillProcess),
             name => match names::ERRORS.iter().find(|(known, _)| *known == name) {
                 Some((_, number)) => Ok(Answer::Errno(*number)),
                 None => Err(format!(
-                    "answer {name:?} is not allow, kill_process or an error of seccomp/compiler/names.rs"
+                    "answer {name:?} is not allow, ask, kill_process or an error of seccomp/compiler/names.rs"
                 )),
             },
         }

@@ -227,7 +227,7 @@ fn check_landlock(spec: &SandboxSpec, abi: u32, degraded: &mut Vec<Degraded>) ->
             "the kernel has no landlock, or it is switched off".into(),
         )?;
     }
-    if abi < 6 {
+    if abi < landlock::SCOPES_ABI {
         let why = format!("the kernel's landlock ABI is {abi}, scopes came with 6 (Linux 6.12)");
         missing(Protection::LandlockScope, "landlock-scope", why)?;
     }

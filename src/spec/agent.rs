@@ -129,21 +129,18 @@ pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
 }
 
 fn network(policy: &Effective, asked: &Asked) -> Network {
-    let ports = match policy.network.value {
+    let own = match policy.network.value {
+        policy::Network::None => Network::None,
         policy::Network::Host => return Network::Host,
-        policy::Network::None => Vec::new(),
-        policy::Network::Policy if asked.without_network.is_none() => {
-            return Network::Policy(policy.hosts.rules());
-        }
-        policy::Network::Policy => policy.hosts.rules().bare_ports(),
+        policy::Network::Policy => Network::Policy(policy.hosts.rules()),
     };
-    match &asked.without_network {
-        None => Network::None,
-        Some(WithoutNetwork { why, listens, .. }) => {
-            let sockets = asked.api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
-            Network::Narrow(Narrow { ports, why: why.clone(), sockets, listens: *listens })
-        }
-    }
+    let Some(WithoutNetwork { why, listens, .. }) = &asked.without_network else { return own };
+    let ports = match own {
+        Network::Policy(rules) => rules.bare_ports(),
+        _ => Vec::new(),
+    };
+    let sockets = asked.api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
+    Network::Narrow(Narrow { ports, why: why.clone(), sockets, listens: *listens })
 }
 
 /// A layer of the policy as an origin of the model.

@@ -1,7 +1,7 @@
 //! The network of a sandbox, on the loop of its supervisor: the way out of one that has it by policy, and the published
 //! ports of any.
 
-use super::sandbox::Sandbox;
+use super::sandbox::{Handed, Sandbox};
 use super::status::{Event, Status};
 use crate::bridge::core::{Bridge, HostAnswer};
 use crate::bridge::proto::permission::HostAsk;
@@ -14,7 +14,6 @@ use crate::stage::ports;
 use crate::sys::Errno;
 use crate::sys::catch::Kind;
 use crate::sys::net::Family;
-use crate::sys::unheard::Answer;
 use mio::Registry;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -83,34 +82,17 @@ impl Network {
         }
     }
 
-    /// Takes a socket of the sandbox over that hears calls to a port.
+    /// Takes over what pid 1 hands to the relay.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
-    pub(super) fn hear(&mut self, registry: &Registry, kind: Kind, port: u16, socket: OwnedFd) -> Result<()> {
-        self.relay.as_mut().map_or(Ok(()), |relay| relay.hear(registry, kind, port, socket))
-    }
-
-    /// Takes a socket of the sandbox over that sees how the kernel answers calls that nobody hears.
-    ///
-    /// # Errors
-    /// [`crate::error::Code::System`].
-    pub(super) fn witness(
-        &mut self,
-        registry: &Registry,
-        family: Family,
-        answer: Answer,
-        socket: OwnedFd,
-    ) -> Result<()> {
-        self.relay.as_mut().map_or(Ok(()), |relay| relay.witness(registry, (family, answer), socket))
-    }
-
-    /// Takes the listener over that asks about sockets which programs do not get.
-    ///
-    /// # Errors
-    /// [`crate::error::Code::System`].
-    pub(super) fn answer_for(&mut self, registry: &Registry, listener: OwnedFd) -> Result<()> {
-        self.relay.as_mut().map_or(Ok(()), |relay| relay.answer_for(registry, listener))
+    pub(super) fn take_over(&mut self, registry: &Registry, handed: Handed) -> Result<()> {
+        let Some(relay) = &mut self.relay else { return Ok(()) };
+        match handed {
+            Handed::Caught(kind, port, socket) => relay.hear(registry, kind, port, socket),
+            Handed::Witness(family, answer, socket) => relay.witness(registry, (family, answer), socket),
+            Handed::Listener(listener) => relay.answer_for(registry, listener),
+        }
     }
 
     /// Handles an event; false when it is somebody else's.
@@ -224,9 +206,8 @@ impl Network {
     /// Tells what was refused since the last time, as events and as lines of a log.
     pub(super) fn tell(&mut self, id: &str, status: &mut Status, mut log: impl FnMut(&str)) {
         for refusal in self.relay.iter_mut().flat_map(Relay::refusals) {
-            // Programs look again and again whether a server of theirs is up: whoever starts them hears of that
-            // only where he asks for events.
-            if !refusal.is_inside() {
+            // Of what programs do in passing, whoever starts them hears only where he asks for events.
+            if !refusal.is_usual {
                 log(&refusal.to_string());
             }
             status.say(&match refusal.kind {

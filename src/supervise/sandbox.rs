@@ -22,6 +22,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const CONTROL: Token = Token(1 << 20);
 const GATES: usize = (1 << 20) + 1;
 
+/// What pid 1 hands over of the sandbox's network, for the relay.
+#[derive(Debug)]
+pub enum Handed {
+    /// A socket that hears calls to a port of any address.
+    Caught(Kind, u16, OwnedFd),
+    /// A socket that sees how the kernel answers calls that nobody hears.
+    Witness(Family, Answer, OwnedFd),
+    /// The listener of pid 1's filter.
+    Listener(OwnedFd),
+}
+
 /// What happened in a sandbox.
 #[derive(Debug)]
 pub enum Happening {
@@ -31,12 +42,8 @@ pub enum Happening {
     Terminal(OwnedFd),
     /// The work tree, as the programs see it.
     Workspace(OwnedFd),
-    /// A socket that hears calls to a port of any address.
-    Caught(Kind, u16, OwnedFd),
-    /// A socket that sees how the kernel answers calls that nobody hears.
-    Witness(Family, Answer, OwnedFd),
-    /// The listener of pid 1's filter.
-    Listener(OwnedFd),
+    /// The relay is to have this.
+    Handed(Handed),
     /// A socket of the sandbox's network that was asked for, or why there is none.
     Socket(Family, Result<OwnedFd, Errno>),
     /// A socket on which the model API is offered.
@@ -195,12 +202,14 @@ impl<'a> Sandbox<'a> {
                 Ok(Some((Report::Terminal, Some(master)))) => happened.push(Happening::Terminal(master)),
                 Ok(Some((Report::Workspace, Some(root)))) => happened.push(Happening::Workspace(root)),
                 Ok(Some((Report::Caught { kind, port }, Some(socket)))) => {
-                    happened.push(Happening::Caught(kind, port, socket));
+                    happened.push(Happening::Handed(Handed::Caught(kind, port, socket)));
                 }
                 Ok(Some((Report::Witness { family, answer }, Some(socket)))) => {
-                    happened.push(Happening::Witness(family, answer, socket));
+                    happened.push(Happening::Handed(Handed::Witness(family, answer, socket)));
                 }
-                Ok(Some((Report::Listener, Some(listener)))) => happened.push(Happening::Listener(listener)),
+                Ok(Some((Report::Listener, Some(listener)))) => {
+                    happened.push(Happening::Handed(Handed::Listener(listener)));
+                }
                 Ok(Some((Report::Socket(family), Some(socket)))) => {
                     happened.push(Happening::Socket(family, Ok(socket)));
                 }

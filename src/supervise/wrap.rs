@@ -328,17 +328,9 @@ impl<'a> Loop<'a> {
             }
             Happening::Ready => self.watch_pins()?,
             Happening::Waiting(_, pid) => self.pid = pid,
-            Happening::Caught(kind, port, socket) => {
-                let heard = self.network.hear(self.poll.registry(), kind, port, socket);
-                heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
-            Happening::Listener(listener) => {
-                let asked = self.network.answer_for(self.poll.registry(), listener);
-                asked.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
-            Happening::Witness(family, answer, socket) => {
-                let seen = self.network.witness(self.poll.registry(), family, answer, socket);
-                seen.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            Happening::Handed(handed) => {
+                let taken = self.network.take_over(self.poll.registry(), handed);
+                taken.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
             Happening::Socket(family, socket) => self.network.supply(self.poll.registry(), family, socket),
             Happening::Offered(socket) => {

@@ -21,6 +21,7 @@ mod clients;
 mod families;
 mod named;
 mod narrowed;
+mod neighbours;
 mod others;
 mod proxies;
 mod publish;
@@ -141,6 +142,42 @@ impl Network {
 /// Whether curl, whose status a script said last, has lost its connection: while it was made, or later.
 fn ended_cut(ended: &Ended) -> bool {
     ["\n7\n", "\n56\n"].iter().any(|status| ended.stdout.ends_with(status))
+}
+
+/// The end of a script in Python that has said how to `ask()`, once, where that gives 1 when it was refused: four
+/// children and itself ask without a pause, and a host answers all the same.
+const FLOOD: &str = "
+import os, signal, time, urllib.request
+begin = time.monotonic()
+children = []
+for _ in range(4):
+    children.append(os.fork())
+    if not children[-1]:
+        while True: ask()
+asked = 0
+while time.monotonic() < begin + 2.5: asked += ask()
+print(urllib.request.urlopen('http://four.example/', timeout=20).read().decode(), end='')
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print(asked, int(time.monotonic() - begin))";
+
+/// What such a script said at its end: how often it asked itself, and for how many seconds.
+fn counted(said: &str) -> (u64, usize) {
+    let counted = said.strip_prefix("hello to four.example at 93.184.215.14\n").unwrap();
+    let (asked, seconds) = counted.trim().split_once(' ').unwrap();
+    (asked.parse().unwrap(), seconds.parse().unwrap())
+}
+
+/// Asserts that these are told once in a second, with their count.
+fn are_told_in_bounds(events: &[Value], (asked, seconds): (u64, usize)) {
+    assert!((2..=seconds + 2).contains(&events.len()), "{} in {seconds} s", events.len());
+    assert!(times(events) > asked / 2, "{} of {asked}", times(events));
+}
+
+/// How often what the events tell happened.
+fn times(events: &[Value]) -> u64 {
+    events.iter().map(|event| event["times"].as_u64().unwrap()).sum()
 }
 
 fn told(event: &Value) -> (String, String) {

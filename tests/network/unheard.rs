@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::served::Served;
-use super::{Network, told};
+use super::{Network, counted, times, told};
 use crate::support::wait::until;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -61,13 +61,8 @@ fn each(whom: &[&str], why: &str) -> Vec<(String, String)> {
     whom.iter().map(|whom| ((*whom).to_owned(), why.to_owned())).collect()
 }
 
-/// How often what the events tell happened.
-fn times(events: &[Value]) -> u64 {
-    events.iter().map(|event| event["times"].as_u64().unwrap()).sum()
-}
-
 as_each_caller! {
-    /// By name where there is one, over both families.
+    /// By name where there is one, over both families, with the program.
     fn another_port_is_told(caller) {
         let network = network!(caller);
         let calls = ["tcp:good.example:8443", "tcp:93.184.215.15:5432", "tcp:[2001:db8::5]:22"];
@@ -75,7 +70,7 @@ as_each_caller! {
         let whom = ["93.184.215.15:5432", "[2001:db8::5]:22", "good.example:8443"];
         assert_eq!(sorted(&network, "refused"), each(&whom, NO_PORT));
         for line in ["93.184.215.15:5432", "[2001:db8::5]:22", "good.example:8443"] {
-            assert!(stderr.contains(&format!("network: {line} refused: {NO_PORT}")), "{stderr}");
+            assert!(stderr.contains(&format!("network: {line} refused: {NO_PORT}, by python3 (pid ")), "{stderr}");
         }
         assert_eq!(network.contacts(), Vec::<String>::new());
     }
@@ -85,7 +80,9 @@ as_each_caller! {
         let script = "for family in 4 6; do curl -$family -sS -m 20 http://good.example:844$family/ 2>/dev/null; echo $?; done";
         assert_eq!(network.run(&["good.example"], script).success(), "7\n7\n");
         assert_eq!(sorted(&network, "refused"), each(&["good.example:8444", "good.example:8446"], NO_PORT));
-        assert!(network.events("refused").iter().all(|event| event.get("address").is_none()));
+        let events = network.events("refused");
+        assert!(events.iter().all(|event| event.get("address").is_none()));
+        assert!(events.iter().all(|event| event["program"]["name"] == "curl"), "{events:?}");
     }
 
     fn a_rule_that_denies_the_port_is_told(caller) {
@@ -192,9 +189,7 @@ print(calls, int(time.monotonic() - begin))";
         let ended = network.run_with(&["--allow-host", "four.example"], &[PYTHON, "-c", script]);
         let stderr = ended.stderr.clone();
         let said = ended.success();
-        let counted = said.strip_prefix("hello to four.example at 93.184.215.14\n").unwrap();
-        let (calls, seconds) = counted.trim().split_once(' ').unwrap();
-        let (calls, seconds): (u64, usize) = (calls.parse().unwrap(), seconds.parse().unwrap());
+        let (calls, seconds) = counted(&said);
         let events = network.events("refused");
         let same: Vec<Value> = events.iter().filter(|event| event["port"] == 1999).cloned().collect();
         assert!((2..=seconds + 2).contains(&same.len()), "{} in {seconds} s", same.len());

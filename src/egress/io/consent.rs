@@ -66,8 +66,13 @@ impl Consents {
 
     /// Somebody has said yes to this before, for good.
     pub(super) fn give(&mut self, to: Destination) {
+        self.keep(to, Consent::Given, None);
+    }
+
+    /// As many as may be.
+    fn keep(&mut self, to: Destination, consent: Consent, until: Option<Instant>) {
         if self.kept.len() < KEPT {
-            self.kept.insert(to, (Consent::Given, None));
+            self.kept.insert(to, (consent, until));
         }
     }
 
@@ -127,8 +132,8 @@ impl Consents {
             Consent::Withheld(_) => Some(Some(now + NO)),
             Consent::Given => None,
         };
-        if let Some(until) = until.filter(|_| self.kept.len() < KEPT) {
-            self.kept.insert(to.clone(), (consent.clone(), until));
+        if let Some(until) = until {
+            self.keep(to.clone(), consent.clone(), until);
         }
         self.open.remove(&to).map(|open| open.waiting).unwrap_or_default()
     }

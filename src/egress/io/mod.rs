@@ -7,6 +7,8 @@
 //! ```
 //! Nothing here waits, and everything is bounded: connections, bytes on their way, names, refusals that are told.
 
+mod asker;
+mod callers;
 mod connection;
 mod consent;
 mod counters;
@@ -19,7 +21,6 @@ mod proxy;
 pub mod publish;
 mod pump;
 mod refusals;
-mod sockets;
 mod unheard;
 
 pub use consent::{Consent, Question};
@@ -34,6 +35,8 @@ use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Rules, Verdict}
 use crate::sys::catch;
 use crate::sys::net::Family;
 use crate::sys::unheard::Answer;
+use asker::Asker;
+use callers::Callers;
 use connection::{Connection, Need};
 use consent::Consents;
 use counters::Counters;
@@ -45,7 +48,6 @@ use names::{Answered, OverTcp, OverUdp};
 use owner::Owners;
 use pump::Flow;
 use refusals::Refusals;
-use sockets::Asker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -89,6 +91,7 @@ pub struct Relay {
     full: BTreeSet<usize>,
     refusals: Refusals,
     owners: Owners,
+    callers: Callers,
     counters: Counters,
     consents: Consents,
     chunk: Box<[u8]>,
@@ -100,8 +103,8 @@ enum Socket {
     Names(OverUdp),
     /// What nobody hears.
     Unheard(Witness),
-    /// Questions about sockets that are not given.
-    Refused(Asker),
+    /// What pid 1's filter asks about.
+    Asked(Asker),
 }
 
 /// Who called.
@@ -138,6 +141,7 @@ impl Relay {
             full: BTreeSet::new(),
             refusals: Refusals::default(),
             owners: Owners::new(init),
+            callers: Callers::default(),
             counters: Counters::default(),
             consents: Consents::default(),
             chunk: vec![0; CHUNK].into_boxed_slice(),
@@ -175,14 +179,14 @@ impl Relay {
         Ok(())
     }
 
-    /// Answers for the sockets that programs do not get.
+    /// Answers what pid 1's filter asks about.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
     pub fn answer_for(&mut self, registry: &Registry, listener: OwnedFd) -> Result<()> {
-        let asker = Asker::new(listener, registry, Token(BASE + self.sockets.len()));
-        let asker = asker.map_err(|e| Error::system("hear what sockets programs ask for", e))?;
-        self.sockets.push(Socket::Refused(asker));
+        let asker = Asker::new(listener, self.owners.init(), registry, Token(BASE + self.sockets.len()));
+        let asker = asker.map_err(|e| Error::system("hear what the filter of the sandbox asks", e))?;
+        self.sockets.push(Socket::Asked(asker));
         Ok(())
     }
 
@@ -304,7 +308,7 @@ impl Relay {
         let ports = self.sockets.iter().filter_map(|socket| match socket {
             Socket::Connections(_, port) => Some(*port),
             Socket::Names(_) => Some(DNS_PORT),
-            Socket::Unheard(_) | Socket::Refused(_) => None,
+            Socket::Unheard(_) | Socket::Asked(_) => None,
         });
         ports.collect()
     }
@@ -313,7 +317,7 @@ impl Relay {
     pub fn any_socket(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.iter().find_map(|socket| match socket {
             Socket::Connections(listener, _) => Some(listener.as_fd()),
-            Socket::Names(_) | Socket::Unheard(_) | Socket::Refused(_) => None,
+            Socket::Names(_) | Socket::Unheard(_) | Socket::Asked(_) => None,
         })
     }
 
@@ -339,7 +343,7 @@ impl Relay {
             Some(Socket::Names(_)) => self.answer_datagrams(at),
             Some(Socket::Connections(..)) => self.accept(registry, at),
             Some(Socket::Unheard(_)) => self.tell_unheard(at),
-            Some(Socket::Refused(_)) => self.refuse_sockets(at),
+            Some(Socket::Asked(_)) => self.answer_filter(at),
             None => {}
         }
     }
@@ -369,28 +373,43 @@ impl Relay {
             let Some(unheard) = witness.next() else { return };
             if let Some(refusal) = unheard.refusal(&self.rules, &self.names, &self.published) {
                 self.counters.refused(&refusal);
-                let owners = &mut self.owners;
-                self.refusals.add(refusal, Instant::now(), || owners.of(unheard.caller()?));
+                let (owners, callers) = (&mut self.owners, &self.callers);
+                let program = || match unheard.caller() {
+                    Some(socket) => owners.of(socket),
+                    None => callers.of(unheard.to()),
+                };
+                self.refusals.add(refusal, Instant::now(), program);
             }
         }
         self.unheard.insert(at);
     }
 
-    fn refuse_sockets(&mut self, at: usize) {
+    fn answer_filter(&mut self, at: usize) {
         for _ in 0..AT_ONCE {
-            let Some(Socket::Refused(asker)) = self.sockets.get(at) else { return };
-            match asker.next() {
-                Ok(Some(wanted)) => {
-                    let program = || owner::of_thread(wanted.thread()).filter(|_| asker.still_waits(&wanted));
-                    self.refusals.add(wanted.refusal(), Instant::now(), program);
-                    asker.refuse(&wanted);
-                }
+            let Some(Socket::Asked(asker)) = self.sockets.get(at) else { return };
+            let wanted = match asker.next() {
+                Ok(Some(wanted)) => wanted,
                 Ok(None) => return,
                 // Killed before it could be asked for.
-                Err(_) => {}
+                Err(_) => continue,
+            };
+            let nobody = wanted.host().filter(|to| !self.hears(to.port()));
+            let Some(Socket::Asked(asker)) = self.sockets.get_mut(at) else { return };
+            let (refusal, now) = (asker.refusal(&wanted), Instant::now());
+            let program = || owner::of_thread(wanted.thread()).filter(|_| asker.still_waits(&wanted));
+            match (refusal, nobody) {
+                (Some(refusal), _) => self.refusals.add(refusal, now, program),
+                (None, Some(to)) => self.callers.add(to, wanted.thread(), now, program),
+                (None, None) => {}
             }
+            asker.answer(&wanted);
         }
         self.unheard.insert(at);
+    }
+
+    /// Whether connections to this port come here.
+    fn hears(&self, port: u16) -> bool {
+        self.sockets.iter().any(|socket| matches!(socket, Socket::Connections(_, heard) if *heard == port))
     }
 
     fn accept(&mut self, registry: &Registry, at: usize) {

@@ -54,6 +54,11 @@ impl Owners {
         Owners { init, asked: 0, since: Instant::now() }
     }
 
+    /// Pid 1 of the sandbox, on the host.
+    pub(super) fn init(&self) -> i32 {
+        self.init
+    }
+
     /// Who has this socket; `None` also when too many are asked for, or there is too much to look through.
     pub(super) fn of(&mut self, socket: Socket) -> Option<Program> {
         if self.since.elapsed() >= PERIOD {

@@ -35,7 +35,7 @@ pub struct Refusal {
     /// The name that it asked for, where there was one.
     #[serde(rename = "host", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The kind of socket that it asked for, in words, where that is what it does not get.
+    /// The socket that it asked for or called, in words, where that is what it does not get.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// The address that it called, where it is no stand-in for a name.
@@ -54,13 +54,9 @@ pub struct Refusal {
     pub program: Option<Program>,
     /// How often it was refused since it was told last.
     pub times: u64,
-}
-
-impl Refusal {
-    /// Whether it is about the loopback inside alone.
-    pub fn is_inside(&self) -> bool {
-        self.kind == Kind::Unreachable && self.address.is_some_and(|address| address.is_loopback())
-    }
+    /// Programs do such a thing in passing: it is an event, and nothing for a log.
+    #[serde(skip)]
+    pub is_usual: bool,
 }
 
 impl std::fmt::Display for Refusal {
@@ -69,7 +65,10 @@ impl std::fmt::Display for Refusal {
             (Some(name), _) => write!(f, "network: {name}")?,
             (None, Some(IpAddr::V6(address))) if self.port.is_some() => write!(f, "network: [{address}]")?,
             (None, Some(address)) => write!(f, "network: {address}")?,
-            (None, None) => write!(f, "network: {}", self.socket.as_deref().unwrap_or("a connection"))?,
+            (None, None) => {
+                let what = self.socket.as_deref().unwrap_or("a connection");
+                write!(f, "network: {}", printable(what))?;
+            }
         }
         if let Some(port) = self.port {
             write!(f, ":{port}")?;

@@ -2,7 +2,7 @@
 //! witness inside ([`crate::sys::unheard`]) sees its answer, which says whom the program meant.
 //!
 //! What comes is the kernel's own packet: a program can make it come, and has no way to write one. Of a connection the
-//! kernel no longer knows whose it was when its answer is here; of a datagram it does.
+//! kernel no longer knows whose it was when its answer is here ([`super::callers`] may); of a datagram it does.
 
 use super::AT_ONCE;
 use super::owner;
@@ -79,6 +79,11 @@ impl Witness {
 }
 
 impl Unheard {
+    /// Whom it was for; an IPv4 address as such.
+    pub(super) fn to(&self) -> SocketAddr {
+        SocketAddr::new(plain(self.to.ip()), self.to.port())
+    }
+
     /// The program's socket, where the kernel still knows it.
     pub(super) fn caller(&self) -> Option<owner::Socket> {
         self.from.map(owner::Socket::Datagram)
@@ -87,13 +92,14 @@ impl Unheard {
     /// What there is to tell of it; nothing of our own answers to a program that no longer waits for them, nor of
     /// calls to `published` ports, which are told by who makes them.
     pub(super) fn refusal(&self, rules: &Rules, names: &Names, published: &[u16]) -> Option<Refusal> {
-        let (address, port) = (plain(self.to.ip()), self.to.port());
+        let (address, port) = (self.to().ip(), self.to.port());
         if self.from.is_some_and(|from| from.port() == DNS_PORT) {
             return None;
         }
         if address.is_loopback() {
+            // Programs look again and again whether a server of theirs is up.
             let why = "nothing inside listens there, and the loopback of the host is not reached".into();
-            let refusal = Refusal { kind: Kind::Unreachable, why, ..Refusal::default() };
+            let refusal = Refusal { kind: Kind::Unreachable, why, is_usual: true, ..Refusal::default() };
             let is_published = self.is_connection && published.contains(&port);
             return (!is_published).then_some(Refusal {
                 address: Some(address),

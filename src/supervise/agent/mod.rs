@@ -511,17 +511,9 @@ impl<'a> Loop<'a> {
             Happening::Socket(family, socket) => {
                 self.network.supply(self.talk.poll.registry(), family, socket);
             }
-            Happening::Caught(kind, port, socket) => {
-                let heard = self.network.hear(self.talk.poll.registry(), kind, port, socket);
-                heard.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
-            Happening::Listener(listener) => {
-                let asked = self.network.answer_for(self.talk.poll.registry(), listener);
-                asked.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
-            Happening::Witness(family, answer, socket) => {
-                let seen = self.network.witness(self.talk.poll.registry(), family, answer, socket);
-                seen.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+            Happening::Handed(handed) => {
+                let taken = self.network.take_over(self.talk.poll.registry(), handed);
+                taken.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
             Happening::Offered(socket) => {
                 if let Some(api) = &mut self.api {

@@ -140,13 +140,19 @@ fn nesting_and_init_allow_all_that_agent_allows() {
 }
 
 #[test]
-fn what_is_asked_is_what_would_be_refused() {
+fn what_is_asked_is_what_would_be_refused_and_calls() {
     let sockets = [native().number("socket"), native().number("socketpair")];
+    let [connect, sendto] = ["connect", "sendto"].map(|name| native().number(name));
     for_calls(native().audit, |call| {
         let of = |profile| run(program(profile), call).0;
-        let is_socket = call.arch == native().audit && sockets.contains(&call.number);
+        let is_native = call.arch == native().audit;
+        let is_socket = is_native && sockets.contains(&call.number);
         let is_error = of(Profile::Init) & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_ERRNO;
-        let telling = if is_socket && is_error { libc::SECCOMP_RET_USER_NOTIF } else { of(Profile::Init) };
+        // No address, netlink, IPv4 and IPv6.
+        let is_quick = [0, 12, 16, 28].contains(&(call.args[5] & u64::from(u32::MAX)));
+        let is_call = is_native && (call.number == connect || call.number == sendto && !is_quick);
+        let is_asked = is_socket && is_error || is_call;
+        let telling = if is_asked { libc::SECCOMP_RET_USER_NOTIF } else { of(Profile::Init) };
         prop_assert_eq!(of(Profile::Telling), telling);
         let told = if is_socket { libc::SECCOMP_RET_ALLOW } else { of(Profile::Agent) };
         prop_assert_eq!(of(Profile::Told), told);

@@ -1,93 +1,33 @@
-//! Sockets that programs ask for and do not get: pid 1's filter asks about each, and it is refused as the filter would
-//! have done it by itself (`seccomp/agent.json`), once it is told. Nothing is ever let through here.
+//! Sockets that programs ask for and do not get: they are refused as the filter would have done it by itself
+//! (`seccomp/agent.json`), once it is told. Nothing is ever let through here.
 
-use super::refusals::Refusal;
-use crate::sys::seccomp::listener::{self, Asked};
-use crate::sys::{Errno, SysResult};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use std::io::Result;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::sys::Errno;
 
 /// The bits of a socket's type that are not flags (linux/net.h, SOCK_TYPE_MASK).
 const TYPE: i32 = 0xf;
 /// A type of old that is raw too (SOCK_PACKET).
 const PACKET: i32 = 10;
 
-/// Asks about sockets.
-#[derive(Debug)]
-pub(super) struct Asker(OwnedFd);
-
 /// A socket that a program asks for: domain, type and protocol, as in socket(2).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    asked: Asked,
-    kind: Kind,
-}
-
-/// What it is.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
+pub(super) struct Kind {
     is_pair: bool,
     domain: i32,
     of_type: i32,
     protocol: i32,
 }
 
-impl Asker {
-    /// Takes the listener over.
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub(super) fn new(listener: OwnedFd, registry: &Registry, token: Token) -> Result<Self> {
-        registry.register(&mut SourceFd(&listener.as_raw_fd()), token, Interest::READABLE)?;
-        Ok(Asker(listener))
-    }
-
-    /// The next question; nothing when there is none for now.
-    ///
-    /// # Errors
-    /// Nothing is to be answered: who asked is gone.
-    pub(super) fn next(&self) -> SysResult<Option<Wanted>> {
-        let asked = listener::next(self.0.as_fd())?;
-        Ok(asked.map(|asked| Wanted { asked, kind: Kind::of(asked.number, &asked.args) }))
-    }
-
-    /// Whether who asked still does.
-    pub(super) fn still_waits(&self, wanted: &Wanted) -> bool {
-        listener::still_waits(self.0.as_fd(), &wanted.asked)
-    }
-
-    /// Says no. To whom is gone, nothing has to be said.
-    pub(super) fn refuse(&self, wanted: &Wanted) {
-        let _ = listener::refuse(self.0.as_fd(), &wanted.asked, wanted.kind.error());
-    }
-}
-
-impl Wanted {
-    /// The thread that asks, as the host numbers it.
-    pub(super) fn thread(&self) -> i32 {
-        self.asked.thread
-    }
-
-    /// What there is to tell of it.
-    pub(super) fn refusal(&self) -> Refusal {
-        let why = "no sandbox gives sockets of this kind".into();
-        Refusal { socket: Some(self.kind.to_string()), why, ..Refusal::default() }
-    }
-}
-
 impl Kind {
-    /// The kernel takes the low halves of the arguments.
+    /// What the call of this number with these arguments asks for. The kernel takes the low halves of them.
     #[allow(clippy::cast_possible_truncation)]
-    fn of(number: i32, [domain, of_type, protocol, ..]: &[u64; 6]) -> Self {
+    pub(super) fn of(number: i32, [domain, of_type, protocol, ..]: &[u64; 6]) -> Self {
         let int = |argument: u64| (argument as u32).cast_signed();
         let is_pair = i64::from(number) == libc::SYS_socketpair;
         Kind { is_pair, domain: int(*domain), of_type: int(*of_type) & TYPE, protocol: int(*protocol) }
     }
 
     /// As the filter has it where it answers by itself.
-    fn error(&self) -> Errno {
+    pub(super) fn error(&self) -> Errno {
         match self.domain {
             _ if self.is_pair => Errno::EAFNOSUPPORT,
             libc::AF_NETLINK => Errno::EPROTONOSUPPORT,
