@@ -16,6 +16,9 @@ pub enum Resolve {
     InRoot,
 }
 
+/// How often a path is walked again that something was moved or mounted beside.
+const TRIES: usize = 1000;
+
 /// Opens `path` below `dir`, always close-on-exec. `flags` are those of open(2); `mode` counts with O_CREAT.
 ///
 /// # Errors
@@ -32,7 +35,15 @@ pub fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32, how: Resolv
     args.mode = if flags & libc::O_CREAT != 0 { u64::from(mode) } else { 0 };
     args.resolve = resolve;
     let size = size_of::<libc::open_how>();
-    call_fd!(libc::SYS_openat2, dir.as_raw_fd(), path.as_ptr(), &raw const args, size)
+    let mut tries = TRIES;
+    loop {
+        // EAGAIN: whatever was renamed or mounted meanwhile, anywhere on this machine, the kernel cannot say that a
+        // ".." on the way has not left the directory.
+        match call_fd!(libc::SYS_openat2, dir.as_raw_fd(), path.as_ptr(), &raw const args, size) {
+            Err(Errno::EAGAIN) if resolve != 0 && tries > 0 => tries -= 1,
+            opened => return opened,
+        }
+    }
 }
 
 /// The working directory, as the `dir` of the calls here.

@@ -213,8 +213,15 @@ impl Files {
                 if says.get(..len) == Some(target.to_bytes()) {
                     return Ok(());
                 }
-                file::unlink(parent.as_fd(), name)?;
-                file::symlink(target, parent.as_fd(), name)
+                // Another container of this root file system may be doing the same.
+                match file::unlink(parent.as_fd(), name) {
+                    Ok(()) | Err(Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+                match file::symlink(target, parent.as_fd(), name) {
+                    Err(Errno::EEXIST) => Ok(()),
+                    other => other,
+                }
             }
             Err(Errno::EEXIST) => Ok(()),
             other => other,

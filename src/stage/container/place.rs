@@ -29,7 +29,8 @@ pub(super) fn find_plain(root: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd
 }
 
 /// What is at `path`, made where it is missing: directories of mode 0755, and at the end a directory or an empty
-/// file. A link to nowhere is made whole, inside the root.
+/// file. A link to nowhere is made whole, inside the root. Other containers of the same root file system may make
+/// the same at the same time.
 pub(super) fn make(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysResult<OwnedFd> {
     match find(root, path) {
         Err(Errno::ENOENT) => {}
@@ -37,9 +38,8 @@ pub(super) fn make(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysRes
     }
     let mut text = Text::new(path)?;
     for _ in 0..LINKS {
-        match walk(root, &mut text, directory)? {
-            Walked::Whole(file) => return Ok(file),
-            Walked::Spliced => {}
+        if let Some(file) = walk(root, &mut text, directory)? {
+            return Ok(file);
         }
     }
     Err(Errno::ELOOP)
@@ -107,13 +107,9 @@ impl Text {
     }
 }
 
-enum Walked {
-    Whole(OwnedFd),
-    Spliced,
-}
-
-/// Goes along the names of `text` and makes what is missing; a link to nowhere is replaced in `text`.
-fn walk(root: BorrowedFd<'_>, text: &mut Text, directory: bool) -> SysResult<Walked> {
+/// Goes along the names of `text` and makes what is missing. Nothing when it is to be gone again: a link to nowhere
+/// was replaced in `text`, or somebody else made or removed a part of the way meanwhile.
+fn walk(root: BorrowedFd<'_>, text: &mut Text, directory: bool) -> SysResult<Option<OwnedFd>> {
     let mut here = find(root, c"")?;
     let mut at = 0;
     loop {
@@ -121,7 +117,7 @@ fn walk(root: BorrowedFd<'_>, text: &mut Text, directory: bool) -> SysResult<Wal
             at += 1;
         }
         if at == text.len {
-            return Ok(Walked::Whole(here));
+            return Ok(Some(here));
         }
         let start = at;
         while at < text.len && text.bytes[at] != b'/' {
@@ -141,9 +137,13 @@ fn walk(root: BorrowedFd<'_>, text: &mut Text, directory: bool) -> SysResult<Wal
             Ok(there) => here = there,
             Err(Errno::EEXIST) => {
                 let mut target = [0; PATH_MAX];
-                let len = text.part(start, at, |name| file::read_link(here.as_fd(), name, &mut target))??;
-                text.splice(start, at, &target[..len])?;
-                return Ok(Walked::Spliced);
+                match text.part(start, at, |name| file::read_link(here.as_fd(), name, &mut target))? {
+                    Ok(len) => text.splice(start, at, &target[..len])?,
+                    // No link: it was made after the look (EINVAL), or is gone again.
+                    Err(Errno::EINVAL | Errno::ENOENT) => {}
+                    Err(errno) => return Err(errno),
+                }
+                return Ok(None);
             }
             Err(errno) => return Err(errno),
         }
@@ -197,6 +197,46 @@ mod tests {
         }
         assert_eq!(make(root.as_fd(), c"chain/x", true).unwrap_err(), Errno::ELOOP);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1, "nothing beside the root");
+    }
+
+    #[test]
+    fn what_others_make_at_the_same_time_is_taken() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = root(scratch.path());
+        let start = std::sync::Barrier::new(8);
+        let makes = || {
+            (0..200).fold(Ok(()), |so_far, round| {
+                let path = std::ffi::CString::new(format!("{round}/dev/full")).unwrap();
+                start.wait();
+                so_far.and(make(root.as_fd(), &path, false).map(drop))
+            })
+        };
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(makes)).collect();
+            all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_way_up_is_found_while_things_are_moved_elsewhere() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = root(scratch.path());
+        make(root.as_fd(), c"var/lib", true).unwrap();
+        make(root.as_fd(), c"run", true).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (here, there) = (scratch.path().join("here"), scratch.path().join("there"));
+                fs::create_dir(&here).unwrap();
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    fs::rename(&here, &there).unwrap();
+                    fs::rename(&there, &here).unwrap();
+                }
+            });
+            let found = (0..20_000).try_for_each(|_| find(root.as_fd(), c"var/lib/../../run").map(drop));
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            found.unwrap();
+        });
     }
 
     #[test]
