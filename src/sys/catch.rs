@@ -2,7 +2,8 @@
 //! hear whoever calls any of them.
 //!
 //! A local route for all addresses of a family (ip-route(8), type local) brings every packet to this namespace
-//! itself; getsockname(2) of an accepted connection then says whom the program meant.
+//! itself; getsockname(2) of an accepted connection then says whom the program meant. Nothing is lost or crowded on
+//! the way: whatever the host has for that (bbr paces), connections over this route go without it.
 
 use super::{Errno, SysResult};
 use nix::sys::socket::sockopt::{IpFreebind, Ipv4PacketInfo, Ipv6RecvPacketInfo, Ipv6V6Only, ReuseAddr};
@@ -13,11 +14,18 @@ use nix::sys::socket::{
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes of `struct nlmsghdr`, of `struct rtmsg`, and of an attribute with an interface in it (rtnetlink(7)).
+/// Bytes of `struct nlmsghdr`, of `struct rtmsg`, of an attribute with an interface in it, and of the metrics with one
+/// of their own (rtnetlink(7)).
 const HEADER: usize = 16;
 const ROUTE: usize = 12;
 const DEVICE: usize = 8;
-const REQUEST: usize = HEADER + ROUTE + DEVICE;
+const METRICS: usize = 16;
+const REQUEST: usize = HEADER + ROUTE + DEVICE + METRICS;
+
+/// linux/rtnetlink.h
+const RTAX_CC_ALGO: u16 = 16;
+/// The congestion control that every kernel has, and that holds nothing back where nothing is lost.
+const RENO: &[u8; 5] = b"reno\0";
 
 /// The index of `lo` in every network namespace (linux/net/loopback.c).
 const LO: u32 = 1;
@@ -63,9 +71,16 @@ fn request(family: AddressFamily) -> [u8; REQUEST] {
     put(6, &FLAGS.to_ne_bytes());
     put(HEADER, &[family as u8]);
     put(HEADER + 4, &[libc::RT_TABLE_LOCAL, libc::RTPROT_BOOT, libc::RT_SCOPE_HOST, libc::RTN_LOCAL]);
-    put(HEADER + ROUTE, &(DEVICE as u16).to_ne_bytes());
-    put(HEADER + ROUTE + 2, &libc::RTA_OIF.to_ne_bytes());
-    put(HEADER + ROUTE + 4, &LO.to_ne_bytes());
+    let device = HEADER + ROUTE;
+    put(device, &(DEVICE as u16).to_ne_bytes());
+    put(device + 2, &libc::RTA_OIF.to_ne_bytes());
+    put(device + 4, &LO.to_ne_bytes());
+    let metrics = device + DEVICE;
+    put(metrics, &(METRICS as u16).to_ne_bytes());
+    put(metrics + 2, &libc::RTA_METRICS.to_ne_bytes());
+    put(metrics + 4, &(4 + RENO.len() as u16).to_ne_bytes());
+    put(metrics + 6, &RTAX_CC_ALGO.to_ne_bytes());
+    put(metrics + 8, RENO);
     message
 }
 

@@ -65,6 +65,18 @@ print(s.recv(100).split(b' ')[1].decode())";
         }
     }
 
+    /// The way to the relay is never crowded: what the host has for that (bbr paces) would only hold back.
+    fn nothing_holds_back_on_the_way_to_the_relay(caller) {
+        let network = network!(caller);
+        let script = "import socket
+for family, address in (socket.AF_INET, '93.184.215.14'), (socket.AF_INET6, '2606:2800:21f:cb07::14'):
+    s = socket.socket(family); s.connect((address, 80))
+    print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b'\\0').decode())";
+        let options = ["--allow-host", "four.example", "--allow-host", "six.example"];
+        let ended = network.run_with(&options, &["/usr/bin/python3", "-c", script]);
+        assert_eq!(ended.success(), "reno\nreno\n");
+    }
+
     /// More than the host takes at once, beside an agent that ends.
     fn what_was_sent_beside_an_agent_that_ends_arrives(caller) {
         let network = network!(caller);

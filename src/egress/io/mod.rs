@@ -46,7 +46,7 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use names::{Answered, OverTcp, OverUdp};
 use owner::Owners;
-use pump::Flow;
+use pump::{Flow, Room};
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -94,7 +94,7 @@ pub struct Relay {
     callers: Callers,
     counters: Counters,
     consents: Consents,
-    chunk: Box<[u8]>,
+    room: Room,
 }
 
 /// A socket of the sandbox's namespace.
@@ -144,7 +144,7 @@ impl Relay {
             callers: Callers::default(),
             counters: Counters::default(),
             consents: Consents::default(),
-            chunk: vec![0; CHUNK].into_boxed_slice(),
+            room: Room::new(CHUNK),
         }
     }
 
@@ -351,8 +351,8 @@ impl Relay {
     fn answer_datagrams(&mut self, at: usize) {
         let Some(Socket::Names(socket)) = self.sockets.get(at) else { return };
         for _ in 0..AT_ONCE {
-            let Some((length, from, to)) = socket.receive(&mut self.chunk) else { return };
-            let query = self.chunk.get(..length).unwrap_or_default();
+            let Some((length, from, to)) = socket.receive(&mut self.room.chunk) else { return };
+            let query = self.room.chunk.get(..length).unwrap_or_default();
             let Answered { answer, refusal } = names::answer(query, &self.rules, &mut self.names);
             if let Some(answer) = answer {
                 socket.send(&answer, from, to);
@@ -478,7 +478,7 @@ impl Relay {
                     refusals.extend(refusal);
                     answer
                 };
-                match stream.serve(&mut self.chunk, &mut answer) {
+                match stream.serve(&mut self.room.chunk, &mut answer) {
                     Flow::Waits => false,
                     Flow::Over | Flow::Refused => true,
                     Flow::Goes => {
@@ -490,7 +490,7 @@ impl Relay {
             Caller::Of(connection) => {
                 let stood = connection.is_open();
                 let ended = loop {
-                    match connection.go_on(&self.rules, &mut self.names, &mut self.chunk, registry) {
+                    match connection.go_on(&self.rules, &mut self.names, &mut self.room, registry) {
                         Need::Events => break false,
                         Need::Turn => {
                             self.unfinished.insert(id);

@@ -1,7 +1,7 @@
 //! The bytes of a connection: the first ones are judged, and all are moved.
 
 use super::super::name_of;
-use super::super::pump::{Flow, again, exchange};
+use super::super::pump::{Flow, Room, again, exchange};
 use super::{Connection, Need, State};
 use crate::egress::sniff::{self, Sniffed};
 use crate::spec::policy::hosts::{Rules, Verdict};
@@ -10,13 +10,13 @@ use std::net::IpAddr;
 
 impl Connection {
     /// Moves bytes.
-    pub(super) fn relay(&mut self, rules: &Rules, chunk: &mut [u8]) -> Result<Need> {
-        if let Some(refusal) = self.pass_head(rules, chunk)? {
+    pub(super) fn relay(&mut self, rules: &Rules, room: &mut Room) -> Result<Need> {
+        if let Some(refusal) = self.pass_head(rules, &mut room.chunk)? {
             return Ok(refusal);
         }
         let State::Open(host) = &self.state else { return Ok(Need::Events) };
         let pumps = (&mut self.out, &mut self.back);
-        let went = exchange(pumps, (&self.client, host), self.head.is_some(), chunk)?;
+        let went = exchange(pumps, (&self.client, host), self.head.is_some(), room)?;
         self.broken |= went == Flow::Refused;
         Ok(match went {
             Flow::Refused | Flow::Over => Need::Nothing,

@@ -1,6 +1,7 @@
 //! The call to a host: which of its addresses, and whether somebody answers.
 
 use super::super::dial::{self, Dialled};
+use super::super::pump::Room;
 use super::super::wrong_address;
 use super::{Connection, Found, Need, PATIENCE, State};
 use crate::spec::policy::hosts::Rules;
@@ -70,7 +71,7 @@ impl Connection {
         })
     }
 
-    pub(super) fn dial(&mut self, rules: &Rules, chunk: &mut [u8], registry: &Registry) -> Result<Need> {
+    pub(super) fn dial(&mut self, rules: &Rules, room: &mut Room, registry: &Registry) -> Result<Need> {
         let State::Dialling { stream, at, rest, until } = std::mem::replace(&mut self.state, State::Finding)
         else {
             return Ok(Need::Events);
@@ -80,7 +81,7 @@ impl Connection {
             Dialled::Stands => {
                 self.back.push(&std::mem::take(&mut self.granted));
                 self.state = State::Open(stream);
-                return self.relay(rules, chunk);
+                return self.relay(rules, room);
             }
             Dialled::Waits if Instant::now() < until => {
                 self.state = State::Dialling { stream, at, rest, until };

@@ -19,7 +19,7 @@ use super::consent::Consent;
 use super::dial;
 use super::owner;
 use super::proxy::Proxy;
-use super::pump::Pump;
+use super::pump::{Pump, Room};
 use super::refusals::{Kind, Refusal};
 use crate::egress::names::Names;
 use crate::spec::policy::hosts::{Destination, DnsName, Known, Rules};
@@ -189,18 +189,18 @@ impl Connection {
         &mut self,
         rules: &Rules,
         names: &mut Names,
-        chunk: &mut [u8],
+        room: &mut Room,
         registry: &Registry,
     ) -> Need {
         let went = match self.state {
             State::New => self.begin(rules, names, registry),
-            State::Unnamed => self.learn_name(rules, chunk),
-            State::Proxied => self.hear_client(rules, chunk),
+            State::Unnamed => self.learn_name(rules, &mut room.chunk),
+            State::Proxied => self.hear_client(rules, &mut room.chunk),
             State::Asked(_) => self.hear_consent(registry),
             State::Finding => Ok(Need::Events),
             State::Found(_) => self.choose(rules, registry),
-            State::Dialling { .. } => self.dial(rules, chunk, registry),
-            State::Open(_) => self.relay(rules, chunk),
+            State::Dialling { .. } => self.dial(rules, room, registry),
+            State::Open(_) => self.relay(rules, room),
         };
         went.unwrap_or_else(|_| {
             self.broken = true;

@@ -7,7 +7,7 @@
 //! Nothing is read of it before a server inside has taken it.
 
 use super::super::dial::{self, Dialled};
-use super::super::pump::{Flow, Pump, exchange};
+use super::super::pump::{Flow, Pump, Room, exchange};
 use crate::sys::Errno;
 use crate::sys::net::Family;
 use mio::net::TcpStream;
@@ -98,7 +98,7 @@ impl Caller {
     }
 
     /// Goes as far as it goes now.
-    pub(super) fn go_on(&mut self, chunk: &mut [u8]) -> Need {
+    pub(super) fn go_on(&mut self, room: &mut Room) -> Need {
         if self.deadline().is_some_and(|until| until <= Instant::now()) {
             return self.nobody(format!("no answer in {} seconds", PATIENCE.as_secs()));
         }
@@ -111,13 +111,13 @@ impl Caller {
                 Dialled::Stands if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     Ok(self.failed(Errno::ECONNREFUSED.desc().to_owned()))
                 }
-                Dialled::Stands => self.open(chunk),
+                Dialled::Stands => self.open(room),
                 Dialled::Failed(error) => Ok(self.failed(match error.raw_os_error() {
                     Some(errno) => Errno::from_raw(errno).desc().to_owned(),
                     None => error.to_string(),
                 })),
             },
-            State::Open(_) => self.relay(chunk),
+            State::Open(_) => self.relay(room),
         };
         went.unwrap_or_else(|_| {
             self.broken = true;
@@ -168,19 +168,19 @@ impl Caller {
         Need::Nobody(why)
     }
 
-    fn open(&mut self, chunk: &mut [u8]) -> Result<Need> {
+    fn open(&mut self, room: &mut Room) -> Result<Need> {
         let State::Dialling(stream, _) = std::mem::replace(&mut self.state, State::Wanting(Family::Six))
         else {
             return Ok(Need::Events);
         };
         self.state = State::Open(stream);
-        self.relay(chunk)
+        self.relay(room)
     }
 
-    fn relay(&mut self, chunk: &mut [u8]) -> Result<Need> {
+    fn relay(&mut self, room: &mut Room) -> Result<Need> {
         let State::Open(server) = &self.state else { return Ok(Need::Events) };
         let pumps = (&mut self.inward, &mut self.back);
-        let went = exchange(pumps, (&self.client, server), false, chunk)?;
+        let went = exchange(pumps, (&self.client, server), false, room)?;
         self.broken |= went == Flow::Refused;
         Ok(match went {
             Flow::Refused | Flow::Over => Need::Nothing,

@@ -12,6 +12,7 @@ mod stock;
 
 pub use listen::Listeners;
 
+use super::pump::Room;
 use super::{AT_ONCE, CHUNK};
 use crate::error::{Error, Result};
 use crate::sys::Errno;
@@ -51,7 +52,7 @@ pub struct Publisher {
     /// Doors whose callers wait for room.
     full: BTreeSet<usize>,
     untold: Vec<Unanswered>,
-    chunk: Box<[u8]>,
+    room: Room,
 }
 
 /// A published port.
@@ -131,7 +132,7 @@ impl Publisher {
             unheard: BTreeSet::new(),
             full: BTreeSet::new(),
             untold: Vec::new(),
-            chunk: vec![0; CHUNK].into_boxed_slice(),
+            room: Room::new(CHUNK),
         })
     }
 
@@ -242,7 +243,7 @@ impl Publisher {
 
     /// Goes on with a connection as far as it goes now.
     fn go_on(&mut self, registry: &Registry, id: usize) {
-        let need = self.callers.get_mut(&id).map(|(_, caller)| caller.go_on(&mut self.chunk));
+        let need = self.callers.get_mut(&id).map(|(_, caller)| caller.go_on(&mut self.room));
         self.satisfy(registry, id, need);
     }
 
