@@ -20,6 +20,22 @@ pub(crate) struct Place {
     dir: TempDir,
 }
 
+impl Drop for Place {
+    /// Opens what a file system has closed to everybody but root: an overlay's own directory has no mode at all.
+    fn drop(&mut self) {
+        fn open(dir: &Path) {
+            let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .for_each(|entry| open(&entry.path()));
+        }
+        if !nix::unistd::geteuid().is_root() {
+            open(&self.join("state"));
+        }
+    }
+}
+
 impl Place {
     /// A new place for `caller`.
     pub(crate) fn new(caller: Caller) -> Self {

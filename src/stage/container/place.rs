@@ -204,16 +204,18 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let root = root(scratch.path());
         let start = std::sync::Barrier::new(8);
-        let makes = || {
-            (0..200).fold(Ok(()), |so_far, round| {
+        let makes = || -> Vec<_> {
+            let made = |round| {
                 let path = std::ffi::CString::new(format!("{round}/dev/full")).unwrap();
                 start.wait();
-                so_far.and(make(root.as_fd(), &path, false).map(drop))
-            })
+                make(root.as_fd(), &path, false).map(drop)
+            };
+            (0..200).map(made).collect()
         };
         std::thread::scope(|scope| {
             let all: Vec<_> = (0..8).map(|_| scope.spawn(makes)).collect();
-            all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+            let made = all.into_iter().flat_map(|one| one.join().unwrap());
+            made.for_each(Result::unwrap);
         });
     }
 
