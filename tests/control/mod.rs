@@ -4,5 +4,6 @@ mod asking;
 mod calls;
 pub(crate) mod client;
 mod freezing;
+mod inside;
 mod updating;
 mod watching;

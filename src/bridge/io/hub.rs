@@ -12,14 +12,12 @@
 //! What the core wants said to a connection, the hub says itself; everything else comes out of
 //! [`Hub::next_action`]. The core is that of the bridge, or another that speaks with connections ([`Core`]).
 
-use super::{Core, Listener, Outbox, Step};
+use super::{Core, Listener, Outbox, Step, peer};
 use crate::bridge::core::{Bridge, ConnId};
 use crate::error::{Error, Result};
 use mio::event::Event;
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -57,6 +55,8 @@ pub struct Hub<C: Core = Bridge> {
     /// Slots given up since the last tick. An event for the old connection may still be in the same batch, and
     /// must not be taken for one of a new connection.
     resting: BTreeSet<usize>,
+    /// Those below this process do not get in.
+    inside: Option<i32>,
     /// When to accept again.
     accept_at: Option<Duration>,
     actions: VecDeque<C::Action>,
@@ -107,11 +107,17 @@ impl<C: Core> Hub<C> {
             dirty: BTreeSet::new(),
             unread: BTreeSet::new(),
             resting: BTreeSet::new(),
+            inside: None,
             accept_at: None,
             actions: VecDeque::new(),
             held: false,
             chunk: vec![0; CHUNK].into_boxed_slice(),
         })
+    }
+
+    /// From now on no process below `init`, the pid 1 of a sandbox, gets in.
+    pub fn keep_out(&mut self, init: Option<i32>) {
+        self.inside = init;
     }
 
     /// Whether an event with this token is the hub's.
@@ -239,11 +245,9 @@ impl<C: Core> Hub<C> {
         (1..TOKENS).find(|slot| !self.conns.contains_key(slot) && !self.resting.contains(slot))
     }
 
-    /// Takes a connection, if it comes from our own user or root. The mode of the socket says so already; a
-    /// file system that ignores modes does not.
+    /// Takes a connection, if whoever calls may.
     fn admit(&mut self, slot: usize, mut stream: UnixStream) {
-        let peer = getsockopt(&stream, PeerCredentials).map(|peer| peer.uid());
-        if !peer.is_ok_and(|uid| uid == 0 || uid == geteuid().as_raw()) {
+        if !peer::is_welcome(&stream, self.inside) {
             return;
         }
         if self.registry.register(&mut stream, Token(self.first + slot), Interest::READABLE).is_err() {

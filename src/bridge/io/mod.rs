@@ -7,6 +7,7 @@ mod core;
 mod hub;
 mod listener;
 mod outbox;
+mod peer;
 
 pub use core::{Core, Step};
 pub use hub::{Hub, TOKENS};

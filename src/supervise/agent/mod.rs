@@ -15,6 +15,7 @@ mod ends;
 mod kept;
 mod limited;
 mod scripts;
+mod shared;
 mod snapshot;
 
 pub use super::talk::control::Logs;
@@ -60,6 +61,7 @@ use limited::Limited;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use scripts::Scripts;
+use shared::is_shared;
 use snapshot::Taking;
 use std::fs::File;
 use std::io::Write;
@@ -215,7 +217,10 @@ impl<'a> Loop<'a> {
         if let Some((store, left)) = job.spool {
             bridge.keep_events(store, left);
         }
+        let shared = [&job.listener, &job.control].map(|listener| is_shared(job.plan, listener.path()));
+        let inside = shared.map(|shared| shared.then(|| sandbox.pid()));
         let mut hub = Hub::new(bridge, job.listener, poll.registry(), HUB)?;
+        hub.keep_out(inside[0]);
         let console = match job.prompt {
             Some((prompt, show)) => {
                 let (console, stream) = Console::new(&prompt, job.session, show, poll.registry())?;
@@ -226,7 +231,8 @@ impl<'a> Loop<'a> {
         };
         let leaves = job.cgroup.as_deref().and_then(Leaves::of);
         let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
-        let control = Control::new(job.control, job.logs, poll.registry())?;
+        let mut control = Control::new(job.control, job.logs, poll.registry())?;
+        control.keep_out(inside[1]);
         let mut network = Network::of(job.plan, sandbox.pid(), job.published, poll.registry())?;
         network.may_ask();
         network.consent(&job.keeper.record().consented);

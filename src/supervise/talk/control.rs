@@ -305,6 +305,11 @@ impl Control {
         })
     }
 
+    /// See [`Hub::keep_out`].
+    pub(in crate::supervise) fn keep_out(&mut self, init: Option<i32>) {
+        self.hub.keep_out(init);
+    }
+
     /// Handles an event; false when the token is somebody else's.
     pub(in crate::supervise) fn ready(&mut self, event: &Event) -> bool {
         let ours = self.hub.owns(event.token());
