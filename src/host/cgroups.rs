@@ -1,5 +1,6 @@
 //! Which cgroup hierarchies this host has, where they are mounted, and where we are in them.
 
+use super::processes::parent_of;
 use crate::error::{Error, Result};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
@@ -129,8 +130,7 @@ pub fn is_root(own: &Path) -> bool {
 pub fn ours(own: &Path) -> Option<Vec<String>> {
     let us = std::process::id().cast_signed();
     let pids = words(own, "cgroup.procs");
-    let parent = |pid| Some(procfs::process::Process::new(pid).ok()?.stat().ok()?.ppid);
-    let is_ours = |pid: &String| pid.parse().is_ok_and(|pid| pid == us || parent(pid) == Some(us));
+    let is_ours = |pid: &String| pid.parse().is_ok_and(|pid| pid == us || parent_of(pid) == Some(us));
     (!pids.is_empty() && pids.iter().all(is_ours)).then_some(pids)
 }
 

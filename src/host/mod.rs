@@ -10,6 +10,7 @@ pub mod kmsg;
 pub mod network;
 pub mod owners;
 pub mod probe;
+pub mod processes;
 pub mod protect;
 pub mod quota;
 

@@ -5,6 +5,7 @@
 //! until nothing new appears in it; then it is killed. Each process is held by a pidfd before it is looked
 //! at a second time, so that a number that went to another process is never signalled.
 
+use crate::host::processes::parent_of;
 use crate::sys::pidfd;
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,9 +52,4 @@ fn children(pid: i32) -> Vec<i32> {
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
         .flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
         .collect()
-}
-
-fn parent_of(pid: i32) -> Option<i32> {
-    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
-    Some(stat.ppid)
 }

@@ -1,6 +1,7 @@
 //! Who calls the socket of a sandbox. Its own programs do not: where the socket lies in a directory that is shared with
 //! them they would find it, and answer their own questions.
 
+use crate::host::processes::parent_of;
 use crate::sys::pidfd;
 use mio::net::UnixStream;
 use nix::sys::socket::getsockopt;
@@ -37,7 +38,7 @@ fn climb(pid: i32, init: i32) -> Option<bool> {
         if at == init || at <= 1 {
             return Some(at != init);
         }
-        at = procfs::process::Process::new(at).ok()?.stat().ok()?.ppid;
+        at = parent_of(at)?;
     }
     None
 }

@@ -65,8 +65,6 @@ const MOST: usize = 1024;
 const AT_ONCE: usize = 64;
 /// Connections that go on in one round without an event: each may move a good deal, and others wait for their turn.
 const ROUND: usize = 8;
-/// Bytes of one read.
-const CHUNK: usize = 64 << 10;
 
 /// The relay of one sandbox.
 pub struct Relay {
@@ -144,7 +142,7 @@ impl Relay {
             callers: Callers::default(),
             counters: Counters::default(),
             consents: Consents::default(),
-            room: Room::new(CHUNK),
+            room: Room::default(),
         }
     }
 

@@ -9,6 +9,9 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Bytes of one read.
+const CHUNK: usize = 64 << 10;
+
 /// Bytes that one direction may move before the others have their turn.
 const SHARE: usize = 512 << 10;
 
@@ -227,10 +230,9 @@ impl Pump {
     }
 }
 
-impl Room {
-    /// With a chunk of so many bytes.
-    pub(super) fn new(chunk: usize) -> Self {
-        Room { chunk: vec![0; chunk].into_boxed_slice(), pipe: None }
+impl Default for Room {
+    fn default() -> Self {
+        Room { chunk: vec![0; CHUNK].into_boxed_slice(), pipe: None }
     }
 }
 

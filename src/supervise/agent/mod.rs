@@ -61,7 +61,7 @@ use limited::Limited;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use scripts::Scripts;
-use shared::is_shared;
+use shared::Shared;
 use snapshot::Taking;
 use std::fs::File;
 use std::io::Write;
@@ -217,10 +217,11 @@ impl<'a> Loop<'a> {
         if let Some((store, left)) = job.spool {
             bridge.keep_events(store, left);
         }
-        let shared = [&job.listener, &job.control].map(|listener| is_shared(job.plan, listener.path()));
-        let inside = shared.map(|shared| shared.then(|| sandbox.pid()));
+        let shared = Shared::of(job.plan);
+        let inside = |listener: &Listener| shared.hold(listener.path()).then(|| sandbox.pid());
+        let (of_bridge, of_control) = (inside(&job.listener), inside(&job.control));
         let mut hub = Hub::new(bridge, job.listener, poll.registry(), HUB)?;
-        hub.keep_out(inside[0]);
+        hub.keep_out(of_bridge);
         let console = match job.prompt {
             Some((prompt, show)) => {
                 let (console, stream) = Console::new(&prompt, job.session, show, poll.registry())?;
@@ -232,7 +233,7 @@ impl<'a> Loop<'a> {
         let leaves = job.cgroup.as_deref().and_then(Leaves::of);
         let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
         let mut control = Control::new(job.control, job.logs, poll.registry())?;
-        control.keep_out(inside[1]);
+        control.keep_out(of_control);
         let mut network = Network::of(job.plan, sandbox.pid(), job.published, poll.registry())?;
         network.may_ask();
         network.consent(&job.keeper.record().consented);

@@ -5,11 +5,21 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether what is at `path` lies in a directory of the host that the sandbox shares, by whatever names either goes.
-/// What cannot be looked at may.
-pub(super) fn is_shared(plan: &Plan, path: &Path) -> bool {
-    let which = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let shared: Vec<_> = plan.slots.iter().map(|slot| which(&slot.path)).collect();
-    let Ok(path) = fs::canonicalize(path) else { return true };
-    path.ancestors().skip(1).any(|directory| shared.contains(&which(directory)))
+/// The directories of the host that a sandbox shares, by device and inode: whatever names they go by.
+pub(super) struct Shared(Vec<Option<(u64, u64)>>);
+
+impl Shared {
+    pub(super) fn of(plan: &Plan) -> Self {
+        Shared(plan.slots.iter().map(|slot| which(&slot.path)).collect())
+    }
+
+    /// Whether what is at `path` lies in one of them. What cannot be looked at may.
+    pub(super) fn hold(&self, path: &Path) -> bool {
+        let Ok(path) = fs::canonicalize(path) else { return true };
+        path.ancestors().skip(1).any(|directory| self.0.contains(&which(directory)))
+    }
+}
+
+fn which(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }

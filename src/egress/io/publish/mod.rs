@@ -12,8 +12,8 @@ mod stock;
 
 pub use listen::Listeners;
 
+use super::AT_ONCE;
 use super::pump::Room;
-use super::{AT_ONCE, CHUNK};
 use crate::error::{Error, Result};
 use crate::sys::Errno;
 use crate::sys::net::Family;
@@ -132,7 +132,7 @@ impl Publisher {
             unheard: BTreeSet::new(),
             full: BTreeSet::new(),
             untold: Vec::new(),
-            room: Room::new(CHUNK),
+            room: Room::default(),
         })
     }
 
