@@ -1,6 +1,7 @@
 //! How long a whole command takes, from exec to exit: `saggar wrap -- TRUE` against its peers, in turn in one
 //! run, so that the machine's moods hit all of them alike. Prints medians and the ratios pair by pair; there
-//! are no absolute bounds.
+//! are no absolute bounds. Where there is a C compiler, so does the floor (`floor.c`): what the kernel alone takes for
+//! such a sandbox.
 //!
 //! `cargo bench --bench launch [-- RUNS [SAGGAR]]`: RUNS rounds (default 200); SAGGAR another binary to measure.
 
@@ -47,6 +48,11 @@ fn main() {
             times: vec![],
         },
     ];
+    if let Some(floor) = compile(scratch.path(), "floor", include_str!("floor.c")) {
+        peers.push(Peer { name: "floor", argv: vec![floor, program.clone()], times: vec![] });
+    } else {
+        eprintln!("SKIPPED floor: no C compiler");
+    }
     if let Some(bwrap) = which("bwrap") {
         let bind = vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace];
         let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
@@ -69,13 +75,16 @@ fn main() {
 
 /// A tiny static program, so that the payload's own start hides nothing; `true` without a compiler.
 fn tiny(directory: &Path) -> String {
-    let (source, program) = (directory.join("true.c"), directory.join("true"));
-    std::fs::write(&source, "int main(void) { return 0; }\n").expect("write the source");
-    let built = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&source).status();
-    match built {
-        Ok(status) if status.success() => program.to_string_lossy().into_owned(),
-        _ => "/bin/true".to_owned(),
-    }
+    let built = compile(directory, "true", "int main(void) { return 0; }\n");
+    built.unwrap_or_else(|| "/bin/true".to_owned())
+}
+
+/// A static program; none without a compiler.
+fn compile(directory: &Path, name: &str, source: &str) -> Option<String> {
+    let (text, program) = (directory.join(name).with_extension("c"), directory.join(name));
+    std::fs::write(&text, source).expect("write the source");
+    let built = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&text).status();
+    built.is_ok_and(|status| status.success()).then(|| program.to_string_lossy().into_owned())
 }
 
 fn which(name: &str) -> Option<String> {
