@@ -8,6 +8,9 @@
 // A bench that cannot go on may say so and stop.
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+mod common;
+
+use common::{TRUE, compile, median, which};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -124,20 +127,10 @@ fn bundle(scratch: &Path) -> Option<PathBuf> {
     for dir in ["proc", "dev", "sys"] {
         std::fs::create_dir_all(bundle.join("rootfs").join(dir)).expect("make the bundle");
     }
-    let source = scratch.join("true.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").expect("write the source");
-    let built = Command::new("cc")
-        .args(["-O2", "-static", "-o"])
-        .arg(bundle.join("rootfs/true"))
-        .arg(&source)
-        .status();
     std::fs::write(bundle.join("config.json"), CONFIG).expect("write config.json");
-    built.is_ok_and(|status| status.success()).then_some(bundle)
-}
-
-fn which(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
+    let program = compile(scratch, "true", TRUE)?;
+    std::fs::copy(program, bundle.join("rootfs/true")).expect("put the program into the bundle");
+    Some(bundle)
 }
 
 fn call(program: &Path, root: &Path, words: &[&str]) -> bool {
@@ -163,12 +156,6 @@ fn once(program: &Path, root: &Path, bundle: &Path) -> Duration {
         "{program:?} run"
     );
     start.elapsed()
-}
-
-fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
-    let mut values = values.to_vec();
-    values.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
-    values[values.len() / 2]
 }
 
 fn report(what: &str, peers: &[Peer], of: impl Fn(&Peer) -> &Vec<Duration>) {

@@ -8,6 +8,9 @@
 // A bench that cannot go on may say so and stop.
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+mod common;
+
+use common::{TRUE, compile, median, which};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -49,13 +52,13 @@ fn main() {
         },
     ];
     if let Some(floor) = compile(scratch.path(), "floor", include_str!("floor.c")) {
-        peers.push(Peer { name: "floor", argv: vec![floor, program.clone()], times: vec![] });
+        peers.push(Peer { name: "floor", argv: vec![text_of(&floor), program.clone()], times: vec![] });
     } else {
-        eprintln!("SKIPPED floor: no C compiler");
+        eprintln!("SKIPPED floor: it was not compiled");
     }
     if let Some(bwrap) = which("bwrap") {
         let bind = vec!["--bind".into(), workspace.clone(), workspace.clone(), "--chdir".into(), workspace];
-        let argv = [vec![bwrap], words(BWRAP), bind, vec![program]].concat();
+        let argv = [vec![text_of(&bwrap)], words(BWRAP), bind, vec![program]].concat();
         peers.push(Peer { name: "bwrap", argv, times: vec![] });
     } else {
         eprintln!("SKIPPED bwrap: not installed");
@@ -75,23 +78,11 @@ fn main() {
 
 /// A tiny static program, so that the payload's own start hides nothing; `true` without a compiler.
 fn tiny(directory: &Path) -> String {
-    let built = compile(directory, "true", "int main(void) { return 0; }\n");
-    built.unwrap_or_else(|| "/bin/true".to_owned())
+    compile(directory, "true", TRUE).map_or_else(|| "/bin/true".to_owned(), |program| text_of(&program))
 }
 
-/// A static program; none without a compiler.
-fn compile(directory: &Path, name: &str, source: &str) -> Option<String> {
-    let (text, program) = (directory.join(name).with_extension("c"), directory.join(name));
-    std::fs::write(&text, source).expect("write the source");
-    let built = Command::new("cc").args(["-O2", "-static", "-o"]).arg(&program).arg(&text).status();
-    built.is_ok_and(|status| status.success()).then(|| program.to_string_lossy().into_owned())
-}
-
-fn which(name: &str) -> Option<String> {
-    let path = std::env::var_os("PATH")?;
-    let found =
-        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())?;
-    Some(found.to_string_lossy().into_owned())
+fn text_of(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 fn time(argv: &[String], directory: &Path) -> Duration {
@@ -102,12 +93,6 @@ fn time(argv: &[String], directory: &Path) -> Duration {
     let time = start.elapsed();
     assert!(status.success(), "{argv:?} failed: {status}");
     time
-}
-
-fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
-    let mut values = values.to_vec();
-    values.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
-    values[values.len() / 2]
 }
 
 fn report(peers: &[Peer]) {
