@@ -3,18 +3,24 @@
 //! On the start path only what the plan needs is looked at ([`Host::survey`]), a microsecond each. Whether
 //! something works is found by doing it; `saggar doctor` tries everything ([`probe`]).
 
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod appeared;
 pub mod cgroups;
 pub mod delegation;
 pub mod kmsg;
 pub mod network;
 pub mod owners;
+pub mod peer;
 pub mod probe;
 pub mod processes;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod protect;
 pub mod quota;
+mod quotas;
 
-use crate::spec::{IdMap, MountKind, SandboxSpec};
+pub use quotas::Quotas;
+
+use crate::spec::{IdMap, MountKind, Profile, SandboxSpec};
 use crate::sys;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -39,6 +45,8 @@ pub struct Host {
     pub paths: HashMap<PathBuf, Kind>,
     /// Trees that somebody named and whose owners cannot be mapped; looked at for root's sandboxes alone.
     pub unmapped: HashMap<PathBuf, owners::Unmapped>,
+    /// What the kernel lets the caller have.
+    pub quotas: Quotas,
 }
 
 impl Host {
@@ -71,7 +79,8 @@ impl Host {
                 unmapped.extend(owners::unmapped(source).map(|tree| (source.clone(), tree)));
             }
         }
-        Host { landlock_abi: sys::landlock::abi(), paths, unmapped }
+        let quotas = Quotas::read(spec.profile == Profile::Nesting);
+        Host { landlock_abi: sys::landlock::abi(), paths, unmapped, quotas }
     }
 
     /// What is at `path`, if it was looked at and is there.

@@ -2,29 +2,29 @@
 //! later. Each is bound over itself read-only, and every directory above it is pinned in its place, since a
 //! lone bind is undone by renaming its parent.
 
+mod git;
+mod links;
+mod nested;
+mod tree;
+mod values;
+
 use crate::error::{Error, Result};
 use crate::spec::policy::Layer;
-use crate::spec::protect::{GIT_DIRECTORY_FILES, WORK_TREE};
+use crate::spec::protect::HOME;
 use crate::spec::{Origin, Pin, agent};
+use crate::sys::Errno;
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, read};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use tree::Tree;
 
 /// How many links a path may lead over, as in the kernel (path_resolution(7)).
 const LINKS: usize = 40;
-
-/// How much of a git configuration is read.
-const CONFIG_LIMIT: u64 = 1 << 16;
-
-/// How deep submodules are looked for.
-const MODULE_DEPTH: usize = 16;
 
 /// The protected paths of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub struct Protected {
     /// What a start makes first, since a bind needs something to lie on: in an existing `.git` a missing
     /// `hooks`, `info` or `commondir`.
     pub missing: Vec<Missing>,
+    /// What git's configuration points at and is not there, relative to the workspace: it is looked for at the end.
+    pub absent: Vec<PathBuf>,
+    /// Protected files that have another name ([`Protected::separate`]), relative to the workspace.
+    linked: Vec<PathBuf>,
 }
 
 /// A protected path that is not there yet.
@@ -50,15 +54,37 @@ pub struct Missing {
 /// Finds the protected paths of `workspace`, and writes nothing. `more` are workspace-relative paths of the
 /// policy.
 pub fn find(workspace: &Path, git_config: bool, more: &[(&Path, &Layer)]) -> Protected {
-    let mut found = Found { workspace, pins: BTreeMap::new(), missing: Vec::new() };
-    for name in WORK_TREE {
-        found.protect(name.as_ref(), "started or read by the host's programs", Origin::BUILT_IN);
+    let none = Protected { pins: Vec::new(), missing: Vec::new(), absent: Vec::new(), linked: Vec::new() };
+    let Ok(tree) = Tree::open(workspace) else { return none };
+    let mut found = Found {
+        workspace,
+        tree,
+        pins: BTreeMap::new(),
+        missing: Vec::new(),
+        absent: Vec::new(),
+        repositories: BTreeSet::new(),
+        configurations: BTreeSet::new(),
+        members: 0,
+        words: 0,
+    };
+    let top = Path::new("");
+    found.repository(top, git_config);
+    if found.is_bare(top) {
+        found.git(top, top, git_config);
     }
-    found.git(git_config);
+    found.home_names();
+    found.work_tree_names(git_config);
     for (path, layer) in more {
         found.protect(path, "named by the policy", agent::origin(layer));
     }
-    Protected { pins: found.pins.into_values().collect(), missing: found.missing }
+    let linked = found.linked();
+    let pins = found.pins.into_values().collect();
+    Protected { pins, missing: found.missing, absent: found.absent, linked }
+}
+
+/// The caller's home directory.
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
 impl Protected {
@@ -86,6 +112,10 @@ impl Protected {
 impl Missing {
     /// By descriptors and over no link: another sandbox of this work tree may be at work in it, and what is made and
     /// given away here is made with the rights of the caller.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the workspace itself; all else is beneath this descriptor"
+    )]
     fn make(&self, workspace: &Path) -> std::io::Result<()> {
         let relative = self.path.strip_prefix(workspace).map_err(std::io::Error::other)?;
         let (Some(above), Some(name)) = (relative.parent(), relative.file_name()) else {
@@ -119,27 +149,77 @@ impl Missing {
     }
 }
 
+/// What was found so far. Its paths are relative to the workspace.
 struct Found<'a> {
     workspace: &'a Path,
+    tree: Tree,
     // By path: a parent sorts before what it holds.
     pins: BTreeMap<PathBuf, Pin>,
     missing: Vec<Missing>,
+    absent: Vec<PathBuf>,
+    /// Git directories that were looked at.
+    repositories: BTreeSet<PathBuf>,
+    /// Configurations that were read, each with the work tree that its paths count from.
+    configurations: BTreeSet<(PathBuf, PathBuf)>,
+    /// How many submodules have pins of their own.
+    members: usize,
+    /// How many words of commands were looked up.
+    words: usize,
 }
 
 impl Found<'_> {
     /// Pins `relative` read-only if it is there.
     fn protect(&mut self, relative: &Path, why: &'static str, origin: Origin) {
+        self.protect_because(relative, Cow::Borrowed(why), origin);
+    }
+
+    fn protect_because(&mut self, relative: &Path, why: Cow<'static, str>, origin: Origin) {
         if let Some(real) = self.resolve(relative) {
-            self.pin(&real, why, origin);
+            self.pin_because(&real, why, origin);
+        }
+    }
+
+    /// The names of a home directory that is the workspace or lies in it, and saggar's own directories.
+    fn home_names(&mut self) {
+        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let home = home();
+        let names = home.iter().flat_map(|home| HOME.iter().map(|name| home.join(name.path)));
+        let own = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].into_iter().filter_map(variable);
+        for path in names.chain(own.map(|path| path.join("saggar"))).collect::<Vec<_>>() {
+            if let Ok(relative) = path.strip_prefix(self.workspace)
+                && !relative.as_os_str().is_empty()
+            {
+                self.protect(relative, "obeyed by the host's programs in a home directory", Origin::BUILT_IN);
+            }
         }
     }
 
     /// The real place of `relative` in the workspace, if it is there. Every link on the way is pinned: whoever
     /// exchanges a link exchanges what it leads to. What lies outside of the workspace is not ours to protect.
     fn resolve(&mut self, relative: &Path) -> Option<PathBuf> {
+        let mut links = Vec::new();
+        let real = self.follow(relative, &mut links);
+        for link in links {
+            self.pin(&link, "leads to a protected path", Origin::BUILT_IN);
+        }
+        let real = real?;
+        (!real.as_os_str().is_empty()).then_some(real)
+    }
+
+    /// As [`Found::resolve`], without a pin.
+    fn resolve_quietly(&self, relative: &Path) -> Option<PathBuf> {
+        self.follow(relative, &mut Vec::new())
+    }
+
+    fn follow(&self, relative: &Path, followed: &mut Vec<PathBuf>) -> Option<PathBuf> {
+        let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
+        match self.tree.look(relative) {
+            Ok(meta) if is_plain && !meta.is_link() => return Some(relative.to_owned()),
+            Err(Errno::ENOENT) if is_plain => return None,
+            _ => {}
+        }
         let mut real = PathBuf::new();
         let mut rest: Vec<PathBuf> = Vec::new();
-        let mut links = 0;
         let push = |rest: &mut Vec<PathBuf>, path: &Path| {
             let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
             rest.extend(path.components().rev().filter(named).map(|part| PathBuf::from(part.as_os_str())));
@@ -153,123 +233,44 @@ impl Found<'_> {
                 continue;
             }
             let name = real.join(next);
-            let at = self.workspace.join(&name);
-            if !at.symlink_metadata().ok()?.file_type().is_symlink() {
+            if !self.tree.look(&name).ok()?.is_link() {
                 real = name;
                 continue;
             }
-            links += 1;
-            if links > LINKS {
+            if followed.len() >= LINKS {
                 return None;
             }
-            self.pin(&name, "leads to a protected path", Origin::BUILT_IN);
-            let mut target = at.read_link().ok()?;
+            let mut target = self.tree.target(&name).ok()?;
+            followed.push(name);
             if target.is_absolute() {
                 target = target.strip_prefix(self.workspace).ok()?.to_owned();
                 real.clear();
             }
             push(&mut rest, &target);
         }
-        (!real.as_os_str().is_empty()).then_some(real)
+        Some(real)
+    }
+
+    fn pin(&mut self, real: &Path, why: &'static str, origin: Origin) {
+        self.pin_because(real, Cow::Borrowed(why), origin);
     }
 
     /// Pins `real` read-only, and holds every directory above it in its place.
-    fn pin(&mut self, real: &Path, why: &'static str, origin: Origin) {
+    fn pin_because(&mut self, real: &Path, why: Cow<'static, str>, origin: Origin) {
+        // A read-only directory holds what is in it.
+        if real.ancestors().skip(1).any(|above| self.pins.get(above).is_some_and(|pin| pin.read_only)) {
+            return;
+        }
         for parent in real.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-            let parent = self.workspace.join(parent);
-            self.pins.entry(parent.clone()).or_insert_with(|| Pin {
-                at: parent,
+            self.pins.entry(parent.to_owned()).or_insert_with(|| Pin {
+                at: self.workspace.join(parent),
                 read_only: false,
                 why: "holds a protected path in its place".into(),
                 origin: Origin::BUILT_IN,
             });
         }
-        let at = self.workspace.join(real);
-        self.pins.insert(at.clone(), Pin { at, read_only: true, why: Cow::Borrowed(why), origin });
-    }
-
-    fn git(&mut self, config: bool) {
-        let Some(git) = self.resolve(".git".as_ref()) else { return };
-        let Ok(meta) = self.workspace.join(&git).symlink_metadata() else { return };
-        if meta.is_file() {
-            self.pin(&git, "says where git's directory is", Origin::BUILT_IN);
-        }
-        if !meta.is_dir() {
-            return;
-        }
-        self.git_directory(&git, config, true);
-        for name in self.directories_in(&git.join("worktrees")) {
-            self.git_directory(&name, config, false);
-        }
-        self.submodules(&git.join("modules"), config, MODULE_DEPTH);
-    }
-
-    /// The directories of submodules. Their names have slashes in them as those of their work trees do, and
-    /// submodules have submodules.
-    fn submodules(&mut self, below: &Path, config: bool, depth: usize) {
-        if depth == 0 {
-            return;
-        }
-        for name in self.directories_in(below) {
-            // HEAD alone would not do: an agent can take it away in one session, and give it back in the next.
-            let mut marks = ["HEAD", "config", "objects"].iter();
-            if marks.any(|mark| self.workspace.join(&name).join(mark).symlink_metadata().is_ok()) {
-                self.git_directory(&name, config, true);
-                self.pointer_to(&name);
-                self.submodules(&name.join("modules"), config, depth - 1);
-            } else {
-                self.submodules(&name, config, depth - 1);
-            }
-        }
-    }
-
-    /// The `.git` file of a submodule's work tree, which says where its git directory is: who writes it gives the
-    /// host's next `git status` another one. The directory's `core.worktree` says where the work tree is.
-    fn pointer_to(&mut self, git: &Path) {
-        let config = self.workspace.join(git).join("config");
-        let Some(config) = read::small_file(&config, CONFIG_LIMIT) else { return };
-        let config = String::from_utf8_lossy(&config);
-        let value = |line: &str| {
-            Some(line.trim().strip_prefix("worktree")?.trim().strip_prefix('=')?.trim().to_owned())
-        };
-        let Some(tree) = config.lines().find_map(value) else { return };
-        let mut place = git.to_owned();
-        for part in Path::new(tree.trim_matches('"')).components() {
-            match part {
-                Component::ParentDir if place.pop() => {}
-                Component::Normal(name) => place.push(name),
-                Component::CurDir => {}
-                // Outside of the workspace, which is not ours to protect.
-                _ => return,
-            }
-        }
-        let pointer = place.join(".git");
-        if self.workspace.join(&pointer).symlink_metadata().is_ok_and(|meta| meta.is_file()) {
-            self.protect(&pointer, "says where git's directory is", Origin::BUILT_IN);
-        }
-    }
-
-    /// The directories in one of the workspace, no links.
-    fn directories_in(&self, relative: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.workspace.join(relative)).into_iter().flatten().flatten();
-        let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        directories.map(|entry| relative.join(entry.file_name())).collect()
-    }
-
-    fn git_directory(&mut self, relative: &Path, config: bool, is_main: bool) {
-        const WHY: &str = "decides what the host's git runs";
-        if is_main {
-            self.want(&relative.join("hooks"), None, WHY);
-            self.want(&relative.join("info"), None, WHY);
-            // What git assumes without one: an agent that wrote it would own the host's next git command.
-            self.want(&relative.join("commondir"), Some(".\n"), WHY);
-        }
-        for name in GIT_DIRECTORY_FILES {
-            if (*name == "config" || *name == "config.worktree") && !config {
-                continue;
-            }
-            self.protect(&relative.join(name), WHY, Origin::BUILT_IN);
-        }
+        let pin = Pin { at: self.workspace.join(real), read_only: true, why, origin };
+        self.pins.insert(real.to_owned(), pin);
     }
 
     /// Pins `relative` all the same when it is not there: a start makes it. Where we may not write, nobody
@@ -277,15 +278,18 @@ impl Found<'_> {
     /// make writable either.
     fn want(&mut self, relative: &Path, content: Option<&'static str>, why: &'static str) {
         let path = self.workspace.join(relative);
-        let Some(above) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
-        let owner = above.symlink_metadata().map_or((0, 0), |meta| (meta.uid(), meta.gid()));
-        let theirs = owner.0 != nix::unistd::geteuid().as_raw();
-        match nix::unistd::access(above, nix::unistd::AccessFlags::W_OK) {
+        if self.tree.look(relative).is_ok() || self.missing.iter().any(|missing| missing.path == path) {
+            return;
+        }
+        let above = relative.parent().unwrap_or(Path::new(""));
+        let Ok(meta) = self.tree.look(above) else { return };
+        let theirs = meta.owner().0 != nix::unistd::geteuid().as_raw();
+        match self.tree.may_write(above) {
             Err(Errno::EROFS) => return,
             Err(_) if theirs => return,
             _ => {}
         }
-        self.missing.push(Missing { path, content, owner });
+        self.missing.push(Missing { path, content, owner: meta.owner() });
         self.pin(relative, why, Origin::BUILT_IN);
     }
 }

@@ -1,7 +1,7 @@
 //! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
 
 use super::step::{EMPTY, MAX_TREES, Source, Step};
-use super::{Block, Slot, Tree, below_root, c_string, owners};
+use super::{Block, Slot, Tree, below_root, c_string, owners, quotas};
 use crate::error::{Code, Error, Result};
 use crate::host::{Host, Kind};
 use crate::spec::{Changes, Cover, Mount, MountKind, Origin, Profile, SandboxSpec};
@@ -51,6 +51,7 @@ impl<'a> Files<'a> {
         for (index, mount) in spec.mounts.iter().enumerate() {
             self.mount(mount, &spec.mounts[..index], spec.profile)?;
             if mount.kind == MountKind::Proc {
+                self.steps.extend(quotas::steps(&self.host.quotas, spec.profile, &mount.at)?);
                 self.mask_proc(spec, &mount.at)?;
             }
         }
@@ -115,6 +116,10 @@ impl<'a> Files<'a> {
             }
             MountKind::Overlay { lower, changes } => {
                 let source = self.named(lower, mount.writable)?;
+                // Programs write what lies over it.
+                if let Some(slot) = self.slots.last_mut() {
+                    slot.writable = false;
+                }
                 self.steps.push(Step::Bind { source, path: path.clone(), writable: false, device: false });
                 self.changes(changes)?;
                 Step::Overlay { path }
@@ -171,7 +176,7 @@ impl<'a> Files<'a> {
             self.steps.push(Step::ReceiveTrees { count: 0 });
         }
         let tree = owners::tree(path, writable, self.block, self.host);
-        self.slots.push(Slot { path: path.to_owned(), tree });
+        self.slots.push(Slot { path: path.to_owned(), tree, writable });
         let path = c_path(path)?;
         Ok(if tree == Tree::None { Source::Checked { slot, path } } else { Source::Tree { slot, path } })
     }

@@ -8,6 +8,7 @@ pub mod landlock;
 mod narrow;
 pub mod owners;
 mod publish;
+mod quotas;
 pub mod seccomp;
 pub mod step;
 
@@ -82,6 +83,8 @@ pub struct Slot {
     pub path: PathBuf,
     /// What the parent makes of it.
     pub tree: Tree,
+    /// Whether programs may write it.
+    pub writable: bool,
 }
 
 /// What the parent makes of a path that somebody named.

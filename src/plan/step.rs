@@ -158,6 +158,13 @@ pub enum Step {
         /// The name.
         name: CString,
     },
+    /// A limit of the sandbox's own user namespace, in a proc that is not read-only yet.
+    Quota {
+        /// The file of `/proc/sys/user`.
+        path: CString,
+        /// The limit, in digits.
+        most: CString,
+    },
     /// One limit of setrlimit(2), lowered.
     Rlimit {
         /// Its number.
@@ -262,6 +269,7 @@ impl Step {
             | Step::Tmpfs { .. }
             | Step::Overlay { .. }
             | Step::Proc { .. }
+            | Step::Quota { .. }
             | Step::Devpts { .. }
             | Step::Mqueue { .. }
             | Step::MaskFile { .. }
@@ -412,6 +420,7 @@ impl fmt::Display for Step {
                 write!(f, "lay an overlay over {}, its changes in {}", inside(path), inside(EMPTY))
             }
             Step::Proc { path, .. } => write!(f, "mount proc on {}", inside(path)),
+            Step::Quota { path, most } => write!(f, "write {} to {}", most.to_string_lossy(), inside(path)),
             Step::Devpts { path, max } => {
                 write!(f, "mount devpts on {}, {} terminals", inside(path), max.to_string_lossy())
             }

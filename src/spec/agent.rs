@@ -40,7 +40,8 @@ pub struct Asked {
     /// A lasting home of the host, when there is one.
     pub home: Option<PathBuf>,
     /// The program and its package, when they lie outside of the private root (DECISIONS 25).
-    pub program: Vec<PathBuf>,
+    /// Each with who named it.
+    pub program: Vec<(PathBuf, Origin)>,
     /// More of the host that saggar itself needs inside: source, destination, writable, why.
     pub own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
     /// The way to the model API, where its key stays outside.
@@ -221,8 +222,8 @@ fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
         let origin = origin(&policy.files.home.layer);
         mounts.push(named(home, HOME.as_ref(), true, origin, "the lasting home"));
     }
-    for program in &asked.program {
-        mounts.push(named(program, program, false, Origin::BUILT_IN, "the program and its package"));
+    for (program, by) in &asked.program {
+        mounts.push(named(program, program, false, by.clone(), "the program and its package"));
     }
     let mut workspace =
         named(&asked.workspace, &asked.workspace, true, Origin::COMMAND_LINE, "the workspace");
@@ -332,7 +333,8 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
     let both = |resource, name, value, origin| Rlimit { resource, name, soft: value, hard: value, origin };
     let number = |resource: libc::__rlimit_resource_t| resource.cast_signed();
     vec![
-        both(number(libc::RLIMIT_CORE), "core", 0, Origin::BUILT_IN),
+        // Not 0: below 1 the kernel writes no file, and yet starts the host's core handler, as root (core(5)).
+        both(number(libc::RLIMIT_CORE), "core", 1, Origin::BUILT_IN),
         both(number(libc::RLIMIT_MEMLOCK), "memlock", 8 * MIB, Origin::BUILT_IN),
         both(number(libc::RLIMIT_RTPRIO), "rtprio", 0, Origin::BUILT_IN),
         both(number(libc::RLIMIT_NICE), "nice", 0, Origin::BUILT_IN),

@@ -9,7 +9,6 @@ pub mod container;
 mod limits;
 pub mod oci;
 pub mod policy;
-pub(crate) mod printable;
 pub mod protect;
 mod sandbox;
 #[cfg(test)]

@@ -1,65 +1,19 @@
 //! The names that are protected in a workspace: what the host's programs start or obey without asking
 //! (DECISIONS 5). Which of them exist is for [`crate::host::protect`] to find.
 
+mod table;
+
+pub use table::{GIT_DIRECTORY_FILES, HOME, Name, WORK_TREE};
+
 use std::ffi::OsStr;
 use std::path::Path;
-
-/// Files and directories of the work tree.
-pub const WORK_TREE: &[&str] = &[
-    // Shells.
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".zlogout",
-    ".kshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".logout",
-    ".inputrc",
-    ".envrc",
-    ".config/fish",
-    // Editors.
-    ".vscode",
-    ".idea",
-    ".vimrc",
-    ".nvimrc",
-    ".exrc",
-    ".gvimrc",
-    ".emacs",
-    ".emacs.d",
-    ".dir-locals.el",
-    ".nvim.lua",
-    // Tools that run what they are told in a file.
-    ".gitconfig",
-    ".ripgreprc",
-    ".npmrc",
-    // Agents, and this program's own policy.
-    ".mcp.json",
-    ".claude/settings.json",
-    ".claude/settings.local.json",
-    ".claude/hooks",
-    "saggar.toml",
-    ".saggar.toml",
-];
-
-/// Files and directories of git's own directory, the main one, a submodule's or a linked worktree's.
-pub const GIT_DIRECTORY_FILES: &[&str] =
-    &["hooks", "config", "config.worktree", "commondir", "gitdir", "info", "objects/info/alternates"];
 
 /// Why `path`, below a work tree, is protected: by name alone, in every directory of it, since programs look for these
 /// names in the directory that they are started in. Case does not count: there are file systems for which it does not.
 pub fn why(path: &Path) -> Option<&'static str> {
     let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
     for at in 0..parts.len() {
-        if WORK_TREE.iter().any(|name| begins(&parts[at..], name)) {
+        if WORK_TREE.iter().any(|name| begins(&parts[at..], name.path)) {
             return Some("the host's programs start or read it");
         }
         if parts[at].eq_ignore_ascii_case(".git") && decides_for_git(&parts[at + 1..]) {
@@ -77,7 +31,7 @@ pub fn is_on_the_way(path: &Path) -> bool {
         parts.iter().all(|part| wanted.next().is_some_and(|want| part.eq_ignore_ascii_case(want)))
     };
     parts.iter().any(|part| part.eq_ignore_ascii_case(".git"))
-        || (0..parts.len()).any(|at| WORK_TREE.iter().any(|name| leads(&parts[at..], name)))
+        || (0..parts.len()).any(|at| WORK_TREE.iter().any(|name| leads(&parts[at..], name.path)))
 }
 
 /// Whether the path begins with all parts of `name`.
@@ -116,6 +70,8 @@ mod tests {
             ".git/modules/a/b/config",
             ".git/worktrees/x/config.worktree",
             ".git/objects/info/alternates",
+            ".claude/agents/x.md",
+            "a/.cargo/config.toml",
         ] {
             assert!(why(Path::new(path)).is_some(), "{path}");
         }
@@ -125,7 +81,7 @@ mod tests {
             ".git/refs/heads/main",
             ".git/HEAD",
             ".git/modules/a/HEAD",
-            ".claude/agents/x.md",
+            ".claude/todo.md",
             "config",
             "hooks/x",
             ".config/other",

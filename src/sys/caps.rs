@@ -18,6 +18,10 @@ struct Data {
 
 const VERSION_3: u32 = 0x2008_0522;
 
+/// CAP_CHOWN
+pub const CHOWN: u32 = 0;
+/// CAP_SETPCAP
+pub const SETPCAP: u32 = 8;
 /// CAP_SYS_ADMIN
 pub const SYS_ADMIN: u32 = 21;
 

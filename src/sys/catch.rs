@@ -31,7 +31,7 @@ const RENO: &[u8; 5] = b"reno\0";
 const LO: u32 = 1;
 
 /// What a socket that catches hears.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
     /// Connections.
     Tcp,

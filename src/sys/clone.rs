@@ -108,6 +108,26 @@ pub unsafe fn fork() -> SysResult<i32> {
     i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)
 }
 
+/// As [`fork`], with a pidfd of the child (CLONE_PIDFD, Linux 5.2): for processes whose filter answers ENOSYS to clone3.
+/// Signal handlers stay; see [`process::reset_signals`].
+///
+/// # Errors
+/// The error number of clone(2).
+///
+/// # Safety
+/// As [`fork`].
+pub unsafe fn fork_with_pidfd() -> SysResult<Side> {
+    let mut pidfd: RawFd = -1;
+    let flags = (libc::SIGCHLD | libc::CLONE_PIDFD) as libc::c_ulong;
+    let pid = call!(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize)?;
+    if pid == 0 {
+        return Ok(Side::Child);
+    }
+    let pid = i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?;
+    // SAFETY: clone succeeded with CLONE_PIDFD, so `pidfd` is a descriptor made for us.
+    Ok(Side::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
 /// A stack for a process that shares our memory, with a page below it that faults.
 #[derive(Debug)]
 pub struct Stack {

@@ -1,7 +1,7 @@
 //! Files by descriptors: openat2(2) and its neighbours, without a path resolved twice.
 
 use super::{Errno, SysResult, call, call_fd};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// How [`open`] may resolve a path.
@@ -12,6 +12,9 @@ pub enum Resolve {
     /// Never leave the directory, follow no symbolic link at all (openat2(2): RESOLVE_BENEATH,
     /// RESOLVE_NO_SYMLINKS).
     BeneathNoLinks,
+    /// Never leave the directory; symbolic links that stay in it are followed (openat2(2): RESOLVE_BENEATH,
+    /// RESOLVE_NO_MAGICLINKS).
+    Beneath,
     /// The directory is the root: links are followed inside it (RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS).
     InRoot,
 }
@@ -27,6 +30,7 @@ pub fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32, how: Resolv
     let resolve = match how {
         Resolve::Ordinary => 0,
         Resolve::BeneathNoLinks => libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS,
+        Resolve::Beneath => libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
         Resolve::InRoot => libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
     };
     // SAFETY: all zeros is a valid open_how (openat2(2)).
@@ -56,6 +60,29 @@ pub fn cwd() -> BorrowedFd<'static> {
 pub fn number(fd: RawFd) -> BorrowedFd<'static> {
     // SAFETY: never -1, which is what a borrowed descriptor may not be; a number that is not open gives EBADF.
     unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
+}
+
+/// Sets the mode of what was opened, also with O_PATH alone, which fchmod(2) does not take: the link in /proc leads to
+/// exactly that.
+///
+/// # Errors
+/// The error number of chmod(2).
+pub fn set_mode(file: BorrowedFd<'_>, mode: u32) -> SysResult<()> {
+    let mode = rustix::fs::Mode::from_raw_mode(mode & 0o7777);
+    rustix::fs::chmod(link_to(file).as_c_str(), mode).map_err(|e| Errno::from_raw(e.raw_os_error()))
+}
+
+/// Opens what was opened with O_PATH, for more.
+///
+/// # Errors
+/// The error number of open(2).
+pub fn open_again(file: BorrowedFd<'_>, flags: i32) -> SysResult<OwnedFd> {
+    open(cwd(), &link_to(file), flags, 0, Resolve::Ordinary)
+}
+
+/// The link in /proc that leads to an open file.
+fn link_to(file: BorrowedFd<'_>) -> CString {
+    CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }
 
 /// mkdirat(2). An existing entry is left as it is and is no error.
@@ -101,6 +128,13 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
         }
     }
     Ok(())
+}
+
+/// Begins to write what is in the page cache of a file, and does not wait (sync_file_range(2)). It is a favour: what
+/// cannot be begun is written later.
+pub fn begin_writing(fd: BorrowedFd<'_>) {
+    let flags = libc::SYNC_FILE_RANGE_WRITE;
+    let _ = call!(libc::SYS_sync_file_range, fd.as_raw_fd(), 0_i64, 0_i64, flags);
 }
 
 /// mknodat(2) in `dir`, with the full mode: type and permission bits.
@@ -225,6 +259,22 @@ pub unsafe fn close_others(mut first: RawFd, kept: impl Iterator<Item = RawFd> +
     }
     call!(libc::SYS_close_range, first, libc::c_uint::MAX, 0)?;
     Ok(())
+}
+
+/// Opens /dev/null as each standard stream that is closed.
+///
+/// # Errors
+/// Those of open(2).
+pub fn fill_standard_streams() -> SysResult<()> {
+    use std::os::fd::IntoRawFd;
+    loop {
+        let null = open(cwd(), c"/dev/null", libc::O_RDWR, 0, Resolve::Ordinary)?;
+        if null.as_raw_fd() > 2 {
+            return Ok(());
+        }
+        // The stream's from now on.
+        let _ = null.into_raw_fd();
+    }
 }
 
 /// A sealed, close-on-exec memory file that holds `bytes` (memfd_create(2)): nobody can change it.

@@ -12,8 +12,10 @@ pub mod bpf;
 pub mod caps;
 pub mod catch;
 pub mod clone;
+pub mod confine;
 pub mod exe;
 pub mod file;
+pub mod folder;
 pub mod futex;
 pub mod keyring;
 pub mod landlock;
@@ -32,7 +34,10 @@ pub mod route;
 pub mod scm;
 pub mod seccomp;
 pub mod shared;
+pub mod throwaway;
 pub mod unheard;
+pub mod unix_diag;
+pub mod worker;
 
 pub use nix::errno::Errno;
 

@@ -2,6 +2,7 @@
 
 use super::{Errno, SysResult, call, check};
 use std::ffi::{CStr, c_char};
+use std::os::fd::RawFd;
 
 /// prctl(2) with up to three arguments.
 ///
@@ -205,6 +206,19 @@ pub fn reset_signal_actions() {
     }
 }
 
+/// Ignores a signal; children whose end is told by an ignored SIGCHLD are reaped by the kernel (sigaction(2)).
+///
+/// # Errors
+/// EINVAL for a signal that cannot be ignored.
+pub fn ignore_signal(signal: i32) -> SysResult<()> {
+    // SAFETY: as in `reset_signal_actions`, with SIG_IGN for the handler, the first field of the kernel's struct.
+    let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
+    ignore.sa_sigaction = libc::SIG_IGN;
+    let old = std::ptr::null_mut::<libc::sigaction>();
+    call!(libc::SYS_rt_sigaction, signal, &raw const ignore, old, 8usize)?;
+    Ok(())
+}
+
 /// Whether this process ignores the signal.
 pub fn ignores(signal: i32) -> bool {
     // SAFETY: all zeros is a valid sigaction, at least as long as the kernel writes.
@@ -234,6 +248,16 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     Errno::last()
 }
 
+/// Replaces this process by the program that descriptor `file` is (execveat(2), AT_EMPTY_PATH); returns only when
+/// that fails.
+///
+/// # Safety
+/// `argv` and `envp` must be null-terminated lists of NUL-terminated strings.
+pub unsafe fn execute_open(file: RawFd, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+    let _ = call!(libc::SYS_execveat, file, c"".as_ptr(), argv, envp, libc::AT_EMPTY_PATH);
+    Errno::last()
+}
+
 /// Sleeps until a signal comes; with all of them blocked, until SIGKILL.
 pub fn sleep_forever() {
     let (none, forever) = (std::ptr::null_mut::<libc::pollfd>(), std::ptr::null::<libc::timespec>());
@@ -259,7 +283,7 @@ pub fn thread_count() -> SysResult<u64> {
 ///
 /// # Errors
 /// Those of poll(2).
-pub fn is_ready(fd: std::os::fd::RawFd, events: i16) -> SysResult<bool> {
+pub fn is_ready(fd: RawFd, events: i16) -> SysResult<bool> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one pollfd, which lives until the call returns.
     let ready = check(unsafe { libc::poll(&raw mut poll, 1, 0) }.into())?;

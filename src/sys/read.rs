@@ -29,8 +29,24 @@ pub enum Unread {
     #[error("it is {0}, not a regular file")]
     Kind(&'static str),
     /// It is larger than the limit, in bytes.
-    #[error("it is larger than {} MiB", .0 >> 20)]
+    #[error("it is larger than {}", size(*.0))]
     TooLarge(u64),
+    /// It is not in the folder that it was looked for in.
+    #[error("it leads out of the folder")]
+    LeavesFolder,
+    /// It is a link where none is followed.
+    #[error("it is a symbolic link that cannot be followed here")]
+    Link,
+    /// The owner of the folder that it is in may not be able to read it.
+    #[error(
+        "it belongs to uid {owner}, and the owner of the folder (uid {folder}) may not be able to read it"
+    )]
+    Foreign {
+        /// The owner of the file.
+        owner: u32,
+        /// The owner of the folder.
+        folder: u32,
+    },
 }
 
 /// The whole of a regular file. Links are followed, as the caller named the file; nothing is waited for, and what is
@@ -52,7 +68,12 @@ pub fn whole_file(path: &Path, limit: u64) -> Result<Vec<u8>, Unread> {
     if bytes.len() as u64 > limit { Err(Unread::TooLarge(limit)) } else { Ok(bytes) }
 }
 
-fn regular(metadata: &Metadata) -> Result<(), Unread> {
+/// A limit in words.
+fn size(bytes: u64) -> String {
+    if bytes >> 20 == 0 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+}
+
+pub(super) fn regular(metadata: &Metadata) -> Result<(), Unread> {
     let kind = metadata.file_type();
     let name = match () {
         () if kind.is_file() => return Ok(()),
@@ -90,7 +111,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         assert_eq!(whole_file(&path("link"), 5).unwrap(), b"12345");
         let refused = |name: &str| whole_file(&path(name), 4).unwrap_err().to_string();
-        assert_eq!(refused("file"), "it is larger than 0 MiB");
+        assert_eq!(refused("file"), "it is larger than 0 KiB");
         assert_eq!(refused("fifo"), "it is a FIFO, not a regular file");
         assert_eq!(refused("socket"), "it is a socket, not a regular file");
         assert_eq!(refused("."), "it is a directory, not a regular file");

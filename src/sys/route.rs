@@ -144,7 +144,13 @@ fn request(
     }
 }
 
-fn send(socket: BorrowedFd<'_>, kind: u16, flags: u16, message: &[u8], attributes: &[u8]) -> SysResult<()> {
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    kind: u16,
+    flags: u16,
+    message: &[u8],
+    attributes: &[u8],
+) -> SysResult<()> {
     let len = u32::try_from(HEADER + message.len() + attributes.len()).map_err(|_| Errno::E2BIG)?;
     let flags = flags | u16::try_from(libc::NLM_F_REQUEST).unwrap_or(0);
     let mut bytes = Vec::from(len.to_ne_bytes());
@@ -156,7 +162,7 @@ fn send(socket: BorrowedFd<'_>, kind: u16, flags: u16, message: &[u8], attribute
     nix::sys::socket::send(socket.as_raw_fd(), &bytes, nix::sys::socket::MsgFlags::empty()).map(drop)
 }
 
-fn receive(socket: BorrowedFd<'_>) -> SysResult<Vec<u8>> {
+pub(super) fn receive(socket: BorrowedFd<'_>) -> SysResult<Vec<u8>> {
     let mut bytes = vec![0; 32 << 10];
     let len = nix::sys::socket::recv(socket.as_raw_fd(), &mut bytes, nix::sys::socket::MsgFlags::empty())?;
     bytes.truncate(len);
@@ -164,7 +170,7 @@ fn receive(socket: BorrowedFd<'_>) -> SysResult<Vec<u8>> {
 }
 
 /// `struct nlmsgerr` begins with the negative error number.
-fn answer(payload: &[u8]) -> SysResult<()> {
+pub(super) fn answer(payload: &[u8]) -> SysResult<()> {
     let number = payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match number {
         Some(0) => Ok(()),
@@ -174,7 +180,7 @@ fn answer(payload: &[u8]) -> SysResult<()> {
 }
 
 /// The messages of one datagram: kind and payload.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
         let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -185,7 +191,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// The attributes of a message: kind and value.
-fn parse(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn parse(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);

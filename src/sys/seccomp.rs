@@ -93,6 +93,35 @@ impl Narrowing {
     }
 }
 
+/// The filters of our own processes outside of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outside {
+    /// The loop that supervises it (`seccomp/supervisor.json`).
+    Supervisor,
+    /// What keeps privileges, and its workers (`seccomp/launcher.json`).
+    Launcher,
+    /// A worker that does file work (`seccomp/files.json`).
+    FileWorker,
+    /// What relays its network (`seccomp/relay.json`).
+    Relay,
+    /// What finds the programs of its sockets (`seccomp/attribution.json`).
+    Attribution,
+}
+
+impl Outside {
+    /// Its program, as [`load`] takes it.
+    #[must_use]
+    pub fn program(self) -> &'static [SockFilter] {
+        match self {
+            Outside::Supervisor => &tables::SUPERVISOR_PROGRAM,
+            Outside::Launcher => &tables::LAUNCHER_PROGRAM,
+            Outside::FileWorker => &tables::FILES_PROGRAM,
+            Outside::Relay => &tables::RELAY_PROGRAM,
+            Outside::Attribution => &tables::ATTRIBUTION_PROGRAM,
+        }
+    }
+}
+
 /// What a profile is, for `explain`.
 #[derive(Debug)]
 pub struct Description {

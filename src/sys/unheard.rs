@@ -9,7 +9,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsocko
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// How the kernel answers in the place of somebody who would hear.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Answer {
     /// A connection is reset (RFC 9293, 3.5.2).
     Reset,

@@ -2,7 +2,7 @@
 
 use super::Warning;
 use crate::error::{Code, Error};
-use crate::spec::printable::printable;
+use crate::text::summary;
 use std::fmt;
 
 /// The JSON path of a field. It borrows its way up, and becomes text only when there is something to say.
@@ -36,10 +36,7 @@ impl<'a> Field<'a> {
 
     /// The error that its value is not valid. `what` continues the name: `must be …`, `is …`.
     pub(super) fn invalid(&self, what: impl fmt::Display) -> Error {
-        Error::new(
-            Code::Invalid,
-            format!("{} {}", printable(&self.to_string()), printable(&what.to_string())),
-        )
+        Error::new(Code::Invalid, format!("{} {}", summary(&self.to_string()), summary(&what.to_string())))
     }
 
     /// The error that it must be there.
@@ -49,7 +46,7 @@ impl<'a> Field<'a> {
 
     /// The warning about it.
     pub(super) fn warning(&self, message: impl fmt::Display) -> Warning {
-        Warning { field: printable(&self.to_string()), message: printable(&message.to_string()) }
+        Warning { field: summary(&self.to_string()), message: summary(&message.to_string()) }
     }
 }
 

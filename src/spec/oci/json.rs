@@ -2,7 +2,7 @@
 
 use super::field::Field;
 use crate::error::{Code, Error, Result};
-use crate::spec::printable::printable;
+use crate::text::summary;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,8 +24,8 @@ pub(super) fn read<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T> {
         let path = error.path().to_string();
         match path.as_str() {
             // What stands beside no key is a fault of the syntax.
-            "." | "?" => invalid(format!("is not valid: {}", printable(&error.inner().to_string()))),
-            field => invalid(format!("{}: {}", printable(field), printable(&error.inner().to_string()))),
+            "." | "?" => invalid(format!("is not valid: {}", summary(&error.inner().to_string()))),
+            field => invalid(format!("{}: {}", summary(field), summary(&error.inner().to_string()))),
         }
     })?;
     reader.end().map_err(|error| invalid(format!("has more text after its end: {error}")))?;

@@ -6,10 +6,11 @@ use super::hosts::{HostRule, MOST_PORTS};
 use super::layer::{Layer, Setting};
 use super::names::{Network, Part};
 use super::parse::{self, Format};
+use super::provenance::Admitted;
 use super::tighten::keep_locked;
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
-use crate::spec::printable::printable;
+use crate::text::summary;
 use serde::Deserialize;
 
 /// The policy `now` with these limits, the JSON of a `[limits]` table. All is right with them in itself, and nothing
@@ -41,7 +42,9 @@ pub fn change(now: &Effective, limits: &str) -> Result<Effective> {
     }
     hold_locks(now, &document, source)?;
     let mut changed = now.clone();
-    changed.merge(Document { limits: document.limits, ..Document::default() }, &Layer::Control);
+    let document = Document { limits: document.limits, ..Document::default() };
+    let admitted = Admitted::of(now, document, &Layer::Control, &[]).map_err(|e| wrong(e.to_string()))?;
+    changed.take(admitted);
     Ok(changed)
 }
 
@@ -62,7 +65,7 @@ struct Lists {
 /// and for hosts beyond what is locked.
 pub fn change_network(now: &Effective, network: &str) -> Result<Effective> {
     let source = "update";
-    let wrong = |why: String| Error::new(Code::Invalid, printable(&format!("{source}: {why}")));
+    let wrong = |why: String| Error::new(Code::Invalid, summary(&format!("{source}: {why}")));
     let lists: Lists = serde_json::from_str(network).map_err(|e| wrong(format!("network: {e}")))?;
     let Lists { allow, deny, ask } = lists;
     if allow.is_none() && deny.is_none() && ask.is_none() {

@@ -8,7 +8,8 @@ use super::load;
 use super::names::{Network, Profile, Strength};
 use super::paths::Home;
 use super::tighten::{FOLDERS_TIGHTEN, tighten};
-use crate::error::Error;
+use crate::error::{Code, Error};
+use crate::text::{Show, line, summary};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -40,15 +41,15 @@ impl fmt::Display for Report {
         for Checked { path, outcome } in &self.files {
             match outcome {
                 Ok(notes) => {
-                    writeln!(f, "{}: ok", path.display())?;
+                    writeln!(f, "{}: ok", path.shown())?;
                     for note in notes {
-                        writeln!(f, "  note: {note}")?;
+                        writeln!(f, "  note: {}", line(note))?;
                     }
                 }
                 Err(error) => {
-                    writeln!(f, "error: {error}")?;
+                    writeln!(f, "error: {}", line(&error.to_string()))?;
                     if let Some(hint) = error.hint_text() {
-                        writeln!(f, "  hint: {hint}")?;
+                        writeln!(f, "  hint: {}", line(hint))?;
                     }
                 }
             }
@@ -60,14 +61,17 @@ impl fmt::Display for Report {
 /// Checks each file by itself; the other layers are not looked at.
 pub fn check(paths: &[PathBuf]) -> Report {
     let checked = |path: &PathBuf| {
-        let outcome = load::read_document(path).map(|document| notes(path, &document));
+        let outcome = load::read_document(path).and_then(|document| {
+            let in_folder = in_folder(path, &document)?;
+            Ok(notes(&document).into_iter().chain(in_folder).collect())
+        });
         Checked { path: path.clone(), outcome }
     };
     Report { files: paths.iter().map(checked).collect() }
 }
 
 /// What a careful reader would remark on.
-fn notes(path: &Path, document: &Document) -> Vec<String> {
+fn notes(document: &Document) -> Vec<String> {
     let mut notes = Vec::new();
     if document.profile == Some(Profile::Nesting) {
         notes.push("profile: nesting gives up the landlock file rules".into());
@@ -102,12 +106,24 @@ fn notes(path: &Path, document: &Document) -> Vec<String> {
             notes.push(format!("protections.prefer: without {protection} the sandbox starts all the same"));
         }
     }
-    let in_folder =
-        load::FOLDER_NAMES.iter().find(|name| path.file_name().is_some_and(|file| file == **name));
-    if let Some(name) = in_folder {
-        // As in a folder, above the built-in layer alone: the host's own configuration may give more.
-        let refusal = tighten(&Effective::built_in(Home::Session), document, &Layer::AgentFolder(name));
-        notes.extend(refusal.err().map(|widening| format!("in a folder it {widening}; {FOLDERS_TIGHTEN}")));
-    }
     notes
+}
+
+/// What would be refused in a folder, of a file whose name says that it is the policy of one: above the built-in layer
+/// alone, since the host's own configuration may give more. No configuration makes a mount of the program that it names.
+///
+/// # Errors
+/// [`Code::Refused`] for an `agent_cmd` that stands nowhere inside.
+fn in_folder(path: &Path, document: &Document) -> Result<Option<String>, Error> {
+    let Some((tree, name)) = load::folder_of(path) else { return Ok(None) };
+    let built_in = Effective::built_in(Home::Session);
+    let layer = Layer::AgentFolder(name);
+    let program = Document { agent_cmd: document.agent_cmd.clone(), ..Document::default() };
+    tighten(&built_in, &program, &layer, &[&tree]).map_err(|widening| {
+        let message = summary(&format!("{}: in a folder it {widening}", path.display()));
+        Error::new(Code::Refused, message)
+            .hint("name it by --agent-cmd, --policy FILE or the configuration of the user or the host")
+    })?;
+    let refusal = tighten(&built_in, document, &layer, &[&tree]).err();
+    Ok(refusal.map(|widening| format!("in a folder it {widening}; {FOLDERS_TIGHTEN}")))
 }

@@ -65,6 +65,8 @@ pub struct CommandLine {
     pub bridge_socket: Option<Template>,
     /// `--control-socket`
     pub control_socket: Option<Template>,
+    /// `--allow-reachable-sockets`
+    pub allow_reachable_sockets: bool,
     /// `--require`
     pub require: Vec<Protection>,
     /// `--prefer`
@@ -134,7 +136,12 @@ impl CommandLine {
             },
             protections: Protections { require: self.require, prefer: self.prefer },
             api: Api { socket, upstream: self.api, key_file, ..Api::default() },
-            bridge: Bridge { socket: self.bridge_socket, control: self.control_socket, ..Bridge::default() },
+            bridge: Bridge {
+                socket: self.bridge_socket,
+                control: self.control_socket,
+                allow_reachable: self.allow_reachable_sockets.then_some(true),
+                ..Bridge::default()
+            },
             ..Document::default()
         })
     }

@@ -220,6 +220,10 @@ pub struct Bridge {
     pub socket: Option<Template>,
     /// The path of the control socket.
     pub control: Option<Template>,
+    /// Whether these sockets, and that of the model API, may lie in a directory that programs inside reach.
+    pub allow_reachable: Option<bool>,
+    /// The directory in which an annotation of a container may name its bridge socket.
+    pub directory: Option<HostPath>,
     /// How many uuids are remembered, each way, to drop echoes and repetitions.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub remembered: Option<u32>,

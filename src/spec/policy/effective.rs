@@ -52,6 +52,10 @@ pub struct Effective {
     pub bridge_socket: Option<Setting<Template>>,
     /// The path of the control socket, when not the default.
     pub control_socket: Option<Setting<Template>>,
+    /// Whether sockets may lie in a directory that programs inside reach.
+    pub allow_reachable: Setting<bool>,
+    /// The directory in which an annotation of a container may name its bridge socket.
+    pub bridge_directory: Option<Setting<HostPath>>,
     /// How many uuids the bridge remembers, each way.
     pub remembered: Setting<u32>,
     /// How many bytes of events a session keeps.
@@ -339,6 +343,8 @@ impl Effective {
             api: Api::default(),
             bridge_socket: None,
             control_socket: None,
+            allow_reachable: built_in(false),
+            bridge_directory: None,
             remembered: built_in(2000),
             spool: built_in(Size::mebibytes(64)),
             permissions: Permissions::built_in(),

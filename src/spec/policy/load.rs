@@ -12,10 +12,13 @@ use super::layer::{Layer, Setting};
 use super::names::{Network, Part};
 use super::parse::{self, Fault, Format, MAX_BYTES};
 use super::paths::Home;
-use super::tighten::{FOLDERS_TIGHTEN, keep_locked, leave_out_the_agents, tighten};
+use super::provenance::Admitted;
+use super::tighten::{FOLDERS_TIGHTEN, keep_locked, leave_out_the_agents};
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
-use crate::spec::printable::printable;
+use crate::sys::folder::{Folder, Links};
+use crate::sys::read::Unread;
+use crate::text::summary;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -118,13 +121,40 @@ pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Po
 /// # Errors
 /// As [`load`].
 pub(super) fn read_document(path: &Path) -> Result<Document> {
-    let opened = named(path)?;
+    let opened = match folder_name(path) {
+        Some((folder, name)) => match opened_folder(folder)? {
+            Some(folder) => beneath(&folder, name)?.ok_or_else(|| absent(path))?,
+            None => return Err(absent(path)),
+        },
+        None => named(path)?,
+    };
     understood(path, &opened.bytes)
+}
+
+/// The folder of a file whose name says that it is the policy of one, and that name: it is read as a start reads it.
+fn folder_name(path: &Path) -> Option<(&Path, &'static str)> {
+    let name = FOLDER_NAMES.into_iter().find(|name| path.file_name().is_some_and(|file| file == *name))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Some((folder.unwrap_or(Path::new(".")), name))
+}
+
+/// As [`folder_name`], with the path of the folder without links.
+pub(super) fn folder_of(path: &Path) -> Option<(PathBuf, &'static str)> {
+    let (folder, name) = folder_name(path)?;
+    Some((folder.canonicalize().unwrap_or_else(|_| folder.to_owned()), name))
+}
+
+fn opened_folder(folder: &Path) -> Result<Option<Folder>> {
+    match Folder::open(folder) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(failure("open", folder, &error)),
+    }
 }
 
 impl Policy {
     fn take_operator(&mut self, path: PathBuf, owner: u32) -> Result<()> {
-        let Some(opened) = read(&path, Links::Followed)? else { return Ok(()) };
+        let Some(opened) = read(&path)? else { return Ok(()) };
         trusted(&path, &opened.metadata, owner)?;
         let layer = Layer::Operator(path.as_path().into());
         self.take_file(opened, path, &layer)
@@ -133,6 +163,7 @@ impl Policy {
     fn take_folders(&mut self, places: &Places) -> Result<()> {
         let agent_folder = places.agent_folder.as_deref();
         let workspace = places.workspace.as_deref().filter(|workspace| Some(*workspace) != agent_folder);
+        let trees: Vec<&Path> = agent_folder.into_iter().chain(workspace).collect();
         let mut taken = None;
         for (folder, layer) in
             [(agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer), (workspace, Layer::Workspace)]
@@ -150,7 +181,7 @@ impl Policy {
                         log::debug!("{}: {key} is for agents, and none is started", path.display());
                     }
                 }
-                self.take_document(document, &opened, path, &layer(name))?;
+                self.take_document(document, &opened, path, &layer(name), &trees)?;
             }
         }
         Ok(())
@@ -158,7 +189,7 @@ impl Policy {
 
     fn take_file(&mut self, opened: Opened, path: PathBuf, layer: &Layer) -> Result<()> {
         let document = understood(&path, &opened.bytes)?;
-        self.take_document(document, &opened, path, layer)
+        self.take_document(document, &opened, path, layer, &[])
     }
 
     fn take_document(
@@ -167,25 +198,24 @@ impl Policy {
         opened: &Opened,
         path: PathBuf,
         layer: &Layer,
+        trees: &[&Path],
     ) -> Result<()> {
-        if let Some(subject) = layer.folder_file() {
-            tighten(&self.effective, &document, layer).map_err(|widening| {
-                let line = line_of(&opened.bytes, widening.key);
-                let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
-                let message = printable(&format!("{subject}{line} {widening}; {FOLDERS_TIGHTEN}"));
-                Error::new(Code::Refused, message).hint(TO_PERMIT_MORE)
-            })?;
-        }
-        let source = path.display().to_string();
-        self.keep_locked(&document, &source)?;
-        self.effective.merge(document, layer);
+        let admitted = Admitted::of(&self.effective, document, layer, trees).map_err(|widening| {
+            let subject = layer.folder_file().unwrap_or_default();
+            let line = line_of(&opened.bytes, widening.key);
+            let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+            let message = summary(&format!("{subject}{line} {widening}; {FOLDERS_TIGHTEN}"));
+            Error::new(Code::Refused, message).hint(TO_PERMIT_MORE)
+        })?;
+        self.keep_locked(&admitted.document, &path.display().to_string())?;
+        self.effective.take(admitted);
         self.files.push(PolicyFile { path, layer: layer.clone() });
         Ok(())
     }
 
     fn take_command_line(&mut self, command_line: CommandLine, current: &Path) -> Result<()> {
         let layer = Layer::CommandLine;
-        let wrong = |what: String| Error::new(Code::Usage, printable(&format!("command line: {what}")));
+        let wrong = |what: String| Error::new(Code::Usage, summary(&format!("command line: {what}")));
         if command_line.allow_home {
             if let Some(by) = self.effective.locked_by(Part::Files) {
                 let message = format!("command line asks for --allow-home; {by} locks files");
@@ -196,7 +226,9 @@ impl Policy {
         let document = command_line.into_document(current).map_err(|why| wrong(why.to_string()))?;
         validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.why)))?;
         self.keep_locked(&document, "command line")?;
-        self.effective.merge(document, &layer);
+        let admitted =
+            Admitted::of(&self.effective, document, &layer, &[]).map_err(|e| wrong(e.to_string()))?;
+        self.effective.take(admitted);
         Ok(())
     }
 
@@ -204,7 +236,7 @@ impl Policy {
     fn keep_locked(&self, document: &Document, source: &str) -> Result<()> {
         keep_locked(&self.effective, document).map_err(|(widening, Lock { part, layer, .. })| {
             let end = format!("{layer} locks {part}, which may only be tightened after it");
-            let message = printable(&format!("{source} {widening}; {end}"));
+            let message = summary(&format!("{source} {widening}; {end}"));
             Error::new(Code::Refused, message).hint(TO_UNLOCK)
         })
     }
@@ -217,7 +249,7 @@ fn reaches_something(policy: &Effective) -> Result<()> {
         return Ok(());
     }
     let rules = hosts.rules();
-    let invalid = |message: String| Error::new(Code::Invalid, printable(&message));
+    let invalid = |message: String| Error::new(Code::Invalid, summary(&message));
     if rules.is_nothing() {
         let message = format!("network.mode is policy ({}), and its rules allow nothing", network.layer);
         let hint = "name a host in network.allow or with --allow-host, or say network.mode none";
@@ -249,18 +281,21 @@ fn line_of(bytes: &[u8], key: &str) -> Option<usize> {
 
 /// Reads a file that somebody named: so it must be there.
 fn named(path: &Path) -> Result<Opened> {
-    let absent = || Error::new(Code::Invalid, format!("open policy {}: no such file", path.display()));
-    read(path, Links::Followed)?.ok_or_else(absent)
+    read(path)?.ok_or_else(|| absent(path))
+}
+
+fn absent(path: &Path) -> Error {
+    Error::new(Code::Invalid, format!("open policy {}: no such file", path.display()))
 }
 
 /// The policy of a folder, if it has one.
 fn in_folder(folder: &Path) -> Result<Option<(&'static str, Opened)>> {
     let mut found: Option<(&'static str, Opened)> = None;
+    let Some(folder) = opened_folder(folder)? else { return Ok(None) };
     for name in FOLDER_NAMES {
-        // A link here could make an error message quote a file that only we can read.
-        let Some(opened) = read(&folder.join(name), Links::Refused)? else { continue };
+        let Some(opened) = beneath(&folder, name)? else { continue };
         if let Some((other, _)) = found {
-            let message = format!("{}: holds both {other} and {name}", folder.display());
+            let message = format!("{}: holds both {other} and {name}", folder.path().display());
             return Err(Error::new(Code::Invalid, message).hint("keep one of them"));
         }
         found = Some((name, opened));
@@ -294,25 +329,32 @@ struct Opened {
     metadata: Metadata,
 }
 
-/// Whether the last component of a path may be a symbolic link.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Links {
-    Followed,
-    Refused,
+/// Reads the policy of this name in a folder, over no link: the name in an error message is that of the file.
+fn beneath(folder: &Folder, name: &str) -> Result<Option<Opened>> {
+    const A_FILE: &str = "a folder's policy is a file of that folder, which its owner can read";
+    let path = folder.path().join(name);
+    let (file, metadata) = match folder.open_file(name.as_ref(), Links::Refused) {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return Ok(None),
+        Err(Unread::Link) => return Err(refused(&path, "is a symbolic link", A_FILE)),
+        Err(Unread::Kind(_)) => {
+            return Err(refused(&path, "is not a regular file", "a policy is read from files alone"));
+        }
+        Err(Unread::Io(error)) => return Err(failure("open", &path, &error)),
+        Err(why) => return Err(refused(&path, &format!("cannot be read: {why}"), A_FILE)),
+    };
+    let bytes = content(&file).map_err(|error| failure("read", &path, &error))?;
+    Ok(Some(Opened { bytes, metadata }))
 }
 
-/// Reads a small regular file; `None` when there is nothing of that name.
-fn read(path: &Path, links: Links) -> Result<Option<Opened>> {
+/// Reads a small regular file that the operator names; `None` when there is nothing of that name.
+fn read(path: &Path) -> Result<Option<Opened>> {
     // Without O_NONBLOCK a FIFO would hold us until somebody writes; without O_NOCTTY a terminal would
     // become ours.
-    let no_follow = if links == Links::Refused { libc::O_NOFOLLOW } else { 0 };
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | no_follow;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) if links == Links::Refused && error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(refused(path, "is a symbolic link", "a folder's policy is a file of that folder"));
-        }
         Err(error) => return Err(failure("open", path, &error)),
     };
     let metadata = file.metadata().map_err(|error| failure("stat", path, &error))?;

@@ -6,13 +6,23 @@ use super::layer::{Layer, Setting};
 use super::names::{Part, Protection, Strength};
 use super::paths::{Access, Bind, BindSpec};
 use super::permission::Modes;
+use super::provenance::Admitted;
 use super::resources::Rates;
 use std::sync::Arc;
 
 impl Effective {
-    /// Takes what `document` says, in the name of `layer`. Whether that layer may say it was checked
-    /// before (`validate`, `tighten`).
+    /// Takes what an admitted document says, in the name of its layer.
+    pub(super) fn take(&mut self, admitted: Admitted<'_>) {
+        self.merge_document(admitted.document, admitted.layer);
+    }
+
+    /// Takes a document whatever it says, as tests of the policy do.
+    #[cfg(test)]
     pub(in crate::spec) fn merge(&mut self, document: Document, layer: &Layer) {
+        self.merge_document(document, layer);
+    }
+
+    fn merge_document(&mut self, document: Document, layer: &Layer) {
         let Document {
             profile,
             agent_cmd,
@@ -50,9 +60,11 @@ impl Effective {
         self.set_strength(prefer, Strength::Prefer, layer);
 
         self.merge_api(api, layer);
-        let document::Bridge { socket, control, remembered, spool } = bridge;
+        let document::Bridge { socket, control, allow_reachable, directory, remembered, spool } = bridge;
         put_optional(&mut self.bridge_socket, socket, layer);
         put_optional(&mut self.control_socket, control, layer);
+        put(&mut self.allow_reachable, allow_reachable, layer);
+        put_optional(&mut self.bridge_directory, directory, layer);
         put(&mut self.remembered, remembered, layer);
         put(&mut self.spool, spool, layer);
         let document::Permissions { allow, deny, ask, timeout, modes } = permissions;
@@ -94,7 +106,11 @@ impl Effective {
             // Two mounts on one place would hide one of them: the later word replaces the earlier.
             let earlier = self.files.binds.iter_mut().find(|earlier| earlier.value.dest == bind.dest);
             match earlier {
+                Some(earlier) if earlier.value == bind && layer.is_folder() => {}
+                // What a folder takes away is access alone: the source stays the one that an operator named.
+                Some(earlier) if layer.is_folder() && earlier.value.source != bind.source => {}
                 Some(earlier) => *earlier = Setting::new(bind, layer),
+                None if layer.is_folder() => {}
                 None => self.files.binds.push(Setting::new(bind, layer)),
             }
         }
@@ -246,16 +262,20 @@ fn value<T>(setting: &Option<Setting<T>>) -> Option<&T> {
     setting.as_ref().map(|setting| &setting.value)
 }
 
-/// The later layer wins, if it says anything.
-fn put<T>(slot: &mut Setting<T>, value: Option<T>, layer: &Layer) {
-    if let Some(value) = value {
+/// The later layer wins, if it says anything; a folder that repeats what a named layer said does not become its owner.
+fn put<T: PartialEq>(slot: &mut Setting<T>, value: Option<T>, layer: &Layer) {
+    if let Some(value) = value
+        && !(layer.is_folder() && slot.is_named() && slot.value == value)
+    {
         *slot = Setting::new(value, layer);
     }
 }
 
 /// As [`put`], for what has no built-in value.
-fn put_optional<T>(slot: &mut Option<Setting<T>>, value: Option<T>, layer: &Layer) {
-    if let Some(value) = value {
+fn put_optional<T: PartialEq>(slot: &mut Option<Setting<T>>, value: Option<T>, layer: &Layer) {
+    if let Some(value) = value
+        && !(layer.is_folder() && slot.as_ref().is_some_and(|held| held.value == value))
+    {
         *slot = Some(Setting::new(value, layer));
     }
 }

@@ -19,6 +19,7 @@
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `validate` `validate_limits` | what is wrong between values |
 //! | `effective` `merge` | the result, and how a document goes into it |
+//! | `provenance` | where a value comes from, as types: what a folder chose shows nothing of the host |
 //! | `tighten` | what a document from the agent's folder may not ask for |
 //! | `change` | limits that change while a sandbox runs |
 //! | `environment` | which variables the program gets |
@@ -42,6 +43,7 @@ pub mod parse;
 pub mod paths;
 pub mod permission;
 pub mod program;
+pub mod provenance;
 pub mod publish;
 pub mod resources;
 pub mod schema;
@@ -71,6 +73,7 @@ pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Pr
 pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
 pub use permission::{Modes, PermissionMode, Rule, Ruling};
 pub use program::{AgentCommand, IdRange};
+pub use provenance::{FromFolder, Provenance, SYSTEM_TREES, Trusted};
 pub use publish::Publish;
 pub use resources::{Disk, NumberSet, PageSize, Rates};
 pub use schema::schema;

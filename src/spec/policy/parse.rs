@@ -5,7 +5,7 @@ use super::document::{self, Document};
 use super::schema;
 use super::suggest;
 use crate::error::{Code, Error, Result};
-use crate::spec::printable::printable;
+use crate::text::summary;
 use std::ops::Range;
 use std::path::Path;
 
@@ -49,7 +49,7 @@ pub fn parse(source: &str, format: Format, bytes: &[u8]) -> Result<Document> {
 
 /// The error for a fault in this file.
 pub(super) fn error(source: &str, fault: Fault) -> Error {
-    let what = printable(&fault.what);
+    let what = summary(&fault.what);
     let message = match fault.line {
         Some(line) => format!("{source}:{line}: {what}"),
         None => format!("{source}: {what}"),

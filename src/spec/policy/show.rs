@@ -108,6 +108,8 @@ impl Effective {
         rows.many("api.ca_file", &self.api.ca_file);
         rows.many("bridge.socket", &self.bridge_socket);
         rows.many("bridge.control", &self.control_socket);
+        rows.one("bridge.allow_reachable", &self.allow_reachable);
+        rows.many("bridge.directory", &self.bridge_directory);
         rows.one("bridge.remembered", &self.remembered);
         rows.one("bridge.spool", &self.spool);
         rows.many("permissions.allow", &self.permissions.allow);
@@ -131,7 +133,7 @@ impl Display for Effective {
                 value.push(' ');
                 value.push_str(&next.value);
             }
-            writeln!(f, "{key} = {}  ({layer})", crate::spec::printable::escaped(&value))?;
+            writeln!(f, "{key} = {}  ({layer})", crate::text::line(&value))?;
         }
         Ok(())
     }

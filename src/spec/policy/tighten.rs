@@ -12,9 +12,12 @@ use super::layer::{Layer, Setting};
 use super::names::{Network, Part, Strength};
 use super::paths::{Access, BindSpec, Home};
 use super::permission::PermissionMode;
+use super::program::AgentCommand;
+use super::provenance;
 use super::publish::Publish;
 use super::resources::{NumberSet, Rates};
 use std::fmt::{self, Display};
+use std::path::Path;
 
 /// A key with which a folder's policy asks for more than the layers before it give.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +42,8 @@ pub(super) const FOLDERS_TIGHTEN: &str = "a policy from the agent's own folder m
 
 type Verdict = Result<(), Widening>;
 
-/// Refuses the first key of `asked` that widens what `now` holds.
-pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdict {
+/// Refuses the first key of `asked` that widens what `now` holds. `trees` are the folders whose content stands inside.
+pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer, trees: &[&Path]) -> Verdict {
     let Document {
         profile,
         agent_cmd,
@@ -62,8 +65,11 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     if let Some(part) = locked.first() {
         return widening("locked", part, "which binds people, and is the operator's to say");
     }
-    // Choosing the program is not a widening (DECISIONS 26), but it is the agent folder's to choose.
-    if !matches!(layer, Layer::AgentFolder(_)) {
+    // Choosing the program is not a widening (DECISIONS 26), but it is the agent folder's to choose, and what it
+    // chooses stands inside already (DECISIONS 32).
+    if matches!(layer, Layer::AgentFolder(_)) {
+        check_program(now, agent_cmd.as_ref(), trees)?;
+    } else {
         same("agent_cmd", agent_cmd.as_ref(), now.agent_cmd.as_ref())?;
         same("adapter", adapter.as_ref(), now.adapter.as_ref())?;
     }
@@ -79,9 +85,13 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
     same("api.key_file", key_file.as_ref(), now.api.key_file.as_ref())?;
     same("api.header", header.as_ref(), now.api.header.as_ref())?;
     same("api.ca_file", ca_file.as_ref(), now.api.ca_file.as_ref())?;
-    let document::Bridge { socket, control, remembered, spool } = bridge;
+    let document::Bridge { socket, control, allow_reachable, directory, remembered, spool } = bridge;
     same("bridge.socket", socket.as_ref(), now.bridge_socket.as_ref())?;
     same("bridge.control", control.as_ref(), now.control_socket.as_ref())?;
+    if *allow_reachable == Some(true) {
+        same("bridge.allow_reachable", allow_reachable.as_ref(), Some(&now.allow_reachable))?;
+    }
+    same("bridge.directory", directory.as_ref(), now.bridge_directory.as_ref())?;
     same("bridge.remembered", remembered.as_ref(), Some(&now.remembered))?;
     at_most("bridge.spool", spool.as_ref(), &now.spool)?;
     check_permissions(&now.permissions, permissions)?;
@@ -95,7 +105,7 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer) -> Verdi
 pub(super) fn keep_locked<'a>(now: &'a Effective, asked: &Document) -> Result<(), (Widening, &'a Lock)> {
     now.locked.iter().try_for_each(|lock| {
         let part = only(asked, lock.part);
-        tighten(&lock.bounds, &part, &Layer::CommandLine).map_err(|widening| (widening, lock))
+        tighten(&lock.bounds, &part, &Layer::CommandLine, &[]).map_err(|widening| (widening, lock))
     })
 }
 
@@ -125,6 +135,17 @@ pub(super) fn leave_out_the_agents(document: &mut Document) -> Vec<&'static str>
     let agent_cmd = document.agent_cmd.take().map(|_| "agent_cmd");
     let adapter = document.adapter.take().map(|_| "adapter");
     agent_cmd.into_iter().chain(adapter).collect()
+}
+
+fn check_program(now: &Effective, asked: Option<&AgentCommand>, trees: &[&Path]) -> Verdict {
+    let is_held = |asked: &&AgentCommand| now.agent_cmd.as_ref().is_some_and(|held| held.value == **asked);
+    match asked.filter(|asked| !is_held(asked)) {
+        Some(asked) => match provenance::objection(now, asked, trees) {
+            Some(why) => widening("agent_cmd", asked, why),
+            None => Ok(()),
+        },
+        None => Ok(()),
+    }
 }
 
 fn check_files(now: &Effective, asked: &document::Files) -> Verdict {

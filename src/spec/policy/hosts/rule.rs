@@ -5,7 +5,7 @@ use super::net::Net;
 use super::ports::Ports;
 use super::stand_in;
 use crate::spec::policy::value::{BadValue, text_value};
-use crate::spec::printable::escaped;
+use crate::text::line;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -98,7 +98,7 @@ impl FromStr for HostRule {
         if text.len() > LONGEST {
             return Err(bad(format!("is longer than {LONGEST} bytes")));
         }
-        if escaped(text) != text {
+        if line(text) != text {
             return Err(bad("has a character that cannot be shown".into()));
         }
         read(text).map_err(bad)

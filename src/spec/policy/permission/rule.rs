@@ -3,7 +3,7 @@
 use super::glob;
 use super::subject::{Field, Reading, Subject};
 use crate::spec::policy::value::{BadValue, text_value};
-use crate::spec::printable::escaped;
+use crate::text::line;
 use std::fmt;
 use std::str::FromStr;
 
@@ -83,7 +83,7 @@ impl FromStr for Rule {
             return Err(bad("is longer than 1024 bytes"));
         }
         // Rules are shown, and some come from the agent's own folder.
-        if escaped(text) != text {
+        if line(text) != text {
             return Err(bad("has a character that cannot be shown"));
         }
         let (tool, pattern) = match text.split_once('(') {

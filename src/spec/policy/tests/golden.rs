@@ -23,6 +23,7 @@ fn the_built_in_policy_in_full() {
     protect.missing = none  (built-in)
     protections.require = namespaces root capabilities no-new-privs seccomp landlock network  (built-in)
     protections.prefer = landlock-scope cgroup memory cpu pids disk keyring  (built-in)
+    bridge.allow_reachable = false  (built-in)
     bridge.remembered = 2000  (built-in)
     bridge.spool = 64M  (built-in)
     permissions.timeout = 10m  (built-in)
@@ -126,7 +127,9 @@ fn the_schema_has_every_key_with_a_description() {
     api.key_file
     api.socket
     api.upstream
+    bridge.allow_reachable
     bridge.control
+    bridge.directory
     bridge.remembered
     bridge.socket
     bridge.spool

@@ -5,6 +5,7 @@ mod golden;
 mod hostile;
 mod keys;
 mod layers;
+mod lowered;
 mod random;
 
 use super::*;

@@ -8,6 +8,36 @@ use proptest::sample::select;
 use std::fmt::Debug;
 use std::str::FromStr;
 
+/// Commands, of which a folder may name some.
+const PROGRAMS: &[&str] = &[
+    "claude",
+    "demo -x",
+    "./tool",
+    "/usr/bin/env x",
+    "/work/tool",
+    "/a/tool",
+    "/srv/x/tool",
+    "../x",
+    "/work/../x",
+];
+
+/// The folders whose content stands inside.
+pub(super) fn trees() -> [&'static Path; 1] {
+    [Path::new("/work")]
+}
+
+/// Whether the program that a folder chose stands inside whatever it says.
+fn program_stands(before: &Effective, after: &Effective) -> bool {
+    let Some(chosen) = after.agent_cmd.as_ref().filter(|chosen| chosen.layer.is_folder()) else {
+        return true;
+    };
+    let program = chosen.value.words()[0].as_str();
+    let shown = before.files.binds.iter().any(|bind| Path::new(program).starts_with(&bind.value.dest));
+    let inside =
+        !program.starts_with('/') || program.starts_with("/usr/") || program.starts_with("/work/") || shown;
+    inside && !program.contains("..")
+}
+
 /// One of these texts, parsed: few of them, so that two documents often speak of the same thing.
 fn one_of<T: FromStr + Debug>(texts: &'static [&'static str]) -> impl Strategy<Value = T>
 where
@@ -121,8 +151,8 @@ fn network() -> impl Strategy<Value = document::NetworkTable> {
         })
 }
 
-fn any_document() -> impl Strategy<Value = Document> {
-    let top = (of(word(Profile::ALL)), of(one_of(&["claude", "demo -x"])), of(word(Adapter::ALL)), network());
+pub(super) fn any_document() -> impl Strategy<Value = Document> {
+    let top = (of(word(Profile::ALL)), of(one_of(PROGRAMS)), of(word(Adapter::ALL)), network());
     let protect = (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(Missing::None)))
         .prop_map(|(git_config, paths, missing)| document::Protect { git_config, paths, missing });
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
@@ -138,7 +168,9 @@ fn any_document() -> impl Strategy<Value = Document> {
             ca_file,
         },
     );
-    let sockets = (api, of(one_of(&["/t/{id}", "/u"])));
+    let bridge =
+        (of(one_of(&["/t/{id}", "/u"])), of(select(&[true, false][..])), of(one_of(&["/run/a", "/run/b"])));
+    let sockets = (api, bridge);
     let ids = (
         of(one_of(&["100000-200000", "1879048192-2147418111"])),
         of(select(&[1u32, 1000][..])),
@@ -151,7 +183,7 @@ fn any_document() -> impl Strategy<Value = Document> {
         .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, network) = top;
-            let (api, bridge) = sockets;
+            let (api, (socket, allow_reachable, directory)) = sockets;
             Document {
                 profile,
                 agent_cmd,
@@ -164,7 +196,14 @@ fn any_document() -> impl Strategy<Value = Document> {
                 protect,
                 protections,
                 api,
-                bridge: document::Bridge { socket: bridge, control: None, remembered, spool },
+                bridge: document::Bridge {
+                    socket,
+                    control: None,
+                    allow_reachable,
+                    directory,
+                    remembered,
+                    spool,
+                },
                 permissions,
                 sandbox,
             }
@@ -185,10 +224,10 @@ fn same_api(after: &effective::Api, before: &effective::Api) -> bool {
 
 /// How `after` is wider than `before`, if it is. Written apart from `tighten`, from the result's side, so
 /// that the two check each other.
-fn wider(before: &Effective, after: &Effective) -> Option<String> {
+pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
     let Effective {
         profile,
-        agent_cmd: _, // Not a wall.
+        agent_cmd: _, // See `program_stands`.
         adapter: _,
         locked,
         files,
@@ -204,6 +243,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         api,
         bridge_socket,
         control_socket,
+        allow_reachable,
+        bridge_directory,
         remembered,
         spool,
         permissions,
@@ -227,6 +268,7 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
     let (timed, timed_before) = (times(limits), times(&before.limits));
 
     let checks = [
+        ("agent_cmd", program_stands(before, after)),
         ("profile", profile.value <= before.profile.value),
         ("network", network.value <= before.network.value),
         ("hosts", network.value != before.network.value || hosts_hold(&before.hosts, hosts)),
@@ -254,6 +296,8 @@ fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("api", api == &before.api || same_api(api, &before.api)),
         ("bridge", template(bridge_socket) == template(&before.bridge_socket)),
         ("control", template(control_socket) == template(&before.control_socket)),
+        ("reachable", allow_reachable.value <= before.allow_reachable.value),
+        ("directory", value(bridge_directory) == value(&before.bridge_directory)),
         ("range", ids.range.value == before.ids.range.value),
         ("uid", id(&ids.uid) == id(&before.ids.uid)),
         ("gid", id(&ids.gid) == id(&before.ids.gid)),
@@ -369,7 +413,7 @@ fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]
 }
 
 /// What holds after these operator documents.
-fn operated(documents: &[Document]) -> Effective {
+pub(super) fn operated(documents: &[Document]) -> Effective {
     let mut held = Effective::built_in(Home::Session);
     for document in documents {
         held.merge(document.clone(), &Layer::Operator(Path::new("/etc/x").into()));
@@ -378,7 +422,7 @@ fn operated(documents: &[Document]) -> Effective {
 }
 
 /// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 62] = [
+const KEYS: [fn(&mut Document, &Document); 64] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -431,6 +475,8 @@ const KEYS: [fn(&mut Document, &Document); 62] = [
     |to, from| to.api.ca_file = from.api.ca_file.clone(),
     |to, from| to.bridge.socket = from.bridge.socket.clone(),
     |to, from| to.bridge.control = from.bridge.control.clone(),
+    |to, from| to.bridge.allow_reachable = from.bridge.allow_reachable,
+    |to, from| to.bridge.directory = from.bridge.directory.clone(),
     |to, from| to.bridge.remembered = from.bridge.remembered,
     |to, from| to.bridge.spool = from.bridge.spool,
     |to, from| to.permissions.allow = from.permissions.allow.clone(),
@@ -445,7 +491,7 @@ const KEYS: [fn(&mut Document, &Document); 62] = [
 
 /// A document of a few keys: one of many would nearly always be refused for one of them, and the others
 /// never looked at.
-fn few_keys() -> impl Strategy<Value = Document> {
+pub(super) fn few_keys() -> impl Strategy<Value = Document> {
     let copy = |(from, keys): (Document, Vec<usize>)| {
         keys.into_iter().fold(Document::default(), |mut to, key| {
             KEYS[key](&mut to, &from);
@@ -474,7 +520,7 @@ proptest! {
     ) {
         let mut before = operated(&operators);
         let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
-        let verdict = tighten::tighten(&before, &asked, &layer);
+        let verdict = tighten::tighten(&before, &asked, &layer, &trees());
         let mut after = before.clone();
         after.merge(asked, &layer);
         // Nor does it after more layers, as against the same layers without it.
@@ -485,11 +531,11 @@ proptest! {
         }
         match (verdict, wider(&before, &after)) {
             (Ok(()), Some(how)) => prop_assert!(false, "taken, and widens {how}"),
-            // The program is no wall, and only the agent folder chooses it. What follows the disk limit would
-            // be cut to it. A later layer may overrule what was refused.
+            // Only the agent folder chooses the program. What follows the disk limit would be cut to it, and a folder's
+            // bind left out. A later layer may overrule what was refused.
             (Err(refusal), None) => prop_assert!(
                 (is_workspace && matches!(refusal.key, "agent_cmd" | "adapter"))
-                    || matches!(refusal.key, "limits.fsize" | "files.tmp_size")
+                    || matches!(refusal.key, "limits.fsize" | "files.tmp_size" | "files.ro" | "files.rw")
                     || is_overruled,
                 "refused, and widens nothing: {refusal}"
             ),
@@ -515,7 +561,7 @@ proptest! {
     fn what_an_operator_says_a_folder_may_repeat(document in any_document(), is_workspace in any::<bool>()) {
         let mut before = operated(std::slice::from_ref(&document));
         let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
-        prop_assert_eq!(tighten::tighten(&before, &document, &layer).map_err(|e| e.to_string()), Ok(()));
+        prop_assert_eq!(tighten::tighten(&before, &document, &layer, &trees()).map_err(|e| e.to_string()), Ok(()));
         let environment_before = before.env.clone();
         before.merge(document, &layer);
         prop_assert_eq!(before.env, environment_before);

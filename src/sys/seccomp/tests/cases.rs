@@ -205,6 +205,26 @@ fn terminal_injection_is_refused_whatever_the_high_half() {
 }
 
 #[test]
+fn leases_that_hold_up_other_openers_are_refused_and_locks_are_not() {
+    for (command, answer) in [
+        (libc::F_SETLEASE, EPERM),
+        (libc::F_NOTIFY, EPERM),
+        (1040, EPERM),
+        (libc::F_GETLEASE, ALLOW),
+        (libc::F_DUPFD_CLOEXEC, ALLOW),
+        (libc::F_SETFL, ALLOW),
+        (libc::F_SETLKW, ALLOW),
+        (libc::F_OFD_SETLKW, ALLOW),
+        (libc::F_ADD_SEALS, ALLOW),
+    ] {
+        for high in [0, GARBAGE, u64::MAX << 32] {
+            let args = [3, u64::try_from(command).unwrap() | high];
+            everywhere("fcntl", &args, answer);
+        }
+    }
+}
+
+#[test]
 fn sockets_are_unix_tcp_udp_and_route() {
     let [unsupported, refused] = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT].map(errno);
     let flags = u64::try_from(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK).unwrap();
@@ -251,6 +271,22 @@ fn sockets_are_unix_tcp_udp_and_route() {
     assert_eq!(agent("setsockopt", &[3, 6, 31]), errno(libc::ENOPROTOOPT));
     assert_eq!(agent("setsockopt", &[3, 6, 1]), ALLOW);
     assert_eq!(agent("setsockopt", &[3, 1, 31]), ALLOW);
+}
+
+/// At 0 the host's core handler would run at a crash.
+#[test]
+fn the_limit_of_cores_stays() {
+    let (core, nofile, new, old) = (4, 7, 0x7fff_0000_1000, 0x7fff_0000_2000);
+    let done = errno(0);
+    for profile in [agent as fn(&str, &[u64]) -> u32, |name, args| ask(Profile::Nesting, name, args)] {
+        assert_eq!(profile("setrlimit", &[core | GARBAGE, new]), done);
+        assert_eq!(profile("setrlimit", &[nofile, new]), ALLOW);
+        assert_eq!(profile("prlimit64", &[0, core | GARBAGE, new, 0]), done);
+        assert_eq!(profile("prlimit64", &[0, core, 1 << 32, 0]), done);
+        assert_eq!(profile("prlimit64", &[0, core, new, old]), EPERM);
+        assert_eq!(profile("prlimit64", &[0, core, 0, old]), ALLOW);
+        assert_eq!(profile("prlimit64", &[0, nofile, new, old]), ALLOW);
+    }
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_load_stays_cheap() {
     // The kernel translates each instruction once and runs the tree for each number: see tree.rs.
     let narrowings = [Narrowing::Tcp, Narrowing::Offline, Narrowing::Pairs].map(Narrowing::program);
     for program in Profile::ALL.map(program).into_iter().chain(narrowings) {
-        assert!(program.len() <= 200, "{} instructions", program.len());
+        assert!(program.len() <= 208, "{} instructions", program.len());
         let steps = |number| run(program, &Call { arch: native().audit, number, args: [0; 6] }).1;
         let worst = (0..472).map(steps).max().unwrap();
         assert!(worst <= 24, "{worst} steps");
@@ -94,6 +94,8 @@ fn the_constants_are_those_of_libc() {
         ("CLONE_NEWTIME", libc::CLONE_NEWTIME),
         ("O_CREAT", libc::O_CREAT),
         ("__O_TMPFILE", libc::O_TMPFILE & !libc::O_DIRECTORY),
+        ("F_SETLEASE", libc::F_SETLEASE),
+        ("F_NOTIFY", libc::F_NOTIFY),
         ("AF_UNIX", libc::AF_UNIX),
         ("AF_INET", libc::AF_INET),
         ("AF_INET6", libc::AF_INET6),
@@ -107,6 +109,7 @@ fn the_constants_are_those_of_libc() {
         ("TCP_ULP", libc::TCP_ULP),
         ("MSG_FASTOPEN", libc::MSG_FASTOPEN),
         ("NETLINK_ROUTE", libc::NETLINK_ROUTE),
+        ("NETLINK_SOCK_DIAG", libc::NETLINK_SOCK_DIAG),
         ("PR_SET_MM", libc::PR_SET_MM),
         ("PR_SCHED_CORE", libc::PR_SCHED_CORE),
         ("PR_SET_VMA", libc::PR_SET_VMA),
@@ -120,7 +123,8 @@ fn the_constants_are_those_of_libc() {
     assert_eq!(ours("TIOCSTI"), libc::TIOCSTI);
     assert_eq!(ours("TIOCLINUX"), libc::TIOCLINUX);
     assert_eq!(ours("SECCOMP_FILTER_FLAG_NEW_LISTENER"), libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
-    for (name, number) in names::ERRORS {
+    // "done" is no error.
+    for (name, number) in names::ERRORS.iter().filter(|(_, number)| *number != 0) {
         let kernel = nix::errno::Errno::from_raw(i32::from(*number));
         assert_eq!(format!("{kernel:?}"), *name);
     }

@@ -9,7 +9,7 @@ use super::compiler::table::Table;
 use super::compiler::tree;
 use super::machine::{Call, run};
 use super::meaning::{self, Machine};
-use crate::sys::seccomp::{Narrowing, Profile, SockFilter, program};
+use crate::sys::seccomp::{Narrowing, Outside, Profile, SockFilter, program};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -24,6 +24,14 @@ const NARROWINGS: [(Narrowing, &str); 3] = [
     (Narrowing::Pairs, include_str!("../../../../seccomp/pairs.json")),
 ];
 
+const OUTSIDE: [(Outside, &str); 5] = [
+    (Outside::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
+    (Outside::Launcher, include_str!("../../../../seccomp/launcher.json")),
+    (Outside::FileWorker, include_str!("../../../../seccomp/files.json")),
+    (Outside::Relay, include_str!("../../../../seccomp/relay.json")),
+    (Outside::Attribution, include_str!("../../../../seccomp/attribution.json")),
+];
+
 fn text(profile: Profile) -> &'static str {
     match profile {
         Profile::Agent => AGENT,
@@ -35,7 +43,11 @@ fn text(profile: Profile) -> &'static str {
 
 /// The files of a profile: itself, then its base.
 fn files(profile: Profile) -> Vec<Value> {
-    let own: Value = serde_json::from_str(text(profile)).unwrap();
+    files_of(text(profile))
+}
+
+fn files_of(text: &str) -> Vec<Value> {
+    let own: Value = serde_json::from_str(text).unwrap();
     let base = own.get("extends").map(|_| serde_json::from_str(AGENT).unwrap());
     [own].into_iter().chain(base).collect()
 }
@@ -111,6 +123,9 @@ fn the_embedded_programs_mean_what_the_profiles_say() {
     }
     for (narrowing, text) in NARROWINGS {
         means_what_they_say(&[serde_json::from_str(text).unwrap()], &native(), narrowing.program());
+    }
+    for (filter, text) in OUTSIDE {
+        means_what_they_say(&files_of(text), &native(), filter.program());
     }
 }
 
