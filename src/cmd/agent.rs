@@ -2,12 +2,14 @@
 
 use super::disk;
 use super::find;
+use super::folder_files::{self, FolderFiles};
 use super::overrides::Overrides;
 use super::prepare::{self, Prepared, Purpose};
+use super::reach::{self, Reached};
 use super::scripts;
 use super::start::Started;
 use crate::bridge::adapter::{Adapter, Relay, StreamJson};
-use crate::bridge::io::{Listener, expand};
+use crate::bridge::io::{Listener, Unpublished, expand};
 use crate::bridge::proto::LogLevel;
 use crate::bridge::proto::spool::{Left, Store};
 use crate::cli::AgentArgs;
@@ -22,12 +24,13 @@ use crate::session::workspace::{self, Place};
 use crate::session::{Begin, Session};
 use crate::spec::agent::AGENT_FOLDER;
 use crate::spec::policy::{Adapter as AdapterName, Effective, Home, Layer, Network, Setting, Template};
-use crate::spec::{Changes, MountKind, Program};
+use crate::spec::{Changes, Program};
 use crate::state;
 use crate::state::process::ProcessId;
-use crate::supervise::agent::{AGENT_SOCKET, Job, Logs, Show, run as supervise};
+use crate::supervise::agent::{AGENT_SOCKET, Entrusted, Job, Logs, Script, Show, run as supervise};
 use crate::supervise::quarantine::Warden;
 use crate::supervise::status::{Status, take_descriptor};
+use crate::sys::folder::Folder;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::IsTerminal;
@@ -36,6 +39,10 @@ use std::time::SystemTime;
 
 /// Where saggar's own program stands inside, for the demo agent.
 const DEMO: &str = "/run/saggar/demo";
+
+/// The sockets: the key of the policy that places one, and its name in the runtime directory.
+const BRIDGE: (&str, &str) = ("bridge.socket", "bridge.sock");
+const CONTROL: (&str, &str) = ("bridge.control", "control.sock");
 
 /// Variables that an agent gets beside those of `wrap`, whatever a policy says; known when it starts.
 pub(super) const OWN_VARIABLES: [&str; 4] =
@@ -79,7 +86,7 @@ fn serve(mut call: Call, mut status: Status, detached: Option<Detached>) -> Resu
             true => keeper.leave(Move::Fail, Some(Why::Start), Some(error.to_string())),
             false => Ok(()),
         };
-        let left = match is_new && is_detached && !keeper.has_run() {
+        let left = match is_new && is_detached && !keeper.has_run() && !keeper.is_gone() {
             true => session.remove(),
             false => left,
         };
@@ -94,6 +101,8 @@ fn serve(mut call: Call, mut status: Status, detached: Option<Detached>) -> Resu
 struct Call {
     args: AgentArgs,
     folder: PathBuf,
+    /// The same folder, for what is read of it.
+    handle: Folder,
     id: SandboxId,
 }
 
@@ -126,19 +135,15 @@ impl Call {
         let folder = args.dir.clone().ok_or_else(|| {
             Error::new(Code::Usage, "the agent's folder is missing").hint("saggar agent DIR [PROMPT]")
         })?;
-        let folder = prepare::canonical(&folder)?;
-        if !folder.join("CLAUDE.md").is_file() {
-            let message = format!("{} is not an agent's folder: it has no CLAUDE.md", folder.display());
-            return Err(
-                Error::new(Code::Invalid, message).hint("a CLAUDE.md, the system prompt, is all it needs")
-            );
-        }
+        let handle = folder_files::open(&folder)?;
+        folder_files::check(&handle)?;
+        let folder = handle.path().to_owned();
         let id = match &args.sandbox.id {
             Some(id) => SandboxId::parse(id)?,
             None => SandboxId::random()?,
         };
         args.sandbox.id = Some(id.to_string());
-        Ok(Call { args, folder, id })
+        Ok(Call { args, folder, handle, id })
     }
 }
 
@@ -149,7 +154,8 @@ struct Made {
     session_id: SandboxId,
     adapter: AdapterName,
     command: Vec<OsString>,
-    overrides: Overrides,
+    /// What an agent is handed over of a folder that it does not find by itself, and of the options.
+    flags: Vec<OsString>,
 }
 
 /// What a supervisor has beside the sandbox.
@@ -230,7 +236,7 @@ impl Made {
             purpose.agent_folder = None;
             disk::tell_place(session, &disk, &purpose.workspace);
         }
-        bring(&mut purpose, adapter, &command)?;
+        bring(&mut purpose, &policy.effective, adapter, &command)?;
         overrides.bring(session, &mut purpose)?;
         let place = match (copy, kept.is_some() || args.sandbox.workspace_overlay) {
             (true, _) => Some(Place::Copy),
@@ -250,7 +256,16 @@ impl Made {
         let guarded = (kept.is_some() || project.is_some()) && !prepared.disk.needs_image();
         prepared.session = guarded.then(|| session.directory().to_owned());
         prepared.project = project;
-        Ok(Made { prepared, kept, session_id, adapter, command, overrides })
+        let is_beside = inner_folder(&prepared).is_some();
+        let flags = match adapter {
+            AdapterName::StreamJson => {
+                let files =
+                    if is_beside { folder_files::read(&call.handle)? } else { FolderFiles::default() };
+                overrides.flags(files)?
+            }
+            AdapterName::Bridge | AdapterName::Demo => Vec::new(),
+        };
+        Ok(Made { prepared, kept, session_id, adapter, command, flags })
     }
 
     fn run(
@@ -277,26 +292,23 @@ impl Made {
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         guard::sweep_by_the_way();
-        let Started { launched, guard, published, api, has_cgroup } = started;
+        let Started { launched, mut guard, published, api, has_cgroup } = started;
 
         let program = self.program();
+        let scripts = self.scripts(&call.handle, session);
         let show = if args.json || !std::io::stdout().is_terminal() { Show::Json } else { Show::Text };
+        let held = self.prepared.held();
         let job = Job {
             id: self.prepared.id.as_str(),
             plan: &self.prepared.plan,
-            pins: &self.prepared.spec.pins,
-            warden: outfit.warden,
+            pins: &held,
             program,
             policy: self.prepared.policy.effective.clone(),
             audit: outfit.audit,
             remembered: self.remembered(),
             spool: outfit.spool,
             published,
-            scripts: scripts::of(
-                self.folder_beside().unwrap_or(&self.prepared.workspace),
-                session,
-                self.prepared.policy.effective.limits.script.value.duration(),
-            ),
+            scripts,
             adapter: self.translator(),
             session: self.session_id.as_str(),
             agent_session: if args.resume { session.agent_session() } else { None },
@@ -307,19 +319,23 @@ impl Made {
             cgroup: guard.cgroup().filter(|_| has_cgroup).map(Path::to_owned),
             api,
             times: self.prepared.times(guard.cgroup()),
-            meter: disk::meter(&self.prepared, session.directory()),
             status,
             keeper,
             logs: outfit.logs,
             detached: is_detached,
         };
-        let ended = supervise(job, launched, &mut |name, agent_session| {
-            if let Err(error) = session.remember(name, agent_session) {
-                log::warn!("{error}");
-            }
-        });
+        let entrusted = Entrusted {
+            guard: &mut guard,
+            warden: outfit.warden,
+            meter: disk::meter(&self.prepared, session.directory()),
+            kept: self.kept.as_ref(),
+            session,
+            supervisor: self.prepared.supervisor(),
+            forget: is_detached && !args.resume,
+        };
+        let (ended, has_changes) = supervise(job, entrusted, launched);
         drop(guard);
-        disk::tell(&self.prepared, self.kept.as_ref());
+        disk::tell(&self.prepared, self.kept.as_ref(), has_changes.unwrap_or(false));
         ended
     }
 
@@ -333,9 +349,11 @@ impl Made {
         keeper: &mut Keeper,
     ) -> Result<Outfit> {
         let policy = &self.prepared.policy.effective;
-        let listener = self.listen(started, policy.bridge_socket.as_ref(), "bridge.sock")?;
-        let control = self.listen(started, policy.control_socket.as_ref(), "control.sock")?;
-        let warden = self.prepared.warden(session.quarantine())?;
+        let reached = (!policy.allow_reachable.value).then(|| Reached::of(&self.prepared.plan));
+        let reached = reached.as_ref();
+        let listener = self.listen(started, policy.bridge_socket.as_ref(), BRIDGE, reached)?;
+        let control = self.listen(started, policy.control_socket.as_ref(), CONTROL, reached)?;
+        let warden = self.prepared.warden(session.quarantine(), started.launched.pid)?;
         let audit = session.audit()?;
         let logs = detached.then(|| detach(session)).transpose()?;
         keeper.set(|record| {
@@ -344,7 +362,6 @@ impl Made {
             record.workspace = text(&self.prepared.workspace);
             record.bridge_socket = text(listener.path());
             record.control_socket = text(control.path());
-            record.watcher = started.guard.watcher().and_then(ProcessId::of);
             record.init = ProcessId::of(started.launched.pid);
         });
         let spool = spool.then(|| self.spool(session)).transpose()?;
@@ -362,20 +379,27 @@ impl Made {
         Ok((Box::new(spool), left))
     }
 
-    /// A socket: private in the runtime directory under this name, or where the policy or the command line says.
+    /// A socket: private in the runtime directory under this name, or where the policy or the command line says, but
+    /// not where programs reach it.
     fn listen(
         &self,
         started: &mut Started,
         template: Option<&Setting<Template>>,
-        name: &str,
+        (key, name): (&str, &str),
+        reached: Option<&Reached>,
     ) -> Result<Listener> {
+        let check = |socket: Unpublished, path: &Path| match reached {
+            Some(reached) if reached.holds(socket.directory()) => Err(reach::refused(key, path)),
+            _ => Ok(socket),
+        };
         let Some(template) = template else {
             let directory = started.guard.directory().unwrap_or(Path::new("/"));
-            return Listener::bind(&directory.join(name));
+            let path = directory.join(name);
+            return check(Listener::prepare(&path)?, &path)?.publish();
         };
         let path = expand(&template.value.path(&self.prepared.id).to_string_lossy(), &self.prepared.id)?;
         guard::sweep_socket(&path);
-        let socket = Listener::prepare(&path)?;
+        let socket = check(Listener::prepare(&path)?, &path)?;
         started.guard.add_socket(path, socket.record())?;
         let listener = socket.publish()?;
         started.guard.socket_has_its_name(listener.record())?;
@@ -390,9 +414,21 @@ impl Made {
         }
     }
 
+    /// The scripts of the folder as it stands inside: beside the workspace, or in it.
+    fn scripts(&self, folder: &Folder, session: &Session) -> Vec<Script> {
+        let limit = self.prepared.policy.effective.limits.script.value.duration();
+        if inner_folder(&self.prepared).is_some() {
+            return scripts::of(folder, session, limit);
+        }
+        match Folder::open(&self.prepared.workspace) {
+            Ok(workspace) => scripts::of(&workspace, session, limit),
+            Err(_) => Vec::new(),
+        }
+    }
+
     fn program(&self) -> Program {
         let workspace = &self.prepared.workspace;
-        let inner_folder = self.inner_folder();
+        let inner_folder = inner_folder(&self.prepared);
         let mut env = self.prepared.environment().into_pairs();
         let mut set = |name: &str, value: OsString| {
             env.retain(|(known, _)| known != name);
@@ -408,41 +444,15 @@ impl Made {
         let demo = self.command.is_empty();
         let mut argv =
             if demo { vec!["saggar".into(), crate::demo::ENTRY.into()] } else { self.command.clone() };
-        if self.adapter == AdapterName::StreamJson {
-            argv.extend(self.folder_flags());
-        }
+        argv.extend(self.flags.iter().cloned());
         let file = if demo { Some(DEMO.into()) } else { self.prepared.program_file.clone() };
         Program { argv, file, env, cwd: workspace.clone() }
     }
+}
 
-    /// Where the agent's folder stands inside when it is not the workspace.
-    fn inner_folder(&self) -> Option<&Path> {
-        let mounts = &self.prepared.spec.mounts;
-        mounts.iter().find(|mount| mount.at == Path::new(AGENT_FOLDER)).map(|mount| mount.at.as_path())
-    }
-
-    /// The same on the host, when it is not the workspace.
-    fn folder_beside(&self) -> Option<&Path> {
-        self.prepared.spec.mounts.iter().find_map(|mount| match &mount.kind {
-            MountKind::Named { source } if mount.at == Path::new(AGENT_FOLDER) => Some(source.as_path()),
-            _ => None,
-        })
-    }
-
-    /// A folder that is not the workspace is not found by the agent itself: its prompt, its servers and its
-    /// settings are handed over (DECISIONS 23), with what the options add.
-    fn folder_flags(&self) -> Vec<OsString> {
-        let outside = self.folder_beside();
-        let inside = |file: &str| -> Option<OsString> {
-            let is_there = outside?.join(file).is_file();
-            is_there.then(|| Path::new(AGENT_FOLDER).join(file).into())
-        };
-        let prompt = outside.and_then(|outside| std::fs::read_to_string(outside.join("CLAUDE.md")).ok());
-        let mut flags = self.overrides.flags((prompt, inside(".mcp.json")));
-        let settings = inside(".claude/settings.json");
-        flags.extend(settings.into_iter().flat_map(|settings| ["--settings".into(), settings]));
-        flags
-    }
+/// Where the agent's folder stands inside when it is not the workspace.
+fn inner_folder(prepared: &Prepared) -> Option<&Path> {
+    prepared.spec.mounts.iter().map(|mount| mount.at.as_path()).find(|at| *at == Path::new(AGENT_FOLDER))
 }
 
 /// What was prepared does not depend on where we are, and no directory is kept busy; what there is to say goes to the
@@ -464,13 +474,19 @@ fn detach(session: &Session) -> Result<Logs> {
 }
 
 /// What of the host the program needs inside: the demo agent is saggar itself.
-pub(super) fn bring(purpose: &mut Purpose, adapter: AdapterName, command: &[OsString]) -> Result<()> {
+pub(super) fn bring(
+    purpose: &mut Purpose,
+    policy: &Effective,
+    adapter: AdapterName,
+    command: &[OsString],
+) -> Result<()> {
     if adapter == AdapterName::Demo && command.is_empty() {
         let own =
             std::env::current_exe().map_err(|e| Error::system("find the program of saggar itself", e))?;
         purpose.own.push((own, DEMO.into(), false, "the built-in demo agent"));
     } else {
-        purpose.program = command.first().cloned();
+        let by = policy.agent_cmd.as_ref().map_or(&Layer::BuiltIn, |setting| &setting.layer);
+        purpose.program = command.first().map(|program| Setting::new(program.clone(), by));
     }
     Ok(())
 }

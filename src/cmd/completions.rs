@@ -8,6 +8,6 @@ pub(super) fn run(shell: clap_complete::Shell) -> Result<u8> {
     // clap_complete panics when its writer fails: a vector does not.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "saggar", &mut script);
-    super::say(&String::from_utf8_lossy(&script))?;
+    super::say_exactly(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }

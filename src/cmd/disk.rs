@@ -5,6 +5,7 @@ use super::prepare::Prepared;
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
 use crate::host::quota;
+use crate::log::tell as say;
 use crate::plan::disk::{self, Bound, Disk, Question};
 use crate::session::Session;
 use crate::session::changes::Kept;
@@ -13,6 +14,7 @@ use crate::session::meter::Meter;
 use crate::session::project::Project;
 use crate::spec::policy::{Effective, Home};
 use crate::spec::{Changes, Protection, Strength};
+use crate::text::Show;
 use std::path::Path;
 
 /// How long what programs change is to last.
@@ -64,16 +66,16 @@ pub(super) fn choose(
 
 /// Says at the begin where the workspace of a session is.
 pub(super) fn tell_place(session: &Session, disk: &Disk, workspace: &Path) {
-    eprintln!("workspace: {}", workspace.display());
+    say(&format!("workspace: {}", workspace.shown()));
     if disk.needs_image() {
-        eprintln!("workspace: {}", in_image(&Image::of(session.directory())));
+        say(&format!("workspace: {}", in_image(&Image::of(session.directory()))));
     }
 }
 
 /// How to get at what is in an image, when the sandbox has ended.
 fn in_image(image: &Image) -> String {
     let (file, place) = (image.file(), image.place());
-    let (file, place) = (file.display(), place.display());
+    let (file, place) = (file.shown(), place.shown());
     format!("that is in the file system of {file}; when this is over: mount -o loop {file} {place}")
 }
 
@@ -163,25 +165,23 @@ pub(super) fn meter(prepared: &Prepared, session: &Path) -> Option<Meter> {
     }
 }
 
-/// Says at the end what becomes of the changes of an overlay.
-pub(super) fn tell(prepared: &Prepared, kept: Option<&Kept>) {
-    let workspace = prepared.workspace.display();
+/// Says at the end what becomes of the changes of an overlay, when there are any.
+pub(super) fn tell(prepared: &Prepared, kept: Option<&Kept>, has_changes: bool) {
+    let workspace = prepared.workspace.shown();
     match (prepared.disk.workspace, kept) {
-        (_, Some(kept)) => {
-            if let Some(changes) = kept.changes() {
-                eprintln!(
-                    "workspace: {workspace} is as it was; the changes to it are in {}",
-                    changes.display()
-                );
-                if prepared.disk.workspace == Bound::Image
-                    && let Some(session) = kept.place().parent()
-                {
-                    eprintln!("workspace: {}", in_image(&Image::of(session)));
-                }
+        (_, Some(kept)) if has_changes => {
+            let directory = kept.changes_directory();
+            let changes = directory.shown();
+            say(&format!("workspace: {workspace} is as it was; the changes to it are in {changes}"));
+            if prepared.disk.workspace == Bound::Image
+                && let Some(session) = kept.place().parent()
+            {
+                say(&format!("workspace: {}", in_image(&Image::of(session))));
             }
         }
         (Bound::Memory, None) => {
-            eprintln!("workspace: {workspace} is as it was; the changes to it were in memory, and are gone");
+            let lost = "the changes to it were in memory, and are gone";
+            say(&format!("workspace: {workspace} is as it was; {lost}"));
         }
         _ => {}
     }

@@ -9,11 +9,15 @@ use crate::launch::ids::{self, Room};
 use crate::spec::agent::INNER_ID;
 use crate::spec::policy::{self, CommandLine, Home, IdRange, Places};
 use crate::spec::{IdMap, Identity};
+use crate::text::line;
 use crate::{plan, state};
 use std::path::{Path, PathBuf};
 
 /// Exit status 0 when the default sandbox can start here, 1 when it cannot.
 pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
+    if args.prove {
+        return super::prove::doctor(args);
+    }
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
     let range = id_range(current.clone());
     let room = ids::look(range.first..=range.last);
@@ -28,7 +32,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
         true => format!("{}\n", serde_json::json!({ "version": 1, "ok": ok, "checks": checks })),
         false => text(&checks, ok),
     };
-    super::say(&said)?;
+    super::say_as(args.json, &said)?;
     Ok(u8::from(!ok))
 }
 
@@ -168,9 +172,9 @@ fn text(checks: &[Check], ok: bool) -> String {
             Status::Degraded => "degraded",
             Status::Missing => "missing",
         };
-        text.push_str(&format!("{status:<8}  {name:<width$}  {detail}\n"));
+        text.push_str(&format!("{status:<8}  {name:<width$}  {}\n", line(detail)));
         if let Some(cure) = cure {
-            text.push_str(&format!("{:<8}  {:<width$}  cure: {cure}\n", "", ""));
+            text.push_str(&format!("{:<8}  {:<width$}  cure: {}\n", "", "", line(cure)));
         }
     }
     text.push_str(if ok {

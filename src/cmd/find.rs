@@ -1,11 +1,13 @@
 //! Finds a program on the host, and what of the host it needs in the sandbox (DECISIONS 25).
 
+use crate::error::{Code, Error, Result};
+use crate::spec::policy::{FromFolder, Layer, Provenance, SYSTEM_TREES, Setting, Trusted};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-/// Directories of the host that every sandbox has.
-const IN_THE_ROOT: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// How many links a path may lead over, as in the kernel (path_resolution(7)).
+const LINKS: usize = 40;
 
 /// A program of the host that lies outside the private root.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,21 +16,125 @@ pub(super) struct Outside {
     pub(super) file: PathBuf,
     /// What is bound read-only for it: its package, or its directory, or the file alone.
     pub(super) bind: PathBuf,
+    /// Who named it.
+    pub(super) by: Layer,
 }
 
-/// Looks `name` up as a shell would, and tells what it needs; `None` when it is inside anyway, or when it is
-/// not on the host, so that the sandbox itself says "not found".
-pub(super) fn outside(name: &OsStr, path: Option<&OsStr>, visible: &[PathBuf]) -> Option<Outside> {
-    let found = lookup(name, path)?;
-    let file = found.canonicalize().ok()?;
-    let inside = |path: &Path| {
-        IN_THE_ROOT.iter().any(|root| path.starts_with(root)) || visible.iter().any(|v| path.starts_with(v))
+/// What of the host stands inside whatever the program is.
+#[derive(Debug, Default)]
+pub(super) struct Trees {
+    /// Beside the system's own: the workspace, and what was named to be bound.
+    pub(super) visible: Vec<PathBuf>,
+    /// Those that somebody else may write, without links: a link in them never chooses what is bound.
+    pub(super) untrusted: Vec<PathBuf>,
+    /// Where programs are started.
+    pub(super) workspace: PathBuf,
+}
+
+/// The real place of a path.
+struct Real {
+    file: PathBuf,
+    /// The first link in an untrusted tree that led there.
+    link: Option<PathBuf>,
+}
+
+/// Looks a program up as a shell would, and tells what it needs; `None` when it is inside anyway, or when it is not on
+/// the host, so that the sandbox itself says "not found". A folder that names one gets nothing bound but what the
+/// caller's PATH finds.
+///
+/// # Errors
+/// [`Code::Refused`] when a folder or a link in an untrusted tree leads to what does not stand inside.
+pub(super) fn outside(
+    program: &Setting<OsString>,
+    path: Option<&OsStr>,
+    trees: &Trees,
+) -> Result<Option<Outside>> {
+    let trusted = match program.provenance() {
+        Provenance::Trusted(name) => name,
+        Provenance::FromFolder(name) => match name.bare_name() {
+            Ok(name) => name,
+            Err(path) => return trees.holds(path, &program.layer).map(|()| None),
+        },
     };
-    if inside(&file) && inside(&found) {
-        return None;
+    trees.outside(trusted, path, &program.layer)
+}
+
+impl Trees {
+    fn outside(&self, name: Trusted<&OsString>, path: Option<&OsStr>, by: &Layer) -> Result<Option<Outside>> {
+        let Some(found) = lookup(name.get(), path) else { return Ok(None) };
+        let Some(Real { file, link }) = self.resolve(&found) else { return Ok(None) };
+        if self.shows(&file) && self.shows(&found) {
+            return Ok(None);
+        }
+        if self.shows(&file) {
+            return Ok(Some(Outside { bind: file.clone(), file, by: by.clone() }));
+        }
+        if let Some(link) = link {
+            let (shown, link, file) = (name.get().display(), link.display(), file.display());
+            let message =
+                format!("run {shown}: the link {link} leads to {file}, which stands nowhere inside");
+            return Err(Error::new(Code::Refused, message)
+                .hint("what lies in the workspace shows nothing of the host: name that file itself, or show it with --ro"));
+        }
+        Ok(Some(Outside { bind: package(&file), file, by: by.clone() }))
     }
-    let bind = if inside(&file) { file.clone() } else { package(&file) };
-    Some(Outside { file, bind })
+
+    /// Refuses a path that a folder names and that leads to what does not stand inside.
+    fn holds(&self, path: FromFolder<&OsString>, by: &Layer) -> Result<()> {
+        let path = path.path();
+        match self.resolve(&self.workspace.join(path)) {
+            Some(Real { file, .. }) if !self.shows(&file) => {
+                let (shown, file) = (path.display(), file.display());
+                let message = format!(
+                    "{by} asks for agent_cmd = {shown}, which leads to {file}: that stands nowhere inside"
+                );
+                Err(Error::new(Code::Refused, message).hint(
+                    "a file of the folder is named as ./FILE; to show more, use --agent-cmd, --ro or --policy FILE",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn shows(&self, path: &Path) -> bool {
+        SYSTEM_TREES.iter().any(|root| path.starts_with(root))
+            || self.visible.iter().any(|v| path.starts_with(v))
+    }
+
+    /// Where a path leads, link by link, as the kernel goes; `None` when that is nowhere.
+    fn resolve(&self, path: &Path) -> Option<Real> {
+        let (mut real, mut link, mut links) = (PathBuf::from("/"), None, 0);
+        let mut rest: Vec<OsString> = Vec::new();
+        let push = |rest: &mut Vec<OsString>, path: &Path| {
+            let named = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+            rest.extend(path.components().rev().filter(named).map(|part| part.as_os_str().to_owned()));
+        };
+        push(&mut rest, path);
+        while let Some(next) = rest.pop() {
+            if next == ".." {
+                real.pop();
+                continue;
+            }
+            let at = real.join(next);
+            if !at.symlink_metadata().ok()?.file_type().is_symlink() {
+                real = at;
+                continue;
+            }
+            links += 1;
+            if links > LINKS {
+                return None;
+            }
+            let target = at.read_link().ok()?;
+            if link.is_none() && self.untrusted.iter().any(|tree| real.starts_with(tree)) {
+                link = Some(at);
+            }
+            if target.is_absolute() {
+                real = PathBuf::from("/");
+            }
+            push(&mut rest, &target);
+        }
+        Some(Real { file: real, link })
+    }
 }
 
 /// Whether a program of this name is on the caller's PATH.
@@ -126,6 +232,50 @@ mod tests {
         ];
         for (file, bind) in cases {
             assert_eq!(package(file.as_ref()), Path::new(bind), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_an_untrusted_tree_never_chooses_what_is_bound() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let path = |name: &str| root.join(name);
+        for directory in ["work/sub", "host", "links"] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+        }
+        let tool = |name: &str| {
+            std::fs::write(path(name), "").unwrap();
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        tool("host/tool");
+        tool("work/own");
+        let link = |target: PathBuf, name: &str| std::os::unix::fs::symlink(target, path(name)).unwrap();
+        link(path("host/tool"), "work/out");
+        link(path("host"), "work/sub/directory");
+        link("../../host/tool".into(), "work/sub/up");
+        link(path("work/out"), "links/over");
+        link(path("host/tool"), "links/straight");
+        link("own".into(), "work/inside");
+        link("/bin/sh".into(), "work/system");
+        let trees =
+            Trees { visible: vec![path("work")], untrusted: vec![path("work")], workspace: path("work") };
+        let ask = |name: &str, layer: Layer| {
+            let asked = outside(&Setting { value: path(name).into(), layer }, None, &trees);
+            asked.map(|found| found.map(|outside| outside.bind)).map_err(|e| e.code())
+        };
+        let folder = || Layer::AgentFolder("saggar.toml");
+        for name in ["work/out", "work/sub/directory/tool", "work/sub/up", "links/over"] {
+            assert_eq!(ask(name, Layer::CommandLine), Err(Code::Refused), "{name}");
+            assert_eq!(ask(name, folder()), Err(Code::Refused), "{name}");
+        }
+        for name in ["work/own", "work/inside", "work/system", "work/nothing"] {
+            assert_eq!(ask(name, Layer::CommandLine), Ok(None), "{name}");
+            assert_eq!(ask(name, folder()), Ok(None), "{name}");
+        }
+        // The caller's own words: `..` of theirs leaves the tree too.
+        for name in ["host/tool", "links/straight", "work/../host/tool"] {
+            assert_eq!(ask(name, Layer::CommandLine), Ok(Some(path("host"))), "{name}");
+            assert_eq!(ask(name, folder()), Err(Code::Refused), "{name}");
         }
     }
 

@@ -21,7 +21,7 @@ use text::{Text, Type};
 pub(super) fn run(args: &MetricsArgs) -> Result<u8> {
     let now = Now::look(&args.containers)?;
     let counters = Counters::read()?;
-    super::say(&print(&now, &|counter| counters.get(counter)))?;
+    super::say_exactly(&print(&now, &|counter| counters.get(counter)))?;
     Ok(0)
 }
 

@@ -7,11 +7,15 @@ mod disk;
 mod doctor;
 mod explain;
 mod find;
+mod folder_files;
 mod metrics;
 mod oci;
 mod overrides;
 mod policy;
 mod prepare;
+mod prove;
+mod quarantine;
+mod reach;
 mod scripts;
 mod session;
 mod sockets;
@@ -25,6 +29,7 @@ use crate::cli::{Cli, Command, LogFormat, VERSION, WrapArgs, WrapOnly};
 use crate::error::{Code, Error};
 use crate::launch::guard;
 use crate::state::counters::{self, Kind};
+use crate::supervise::quarantine::sweep_unfinished;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
@@ -35,6 +40,11 @@ pub const BESIDE: &str = "__beside";
 /// standard input.
 pub fn beside(args: &[OsString]) -> u8 {
     oci::beside(args)
+}
+
+/// The sandbox of another program around the probe of [`crate::prove`].
+pub fn probe_in(words: &[OsString]) -> u8 {
+    prove::around(words)
 }
 
 /// Runs the command line; the exit status of saggar.
@@ -61,7 +71,9 @@ pub fn main(args: &[OsString]) -> u8 {
         crate::log::install(format == LogFormat::Json);
     }
     let starts = matches!(command, Command::Agent(_) | Command::Wrap(_));
-    match run(command) {
+    let done = run(command);
+    crate::log::finish();
+    match done {
         Ok(status) => status,
         Err(error) => {
             if starts {
@@ -105,6 +117,7 @@ fn run(command: Command) -> Result<u8, Error> {
         Command::Stats(args) => stats::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Session(args) => session::run(args.command),
+        Command::Quarantine(args) => quarantine::run(&args.command),
         Command::Gc => gc(),
         Command::Oci(command) => Ok(oci::main(command)),
     }
@@ -113,7 +126,9 @@ fn run(command: Command) -> Result<u8, Error> {
 /// `saggar gc`: what dead sandboxes left.
 fn gc() -> Result<u8, Error> {
     let removed = guard::sweep()?;
-    say(&format!("{removed} removed\n"))?;
+    let looked = sweep_unfinished(None);
+    let looks = if looked > 0 { format!(", {looked} looked at") } else { String::new() };
+    say(&format!("{removed} removed{looks}\n"))?;
     Ok(0)
 }
 
@@ -130,8 +145,14 @@ fn log_format(command: &Command) -> LogFormat {
     }
 }
 
-/// Prints `text`. A reader that has seen enough, as in `saggar explain | head`, is no error.
+/// Prints a report for people, in which names are [`crate::text::Shown`] already; nothing of it drives a terminal.
 fn say(text: &str) -> Result<(), Error> {
+    say_exactly(&crate::text::block(text))
+}
+
+/// Prints what a program reads, JSON above all, as it is. A reader that has seen enough, as in
+/// `saggar explain | head`, is no error.
+fn say_exactly(text: &str) -> Result<(), Error> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -141,13 +162,18 @@ fn say(text: &str) -> Result<(), Error> {
     }
 }
 
+/// Prints what is JSON or a report for people.
+fn say_as(json: bool, text: &str) -> Result<(), Error> {
+    if json { say_exactly(text) } else { say(text) }
+}
+
 /// An error on standard error: one line, then the hint; or one JSON object.
 fn report(error: &Error, format: LogFormat) {
     match format {
         LogFormat::Text => {
-            eprintln!("saggar: {error}");
+            crate::log::tell(&format!("saggar: {error}"));
             if let Some(hint) = error.hint_text() {
-                eprintln!("hint: {hint}");
+                crate::log::tell(&format!("hint: {hint}"));
             }
         }
         LogFormat::Json => {
@@ -156,7 +182,7 @@ fn report(error: &Error, format: LogFormat) {
                 "level": "error", "msg": error.to_string(), "hint": error.hint_text(),
                 "code": error.code().name(), "time": time,
             });
-            eprintln!("{line}");
+            crate::log::tell_exactly(&line.to_string());
         }
     }
 }

@@ -3,6 +3,7 @@
 //! They widen no wall: the agent reads them inside, and what servers they name runs there. Servers are in a file, and
 //! not in the agent's arguments, which every user of the host can read: what is set for them may be secret.
 
+use super::folder_files::{FolderFiles, LONGEST_ARGUMENT};
 use super::prepare::Purpose;
 use crate::cli::AgentArgs;
 use crate::error::{Code, Error, Result};
@@ -72,21 +73,31 @@ impl Overrides {
         Ok(())
     }
 
-    /// The flags of an agent that speaks stream-json; `folder` is the prompt and the servers of a folder that it does
-    /// not find by itself.
-    pub(super) fn flags(&self, folder: (Option<String>, Option<OsString>)) -> Vec<OsString> {
-        let prompts: Vec<String> = folder.0.into_iter().chain(self.prompt.clone()).collect();
-        let servers = folder.1.into_iter().chain(self.servers.is_some().then(|| SERVERS.into()));
+    /// The flags of an agent that speaks stream-json; `folder` is what it does not find by itself.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] when the prompts together do not fit into one argument.
+    pub(super) fn flags(&self, folder: FolderFiles) -> Result<Vec<OsString>> {
+        let prompts: Vec<String> = folder.prompt.into_iter().chain(self.prompt.clone()).collect();
+        let servers = folder.servers.into_iter().chain(self.servers.is_some().then(|| SERVERS.into()));
         let mut flags: Vec<OsString> = Vec::new();
         if !prompts.is_empty() {
-            flags.extend(["--append-system-prompt".into(), prompts.join("\n\n").into()]);
+            let prompt = prompts.join("\n\n");
+            if prompt.len() as u64 > LONGEST_ARGUMENT {
+                let message = "the prompt of the folder and that of the options do not fit into one argument";
+                return Err(Error::new(Code::Invalid, message).hint(
+                    "together they may have 127 KiB: put what is longer into files that the prompt names",
+                ));
+            }
+            flags.extend(["--append-system-prompt".into(), prompt.into()]);
         }
         let mut servers = servers.peekable();
         if servers.peek().is_some() {
             flags.push("--mcp-config".into());
             flags.extend(servers);
         }
-        flags
+        flags.extend(folder.settings.into_iter().flat_map(|settings| ["--settings".into(), settings]));
+        Ok(flags)
     }
 }
 

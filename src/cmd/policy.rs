@@ -15,7 +15,7 @@ pub(super) fn run(args: &PolicyArgs) -> Result<u8> {
         PolicyCommand::Schema => {
             let text =
                 serde_json::to_string_pretty(&schema()).map_err(|e| Error::system("write the schema", e))?;
-            super::say(&(text + "\n"))?;
+            super::say_exactly(&(text + "\n"))?;
             Ok(0)
         }
     }

@@ -1,6 +1,7 @@
 //! From arguments to a plan: what `wrap`, `agent` and `explain` have in common.
 
-use super::{api, find, sockets};
+use super::find::{self, Outside, Trees};
+use super::{api, reach, sockets};
 use crate::cli::SandboxArgs;
 use crate::error::{Code, Error, Result};
 use crate::host::appeared::Watched;
@@ -13,10 +14,10 @@ use crate::plan::{self, Plan};
 use crate::session::project::Project;
 use crate::session::quarantine::Quarantine;
 use crate::spec::agent::{self, Asked, HOME, WithoutNetwork};
-use crate::spec::policy::{self, CommandLine, Home, Layer, Places, Policy};
-use crate::spec::{Api, Changes, IdMap, MountKind, Protection, SandboxSpec, Strength};
+use crate::spec::policy::{self, Access, CommandLine, Home, Layer, Part, Places, Policy, Setting};
+use crate::spec::{Api, Changes, IdMap, MountKind, Pin, Protection, SandboxSpec, Strength};
 use crate::supervise::clock::Times;
-use crate::supervise::quarantine::Warden;
+use crate::supervise::quarantine::{Warden, sweep_unfinished};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -30,8 +31,8 @@ pub(super) struct Purpose {
     pub(super) workspace: PathBuf,
     /// The agent's folder, where there is one.
     pub(super) agent_folder: Option<PathBuf>,
-    /// The program, looked up on the host's PATH.
-    pub(super) program: Option<OsString>,
+    /// The program, looked up on the host's PATH, and who named it.
+    pub(super) program: Option<Setting<OsString>>,
     /// The lasting home of the session.
     pub(super) session_home: Option<PathBuf>,
     /// What saggar itself needs of the host inside: source, destination, writable, why.
@@ -98,6 +99,8 @@ pub(super) struct Prepared {
     pub(super) workspace: PathBuf,
     /// What a start makes in the workspace first.
     pub(super) missing: Vec<protect::Missing>,
+    /// What git's configuration points at in the workspace and is not there.
+    absent: Vec<PathBuf>,
     /// Directories that a start makes first.
     pub(super) planned: Vec<Planned>,
     /// What bounds what is written on disk.
@@ -107,7 +110,7 @@ pub(super) struct Prepared {
     /// The project whose quota it is, if one is set.
     pub(super) project: Option<Project>,
     /// Holds the block of ids as long as the sandbox lives.
-    pub(super) _ids: Option<IdBlock>,
+    pub(super) ids: Option<IdBlock>,
 }
 
 impl Prepared {
@@ -116,22 +119,43 @@ impl Prepared {
         Times::of(&self.policy.effective, cgroup)
     }
 
+    /// The user and the group that its supervisor becomes, where it is root.
+    pub(super) fn supervisor(&self) -> Option<u32> {
+        let id = self.ids.as_ref().map_or(ids::NOBODY, |ids| ids.supervisor);
+        nix::unistd::geteuid().is_root().then_some(id)
+    }
+
     /// Whether the workspace lies under an overlay.
     pub(super) fn has_overlay(&self) -> bool {
         self.spec.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Overlay { .. }))
     }
 
-    /// Looks after the protected names that the workspace does not have. Call it when the sandbox is
-    /// made and no program runs in it yet: the child is at work on its steps then.
-    pub(super) fn warden(&self, quarantine: PathBuf) -> Result<Warden> {
+    /// What must stay mounted over paths of the host's files for as long as the sandbox runs: what protects them and
+    /// what hides them.
+    pub(super) fn held(&self) -> Vec<Pin> {
+        let hidden = self.spec.hidden.iter().filter(|(path, _)| self.host.kind(path).is_some());
+        let hidden = hidden.map(|(path, origin)| Pin {
+            at: path.clone(),
+            read_only: true,
+            why: "hidden by the policy".into(),
+            origin: origin.clone(),
+        });
+        self.spec.pins.iter().cloned().chain(hidden).collect()
+    }
+
+    /// Looks after what programs may leave in the workspace for the host to run. Call it when the sandbox is made and no
+    /// program runs in it yet: the child, `init`, is at work on its steps then.
+    pub(super) fn warden(&self, quarantine: PathBuf, init: i32) -> Result<Warden> {
         let protect = &self.policy.effective.protect;
         let more: Vec<&Path> = protect.paths.iter().map(|setting| setting.value.as_path()).collect();
+        let more: Vec<&Path> = more.into_iter().chain(self.absent.iter().map(PathBuf::as_path)).collect();
         // What appears in a tree under an overlay is not the sandbox's doing.
         let watched = (!self.has_overlay())
-            .then(|| Watched::new(&self.workspace, protect.git_config.value, &more))
+            .then(|| Watched::new(&self.workspace, protect.git_config.value, &more, &self.spec.pins))
             .transpose()
             .map_err(|e| Error::system(format_args!("look at {}", self.workspace.display()), e))?;
-        Ok(Warden::new(&self.workspace, watched, Quarantine::new(quarantine)))
+        let quarantine = Quarantine::new(quarantine, self.workspace.clone());
+        Ok(Warden::new(self.id.as_str(), &self.workspace, watched, quarantine, init))
     }
 }
 
@@ -158,10 +182,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
     let effective = &policy.effective;
     check_workspace(&purpose.workspace, effective.allow_home.value)?;
     let path = std::env::var_os("PATH");
-    let mut visible: Vec<PathBuf> =
-        effective.files.binds.iter().map(|bind| bind.value.source.clone()).collect();
-    visible.push(purpose.workspace.clone());
-    let outside = purpose.program.as_deref().and_then(|name| find::outside(name, path.as_deref(), &visible));
+    let outside = program(effective, &purpose, path.as_deref())?;
 
     let (map, id_block) = identity(effective, purpose.start)?;
     let mut own = purpose.own.clone();
@@ -170,13 +191,22 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         own.push((real, Api::SOCKET.into(), false, "the model API"));
     }
     sockets::check(effective)?;
+    if purpose.start {
+        // A sandbox here that was killed may have left something that would now be taken for the user's.
+        sweep_unfinished(Some(&purpose.workspace));
+    }
     let mut protected = protected(&purpose, &policy);
     if purpose.changes.is_some() {
         protected.leave_out_missing();
     }
     if purpose.start {
         protected.make_missing(&purpose.workspace)?;
+        if purpose.changes.is_none() {
+            protected.separate(&purpose.workspace)?;
+        }
     }
+    let writable = writable_trees(effective, purpose.start)?;
+    protected.pins.extend(writable);
     let asked = Asked {
         id: id.clone(),
         map,
@@ -188,7 +218,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
             Home::Session => purpose.session_home.clone(),
             Home::Directory(directory) => Some(canonical(directory.as_path())?),
         },
-        program: outside.iter().map(|outside| outside.bind.clone()).collect(),
+        program: outside.iter().map(|outside| (outside.bind.clone(), agent::origin(&outside.by))).collect(),
         own,
         api: api::of(args, effective)?,
         pins: protected.pins,
@@ -199,6 +229,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         without_network: without_network(effective, &purpose),
     };
     let spec = agent::lower(effective, asked)?;
+    let absent = protected.absent;
     api::check_outside(&spec, &purpose.planned)?;
     let mut host = Host::survey(&spec);
     host.paths.extend(purpose.planned.iter().map(|planned| (planned.path.clone(), Kind::Directory)));
@@ -209,6 +240,7 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
     }
     let mut plan = plan::build(&spec, &host)?;
     plan.degraded.extend(disk.degraded());
+    reach::check_api_socket(&plan, effective)?;
     Ok(Prepared {
         id,
         spec,
@@ -218,13 +250,45 @@ pub(super) fn prepare(args: &SandboxArgs, purpose: Purpose, policy: Policy, disk
         path,
         workspace: purpose.workspace,
         missing: protected.missing,
+        absent,
         planned: purpose.planned,
         policy,
         disk,
         session: None,
         project: None,
-        _ids: id_block,
+        ids: id_block,
     })
+}
+
+/// The program, when it lies outside of what stands inside whatever it is.
+fn program(policy: &policy::Effective, purpose: &Purpose, path: Option<&OsStr>) -> Result<Option<Outside>> {
+    let Some(program) = &purpose.program else { return Ok(None) };
+    let binds = || policy.files.binds.iter().map(|bind| &bind.value);
+    let writable = binds().filter(|bind| bind.access == Access::ReadWrite).map(|bind| bind.source.as_path());
+    let home = match &policy.files.home.value {
+        Home::Directory(directory) => Some(directory.as_path()),
+        Home::Tmp | Home::Session => None,
+    };
+    let others = writable.chain(home).filter_map(|tree| tree.canonicalize().ok());
+    let folders = [Some(&purpose.workspace), purpose.agent_folder.as_ref()].into_iter().flatten().cloned();
+    let trees = Trees {
+        visible: binds().map(|bind| bind.source.clone()).chain([purpose.workspace.clone()]).collect(),
+        untrusted: folders.chain(others).collect(),
+        workspace: purpose.workspace.clone(),
+    };
+    let outside = find::outside(program, path, &trees)?;
+    if let Some(Outside { bind, by, .. }) = &outside
+        && by.is_folder()
+        && let Some(lock) = policy.locked_by(Part::Files)
+    {
+        let (name, bind) = (program.value.display(), bind.display());
+        let message =
+            format!("{by} asks for agent_cmd = {name}, which would show {bind}; {lock} locks files");
+        return Err(
+            Error::new(Code::Refused, message).hint("have whoever wrote that file show it (files.ro)")
+        );
+    }
+    Ok(outside)
 }
 
 /// Where no network namespace is to be had and the policy goes on all the same, what there is instead.
@@ -291,6 +355,27 @@ pub(super) fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
         return refuse("it is a system directory");
     }
     Ok(())
+}
+
+/// The protected paths of other trees of the host that are writable inside: an operator that names a repository does
+/// not mean its hooks. Trees may lie in each other, so a start makes what one lacks before it looks at the next.
+fn writable_trees(policy: &policy::Effective, start: bool) -> Result<Vec<Pin>> {
+    let binds = policy.files.binds.iter().map(|bind| &bind.value);
+    let mut pins = Vec::new();
+    for bind in binds.filter(|bind| bind.access == Access::ReadWrite) {
+        let mut found = protect::find(&bind.source, policy.protect.git_config.value, &[]);
+        if start {
+            found.make_missing(&bind.source)?;
+            found.separate(&bind.source)?;
+        }
+        for pin in &mut found.pins {
+            if let Ok(relative) = pin.at.strip_prefix(&bind.source) {
+                pin.at = bind.dest.join(relative);
+            }
+        }
+        pins.extend(found.pins);
+    }
+    Ok(pins)
 }
 
 /// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.
@@ -426,6 +511,7 @@ pub(super) fn command_line(args: &SandboxArgs) -> CommandLine {
         env: args.env.clone(),
         home: args.home.clone(),
         allow_home: args.allow_home,
+        allow_reachable_sockets: args.allow_reachable_sockets,
         api_socket: args.api_socket.clone(),
         api: args.api.clone(),
         api_key_file: args.api_key_file.clone(),

@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use crate::supervise::agent::Script;
-use std::path::Path;
+use crate::sys::folder::Folder;
 use std::time::Duration;
 
 /// Runs once in a session.
@@ -11,17 +11,14 @@ const INSTALL: &str = "install.sh";
 const STARTUP: &str = "startup.sh";
 
 /// Those that are in a folder, in their order, and when they run.
-pub(super) fn found(folder: &Path) -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(super) fn found(folder: &Folder) -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = [(INSTALL, "once in a session"), (STARTUP, "at each start")];
-    all.into_iter().filter(move |(name, _)| folder.join(name).symlink_metadata().is_ok())
+    all.into_iter().filter(move |(name, _)| folder.has(name.as_ref()))
 }
 
 /// Those that this start runs. `folder` is what stands inside as the agent's folder.
-pub(super) fn of(folder: &Path, session: &Session, limit: Duration) -> Vec<Script> {
-    let installed = session.installed();
-    let scripts = found(folder).map(|(name, _)| {
-        let mark = (name == INSTALL).then(|| installed.clone());
-        Script { name, limit, mark }
-    });
-    scripts.filter(|script| !script.mark.as_ref().is_some_and(|mark| mark.exists())).collect()
+pub(super) fn of(folder: &Folder, session: &Session, limit: Duration) -> Vec<Script> {
+    let is_installed = session.installed().exists();
+    let scripts = found(folder).map(|(name, _)| Script { name, limit, once: name == INSTALL });
+    scripts.filter(|script| !(script.once && is_installed)).collect()
 }

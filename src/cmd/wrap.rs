@@ -6,9 +6,10 @@ use super::start::Started;
 use crate::cli::{SandboxArgs, WrapArgs};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::launch::streams;
 use crate::session::changes::Kept;
 use crate::session::quarantine;
-use crate::spec::policy::{Home, Policy};
+use crate::spec::policy::{Home, Layer, Policy, Setting};
 use crate::spec::{Changes, Program};
 use crate::state;
 use crate::supervise::status::Status;
@@ -21,6 +22,7 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&prepared);
     }
+    let streams = streams::guard(&prepared.plan).inspect_err(|error| status.refused(error))?;
     let Started { launched, mut guard, published, api, .. } =
         Started::new(&mut prepared, args.sandbox.id.is_some(), false)
             .inspect_err(|error| status.refused(error))?;
@@ -31,15 +33,16 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         env: prepared.environment().into_pairs(),
         cwd: prepared.workspace.clone(),
     };
-    let warden = prepared.warden(quarantine(&prepared)).inspect_err(|error| {
+    let warden = prepared.warden(quarantine(&prepared), launched.pid).inspect_err(|error| {
         launched.kill_and_reap();
         status.refused(error);
     })?;
     let times = prepared.times(guard.cgroup());
+    let held = prepared.held();
     let job = Job {
         id: prepared.id.as_str(),
         plan: &prepared.plan,
-        pins: &prepared.spec.pins,
+        pins: &held,
         warden,
         guard: &mut guard,
         program: &program,
@@ -47,12 +50,15 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
         api,
         times,
         meter: disk::meter(&prepared, Path::new("")),
+        kept: kept.as_ref(),
+        supervisor: prepared.supervisor(),
         status,
     };
-    let ended = supervise(job, launched);
+    let (ended, has_changes) = supervise(job, launched);
     drop(guard);
-    disk::tell(&prepared, kept.as_ref());
-    ended
+    let copied = streams.finish();
+    disk::tell(&prepared, kept.as_ref(), has_changes.unwrap_or(false));
+    ended.and_then(|status| copied.map(|()| status))
 }
 
 /// As if the sandbox were a session; where there is no place for sessions, in the runtime directory.
@@ -71,7 +77,7 @@ fn prepare(args: &WrapArgs) -> Result<(Prepared, Option<Kept>)> {
         home: Home::Tmp,
         workspace,
         agent_folder: None,
-        program: args.argv.first().cloned(),
+        program: args.argv.first().map(|program| Setting::new(program.clone(), &Layer::CommandLine)),
         session_home: None,
         changes: None,
         own: Vec::new(),

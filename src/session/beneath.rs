@@ -1,12 +1,13 @@
 //! Files below a directory that somebody else made: everything by descriptors, one name at a time, no link followed
 //! and nothing waited for. What a name is, is asked of what was opened.
 
+use crate::sys::file::set_mode;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -95,6 +96,10 @@ impl Meta {
 }
 
 /// The directory `path` that the operator named.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the directory itself, which the operator named; all else is beneath this descriptor"
+)]
 pub(super) fn root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -103,8 +108,23 @@ pub(super) fn root(path: &Path) -> io::Result<OwnedFd> {
 /// How often something is opened that is being moved about.
 const TRIES: usize = 1000;
 
-fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+pub(super) fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+    resolved(at, path, flags, mode, ResolveFlags::NO_SYMLINKS)
+}
+
+/// A symbolic link in `at` itself (`O_PATH`), or what is there in its place.
+pub(super) fn open_link(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+    open(at, name, OFlags::PATH, 0)
+}
+
+fn resolved(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: u32,
+    how: ResolveFlags,
+) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | how;
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     // openat2(2) takes no flag beside O_PATH that would mean nothing.
     let terminal = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
@@ -123,6 +143,12 @@ fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result
 /// A directory below `at`, over no link.
 pub(super) fn directory(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     open(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0)
+}
+
+/// As [`directory`], over no mount either.
+pub(super) fn directory_here(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    resolved(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0, how)
 }
 
 /// A regular file below `at`, over no link, for reading, with what it is now.
@@ -147,14 +173,9 @@ pub(super) struct Lent<T> {
 impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
         if let Some((held, own)) = &self.held {
-            let _ = rustix::fs::chmod(magic_link(held), *own);
+            let _ = set_mode(held.as_fd(), own.as_raw_mode());
         }
     }
-}
-
-/// fchmod(2) takes no O_PATH descriptor; this leads to exactly what was opened.
-fn magic_link(held: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()))
 }
 
 /// As [`directory`], also of one that is closed.
@@ -184,11 +205,11 @@ fn anyway<T>(
     }
     let held = open(at, name, OFlags::PATH, 0)?;
     let own = Mode::from_raw_mode(itself(held.as_fd())?.mode);
-    rustix::fs::chmod(magic_link(&held), own | mode)?;
+    set_mode(held.as_fd(), (own | mode).as_raw_mode())?;
     match open_it() {
         Ok(opened) => Ok(Lent { opened, held: Some((held, own)) }),
         Err(e) => {
-            let _ = rustix::fs::chmod(magic_link(&held), own);
+            let _ = set_mode(held.as_fd(), own.as_raw_mode());
             Err(e)
         }
     }
@@ -267,7 +288,7 @@ pub(super) fn attribute(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
 const DEEP: usize = 64;
 
 /// Removes `name` in `at` and everything below it, following no link, however deep it is. What is not there is
-/// removed already.
+/// removed already; what is mounted there stays, and is an error.
 pub(super) fn remove(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<()> {
     let name = name.as_ref();
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
@@ -275,24 +296,30 @@ pub(super) fn remove(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<(
         Err(rustix::io::Errno::ISDIR | rustix::io::Errno::PERM) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let top = open_to_change(at, name)?;
-    let mut deep = Vec::new();
-    let mut moved = 0;
-    empty(top.as_fd(), top.as_fd(), DEEP, &mut moved, &mut deep)?;
-    while let Some(next) = deep.pop() {
-        let below = open_to_change(top.as_fd(), Path::new(&next))?;
-        empty(below.as_fd(), top.as_fd(), DEEP, &mut moved, &mut deep)?;
-        rustix::fs::unlinkat(&top, &next, AtFlags::REMOVEDIR)?;
-    }
+    clear(open_to_change(at, name)?.as_fd())?;
     Ok(rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?)
 }
 
-/// A directory whose mode may let nobody in, which its owner can change.
+/// Removes everything below the directory `top`, as [`remove`] does.
+pub(super) fn clear(top: BorrowedFd<'_>) -> io::Result<()> {
+    let mut deep = Vec::new();
+    let mut moved = 0;
+    empty(top, top, DEEP, &mut moved, &mut deep)?;
+    while let Some(next) = deep.pop() {
+        let below = open_to_change(top, Path::new(&next))?;
+        empty(below.as_fd(), top, DEEP, &mut moved, &mut deep)?;
+        rustix::fs::unlinkat(top, &next, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
+}
+
+/// A directory whose mode may let nobody in, which its owner can change; not one that is mounted there.
 pub(super) fn open_to_change(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
-    let itself = open(at, name, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let itself = resolved(at, name, OFlags::PATH | OFlags::DIRECTORY, 0, how)?;
     let mode = Mode::from_raw_mode(self::itself(itself.as_fd())?.mode);
     if !mode.contains(Mode::RWXU) {
-        rustix::fs::chmod(magic_link(&itself), mode | Mode::RWXU)?;
+        set_mode(itself.as_fd(), (mode | Mode::RWXU).as_raw_mode())?;
     }
     directory(itself.as_fd(), ".")
 }

@@ -1,11 +1,18 @@
 //! The changes of an overlay that are kept on disk: `<session>/upper/{changes, work}`, as overlayfs lays them out.
 //! They stay when there are any.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
+use super::{beneath, make};
 use crate::error::{Code, Error, Result};
 use crate::state;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Where the changes of one sandbox are.
@@ -36,10 +43,12 @@ impl Kept {
         let kept = Kept { session: session.to_owned(), is_ours: true };
         // Of root's sandboxes the owner of the tree owns its changes. Nobody else gets there: the session is closed.
         if nix::unistd::geteuid().is_root() {
-            let owner = lower.metadata().map(|meta| (meta.uid(), meta.gid()));
-            owner
-                .and_then(|(uid, gid)| lchown(&upper, Some(uid), Some(gid)))
-                .map_err(|e| Error::system(format_args!("give {} away", upper.display()), e))?;
+            let give = || {
+                let owner = beneath::itself(beneath::root(lower)?.as_fd())?.owner;
+                let upper = beneath::directory(beneath::root(session)?.as_fd(), "upper")?;
+                make::own(upper.as_fd(), Some(owner))
+            };
+            give().map_err(|e| Error::system(format_args!("give {} away", upper.display()), e))?;
         }
         Ok(kept)
     }
@@ -60,9 +69,14 @@ impl Kept {
         self.is_ours = false;
     }
 
+    /// Where the changes themselves are, when there are any.
+    pub fn changes_directory(&self) -> PathBuf {
+        self.directory().join("changes")
+    }
+
     /// The changes themselves, when there are any.
     pub fn changes(&self) -> Option<PathBuf> {
-        let changes = self.directory().join("changes");
+        let changes = self.changes_directory();
         let any = fs::read_dir(&changes).is_ok_and(|mut entries| entries.next().is_some());
         any.then_some(changes)
     }
@@ -74,9 +88,7 @@ impl Drop for Kept {
             return;
         }
         // The kernel's own directory in it has no mode that lets anybody in.
-        let inner = self.directory().join("work/work");
-        let _ = fs::set_permissions(&inner, fs::Permissions::from_mode(0o700));
-        let _ = fs::remove_dir_all(self.directory());
+        let _ = beneath::root(&self.session).and_then(|session| beneath::remove(session.as_fd(), "upper"));
         // Only when nothing else of a session is there.
         let _ = fs::remove_dir(&self.session);
     }

@@ -3,7 +3,9 @@
 //! of the folder are told from those of the copy.
 
 use super::beneath::{self, Kind, Meta};
+use super::make;
 use super::manifest::{Known, Manifest};
+use super::worker::{self, Access, Confinement};
 use crate::error::{Code, Error, Result};
 use rustix::fs::Mode;
 use std::fs;
@@ -16,18 +18,45 @@ const MAX_ENTRIES: u64 = 200_000;
 const MAX_BYTES: u64 = 4 << 30;
 const MAX_DEPTH: usize = 128;
 
-/// Copies the directory `from` to `to`, which must not exist.
+/// Copies the open directory `from`, whose path is `shown`, to `to`, which must not exist, in a worker with the ids of
+/// its owner; to whom the copy belongs.
+///
+/// # Errors
+/// As [`content`]; [`Code::System`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+pub fn tree(shown: &Path, from: BorrowedFd<'_>, to: &Path) -> Result<Manifest> {
+    let task = format!("copy {}", shown.display());
+    let fail = |e: std::io::Error| Error::system(&task, e);
+    fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
+    let target = beneath::root(to).map_err(fail)?;
+    let owner = worker::owner(from).map_err(fail)?;
+    make::own(target.as_fd(), owner).map_err(fail)?;
+    let confinement = Confinement {
+        task: &task,
+        owner,
+        // What the owner of a folder cannot read is not read for the owner's agent.
+        capabilities: 0,
+        directories: &[(from, Access::Read), (target.as_fd(), Access::Write)],
+        files: &[],
+        limits: worker::Limits::default(),
+    };
+    let text = worker::run(&confinement, || Ok(content(shown, from, target.as_fd())?.to_text()))?;
+    Ok(Manifest::parse(text.as_bytes()))
+}
+
+/// Copies what is in the directory `from`, whose path is `shown`, to the empty directory `to`, and the mode of `from`.
 ///
 /// # Errors
 /// [`Code::Invalid`] for a folder that is too large or too deep; [`Code::System`] naming the path.
-pub fn tree(from: &Path, to: &Path) -> Result<Manifest> {
-    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from.display()), e);
-    fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
-    let (source, target) = (beneath::root(from).map_err(fail)?, beneath::root(to).map_err(fail)?);
-    let mut copy = Copy::new(from);
-    copy.content(source.as_fd(), target.as_fd(), Path::new(""), 0)?;
-    let mode = beneath::itself(source.as_fd()).map_err(fail)?.mode;
-    set_mode(target.as_fd(), mode & 0o777 | 0o700).map_err(fail)?;
+pub fn content(shown: &Path, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Manifest> {
+    let fail = |e: std::io::Error| Error::system(format_args!("copy {}", shown.display()), e);
+    let mut copy = Copy::new(shown);
+    copy.content(from, to, Path::new(""), 0)?;
+    let mode = beneath::itself(from).map_err(fail)?.mode;
+    set_mode(to, mode & 0o777 | 0o700).map_err(fail)?;
     Ok(copy.manifest)
 }
 
@@ -35,7 +64,7 @@ pub fn tree(from: &Path, to: &Path) -> Result<Manifest> {
 /// name. What was copied is added to `manifest`.
 ///
 /// # Errors
-/// As [`tree`].
+/// As [`content`].
 pub fn part(
     from_root: &Path,
     from: BorrowedFd<'_>,
@@ -136,6 +165,12 @@ impl<'a> Copy<'a> {
                 let (mut source, meta) = match beneath::file(from, name) {
                     // It has become something else since the directory was read.
                     Err(e) if e.raw_os_error().is_none() => return Ok(()),
+                    Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                        return Err(fail(e).hint(
+                            "the owner of the folder cannot read it: give the file to that user (chown), let all read \
+                             it (chmod o+r), or use --workspace DIR to work on the folder itself",
+                        ));
+                    }
                     opened => opened.map_err(fail)?,
                 };
                 self.take(path, meta.size)?;
@@ -158,6 +193,12 @@ impl<'a> Copy<'a> {
 mod tests {
     use super::*;
 
+    fn copy(from: &Path, to: &Path) -> Result<Manifest> {
+        fs::create_dir_all(to).unwrap();
+        let (source, target) = (beneath::root(from).unwrap(), beneath::root(to).unwrap());
+        content(from, source.as_fd(), target.as_fd())
+    }
+
     #[test]
     fn links_stay_links_and_odd_files_stay_out() {
         let scratch = tempfile::tempdir().unwrap();
@@ -167,13 +208,13 @@ mod tests {
         fs::set_permissions(from.join("a/b/f"), fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/shadow", from.join("link")).unwrap();
         nix::unistd::mkfifo(&from.join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        let listed = tree(&from, &to).unwrap();
+        let listed = copy(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("a/b/f")).unwrap(), "text");
         assert_eq!(fs::metadata(to.join("a/b/f")).unwrap().permissions().mode() & 0o7777, 0o755);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert!(!to.join("fifo").exists());
         assert!(listed.get(Path::new("a/b/f")).is_some() && listed.get(Path::new("fifo")).is_none());
-        assert!(tree(&from, &to).is_err(), "an existing target is never written into");
+        assert!(copy(&from, &to).is_err(), "what is there is never written over");
     }
 
     #[test]
@@ -182,6 +223,6 @@ mod tests {
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
         fs::create_dir(&from).unwrap();
         fs::File::create(from.join("large")).unwrap().set_len(MAX_BYTES + 1).unwrap();
-        assert_eq!(tree(&from, &to).unwrap_err().code(), Code::Invalid);
+        assert_eq!(copy(&from, &to).unwrap_err().code(), Code::Invalid);
     }
 }

@@ -5,6 +5,7 @@ use super::beneath;
 use super::copy;
 use super::diff::{self, Trees, text};
 use super::manifest::Manifest;
+use super::remove;
 use super::workspace::Place;
 use crate::error::{Code, Error, Result};
 use rustix::fs::{Mode, OFlags};
@@ -12,20 +13,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Throws the changes of these paths away, of all when there is none.
+/// Throws the changes of these paths away, of all of an overlay when there is none. A whole copy is made anew ([`anew`]).
 ///
 /// # Errors
 /// [`Code::Refused`] for a path that cannot be thrown away alone; [`Code::System`].
-pub fn discard(session: &Path, trees: &mut Trees, paths: &[PathBuf]) -> Result<()> {
+pub fn discard(trees: &mut Trees, paths: &[PathBuf]) -> Result<()> {
     match trees.origin.place {
         Place::Overlay if paths.is_empty() => clear(trees.left.as_fd()),
         Place::Overlay => paths.iter().try_for_each(|path| uncover(trees, path)),
-        Place::Copy if paths.is_empty() => anew(session, trees),
-        Place::Copy => {
-            let done = paths.iter().try_for_each(|path| restore(trees, path));
-            let stored = trees.manifest.store(session);
-            done.and(stored)
-        }
+        Place::Copy => paths.iter().try_for_each(|path| restore(trees, path)),
     }
 }
 
@@ -87,22 +83,24 @@ fn uncover(trees: &Trees, path: &Path) -> Result<()> {
     }
 }
 
-/// The whole copy again, in the place of the old one.
-fn anew(session: &Path, trees: &mut Trees) -> Result<()> {
+/// Makes the whole copy again, in the place of the old one. Workers copy and remove; here names change.
+///
+/// # Errors
+/// As [`copy::tree`] and [`remove::directory`].
+pub fn anew(session: &Path, trees: &Trees) -> Result<()> {
     let at = beneath::root(session).map_err(fails(Path::new("")))?;
     let (new, old) = (Path::new("workspace.new"), Path::new("workspace"));
     for name in [new, Path::new("workspace.old")] {
-        beneath::remove(at.as_fd(), name).map_err(fails(name))?;
+        remove::tree(at.as_fd(), name)?;
     }
-    let manifest = copy::tree(&trees.origin.folder, &session.join(new))?;
+    let manifest = copy::tree(&trees.origin.folder, trees.folder.as_fd(), &session.join(new))?;
     // Without a manifest everything counts as changed: until the new one is there, no old one may speak for the new
     // copy.
     Manifest::remove(session)?;
     rustix::fs::renameat_with(&at, new, &at, old, rustix::fs::RenameFlags::EXCHANGE)
         .map_err(|e| fails(old)(e.into()))?;
     manifest.store(session)?;
-    trees.manifest = manifest;
-    beneath::remove(at.as_fd(), new).map_err(fails(new))
+    remove::tree(at.as_fd(), new)
 }
 
 /// One path of the copy as the folder has it now.

@@ -6,11 +6,14 @@
 
 use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
-use crate::state;
+use crate::state::lent;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// How many entries there are at most.
@@ -50,10 +53,16 @@ pub fn place(directory: &Path) -> PathBuf {
     directory.join("logs")
 }
 
+/// The files of a log, below a descriptor: its supervisor has no right to any path that leads there.
+#[derive(Debug)]
+pub struct Pieces(OwnedFd);
+
 /// Who adds entries.
 #[derive(Debug)]
 pub struct Writer {
+    /// For messages.
     place: PathBuf,
+    pieces: Pieces,
     /// The newest file, what number it begins with, and how long it is.
     file: Option<(File, u64, u64)>,
     last: u64,
@@ -63,23 +72,22 @@ impl Writer {
     /// Goes on where the last one stopped.
     ///
     /// # Errors
-    /// As [`state::own_directory`]; [`crate::error::Code::System`].
+    /// As [`lent::open_directory`]; [`crate::error::Code::System`].
     pub fn open(directory: &Path) -> Result<Self> {
         let place = place(directory);
-        state::own_directory(&place)?;
-        let mut writer = Writer { file: None, last: 0, place };
-        if let Some(first) = pieces(&writer.place).last().copied() {
-            let path = writer.path(first);
+        let pieces = Pieces(lent::open_directory(&place)?);
+        let mut writer = Writer { file: None, last: 0, pieces, place };
+        if let Some(first) = writer.pieces.numbers().last().copied() {
+            let path = writer.place.join(name(first));
             let fail = |e| Error::system(format_args!("open {}", path.display()), e);
             let mut text = Vec::new();
-            File::open(&path)
-                .and_then(|file| file.take(2 * PIECE_BYTES).read_to_end(&mut text))
-                .map_err(fail)?;
+            let read = writer.pieces.open(first);
+            read.and_then(|file| file.take(2 * PIECE_BYTES).read_to_end(&mut text)).map_err(fail)?;
             // A writer that was killed may have left half a line.
             let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let last = text[..whole].split(|byte| *byte == b'\n').filter_map(parse).next_back();
             writer.last = last.map_or(first.saturating_sub(1), |entry| entry.index);
-            let file = options().open(&path).map_err(fail)?;
+            let file = writer.pieces.append(first).map_err(fail)?;
             file.set_len(whole as u64).map_err(fail)?;
             writer.file = Some((file, first, whole as u64));
         }
@@ -104,15 +112,13 @@ impl Writer {
             index >= first + PIECE || length + line.len() as u64 > PIECE_BYTES
         };
         if self.file.as_ref().is_none_or(is_full) {
-            let path = self.path(index);
-            let file = options().open(&path);
-            let file = file.map_err(|e| Error::system(format_args!("make {}", path.display()), e))?;
+            let file = self.pieces.append(index);
+            let path = || self.place.join(name(index));
+            let file = file.map_err(|e| Error::system(format_args!("make {}", path().display()), e))?;
             self.file = Some((file, index, 0));
-            let mut old = pieces(&self.place);
+            let mut old = self.pieces.numbers();
             old.truncate(old.len().saturating_sub(PIECES));
-            for first in old {
-                let _ = fs::remove_file(self.path(first));
-            }
+            old.into_iter().for_each(|first| self.pieces.remove(first));
         }
         let place = &self.place;
         let Some((file, _, length)) = &mut self.file else { return Ok(()) };
@@ -121,34 +127,78 @@ impl Writer {
         file.write_all(&line).map_err(|e| Error::system(format_args!("write to {}", place.display()), e))
     }
 
-    fn path(&self, first: u64) -> PathBuf {
-        path(&self.place, first)
+    /// Its files.
+    pub fn pieces(&self) -> &Pieces {
+        &self.pieces
     }
 }
 
-/// The entries of the session in `directory` after number `after`, the oldest first, at most `limit`; those that are
-/// gone are skipped.
-pub fn after(directory: &Path, after: u64, limit: usize) -> Vec<Entry> {
-    let place = place(directory);
-    let firsts = pieces(&place);
-    // The last file that begins at or before the wanted entry.
-    let begin = firsts.partition_point(|first| *first <= after.saturating_add(1)).saturating_sub(1);
-    let mut found = Vec::new();
-    for first in &firsts[begin..] {
-        // One that has gone since is as one that was gone before.
-        let Ok(file) = File::open(path(&place, *first)) else { continue };
-        let mut reader = BufReader::new(file);
-        let mut line = Vec::new();
-        while found.len() < limit {
-            line.clear();
-            let read = reader.by_ref().take(LINE).read_until(b'\n', &mut line);
-            if !read.is_ok_and(|count| count > 0) || line.last() != Some(&b'\n') {
-                break;
-            }
-            found.extend(parse(&line).filter(|entry| entry.index > after));
-        }
+impl Pieces {
+    /// Those of the session in `directory`; `None` when there are none.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the session's own directory, where no program of a sandbox can write"
+    )]
+    pub fn of(directory: &Path) -> Option<Self> {
+        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        open(&place(directory), flags, Mode::empty()).ok().map(Pieces)
     }
-    found
+
+    /// The entries after number `after`, the oldest first, at most `limit`; those that are gone are skipped.
+    pub fn after(&self, after: u64, limit: usize) -> Vec<Entry> {
+        let firsts = self.numbers();
+        // The last file that begins at or before the wanted entry.
+        let begin = firsts.partition_point(|first| *first <= after.saturating_add(1)).saturating_sub(1);
+        let mut found = Vec::new();
+        for first in &firsts[begin..] {
+            // One that has gone since is as one that was gone before.
+            let Ok(file) = self.open(*first) else { continue };
+            let mut reader = BufReader::new(file);
+            let mut line = Vec::new();
+            while found.len() < limit {
+                line.clear();
+                let read = reader.by_ref().take(LINE).read_until(b'\n', &mut line);
+                if !read.is_ok_and(|count| count > 0) || line.last() != Some(&b'\n') {
+                    break;
+                }
+                found.extend(parse(&line).filter(|entry| entry.index > after));
+            }
+        }
+        found
+    }
+
+    /// The numbers that the files begin with, in order.
+    fn numbers(&self) -> Vec<u64> {
+        let number = |name: &[u8]| str::from_utf8(name).ok()?.strip_suffix(".jsonl")?.parse().ok();
+        let entries = rustix::fs::Dir::read_from(&self.0).into_iter().flatten().flatten();
+        let mut numbers: Vec<u64> =
+            entries.filter_map(|entry| number(entry.file_name().to_bytes())).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn open(&self, first: u64) -> io::Result<File> {
+        self.piece(first, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+    }
+
+    fn append(&self, first: u64) -> io::Result<File> {
+        self.piece(first, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT)
+    }
+
+    fn piece(&self, first: u64, how: OFlag) -> io::Result<File> {
+        let flags = how | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&self.0, name(first).as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)?)
+    }
+
+    fn remove(&self, first: u64) {
+        let _ = unlinkat(&self.0, name(first).as_str(), UnlinkatFlags::NoRemoveDir);
+    }
+}
+
+impl AsFd for Pieces {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// The number of the oldest entry that is still shown when `last` is the newest.
@@ -160,38 +210,28 @@ fn parse(line: &[u8]) -> Option<Entry> {
     serde_json::from_slice(line).ok()
 }
 
-fn path(place: &Path, first: u64) -> PathBuf {
-    place.join(format!("{first:020}.jsonl"))
-}
-
-/// The numbers that the files begin with, in order.
-fn pieces(place: &Path) -> Vec<u64> {
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".jsonl")?.parse().ok();
-    let mut pieces: Vec<u64> =
-        fs::read_dir(place).into_iter().flatten().flatten().filter_map(number).collect();
-    pieces.sort_unstable();
-    pieces
-}
-
-fn options() -> fs::OpenOptions {
-    let mut options = File::options();
-    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    options
+fn name(first: u64) -> String {
+    format!("{first:020}.jsonl")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    fn read(directory: &Path, after: u64, limit: usize) -> Vec<Entry> {
+        Pieces::of(directory).map(|pieces| pieces.after(after, limit)).unwrap_or_default()
+    }
 
     fn numbers(directory: &Path, from: u64, limit: usize) -> Vec<u64> {
-        after(directory, from, limit).iter().map(|entry| entry.index).collect()
+        read(directory, from, limit).iter().map(|entry| entry.index).collect()
     }
 
     #[test]
     fn kc_32_the_oldest_go_a_cursor_finds_its_place_and_numbers_go_on() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path();
-        assert!(after(directory, 0, 10).is_empty());
+        assert!(read(directory, 0, 10).is_empty());
         let mut writer = Writer::open(directory).unwrap();
         for count in 1..=20_000u64 {
             if count % 7_001 == 0 {
@@ -219,7 +259,7 @@ mod tests {
         let files = fs::read_dir(super::place(place.path())).unwrap().flatten();
         let bytes: u64 = files.map(|file| file.metadata().unwrap().len()).sum();
         assert!(bytes <= PIECES as u64 * PIECE_BYTES, "{bytes}");
-        let newest = after(place.path(), 999, 10);
+        let newest = read(place.path(), 999, 10);
         assert_eq!((newest.len(), newest[0].text.len()), (1, TEXT));
     }
 
@@ -228,7 +268,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut writer = Writer::open(place.path()).unwrap();
         writer.add(1, LogLevel::Warn, "one").unwrap();
-        let file = path(&super::place(place.path()), 1);
+        let file = super::place(place.path()).join(name(1));
         let mut text = fs::read(&file).unwrap();
         text.extend_from_slice(b"{\"index\":2,\"ts\":3,\"lev");
         fs::write(&file, text).unwrap();

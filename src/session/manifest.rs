@@ -4,6 +4,11 @@
 //! One line for a name, `kind mode size mtime inode, the same of the copy and its ctime, path`, the path with every
 //! byte that is not plain as `%XX`. It lies where programs of the sandbox do not get.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
 use super::beneath::{Kind, Meta};
 use crate::error::{Error, Result};
 use crate::sys::read;
@@ -109,9 +114,29 @@ impl Manifest {
     /// The one in the directory of a session. One that cannot be read is as none: every name then counts as changed
     /// on both sides.
     pub fn load(session: &Path) -> Self {
-        let text = read::small_file(&session.join(NAME), LIMIT).unwrap_or_default();
+        Manifest::parse(&read::small_file(&session.join(NAME), LIMIT).unwrap_or_default())
+    }
+
+    /// The one that [`Manifest::to_text`] wrote; lines that cannot be read are left out.
+    pub fn parse(text: &[u8]) -> Self {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         Manifest { names: lines.filter_map(parse).collect() }
+    }
+
+    /// As text, a line for each name.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (path, known) in &self.names {
+            let (copy, ctime) = &known.copy;
+            for stamp in [&known.source, copy] {
+                let Stamp { kind, mode, size, mtime, inode } = stamp;
+                let _ = write!(text, "{} {mode:o} {size} {mtime} {inode} ", char::from(*kind));
+            }
+            let _ = write!(text, "{ctime} ");
+            escape(path, &mut text);
+            text.push('\n');
+        }
+        text
     }
 
     /// Takes away the one in the directory of a session.
@@ -133,17 +158,7 @@ impl Manifest {
     /// # Errors
     /// [`crate::error::Code::System`].
     pub fn store(&self, session: &Path) -> Result<()> {
-        let mut text = String::new();
-        for (path, known) in &self.names {
-            let (copy, ctime) = &known.copy;
-            for stamp in [&known.source, copy] {
-                let Stamp { kind, mode, size, mtime, inode } = stamp;
-                let _ = write!(text, "{} {mode:o} {size} {mtime} {inode} ", char::from(*kind));
-            }
-            let _ = write!(text, "{ctime} ");
-            escape(path, &mut text);
-            text.push('\n');
-        }
+        let text = self.to_text();
         let (new, path) = (session.join("workspace.manifest.new"), session.join(NAME));
         let write = || -> std::io::Result<()> {
             let mut file = File::create(&new)?;

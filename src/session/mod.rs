@@ -14,6 +14,13 @@
 //! | [`logs`] | the log entries, a ring on disk |
 //! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | the way out of a directory that an agent has filled |
+//! | [`trees`] | compare, apply and discard, in workers |
+//! | [`worker`] | file work in a process that has nothing but the directories at hand |
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
 
 pub mod apply;
 mod beneath;
@@ -25,6 +32,7 @@ pub mod discard;
 pub mod files;
 pub mod image;
 pub mod logs;
+mod make;
 pub mod manifest;
 pub mod meter;
 pub mod project;
@@ -34,6 +42,9 @@ pub mod remove;
 pub mod snapshot;
 pub mod spool;
 pub mod states;
+pub mod trees;
+pub mod unfinished;
+pub mod worker;
 pub mod workspace;
 
 use crate::error::{Code, Error, Result};
@@ -44,6 +55,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -237,8 +249,9 @@ impl Session {
     pub fn keep_servers(&self, json: &[u8]) -> Result<PathBuf> {
         let (new, path) = (self.directory.join("mcp.json.new"), self.directory.join("mcp.json"));
         let write = || -> std::io::Result<()> {
-            fs::write(&new, json)?;
-            fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+            let mut file = File::create(&new)?;
+            file.write_all(json)?;
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
             fs::rename(&new, &path)
         };
         write().map_err(|e| Error::system(format_args!("write {}", path.display()), e))?;
@@ -264,11 +277,10 @@ impl Session {
         if !workspace.is_dir() {
             // Copied beside its place and renamed: half a copy is never taken for a workspace.
             let unfinished = self.place.join("workspace.new");
-            if unfinished.exists() {
-                fs::remove_dir_all(&unfinished)
-                    .map_err(|e| Error::system(format_args!("remove {}", unfinished.display()), e))?;
-            }
-            let manifest = copy::tree(source, &unfinished)?;
+            remove::directory(&unfinished)?;
+            let opened = beneath::root(source)
+                .map_err(|e| Error::system(format_args!("copy {}", source.display()), e))?;
+            let manifest = copy::tree(source, opened.as_fd(), &unfinished)?;
             manifest.store(&self.directory)?;
             fs::rename(&unfinished, &workspace)
                 .map_err(|e| Error::system(format_args!("put {} in its place", workspace.display()), e))?;

@@ -5,13 +5,20 @@
 //! files have is never another session's. The limit on it stands while a sandbox runs, and is taken away at the end
 //! by [`crate::launch::guard`].
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
+use super::beneath;
 use crate::error::{Code, Error, Result};
 use crate::state;
+use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, quota, random};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The numbers that sessions get; what an administrator chooses is far below.
@@ -49,7 +56,7 @@ impl Project {
         let lock = state::lock_options().create(true).open(&path).map_err(|e| fail(&e))?;
         let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| fail(&e.desc()))?;
         let number = free(&opened).map_err(|e| fail(&e.desc()))?;
-        mark(directory, number, 0).map_err(|e| fail(&e))?;
+        mark(opened.as_fd(), number, 0).map_err(|e| fail(&e))?;
         Ok(Project { directory: directory.to_owned(), number })
     }
 
@@ -106,22 +113,28 @@ fn free(directory: &File) -> SysResult<u32> {
 }
 
 /// Marks a directory, and what is in it already. Links and what is no file count where they are made.
-fn mark(path: &Path, number: u32, depth: usize) -> std::io::Result<()> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let is_directory = opened.metadata()?.is_dir();
-    quota::set_project(opened.as_fd(), number, is_directory)?;
+fn mark(itself: BorrowedFd<'_>, number: u32, depth: usize) -> std::io::Result<()> {
+    let is_directory = beneath::itself(itself)?.kind == beneath::Kind::Directory;
+    quota::set_project(itself, number, is_directory)?;
     if !is_directory {
         return Ok(());
     }
     if depth == DEPTH {
         return Err(std::io::Error::other("it is too deep"));
     }
-    for entry in fs::read_dir(path)? {
+    let names = rustix::fs::Dir::read_from(itself)?;
+    for entry in names {
         let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() || kind.is_file() {
-            mark(&entry.path(), number, depth + 1)?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let named = file::open(itself, name, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)?;
+        let kind = beneath::itself(named.as_fd())?.kind;
+        if matches!(kind, beneath::Kind::Directory | beneath::Kind::File) {
+            let below = file::open(itself, name, flags, 0, Resolve::BeneathNoLinks)?;
+            mark(below.as_fd(), number, depth + 1)?;
         }
     }
     Ok(())

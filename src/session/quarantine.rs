@@ -1,24 +1,31 @@
-//! Quarantine: where what appeared under a protected name is moved to (DECISIONS 5), as
-//! `<session>/quarantine/<n>-<name>`.
+//! Quarantine: where what a sandbox planted is moved to (DECISIONS 34), as `<session>/quarantine/<n>-<name>`, and the
+//! index of it, from which it can be listed, restored and removed.
 //!
 //! A name is moved, whatever is there at that moment: a link and not what it leads to. Where the quarantine is on
 //! another file system, the name is first exchanged for a harmless one beside it, at once; then it is copied,
-//! and removed. What cannot be copied stays under the harmless name.
+//! and removed. What cannot be copied, or is more than the quarantine may take from the disk, stays under the harmless
+//! name, where it counts as before.
 
 mod across;
+pub mod index;
+pub mod restore;
 
 use crate::error::{Error, Result};
+use crate::host::appeared::recorded::{Bytes, Identity};
 use crate::host::appeared::{Found, Remedy};
 use crate::state;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult};
+use across::Budget;
+use index::{Index, Item, Placed};
 use nix::fcntl::{RenameFlags, renameat2};
+use nix::sys::stat::{FileStat, Mode};
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::fchown;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Its name in the directory of a session.
@@ -27,20 +34,44 @@ pub const NAME: &str = "quarantine";
 /// How much of a name is kept.
 const NAME_LIMIT: usize = 128;
 /// How many numbers are tried.
-const NUMBERS: u32 = 1 << 20;
+const NUMBERS: u32 = 1 << 24;
 
 /// The quarantine of one session, or of one sandbox without one.
 #[derive(Debug)]
 pub struct Quarantine {
     directory: PathBuf,
-    opened: Option<OwnedFd>,
+    workspace: PathBuf,
+    opened: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    directory: OwnedFd,
+    index: Index,
     next: u32,
+    budget: Budget,
+}
+
+/// Where something was moved to.
+struct Taken {
+    /// Its name in the quarantine, or beside where it was.
+    name: OsString,
+    number: u32,
+    /// Bytes that it takes from the disk anew.
+    copied: u64,
+    /// Whether it is still in the workspace.
+    aside: bool,
 }
 
 impl Quarantine {
-    /// At `directory`, which is made when it is first needed.
-    pub fn new(directory: PathBuf) -> Self {
-        Quarantine { directory, opened: None, next: 1 }
+    /// At `directory`, which is made when it is first needed, for what is in `workspace`.
+    pub fn new(directory: PathBuf, workspace: PathBuf) -> Self {
+        Quarantine { directory, workspace, opened: None }
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Moves what was found out of the workspace; where it is now. `None` when it is there no more.
@@ -50,57 +81,91 @@ impl Quarantine {
     pub fn take(&mut self, found: &Found) -> Result<Option<PathBuf>> {
         let fail = |e: Errno| Error::system(format_args!("move {} to quarantine", found.path.display()), e);
         // Whose file a new one in its place is to be.
-        let owner =
-            nix::sys::stat::fstatat(&found.directory, &*found.name, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW);
-        self.open()?;
-        let to = match self.take_name(found) {
+        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
+        let owner = nix::sys::stat::fstatat(&found.directory, &*found.name, flags);
+        let (directory, workspace) = (self.directory.clone(), self.workspace.clone());
+        let opened = self.open()?;
+        let taken = match opened.take_name(found) {
             Err(Errno::ENOENT) => return Ok(None),
             other => other.map_err(fail)?,
         };
-        if let (Remedy::Replace(text), Ok(owner)) = (&found.remedy, owner) {
-            let made = replace(found, text, (owner.st_uid, owner.st_gid));
-            // Somebody was faster: the next look sees to it.
-            if let Err(e) = made.or_else(|e| if e == Errno::EEXIST { Ok(()) } else { Err(e) }) {
+        let placed = owner.ok().and_then(|owner| match place(found, &owner) {
+            Ok(placed) => placed,
+            // The other side was faster: the next look sees to it.
+            Err(Errno::EEXIST) => None,
+            Err(e) => {
                 log::warn!("{}: cannot be written anew: {}", found.path.display(), e.desc());
+                None
             }
-        }
+        });
+        let beside = found.path.with_file_name(&taken.name);
+        let to = if taken.aside { workspace.join(&beside) } else { directory.join(&taken.name) };
+        opened.index.add(&Item {
+            number: taken.number,
+            name: taken.name.to_string_lossy().into_owned(),
+            aside: taken.aside.then(|| Bytes::of(&beside)),
+            workspace: Bytes::of(&workspace),
+            path: Bytes::of(&found.path),
+            why: found.why.clone(),
+            copied: taken.copied,
+            placed,
+        });
         Ok(Some(to))
     }
 
-    fn open(&mut self) -> Result<()> {
-        if self.opened.is_none() {
-            if let Some(session) = self.directory.parent() {
-                state::own_directory(session)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the session's own directory, where no program of a sandbox can write"
+    )]
+    fn open(&mut self) -> Result<&mut Opened> {
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => {
+                if let Some(session) = self.directory.parent() {
+                    state::own_directory(session)?;
+                }
+                state::own_directory(&self.directory)?;
+                let open = File::open(&self.directory);
+                let directory =
+                    open.map_err(|e| Error::system(format_args!("open {}", self.directory.display()), e))?;
+                let (items, index) = Index::open(&self.directory)?;
+                let next =
+                    items.iter().map(|item| item.number).max().map_or(1, |last| last.saturating_add(1));
+                let budget = Budget::after(items.iter().map(|item| item.copied).sum());
+                Opened { directory: directory.into(), index, next, budget }
             }
-            state::own_directory(&self.directory)?;
-            let open = File::open(&self.directory);
-            self.opened = Some(
-                open.map_err(|e| Error::system(format_args!("open {}", self.directory.display()), e))?.into(),
-            );
-        }
-        Ok(())
+        };
+        Ok(self.opened.insert(opened))
     }
+}
 
-    fn take_name(&mut self, found: &Found) -> SysResult<PathBuf> {
-        let Some(opened) = &self.opened else { return Err(Errno::EBADF) };
-        let (from, quarantine) = (found.directory.as_fd(), opened.as_fd());
+impl Opened {
+    fn take_name(&mut self, found: &Found) -> SysResult<Taken> {
+        let (from, quarantine) = (found.directory.as_fd(), self.directory.as_fd());
         match numbered(&mut self.next, &found.name, "", |name| rename(from, &found.name, quarantine, name)) {
-            Ok(name) => return Ok(self.directory.join(name)),
+            Ok((number, name)) => return Ok(Taken { name, number, copied: 0, aside: false }),
             Err(Errno::ENOENT) => return Err(Errno::ENOENT),
             // Another file system, or a directory that not even its owner may change: under a harmless name.
             Err(_) => {}
         }
         let aside = |name: &OsStr| rename(from, &found.name, from, name);
-        let beside = numbered(&mut self.next, &found.name, ".saggar-quarantined-", aside)?;
-        let mut number = self.next.saturating_sub(1);
-        let copied =
-            numbered(&mut number, &found.name, "", |name| across::copy(from, &beside, quarantine, name));
+        let (number, beside) = numbered(&mut self.next, &found.name, ".saggar-quarantined-", aside)?;
+        let (mut first, before) = (number, self.budget);
+        let budget = &mut self.budget;
+        let copied = numbered(&mut first, &found.name, "", |name| {
+            *budget = before;
+            across::copy(from, &beside, quarantine, name, budget)
+        });
         match copied {
-            Ok(name) => {
+            Ok((number, name)) => {
                 across::remove(from, &beside);
-                Ok(self.directory.join(name))
+                self.next = self.next.max(number + 1);
+                Ok(Taken { name, number, copied: before.bytes_until(&self.budget), aside: false })
             }
-            Err(_) => Ok(found.path.with_file_name(beside)),
+            Err(_) => {
+                self.budget = before;
+                Ok(Taken { name: beside, number, copied: 0, aside: true })
+            }
         }
     }
 }
@@ -111,17 +176,20 @@ fn numbered(
     name: &OsStr,
     prefix: &str,
     mut act: impl FnMut(&OsStr) -> SysResult<()>,
-) -> SysResult<OsString> {
-    let kept = &name.as_bytes()[..name.len().min(NAME_LIMIT)];
+) -> SysResult<(u32, OsString)> {
+    // What the name is made of is the other side's; people type this one.
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+@".contains(byte);
+    let kept = name.as_bytes().iter().take(NAME_LIMIT).map(|byte| if plain(byte) { *byte } else { b'_' });
+    let kept: Vec<u8> = kept.collect();
     for number in *next..NUMBERS {
         let mut numbered = format!("{prefix}{number}-").into_bytes();
-        numbered.extend_from_slice(kept);
+        numbered.extend_from_slice(&kept);
         let numbered = OsString::from_vec(numbered);
         match act(&numbered) {
             Err(Errno::EEXIST) => {}
             other => {
                 *next = number + 1;
-                return other.map(|()| numbered);
+                return other.map(|()| (number, numbered));
             }
         }
     }
@@ -132,15 +200,40 @@ fn rename(from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &OsStr) ->
     renameat2(from, old, to, new, RenameFlags::RENAME_NOREPLACE)
 }
 
-/// A new file in the place of what was taken, for the same owner.
-fn replace(found: &Found, text: &[u8], owner: (u32, u32)) -> SysResult<()> {
-    let mut file = File::from(create(found.directory.as_fd(), &found.name, 0o644)?);
+/// What takes the place of what was taken, for the same owner and readers.
+fn place(found: &Found, taken: &FileStat) -> SysResult<Option<Placed>> {
     let failed = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-    file.write_all(text).map_err(failed)?;
+    let file = match &found.remedy {
+        Remedy::Move | Remedy::Report => return Ok(None),
+        Remedy::Replace(text) => {
+            let mut file = File::from(create(found.directory.as_fd(), &found.name, 0o600)?);
+            file.write_all(text).map_err(failed)?;
+            let is_file = taken.st_mode & libc::S_IFMT == libc::S_IFREG;
+            let mode = if is_file { taken.st_mode & 0o644 | 0o600 } else { 0o600 };
+            file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+            file
+        }
+        Remedy::Empty => {
+            nix::sys::stat::mkdirat(&found.directory, &*found.name, Mode::from_bits_truncate(0o755))?;
+            let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+            let name = c_name(&found.name)?;
+            File::from(file::open(found.directory.as_fd(), &name, flags, 0, Resolve::BeneathNoLinks)?)
+        }
+    };
     if nix::unistd::geteuid().is_root() {
-        fchown(&file, Some(owner.0), Some(owner.1)).map_err(failed)?;
+        fchown(&file, Some(taken.st_uid), Some(taken.st_gid)).map_err(failed)?;
     }
-    Ok(())
+    Ok(Some(Placed::of(&file.metadata().map_err(failed)?)))
+}
+
+impl Placed {
+    fn of(meta: &std::fs::Metadata) -> Self {
+        Placed {
+            is: Identity(meta.dev(), meta.ino()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            directory: meta.is_dir(),
+        }
+    }
 }
 
 /// Makes a file that is not there.

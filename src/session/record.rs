@@ -8,6 +8,11 @@
 //! Who writes holds the session's lock; anybody of its owner reads. What a file says of a supervisor that is gone is
 //! not believed ([`Record::as_seen`]).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
 use super::states::{Move, State};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
@@ -15,8 +20,9 @@ use crate::state;
 use crate::state::process::{ProcessId, boot_id};
 use crate::sys::read;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,6 +33,8 @@ use std::time::{Duration, SystemTime};
 const VERSION: u32 = 1;
 /// The largest that is read.
 const LIMIT: u64 = 1 << 20;
+/// How many characters a cause has.
+const CAUSE: usize = 4096;
 /// The name, and the one under which it is written.
 const NAME: &str = "session.json";
 const NEW: &str = "session.json.new";
@@ -238,15 +246,27 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
+/// Writes a record for a keeper that has no right to; see [`Keeper::write_by`].
+pub type Scribe = Box<dyn FnMut(&Record) -> Result<()>>;
+
 /// The record of a session whose lock is ours.
-#[derive(Debug)]
 pub struct Keeper {
     directory: PathBuf,
     record: Record,
+    /// Who writes, where this process does not.
+    scribe: Option<Scribe>,
     /// What was put in place and is not synced yet.
     unsynced: Option<File>,
     /// Its agent has run.
     has_run: bool,
+    /// The session was removed.
+    is_gone: bool,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("record", &self.record).finish_non_exhaustive()
+    }
 }
 
 impl Keeper {
@@ -268,14 +288,21 @@ impl Keeper {
             None => fresh,
         };
         let record = Record { supervisor: ProcessId::own(), ..record };
-        let mut keeper = Keeper { directory: directory.to_owned(), record, unsynced: None, has_run: false };
+        let mut keeper = Keeper::of_dead(directory, record);
         keeper.put()?;
         Ok(keeper)
     }
 
     /// Keeps the record of a session that nobody serves, to end it.
     pub fn of_dead(directory: &Path, record: Record) -> Self {
-        Keeper { directory: directory.to_owned(), record, unsynced: None, has_run: false }
+        Keeper {
+            directory: directory.to_owned(),
+            record,
+            scribe: None,
+            unsynced: None,
+            has_run: false,
+            is_gone: false,
+        }
     }
 
     /// What it says.
@@ -291,6 +318,59 @@ impl Keeper {
     /// Whether its agent has run since it was started.
     pub fn has_run(&self) -> bool {
         self.has_run
+    }
+
+    /// Writes down the facts of the start, and has `scribe` write from now on: this process is about to give up the
+    /// right to.
+    ///
+    /// # Errors
+    /// [`Code::System`].
+    pub fn write_by(&mut self, scribe: Scribe) -> Result<()> {
+        self.put()?;
+        self.unsynced = None;
+        self.scribe = Some(scribe);
+        Ok(())
+    }
+
+    /// Writes what a keeper has said to its scribe, as far as it is a keeper's to say: where the session stands, why, its
+    /// consents, and that nobody serves it any more. `written` hears when it is in its place, before it is synced; of
+    /// the last word, after which others write, when all is done.
+    ///
+    /// # Errors
+    /// [`Code::System`], when it is not known to be on the disk.
+    pub fn amend(directory: &Path, said: Record, written: impl FnOnce(Result<()>)) -> Result<()> {
+        let fails = |e| Error::system(format_args!("lock {}", directory.display()), e);
+        // What was said before may be being synced.
+        let place = File::open(directory).map_err(fails)?;
+        let _one = Flock::lock(place, FlockArg::LockExclusive).map_err(|(_, e)| fails(e.into()))?;
+        let lost = || Error::new(Code::State, format!("{} is gone", directory.join(NAME).display()));
+        let mut record = Record::read(directory).ok_or_else(lost)?;
+        let is_last = said.supervisor.is_none();
+        let cause = said.cause.map(|cause| cause.chars().take(CAUSE).collect());
+        (record.state, record.reason, record.cause) = (said.state, said.reason, cause);
+        (record.changed, record.consented) = (said.changed, said.consented);
+        if is_last {
+            record.supervisor = None;
+            (record.bridge_socket, record.control_socket) = (None, None);
+        }
+        let mut keeper = Keeper::of_dead(directory, record);
+        if is_last {
+            written(keeper.put().and_then(|()| keeper.settle()));
+            return Ok(());
+        }
+        keeper.put()?;
+        written(Ok(()));
+        keeper.settle()
+    }
+
+    /// Whether the session was removed.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The session was removed.
+    pub fn is_now_gone(&mut self) {
+        self.is_gone = true;
     }
 
     /// Changes facts that are no moves; they are written with the next move.
@@ -361,6 +441,9 @@ impl Keeper {
     /// Puts the record in its place. The version before stands under [`NEW`] until this one is synced; when that was
     /// not synced itself, the one before it stays there.
     fn put(&mut self) -> Result<()> {
+        if let Some(scribe) = &mut self.scribe {
+            return scribe(&self.record);
+        }
         let path = self.directory.join(NAME);
         let has_kept = self.unsynced.is_some();
         let new = self.directory.join(if has_kept { NEXT } else { NEW });

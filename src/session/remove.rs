@@ -1,49 +1,73 @@
-//! The removal of a session. An agent may have made its tree of any depth and any modes.
+//! The removal of trees that agents filled, of any depth and any modes, in a worker ([`worker`]). A removal of a session
+//! that fails on its way leaves a session, which can be removed again.
 
 use super::beneath;
+use super::worker::{self, Access, Confinement, Limits};
 use crate::error::{Error, Result};
-use std::os::fd::AsFd;
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// Removes `directory` and all below it, following no link.
+/// By this name in it a directory is a session.
+const LOCK: &str = "lock";
+
+/// Removes `directory` and all below it, following no link and nothing that is mounted there.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
 pub fn directory(directory: &Path) -> Result<()> {
-    let fail = |e: std::io::Error| Error::system(format_args!("remove {}", directory.display()), e);
+    let fail = |e: io::Error| Error::system(format_args!("remove {}", directory.display()), e);
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
-        return Err(fail(std::io::ErrorKind::InvalidInput.into()));
+        return Err(fail(io::ErrorKind::InvalidInput.into()));
     };
     let parent = beneath::root(parent).map_err(fail)?;
+    let opened = match beneath::open_to_change(parent.as_fd(), Path::new(name)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.map_err(fail)?,
+    };
+    empty(opened.as_fd(), &format!("remove {}", directory.display()))?;
     beneath::remove(parent.as_fd(), name).map_err(fail)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+/// Removes `name` in `at` and all below it. What is not there is removed already.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub(super) fn tree(at: BorrowedFd<'_>, name: &Path) -> Result<()> {
+    let task = format!("remove {}", super::diff::text::path(name));
+    let fail = |e: io::Error| Error::system(&task, e);
+    match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(errno) => return Err(fail(errno.into())),
+    }
+    let top = beneath::open_to_change(at, name).map_err(fail)?;
+    empty(top.as_fd(), &task)?;
+    rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR).map_err(|errno| fail(errno.into()))
+}
 
-    #[test]
-    fn any_tree_goes_and_what_links_name_stays() {
-        let place = tempfile::tempdir().unwrap();
-        let (session, other) = (place.path().join("s"), place.path().join("other"));
-        fs::create_dir(&other).unwrap();
-        fs::write(other.join("kept"), "").unwrap();
-        fs::create_dir_all(session.join("home/closed/inner")).unwrap();
-        symlink(&other, session.join("home/closed/link")).unwrap();
-        symlink(&other, session.join("link")).unwrap();
-        for closed in ["home/closed/inner", "home/closed"] {
-            fs::set_permissions(session.join(closed), fs::Permissions::from_mode(0o0)).unwrap();
-        }
-        // Deeper than a path is long, and than a process has descriptors.
-        let here = nix::fcntl::open(&session, nix::fcntl::OFlag::O_DIRECTORY, nix::sys::stat::Mode::empty());
-        let mut here = here.unwrap();
-        for _ in 0..3000 {
-            nix::sys::stat::mkdirat(&here, "deep-deep-deep", nix::sys::stat::Mode::S_IRWXU).unwrap();
-            let flags = nix::fcntl::OFlag::O_DIRECTORY;
-            here = nix::fcntl::openat(&here, "deep-deep-deep", flags, nix::sys::stat::Mode::empty()).unwrap();
-        }
-        super::directory(&session).unwrap();
-        assert!(!session.exists() && other.join("kept").exists());
+/// Removes all that is in `top`, in a worker; the lock of a session last.
+fn empty(top: BorrowedFd<'_>, task: &str) -> Result<()> {
+    let fail = |e: io::Error| Error::system(task, e);
+    let owner = worker::owner(top).map_err(fail)?;
+    let clear = |capabilities| {
+        let directories = &[(top, Access::Write)];
+        let limits = Limits::default();
+        let confinement = Confinement { task, owner, capabilities, directories, files: &[], limits };
+        worker::run(&confinement, || {
+            for name in beneath::names(top, usize::MAX).map_err(fail)? {
+                if name != LOCK {
+                    beneath::remove(top, &name).map_err(fail)?;
+                }
+            }
+            beneath::remove(top, LOCK).map_err(fail)
+        })
+    };
+    // Below the session of a root there can be trees of another owner, as that of an overlay's changes is.
+    match clear(0) {
+        Err(_) if owner.is_some() => clear(worker::SEVERAL_OWNERS),
+        other => other,
     }
 }

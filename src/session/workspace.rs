@@ -1,6 +1,11 @@
 //! What the workspace of a session was made of: `<session>/workspace.json`, written when a sandbox starts. With it a
 //! later command finds the folder, and knows what is protected there.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
 use super::beneath::Kind;
 use super::diff::{Act, Change};
 use super::manifest::Manifest;

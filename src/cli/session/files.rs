@@ -47,6 +47,9 @@ pub struct ApplyArgs {
     /// Take over names that are protected, too; read the change first
     #[arg(long)]
     pub allow_protected: bool,
+    /// Take over symbolic links that lead out of the folder or to protected names, too
+    #[arg(long)]
+    pub allow_links: bool,
     /// The session
     pub id: String,
     /// Only what changed at and below these paths of the workspace [default: everything]

@@ -7,6 +7,7 @@ use crate::egress::names::Names;
 use crate::spec::Network;
 use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Known, Rules, Verdict};
 use crate::spec::policy::{Effective, HostRule, Setting};
+use crate::text::line;
 use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
@@ -197,9 +198,9 @@ impl fmt::Display for State {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}:{}: {}", self.host, self.port, self.state)?;
+        writeln!(f, "{}:{}: {}", line(&self.host), self.port, self.state)?;
         let Decision { what, layer, why } = &self.decided_by;
-        writeln!(f, "  because  {what} ({layer}): {why}")?;
+        writeln!(f, "  because  {} ({layer}): {why}", line(what))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "  note     {note}"))
     }
 }

@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::session::image::Image;
 use crate::spec::policy::Home;
 use crate::state;
+use crate::text::line;
 use std::path::{Path, PathBuf};
 
 /// Stands for the name of a session that nobody named.
@@ -53,14 +54,18 @@ fn print(what: &(impl serde::Serialize + std::fmt::Display), json: bool) -> Resu
         true => serde_json::to_string(what).map_err(|e| Error::system("write JSON", e))? + "\n",
         false => what.to_string(),
     };
-    super::say(&text)?;
+    super::say_as(json, &text)?;
     Ok(0)
 }
 
 /// Prints the steps of a plan, numbered as errors number them.
 pub(super) fn print_steps(prepared: &Prepared) -> Result<u8> {
     let steps = prepared.plan.steps.as_slice().iter().enumerate();
-    super::say(&steps.map(|(index, step)| format!("{:3} {step}\n", index + 1)).collect::<String>())?;
+    super::say(
+        &steps
+            .map(|(index, step)| format!("{:3} {}\n", index + 1, line(&step.to_string())))
+            .collect::<String>(),
+    )?;
     Ok(0)
 }
 
@@ -72,7 +77,7 @@ fn prepare(args: &ExplainArgs) -> Result<Prepared> {
     let policy = prepare::load_policy(&args.sandbox, &purpose, prepare::command_line(&args.sandbox))?;
     if args.dir.is_some() {
         let (adapter, command) = agent::choose(&policy.effective);
-        agent::bring(&mut purpose, adapter, &command)?;
+        agent::bring(&mut purpose, &policy.effective, adapter, &command)?;
     }
     let named = args.sandbox.id.as_deref().unwrap_or(NO_SESSION);
     let session = state::sessions_path().map(|sessions| sessions.join(named)).ok();

@@ -5,6 +5,7 @@ use crate::cmd::sockets;
 use crate::spec::Network as Mode;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Effective, Setting};
+use crate::text::line;
 use serde::Serialize;
 use std::fmt::{self, Formatter};
 
@@ -68,10 +69,10 @@ impl fmt::Display for Network {
         let name = |row: &Row| row.key.trim_start_matches("network.");
         let width = self.rules.iter().map(|row| name(row).len()).max().unwrap_or_default();
         for row in &self.rules {
-            writeln!(f, "  {:<width$}  {} ({})", name(row), row.value, row.layer)?;
+            writeln!(f, "  {:<width$}  {} ({})", name(row), line(&row.value), row.layer)?;
         }
         for warning in &self.warnings {
-            writeln!(f, "  WARNING: {warning}")?;
+            writeln!(f, "  WARNING: {}", line(warning))?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::tree::{Found, Node, Stopped, Tree};
 use crate::cmd::prepare::Prepared;
 use crate::spec::protect::WORK_TREE;
 use crate::spec::{Cover, Mount, MountKind};
+use crate::text::line;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -253,21 +254,21 @@ impl fmt::Display for State {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.path, self.state)?;
+        writeln!(f, "{}: {}", line(&self.path), self.state)?;
         for Followed { path, target } in &self.links {
-            writeln!(f, "  link     {path} -> {target}")?;
+            writeln!(f, "  link     {} -> {}", line(path), line(target))?;
         }
         if self.resolved != self.path {
-            writeln!(f, "  leads to {}", self.resolved)?;
+            writeln!(f, "  leads to {}", line(&self.resolved))?;
         }
         if let Some(On { path, what, layer }) = &self.mount {
-            writeln!(f, "  mount    {path}: {what} ({layer})")?;
+            writeln!(f, "  mount    {}: {} ({})", line(path), line(what), line(layer))?;
         }
         if let Some(host) = self.host.as_ref().filter(|host| **host != self.resolved) {
-            writeln!(f, "  on host  {host}")?;
+            writeln!(f, "  on host  {}", line(host))?;
         }
         let Decision { what, layer, why } = &self.decided_by;
-        writeln!(f, "  because  {what} ({layer}): {why}")?;
+        writeln!(f, "  because  {} ({}): {}", line(what), line(layer), line(why))?;
         let word = |right: Option<bool>| right.map_or("when asked", |right| if right { "yes" } else { "no" });
         if self.present == Some(false) {
             let made = if self.creatable { "yes" } else { "no" };

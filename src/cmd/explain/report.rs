@@ -12,6 +12,7 @@ use crate::spec::policy::Effective;
 use crate::spec::policy::show::Row;
 use crate::spec::policy::{Setting, TimeSpan};
 use crate::spec::{Changes, Cover, IdMap, Mount, MountKind};
+use crate::sys::folder::Folder;
 use crate::sys::seccomp;
 use serde::Serialize;
 use std::path::Path;
@@ -193,7 +194,8 @@ fn of_folder(folder: &Path, limit: &Setting<TimeSpan>) -> Vec<ScriptRow> {
         limit: limit.value.to_string(),
         layer: limit.layer.to_string(),
     };
-    scripts::found(folder).map(row).collect()
+    // What cannot be opened any more since it was looked at has no scripts either.
+    Folder::open(folder).map_or_else(|_| Vec::new(), |folder| scripts::found(&folder).map(row).collect())
 }
 
 /// The rows of the policy whose keys begin so.

@@ -2,13 +2,14 @@
 
 use super::environment::Owner;
 use super::report::{Files, Report, Valued};
+use crate::text::line;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Valued { value, layer, what } = &self.profile;
         writeln!(f, "profile {value} ({layer}): {what}")?;
-        writeln!(f, "workspace {}", self.workspace)?;
+        writeln!(f, "workspace {}", line(&self.workspace))?;
         files(&self.files, f)?;
         self.environment(f)?;
         self.system_calls(f)?;
@@ -60,7 +61,7 @@ impl Report {
     fn environment(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let rows = self.environment.iter().map(|variable| {
             let value = match (&variable.value, variable.from) {
-                (Some(value), _) => format!("= {}", value.escape_debug()),
+                (Some(value), _) => format!("= {}", line(value)),
                 (None, Owner::Caller) => "the caller's value".to_owned(),
                 (None, Owner::Policy) => "a value that is not shown".to_owned(),
                 (None, Owner::Saggar) => "known at the start".to_owned(),
@@ -134,7 +135,8 @@ fn section<const N: usize>(
     rows: impl Iterator<Item = [String; N]>,
     none: &str,
 ) -> fmt::Result {
-    let rows: Vec<[String; N]> = rows.collect();
+    let shown = |row: [String; N]| row.map(|cell| line(&cell).into_owned());
+    let rows: Vec<[String; N]> = rows.map(shown).collect();
     writeln!(f, "\n{heading}")?;
     if rows.is_empty() {
         return writeln!(f, "  {none}");
@@ -142,11 +144,11 @@ fn section<const N: usize>(
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     for row in &rows {
-        let mut line = String::from(" ");
+        let mut text = String::from(" ");
         for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(&format!(" {cell:<width$} "));
+            text.push_str(&format!(" {cell:<width$} "));
         }
-        writeln!(f, "{}", line.trim_end())?;
+        writeln!(f, "{}", text.trim_end())?;
     }
     Ok(())
 }

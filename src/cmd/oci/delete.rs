@@ -42,10 +42,31 @@ fn force(context: &Context, id: &str) -> Result<()> {
         Ok(found) => undo::destroy(&found.directory, &found.record, &poststop(&found)),
         Err(error) => {
             log::warn!("{error}");
-            lost::processes(context, &directory)?;
-            directory.remove()
+            without_record(context, directory)
         }
     }
+}
+
+/// What can still be found of a container whose record and its copy are gone or damaged: by the record in its lock,
+/// else by cgroups of its name. The directory goes in any case.
+fn without_record(context: &Context, directory: Directory) -> Result<()> {
+    if let Some(record) = directory.last_record() {
+        let found = Found { directory, record };
+        return undo::destroy(&found.directory, &found.record, &poststop(&found));
+    }
+    // Nothing is made before there is a record.
+    let is_bare = directory.is_bare();
+    let ended = lost::processes(context, &directory)?;
+    directory.remove()?;
+    if ended || is_bare {
+        return Ok(());
+    }
+    let message = format!(
+        "end container {:?}: its records are damaged, and no cgroup has its name: its processes may still run",
+        directory.id().as_str()
+    );
+    Err(Error::new(Code::System, message)
+        .hint("look for them with ps(1) and end them; its directory is removed"))
 }
 
 /// The hooks of a configuration that can still be read.

@@ -84,5 +84,5 @@ fn stats(id: &str, group: &Group) -> Result<()> {
 }
 
 fn say(event: &serde_json::Value) -> Result<()> {
-    crate::cmd::say(&format!("{event}\n"))
+    crate::cmd::say_exactly(&format!("{event}\n"))
 }

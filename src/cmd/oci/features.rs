@@ -7,6 +7,6 @@ use crate::sys::seccomp::knows_flag;
 pub(super) fn run() -> Result<u8> {
     let commit = Some(env!("SAGGAR_COMMIT")).filter(|commit| *commit != "unknown");
     let features = oci::features(env!("CARGO_PKG_VERSION"), commit, knows_flag);
-    crate::cmd::say(&format!("{features:#}\n"))?;
+    crate::cmd::say_exactly(&format!("{features:#}\n"))?;
     Ok(0)
 }

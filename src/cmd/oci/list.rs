@@ -13,7 +13,7 @@ pub(super) fn run(context: &Context, args: &ListArgs) -> Result<u8> {
         (false, ListFormat::Json) => format!("{}\n", Value::from(rows)),
         (false, ListFormat::Table) => table(&rows),
     };
-    crate::cmd::say(&text)?;
+    crate::cmd::say_as(args.format == ListFormat::Json, &text)?;
     Ok(0)
 }
 
@@ -60,7 +60,8 @@ fn text<'a>(row: &'a Value, field: &str) -> std::borrow::Cow<'a, str> {
 fn table(rows: &[Value]) -> String {
     const COLUMNS: [&str; 6] = ["id", "pid", "status", "bundle", "created", "owner"];
     let heads = [COLUMNS.map(|name| name.to_uppercase())];
-    let lines = rows.iter().map(|row| COLUMNS.map(|column| text(row, column).into_owned()));
+    let lines =
+        rows.iter().map(|row| COLUMNS.map(|column| crate::text::line(&text(row, column)).into_owned()));
     let all: Vec<[String; 6]> = heads.into_iter().chain(lines).collect();
     aligned(&all)
 }

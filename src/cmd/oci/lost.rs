@@ -12,17 +12,18 @@ use crate::state::container::Directory;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Kills the processes in such cgroups and removes them.
+/// Kills the processes in such cgroups and removes them; whether there were any cgroups.
 ///
 /// # Errors
 /// Those of [`Group::kill_all`] and [`Group::remove`].
-pub(super) fn processes(context: &Context, directory: &Directory) -> Result<()> {
+pub(super) fn processes(context: &Context, directory: &Directory) -> Result<bool> {
     let layout = Layout::discover()?;
     let named = configured(directory);
     let id = directory.id().as_str();
     let beside = (format!("{id}.saggar"), named.as_deref().map(super::bridge::beside_path));
     // The container's, then those of a bridge beside it.
     let names = [(id, None), (id, named.as_deref()), (&beside.0, None), (&beside.0, beside.1.as_deref())];
+    let mut found = false;
     let drivers = [Driver::Cgroupfs, Driver::Systemd];
     for ((id, path), driver) in names.into_iter().flat_map(|name| drivers.map(|driver| (name, driver))) {
         let wanted = Wanted {
@@ -47,8 +48,9 @@ pub(super) fn processes(context: &Context, directory: &Directory) -> Result<()> 
         let group = Group::open(&place)?;
         group.kill_all(libc::SIGKILL)?;
         group.remove()?;
+        found = true;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// `linux.cgroupsPath` of the copy of config.json.

@@ -199,9 +199,9 @@ fn report(error: &Error, global: &Global) {
         log::error!("{error}");
     }
     if crate::log::is_file() || !json {
-        eprintln!("saggar: error: {error}");
+        crate::log::tell(&format!("saggar: error: {error}"));
         if let Some(hint) = error.hint_text() {
-            eprintln!("hint: {hint}");
+            crate::log::tell(&format!("hint: {hint}"));
         }
     }
 }

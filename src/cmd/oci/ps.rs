@@ -5,6 +5,7 @@ use super::list::aligned;
 use super::{Context, container::Status};
 use crate::cli::oci::{ListFormat, PsArgs};
 use crate::error::{Code, Error, Result};
+use crate::text::line;
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
@@ -25,7 +26,7 @@ pub(super) fn run(context: &Context, args: &PsArgs) -> Result<u8> {
         (ListFormat::Table, true) => table(&pids),
         (ListFormat::Table, false) => of_ps(&pids, &options)?,
     };
-    crate::cmd::say(&text)?;
+    crate::cmd::say_as(format == ListFormat::Json, &text)?;
     Ok(0)
 }
 
@@ -70,12 +71,7 @@ fn row(pid: i32) -> Option<[String; 6]> {
     let started = jiff::Timestamp::from_second(started).ok()?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     let uid = process.uid().ok()?.to_string();
-    Some([uid, pid.to_string(), stat.ppid.to_string(), started, time, printable(&command)])
-}
-
-/// A command line is the program's word: nothing of it may steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    Some([uid, pid.to_string(), stat.ppid.to_string(), started, time, line(&command).into_owned()])
 }
 
 /// The table of ps(1) with these options, without processes of others.
@@ -94,9 +90,9 @@ fn of_ps(pids: &[i32], options: &[OsString]) -> Result<String> {
     let column = head.split_whitespace().position(|name| name == "PID").ok_or_else(|| {
         Error::new(Code::Usage, "ps with these options prints no column PID").hint("add pid to its format")
     })?;
-    let ours = lines.filter(|line| {
-        let pid = line.split_whitespace().nth(column).and_then(|field| field.parse().ok());
+    let ours = lines.filter(|row| {
+        let pid = row.split_whitespace().nth(column).and_then(|field| field.parse().ok());
         pid.is_some_and(|pid| pids.contains(&pid))
     });
-    Ok(std::iter::once(head).chain(ours).map(|line| format!("{line}\n")).collect())
+    Ok(std::iter::once(head).chain(ours).map(|row| format!("{}\n", line(row))).collect())
 }

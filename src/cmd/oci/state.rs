@@ -8,6 +8,6 @@ use crate::error::Result;
 pub(super) fn run(context: &Context, args: &IdArgs) -> Result<u8> {
     let found = Found::new(context.find(&args.id)?)?;
     let state = found.state(found.status());
-    crate::cmd::say(&format!("{state:#}\n"))?;
+    crate::cmd::say_exactly(&format!("{state:#}\n"))?;
     Ok(0)
 }

@@ -4,7 +4,7 @@ use super::detach;
 use super::show;
 use crate::cli::AgentArgs;
 use crate::cli::session::{CreateArgs, CreateOnly};
-use crate::cmd::say;
+use crate::cmd::{say, say_exactly};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::record::{Options, Record};
@@ -38,7 +38,7 @@ pub(super) fn run(mut args: CreateArgs) -> Result<u8> {
     detach::start(of_agent(args), options)?;
     let (_, directory, record) = Record::find(id.as_str())?;
     match json {
-        true => say(&format!("{}\n", show::as_json(&record, &directory)))?,
+        true => say_exactly(&format!("{}\n", show::as_json(&record, &directory)))?,
         false => say(&format!("{id}\n"))?,
     }
     Ok(0)

@@ -2,7 +2,7 @@
 
 use crate::bridge::proto::LogLevel;
 use crate::cli::session::{LogsArgs, LogsLevel};
-use crate::cmd::say;
+use crate::cmd::say_as;
 use crate::error::{Error, Result};
 use crate::session::logs::{self, Entry};
 use crate::session::record::Record;
@@ -60,11 +60,11 @@ fn print(args: &LogsArgs, directory: &Path, after: u64) -> Result<u64> {
     };
     let mut after = after;
     loop {
-        let entries = logs::after(directory, after, SOME);
+        let entries = logs::Pieces::of(directory).map(|pieces| pieces.after(after, SOME)).unwrap_or_default();
         let Some(last) = entries.last() else { return Ok(after) };
         after = last.index;
         let shown = entries.iter().filter(|entry| entry.level >= least);
-        say(&shown.map(|entry| line(args, entry)).collect::<String>())?;
+        say_as(args.json, &shown.map(|entry| line(args, entry)).collect::<String>())?;
     }
 }
 
@@ -73,8 +73,6 @@ fn line(args: &LogsArgs, entry: &Entry) -> String {
         return serde_json::to_string(entry).unwrap_or_default() + "\n";
     }
     let time = jiff::Timestamp::from_millisecond(i64::try_from(entry.ts).unwrap_or(0)).unwrap_or_default();
-    // An agent's words cannot drive the user's terminal.
-    let text: String =
-        entry.text.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }).collect();
+    let text = crate::text::line(&entry.text);
     format!("{} {} {:<5} {text}\n", entry.index, time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"), entry.level.name())
 }

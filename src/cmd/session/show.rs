@@ -1,16 +1,17 @@
 //! `saggar session show`.
 
 use crate::cli::session::ShowArgs;
-use crate::cmd::say;
+use crate::cmd::{say, say_exactly};
 use crate::error::Result;
 use crate::session::record::Record;
+use crate::text::Show;
 use serde_json::{Value, json};
 use std::path::Path;
 
 pub(super) fn run(args: &ShowArgs) -> Result<u8> {
     let (_, directory, record) = Record::find(&args.id)?;
     if args.json {
-        say(&format!("{}\n", as_json(&record, &directory)))?;
+        say_exactly(&format!("{}\n", as_json(&record, &directory)))?;
         return Ok(0);
     }
     let pid = record.supervisor.as_ref().map(|supervisor| supervisor.pid.to_string());
@@ -22,7 +23,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<u8> {
         ("cause", record.cause.clone()),
         ("folder", Some(record.folder.clone())),
         ("workspace", record.workspace.clone()),
-        ("directory", Some(directory.display().to_string())),
+        ("directory", Some(directory.to_string_lossy().into_owned())),
         ("sandbox", record.sandbox.clone()),
         ("supervisor", pid),
         ("bridge", record.bridge_socket.clone()),
@@ -30,7 +31,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<u8> {
         ("created", Some(record.created.clone())),
         ("changed", Some(record.changed)),
     ];
-    let lines = rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<11} {}\n", value?)));
+    let lines = rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<11} {}\n", value?.shown())));
     say(&lines.collect::<String>())?;
     Ok(0)
 }

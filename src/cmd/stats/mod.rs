@@ -49,7 +49,7 @@ pub(super) fn run(args: &StatsArgs) -> Result<u8> {
     {
         text.push_str(&network.table());
     }
-    super::say(&text)?;
+    super::say_as(args.json, &text)?;
     Ok(0)
 }
 

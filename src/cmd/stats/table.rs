@@ -2,7 +2,8 @@
 
 /// Lines whose cells stand below each other.
 pub(super) fn aligned<const CELLS: usize>(lines: impl Iterator<Item = [String; CELLS]>) -> String {
-    let lines: Vec<[String; CELLS]> = lines.collect();
+    let lines: Vec<[String; CELLS]> =
+        lines.map(|cells| cells.map(|cell| crate::text::line(&cell).into_owned())).collect();
     let widths: Vec<usize> =
         (0..CELLS).map(|at| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();

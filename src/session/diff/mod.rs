@@ -8,6 +8,7 @@
 //! too, with the reason.
 
 mod copied;
+mod links;
 mod overlay;
 pub mod patch;
 pub mod text;
@@ -65,6 +66,8 @@ pub struct Change {
     pub conflict: Option<String>,
     /// Why it is protected.
     pub protected: Option<String>,
+    /// Where the link leads that it is, when not to an ordinary name of the folder.
+    pub leads_out: Option<String>,
 }
 
 /// The trees of a workspace, open.
@@ -72,6 +75,8 @@ pub struct Change {
 pub struct Trees {
     /// What the agent left: the upper layer, or the copy.
     pub left: OwnedFd,
+    /// The directory of that which is the session's: of an overlay the one above it.
+    pub place: OwnedFd,
     /// The folder.
     pub folder: OwnedFd,
     /// What is known of its names.
@@ -86,23 +91,35 @@ impl Trees {
     /// # Errors
     /// [`Code::Invalid`] when one is not there; [`Code::System`].
     pub fn open(session: &Path, origin: Origin) -> Result<Self> {
-        let left = match origin.place {
-            Place::Overlay => session.join("upper/changes"),
+        let place = match origin.place {
+            Place::Overlay => session.join("upper"),
             Place::Copy => session.join("workspace"),
         };
-        let open = |path: &Path| {
-            beneath::root(path).map_err(|e| {
-                let code = if e.kind() == io::ErrorKind::NotFound { Code::Invalid } else { Code::System };
-                Error::new(code, format!("open {}: {e}", path.display()))
-            })
+        let open = |path: &Path| beneath::root(path).map_err(|e| cannot_open(path, &e));
+        let folder = open(&origin.folder)?;
+        let opened = open(&place)?;
+        let left = match origin.place {
+            Place::Overlay => beneath::directory(opened.as_fd(), "changes"),
+            Place::Copy => opened.try_clone(),
         };
-        Ok(Trees {
-            folder: open(&origin.folder)?,
-            left: open(&left)?,
-            manifest: Manifest::load(session),
-            origin,
-        })
+        let left = left.map_err(|e| cannot_open(&place, &e))?;
+        Ok(Trees { folder, left, place: opened, manifest: Manifest::load(session), origin })
     }
+
+    /// The same trees again.
+    ///
+    /// # Errors
+    /// [`Code::System`] when there are too many descriptors.
+    pub fn try_clone(&self) -> Result<Self> {
+        let again = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::system("open the trees again", e));
+        let (left, place, folder) = (again(&self.left)?, again(&self.place)?, again(&self.folder)?);
+        Ok(Trees { left, place, folder, manifest: self.manifest.clone(), origin: self.origin.clone() })
+    }
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> Error {
+    let code = if error.kind() == io::ErrorKind::NotFound { Code::Invalid } else { Code::System };
+    Error::new(code, format!("open {}: {error}", path.display()))
 }
 
 /// Every difference, in the order of the paths, a directory before what is in it.
@@ -119,6 +136,7 @@ pub fn compare(trees: &Trees) -> Result<Vec<Change>> {
     let mut changes = found.changes;
     for change in &mut changes {
         change.protected = trees.origin.protects(change);
+        change.leads_out = links::leads_out(change, trees);
         if change.refused.is_none()
             && let Some(after) = &change.after
         {
@@ -182,7 +200,16 @@ impl Found {
     ) {
         let conflict = conflict.map(str::to_owned);
         let path = path.to_owned();
-        self.changes.push(Change { path, act, before, after, refused: None, conflict, protected: None });
+        self.changes.push(Change {
+            path,
+            act,
+            before,
+            after,
+            refused: None,
+            conflict,
+            protected: None,
+            leads_out: None,
+        });
     }
 
     /// A name that is in the workspace and cannot be looked into.

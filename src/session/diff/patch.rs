@@ -2,7 +2,6 @@
 
 use super::{Change, Trees, text};
 use crate::session::beneath::{self, Kind};
-use crate::spec::printable::is_plain;
 use similar::{Algorithm, TextDiff};
 use std::fmt::Write as _;
 use std::io::Read;
@@ -43,22 +42,9 @@ pub fn of(change: &Change, trees: &Trees) -> String {
     let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(PATIENCE).diff_lines(&was, &is);
     let unified = diff.unified_diff().context_radius(3).header(&old, &new).to_string();
     for line in unified.lines() {
-        let _ = writeln!(patch, "{}", plain(line));
+        let _ = writeln!(patch, "{}", crate::text::block(line));
     }
     patch
-}
-
-/// What a terminal may be shown of a line.
-fn plain(line: &str) -> String {
-    let shown = |c: char| c == '\t' || is_plain(c);
-    line.chars().fold(String::new(), |mut text, c| {
-        if shown(c) {
-            text.push(c)
-        } else {
-            text.extend(c.escape_default())
-        }
-        text
-    })
 }
 
 /// The whole of a file that is text.

@@ -3,35 +3,21 @@
 
 use super::{Act, Change, Side};
 use crate::session::beneath::Kind;
-use crate::spec::printable::is_plain;
+use crate::text::Show;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A path of an agent's, on one line: bytes that are no text, control characters and what reorders a line are
-/// escaped, and a backslash is doubled.
+/// A path of an agent's, on one line, as [`crate::text::Shown`] has it.
 pub fn path(path: &Path) -> String {
-    name(path.as_os_str())
+    path.shown().to_string()
 }
 
 /// A name, as [`path`] shows it.
 pub fn name(name: &OsStr) -> String {
-    let mut shown = String::new();
-    for chunk in name.as_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => shown.push_str("\\\\"),
-                c if !is_plain(c) => shown.extend(c.escape_default()),
-                c => shown.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(shown, "\\x{byte:02x}");
-        }
-    }
-    shown
+    name.shown().to_string()
 }
 
 impl Act {
@@ -56,13 +42,13 @@ impl Act {
 impl Change {
     /// On one line: `M src/main.rs (mode 644 to 755) [protected: …]`.
     pub fn line(&self) -> String {
-        let mut line = format!("{} {}", self.act.letter(), path(&self.path));
+        let mut line = format!("{} {}", self.act.letter(), self.path.shown());
         let last = self.after.as_ref().or(self.before.as_ref());
         if last.is_some_and(|side| side.meta.kind == Kind::Directory) {
             line.push('/');
         }
         if let Some(target) = self.after.as_ref().and_then(|side| side.target.as_ref()) {
-            let _ = write!(line, " -> {}", path(target));
+            let _ = write!(line, " -> {}", target.shown());
         }
         if let (Some(before), Some(after)) = (&self.before, &self.after) {
             let (was, is) = (&before.meta, &after.meta);
@@ -77,8 +63,12 @@ impl Change {
         {
             let _ = write!(line, " (mode {:o})", after.meta.mode);
         }
-        let reasons =
-            [("refused", &self.refused), ("protected", &self.protected), ("conflict", &self.conflict)];
+        let reasons = [
+            ("refused", &self.refused),
+            ("protected", &self.protected),
+            ("link", &self.leads_out),
+            ("conflict", &self.conflict),
+        ];
         for (word, why) in reasons {
             if let Some(why) = why {
                 let _ = write!(line, " [{word}: {why}]");
@@ -96,6 +86,7 @@ impl Change {
             "after": self.after.as_ref().map(side),
             "refused": self.refused,
             "protected": self.protected,
+            "leadsOut": self.leads_out,
             "conflict": self.conflict,
         });
         if self.path.to_str().is_none() {

@@ -97,7 +97,7 @@ mod tests {
         let names: BTreeSet<String> =
             (0..500).map(|number| format!("name-{number}-{}", "x".repeat(100))).collect();
         names.iter().for_each(|name| std::fs::write(scratch.path().join(name), "abc").unwrap());
-        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), None, Vec::new());
+        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
         let (mut found, mut after) = (Vec::new(), 0);
         loop {
             let Listing { entries, next } = workspace.list(".", after, 7).unwrap();

@@ -29,23 +29,21 @@ const LONGEST: usize = 4096;
 #[derive(Debug)]
 pub struct Workspace {
     root: OwnedFd,
-    /// Who the programs are on the host, when that is somebody else than we are.
-    owner: Option<(u32, u32)>,
     /// What the policy protects beside what always is.
     protected: Vec<PathBuf>,
 }
 
 impl Workspace {
-    /// The workspace that `root`, a descriptor of its sandbox, leads to.
-    pub fn new(root: OwnedFd, owner: Option<(u32, u32)>, protected: Vec<PathBuf>) -> Self {
-        Workspace { root, owner, protected }
+    /// The workspace that `root`, a descriptor of its sandbox, leads to; to be used by the user that its programs are.
+    pub fn new(root: OwnedFd, protected: Vec<PathBuf>) -> Self {
+        Workspace { root, protected }
     }
 }
 
 /// A path as a server names it: below the workspace, without `..`. Empty, or `.`, is the workspace itself.
 fn plain(path: &str) -> Result<PathBuf> {
     let wrong = |why: &str| {
-        Err(Error::new(Code::Invalid, format!("path {:?} {why}", crate::spec::printable::escaped(path)))
+        Err(Error::new(Code::Invalid, format!("path {} {why}", crate::text::quoted(path)))
             .hint("name it from the workspace on"))
     };
     if path.len() > LONGEST || path.contains('\0') {

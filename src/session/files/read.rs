@@ -84,7 +84,7 @@ mod tests {
     fn what_is_not_utf_8_is_told_by_its_place() {
         let scratch = tempfile::tempdir().unwrap();
         fs::write(scratch.path().join("x"), b"abc\xff\xc3").unwrap();
-        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), None, Vec::new());
+        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
         let refusal =
             |offset, limit| workspace.read("x", offset, limit, Encoding::Utf8).unwrap_err().to_string();
         assert!(refusal(0, 9).contains("byte 3 is"), "{}", refusal(0, 9));
@@ -105,7 +105,7 @@ mod tests {
         fn pieces_of_a_text_are_the_text(content in "(a|ä|€|😀){0,60}", limit in 4usize..20) {
             let scratch = tempfile::tempdir().unwrap();
             fs::write(scratch.path().join("x"), &content).unwrap();
-            let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), None, Vec::new());
+            let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
             let (mut read, mut at) = (String::new(), Some(0));
             while let Some(offset) = at {
                 let piece = workspace.read("x", offset, limit, Encoding::Utf8).unwrap();

@@ -1,11 +1,10 @@
-//! A whole file in the place of another: written beside it and renamed, by whoever the programs of the sandbox are.
+//! A whole file in the place of another: written beside it and renamed.
 
 use super::{Workspace, is_a, plain, refused};
 use crate::error::{Code, Error, Result};
 use crate::session::beneath::{self, Kind};
 use crate::spec::protect;
 use crate::sys::random;
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use rustix::fs::{AtFlags, Mode};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +31,6 @@ impl Workspace {
                 format!("write {}: it is protected: {why}", crate::session::diff::text::path(&path));
             return Err(Error::new(Code::Refused, message));
         }
-        let _acting = self.owner.map(|(uid, gid)| Acting::as_user(uid, gid));
         self.replace(&path, content).map_err(|e| refused("write", &path, &e))
     }
 
@@ -62,27 +60,6 @@ fn put(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::
     Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
 }
 
-/// What is done with files is done by somebody else, without the capabilities over files, as long as this is there
-/// (setfsuid(2)): what an agent may not write, nobody writes for it, and what is made is its own.
-struct Acting {
-    before: (Uid, Gid),
-}
-
-impl Acting {
-    fn as_user(uid: u32, gid: u32) -> Self {
-        let gid = setfsgid(Gid::from_raw(gid));
-        let uid = setfsuid(Uid::from_raw(uid));
-        Acting { before: (uid, gid) }
-    }
-}
-
-impl Drop for Acting {
-    fn drop(&mut self) {
-        setfsuid(self.before.0);
-        setfsgid(self.before.1);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,8 +71,7 @@ mod tests {
     fn a_file_takes_the_place_of_a_file_and_of_nothing_else() {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
-        let workspace =
-            Workspace::new(beneath::root(scratch.path()).unwrap(), None, vec![PathBuf::from("ci")]);
+        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), vec![PathBuf::from("ci")]);
         fs::create_dir(path("d")).unwrap();
         fs::create_dir(path("ci")).unwrap();
         fs::write(path("run"), "old").unwrap();

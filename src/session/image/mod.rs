@@ -9,6 +9,11 @@
 //! have ended, by whatever, nothing is left to unmount. What is in it was written by the kernel alone: no sandbox
 //! sees the file itself.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
 mod ext4;
 
 use crate::error::{Code, Error, Result};

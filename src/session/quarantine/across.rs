@@ -2,6 +2,7 @@
 //! by whoever made it. Regular files, directories and links; a FIFO, a socket or a device has no content.
 
 use super::{by_descriptor, c_name, create};
+use crate::session::beneath;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult};
 use std::ffi::OsStr;
@@ -12,24 +13,77 @@ use std::os::unix::fs::PermissionsExt;
 
 /// What one thing may have; more stays where it is.
 const ENTRIES: usize = 10_000;
-const BYTES: u64 = 64 << 20;
 const DEPTH: usize = 32;
+/// What all that is copied to one quarantine may take from the disk, since it is outside of the sandbox's own limit.
+const BYTES: u64 = 16 << 20;
+
+/// What may still be copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    bytes: u64,
+}
+
+impl Budget {
+    /// What is left after so many bytes.
+    pub(super) fn after(bytes: u64) -> Self {
+        Budget { bytes: BYTES.saturating_sub(bytes) }
+    }
+
+    /// For what its owner asked for.
+    pub(super) fn unbounded() -> Self {
+        Budget { bytes: u64::MAX >> 1 }
+    }
+
+    /// How much less `later` is.
+    pub(super) fn bytes_until(self, later: &Budget) -> u64 {
+        self.bytes.saturating_sub(later.bytes)
+    }
+}
 
 /// Copies `name` in `from` to `new` in `to`, which must not be there. What is copied in part is removed again.
-pub(super) fn copy(from: BorrowedFd<'_>, name: &OsStr, to: BorrowedFd<'_>, new: &OsStr) -> SysResult<()> {
-    let mut copy = Copy { entries: ENTRIES, bytes: BYTES };
+pub(super) fn copy(
+    from: BorrowedFd<'_>,
+    name: &OsStr,
+    to: BorrowedFd<'_>,
+    new: &OsStr,
+    budget: &mut Budget,
+) -> SysResult<()> {
+    let mut copy = Copy { entries: ENTRIES, bytes: budget.bytes };
     let done = copy.entry(from, name, to, new, DEPTH);
+    budget.bytes = copy.bytes;
     if !matches!(done, Ok(()) | Err(Errno::EEXIST)) {
         remove(to, new);
     }
     done
 }
 
-/// Removes `name` and everything below it, following no link.
+/// Removes `name` and everything below it, following no link and nothing that is mounted there. What cannot be removed
+/// stays.
 pub(super) fn remove(directory: BorrowedFd<'_>, name: &OsStr) {
-    let path = by_descriptor(directory, name);
-    if fs::remove_file(&path).is_err() {
-        let _ = fs::remove_dir_all(&path);
+    let _ = beneath::remove(directory, name);
+}
+
+/// Gives `name` and everything below it to `owner`: what this process has made, which another program may have exchanged
+/// since. What cannot be given stays root's.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "by a descriptor: the link in /proc leads to exactly what was opened"
+)]
+pub(super) fn give(directory: BorrowedFd<'_>, name: &OsStr, owner: (u32, u32)) {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let opened =
+        c_name(name).and_then(|name| file::open(directory, &name, flags, 0, Resolve::BeneathNoLinks));
+    let Ok(itself) = opened else { return };
+    let is_ours = beneath::itself(itself.as_fd()).is_ok_and(|is| {
+        let ours = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        is.owner == ours && (is.kind == beneath::Kind::Directory || is.links == 1)
+    });
+    if !is_ours {
+        return;
+    }
+    let _ = file::set_owner(itself.as_fd(), owner.0, owner.1);
+    for entry in fs::read_dir(by_descriptor(itself.as_fd(), "")).into_iter().flatten().flatten() {
+        give(itself.as_fd(), &entry.file_name(), owner);
     }
 }
 
@@ -48,6 +102,8 @@ impl Copy {
         depth: usize,
     ) -> SysResult<()> {
         self.entries = self.entries.checked_sub(1).ok_or(Errno::EFBIG)?;
+        // An entry takes some too.
+        self.bytes = self.bytes.checked_sub(512).ok_or(Errno::EFBIG)?;
         let flags = libc::O_PATH | libc::O_NOFOLLOW;
         let itself = File::from(file::open(from, &c_name(name)?, flags, 0, Resolve::BeneathNoLinks)?);
         let meta = itself.metadata().map_err(number)?;
@@ -55,8 +111,9 @@ impl Copy {
             return self.directory(itself.as_fd(), to, new, depth);
         }
         if meta.file_type().is_symlink() {
-            let target = fs::read_link(by_descriptor(from, name)).map_err(number)?;
-            return nix::unistd::symlinkat(&target, to, new);
+            let target = rustix::fs::readlinkat(&itself, c"", Vec::new());
+            let target = target.map_err(|e| Errno::from_raw(e.raw_os_error()))?;
+            return nix::unistd::symlinkat(target.as_c_str(), to, new);
         }
         let mut target = File::from(create(to, new, 0o600)?);
         if !meta.is_file() {
@@ -73,6 +130,10 @@ impl Copy {
         target.set_permissions(Permissions::from_mode(meta.permissions().mode() & 0o777)).map_err(number)
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "by a descriptor: the link in /proc leads to exactly what was opened"
+    )]
     fn directory(
         &mut self,
         from: BorrowedFd<'_>,

@@ -8,6 +8,7 @@
 use super::{Label, Limits, take};
 use crate::error::{Code, Error, Result};
 use crate::session::agent_session;
+use crate::session::image::Image;
 use crate::session::workspace::Origin;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -62,6 +63,7 @@ fn asked(words: &[OsString]) -> Result<Answer> {
         return Err(Error::new(Code::State, "the supervisor is gone"));
     }
     let session = Path::new(session);
+    Image::of(session).refuse()?;
     let label = Label {
         version: 1,
         session: session.file_name().unwrap_or_default().to_string_lossy().into_owned(),

@@ -9,6 +9,11 @@
 //! A snapshot is written beside its place and renamed. A restore is first read whole into a directory of its own, then
 //! one rename decides that it counts, and what is left to do is done by whoever opens the session next ([`finish`]).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
+
 pub mod aside;
 mod path;
 mod read;

@@ -359,12 +359,20 @@ impl<R: Read> Reader<'_, R> {
         rustix::fs::fchown(file, owner.0, owner.1).map_err(|e| unmade(member, &e.into()))
     }
 
-    fn own_name(&self, parent: BorrowedFd<'_>, member: &Member<'_>) -> rustix::io::Result<()> {
-        let Some((uid, gid)) = self.owner.filter(|_| member.path.starts_with("changes")) else {
-            return Ok(());
-        };
-        let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-        rustix::fs::chownat(parent, name(member), owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)
+    /// The link or the whiteout that was just made, opened: it gets its owner and its time, and no name does.
+    fn finish_name(&self, parent: BorrowedFd<'_>, member: &Member<'_>, kind: Kind) -> io::Result<()> {
+        let opened = beneath::open_link(parent, name(member))?;
+        let is = beneath::itself(opened.as_fd())?;
+        if is.kind != kind || is.links != 1 {
+            return Err(io::Error::other("another program put something else in its place"));
+        }
+        if let Some((uid, gid)) = self.owner.filter(|_| member.path.starts_with("changes")) {
+            crate::sys::file::set_owner(opened.as_fd(), uid, gid)?;
+        }
+        if kind == Kind::Link {
+            rustix::fs::utimensat(&opened, c"", &times(member.mtime), AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
     }
 
     fn directory(&mut self, member: &Member<'_>, opaque: bool) -> Result<()> {
@@ -390,12 +398,11 @@ impl<R: Read> Reader<'_, R> {
             return Err(invalid(&member.shown, "its target is none"));
         }
         let parent = self.parent(member)?.try_clone_to_owned().map_err(|e| unmade(member, &e))?;
-        let make = || -> rustix::io::Result<()> {
+        let make = || -> io::Result<()> {
             rustix::fs::symlinkat(OsStr::from_bytes(target), &parent, name(member))?;
-            self.own_name(parent.as_fd(), member)?;
-            rustix::fs::utimensat(&parent, name(member), &times(member.mtime), AtFlags::SYMLINK_NOFOLLOW)
+            self.finish_name(parent.as_fd(), member, Kind::Link)
         };
-        make().map_err(|e| unmade(member, &e.into()))
+        make().map_err(|e| unmade(member, &e))
     }
 
     /// Another name of a file that this archive has made.
@@ -430,9 +437,11 @@ impl<R: Read> Reader<'_, R> {
             return Err(invalid(&member.shown, "it is a device"));
         }
         let parent = self.parent(member)?.try_clone_to_owned().map_err(|e| unmade(member, &e))?;
-        rustix::fs::mknodat(&parent, name(member), FileType::CharacterDevice, Mode::empty(), 0)
-            .and_then(|()| self.own_name(parent.as_fd(), member))
-            .map_err(|e| unmade(member, &e.into()))
+        let make = || -> io::Result<()> {
+            rustix::fs::mknodat(&parent, name(member), FileType::CharacterDevice, Mode::empty(), 0)?;
+            self.finish_name(parent.as_fd(), member, Kind::Other("device"))
+        };
+        make().map_err(|e| unmade(member, &e))
     }
 
     /// The second block of zeros, and nothing but zeros after it; then the checksum of the frame is right.

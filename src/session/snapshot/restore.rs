@@ -8,9 +8,9 @@
 
 use super::{Contents, Limits, extract};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath;
 use crate::session::workspace::{Origin, Place};
-use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use crate::session::{beneath, make};
+use rustix::fs::Mode;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +38,7 @@ fn fails(what: &str) -> impl Fn(io::Error) -> Error {
 ///
 /// # Errors
 /// [`Code::Invalid`] for a snapshot that is refused, and then nothing has changed; [`Code::System`].
+#[expect(clippy::disallowed_methods, reason = "the snapshot that who asks has chosen")]
 pub fn restore(session: &Path, file: &Path, limits: Limits) -> Result<Contents> {
     let root = beneath::root(session).map_err(fails("the session"))?;
     let mut options = File::options();
@@ -88,13 +89,10 @@ fn stage(session: &Path, root: BorrowedFd<'_>, input: File, limits: Limits) -> R
     }
     if place == Some(Place::Overlay) && missing(new.as_fd(), "changes") {
         // No changes are changes, too: what the agent has left goes.
-        rustix::fs::mkdirat(&new, "changes", Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH)
-            .map_err(|e| fails("changes")(e.into()))?;
-        if let Some((uid, gid)) = owner {
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            rustix::fs::chownat(&new, "changes", owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|e| fails("changes")(e.into()))?;
-        }
+        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
+        make::directory(new.as_fd(), Path::new("changes"), owner)
+            .and_then(|made| Ok(rustix::fs::fchmod(&made, mode)?))
+            .map_err(fails("changes"))?;
     }
     if let Some(agent_session) = &contents.label.agent_session {
         let record = serde_json::json!({
@@ -116,6 +114,10 @@ fn missing(at: BorrowedFd<'_>, name: &str) -> bool {
 ///
 /// # Errors
 /// [`Code::System`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, where no program of a sandbox can write"
+)]
 pub fn finish(session: &Path) -> Result<()> {
     super::sweep(session);
     let ready = session.join(READY);

@@ -1,6 +1,11 @@
 //! Writes a snapshot. What is read may be changed meanwhile by whoever made it: a file is as long as it was when it
 //! was opened.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session's own directory, or a place that who asks has chosen"
+)]
+
 use super::path::LONGEST;
 use super::{DIRECTORY, Label, Limits, PARTIAL, SKIPPED, SKIPPED_ENDS, SUFFIX};
 use crate::error::{Code, Error, Result};

@@ -19,16 +19,16 @@ use crate::bridge::proto::spool::{
     Found, Kind, Left, Place, Record, SEGMENT_HEADER, Segment as Head, Store, Trouble, Unended,
 };
 use crate::error::{Error, Result};
-use crate::state;
+use crate::state::{self, lent};
 use names::Names;
 use nix::dir::Dir;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use segment::{Segment, encode};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Into how many segments the bound is divided.
 const PARTS: u64 = 16;
@@ -63,6 +63,11 @@ pub struct Spool {
     trouble: Option<Trouble>,
 }
 
+/// Where the events of the session in `directory` are.
+pub fn place(directory: &Path) -> PathBuf {
+    directory.join("spool")
+}
+
 impl Spool {
     /// Makes or opens the spool of a session, with at most `bound` bytes of events; repairs its end, and says what
     /// is in it. `remembered` uuids are kept, of each kind.
@@ -70,18 +75,16 @@ impl Spool {
     /// # Errors
     /// [`crate::error::Code::System`], [`crate::error::Code::Refused`] for a directory that is not ours alone.
     pub fn open(session: &Path, bound: u64, remembered: usize) -> Result<(Spool, Left)> {
-        let path = session.join("spool");
-        state::own_directory(&path)?;
+        let path = place(session);
+        let directory = lent::open_directory(&path)?;
         let fail = |e: io::Error| {
             Error::system(format_args!("open the spool {}", path.display()), e)
                 .hint("make room there, or move the directory of the spool away: its events are lost then")
         };
-        Self::opened(&path, bound, remembered).map_err(fail)
+        Self::opened(directory, &path, bound, remembered).map_err(fail)
     }
 
-    fn opened(path: &Path, bound: u64, remembered: usize) -> io::Result<(Spool, Left)> {
-        let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let directory = open(path, flags, Mode::empty())?;
+    fn opened(directory: OwnedFd, path: &Path, bound: u64, remembered: usize) -> io::Result<(Spool, Left)> {
         let mut segments = VecDeque::new();
         for first in numbers(path)? {
             match Segment::open(&directory, first)? {

@@ -9,6 +9,7 @@
 //! left alone kills the container: they are in different cgroups, so that no one kill takes both. Neither holds
 //! anything of the caller's but, for the supervisor, the container's standard output.
 
+mod place;
 pub(super) mod serve;
 
 use super::Context;
@@ -37,7 +38,7 @@ use std::time::Duration;
 
 /// What the names of our annotations begin with.
 const OURS: &str = "org.saggar.";
-/// `true`, or the absolute path of the socket.
+/// `true`, or the name of a socket in the operator's directory ([`place`]).
 const BRIDGE: &str = "org.saggar.bridge";
 /// What the program speaks.
 const ADAPTER: &str = "org.saggar.adapter";
@@ -59,8 +60,8 @@ const ANSWER: usize = 16 << 10;
 /// What the annotations ask for.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Where the bridge listens, when that is said.
-    socket: Option<PathBuf>,
+    /// Where the bridge listens.
+    socket: place::Place,
     adapter: String,
 }
 
@@ -87,14 +88,7 @@ impl Asked {
                 return Ok(None);
             }
             Some(_) if !is_meant(annotations) => return Ok(None),
-            Some("true") => None,
-            Some(path) if path.starts_with('/') => Some(PathBuf::from(path)),
-            Some(other) => {
-                return Err(invalid(
-                    BRIDGE,
-                    &format!("{other:?} is neither true nor false nor an absolute path"),
-                ));
-            }
+            Some(value) => place::Place::parse(value)?,
         };
         let process = container.process.as_ref();
         let process =
@@ -161,10 +155,10 @@ impl Wanted {
     /// What is written down before anything of it is made.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a path that no socket can have.
+    /// Those of [`place::Place::path`].
     pub(super) fn record(self, directory: &Directory) -> Result<Beside> {
         let Asked { socket, adapter } = self.asked;
-        let socket = socket.unwrap_or_else(|| directory.path().join("bridge.sock"));
+        let socket = socket.path(directory.path())?;
         Ok(Beside { adapter, socket, socket_file: None, cgroup: self.place, supervisor: None, guard: None })
     }
 }

@@ -11,20 +11,23 @@ use crate::cmd::oci::container::{Found, Status};
 use crate::cmd::oci::group::ForExec;
 use crate::cmd::oci::{filter, undo, update};
 use crate::error::{Code, Error, Result};
+use crate::host::peer::Peers;
 use crate::id::SandboxId;
 use crate::launch::container::{self as launch, Console, Options, Starting};
+use crate::launch::ids::{self, IdBlock};
 use crate::plan::container::Filter;
 use crate::spec::Program;
 use crate::spec::container::{Container, Process};
+use crate::spec::policy::{self, CommandLine, Home, Places};
 use crate::stage::beside;
 use crate::state::container::{Beside, Record, Root};
-use crate::supervise::beside::{Ends, Job, Room, run};
+use crate::supervise::beside::{Ends, How, Job, Room, run};
 use crate::supervise::signals;
 use crate::sys::{pidfd, process, scm};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::WaitStatus;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -79,6 +82,7 @@ fn stand(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(Job, Inside
     let adapter = adapter::by_name(&beside.adapter)
         .ok_or_else(|| Error::new(Code::Invalid, format!("there is no adapter {:?}", beside.adapter)))?;
     crate::log::install_file(&found.directory.path().join("bridge.log"), true, log::LevelFilter::Info)?;
+    keep_apart(ends.init.as_fd())?;
     let signals = signals::open()?;
     let listener = Listener::bind(&beside.socket)?;
     let control = Listener::bind(&found.directory.path().join("control.sock"));
@@ -99,9 +103,20 @@ fn stand(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(Job, Inside
         signals,
         environment: process.program.env.clone(),
         directory: process.program.cwd.clone(),
+        ids: own_ids()?,
     };
     let filter = filter::again(&container)?;
     Ok(Some((job, Inside { found, container, filter, process, init })))
+}
+
+/// Refuses a container whose programs would pass for those of the host at the sockets.
+fn keep_apart(init: BorrowedFd<'_>) -> Result<()> {
+    let peers = Peers::of_this_process().map_err(|e| Error::system("judge the callers of the bridge", e))?;
+    match peers.take_for_own(init) {
+        false => Ok(()),
+        true => Err(Error::new(Code::Invalid, "its programs are in the pid and user namespaces of the host")
+            .hint("give the container a pid namespace (no --pid=host, no hostPID)")),
+    }
 }
 
 /// A session of its own, and nothing of the caller's standard streams.
@@ -115,6 +130,16 @@ fn alone() -> Result<()> {
     nix::unistd::dup2_stdin(&null).map_err(fails)?;
     nix::unistd::dup2_stdout(&null).map_err(fails)?;
     nix::unistd::dup2_stderr(&null).map_err(fails)
+}
+
+/// A block of ids of root's, for the id of its supervisor; held as long as this process lives.
+fn own_ids() -> Result<Option<IdBlock>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let places = Places::of_this_host("/".into(), geteuid().as_raw());
+    let range = policy::load(&places, Home::Tmp, CommandLine::default())?.effective.ids.range.value;
+    ids::take(range.first..=range.last).map(Some)
 }
 
 /// What the runtime hands over once the init is there.
@@ -143,8 +168,13 @@ struct Inside {
 }
 
 impl Room for Inside {
-    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Starting> {
-        let process = Process { program: program.clone(), terminal: false, ..self.process.clone() };
+    fn init(&self) -> BorrowedFd<'_> {
+        self.init.as_fd()
+    }
+
+    fn exec(&mut self, argv: Vec<OsString>, streams: [BorrowedFd<'_>; 3]) -> Result<Starting> {
+        let program = Program { argv, file: None, ..self.process.program.clone() };
+        let process = Process { program, terminal: false, ..self.process.clone() };
         let (init, pid) = self.found.init()?;
         let state = self.found.state(Status::Running).to_string();
         let request = launch::Exec {
@@ -200,14 +230,22 @@ impl Room for Inside {
         self.found.state(status)
     }
 
-    fn exit(&self) -> Option<WaitStatus> {
+    fn signal(&self, signal: i32) -> Result<()> {
+        pidfd::signal(self.init.as_fd(), signal).map_err(|e| Error::system("send a signal", e.desc()))
+    }
+
+    fn exit(&self) -> Option<How> {
         let process = self.found.record.process.as_ref()?;
         let code = match process.zombie_status() {
             Some(code) => code,
             // It has been reaped, by whoever is its parent.
             None => pidfd::exit_code(self.init.as_fd()).ok().flatten()?,
         };
-        WaitStatus::from_raw(Pid::from_raw(process.pid), code).ok()
+        match WaitStatus::from_raw(Pid::from_raw(process.pid), code).ok()? {
+            WaitStatus::Exited(_, code) => Some(How::Exited(code)),
+            WaitStatus::Signaled(_, signal, _) => Some(How::Killed(signal as i32)),
+            _ => None,
+        }
     }
 }
 
@@ -224,7 +262,7 @@ fn kill(record: &Record, init: BorrowedFd<'_>) {
     }
 }
 
-/// The guard: it waits for the end of the container or of the supervisor. Its pid, and a pidfd of it.
+/// The guard: it waits for the end of the supervisor, and ends a container that is left then. Its pid, and a pidfd of it.
 fn fork_guard(record: &Record, beside: &Beside, init: BorrowedFd<'_>) -> Result<(i32, OwnedFd)> {
     let fails = |e: Errno| Error::system("start the guard of the container", e);
     let supervisor = pidfd::open(std::process::id().cast_signed()).map_err(fails)?;
@@ -233,18 +271,27 @@ fn fork_guard(record: &Record, beside: &Beside, init: BorrowedFd<'_>) -> Result<
         let _ = process::block_signals();
         let _ = nix::unistd::setsid();
         let _ = process::set_name(c"saggar:guard");
-        loop {
-            let mut fds = [init, supervisor].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-            match poll(&mut fds, PollTimeout::NONE) {
-                Err(Errno::EINTR) => continue,
-                Ok(_) if fds[0].any() == Some(true) && fds[1].any() != Some(true) => return 0,
-                // The supervisor is dead; or we cannot watch it, which is the same.
-                _ => {}
-            }
+        if wait([init, supervisor]) == Some([true, false]) {
+            // It has something to do after the end of the container too: it tells its servers.
+            wait([supervisor]);
+        } else {
             kill(record, init);
-            remove_socket(beside);
-            return 0;
         }
+        remove_socket(beside);
+        0
     })
     .map_err(fails)
+}
+
+/// Waits until one of these processes has ended, and says which have. `None`: they cannot be watched, which is as bad as
+/// their end.
+fn wait<const N: usize>(processes: [BorrowedFd<'_>; N]) -> Option<[bool; N]> {
+    let mut fds = processes.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    loop {
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            Err(_) => return None,
+            Ok(_) => return Some(fds.map(|fd| fd.any() == Some(true))),
+        }
+    }
 }

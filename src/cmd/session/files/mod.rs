@@ -6,9 +6,10 @@ mod discard;
 mod snapshot;
 
 use crate::cli::session::files::FilesCommand;
+use crate::cmd::say;
 use crate::error::Result;
 use crate::id::SandboxId;
-use crate::session::diff::{Change, Trees, compare};
+use crate::session::diff::Trees;
 use crate::session::image::Image;
 use crate::session::workspace::Origin;
 use crate::session::{self, snapshot as snapshots};
@@ -39,14 +40,18 @@ fn held(id: &str) -> Result<(PathBuf, session::Held)> {
     Ok((directory, held))
 }
 
-/// Its trees, and what differs between them. An overlay without a place for changes has none.
-fn differences(session: &Path) -> Result<Option<(Trees, Vec<Change>)>> {
+/// Its trees, open. An overlay without a place for changes has none.
+fn trees(session: &Path) -> Result<Option<Trees>> {
     Image::of(session).refuse()?;
     let origin = Origin::load(session)?;
     if origin.has_no_changes(session) {
         return Ok(None);
     }
-    let trees = Trees::open(session, origin)?;
-    let changes = compare(&trees)?;
-    Ok(Some((trees, changes)))
+    Trees::open(session, origin).map(Some)
+}
+
+/// The lines of changes.
+fn show(lines: &[String]) -> Result<()> {
+    let text: String = lines.iter().map(|line| line.clone() + "\n").collect();
+    say(if lines.is_empty() { "nothing has changed\n" } else { &text })
 }

@@ -31,7 +31,7 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
     let (path, summary) =
         snapshot::take(&session, &label, args.output.as_deref(), args.all, limits(args.disk))?;
     for note in &summary.notes {
-        eprintln!("not in the snapshot: {note}");
+        crate::log::tell(&format!("not in the snapshot: {note}"));
     }
     say(&format!("{}\n", text::path(&path)))?;
     Ok(0)
