@@ -1,7 +1,7 @@
 //! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, and
 //! the table of calls to one that is fast to search, as Rust that `src/sys/seccomp/tables.rs` and
-//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build. Also says how the binary is
-//! linked, and which commit it is of.
+//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build. Also compiles the trampoline, and
+//! says how the binary is linked, and which commit it is of.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
@@ -9,6 +9,8 @@
 mod compiler;
 #[path = "../packaging/static_link.rs"]
 mod static_link;
+#[path = "../trampoline/build.rs"]
+mod trampoline;
 
 use compiler::policy::Policy;
 use compiler::profile::Profile;
@@ -18,7 +20,21 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 8] = ["agent", "nesting", "init", "told", "telling", "tcp", "offline", "pairs"];
+const PROFILES: [&str; 13] = [
+    "agent",
+    "nesting",
+    "init",
+    "told",
+    "telling",
+    "tcp",
+    "offline",
+    "pairs",
+    "supervisor",
+    "launcher",
+    "files",
+    "relay",
+    "attribution",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=seccomp");
@@ -52,7 +68,8 @@ fn build() -> Result<()> {
         text.push_str(&emit::profile(name, &profile, &policy, &program));
     }
     write("seccomp_tables.rs", &text)?;
-    write("seccomp_names.rs", &emit::names(&table::rows(&calls)?))
+    write("seccomp_names.rs", &emit::names(&table::rows(&calls)?))?;
+    trampoline::compile(Path::new(&variable("OUT_DIR")?))
 }
 
 fn write(file: &str, text: &str) -> Result<()> {

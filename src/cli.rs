@@ -1,6 +1,7 @@
 //! The command line, as types. clap stays here.
 
 pub mod oci;
+pub mod quarantine;
 pub mod session;
 
 use crate::spec::policy::{
@@ -62,6 +63,9 @@ pub enum Command {
                             line; 125 anything else."
     )]
     Session(session::SessionArgs),
+    /// List, restore and remove what sandboxes planted for the host to run
+    #[command(after_help = "Exit status: 0; 2 the command line; 125 anything else.")]
+    Quarantine(quarantine::QuarantineArgs),
     /// Remove what dead sandboxes left behind
     Gc,
     /// Print the completions of a shell
@@ -141,6 +145,9 @@ pub struct SandboxArgs {
     /// Allow the workspace to be the home directory or one of its ancestors
     #[arg(long)]
     pub allow_home: bool,
+    /// Allow sockets of the sandbox in directories that programs inside reach, and can remove them from
+    #[arg(long)]
+    pub allow_reachable_sockets: bool,
     /// A unix socket of the host that leads to the model API; bound inside, ANTHROPIC_UNIX_SOCKET is set
     #[arg(long, value_name = "PATH")]
     pub api_socket: Option<PathBuf>,
@@ -310,6 +317,15 @@ pub struct ExplainArgs {
 /// `saggar doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Start the sandbox that the policy gives, make harmless attempts in it, and report which of them it held
+    #[arg(long)]
+    pub prove: bool,
+    /// One more policy file for that sandbox, after all others
+    #[arg(long, value_name = "FILE", requires = "prove")]
+    pub policy: Option<PathBuf>,
+    /// The profile of that sandbox
+    #[arg(long, value_name = "PROFILE", requires = "prove")]
+    pub profile: Option<Profile>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

@@ -35,8 +35,17 @@ fn run() -> u8 {
     if args.get(1).is_some_and(|first| first == saggar::api::ENTRY) {
         return saggar::api::run();
     }
+    if args.get(1).is_some_and(|first| first == saggar::relay::ENTRY) {
+        return saggar::relay::run();
+    }
     if args.get(1).is_some_and(|first| first == saggar::cmd::BESIDE) {
         return saggar::cmd::beside(&args[2..]);
+    }
+    match args.get(1).and_then(|first| first.to_str()) {
+        Some(saggar::prove::ENTRY) => return saggar::prove::inside::run(&args[2..], std::io::stdout()),
+        Some(saggar::prove::outside::BYSTANDER) => return saggar::prove::outside::stand_by(std::io::stdin()),
+        Some(saggar::prove::AROUND) => return saggar::cmd::probe_in(&args[2..]),
+        _ => {}
     }
     saggar::cmd::main(&args)
 }

@@ -26,6 +26,10 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("TIOCSTI", 0x5412),
     ("TIOCLINUX", 0x541c),
     ("TIOCSETD", 0x5423),
+    // linux/fcntl.h; delegations since Linux 6.19
+    ("F_SETLEASE", 1024),
+    ("F_NOTIFY", 1026),
+    ("F_SETDELEG", 1040),
     // linux/socket.h, linux/net.h, linux/in.h, linux/tcp.h, linux/netlink.h
     ("AF_UNIX", 1),
     ("AF_INET", 2),
@@ -42,6 +46,7 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("IPPROTO_MPTCP", 262),
     ("TCP_ULP", 31),
     ("NETLINK_ROUTE", 0),
+    ("NETLINK_SOCK_DIAG", 4),
     ("MSG_FASTOPEN", 0x2000_0000),
     // linux/in.h, linux/in6.h, linux/netlink.h: sizes
     ("sockaddr_in", 16),
@@ -49,6 +54,7 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("sockaddr_nl", 12),
     // linux/resource.h, linux/ioprio.h
     ("PRIO_PROCESS", 0),
+    ("RLIMIT_CORE", 4),
     ("IOPRIO_WHO_PROCESS", 1),
     // linux/prctl.h
     ("PR_SET_MM", 35),
@@ -64,6 +70,8 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
 
 /// Name and number of each error that a profile may answer with (asm-generic/errno-base.h and errno.h).
 pub(crate) const ERRORS: &[(&str, u16)] = &[
+    // No error: the kernel does nothing, and says that it is done.
+    ("done", 0),
     ("EPERM", 1),
     ("EACCES", 13),
     ("EINVAL", 22),

@@ -2,7 +2,7 @@
 
 use super::rpc::{Call, Failure, Kind};
 use crate::session::files::content::{Encoding, from_base64};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How many names one answer has at most.
 const NAMES_MOST: usize = 1000;
@@ -10,7 +10,7 @@ const NAMES_MOST: usize = 1000;
 const BYTES_MOST: usize = 512 << 10;
 
 /// A call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileCall {
     /// The names of a directory.
     List {

@@ -3,7 +3,7 @@
 use super::authority::Authority;
 use super::head::{Head, Named, Read, read};
 use super::sniff::LIMIT;
-use crate::spec::printable::printable;
+use crate::text::summary;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ const OF_THE_HOP: [&str; 5] = ["connection", "keep-alive", "te", "upgrade", "hos
 
 /// The answer of that status, with a line that says why: what was refused, and by which rule.
 pub fn answer(status: Status, why: &str) -> Vec<u8> {
-    let body = format!("saggar: {}\n", printable(why));
+    let body = format!("saggar: {}\n", summary(why));
     format!(
         "HTTP/1.1 {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         status.text(),

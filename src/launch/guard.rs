@@ -1,19 +1,23 @@
 //! What a sandbox leaves on the host while it runs, and who removes it: its runtime directory, its cgroup,
-//! a socket elsewhere. The guard removes them in the end; the watcher does when the supervisor is killed;
-//! [`sweep`] does when both were.
+//! a socket elsewhere. The guard has its launcher remove them in the end, or when the supervisor is killed; before
+//! there is a launcher the watcher does; [`sweep`] does when all were killed.
 
 use crate::cgroup;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::launch::Launched;
 use crate::session::project::NUMBERS;
-use crate::stage::watcher::{Charge, Ending, Watcher};
+use crate::stage::launcher::{self, Held, Launcher, Work};
+use crate::stage::watcher::{Charge, Watcher};
 use crate::state::{self, SocketRecord};
 use crate::sys::file::FileId;
 use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::os::fd::{AsFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 /// A directory without a lock may be one that is just being made: only an old one is swept.
@@ -37,7 +41,10 @@ struct Record {
 #[derive(Debug)]
 pub struct Guard {
     watcher: Option<Watcher>,
-    ending: Option<Ending>,
+    /// Once this process has no rights of its own.
+    launcher: Option<Rc<Launcher>>,
+    /// The launcher was told to remove what is in charge.
+    ending: bool,
     charges: Vec<Owned>,
     directory: Option<PathBuf>,
     record: Record,
@@ -86,8 +93,15 @@ impl Guard {
             sockets: Vec::new(),
             sessions: Vec::new(),
         };
-        let mut guard =
-            Guard { watcher: None, ending: None, charges: Vec::new(), directory: None, record, _lock: None };
+        let mut guard = Guard {
+            watcher: None,
+            launcher: None,
+            ending: false,
+            charges: Vec::new(),
+            directory: None,
+            record,
+            _lock: None,
+        };
         if leaves.cgroup.is_some() || leaves.directory {
             guard.watcher = Some(Watcher::start().map_err(|e| Error::system("start the watcher", e))?);
         }
@@ -109,9 +123,35 @@ impl Guard {
         self.directory.as_deref()
     }
 
-    /// The pid of the watcher, where there is one.
+    /// The pid of whoever cleans up after this process: the launcher, before that the watcher.
     pub fn watcher(&self) -> Option<i32> {
-        self.watcher.as_ref().map(Watcher::pid)
+        let launcher = self.launcher.as_ref().map(|launcher| launcher.pid());
+        launcher.or_else(|| self.watcher.as_ref().map(Watcher::pid))
+    }
+
+    /// Forks the launcher, which from now on does what takes rights: it ends the sandbox, removes what is in charge,
+    /// and starts workers, which have these descriptors beside those of their requests. After this nothing more can be
+    /// taken in charge.
+    ///
+    /// # Errors
+    /// [`Code::System`] when it cannot be started.
+    pub fn part(
+        &mut self,
+        launched: &mut Launched,
+        descriptors: [Option<RawFd>; 2],
+        work: &mut Work<'_>,
+    ) -> Result<Rc<Launcher>> {
+        let charges = launcher::encode(self.charges.iter().rev().map(Owned::as_charge));
+        let init = (launched.pid, launched.pidfd.as_fd());
+        let launcher = Launcher::part(Held { init, charges: &charges, descriptors, work });
+        let launcher = Rc::new(launcher.map_err(|e| Error::system("start the launcher", e))?);
+        launched.launcher = Some(Rc::clone(&launcher));
+        self.launcher = Some(Rc::clone(&launcher));
+        // It shares our memory, and has rights that we are about to give up.
+        if let Some(watcher) = self.watcher.take() {
+            watcher.dismiss();
+        }
+        Ok(launcher)
     }
 
     /// The sandbox's cgroup, where one may have been made.
@@ -155,12 +195,18 @@ impl Guard {
         self.write_record()
     }
 
-    /// Has the watcher begin with the removal: no program of the sandbox is left, and its pid 1, this one, is
-    /// about to end. Call it before that is reaped.
-    pub fn end(&mut self, pid: i32) {
-        if let Some(Ok(ending)) = self.watcher.take().map(|watcher| watcher.end(pid)) {
-            self.ending = Some(ending);
+    /// Has the launcher begin with the removal: no program of the sandbox is left, and its pid 1 is about to end. Call
+    /// it before that is reaped.
+    pub fn end(&mut self) {
+        if let Some(launcher) = self.launcher.as_ref().filter(|_| !self.ending) {
+            launcher.end();
+            self.ending = true;
         }
+    }
+
+    /// Whether the launcher was told to end.
+    pub fn is_ending(&self) -> bool {
+        self.ending
     }
 
     fn charge(&mut self, charge: Owned) {
@@ -182,7 +228,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.ending.take().is_some_and(Ending::wait) {
+        self.end();
+        if self.launcher.take().is_some_and(|launcher| launcher.wait()) {
             // Its names may be somebody else's by now.
             return;
         }
@@ -222,6 +269,10 @@ fn make_directory(id: &SandboxId, directory: &Path) -> Result<Flock<File>> {
         }
         let path = directory.join("lock");
         let opened = state::lock_options().create_new(true).open(&path);
+        if opened.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) && attempt == 0 {
+            // A sweep has taken it for one that is being removed.
+            continue;
+        }
         let file = opened.map_err(|e| Error::system(format_args!("make {}", path.display()), e))?;
         return Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| taken());
     }
@@ -292,7 +343,8 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     let age = directory.metadata().and_then(|meta| meta.modified()).ok();
     let age = age.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
     if lock.is_none() && age < making {
-        return false;
+        // Its maker makes an empty one again; one that is being removed is empty as well in the end.
+        return fs::remove_dir(directory).is_ok();
     }
     // Without a record there is nothing but the directory to remove.
     if let Some(record) = read_record(directory) {

@@ -1,4 +1,7 @@
-//! A block of host ids that is one sandbox's alone, held by an open lock (DECISIONS 2).
+//! A block of host ids that is one sandbox's alone, held by an open lock (DECISIONS 2), and the id of its supervisor.
+//!
+//! The last block of the range is no sandbox's: in it every other block has one id, which its sandbox's supervisor
+//! takes when it gives up root's (DECISIONS 33). No sandbox maps it, and no two supervisors share one.
 
 use crate::error::{Code, Error, Result};
 use crate::spec::BLOCK;
@@ -8,11 +11,16 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+/// The user and the group that own nothing, on every system.
+pub const NOBODY: u32 = 65534;
+
 /// A block of [`BLOCK`] ids. It is ours until this is dropped, also by a crash.
 #[derive(Debug)]
 pub struct IdBlock {
     /// The first id.
     pub base: u32,
+    /// The user and group id of the supervisor.
+    pub supervisor: u32,
     _lock: Flock<File>,
 }
 
@@ -30,10 +38,23 @@ pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
             .open(&path)
             .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            return Ok(IdBlock { base: number * BLOCK, _lock: lock });
+            let supervisor = supervisor_of(&range, number);
+            return Ok(IdBlock { base: number * BLOCK, supervisor, _lock: lock });
         }
     }
     Err(all_taken(&range))
+}
+
+/// The id of the supervisor of the sandbox with the block of this number. A range of one block has no id to spare.
+fn supervisor_of(range: &RangeInclusive<u32>, number: u32) -> u32 {
+    let (first, count) = blocks(range);
+    if count < 2 { NOBODY } else { (first + count - 1) * BLOCK + (number - first) }
+}
+
+/// The number of the first block of a range, and how many there are, the supervisors' included.
+fn blocks(range: &RangeInclusive<u32>) -> (u32, u32) {
+    let first = range.start().div_ceil(BLOCK);
+    (first, (range.end().saturating_add(1) / BLOCK).saturating_sub(first))
 }
 
 /// The blocks of a range: how many there are, and how many of them a sandbox could take now.
@@ -68,8 +89,8 @@ pub fn look(range: RangeInclusive<u32>) -> Result<Room> {
 /// they do not meet at every lock; few places, so that few lock files are ever made.
 fn numbers(range: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
     let taken = subordinate_ranges();
-    let first = range.start().div_ceil(BLOCK);
-    let count = (range.end().saturating_add(1) / BLOCK).saturating_sub(first);
+    let (first, all) = blocks(range);
+    let count = if all < 2 { all } else { all - 1 };
     let start = std::process::id() % count.clamp(1, 64);
     (0..count).map(move |step| first + (start + step) % count).filter(move |number| {
         let base = u64::from(number * BLOCK);
@@ -102,4 +123,20 @@ fn subordinate_ranges() -> Vec<std::ops::Range<u64>> {
                 .collect::<Vec<_>>()
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_supervisor_has_an_id_of_its_own_that_no_sandbox_maps() {
+        let range = 1_879_048_192..=2_147_418_111;
+        let numbers: Vec<u32> = numbers(&range).collect();
+        let ids: std::collections::BTreeSet<u32> =
+            numbers.iter().map(|number| supervisor_of(&range, *number)).collect();
+        assert_eq!(ids.len(), numbers.len());
+        assert!(ids.iter().all(|id| range.contains(id) && !numbers.contains(&(id / BLOCK))));
+        assert_eq!(supervisor_of(&(BLOCK..=2 * BLOCK - 1), 1), NOBODY);
+    }
 }

@@ -9,16 +9,20 @@ pub mod exec;
 pub mod guard;
 pub mod hint;
 pub mod ids;
+mod reserve;
+pub mod streams;
 pub mod trees;
 
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::plan::ids::Maps;
 use crate::stage;
+use crate::stage::launcher::Launcher;
 use crate::stage::wire::{LEN, Report, Request};
 use crate::sys::{Errno, pidfd, process, scm};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 /// A sandbox whose pid 1 exists. Dropping it without more ends the sandbox: pid 1 sees the end of the
 /// control stream.
@@ -30,6 +34,8 @@ pub struct Launched {
     pub pidfd: OwnedFd,
     /// The supervisor's end of the socketpair to it.
     pub control: OwnedFd,
+    /// Who kills it for a supervisor that has no right to.
+    pub launcher: Option<Rc<Launcher>>,
 }
 
 /// Starts the sandbox of `plan`, in `cgroup` when there is one. pid 1 may still be at work on its steps when
@@ -43,8 +49,11 @@ pub fn start(plan: &Plan, cgroup: Option<BorrowedFd<'_>>) -> Result<Launched> {
     let supervisor = pidfd::open(std::process::id().cast_signed())
         .map_err(|e| Error::system("open a pidfd of saggar itself", e))?;
     let born = stage::Born { plan, files: &files, control: theirs, supervisor };
-    let (pid, pidfd, control) = stage::bear(born, ours, cgroup).map_err(hint::clone_failed)?;
-    let launched = Launched { pid, pidfd, control };
+    let (pid, pidfd, control) = {
+        let _reserve = reserve::Reserve::take();
+        stage::bear(born, ours, cgroup).map_err(hint::clone_failed)?
+    };
+    let launched = Launched { pid, pidfd, control, launcher: None };
     let ready = write_maps(pid, &plan.maps)
         .and_then(|()| launched.send(Request::Go, &[]))
         .and_then(|()| launched.send_trees(plan, &files));
@@ -98,7 +107,14 @@ impl Launched {
 
     /// Ends the sandbox at once and waits until its last process is gone.
     pub fn kill_and_reap(&self) {
-        let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
+        let killed = match &self.launcher {
+            Some(launcher) => launcher.kill(),
+            None => pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL).is_ok(),
+        };
+        if !killed {
+            // pid 1 ends by itself when this stream does.
+            let _ = nix::sys::socket::shutdown(self.control.as_raw_fd(), nix::sys::socket::Shutdown::Both);
+        }
         let _ = pidfd::reap(self.pidfd.as_fd());
     }
 }

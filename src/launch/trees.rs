@@ -6,7 +6,9 @@ use crate::error::{Code, Error, Result};
 use crate::plan::ids::{self, Maps};
 use crate::plan::{Block, Plan, Slot, Tree};
 use crate::sys::file::{self, Resolve};
+use crate::sys::seccomp::Profile;
 use crate::sys::{Errno, clone, mount};
+use crate::text::Show;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -26,12 +28,16 @@ pub fn open_all(plan: &Plan) -> Result<Vec<OwnedFd>> {
 pub fn idmapped(plan: &Plan, files: &[OwnedFd]) -> Result<Vec<OwnedFd>> {
     let Some(block) = plan.block else { return Ok(Vec::new()) };
     let mut holders = Holders::default();
+    let nests = plan.program_filter == Profile::Nesting;
+    for (slot, file) in plan.slots.iter().zip(files).filter(|(slot, _)| nests && slot.writable) {
+        refuse_roots(slot, file)?;
+    }
     let slots = plan.slots.iter().zip(files);
     slots.map(|(slot, file)| tree(slot, file, block, &mut holders)).collect()
 }
 
 fn open_without_links(path: &Path) -> Result<OwnedFd> {
-    let shown = path.display();
+    let shown = path.shown();
     let relative = path
         .strip_prefix("/")
         .map_err(|_| Error::new(Code::Invalid, format!("open {shown}: the path is not absolute")))?;
@@ -50,9 +56,54 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
     file::open(root.as_fd(), &relative, libc::O_PATH, 0, Resolve::BeneathNoLinks).map_err(fail)
 }
 
+/// Refuses a tree of root's that other users of the host can reach. A program that makes user namespaces can give files
+/// there capabilities, and the kernel writes down whose: the owner of the tree, since that is who the inner user is on
+/// disk (capabilities(7), "Namespaced file capabilities"). Where that is uid 0 they hold on the host, for everybody.
+fn refuse_roots(slot: &Slot, file: &OwnedFd) -> Result<()> {
+    let shown = slot.path.shown();
+    let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
+    // Sockets and devices hold no capabilities.
+    let holds = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFREG);
+    if stat.st_uid != 0 || !holds || is_closed(file) {
+        return Ok(());
+    }
+    let message = format!(
+        "let programs of the profile nesting write {shown}: it is uid 0's, and a file capability that they set there \
+         would be one on the host"
+    );
+    let hint = "use --workspace-overlay, give the tree to an ordinary user with chown, close a directory above it to \
+                others (mode 0700), or use the profile strict";
+    Err(Error::new(Code::Refused, message).hint(hint))
+}
+
+/// Whether the directory, or one above it, is root's and lets no other user through. From the descriptor upwards: no
+/// name is looked up that somebody could exchange.
+fn is_closed(directory: &OwnedFd) -> bool {
+    use nix::fcntl::{OFlag, openat};
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let open = |at: &OwnedFd, name: &str| openat(at, name, flags, nix::sys::stat::Mode::empty()).ok();
+    let Some(mut at) = open(directory, ".") else { return false };
+    let mut below = None;
+    while let Ok(stat) = nix::sys::stat::fstat(&at) {
+        let is = Some((stat.st_dev, stat.st_ino));
+        if is == below {
+            return false;
+        }
+        if stat.st_uid == 0 && stat.st_mode & 0o011 == 0 {
+            return true;
+        }
+        below = is;
+        match open(&at, "..") {
+            Some(above) => at = above,
+            None => return false,
+        }
+    }
+    false
+}
+
 /// A detached copy of the tree in which the owner of its root is the inner user (DECISIONS 2).
 fn tree(slot: &Slot, file: &OwnedFd, block: Block, holders: &mut Holders) -> Result<OwnedFd> {
-    let shown = slot.path.display();
+    let shown = slot.path.shown();
     let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
     let tree = mount::clone_tree(file.as_fd(), true)
         .map_err(|e| Error::system(format_args!("clone the mount tree of {shown}"), e))?;

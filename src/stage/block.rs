@@ -3,8 +3,9 @@
 //! makes the pointer lists of execve without a heap. Where that child has pid 1's own memory, pid 1 stands still
 //! meanwhile, and gives the pages back first of all ([`Pages`]).
 //!
-//! Layout: three native u32 (candidates, arguments, variables), then NUL-terminated strings: the working
-//! directory, the candidates (paths to try in turn), the arguments, the variables as `NAME=value`.
+//! Layout: two native u32 (strings of the list, variables), then NUL-terminated strings: the working directory, the
+//! list, the variables as `NAME=value`. The list is what `trampoline/main.rs` is executed with: the paths to try in
+//! turn, an empty string, the arguments.
 
 use crate::spec::Program;
 use crate::sys::{Errno, SysResult, call};
@@ -12,7 +13,7 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
-const HEADER: usize = 12;
+const HEADER: usize = 8;
 
 /// Writes a program down. `search` is the PATH inside, where a name without a slash is looked for.
 ///
@@ -30,8 +31,7 @@ pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
     };
     let count = |n: usize| u32::try_from(n).map(u32::to_ne_bytes).map_err(|_| Errno::E2BIG);
     let mut bytes = Vec::with_capacity(4096);
-    bytes.extend(count(candidates.len())?);
-    bytes.extend(count(program.argv.len())?);
+    bytes.extend(count(candidates.len() + 1 + program.argv.len())?);
     bytes.extend(count(program.env.len())?);
     let mut string = |parts: &[&[u8]]| {
         if parts.iter().any(|part| part.contains(&0)) {
@@ -43,6 +43,7 @@ pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
     };
     string(&[program.cwd.as_os_str().as_bytes()])?;
     candidates.iter().try_for_each(|path| string(&[path]))?;
+    string(&[])?;
     program.argv.iter().try_for_each(|arg| string(&[arg.as_bytes()]))?;
     program.env.iter().try_for_each(|(name, value)| string(&[name.as_bytes(), b"=", value.as_bytes()]))?;
     Ok(bytes)
@@ -53,9 +54,7 @@ pub fn write(program: &Program, search: &OsStr) -> SysResult<Vec<u8>> {
 pub struct Mapped {
     /// The working directory.
     pub cwd: &'static CStr,
-    /// Paths to try in turn.
-    pub candidates: &'static [*const c_char],
-    /// For execve: null-terminated.
+    /// The list for the trampoline: null-terminated.
     pub argv: *const *const c_char,
     /// For execve: null-terminated.
     pub envp: *const *const c_char,
@@ -100,11 +99,11 @@ pub fn map(file: BorrowedFd<'_>, pages: &mut Pages) -> SysResult<Mapped> {
         let word: [u8; 4] = bytes[at..at + 4].try_into().map_err(|_| Errno::EINVAL)?;
         Ok(u32::from_ne_bytes(word) as usize)
     };
-    let (candidates, arguments, variables) = (word(0)?, word(4)?, word(8)?);
+    let (arguments, variables) = (word(0)?, word(4)?);
     let mut strings = bytes[HEADER..].split_inclusive(|b| *b == 0);
     let cwd = strings.next().and_then(|s| CStr::from_bytes_with_nul(s).ok()).ok_or(Errno::EINVAL)?;
 
-    let slots = candidates + arguments + variables + 2;
+    let slots = arguments + variables + 2;
     let size = slots * size_of::<*const c_char>();
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let memory = map_pages(size, protection, flags, -1)?;
@@ -117,16 +116,10 @@ pub fn map(file: BorrowedFd<'_>, pages: &mut Pages) -> SysResult<Mapped> {
         }
         Ok(())
     };
-    fill(0, candidates)?;
-    fill(candidates, arguments)?;
-    fill(candidates + arguments + 1, variables)?;
+    fill(0, arguments)?;
+    fill(arguments + 1, variables)?;
     let table: &'static [*const c_char] = table;
-    Ok(Mapped {
-        cwd,
-        candidates: &table[..candidates],
-        argv: table[candidates..].as_ptr(),
-        envp: table[candidates + arguments + 1..].as_ptr(),
-    })
+    Ok(Mapped { cwd, argv: table.as_ptr(), envp: table[arguments + 1..].as_ptr() })
 }
 
 fn map_pages(len: usize, protection: i32, flags: i32, fd: i32) -> SysResult<*mut u8> {
@@ -165,8 +158,7 @@ mod tests {
         let file = crate::sys::file::sealed(c"block", &bytes).unwrap();
         let mapped = map(file.as_fd(), &mut Pages::default()).unwrap();
         assert_eq!(mapped.cwd, c"/w");
-        assert_eq!(mapped.candidates.len(), 2);
-        assert_eq!(strings(mapped.argv), ["ls", "", "-l"]);
+        assert_eq!(strings(mapped.argv), ["/bin/ls", "/usr/bin/ls", "", "ls", "", "-l"]);
         assert_eq!(strings(mapped.envp), ["A=1=2"]);
     }
 

@@ -1,6 +1,6 @@
 //! pid 1 of a sandbox: reaps, starts programs on request, passes signals on, and ends when its supervisor
-//! does. It has no capability, its own filter, no environment, and one descriptor: the close-on-exec
-//! socketpair to the supervisor.
+//! does. It has no capability, its own filter, no environment, and two close-on-exec descriptors: the
+//! socketpair to the supervisor, and the trampoline that executes programs.
 //!
 //! ```text
 //! Ready ──> waiting ── Exec ──> fork: the child stops at its gate (program.rs)
@@ -9,16 +9,19 @@
 //! ```
 
 use super::block;
-use super::program::{self, Birth, Streams};
+use super::program::{self, Birth, Streams, TRAMPOLINE};
 use super::wire::{ExecFlags, LEN, Report, Request};
 use crate::sys::clone::{self, Stack};
 use crate::sys::net::{self, Family};
 use crate::sys::{Errno, SysResult, call, file, process, scm, seccomp};
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// How many programs run at once at most; processes that they start do not count.
 const PROGRAMS: usize = 256;
+
+/// Where the socketpair stands.
+const CONTROL: RawFd = 3;
 
 /// The stack of a child on its way to execve.
 const STACK: usize = 32 << 10;
@@ -31,12 +34,10 @@ struct Running {
 }
 
 /// Serves the supervisor's requests until there is nothing left to do. Never returns.
-pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
+pub fn serve(control: OwnedFd, trampoline: OwnedFd, filter: seccomp::Profile) -> ! {
     let mut programs: [Option<Running>; PROGRAMS] = [None; PROGRAMS];
-    let (control, stack) = match prepare(control).and_then(|control| Ok((control, Stack::new(STACK)?))) {
-        Ok(both) => both,
-        Err(_) => process::exit_now(125),
-    };
+    let prepared = prepare(control, trampoline).and_then(|control| Ok((control, Stack::new(STACK)?)));
+    let Ok((control, stack)) = prepared else { process::exit_now(125) };
     let _ = scm::send(control.as_fd(), &Report::Ready.encode(), &[]);
     loop {
         reap(control.as_fd(), &mut programs);
@@ -48,34 +49,25 @@ pub fn serve(control: OwnedFd, filter: seccomp::Profile) -> ! {
     }
 }
 
-/// One descriptor stays: the socketpair, as number 3. Standard streams of the launcher are let go too.
-fn prepare(control: OwnedFd) -> SysResult<OwnedFd> {
+/// Two descriptors stay: the socketpair, as number 3, and the trampoline. Standard streams of the launcher are let go
+/// too.
+fn prepare(control: OwnedFd, trampoline: OwnedFd) -> SysResult<OwnedFd> {
     process::block_signals()?;
     // The kernel drops what programs send to a pid 1 that has no handler for it, and the clone has left us
     // none of the launcher's: their frames together overflow the stack that it gave them.
     listen_for_children()?;
-    let kept = if control.as_raw_fd() == 3 {
-        control
-    } else {
-        // SAFETY: number 3 is either free or a descriptor that this process never uses again.
-        let mut three = std::mem::ManuallyDrop::new(unsafe { owned(3) });
-        nix::unistd::dup3(control.as_fd(), &mut three, nix::fcntl::OFlag::O_CLOEXEC)?;
-        drop(control);
-        std::mem::ManuallyDrop::into_inner(three)
-    };
-    // SAFETY: everything from 4 up, and 0 to 2, belonged to the launcher's copy of itself.
-    unsafe { file::close_from(4)? };
+    // Each may stand where the other is to.
+    let away = |fd: OwnedFd| call!(libc::SYS_fcntl, fd.into_raw_fd(), libc::F_DUPFD_CLOEXEC, TRAMPOLINE + 1);
+    let (control, trampoline) = (away(control)?, away(trampoline)?);
+    call!(libc::SYS_dup3, control, CONTROL, libc::O_CLOEXEC)?;
+    call!(libc::SYS_dup3, trampoline, TRAMPOLINE, libc::O_CLOEXEC)?;
+    // SAFETY: everything from 5 up, and 0 to 2, belonged to the launcher's copy of itself.
+    unsafe { file::close_from(TRAMPOLINE + 1)? };
     for fd in 0..3 {
         let _ = nix::unistd::close(fd);
     }
-    Ok(kept)
-}
-
-/// # Safety
-/// The number must be ours to own.
-unsafe fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: as above.
-    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+    // SAFETY: made above, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(CONTROL) })
 }
 
 /// An ignored signal does not interrupt ppoll(2): SIGCHLD gets a handler that does nothing.
@@ -115,6 +107,8 @@ fn reap(control: BorrowedFd<'_>, programs: &mut [Option<Running>; PROGRAMS]) {
             Ok(0) => break false,
             // Whoever lives here descends from a child of ours: without children we are alone.
             Err(_) => break true,
+            // A program that had us trace it (PTRACE_TRACEME) has stopped, and not ended: SIGKILL ends it.
+            Ok(_) if libc::WIFSTOPPED(status) => {}
             Ok(pid) => {
                 let ended = programs.iter_mut().find(|slot| slot.is_some_and(|p| i64::from(p.pid) == pid));
                 match ended.and_then(Option::take) {

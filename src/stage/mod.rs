@@ -13,12 +13,15 @@
 pub mod beside;
 pub mod block;
 pub mod container;
+pub mod copier;
 pub mod init;
+pub mod launcher;
 mod network;
 mod overlay;
 pub mod ports;
 mod program;
 mod steps;
+mod trampoline;
 pub mod watcher;
 pub mod wire;
 
@@ -70,14 +73,14 @@ fn run(born: Born<'_>) -> ! {
     let control = born.control.as_fd();
     // What the caller ignores, programs are not to inherit. Now, because the launcher is still at the id maps.
     process::reset_signal_actions();
-    match steps::walk(&born) {
-        Ok(()) => {}
+    let trampoline = match steps::walk(&born) {
+        Ok(trampoline) => trampoline,
         Err((step, errno)) => {
             let step = u32::try_from(step).unwrap_or(u32::MAX);
             let report = Report::StepFailed { step, errno: errno as i32 };
             let _ = scm::send(control, &report.encode(), &[]);
             process::exit_now(125);
         }
-    }
-    init::serve(born.control, born.plan.program_filter)
+    };
+    init::serve(born.control, trampoline, born.plan.program_filter)
 }

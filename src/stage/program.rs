@@ -1,10 +1,13 @@
 //! A forked child of pid 1 on its way to being a program: gate, session, streams, directory, filter,
 //! execve. It has no capability and pid 1's filter; no heap.
+//!
+//! It executes the trampoline (`trampoline/main.rs`), which executes the program: while the kernel looks the program
+//! up, `/proc/self/exe` is the file of the process that asks, and that must not be saggar's, which lies on a mount of the
+//! host.
 
 use super::block;
 use super::wire::{ExecFlags, GateReport, LEN, Point};
 use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
-use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// All that a program is made of.
@@ -26,8 +29,10 @@ pub(super) struct Streams {
     pub(super) stderr: OwnedFd,
 }
 
-/// Where the gate stands while the streams move to 0, 1 and 2.
+/// Where the gate stands for the trampoline.
 const GATE: RawFd = 3;
+/// Where pid 1 has the trampoline, close-on-exec.
+pub(super) const TRAMPOLINE: RawFd = 4;
 
 /// Never returns: the gate hears of a failure, or sees the end of the stream at execve.
 pub(super) fn become_program(birth: &mut Birth) -> ! {
@@ -76,11 +81,14 @@ fn attempt(birth: &mut Birth) -> Result<Never, (Point, Errno)> {
         let loaded = seccomp::load(seccomp::program(*filter)).map_err(Errno::from_raw);
         loaded.map_err(at(Point::Filter))?;
     }
-    Err(execute(&program))
+    // SAFETY: block::map made both lists null-terminated lists of strings of the mapped block.
+    let errno = unsafe { process::execute_open(TRAMPOLINE, program.argv, program.envp) };
+    // It is there and sound, so this is about the program: too many arguments, too little memory.
+    Err((Point::NotExecutable, errno))
 }
 
-/// Streams to 0, 1, 2; the gate, close-on-exec, to 3; nothing else stays. pid 1 has no descriptor but 3, so
-/// what it received may stand anywhere: all of it is first moved out of the way.
+/// Streams to 0, 1, 2; the gate to 3, which the trampoline makes close-on-exec; nothing else stays but that itself.
+/// What pid 1 received may stand anywhere: all of it is first moved out of the way.
 fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<()> {
     const AWAY: RawFd = 16;
     let mut away = [0; 4];
@@ -88,11 +96,10 @@ fn arrange_descriptors(streams: &Streams, gate: &OwnedFd) -> SysResult<()> {
         *slot = call!(libc::SYS_fcntl, from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, AWAY)?;
     }
     for (to, from) in (0..).zip(away) {
-        let flags = if to == GATE { libc::O_CLOEXEC } else { 0 };
-        call!(libc::SYS_dup3, from, to, flags)?;
+        call!(libc::SYS_dup3, from, to, 0)?;
     }
-    // SAFETY: the owned descriptors above 3 are never used again: this process executes or exits.
-    unsafe { file::close_from(GATE + 1) }
+    // SAFETY: the owned descriptors above are never used again: this process executes or exits.
+    unsafe { file::close_from(TRAMPOLINE + 1) }
 }
 
 /// Says "waiting" (the kernel adds our pid) and waits until the supervisor has put us where we belong.
@@ -103,26 +110,4 @@ fn pass_gate(gate: BorrowedFd<'_>) -> SysResult<()> {
         0 => Err(Errno::ECANCELED),
         _ => Ok(()),
     }
-}
-
-/// Tries each candidate, as execvp(3) does: the first that is there decides.
-fn execute(program: &block::Mapped) -> (Point, Errno) {
-    let mut found = (Point::NotFound, Errno::ENOENT);
-    for candidate in program.candidates {
-        // SAFETY: a pointer that block::map took from a NUL-terminated string of the mapped block.
-        let path = unsafe { CStr::from_ptr(*candidate) };
-        // SAFETY: block::map made both lists null-terminated lists of strings of the mapped block.
-        let errno = unsafe { process::execve(path, program.argv, program.envp) };
-        match errno {
-            Errno::ENOENT | Errno::ENOTDIR => {
-                // There, and still "no such file": its interpreter is missing.
-                if nix::unistd::access(path, nix::unistd::AccessFlags::F_OK).is_ok() {
-                    return (Point::NotExecutable, Errno::ENOENT);
-                }
-            }
-            Errno::EACCES => found = (Point::NotExecutable, errno),
-            _ => return (Point::NotExecutable, errno),
-        }
-    }
-    found
 }

@@ -2,8 +2,8 @@
 
 use super::Born;
 use super::network::Making;
-use super::overlay;
 use super::wire::{LEN, Report, Request};
+use super::{overlay, trampoline};
 use crate::plan::DNS_PORT;
 use crate::plan::step::{EMPTY, MAX_TREES, Source, Step};
 use crate::sys::catch::{self, Kind};
@@ -19,19 +19,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 struct Made {
     /// The new root.
     root: Option<OwnedFd>,
+    /// What executes programs.
+    trampoline: Option<OwnedFd>,
     /// Trees that the parent made, by slot.
     trees: [Option<OwnedFd>; MAX_TREES],
     /// The network namespace, on its way.
     network: Option<Making>,
 }
 
-/// Runs every step; the index and the error number of the one that failed.
-pub(super) fn walk(born: &Born<'_>) -> Result<(), (usize, Errno)> {
-    let mut made = Made { root: None, trees: [const { None }; MAX_TREES], network: None };
-    for (index, step) in born.plan.steps.as_slice().iter().enumerate() {
+/// Runs every step; what executes programs in the sandbox that they made. The index and the error number of the step
+/// that failed.
+pub(super) fn walk(born: &Born<'_>) -> Result<OwnedFd, (usize, Errno)> {
+    let mut made = Made { root: None, trampoline: None, trees: [const { None }; MAX_TREES], network: None };
+    let steps = born.plan.steps.as_slice();
+    for (index, step) in steps.iter().enumerate() {
         run(born, &mut made, step).map_err(|errno| (index, errno))?;
     }
-    Ok(())
+    made.trampoline.ok_or((steps.len(), Errno::EBADF))
 }
 
 fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
@@ -40,7 +44,9 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
         Step::BecomeUser { uid, gid, clear_groups } => process::become_user(*uid, *gid, *clear_groups),
         Step::DieWithParent => die_with_parent(born.supervisor.as_fd()),
         Step::NewRoot { size, inodes } => {
-            made.root = Some(new_root(size, inodes)?);
+            let root = new_root(size, inodes)?;
+            made.trampoline = Some(trampoline::place(root.as_fd())?);
+            made.root = Some(root);
             Ok(())
         }
         Step::ReceiveTrees { count } => receive_trees(born.control.as_fd(), *count, &mut made.trees),
@@ -60,7 +66,7 @@ fn run(born: &Born<'_>, made: &mut Made, step: &Step) -> SysResult<()> {
         Step::OpenTerminal => open_terminal(born.control.as_fd()),
         Step::ShowWorkspace { path } => show_workspace(born.control.as_fd(), path),
         Step::NoNewPrivs => process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0),
-        Step::Landlock => enter_landlock(born),
+        Step::Landlock => enter_landlock(born, made),
         Step::DropCapabilities => caps::drop_all(),
         Step::HideMemory => hide_memory(),
         Step::Narrow(narrowing) => seccomp::load(narrowing.program()).map_err(Errno::from_raw),
@@ -100,6 +106,10 @@ fn in_new_root(born: &Born<'_>, made: &Made, root: BorrowedFd<'_>, step: &Step) 
         Step::Proc { path, hide } => {
             let hidden = [(c"hidepid", Some(c"invisible"))];
             new_mount(root, path, c"proc", if *hide { &hidden } else { &[] }, CLOSED)
+        }
+        Step::Quota { path, most } => {
+            let limit = file::open(root, path, libc::O_WRONLY, 0, Resolve::BeneathNoLinks)?;
+            file::write_all(limit.as_fd(), most.to_bytes())
         }
         Step::Devpts { path, max } => {
             let options = [(c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0620")), (c"max", Some(&**max))];
@@ -269,12 +279,15 @@ fn show_workspace(control: BorrowedFd<'_>, path: &CStr) -> SysResult<()> {
     scm::send(control, &Report::Workspace.encode(), &[workspace.as_raw_fd()])
 }
 
-fn enter_landlock(born: &Born<'_>) -> SysResult<()> {
+fn enter_landlock(born: &Born<'_>, made: &Made) -> SysResult<()> {
     let Some(domain) = &born.plan.landlock else { return Ok(()) };
     let ruleset = landlock::create_ruleset(&domain.attr, domain.abi)?;
     for rule in &domain.rules {
         let path = file::open(file::cwd(), &rule.path, libc::O_PATH, 0, Resolve::Ordinary)?;
         landlock::allow_beneath(ruleset.as_fd(), path.as_fd(), rule.access)?;
+    }
+    if let Some(trampoline) = &made.trampoline {
+        trampoline::allow(ruleset.as_fd(), trampoline.as_fd(), domain.attr.access_fs)?;
     }
     for port in &domain.ports {
         landlock::allow_connecting(ruleset.as_fd(), *port)?;

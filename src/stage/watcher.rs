@@ -1,5 +1,6 @@
 //! The watcher: a second process that removes what a killed supervisor could not (DECISIONS 11). It is made
-//! before a sandbox leaves anything on the host.
+//! before a sandbox leaves anything on the host, and goes when the launcher ([`super::launcher`]) takes its charges
+//! over: from then on no process with privileges shares the supervisor's memory.
 //!
 //! It runs on the host with the supervisor's rights, in a session of its own, holds one descriptor, the read
 //! end of the supervisor's life pipe, and shares the supervisor's memory: a fork would copy its page tables
@@ -9,14 +10,13 @@
 //! When the supervisor is dead, the memory is the watcher's alone.
 //!
 //! The supervisor writes down each thing before it makes it. [`DONE`] says that it has removed all of them
-//! itself; [`END`] that the watcher is to remove them, now; an end of the stream without either is the
-//! supervisor's death, and means the same.
+//! itself, or that the launcher will; an end of the stream without it is the supervisor's death, and the watcher
+//! removes them.
 
 use crate::sys::clone::{self, Stack};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{SysResult, call, check, pidfd, process, quota};
 use nix::fcntl::OFlag;
-use nix::sys::wait::WaitStatus;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
@@ -25,20 +25,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The record that dismisses the watcher.
 const DONE: u8 = b'!';
-/// The record that ends the watch, followed by the number of pid 1: when that has ended, what is in charge is
-/// to be removed.
-const END: u8 = b'.';
 /// What is added to the path of a sandbox's cgroup for the leaf into which the supervisor stepped aside for it
 /// (cgroup/agent/aside.rs).
 pub const ASIDE: &str = ".supervisor";
+/// The lock in a runtime directory.
+const LOCK: &CStr = c"lock";
 /// The most that may be put in a watcher's charge, in bytes of records.
 const CHARGES: usize = 16 << 10;
 /// The stack of the watcher: the charges, a path, and what the calls need.
 const STACK: usize = 128 << 10;
 /// The longest path.
 const PATH: usize = 4096;
-/// How long pid 1 may take to end that was about to, in milliseconds.
-const LAST_BREATH: u16 = 100;
 /// How often a cgroup is looked at until its dying processes have left it, and how long between two looks: a
 /// process that was killed takes some tenths of a millisecond.
 const SOON: (usize, i64) = (40, 50_000);
@@ -80,7 +77,7 @@ pub enum Charge<'a> {
 
 impl<'a> Charge<'a> {
     /// A record: a letter, two numbers, the path with its NUL byte.
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, numbers, path) = match self {
             Charge::Cgroup(path) => (b'c', (0, 0), path),
             Charge::Directory(path) => (b'd', (0, 0), path),
@@ -95,7 +92,7 @@ impl<'a> Charge<'a> {
     }
 
     /// The first record of `bytes`, and what follows it.
-    fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (kind, rest) = bytes.split_first()?;
         let (device, rest) = rest.split_first_chunk()?;
         let (inode, rest) = rest.split_first_chunk()?;
@@ -170,31 +167,6 @@ impl Watcher {
         let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
         let _ = pidfd::reap(self.pidfd.as_fd());
     }
-
-    /// Has the watcher remove what is in its charge, while this process goes on, as soon as the sandbox's pid 1
-    /// has ended, which is about to. [`Ending::wait`] waits for it.
-    ///
-    /// # Errors
-    /// The watcher is gone, and the charge is the supervisor's.
-    pub fn end(mut self, pid: i32) -> Result<Ending, std::io::Error> {
-        let [a, b, c, d] = pid.to_ne_bytes();
-        self.life.write_all(&[END, a, b, c, d])?;
-        Ok(Ending(self))
-    }
-}
-
-/// A watcher that removes what was in its charge, and ends.
-#[derive(Debug)]
-pub struct Ending(Watcher);
-
-impl Ending {
-    /// Waits until it has ended; whether it did all of it.
-    pub fn wait(self) -> bool {
-        let ended = matches!(pidfd::reap(self.0.pidfd.as_fd()), Ok(WaitStatus::Exited(_, 0)));
-        // A supervisor does this last: its exit takes the stack too, and in less time.
-        std::mem::forget(self);
-        ended
-    }
 }
 
 /// The watcher's whole life. `life` is the number of the pipe.
@@ -218,44 +190,33 @@ extern "C" fn watch(life: *mut c_void) -> c_int {
             Ok(Ok(count)) if count > 0 => len += count,
             _ => break,
         }
-        match last(&charges[..len]) {
-            Some(Last::Done) => process::exit_now(0),
-            Some(Last::End(pid)) => {
-                // Whoever looks at the cgroup while it dies only steals its time.
-                if let Ok(init) = pidfd::open(pid) {
-                    pidfd::wait_end(init.as_fd(), LAST_BREATH);
-                }
-                break;
-            }
-            None => {}
+        if is_done(&charges[..len]) {
+            process::exit_now(0)
         }
     }
-    let mut rest = &charges[..len];
-    while let Some((charge, after)) = Charge::decode(rest) {
-        charge.remove();
-        rest = after;
-    }
+    in_order(&charges[..len], |charge| charge.remove());
     process::exit_now(0)
 }
 
-/// The last record, when the supervisor has said that it is the last.
-#[derive(Debug, PartialEq, Eq)]
-enum Last {
-    /// Nothing is left.
-    Done,
-    /// The rest is the watcher's, after the end of this process.
-    End(i32),
+/// The directories last: the record in them is all that a sweep has to go by when the watcher dies as well.
+pub(super) fn in_order<'a>(records: &'a [u8], mut with: impl FnMut(Charge<'a>)) {
+    for directories in [false, true] {
+        let mut rest = records;
+        while let Some((charge, after)) = Charge::decode(rest) {
+            if matches!(charge, Charge::Directory(_)) == directories {
+                with(charge);
+            }
+            rest = after;
+        }
+    }
 }
 
-fn last(mut records: &[u8]) -> Option<Last> {
+/// Whether the last record says that nothing is left.
+fn is_done(mut records: &[u8]) -> bool {
     while let Some((_, rest)) = Charge::decode(records) {
         records = rest;
     }
-    match *records {
-        [DONE] => Some(Last::Done),
-        [END, a, b, c, d] => Some(Last::End(i32::from_ne_bytes([a, b, c, d]))),
-        _ => None,
-    }
+    *records == [DONE]
 }
 
 /// unlinkat(2), which may well fail here: by a crate that makes the call itself, since what libc writes to errno
@@ -270,13 +231,30 @@ fn open_directory(path: &CStr) -> SysResult<OwnedFd> {
     file::open(file::cwd(), path, flags, 0, Resolve::Ordinary)
 }
 
+/// The lock goes last: a directory with a lock that no process holds is a dead sandbox's, without one it may be new.
 fn remove_directory(path: &CStr) {
     if let Ok(directory) = open_directory(path) {
         each_entry(directory.as_fd(), |name, _| {
-            let _ = unlink(directory.as_fd(), name, AtFlags::empty());
+            if name != LOCK {
+                let _ = unlink(directory.as_fd(), name, AtFlags::empty());
+            }
         });
+        let _ = unlink(directory.as_fd(), LOCK, AtFlags::empty());
     }
     let _ = unlink(file::cwd(), path, AtFlags::REMOVEDIR);
+}
+
+/// Lets its owner into a directory: the one that was opened, whatever has its name by then.
+fn open_to_owner(session: BorrowedFd<'_>, path: &CStr) {
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let Ok(opened) = file::open(session, path, flags, 0, Resolve::BeneathNoLinks) else { return };
+    // fchmod(2) takes no O_PATH descriptor.
+    let mut magic = [0; 32];
+    if write!(&mut magic[..], "/proc/self/fd/{}", opened.as_raw_fd()).is_ok()
+        && let Ok(magic) = CStr::from_bytes_until_nul(&magic)
+    {
+        let _ = rustix::fs::chmod(magic, Mode::RWXU);
+    }
 }
 
 /// Removes `upper` in the directory of a session, unless there are changes in it.
@@ -286,7 +264,7 @@ fn remove_place_of_changes(session: BorrowedFd<'_>) {
     {
         return;
     }
-    let _ = rustix::fs::chmodat(session, c"upper/work/work", Mode::RWXU, AtFlags::empty());
+    open_to_owner(session, c"upper/work/work");
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     if let Ok(work) = file::open(session, c"upper/work/work", flags, 0, Resolve::BeneathNoLinks) {
         each_entry(work.as_fd(), |name, _| {
@@ -443,7 +421,7 @@ mod tests {
             Charge::File { path: c"/f", is },
         ];
         let bytes: Vec<u8> = charges.iter().flat_map(Charge::encode).collect();
-        assert_eq!(last(&bytes), None);
+        assert!(!is_done(&bytes));
         let mut rest = bytes.as_slice();
         for charge in charges {
             let (decoded, after) = Charge::decode(rest).unwrap();
@@ -451,11 +429,19 @@ mod tests {
             rest = after;
         }
         assert!(rest.is_empty());
-        let pid = 0x2e21_2e21_i32;
-        let end = [bytes.as_slice(), &[END], &pid.to_ne_bytes()].concat();
-        assert_eq!(last(&end), Some(Last::End(pid)));
-        assert_eq!(last(&end[..end.len() - 1]), None);
-        assert_eq!(last(&[bytes.as_slice(), &[DONE]].concat()), Some(Last::Done));
+        assert!(is_done(&[bytes.as_slice(), &[DONE]].concat()));
+    }
+
+    #[test]
+    fn a_directory_goes_after_all_that_its_record_names() {
+        let is = file::FileId { device: 1, inode: 2 };
+        let (directory, cgroup) = (Charge::Directory(c"/run/x"), Charge::Cgroup(c"/c"));
+        let (socket, session) =
+            (Charge::File { path: c"/s", is }, Charge::Session { path: c"/q", project: 1 });
+        let records: Vec<u8> = [directory, cgroup, socket, session].iter().flat_map(Charge::encode).collect();
+        let mut order = Vec::new();
+        in_order(&records, |charge| order.push(charge));
+        assert_eq!(order, [cgroup, socket, session, directory]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::sys::shared::Shared;
+use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -106,14 +107,32 @@ pub fn add(counter: Counter, count: u64) {
     if count == 0 {
         return;
     }
-    let added = super::runtime_dir().and_then(|directory| {
-        let shared = open(&directory, true)?;
+    let put = |shared: &Shared| {
         shared.words()[counter.word()].fetch_add(count, Ordering::Relaxed);
-        Ok(())
+    };
+    let is_held = HELD.with(|held| {
+        let Some(held) = held.get() else { return false };
+        held.iter().for_each(put);
+        true
     });
-    if let Err(error) = added {
-        log::debug!("not counted: {error}");
+    if !is_held {
+        of_runtime_dir().iter().for_each(put);
     }
+}
+
+thread_local! {
+    /// The page of a process that keeps it, or that there is none to be had.
+    static HELD: OnceCell<Option<Shared>> = const { OnceCell::new() };
+}
+
+/// Keeps the page mapped from now on: for a process that is about to give up the right to open it.
+pub fn hold() {
+    HELD.with(|held| held.get_or_init(of_runtime_dir).is_some());
+}
+
+fn of_runtime_dir() -> Option<Shared> {
+    let opened = super::runtime_dir().and_then(|directory| open(&directory, true));
+    opened.inspect_err(|error| log::debug!("not counted: {error}")).ok()
 }
 
 /// The counters as they are now.

@@ -3,6 +3,7 @@
 
 pub mod container;
 pub mod counters;
+pub mod lent;
 pub mod live;
 pub mod process;
 

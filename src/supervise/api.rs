@@ -8,25 +8,32 @@
 
 use super::sandbox::register;
 use super::status::{Event, Status, take_descriptor};
+use super::worker;
 use crate::api::wire::{Errand, LONGEST, SOCKET, Said};
 use crate::api::{ENTRY, key};
 use crate::error::{Code, Error, Result};
 use crate::launch::{set_nonblocking, socket_pair};
 use crate::spec::{self, KeySource};
+use crate::stage::launcher::Launcher;
 use crate::sys::{file, scm};
 use mio::unix::SourceFd;
 use mio::{Registry, Token};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Shutdown, shutdown};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The token of its socket.
 const API: Token = Token(6);
 /// Milliseconds that it may take until it has its key: who gives a pipe has to write to it.
 const READY_WITHIN: u16 = 10_000;
+/// How long its end takes at most.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// How often it is started in the life of a sandbox.
 const STARTS: u32 = 4;
 
@@ -41,19 +48,21 @@ pub struct Api {
     sockets: Vec<OwnedFd>,
     /// What is wrong, and was not told yet.
     troubles: Vec<String>,
+    /// Who starts it again for a supervisor that may not.
+    launcher: Option<Rc<Launcher>>,
 }
 
 /// A process that ends when it is dropped.
 #[derive(Debug)]
 struct Process {
-    child: Child,
+    /// Where it is ours: the launcher's children are reaped by themselves.
+    child: Option<Child>,
     socket: OwnedFd,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -67,7 +76,20 @@ impl Api {
         let process = Process::start(spec, &key)?;
         process.is_ready()?;
         let (sockets, troubles) = (Vec::new(), Vec::new());
-        Ok(Api { spec: spec.clone(), key, process: Some(process), starts: 1, sockets, troubles })
+        Ok(Api {
+            spec: spec.clone(),
+            key,
+            process: Some(process),
+            starts: 1,
+            sockets,
+            troubles,
+            launcher: None,
+        })
+    }
+
+    /// From now on it is started again by the launcher.
+    pub(super) fn part(&mut self, launcher: &Rc<Launcher>) {
+        self.launcher = Some(Rc::clone(launcher));
     }
 
     /// Its messages come to this loop from now on.
@@ -112,15 +134,14 @@ impl Api {
     /// It is gone, or says what nobody understands.
     fn died(&mut self, registry: &Registry) {
         let Some(mut process) = self.leave(registry) else { return };
-        let _ = process.child.kill();
-        let how = process.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let how = process.end();
         let is_file = self.key.metadata().is_ok_and(|metadata| metadata.is_file());
         if self.starts >= STARTS || !is_file {
             let why = if is_file { "too often" } else { "and its key cannot be read again" };
             return self.close(registry, &format!("its process has died ({how}), {why}"));
         }
         self.starts += 1;
-        match Process::start(&self.spec, &self.key) {
+        match Process::start_by(self.launcher.as_deref(), &self.spec, &self.key) {
             Ok(process) => {
                 self.sockets.iter().for_each(|socket| process.pass(socket));
                 self.process = Some(process);
@@ -159,31 +180,62 @@ impl Api {
     }
 }
 
+/// The process of the model API, with its end of the socket.
+pub(super) fn command(socket: OwnedFd) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("saggar").arg(ENTRY).env_clear().current_dir("/");
+    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).stderr(Stdio::null());
+    // What the terminal sends to the program is not meant for it.
+    command.process_group(0);
+    command
+}
+
 impl Process {
     fn start(spec: &spec::Api, key: &File) -> Result<Self> {
         let (socket, theirs) = socket_pair()?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("saggar")
-            .arg(ENTRY)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // What the terminal says to the program is not meant for it.
-            .process_group(0)
-            .spawn()
-            .map_err(|e| Error::system("start the process of the model API", e))?;
-        let process = Process { child, socket };
+        let child =
+            command(theirs).spawn().map_err(|e| Error::system("start the process of the model API", e))?;
+        Process { child: Some(child), socket }.instruct(std::process::id().cast_signed(), spec, key)
+    }
+
+    /// The same by the launcher, where there is one.
+    fn start_by(launcher: Option<&Launcher>, spec: &spec::Api, key: &File) -> Result<Self> {
+        let Some(launcher) = launcher else { return Process::start(spec, key) };
+        let (socket, theirs) = socket_pair()?;
+        worker::start_api(launcher, &theirs)?;
+        Process { child: None, socket }.instruct(launcher.pid(), spec, key)
+    }
+
+    /// Tells it what to serve, and that it follows this process, its parent.
+    fn instruct(self, parent: i32, spec: &spec::Api, key: &File) -> Result<Self> {
         let errand = Errand {
-            supervisor: std::process::id().cast_signed(),
+            supervisor: parent,
             upstream: spec.upstream.to_string(),
             header: spec.header.to_string(),
             ca_file: spec.ca_file.clone(),
         };
-        scm::send(process.socket.as_fd(), &errand.encode(), &[key.as_raw_fd()])
+        scm::send(self.socket.as_fd(), &errand.encode(), &[key.as_raw_fd()])
             .map_err(|e| Error::system("speak to the process of the model API", e.desc()))?;
-        Ok(process)
+        Ok(self)
+    }
+
+    /// Ends it, and waits for that where it is our child; how it ended. It ends by itself when its socket does, and a
+    /// supervisor of another id may not kill it.
+    fn end(&mut self) -> String {
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+        let Some(child) = &mut self.child else { return "by itself".into() };
+        if child.kill().is_ok() {
+            return child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        }
+        let until = Instant::now() + ENDS_WITHIN;
+        loop {
+            match child.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                Ok(None) => return "not at all".into(),
+                Ok(Some(status)) => return status.to_string(),
+                Err(error) => return error.to_string(),
+            }
+        }
     }
 
     /// Waits until it has its key.

@@ -11,6 +11,7 @@
 //! ([`MemoryWatch`]): by the time that the limit is reached, all that runs beside the agent has been raised. Nothing
 //! is looked at before that.
 
+use super::privileged::Privileged;
 use super::status::{Event, Status};
 use crate::cgroup::agent::leaf;
 use crate::cgroup::agent::memory::MemoryWatch;
@@ -63,19 +64,24 @@ pub(super) struct MemoryGuard {
 }
 
 impl MemoryGuard {
-    /// Begins to watch; `None` where there is no account of memory.
-    pub(super) fn new(sandbox: &Path, registry: &Registry, token: Token) -> Option<Self> {
-        MemoryGuard::with(MemoryWatch::new(sandbox)?, true, sandbox, registry, token)
+    /// Begins to watch; `None` where there is no account of memory. `kernel` is what [`kernel_log`] has opened.
+    pub(super) fn new(
+        sandbox: &Path,
+        kernel: Option<KernelLog>,
+        registry: &Registry,
+        token: Token,
+    ) -> Option<Self> {
+        MemoryGuard::with(MemoryWatch::new(sandbox)?, (true, kernel), sandbox, registry, token)
     }
 
     /// The same without a say in who is killed; kills since the cgroup was made count. See [`MemoryGuard::hear`].
     pub(super) fn that_tells(sandbox: &Path, registry: &Registry, token: Token) -> Option<Self> {
-        MemoryGuard::with(MemoryWatch::of_kills(sandbox)?, false, sandbox, registry, token)
+        MemoryGuard::with(MemoryWatch::of_kills(sandbox)?, (false, kernel_log()), sandbox, registry, token)
     }
 
     fn with(
         watch: MemoryWatch,
-        chooses: bool,
+        (chooses, kernel): (bool, Option<KernelLog>),
         sandbox: &Path,
         registry: &Registry,
         token: Token,
@@ -87,7 +93,7 @@ impl MemoryGuard {
             name: sandbox.file_name()?.to_string_lossy().into_owned(),
             watch,
             chooses,
-            kernel: is_first_pid_namespace().then(KernelLog::from_now).flatten(),
+            kernel,
             killed: Vec::new(),
             own_kills: (0, None),
             rests_until: None,
@@ -99,12 +105,18 @@ impl MemoryGuard {
 
     /// Handles an event, or the end of a rest. `spared` are pid 1 and the agent; nobody is known to be neither while
     /// an agent is on its way.
-    pub(super) fn look(&mut self, id: &str, spared: Option<[i32; 2]>, status: &mut Status) {
+    pub(super) fn look(
+        &mut self,
+        id: &str,
+        spared: Option<[i32; 2]>,
+        privileged: &Privileged,
+        status: &mut Status,
+    ) {
         let new = self.watch.look();
         self.again |= new.near > 0 || self.watch.is_free();
         if self.again && self.rests_until.is_none_or(|until| until <= Instant::now()) {
             if let Some(spared) = spared {
-                self.raise_all(spared);
+                self.raise_all(spared, privileged);
                 self.watch.ease();
                 self.again = self.watch.is_free();
             }
@@ -125,10 +137,10 @@ impl MemoryGuard {
 
     /// Only those that are new cost anything: a sandbox that stays near its limit with many processes gets no more of
     /// the supervisor's time.
-    fn raise_all(&mut self, spared: [i32; 2]) {
+    fn raise_all(&mut self, spared: [i32; 2], privileged: &Privileged) {
         let all: BTreeSet<i32> = leaf::processes(&self.sandbox).into_iter().collect();
-        for pid in all.difference(&self.raised).filter(|pid| !spared.contains(pid)) {
-            kill_first(*pid, &self.name);
+        if all.difference(&self.raised).any(|pid| !spared.contains(pid)) {
+            privileged.kill_last(spared, &self.sandbox);
         }
         self.raised = all;
     }
@@ -205,10 +217,23 @@ impl MemoryGuard {
     }
 }
 
+/// Where the kernel says whom it kills from now on, if it says so by our pids and to us.
+pub(super) fn kernel_log() -> Option<KernelLog> {
+    is_first_pid_namespace().then(KernelLog::from_now).flatten()
+}
+
 /// Counts what was killed in a sandbox, at its end, and has not been counted while it ran.
 pub(super) fn count_rest(guard: Option<&MemoryGuard>, cgroup: Option<&Path>) {
     let all = cgroup.map_or(0, oom_kills);
     counters::add(Counter::OomKills, all.saturating_sub(guard.map_or(0, |guard| guard.counted)));
+}
+
+/// Has the kernel take all processes of a sandbox before these.
+pub(super) fn kill_last(spared: [i32; 2], sandbox: &Path) {
+    let Some(name) = sandbox.file_name().and_then(|name| name.to_str()) else { return };
+    for pid in leaf::processes(sandbox).into_iter().filter(|pid| !spared.contains(pid)) {
+        kill_first(pid, name);
+    }
 }
 
 /// Has the kernel take this process before others, if it is one of the cgroup of this name. One that may not be

@@ -8,14 +8,20 @@ pub mod agent;
 pub mod api;
 pub mod beside;
 pub mod clock;
+mod confine;
 mod memory;
 mod network;
 mod pins;
+mod privileged;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod quarantine;
+mod relay;
 pub mod sandbox;
 pub mod signals;
 pub mod status;
 mod talk;
 pub mod terminal;
 mod tree;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+mod worker;
 pub mod wrap;

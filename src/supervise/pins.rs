@@ -1,14 +1,15 @@
-//! Watches that the protected paths stay pinned (DECISIONS 5): a rename on the host takes the sandbox's mount
-//! away with it, and the path could then be written. The kernel tells of every change of a mount table by
+//! Watches that the protected paths stay pinned and the hidden ones masked (DECISIONS 5): a rename on the host takes
+//! the sandbox's mount away with it, and the path could then be written or read. The kernel tells of every change of a mount table by
 //! POLLPRI on mountinfo (proc_pid_mountinfo(5)).
 
 use super::status::{Outcome, Reason, runtime};
 use crate::error::{Code, Error};
 use crate::spec::Pin;
+use crate::stage::launcher::Launcher;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
@@ -20,20 +21,27 @@ pub(super) struct PinWatch {
 }
 
 impl PinWatch {
-    /// Watches the pins of the sandbox whose first process is `pid` and has made them; `None` when there are
-    /// none.
+    /// Watches the pins of the sandbox whose first process has this mount table, and has made them; `None` when there
+    /// are none.
     ///
     /// # Errors
     /// As [`PinWatch::check`]: what was undone before we looked would not be told by the kernel.
-    pub(super) fn new(pid: i32, pins: &[Pin], registry: &Registry, token: Token) -> Outcome<Option<Self>> {
+    pub(super) fn new(
+        table: impl FnOnce() -> io::Result<File>,
+        pins: &[Pin],
+        registry: &Registry,
+        token: Token,
+    ) -> Outcome<Option<Self>> {
         if pins.is_empty() {
             return Ok(None);
         }
-        let table = match File::open(format!("/proc/{pid}/mountinfo")) {
+        let table = match table() {
             Ok(table) => table,
             // A process on its way out has first no root (ENOENT), then no mounts (EINVAL): a short program, and
             // its sandbox is over.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => return Ok(None),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT | libc::ESRCH)) => {
+                return Ok(None);
+            }
             Err(e) => return Err(runtime(unwatched(e))),
         };
         let watched = registry.register(&mut SourceFd(&table.as_raw_fd()), token, Interest::PRIORITY);
@@ -48,9 +56,10 @@ impl PinWatch {
     /// [`Reason::Policy`], naming the first that is not.
     pub(super) fn check(&mut self) -> Outcome<()> {
         let Some(lost) = self.lost() else { return Ok(()) };
-        let message = format!("the protected path {} was replaced on the host", lost.display());
+        let message =
+            format!("{} was replaced on the host while the sandbox protected or hid it", lost.display());
         let error = Error::new(Code::Refused, message)
-            .hint("a rename takes the sandbox's protection away with the old file; start again");
+            .hint("a rename takes the mount over the old file away with it; start again");
         Err((Reason::Policy, error))
     }
 
@@ -71,7 +80,15 @@ impl PinWatch {
     }
 }
 
-fn unwatched(error: std::io::Error) -> Error {
+/// The mount table of this first process of a sandbox: from the launcher, which can see every process.
+pub(super) fn table(launcher: Option<&Launcher>, pid: i32) -> io::Result<File> {
+    match launcher {
+        Some(launcher) => launcher.mounts().map(File::from).map_err(io::Error::from),
+        None => File::open(format!("/proc/{pid}/mountinfo")),
+    }
+}
+
+fn unwatched(error: io::Error) -> Error {
     Error::system("watch the mounts of the sandbox", error)
 }
 

@@ -122,6 +122,11 @@ impl<'a> Sandbox<'a> {
         self.launched.pid
     }
 
+    /// What was launched.
+    pub(super) fn launched(&mut self) -> &mut Launched {
+        &mut self.launched
+    }
+
     /// Starts a program; its number. `hold` keeps it at its gate until [`Sandbox::let_go`].
     ///
     /// # Errors

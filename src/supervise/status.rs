@@ -50,6 +50,15 @@ pub enum Event<'a> {
         /// What it is.
         why: &'a str,
     },
+    /// What it left for the host to run, when it is over and there was something.
+    Left {
+        /// The sandbox.
+        id: &'a str,
+        /// How many were moved to quarantine, named in an event or not.
+        quarantined: usize,
+        /// How many are where they were.
+        reported: usize,
+    },
     /// Everything in it stands still.
     Paused {
         /// The sandbox.
@@ -101,6 +110,13 @@ pub enum Event<'a> {
     },
     /// The model API could not be reached, or is served no more.
     Api {
+        /// The sandbox.
+        id: &'a str,
+        /// What is wrong.
+        why: &'a str,
+    },
+    /// The relay has ended: nothing of the network is reached any more.
+    Relay {
         /// The sandbox.
         id: &'a str,
         /// What is wrong.
@@ -270,6 +286,17 @@ pub struct Status {
     file: Option<File>,
     /// Events for whoever else hears of them, since they were taken last.
     heard: Option<Vec<Value>>,
+    /// Takes all events of a worker, whose status is its supervisor's.
+    taker: Option<Taker>,
+}
+
+/// Takes events.
+struct Taker(Box<dyn FnMut(String)>);
+
+impl std::fmt::Debug for Taker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Taker")
+    }
 }
 
 impl Status {
@@ -279,7 +306,23 @@ impl Status {
     /// [`Code::Usage`] when it is not open or is a standard stream of the program.
     pub fn open(fd: Option<RawFd>) -> Result<Self> {
         let file = fd.map(|fd| take_descriptor(fd, "--status-fd")).transpose()?;
-        Ok(Status { file, heard: None })
+        Ok(Status { file, heard: None, taker: None })
+    }
+
+    /// That of a worker.
+    pub(super) fn of_worker(taker: impl FnMut(String) + 'static) -> Self {
+        Status { file: None, heard: None, taker: Some(Taker(Box::new(taker))) }
+    }
+
+    /// Says what a worker has said.
+    pub(super) fn pass_on(&mut self, event: &str) {
+        let Ok(parsed) = serde_json::from_str(event) else { return };
+        if let Some(file) = &mut self.file {
+            let _ = file.write_all(format!("{event}\n").as_bytes());
+        }
+        if let Some(heard) = &mut self.heard {
+            heard.push(parsed);
+        }
     }
 
     /// Says that nothing was started, and why. There was no sandbox, so it has no name.
@@ -315,6 +358,11 @@ impl Status {
 
     /// Writes one event. A reader that is gone is not worth an error.
     pub fn say(&mut self, event: &Event<'_>) {
+        if let Some(Taker(take)) = &mut self.taker
+            && let Ok(event) = serde_json::to_string(event)
+        {
+            take(event);
+        }
         if let Some(heard) = &mut self.heard {
             heard.extend(serde_json::to_value(event));
         }

@@ -4,41 +4,45 @@
 //! ```text
 //! starting ── the terminal's master, if one is needed ──> asked ── Running ──> running ── Gone ──> over
 //! ```
-//! It returns from `over` when the last output is on the host's terminal.
+//! It returns from `over` when the last output is on the host's terminal. As soon as the program is asked for, and
+//! before it can have said anything, the loop parts with its launcher and gives up its rights ([`super::confine`]).
 
 use super::api::Api;
 use super::clock::{Clock, Times};
+use super::confine::{self, Rights};
 use super::memory::{self, MemoryGuard};
 use super::network::Network;
-use super::pins::PinWatch;
+use super::pins::{self, PinWatch};
 use super::quarantine::Warden;
 use super::sandbox::{Ended, Happening, Sandbox, register};
 use super::signals;
 use super::status::{Event, Marks, Met, Outcome, Reason, Status, missing, runtime};
 use super::terminal::{Streams, Terminal, no_terminal};
+use super::worker::{Looks, Seen, Workers};
 use crate::cgroup::agent::usage::Usage;
 use crate::egress::io::publish::Listeners;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::launch::Launched;
 use crate::launch::guard::{self, Guard};
 use crate::plan::Plan;
+use crate::session::changes::Kept;
 use crate::session::meter::Meter;
 use crate::spec::{Pin, Program};
+use crate::stage::launcher::Launcher;
 use crate::stage::wire::ExecFlags;
 use crate::state::counters::{self, Kind};
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 // Those from 1 to 3 are the terminal's.
 const SIGNALS: Token = Token(0);
 const MEMORY: Token = Token(4);
 const PINS: Token = Token(5);
-
-/// How many entries of the work tree the last look takes in: a few hundredths of a second, at every end.
-const LOOKED_AT: usize = 20_000;
+const LAUNCHER: Token = Token(7);
 
 /// What is to be run, and how.
 #[derive(Debug)]
@@ -63,33 +67,45 @@ pub struct Job<'a> {
     pub times: Times,
     /// What bounds it on disk.
     pub meter: Option<Meter>,
+    /// The place of the changes of an overlay that are kept.
+    pub kept: Option<&'a Kept>,
+    /// The user and the group that the supervisor becomes, where it is root.
+    pub supervisor: Option<u32>,
     /// Where events go.
     pub status: Status,
 }
 
-/// Runs the program to its end; the exit status of saggar.
+/// Runs the program to its end; the exit status of saggar, and whether there are changes in an overlay that is kept.
 ///
 /// # Errors
 /// What kept the program from running.
-pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
+pub fn run(mut job: Job<'_>, launched: Launched) -> (Result<u8>, Option<bool>) {
     // The loop is dropped before anything is said: the host's terminal is as it was.
     let api = job.api.take();
+    let launched_pid = launched.pid;
     let started = Loop::new(&mut job, api, launched).map_err(runtime);
     let mut end = End {
-        warden: job.warden,
+        workers: Workers {
+            warden: job.warden,
+            meter: job.meter,
+            kept: job.kept,
+            init: launched_pid,
+            cgroup: None,
+            session: None,
+        },
         guard: job.guard,
-        id: job.id,
-        meter: job.meter,
-        looked: false,
+        launcher: None,
+        supervisor: job.supervisor,
+        seen: None,
         counted: false,
         usage: None,
-        disk: false,
         over: None,
     };
     let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
     end.count();
     end.look(&mut job.status);
-    match outcome {
+    let seen = end.seen.unwrap_or_default();
+    let result = match outcome {
         Ok((reason, ended)) => {
             let usage = end.measure(&job.status, reason == Reason::Oom);
             let memory = || {
@@ -105,7 +121,7 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
                 Ended::Exit(code) => (Some(code), None),
                 Ended::Signal(signal) => (None, Some(signal)),
             };
-            let marks = Marks { usage: usage.as_ref(), signal, disk: end.disk };
+            let marks = Marks { usage: usage.as_ref(), signal, disk: seen.disk_is_full };
             let (id, limit) = (job.id, limit.or_else(|| Met::of(reason, marks)));
             job.status.say(&Event::Exited { id, reason, exit_code, signal, limit, message, usage });
             Ok(if reason == Reason::Timeout { 124 } else { ended.exit_status() })
@@ -123,34 +139,34 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> Result<u8> {
             });
             Err(error)
         }
-    }
+    };
+    (result, seen.has_changes)
 }
 
 /// What is to be done when no program is left.
 struct End<'a> {
-    warden: Warden,
+    workers: Workers<'a>,
     guard: &'a mut Guard,
-    id: &'a str,
-    meter: Option<Meter>,
-    looked: bool,
+    /// Once the loop has given up its rights.
+    launcher: Option<Rc<Launcher>>,
+    supervisor: Option<u32>,
+    /// What the last look came to.
+    seen: Option<Seen>,
     counted: bool,
     /// What was used, once it was asked for: later there is no cgroup to tell.
     usage: Option<Usage>,
-    /// Whether there was no room left on disk, asked for at the same time.
-    disk: bool,
     /// The limit of time that was reached.
     over: Option<(Met, String)>,
 }
 
 impl End<'_> {
     /// Nothing but a pid 1 is left that the kernel is taking apart, with all its namespaces: there is time.
-    fn begin(&mut self, pid: i32, oom: bool, status: &mut Status) {
-        if !self.looked {
+    fn begin(&mut self, oom: bool, status: &mut Status) {
+        if self.seen.is_none() {
             self.measure(status, oom);
             self.count();
-            self.guard.end(pid);
             self.look(status);
-            guard::sweep_by_the_way();
+            self.guard.end();
         }
     }
 
@@ -158,9 +174,6 @@ impl End<'_> {
     fn measure(&mut self, status: &Status, oom: bool) -> Option<Usage> {
         if self.usage.is_none() && (status.is_read() || oom) {
             self.usage = self.guard.cgroup().and_then(Usage::of);
-        }
-        if let Some(meter) = self.meter.take_if(|_| status.is_read()) {
-            self.disk = meter.is_met();
         }
         self.usage
     }
@@ -174,8 +187,9 @@ impl End<'_> {
 
     /// Looks for what appeared under protected names, once, when nobody can add to it.
     fn look(&mut self, status: &mut Status) {
-        if !std::mem::replace(&mut self.looked, true) {
-            self.warden.look_everywhere(self.id, status, LOOKED_AT);
+        if self.seen.is_none() {
+            let launcher = self.launcher.as_deref();
+            self.seen = Some(Looks::default().everywhere(launcher, &mut self.workers, status));
         }
     }
 }
@@ -214,9 +228,13 @@ impl<'a> Loop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        let network =
-            Network::of(job.plan, sandbox.pid(), std::mem::take(&mut job.published), poll.registry())?;
+        let published = std::mem::take(&mut job.published);
+        let network = Network::of(job.plan, (sandbox.pid(), job.supervisor), published, poll.registry())?;
         api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
+        // What tells of memory is opened while it can be; what it tells before the program runs is of its start.
+        let own = job.guard.cgroup();
+        let memory = own.and_then(|own| MemoryGuard::that_tells(own, poll.registry(), MEMORY));
+        let streams = Streams::of_this_process()?;
         let mut it = Loop {
             id: job.id,
             plan: job.plan,
@@ -228,13 +246,13 @@ impl<'a> Loop<'a> {
             sandbox,
             network,
             api,
-            streams: Streams::of_this_process()?,
+            streams,
             terminal: None,
             main: None,
             clock: Clock::new(job.times.clone()),
             pid: 0,
             ended: None,
-            memory: None,
+            memory,
             oom: false,
             alone: false,
             over: None,
@@ -254,14 +272,34 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
+    /// Parts with the launcher, and gives up all rights: pid 1 is at work on its steps, and the program is asked for.
+    fn part(&mut self, end: &mut End<'_>) -> Result<()> {
+        guard::sweep_by_the_way();
+        counters::hold();
+        let descriptors = end.workers.descriptors();
+        let work = &mut |worker, argument, fds| end.workers.work(worker, argument, fds);
+        let launcher = end.guard.part(self.sandbox.launched(), descriptors, work)?;
+        self.api.iter_mut().for_each(|api| api.part(&launcher));
+        // Without it nobody could end a sandbox that does not end by itself.
+        register(self.poll.registry(), launcher.pidfd(), LAUNCHER)?;
+        end.launcher = Some(launcher);
+        let reads = end.guard.cgroup().into_iter().collect();
+        confine::enter(&Rights { id: end.supervisor, reads, ..Rights::default() })
+    }
+
     fn run(&mut self, status: &mut Status, end: &mut End<'_>) -> Outcome<(Reason, Ended)> {
         let mut events = Events::with_capacity(16);
+        if self.main.is_some() {
+            self.part(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+        }
         loop {
             self.network.tick(self.poll.registry());
             self.network.ask(&self.sandbox);
             self.network.tell_published(self.id, status, |text| log::warn!("{text}"));
-            self.network.tell(self.id, status, |text| log::warn!("{text}"));
-            self.api.iter_mut().for_each(|api| api.tell(self.id, status, |text| log::warn!("{text}")));
+            self.network.tell(self.id, status, |text| log::warn!(target: crate::log::CAUSED, "{text}"));
+            self.api.iter_mut().for_each(|api| {
+                api.tell(self.id, status, |text| log::warn!(target: crate::log::CAUSED, "{text}"))
+            });
             let at_rest = !self.relay().map_err(runtime)?;
             if at_rest
                 && let Some(over) = self.over.filter(|_| self.is_drained())
@@ -270,7 +308,7 @@ impl<'a> Loop<'a> {
                 return Ok(over);
             }
             if self.alone && self.over.is_none() {
-                end.begin(self.sandbox.pid(), self.oom, status);
+                end.begin(self.oom, status);
             }
             if let Some(over) = self.clock.over() {
                 end.over = Some(over);
@@ -287,7 +325,7 @@ impl<'a> Loop<'a> {
                 if self.terminal.as_mut().is_some_and(|terminal| terminal.event(event)) {
                     continue;
                 }
-                if self.network.ready(self.poll.registry(), event) {
+                if self.network.ready(event) {
                     continue;
                 }
                 if self.api.as_mut().is_some_and(|api| api.ready(self.poll.registry(), event.token())) {
@@ -305,13 +343,19 @@ impl<'a> Loop<'a> {
                     self.check_pins()?;
                     continue;
                 }
+                if event.token() == LAUNCHER {
+                    self.check_launcher(end)?;
+                    continue;
+                }
                 let happened = self.sandbox.event(self.poll.registry(), event.token());
-                happened.into_iter().flatten().try_for_each(|happening| self.take(happening, status, end))?;
+                for happening in happened.into_iter().flatten() {
+                    self.take(happening, status, end)?;
+                }
             }
         }
     }
 
-    fn take(&mut self, happening: Happening, status: &mut Status, end: &End<'_>) -> Outcome<()> {
+    fn take(&mut self, happening: Happening, status: &mut Status, end: &mut End<'_>) -> Outcome<()> {
         if self.over.is_some() {
             return Ok(());
         }
@@ -320,19 +364,17 @@ impl<'a> Loop<'a> {
                 let (terminal, slave) = Terminal::attach(master, &self.streams).map_err(runtime)?;
                 self.terminal = Some(terminal);
                 self.start(Some(slave)).map_err(runtime)?;
+                self.part(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
             }
             // A stream has become a terminal since the plan was made.
             Happening::Ready if self.main.is_none() => {
                 self.sandbox.kill();
                 return Err(runtime(no_terminal()));
             }
-            Happening::Ready => self.watch_pins()?,
+            Happening::Ready => self.watch_pins(end.launcher.as_deref())?,
             Happening::Waiting(_, pid) => self.pid = pid,
-            Happening::Handed(handed) => {
-                let taken = self.network.take_over(self.poll.registry(), handed);
-                taken.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
-            Happening::Socket(family, socket) => self.network.supply(self.poll.registry(), family, socket),
+            Happening::Handed(handed) => self.network.take_over(handed),
+            Happening::Socket(family, socket) => self.network.supply(family, socket),
             Happening::Offered(socket) => {
                 if let Some(api) = &mut self.api {
                     api.offer(socket);
@@ -342,9 +384,6 @@ impl<'a> Loop<'a> {
                 let degraded = missing(&self.plan.degraded);
                 counters::started(Kind::Sandbox);
                 status.say(&Event::Started { id: self.id, pid: self.pid, degraded });
-                let cgroup = end.guard.cgroup();
-                self.memory =
-                    cgroup.and_then(|own| MemoryGuard::that_tells(own, self.poll.registry(), MEMORY));
                 let started =
                     self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()));
                 started.map_err(runtime)?;
@@ -377,8 +416,9 @@ impl<'a> Loop<'a> {
         self.oom = memory.is_some_and(|memory| memory.has_killed(pid, self.id, status));
     }
 
-    fn watch_pins(&mut self) -> Outcome<()> {
-        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.poll.registry(), PINS)
+    fn watch_pins(&mut self, launcher: Option<&Launcher>) -> Outcome<()> {
+        let table = || pins::table(launcher, self.sandbox.pid());
+        self.watch = PinWatch::new(table, self.pins, self.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
         Ok(())
     }
@@ -389,6 +429,15 @@ impl<'a> Loop<'a> {
             return Ok(());
         }
         self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
+    }
+
+    /// A launcher that is gone before it was told to end was killed.
+    fn check_launcher(&mut self, end: &End<'_>) -> Outcome<()> {
+        if end.guard.is_ending() {
+            return Ok(());
+        }
+        self.sandbox.kill();
+        Err(runtime(Error::new(Code::System, "the launcher of the sandbox was killed")))
     }
 
     /// Moves what the terminals have for each other; true when there may be more at once.

@@ -27,7 +27,7 @@ fn little_is_left() {
     let (upstream, other) = (hears(), hears());
     let name = SocketAddr::from_abstract_name(format!("saggar-confined-{}", std::process::id())).unwrap();
     let _abstract = UnixListener::bind_addr(&name).unwrap();
-    let (was_root, abi) = (getuid().is_root(), landlock::abi());
+    let (was_root, abi) = (getuid().is_root(), crate::sys::landlock::abi());
     let before = File::open("/usr/bin/env").expect("a file that anybody can read");
 
     let port = upstream.local_addr().unwrap().port();

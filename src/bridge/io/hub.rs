@@ -12,7 +12,8 @@
 //! What the core wants said to a connection, the hub says itself; everything else comes out of
 //! [`Hub::next_action`]. The core is that of the bridge, or another that speaks with connections ([`Core`]).
 
-use super::{Core, Listener, Outbox, Step, peer};
+use super::peer::Callers;
+use super::{Core, Listener, Outbox, Step};
 use crate::bridge::core::{Bridge, ConnId};
 use crate::error::{Error, Result};
 use mio::event::Event;
@@ -31,6 +32,8 @@ const MAX_CONNECTIONS: usize = 1024;
 const READ_SHARE: usize = 1 << 20;
 /// The size of one read.
 const CHUNK: usize = 64 << 10;
+/// How many connections are accepted, or refused, before others get their turn.
+const ACCEPT_SHARE: usize = 64;
 /// How long accepting rests when descriptors ran out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// How long a closed connection may take to read its last words, and how many bytes they may have.
@@ -55,8 +58,7 @@ pub struct Hub<C: Core = Bridge> {
     /// Slots given up since the last tick. An event for the old connection may still be in the same batch, and
     /// must not be taken for one of a new connection.
     resting: BTreeSet<usize>,
-    /// Those below this process do not get in.
-    inside: Option<i32>,
+    callers: Callers,
     /// When to accept again.
     accept_at: Option<Duration>,
     actions: VecDeque<C::Action>,
@@ -94,6 +96,7 @@ impl<C: Core> Hub<C> {
         let path = listener.path().to_owned();
         let system = |e| Error::system(format_args!("register the socket {}", path.display()), e);
         let registry = registry.try_clone().map_err(system)?;
+        let callers = Callers::new(listener.peers());
         registry.register(listener.socket(), first, Interest::READABLE).map_err(system)?;
         Ok(Hub {
             core,
@@ -107,17 +110,12 @@ impl<C: Core> Hub<C> {
             dirty: BTreeSet::new(),
             unread: BTreeSet::new(),
             resting: BTreeSet::new(),
-            inside: None,
+            callers,
             accept_at: None,
             actions: VecDeque::new(),
             held: false,
             chunk: vec![0; CHUNK].into_boxed_slice(),
         })
-    }
-
-    /// From now on no process below `init`, the pid 1 of a sandbox, gets in.
-    pub fn keep_out(&mut self, init: Option<i32>) {
-        self.inside = init;
     }
 
     /// Whether an event with this token is the hub's.
@@ -224,10 +222,14 @@ impl<C: Core> Hub<C> {
 
     fn accept(&mut self) {
         self.accept_at = None;
-        while let Some(slot) = self.free_slot() {
+        for _ in 0..ACCEPT_SHARE {
+            let Some(slot) = self.free_slot() else { break };
             let Some(listener) = &mut self.listener else { return };
             match listener.socket().accept() {
-                Ok((stream, _)) => self.admit(slot, stream),
+                Ok((stream, _)) if self.callers.accept(&stream, listener.path(), self.now) => {
+                    self.admit(slot, stream);
+                }
+                Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors or memory: the event will not come again, so a later look must.
@@ -238,18 +240,15 @@ impl<C: Core> Hub<C> {
             }
         }
         // A slot that rests is free again after the next tick; else the next connection that goes makes room.
-        self.accept_at = (!self.resting.is_empty()).then_some(self.now);
+        let may_go_on = !self.resting.is_empty() || self.free_slot().is_some();
+        self.accept_at = may_go_on.then_some(self.now);
     }
 
     fn free_slot(&self) -> Option<usize> {
         (1..TOKENS).find(|slot| !self.conns.contains_key(slot) && !self.resting.contains(slot))
     }
 
-    /// Takes a connection, if whoever calls may.
     fn admit(&mut self, slot: usize, mut stream: UnixStream) {
-        if !peer::is_welcome(&stream, self.inside) {
-            return;
-        }
         if self.registry.register(&mut stream, Token(self.first + slot), Interest::READABLE).is_err() {
             return;
         }

@@ -11,6 +11,7 @@
 //! that was checked.
 
 use crate::error::{Code, Error, Result};
+use crate::host::peer::Peers;
 use crate::id::SandboxId;
 use crate::state::SocketRecord;
 use nix::errno::Errno;
@@ -19,7 +20,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,7 @@ pub struct Listener {
     directory: OwnedFd,
     name: OsString,
     record: SocketRecord,
+    peers: Peers,
     _file: OwnedFd,
 }
 
@@ -63,6 +65,11 @@ impl Unpublished {
     /// What to write down about the file before it gets its name.
     pub fn record(&self) -> SocketRecord {
         self.listener.record
+    }
+
+    /// The directory that the file is in, which may have other names by now.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.listener.directory.as_fd()
     }
 
     /// Gives the file its name, replacing nothing.
@@ -114,6 +121,7 @@ impl Listener {
         let directory = open(parent, flags, Mode::empty())
             .map_err(|e| Error::system(format!("open directory {}", parent.display()), e))?;
         clear_way(path, &directory, name)?;
+        let peers = Peers::of_this_process().map_err(|e| Error::system(what("judge the callers of"), e))?;
 
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
@@ -144,7 +152,7 @@ impl Listener {
         unfinished.keep();
         let socket = mio::net::UnixListener::from_std(socket.into());
         let listener =
-            Listener { socket, path: path.to_owned(), name: hidden, directory, record, _file: file };
+            Listener { socket, path: path.to_owned(), name: hidden, directory, record, peers, _file: file };
         Ok(Unpublished { listener, name: name.to_owned() })
     }
 
@@ -156,6 +164,11 @@ impl Listener {
     /// What to write down about the file.
     pub fn record(&self) -> SocketRecord {
         self.record
+    }
+
+    /// The processes that may call: those that could when the socket was made, whatever we became since.
+    pub(super) fn peers(&self) -> Peers {
+        self.peers.clone()
     }
 
     /// The socket, for the loop.

@@ -12,10 +12,9 @@
 
 use super::place::{LEAF, MAIN};
 use super::usage::field;
-use crate::sys::pidfd;
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Has memory counted for each child of a sandbox's cgroup. To be called before a process is in any of them: later
@@ -124,12 +123,13 @@ impl Leaf {
     }
 
     /// Puts a process in, and reads back that it is there. `is_it` says whether the number still means the process
-    /// that told it: it is asked when a pidfd is held, and then no other process can be meant.
+    /// that told it: it is asked when the process is held, and then no other can be meant.
     ///
     /// # Errors
     /// Why it could not be put there, for the log.
     pub fn put(&self, pid: i32, is_it: impl FnOnce() -> bool) -> Result<(), String> {
-        let held = pidfd::open(pid).map_err(|errno| format!("process {pid}: {}", errno.desc()))?;
+        // Beneath this directory the number means the same process for ever (proc(5)).
+        let held = File::open(format!("/proc/{pid}")).map_err(|error| format!("process {pid}: {error}"))?;
         if !is_it() {
             return Err(format!("process {pid} has ended"));
         }
@@ -137,7 +137,7 @@ impl Leaf {
         let says = |error: io::Error| format!("{}: {error}", procs.display());
         fs::write(&procs, pid.to_string()).map_err(says)?;
         let inside = fs::read_to_string(&procs).map_err(says)?;
-        if pidfd::has_ended(held.as_fd()) || !inside.lines().any(|line| line.parse() == Ok(pid)) {
+        if !has_parent(&held) || !inside.lines().any(|line| line.parse() == Ok(pid)) {
             return Err(format!("process {pid} is not in {}", self.path.display()));
         }
         Ok(())
@@ -170,6 +170,12 @@ impl Leaf {
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
+}
+
+/// Whether the process of this directory in /proc has not been reaped.
+fn has_parent(process: &File) -> bool {
+    rustix::fs::openat(process, "stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .is_ok_and(|stat| File::from(stat).read(&mut [0]).is_ok_and(|count| count > 0))
 }
 
 /// The pids in `main` and in every leaf of a sandbox, in our pid namespace.

@@ -23,7 +23,7 @@ struct Caller {
 }
 
 impl Callers {
-    /// Somebody calls; `program` looks for the one of the thread.
+    /// A thread calls this address; `program` looks for its program, where it is not known yet.
     pub(super) fn add(
         &mut self,
         to: SocketAddr,

@@ -1,5 +1,5 @@
-//! The relay: carries the connections of a sandbox to the hosts that its policy names, on the mio loop of its
-//! supervisor.
+//! The relay: carries the connections of a sandbox to the hosts that its policy names, on the mio loop of a process of
+//! its own ([`crate::relay`]).
 //!
 //! ```text
 //! a program ──> a socket of the sandbox's namespace ── rules, first bytes ──> lookup ── address ──> the host
@@ -8,6 +8,7 @@
 //! Nothing here waits, and everything is bounded: connections, bytes on their way, names, refusals that are told.
 
 mod asker;
+mod attribution;
 mod callers;
 mod connection;
 mod consent;
@@ -16,6 +17,7 @@ mod dial;
 mod due;
 mod lookup;
 mod names;
+mod outside;
 mod owner;
 mod proxy;
 pub mod publish;
@@ -23,9 +25,11 @@ mod pump;
 mod refusals;
 mod unheard;
 
+pub use attribution::Attribution;
 pub use consent::{Consent, Question};
 pub use counters::{Count, Counted};
-pub use owner::Program;
+pub use outside::{File, Outside};
+pub use owner::{Program, Socket as Whose};
 pub use refusals::{Kind, Refusal};
 
 use super::address;
@@ -35,8 +39,6 @@ use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Rules, Verdict}
 use crate::sys::catch;
 use crate::sys::net::Family;
 use crate::sys::unheard::Answer;
-use asker::Asker;
-use callers::Callers;
 use connection::{Connection, Need};
 use consent::Consents;
 use counters::Counters;
@@ -45,12 +47,11 @@ use lookup::Resolver;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use names::{Answered, OverTcp, OverUdp};
-use owner::Owners;
 use pump::{Flow, Room};
 use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use unheard::Witness;
 
@@ -88,8 +89,7 @@ pub struct Relay {
     /// Sockets whose callers wait for room: it comes when a connection ends.
     full: BTreeSet<usize>,
     refusals: Refusals,
-    owners: Owners,
-    callers: Callers,
+    outside: Box<dyn Outside>,
     counters: Counters,
     consents: Consents,
     room: Room,
@@ -101,8 +101,6 @@ enum Socket {
     Names(OverUdp),
     /// What nobody hears.
     Unheard(Witness),
-    /// What pid 1's filter asks about.
-    Asked(Asker),
 }
 
 /// Who called.
@@ -120,15 +118,15 @@ impl std::fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay by these rules, for the sandbox of this pid 1 with these published ports, that may have so many
-    /// descriptors open; it hears nobody yet.
-    pub fn new(rules: Rules, init: i32, published: Vec<u16>, descriptors: usize) -> Self {
+    /// A relay that may have so many descriptors open, and has others do what takes rights; by its rules nothing is
+    /// reached, until they change, and it hears no port yet.
+    pub fn new(outside: Box<dyn Outside>, descriptors: usize) -> Self {
         Relay {
-            rules,
+            rules: Rules::default(),
             names: Names::default(),
             resolver: Resolver::new(LOOKUPS),
             sockets: Vec::new(),
-            published,
+            published: Vec::new(),
             connections: BTreeMap::new(),
             due: Due::default(),
             most: (descriptors / 2).clamp(1, MOST),
@@ -138,12 +136,16 @@ impl Relay {
             unheard: BTreeSet::new(),
             full: BTreeSet::new(),
             refusals: Refusals::default(),
-            owners: Owners::new(init),
-            callers: Callers::default(),
+            outside,
             counters: Counters::default(),
             consents: Consents::default(),
             room: Room::default(),
         }
+    }
+
+    /// A program inside may listen on this port for callers of the host: it is not looked upon as one of the host's.
+    pub fn publishes(&mut self, port: u16) {
+        self.published.push(port);
     }
 
     /// Hears what calls this port of any address.
@@ -154,6 +156,7 @@ impl Relay {
         let token = Token(BASE + self.sockets.len());
         let socket = match kind {
             catch::Kind::Tcp => {
+                self.outside.hears(port);
                 let mut listener = mio::net::TcpListener::from_std(socket.into());
                 registry
                     .register(&mut listener, token, Interest::READABLE)
@@ -177,15 +180,9 @@ impl Relay {
         Ok(())
     }
 
-    /// Answers what pid 1's filter asks about.
-    ///
-    /// # Errors
-    /// [`crate::error::Code::System`].
-    pub fn answer_for(&mut self, registry: &Registry, listener: OwnedFd) -> Result<()> {
-        let asker = Asker::new(listener, self.owners.init(), registry, Token(BASE + self.sockets.len()));
-        let asker = asker.map_err(|e| Error::system("hear what the filter of the sandbox asks", e))?;
-        self.sockets.push(Socket::Asked(asker));
-        Ok(())
+    /// Has what pid 1's filter asks about answered.
+    pub fn answer_for(&mut self, listener: OwnedFd) {
+        self.outside.answer_for(listener);
     }
 
     /// Handles an event; false when the token is somebody else's.
@@ -250,7 +247,9 @@ impl Relay {
 
     /// What was refused since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
-        self.refusals.take(Instant::now())
+        let mut refusals = self.refusals.take(Instant::now());
+        refusals.extend(self.outside.refusals());
+        refusals
     }
 
     /// Somebody can be asked about hosts, from now on: [`Relay::questions`].
@@ -301,24 +300,6 @@ impl Relay {
         }
     }
 
-    /// The ports that it hears.
-    pub fn heard_ports(&self) -> BTreeSet<u16> {
-        let ports = self.sockets.iter().filter_map(|socket| match socket {
-            Socket::Connections(_, port) => Some(*port),
-            Socket::Names(_) => Some(DNS_PORT),
-            Socket::Unheard(_) | Socket::Asked(_) => None,
-        });
-        ports.collect()
-    }
-
-    /// A socket of the sandbox's namespace.
-    pub fn any_socket(&self) -> Option<BorrowedFd<'_>> {
-        self.sockets.iter().find_map(|socket| match socket {
-            Socket::Connections(listener, _) => Some(listener.as_fd()),
-            Socket::Names(_) | Socket::Unheard(_) | Socket::Asked(_) => None,
-        })
-    }
-
     /// Connections that stand, and what was done for each host, those among it.
     pub fn account(&self) -> (usize, Vec<Counted>) {
         let mut counters = self.counters.clone();
@@ -341,7 +322,6 @@ impl Relay {
             Some(Socket::Names(_)) => self.answer_datagrams(at),
             Some(Socket::Connections(..)) => self.accept(registry, at),
             Some(Socket::Unheard(_)) => self.tell_unheard(at),
-            Some(Socket::Asked(_)) => self.answer_filter(at),
             None => {}
         }
     }
@@ -357,8 +337,8 @@ impl Relay {
             }
             if let Some(refusal) = refusal {
                 self.counters.refused(&refusal);
-                let owners = &mut self.owners;
-                let program = || names::asker(&from).and_then(|socket| owners.of(socket));
+                let outside = &mut self.outside;
+                let program = || names::asker(&from).and_then(|socket| outside.program(socket));
                 self.refusals.add(refusal, Instant::now(), program);
             }
         }
@@ -371,43 +351,12 @@ impl Relay {
             let Some(unheard) = witness.next() else { return };
             if let Some(refusal) = unheard.refusal(&self.rules, &self.names, &self.published) {
                 self.counters.refused(&refusal);
-                let (owners, callers) = (&mut self.owners, &self.callers);
-                let program = || match unheard.caller() {
-                    Some(socket) => owners.of(socket),
-                    None => callers.of(unheard.to()),
-                };
+                let outside = &mut self.outside;
+                let program = || outside.program(unheard.caller());
                 self.refusals.add(refusal, Instant::now(), program);
             }
         }
         self.unheard.insert(at);
-    }
-
-    fn answer_filter(&mut self, at: usize) {
-        for _ in 0..AT_ONCE {
-            let Some(Socket::Asked(asker)) = self.sockets.get(at) else { return };
-            let wanted = match asker.next() {
-                Ok(Some(wanted)) => wanted,
-                Ok(None) => return,
-                // Killed before it could be asked for.
-                Err(_) => continue,
-            };
-            let nobody = wanted.host().filter(|to| !self.hears(to.port()));
-            let Some(Socket::Asked(asker)) = self.sockets.get_mut(at) else { return };
-            let (refusal, now) = (asker.refusal(&wanted), Instant::now());
-            let program = || owner::of_thread(wanted.thread()).filter(|_| asker.still_waits(&wanted));
-            match (refusal, nobody) {
-                (Some(refusal), _) => self.refusals.add(refusal, now, program),
-                (None, Some(to)) => self.callers.add(to, wanted.thread(), now, program),
-                (None, None) => {}
-            }
-            asker.answer(&wanted);
-        }
-        self.unheard.insert(at);
-    }
-
-    /// Whether connections to this port come here.
-    fn hears(&self, port: u16) -> bool {
-        self.sockets.iter().any(|socket| matches!(socket, Socket::Connections(_, heard) if *heard == port))
     }
 
     fn accept(&mut self, registry: &Registry, at: usize) {
@@ -495,13 +444,14 @@ impl Relay {
                             break false;
                         }
                         Need::Addresses(name) => {
-                            if let Some(found) = self.resolver.look_up(registry, &name, id) {
+                            let files = &mut *self.outside;
+                            if let Some(found) = self.resolver.look_up(registry, &name, id, files) {
                                 connection.found(found);
                             }
                         }
                         Need::Consent(to) => {
-                            let owners = &mut self.owners;
-                            let program = || connection.caller().and_then(|socket| owners.of(socket));
+                            let outside = &mut self.outside;
+                            let program = || connection.caller().and_then(|socket| outside.program(socket));
                             if let Some(consent) = self.consents.ask(to, id, Instant::now(), program) {
                                 connection.answered(consent);
                             }
@@ -535,8 +485,8 @@ impl Relay {
     fn refused(&mut self, refusal: Refusal, id: usize) {
         self.counters.refused(&refusal);
         let caller = self.connections.get(&id).and_then(Caller::socket);
-        let owners = &mut self.owners;
-        self.refusals.add(refusal, Instant::now(), || owners.of(caller?));
+        let outside = &mut self.outside;
+        self.refusals.add(refusal, Instant::now(), || outside.program(caller?));
     }
 
     /// A connection is over.

@@ -4,7 +4,7 @@
 //! of a process among its descriptors. Both are looked through only for refusals that are about to be told.
 
 use procfs::process::{FDTarget, Process};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -21,7 +21,7 @@ const PROCESSES: usize = 1024;
 const DESCRIPTORS: usize = 8192;
 
 /// A program, as it was when it was looked for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Program {
     /// Its pid on the host.
     pub pid: i32,
@@ -30,12 +30,14 @@ pub struct Program {
 }
 
 /// Whose socket is looked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Socket {
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum Socket {
     /// A stream that has this local address.
     Stream(SocketAddr),
     /// A socket for datagrams, likewise.
     Datagram(SocketAddr),
+    /// One that was to call this address, where no socket hears it.
+    Caller(SocketAddr),
 }
 
 /// Looks for the programs of one sandbox.
@@ -69,6 +71,8 @@ impl Owners {
             return None;
         }
         let inode = match socket {
+            // The kernel has forgotten it: see `callers`.
+            Socket::Caller(_) => None,
             Socket::Stream(local) => self.inode("tcp", &[local]).or_else(|| self.inode("tcp6", &[local])),
             // One that sends without having been connected stands there with its port alone.
             Socket::Datagram(local) => {

@@ -1,8 +1,8 @@
 //! What was refused, told once in a second however often it happens.
 
 use super::owner::Program;
-use crate::spec::printable::printable;
-use serde::Serialize;
+use crate::text::summary;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const KINDS: usize = 256;
 
 /// What stands against a connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The policy.
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 /// Something that a program wanted of the network, and why it does not get it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refusal {
     /// What stands against it.
     pub kind: Kind,
@@ -62,24 +62,24 @@ pub struct Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.name, self.address) {
-            (Some(name), _) => write!(f, "network: {name}")?,
+            (Some(name), _) => write!(f, "network: {}", summary(name))?,
             (None, Some(IpAddr::V6(address))) if self.port.is_some() => write!(f, "network: [{address}]")?,
             (None, Some(address)) => write!(f, "network: {address}")?,
             (None, None) => {
                 let what = self.socket.as_deref().unwrap_or("a connection");
-                write!(f, "network: {}", printable(what))?;
+                write!(f, "network: {}", summary(what))?;
             }
         }
         if let Some(port) = self.port {
             write!(f, ":{port}")?;
         }
         let what = if self.kind == Kind::Unreachable { "not reached" } else { "refused" };
-        write!(f, " {what}: {}", self.why)?;
+        write!(f, " {what}: {}", summary(&self.why))?;
         if let Some(rule) = &self.rule {
-            write!(f, " (rule {rule})")?;
+            write!(f, " (rule {})", summary(rule))?;
         }
         if let Some(Program { pid, name }) = &self.program {
-            write!(f, ", by {} (pid {pid})", printable(name))?;
+            write!(f, ", by {} (pid {pid})", summary(name))?;
         }
         if self.times > 1 { write!(f, ", {} times", self.times) } else { Ok(()) }
     }

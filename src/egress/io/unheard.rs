@@ -84,9 +84,9 @@ impl Unheard {
         SocketAddr::new(plain(self.to.ip()), self.to.port())
     }
 
-    /// The program's socket, where the kernel still knows it.
-    pub(super) fn caller(&self) -> Option<owner::Socket> {
-        self.from.map(owner::Socket::Datagram)
+    /// The program's socket, as far as it is known.
+    pub(super) fn caller(&self) -> owner::Socket {
+        self.from.map_or_else(|| owner::Socket::Caller(self.to()), owner::Socket::Datagram)
     }
 
     /// What there is to tell of it; nothing of our own answers to a program that no longer waits for them, nor of

@@ -203,7 +203,31 @@ impl Directory {
     pub fn write(&self, record: &Record) -> Result<()> {
         let bytes = record.encode()?;
         self.write_file("state.json", &bytes)?;
-        if record.complete { self.write_file("state.copy.json", &bytes) } else { Ok(()) }
+        if !record.complete {
+            return Ok(());
+        }
+        self.write_file("state.copy.json", &bytes)?;
+        self.write_into_lock(&bytes);
+        Ok(())
+    }
+
+    /// The lock is a file that stays: with the record in it, there is something to go by where both others are lost. A
+    /// lock that cannot be written is as one that was damaged.
+    fn write_into_lock(&self, bytes: &[u8]) {
+        let path = self.path.join("lock");
+        let write = || -> std::io::Result<()> {
+            let mut file = lock_options().open(&path)?;
+            file.set_len(0)?;
+            file.write_all(bytes)
+        };
+        if let Err(error) = write() {
+            log::debug!("write {}: {error}", path.display());
+        }
+    }
+
+    /// What the lock says of a complete container, for the end of one that [`Directory::read`] knows nothing of.
+    pub fn last_record(&self) -> Option<Record> {
+        self.read_one("lock").ok()
     }
 
     /// Writes one file of the directory, whole or not at all.

@@ -1,7 +1,8 @@
 //! The state of containers on disk: a directory for each below `--root`, mode 0700.
 //!
 //! ```text
-//! <root>/<id>/lock             held (flock) by the verb that is changing the container
+//! <root>/<id>/lock             held (flock) by the verb that is changing the container; holds the record once more,
+//!                              for the end of a container whose other records are both damaged
 //! <root>/<id>/state.json       the record: what the container is, and what was made for it
 //! <root>/<id>/state.copy.json  the same once more, when the container is complete: for when the first is damaged
 //! <root>/<id>/config.json      the bundle's configuration as it was at create

@@ -2,8 +2,10 @@
 //! of its own, prints what comes back, and asks the user for permissions when there is one to ask.
 
 use super::doing::Doing;
+use super::question;
 use crate::bridge::proto::{LineSplitter, Split, json};
 use crate::error::{Error, Result};
+use crate::text;
 use mio::net::UnixStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -195,18 +197,18 @@ impl Console {
             Some("stream_event") => {
                 if let Some(piece) = message["event"]["delta"]["text"].as_str() {
                     self.streamed = true;
-                    self.screen.push(&printable(piece));
+                    self.screen.push(&text::prose(piece));
                 }
             }
             Some("assistant") => {
                 for block in message["message"]["content"].as_array().into_iter().flatten() {
                     match (block["type"].as_str(), block["text"].as_str()) {
-                        (Some("text"), Some(text)) if !self.streamed => self.screen.push(&printable(text)),
+                        (Some("text"), Some(text)) if !self.streamed => self.screen.push(&text::prose(text)),
                         (Some("tool_use"), _) => {
                             let name = block["name"].as_str().unwrap_or("tool");
                             self.doing.clear();
                             progress(&format!("[{name}] {}", json::shorten(&block["input"].to_string())));
-                            self.doing.begin(&printable(name));
+                            self.doing.begin(name);
                         }
                         _ => {}
                     }
@@ -227,7 +229,7 @@ impl Console {
     fn permission(&mut self, message: &serde_json::Value) {
         let request = &message["request"];
         self.doing.clear();
-        let allowed = self.asks_user && ask(request);
+        let allowed = self.asks_user && question::ask(request);
         let response = if allowed {
             serde_json::json!({ "behavior": "allow", "updatedInput": request["input"] })
         } else {
@@ -315,36 +317,14 @@ fn takes_more(fd: BorrowedFd<'_>) -> bool {
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
-/// One question on the terminal. Nothing else happens meanwhile: the agent waits for the answer anyway.
-fn ask(request: &serde_json::Value) -> bool {
-    let tool = request["tool_name"].as_str().unwrap_or("a tool");
-    let input = json::shorten(&request["input"].to_string());
-    say(&format!("\nallow {} {}? [y/N] ", printable(tool), printable(&input)));
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).is_ok() && answer.trim().eq_ignore_ascii_case("y")
-}
-
 /// What goes on, on standard error, when that is a terminal.
 fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        say(&format!("{}\n", printable(text)));
+        say(&format!("{}\n", text::line(text)));
     }
 }
 
 /// Writes to the user. Standard error that is closed is no reason to stop.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-/// Text of an agent without the control characters that would move the user's terminal about.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn an_agent_cannot_drive_the_terminal() {
-        assert_eq!(super::printable("a\u{1b}[2Jb\u{9b}c\n\td\u{7}"), "a[2Jbc\n\td");
-    }
 }

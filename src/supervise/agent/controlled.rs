@@ -7,10 +7,10 @@ use crate::bridge::io::Hub;
 use crate::cgroup::agent::freeze::Freezer;
 use crate::cgroup::agent::live::Stats;
 use crate::control::clients::Ticket;
+use crate::control::files::FileCall;
 use crate::control::method::Change;
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Error, Result};
-use crate::session::files::Workspace;
 use crate::session::states::State;
 use crate::spec::policy::{HostRule, Hosts, Setting};
 use crate::stage::wire::ExecFlags;
@@ -20,7 +20,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Something happened to the freezer.
 pub(super) const FREEZER: Token = Token(3);
@@ -136,8 +136,16 @@ impl Controlled for Loop<'_> {
         self.talk.hub.bridge(Bridge::terminate);
     }
 
-    fn workspace(&self) -> std::result::Result<&Workspace, Failure> {
-        self.workspace.as_ref().ok_or_else(|| Failure::new(Kind::State, "the sandbox is being made"))
+    fn files(&mut self, call: FileCall, ticket: Ticket) {
+        let (Some(workspace), Some(launcher)) = (&self.workspace, self.privileged.launcher()) else {
+            let failure = Failure::new(Kind::State, "the sandbox is being made");
+            return self.answer(ticket, Err(failure));
+        };
+        let registry = self.talk.poll.registry();
+        let begun = self.files.begin(launcher, &call, ticket, workspace.as_fd(), registry);
+        if let Some((ticket, answer)) = begun {
+            self.answer(ticket, answer);
+        }
     }
 
     fn snapshot(&mut self, all: bool, ticket: Ticket) {

@@ -3,6 +3,7 @@
 //! written.
 
 use crate::sys::pty;
+use crate::text;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ impl Doing {
     /// A tool runs.
     pub(super) fn begin(&mut self, what: &str) {
         self.clear();
-        self.what = what.chars().filter(|c| !c.is_control()).collect();
+        self.what = text::line(what).into_owned();
         self.since = Instant::now();
     }
 
@@ -75,7 +76,7 @@ fn line(what: &str, seconds: u64, columns: usize) -> String {
         (0, seconds) => format!("{seconds} s"),
         (minutes, seconds) => format!("{minutes} min {seconds:02} s"),
     };
-    format!("{what} … {time}").chars().take(columns.saturating_sub(1)).collect()
+    text::fit(&format!("{what} … {time}"), columns.saturating_sub(1)).to_owned()
 }
 
 /// A terminal that is gone is no reason to stop.

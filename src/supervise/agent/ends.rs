@@ -1,12 +1,12 @@
 //! Ends: of the agent, of commands beside it, and of the whole; what of them is told to whom.
 
-use super::{Job, LOOKED_AT, Loop, Remember};
+use super::part::{Behind, Entrusted};
+use super::{Job, Loop};
 use crate::bridge::core::{Bridge, Exit};
 use crate::bridge::proto::LogLevel;
 use crate::cgroup::agent::usage::Usage;
 use crate::error::{Error, Result};
 use crate::launch::Launched;
-use crate::session::meter::Meter;
 use crate::supervise::memory;
 use crate::supervise::sandbox::Ended;
 use crate::supervise::status::{Event, Marks, Met, Outcome, Reason, runtime};
@@ -16,22 +16,29 @@ use crate::supervise::talk::log;
 use mio::Events;
 use nix::unistd::geteuid;
 
-/// Runs the agent until its bridge is shut down; the exit status of saggar.
-///
-/// # Errors
-/// What kept the agent from running, or the error of the only turn.
-pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u8> {
+/// Runs the agent until its bridge is shut down; the exit status of saggar, or what kept the agent from running, or the
+/// error of the only turn; and whether there are changes in an overlay that is kept.
+pub fn run(job: Job<'_>, entrusted: Entrusted<'_>, launched: Launched) -> (Result<u8>, Option<bool>) {
     let id = job.id;
-    let mut it = Loop::new(job, launched)?;
-    let outcome = it.run(remember);
+    let begun = Behind::new(entrusted, &job, launched.pid);
+    let begun = begun.and_then(|behind| Ok((Loop::new(job, launched, behind.supervisor)?, behind)));
+    let (mut it, mut behind) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return (Err(error), None),
+    };
+    let parted = it.part(&mut behind).inspect_err(|_| it.sandbox.kill()).map_err(runtime);
+    let outcome = parted.and_then(|()| it.run());
     it.give_up_snapshot();
     it.keep_end(&outcome);
-    it.warden.look_everywhere(id, &mut it.status, LOOKED_AT);
+    let seen = std::mem::take(&mut it.looks).everywhere(
+        it.privileged.launcher(),
+        &mut behind.workers,
+        &mut it.status,
+    );
     memory::count_rest(it.memory.as_ref(), it.cgroup.as_deref());
     let usage = it.cgroup.as_deref().filter(|_| it.status.is_read()).and_then(Usage::of);
-    let disk = it.status.is_read() && it.meter.as_ref().is_some_and(Meter::is_met);
     let mut event = |reason, limit: Option<Met>, exit_code, message| {
-        let marks = Marks { usage: usage.as_ref(), signal: None, disk };
+        let marks = Marks { usage: usage.as_ref(), signal: None, disk: seen.disk_is_full };
         let limit = limit.or_else(|| Met::of(reason, marks));
         it.status.say(&Event::Exited { id, reason, exit_code, signal: None, limit, message, usage });
     };
@@ -49,7 +56,11 @@ pub fn run(job: Job<'_>, launched: Launched, remember: Remember<'_>) -> Result<u
         }
     };
     it.tell_events();
-    ended
+    if behind.forget && ended.is_err() {
+        it.forget();
+    }
+    behind.guard.end();
+    (ended, seen.has_changes)
 }
 
 impl Loop<'_> {
@@ -74,7 +85,7 @@ impl Loop<'_> {
         let name =
             self.cgroup.as_deref().and_then(|cgroup| cgroup.file_name()).and_then(|name| name.to_str());
         if let Some(name) = name {
-            memory::kill_first(pid, name);
+            self.privileged.kill_first(pid, name);
         }
     }
 
@@ -82,7 +93,7 @@ impl Loop<'_> {
         let agent = self.talk.agent.as_ref().map_or(-1, |agent| agent.pid);
         let spared = (agent != 0).then_some([self.sandbox.pid(), agent]);
         if let Some(memory) = &mut self.memory {
-            memory.look(self.id, spared, &mut self.status);
+            memory.look(self.id, spared, &self.privileged, &mut self.status);
         }
     }
 
@@ -152,8 +163,7 @@ impl Loop<'_> {
             }
             let _ = self.talk.poll.poll(&mut events, self.network.patience());
             for event in &events {
-                let registry = self.talk.poll.registry();
-                if !self.network.ready(registry, event) && self.talk.hub.owns(event.token()) {
+                if !self.network.ready(event) && self.talk.hub.owns(event.token()) {
                     self.talk.hub.ready(event);
                 }
             }

@@ -78,7 +78,7 @@ impl Loop<'_> {
     /// session goes on.
     pub(super) fn take_consent(&mut self, answer: HostAnswer) {
         let lasts = answer.keep && answer.verdict.is_ok();
-        self.network.answer(self.talk.poll.registry(), answer);
+        self.network.answer(answer);
         if lasts
             && let Some(hosts) = self.network.consented()
             && let Err(error) = self.keeper.keep_consents(hosts)

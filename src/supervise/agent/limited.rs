@@ -10,7 +10,6 @@ use crate::spec::policy::{self, AtTimeout, Effective, Hosts};
 use crate::supervise::clock::Times;
 use crate::supervise::status::Event;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 /// What holds now.
 #[derive(Debug)]
@@ -38,11 +37,6 @@ impl Limited {
         &self.policy.hosts
     }
 
-    /// What the policy protects in the workspace.
-    pub(super) fn protected(&self) -> Vec<PathBuf> {
-        self.policy.protect.paths.iter().map(|path| path.value.as_path().to_owned()).collect()
-    }
-
     /// What of this is missing still.
     pub(super) fn still(&self, degraded: &[Degraded]) -> Vec<Degraded> {
         degraded.iter().filter(|one| !self.held.contains(one.what.as_str())).cloned().collect()
@@ -56,7 +50,7 @@ impl Loop<'_> {
             Change::Limits(text) => self.change_limits(text)?,
             Change::Network(text) => {
                 let policy = policy::change_network(&self.limited.policy, text)?;
-                self.network.change(self.talk.poll.registry(), policy.hosts.rules())?;
+                self.network.change(&policy.hosts.rules(), self.privileged.launcher())?;
                 self.limited.policy = policy;
             }
             Change::Resources(_) => {

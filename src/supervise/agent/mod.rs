@@ -13,15 +13,18 @@ mod controlled;
 mod doing;
 mod ends;
 mod kept;
+mod keys;
 mod limited;
+mod part;
+mod question;
 mod scripts;
-mod shared;
 mod snapshot;
 
 pub use super::talk::control::Logs;
 pub use client::{Turned, turn};
 pub use console::Show;
 pub use ends::run;
+pub use part::Entrusted;
 pub use scripts::Script;
 
 use super::api::Api;
@@ -29,14 +32,16 @@ use super::clock::{Clock, Times};
 use super::memory::MemoryGuard;
 use super::network::{self, Network};
 use super::pins::PinWatch;
-use super::quarantine::Warden;
+use super::privileged::Privileged;
 use super::sandbox::{Happening, Sandbox, register};
 use super::signals;
 use super::status::{Event as StatusEvent, Met, Outcome, Reason, Status, missing, runtime};
 use super::talk::control::{Control, Controlled};
 use super::talk::execs::Execs;
+use super::talk::files::FileCalls;
 use super::talk::process::{self, Process, Read1};
-use super::talk::{self, LOOK_EVERY, Talk, log};
+use super::talk::{self, Talk, log};
+use super::worker::{Looks, agent_socket};
 use crate::bridge::adapter::{Adapter, Transport};
 use crate::bridge::core::{Action, Bridge, Config, Disconnect, Exit, Start, Stop};
 use crate::bridge::io::{Hub, Listener};
@@ -45,10 +50,9 @@ use crate::bridge::proto::spool::{Left, Store};
 use crate::cgroup::agent::leaf::Leaves;
 use crate::egress::io::publish::Listeners;
 use crate::error::{Code, Error, Result};
+use crate::host::kmsg::KernelLog;
 use crate::launch::Launched;
 use crate::plan::Plan;
-use crate::session::files::Workspace;
-use crate::session::meter::Meter;
 use crate::session::record::{Keeper, Why};
 use crate::spec::policy::Effective;
 use crate::spec::{Pin, Program};
@@ -61,7 +65,6 @@ use limited::Limited;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use scripts::Scripts;
-use shared::Shared;
 use snapshot::Taking;
 use std::fs::File;
 use std::io::Write;
@@ -73,10 +76,9 @@ const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
 const MEMORY: Token = Token(4);
 const SNAPSHOT: Token = Token(5);
+/// The agent listens on its socket.
+const CONNECTION: Token = Token(8);
 const HUB: Token = Token(1 << 16);
-
-/// How many entries of the work tree the last look takes in: half a second on a slow disk, once for a session.
-const LOOKED_AT: usize = 200_000;
 
 /// How long an agent of the adapter `bridge` may take to listen.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -93,8 +95,6 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     /// Its protected paths.
     pub pins: &'a [Pin],
-    /// Looks for what appears under protected names.
-    pub warden: Warden,
     /// The agent, without the words that its adapter adds.
     pub program: Program,
     /// What holds: what is said to its questions, and its limits.
@@ -130,8 +130,6 @@ pub struct Job<'a> {
     pub api: Option<Api>,
     /// Its limits of time.
     pub times: Times,
-    /// What bounds it on disk.
-    pub meter: Option<Meter>,
     /// Where events go.
     pub status: Status,
     /// The session's record.
@@ -143,16 +141,15 @@ pub struct Job<'a> {
     pub detached: bool,
 }
 
-/// What the session is to remember.
-pub type Remember<'a> = &'a mut dyn FnMut(&str, &str);
-
 struct Loop<'a> {
     id: &'a str,
     session: &'a str,
     control: Option<Control>,
     still: Stillness,
     snapshot: Option<Taking>,
-    workspace: Option<Workspace>,
+    /// The work tree as the programs see it, once it is known.
+    workspace: Option<OwnedFd>,
+    files: FileCalls,
     limited: Limited,
     scripts: Scripts,
     plan: &'a Plan,
@@ -160,12 +157,13 @@ struct Loop<'a> {
     talk: Talk,
     signals: nix::sys::signalfd::SignalFd,
     sandbox: Sandbox<'a>,
+    privileged: Privileged,
     network: Network,
     api: Option<Api>,
     transport: Transport,
     program: Program,
-    /// When an agent that is to listen on a socket is given up.
-    connect_until: Option<Instant>,
+    /// Waits for an agent that is to listen on a socket, until then.
+    connecting: Option<(OwnedFd, Instant)>,
     execs: Execs,
     console: Option<Console>,
     /// The turn of the console failed.
@@ -173,7 +171,7 @@ struct Loop<'a> {
     ready: Option<File>,
     audit: File,
     watch: Option<PinWatch>,
-    warden: Warden,
+    looks: Looks,
     /// How many commands had ended at the last look for what appeared under protected names.
     commands_ended: u64,
     clock: Clock,
@@ -189,14 +187,16 @@ struct Loop<'a> {
     asked: Option<Asked>,
     /// A limit of time has frozen it.
     paused_by: Option<Why>,
-    meter: Option<Meter>,
+    /// Where the kernel says whom it kills, until there is who sees to the memory.
+    kernel: Option<KernelLog>,
     /// Sees to the memory, once the agent runs.
     memory: Option<MemoryGuard>,
     status: Status,
 }
 
 impl<'a> Loop<'a> {
-    fn new(job: Job<'a>, launched: Launched) -> Result<Self> {
+    /// Its relay takes the id `supervisor` where it is root.
+    fn new(job: Job<'a>, launched: Launched, supervisor: Option<u32>) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
@@ -217,11 +217,7 @@ impl<'a> Loop<'a> {
         if let Some((store, left)) = job.spool {
             bridge.keep_events(store, left);
         }
-        let shared = Shared::of(job.plan);
-        let inside = |listener: &Listener| shared.hold(listener.path()).then(|| sandbox.pid());
-        let (of_bridge, of_control) = (inside(&job.listener), inside(&job.control));
         let mut hub = Hub::new(bridge, job.listener, poll.registry(), HUB)?;
-        hub.keep_out(of_bridge);
         let console = match job.prompt {
             Some((prompt, show)) => {
                 let (console, stream) = Console::new(&prompt, job.session, show, poll.registry())?;
@@ -231,10 +227,10 @@ impl<'a> Loop<'a> {
             None => None,
         };
         let leaves = job.cgroup.as_deref().and_then(Leaves::of);
-        let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves);
-        let mut control = Control::new(job.control, job.logs, poll.registry())?;
-        control.keep_out(of_control);
-        let mut network = Network::of(job.plan, sandbox.pid(), job.published, poll.registry())?;
+        let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves)?;
+        let control = Control::new(job.control, job.logs, poll.registry())?;
+        let of = (sandbox.pid(), supervisor);
+        let mut network = Network::of(job.plan, of, job.published, poll.registry())?;
         network.may_ask();
         network.consent(&job.keeper.record().consented);
         Ok(Loop {
@@ -244,6 +240,7 @@ impl<'a> Loop<'a> {
             still: Stillness::default(),
             snapshot: None,
             workspace: None,
+            files: FileCalls::default(),
             limited: Limited::new(job.policy),
             scripts: Scripts::new(job.scripts),
             plan: job.plan,
@@ -251,18 +248,19 @@ impl<'a> Loop<'a> {
             talk: Talk::new(poll, hub, None),
             signals,
             sandbox,
+            privileged: Privileged::default(),
             network,
             api: job.api,
             transport,
             program: job.program,
-            connect_until: None,
+            connecting: None,
             execs,
             console,
             failed: None,
             ready: job.ready,
             audit: job.audit,
             watch: None,
-            warden: job.warden,
+            looks: Looks::default(),
             commands_ended: 0,
             clock: Clock::new(job.times),
             over: None,
@@ -273,18 +271,18 @@ impl<'a> Loop<'a> {
             detached: job.detached,
             asked: None,
             paused_by: None,
-            meter: job.meter,
+            kernel: None,
             memory: None,
             status: job.status,
         })
     }
 
-    fn run(&mut self, remember: Remember<'_>) -> Outcome<(Reason, u8)> {
+    fn run(&mut self) -> Outcome<(Reason, u8)> {
         let mut events = Events::with_capacity(64);
         self.talk.tick();
         loop {
             while let Some(action) = self.talk.hub.next_action() {
-                if self.act(action, remember).map_err(runtime)? {
+                if self.act(action).map_err(runtime)? {
                     return self.finish();
                 }
             }
@@ -296,7 +294,7 @@ impl<'a> Loop<'a> {
                 || self.snapshot.is_some();
             self.clock.works(works, has_ended);
             if has_ended {
-                self.warden.look(self.id, &mut self.status);
+                self.look();
             }
             // Written down before anybody is told.
             self.keep();
@@ -314,7 +312,7 @@ impl<'a> Loop<'a> {
             self.settle();
             let wait = self.next_wait();
             self.talk.wait(&mut events, wait).map_err(runtime)?;
-            self.connect().map_err(runtime)?;
+            self.end_deaf_agent();
             if self.memory.as_ref().is_some_and(|memory| memory.patience() == Some(Duration::ZERO)) {
                 self.look_at_memory();
             }
@@ -333,7 +331,7 @@ impl<'a> Loop<'a> {
                 if self.control.as_mut().is_some_and(|control| control.ready(event)) {
                     continue;
                 }
-                if self.network.ready(self.talk.poll.registry(), event) {
+                if self.network.ready(event) {
                     continue;
                 }
                 if self.api.as_mut().is_some_and(|api| api.ready(self.talk.poll.registry(), event.token())) {
@@ -390,7 +388,8 @@ impl<'a> Loop<'a> {
     fn next_wait(&mut self) -> Option<Duration> {
         let hub = self.talk.patience();
         let limit = self.clock.left();
-        let connect = self.connect_until.map(|_| LOOK_EVERY);
+        let connect =
+            self.connecting.as_ref().map(|(_, until)| until.saturating_duration_since(Instant::now()));
         let progress = self.console.as_mut().and_then(Console::tick);
         let control = self.control.as_ref().and_then(Control::patience);
         let memory = self.memory.as_ref().and_then(MemoryGuard::patience);
@@ -402,7 +401,7 @@ impl<'a> Loop<'a> {
     }
 
     /// Does what the core asks for; true when all is over.
-    fn act(&mut self, action: Action, remember: Remember<'_>) -> Result<bool> {
+    fn act(&mut self, action: Action) -> Result<bool> {
         match action {
             Action::StartAgent(start) => self.start_agent(start)?,
             Action::StopAgent(stop) => self.stop_agent(stop),
@@ -417,7 +416,7 @@ impl<'a> Loop<'a> {
             Action::ResumeAgent => self.read_agent(),
             Action::RunExec { exec, command, timeout: _ } => self.begin_or_tell(exec, command),
             Action::KillExec { exec } => self.end(exec),
-            Action::Learned { session, agent_session } => remember(&session, &agent_session),
+            Action::Learned { session, agent_session } => self.remember(&session, &agent_session),
             Action::AgentFailed => self.keep(),
             Action::Audit(audit) => {
                 if let Err(error) = self.audit.write_all(&audit.line()) {
@@ -478,7 +477,7 @@ impl<'a> Loop<'a> {
         match stop {
             Stop::CloseInput => agent.close_input(self.talk.poll.registry()),
             Stop::Terminate => self.sandbox.signal(agent.id, Signal::SIGTERM, false),
-            Stop::Kill if agent.pid != 0 => super::tree::kill(agent.pid),
+            Stop::Kill if agent.pid != 0 => self.privileged.kill_tree(agent.pid),
             Stop::Kill => self.sandbox.signal(agent.id, Signal::SIGKILL, true),
         }
     }
@@ -491,6 +490,8 @@ impl<'a> Loop<'a> {
             controlled::FREEZER => self.freezer_changed(),
             MEMORY => self.look_at_memory(),
             SNAPSHOT => self.read_snapshot(),
+            CONNECTION => self.connected().map_err(runtime)?,
+            part::LAUNCHER => self.check_launcher()?,
             console::CONSOLE => self.console().map_err(runtime)?,
             process::INPUT => self.talk.write_agent(),
             process::OUTPUT => self.read_agent(),
@@ -502,6 +503,8 @@ impl<'a> Loop<'a> {
                             return Ok(Some(over));
                         }
                     }
+                } else if let Some((ticket, answer)) = self.files.ready(self.talk.poll.registry(), token) {
+                    self.answer(ticket, answer);
                 } else {
                     self.execs.ready(self.talk.poll.registry(), token, &mut self.talk.chunk);
                 }
@@ -514,14 +517,11 @@ impl<'a> Loop<'a> {
         match happening {
             Happening::Ready => self.stands()?,
             Happening::Terminal(_) => {}
-            Happening::Workspace(root) => self.workspace = Some(self.see(root)),
+            Happening::Workspace(root) => self.workspace = Some(root),
             Happening::Socket(family, socket) => {
-                self.network.supply(self.talk.poll.registry(), family, socket);
+                self.network.supply(family, socket);
             }
-            Happening::Handed(handed) => {
-                let taken = self.network.take_over(self.talk.poll.registry(), handed);
-                taken.inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
-            }
+            Happening::Handed(handed) => self.network.take_over(handed),
             Happening::Offered(socket) => {
                 if let Some(api) = &mut self.api {
                     api.offer(socket);
@@ -542,15 +542,10 @@ impl<'a> Loop<'a> {
         Ok(None)
     }
 
-    /// The workspace, as the programs see it and with what its policy protects.
-    fn see(&self, root: OwnedFd) -> Workspace {
-        let owner = self.plan.block.map(|block| (block.host_uid, block.host_gid));
-        Workspace::new(root, owner, self.limited.protected())
-    }
-
     /// pid 1 serves: the scripts of the folder run, and then the agent is started ahead of the first query.
     fn stands(&mut self) -> Outcome<()> {
-        self.watch = PinWatch::new(self.sandbox.pid(), self.pins, self.talk.poll.registry(), PINS)
+        let table = || self.privileged.mounts(self.sandbox.pid());
+        self.watch = PinWatch::new(table, self.pins, self.talk.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
         self.next_script();
         Ok(())
@@ -566,7 +561,9 @@ impl<'a> Loop<'a> {
             counters::started(Kind::Sandbox);
             self.status.say(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
             let registry = self.talk.poll.registry();
-            self.memory = self.cgroup.as_deref().and_then(|own| MemoryGuard::new(own, registry, MEMORY));
+            let kernel = self.kernel.take();
+            self.memory =
+                self.cgroup.as_deref().and_then(|own| MemoryGuard::new(own, kernel, registry, MEMORY));
         }
         self.keep();
         if let Some(mut ready) = self.ready.take() {
@@ -576,29 +573,39 @@ impl<'a> Loop<'a> {
         match self.transport {
             Transport::Stdio => self.talk.hub.bridge(Bridge::agent_started),
             Transport::Socket => {
-                self.connect_until = Some(Instant::now() + LISTENS_WITHIN);
-                return self.connect();
+                return self.begin_to_connect();
             }
         }
         Ok(())
     }
 
-    /// Looks whether the agent listens on its socket by now.
-    fn connect(&mut self) -> Result<()> {
-        let Some(until) = self.connect_until else { return Ok(()) };
-        let Some(agent) = &mut self.talk.agent else {
-            self.connect_until = None;
+    /// Begins to wait until the agent listens on its socket.
+    fn begin_to_connect(&mut self) -> Result<()> {
+        let (Some(agent), Some(launcher)) = (&self.talk.agent, self.privileged.launcher()) else {
             return Ok(());
         };
-        if agent.connect(self.talk.poll.registry())? {
-            self.connect_until = None;
+        let begun = agent_socket::begin(launcher, agent.pid)?;
+        register(self.talk.poll.registry(), begun.as_fd(), CONNECTION)?;
+        self.connecting = Some((begun, Instant::now() + LISTENS_WITHIN));
+        Ok(())
+    }
+
+    /// The agent listens on its socket by now.
+    fn connected(&mut self) -> Result<()> {
+        let Some((begun, _)) = self.connecting.take() else { return Ok(()) };
+        if let (Some(stream), Some(agent)) = (agent_socket::take(begun.as_fd()), &mut self.talk.agent) {
+            agent.take_connection(stream, self.talk.poll.registry())?;
             self.talk.hub.bridge(Bridge::agent_started);
-        } else if until <= Instant::now() {
-            self.connect_until = None;
+        }
+        Ok(())
+    }
+
+    /// Gives up an agent that does not listen in time.
+    fn end_deaf_agent(&mut self) {
+        if self.connecting.take_if(|(_, until)| *until <= Instant::now()).is_some() {
             log(LogLevel::Warn, &format!("the agent does not listen on {AGENT_SOCKET} within 10 s"));
             self.stop_agent(Stop::Kill);
         }
-        Ok(())
     }
 
     fn read_agent(&mut self) {

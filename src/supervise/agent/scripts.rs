@@ -15,10 +15,8 @@ use crate::error::{Code, Error, Result};
 use crate::supervise::status::Reason;
 use crate::supervise::talk::control::Controlled;
 use crate::supervise::talk::log;
+use crate::supervise::worker::session;
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Numbers of their commands, from this one on: between those of the bridge and those of the control socket.
@@ -35,8 +33,8 @@ pub struct Script {
     pub name: &'static str,
     /// When it is killed.
     pub limit: Duration,
-    /// Made when it has done its work: then it runs no more.
-    pub mark: Option<PathBuf>,
+    /// When it has done its work, it runs no more in this session.
+    pub once: bool,
 }
 
 /// The scripts of a start.
@@ -113,7 +111,7 @@ impl Loop<'_> {
     fn scripts_are_done(&mut self) {
         // What they made under protected names is treated as what the agent makes there.
         if self.scripts.count > 0 {
-            self.warden.look(self.id, &mut self.status);
+            self.look();
         }
         if let Some(start) = self.scripts.start.take() {
             self.talk.hub.bridge(|bridge| bridge.put_off_start(false));
@@ -153,6 +151,14 @@ impl Loop<'_> {
         }
     }
 
+    /// Remembers that a script has done its work.
+    fn mark(&self, script: &Script) -> Result<()> {
+        match self.privileged.launcher().filter(|_| script.once) {
+            Some(launcher) => session::mark(launcher),
+            None => Ok(()),
+        }
+    }
+
     /// A script has ended.
     pub(super) fn script_over(&mut self, outcome: &Outcome, reason: Reason) {
         let Some(Running { script, late, .. }) = self.scripts.running.take() else { return };
@@ -168,7 +174,7 @@ impl Loop<'_> {
             }
             (_, Reason::Oom, _) => "was killed for want of memory".to_owned(),
             (_, _, 0) => {
-                match script.mark.as_deref().map_or(Ok(()), mark) {
+                match self.mark(&script) {
                     Ok(()) => self.next_script(),
                     Err(error) => self.scripts.failed = Some(error),
                 }
@@ -187,14 +193,6 @@ fn command(name: &str) -> String {
     format!(
         "exec 2>&1; [ -e {script} ] || exit 0; if [ -x {script} ]; then exec {script}; else exec /bin/sh {script}; fi"
     )
-}
-
-/// Remembers that a script has done its work.
-fn mark(path: &std::path::Path) -> Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let made = options.open(path).map(drop);
-    made.map_err(|e| Error::system(format_args!("make {}", path.display()), e))
 }
 
 fn failure(name: &str, why: &str, output: &[&str]) -> Error {

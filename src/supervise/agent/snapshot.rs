@@ -9,27 +9,23 @@
 use super::{Loop, SNAPSHOT};
 use crate::control::clients::Ticket;
 use crate::control::rpc::{Failure, Kind};
-use crate::error::{Error, Result};
-use crate::session::image::Image;
-use crate::session::snapshot::{self, aside};
+use crate::error::Result;
+use crate::launch::set_nonblocking;
+use crate::session::snapshot::aside;
 use crate::session::states::State;
+use crate::stage::launcher::Launcher;
+use crate::supervise::sandbox::register;
 use crate::supervise::talk::control::{Controlled, failure};
-use crate::supervise::talk::process::watched;
+use crate::supervise::worker::call;
+use crate::supervise::worker::snapshot::{self, Begun};
 use mio::Registry;
 use mio::unix::SourceFd;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 /// How long processes may take to stop; one that the kernel holds is not waited for any longer.
 const STILL_WITHIN: Duration = Duration::from_secs(2);
-/// The most that a writer has to say.
-const ANSWER: usize = 2 << 20;
 
 /// A snapshot that was asked for and is not there yet.
 #[derive(Debug)]
@@ -52,50 +48,23 @@ impl Taking {
 /// The process that writes it; it ends with this.
 #[derive(Debug)]
 struct Writer {
-    child: Child,
-    output: File,
+    begun: Begun,
     said: Vec<u8>,
     /// Nothing in the sandbox ran while it wrote.
     still: bool,
 }
 
 impl Writer {
-    fn start(session: &Path, all: bool, still: bool, registry: &Registry) -> Result<Self> {
-        let fails = |e: std::io::Error| Error::system("start the writer of the snapshot", e);
-        let mut child = Command::new("/proc/self/exe")
-            .arg0("saggar")
-            .arg(aside::ENTRY)
-            .args(aside::words(session, all))
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(fails)?;
-        let output =
-            child.stdout.take().map(OwnedFd::from).ok_or_else(|| fails(ErrorKind::BrokenPipe.into()));
-        let watched = output.and_then(|output| watched(output, registry, SNAPSHOT));
-        let output = watched.inspect_err(|_| {
-            let _ = child.kill();
-            let _ = child.wait();
-        })?;
-        Ok(Writer { child, output, said: Vec::new(), still })
+    fn start(launcher: &Launcher, all: bool, still: bool, registry: &Registry) -> Result<Self> {
+        let begun = snapshot::begin(launcher, all)?;
+        set_nonblocking(begun.output.as_fd())?;
+        register(registry, begun.output.as_fd(), SNAPSHOT)?;
+        Ok(Writer { begun, said: Vec::new(), still })
     }
 
     /// Whether it has said all; what comes is kept.
     fn is_over(&mut self) -> bool {
-        let mut chunk = [0; 4096];
-        loop {
-            match self.output.read(&mut chunk) {
-                Ok(count) if count > 0 && self.said.len() < ANSWER => {
-                    self.said.extend_from_slice(&chunk[..count]);
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                _ => return true,
-            }
-        }
+        call::hear(&self.begun.output, &mut self.said)
     }
 
     fn answer(&self) -> std::result::Result<Value, Failure> {
@@ -108,12 +77,9 @@ impl Writer {
         }
     }
 
-    fn end(mut self, registry: &Registry, session: &Path) {
-        let _ = registry.deregister(&mut SourceFd(&self.output.as_raw_fd()));
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        // Of one that was killed half a file may be there.
-        snapshot::sweep(session);
+    fn end(self, registry: &Registry) {
+        let _ = registry.deregister(&mut SourceFd(&self.begun.output.as_raw_fd()));
+        self.begun.end();
     }
 }
 
@@ -137,7 +103,7 @@ impl Loop<'_> {
         if self.session_state() == State::Starting {
             return Err(Failure::new(Kind::State, "snapshot: the session is starting"));
         }
-        Image::of(self.keeper.directory()).refuse().map_err(|error| failure(&error))
+        Ok(())
     }
 
     /// Starts the writer, once everything stands still.
@@ -155,7 +121,8 @@ impl Loop<'_> {
         if !still && stopping.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        match Writer::start(self.keeper.directory(), all, still, self.talk.poll.registry()) {
+        let Some(launcher) = self.privileged.launcher() else { return };
+        match Writer::start(launcher, all, still, self.talk.poll.registry()) {
             Ok(writer) => {
                 if let Some(taking) = &mut self.snapshot {
                     taking.writer = Some(writer);
@@ -186,7 +153,7 @@ impl Loop<'_> {
         let Some(Taking { ticket, writer, .. }) = self.snapshot.take() else { return };
         let result = answer(writer.as_ref());
         if let Some(writer) = writer {
-            writer.end(self.talk.poll.registry(), self.keeper.directory());
+            writer.end(self.talk.poll.registry());
         }
         // Somebody has paused it meanwhile, or before: then it stays so.
         let _ = self.drive_freezer(self.still.frozen);

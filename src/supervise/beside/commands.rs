@@ -1,30 +1,34 @@
-//! The commands that servers run in the container, from the first step of their start to their end.
+//! The commands that servers run in the container, from the first step of their start to their end: the keeper starts
+//! them, and tells what becomes of each on a socket.
 
-use super::Room;
+use super::remote::Remote;
+use super::wire::{How, Told};
 use crate::bridge::core::{ExecId, Outcome};
-use crate::error::Result;
-use crate::launch::container::{Init, Starting};
+use crate::error::{Error, Result};
+use crate::launch::socket_pair;
 use crate::supervise::sandbox::{Ended, register};
-use crate::supervise::talk::execs::{Execs, Over};
-use crate::sys::pidfd;
+use crate::supervise::talk::execs::{Execs, Killer, Over};
+use crate::sys::Errno;
 use mio::{Registry, Token};
-use nix::sys::wait::WaitStatus;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
-/// Tokens of the ends of commands, and of commands that are on their way; those of their streams are below.
-const ENDS: usize = 1 << 40;
-const STARTS: usize = 1 << 41;
+/// Tokens of the sockets of commands; those of their streams are below.
+const COMMANDS: usize = 1 << 40;
+/// The longest word of the keeper, in bytes.
+const LONGEST: usize = 64 << 10;
 
-/// A command that is not yet its program: a container that is frozen, or a file system that does not answer, holds
-/// it up for as long as they like, and nobody else.
+/// A command that the keeper has.
 #[derive(Debug)]
 struct Begun {
     exec: ExecId,
-    process: Starting,
+    told: OwnedFd,
     killed: bool,
+    runs: bool,
 }
 
 /// What a command came to: an error when it could not start.
@@ -35,119 +39,108 @@ pub(super) type End = (ExecId, Result<Outcome>);
 pub(super) struct Commands {
     execs: Execs,
     next: u32,
-    starting: BTreeMap<u32, Begun>,
-    running: BTreeMap<u32, OwnedFd>,
+    begun: BTreeMap<u32, Begun>,
 }
 
 impl Commands {
-    pub(super) fn new(environment: Vec<(OsString, OsString)>, directory: PathBuf) -> Self {
-        Commands {
-            execs: Execs::new(environment, directory, None),
-            next: 0,
-            starting: BTreeMap::new(),
-            running: BTreeMap::new(),
-        }
+    pub(super) fn new(
+        environment: Vec<(OsString, OsString)>,
+        directory: PathBuf,
+        room: &Rc<Remote>,
+    ) -> Result<Self> {
+        let mut execs = Execs::new(environment, directory, None)?;
+        let room = Rc::clone(room);
+        execs.part(Killer::new(move |pid| room.kill_tree(pid)));
+        Ok(Commands { execs, next: 0, begun: BTreeMap::new() })
     }
 
     /// Begins the start of a command; what becomes of it is heard by [`Commands::ready`].
     pub(super) fn run(
         &mut self,
-        room: &mut dyn Room,
+        room: &Remote,
         registry: &Registry,
         exec: ExecId,
         command: String,
     ) -> Result<()> {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
-        let starting = &mut self.starting;
-        let run = self.execs.run(registry, exec, command, |program, streams| {
-            let process = room.exec(program, streams)?;
-            register(registry, process.as_fd(), Token(STARTS + id as usize))?;
-            starting.insert(id, Begun { exec, process, killed: false });
+        let begun = &mut self.begun;
+        let line = command.clone();
+        let run = self.execs.run(registry, exec, command, |_, [_, out, err]| {
+            let (told, theirs) = socket_pair()?;
+            register(registry, told.as_fd(), Token(COMMANDS + id as usize))?;
+            room.exec(line, [out, err, theirs.as_fd()])?;
+            begun.insert(id, Begun { exec, told, killed: false, runs: false });
             Ok(id)
         });
         if run.is_err() {
-            self.starting.remove(&id);
+            self.begun.remove(&id);
         }
         run
     }
 
     /// Kills a command, however far it is.
     pub(super) fn kill(&mut self, exec: ExecId) {
-        if let Some(begun) = self.starting.values_mut().find(|begun| begun.exec == exec) {
+        if let Some(begun) = self.begun.values_mut().find(|begun| begun.exec == exec) {
             begun.killed = true;
-            begun.process.kill();
+            let _ = shutdown(begun.told.as_raw_fd(), Shutdown::Write);
         }
         self.execs.kill(exec);
     }
 
     /// Handles an event that is nobody else's.
     pub(super) fn ready(&mut self, registry: &Registry, token: Token, chunk: &mut [u8]) -> Option<End> {
-        if let Some(number) = token.0.checked_sub(STARTS) {
-            return self.starts(u32::try_from(number).ok()?, registry, chunk);
+        let Some(number) = token.0.checked_sub(COMMANDS) else {
+            self.execs.ready(registry, token, chunk);
+            return None;
+        };
+        let id = u32::try_from(number).ok()?;
+        loop {
+            let word = next(self.begun.get(&id)?.told.as_fd())?;
+            if let Some(end) = self.hear(id, word, registry, chunk) {
+                return Some(end);
+            }
         }
-        if let Some(number) = token.0.checked_sub(ENDS) {
-            return self.ended(u32::try_from(number).ok()?, registry, chunk);
-        }
-        self.execs.ready(registry, token, chunk);
-        None
     }
 
     /// A command has come further on its way.
-    fn starts(&mut self, id: u32, registry: &Registry, chunk: &mut [u8]) -> Option<End> {
-        let mut begun = self.starting.remove(&id)?;
-        let started = match begun.process.step() {
-            Ok(None) => {
-                if begun.killed {
-                    // What was made just before the intermediate process was killed.
-                    begun.process.kill();
-                }
-                self.starting.insert(id, begun);
+    fn hear(&mut self, id: u32, word: Result<Told>, registry: &Registry, chunk: &mut [u8]) -> Option<End> {
+        let begun = self.begun.get_mut(&id)?;
+        let how = match word {
+            Ok(Told::Started(pid)) => {
+                begun.runs = true;
+                self.execs.waiting(id, pid, || true);
                 return None;
             }
-            Ok(Some(init)) => self.runs(id, init, registry),
-            Err(error) => Err(error),
-        };
-        deregister(registry, begun.process.as_fd());
-        match started {
-            Ok(()) => None,
-            Err(_) if begun.killed => self.over(id, Ended::Signal(libc::SIGKILL), registry, chunk),
-            Err(error) => {
+            Ok(Told::Ended(How::Exited(code))) => Ended::Exit(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+            Ok(Told::Ended(How::Killed(signal))) => Ended::Signal(signal),
+            Ok(Told::Failed(_)) | Err(_) if begun.killed || begun.runs => Ended::Signal(libc::SIGKILL),
+            Ok(Told::Failed(error)) | Err(error) => {
+                let exec = self.forget(id, registry)?;
                 self.execs.not_run(id, registry);
-                Some((begun.exec, Err(error)))
+                return Some((exec, Err(error)));
             }
-        }
-    }
-
-    fn runs(&mut self, id: u32, init: Init, registry: &Registry) -> Result<()> {
-        let Init { pid, pidfd, .. } = init;
-        if let Err(error) = register(registry, pidfd.as_fd(), Token(ENDS + id as usize)) {
-            let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
-            let _ = pidfd::reap(pidfd.as_fd());
-            return Err(error);
-        }
-        self.running.insert(id, pidfd);
-        self.execs.waiting(id, pid, || true);
-        Ok(())
-    }
-
-    fn ended(&mut self, id: u32, registry: &Registry, chunk: &mut [u8]) -> Option<End> {
-        let ended = self.running.remove(&id)?;
-        deregister(registry, ended.as_fd());
-        let how = match pidfd::reap(ended.as_fd()) {
-            Ok(WaitStatus::Signaled(_, signal, _)) => Ended::Signal(signal as i32),
-            Ok(WaitStatus::Exited(_, code)) => Ended::Exit(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-            _ => Ended::Exit(u8::MAX),
         };
-        self.over(id, how, registry, chunk)
-    }
-
-    fn over(&mut self, id: u32, how: Ended, registry: &Registry, chunk: &mut [u8]) -> Option<End> {
+        self.forget(id, registry);
         let Over { exec, outcome, .. } = self.execs.exited(id, how, registry, chunk)?;
         Some((exec, Ok(outcome)))
     }
+
+    fn forget(&mut self, id: u32, registry: &Registry) -> Option<ExecId> {
+        let begun = self.begun.remove(&id)?;
+        let _ = registry.deregister(&mut mio::unix::SourceFd(&begun.told.as_raw_fd()));
+        Some(begun.exec)
+    }
 }
 
-fn deregister(registry: &Registry, fd: BorrowedFd<'_>) {
-    let _ = registry.deregister(&mut mio::unix::SourceFd(&fd.as_raw_fd()));
+/// The next word of the keeper, if there is one; an error when there are no more.
+fn next(told: BorrowedFd<'_>) -> Option<Result<Told>> {
+    let mut word = vec![0; LONGEST];
+    match recv(told.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT) {
+        Err(Errno::EAGAIN | Errno::EINTR) => None,
+        Ok(length) if length > 0 => {
+            Some(serde_json::from_slice(&word[..length]).map_err(|e| Error::system("hear of a command", e)))
+        }
+        _ => Some(Err(Remote::gone())),
+    }
 }

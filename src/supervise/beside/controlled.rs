@@ -4,18 +4,16 @@ use super::Loop;
 use crate::bridge::core::{Bridge, ExecId};
 use crate::bridge::io::Hub;
 use crate::control::clients::Ticket;
+use crate::control::files::FileCall;
 use crate::control::method::Change;
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Error, Result};
-use crate::session::files::Workspace;
 use crate::supervise::status::Event;
 use crate::supervise::talk::control::{self as talk, Control, Controlled, Done};
-use crate::sys::pidfd;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use std::os::fd::AsFd;
 
-impl Controlled for Loop<'_> {
+impl Controlled for Loop {
     fn control(&mut self) -> Option<&mut Control> {
         self.control.as_mut()
     }
@@ -41,8 +39,8 @@ impl Controlled for Loop<'_> {
     }
 
     fn kill(&mut self, signal: Signal) -> Done {
-        let gone = |errno| Failure::new(Kind::State, format!("the program of the container: {errno}"));
-        pidfd::signal(self.init.as_fd(), signal as i32).map_err(gone)
+        let gone = |error| Failure::new(Kind::State, format!("the program of the container: {error}"));
+        self.room.signal(signal as i32).map_err(gone)
     }
 
     fn freeze(&mut self, freeze: bool, ticket: Ticket) {
@@ -79,7 +77,7 @@ impl Controlled for Loop<'_> {
     }
 
     fn begin(&mut self, exec: ExecId, command: String) -> Result<()> {
-        self.commands.run(self.room, self.talk.poll.registry(), exec, command)
+        self.commands.run(&self.room, self.talk.poll.registry(), exec, command)
     }
 
     fn end(&mut self, exec: ExecId) {
@@ -93,9 +91,9 @@ impl Controlled for Loop<'_> {
         self.talk.hub.bridge(Bridge::terminate);
     }
 
-    fn workspace(&self) -> std::result::Result<&Workspace, Failure> {
+    fn files(&mut self, _: FileCall, ticket: Ticket) {
         let message = "a container has no workspace; exec reads its files";
-        Err(Failure::new(Kind::Unsupported, message))
+        self.answer(ticket, Err(Failure::new(Kind::Unsupported, message)));
     }
 
     fn snapshot(&mut self, _: bool, ticket: Ticket) {

@@ -6,14 +6,22 @@
 //!               ^── messages ────────┴──────── stdout of the program; lines that are not JSON ──> the
 //!                                              container's own stdout
 //! ```
+//! The loop has no rights over the container: its [`keeper`] has them, and does what it asks for.
+//!
 //! The program is nobody's that we could start: `saggar start` does, once. Until then the socket takes
 //! connections, and nobody is told that the agent is ready. The program's end is the end of the bridge, as soon as
 //! its servers have been told; the end of the bridge is the program's.
 
 mod commands;
 mod controlled;
+mod keeper;
 mod pass;
+mod remote;
+mod wire;
 
+pub use wire::How;
+
+use super::confine::{self, Rights};
 use super::sandbox::register;
 use super::signals;
 use super::talk::control::{Control, Controlled};
@@ -25,7 +33,11 @@ use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
 use crate::launch::container::Starting;
-use crate::spec::Program;
+use crate::launch::ids::IdBlock;
+use crate::launch::socket_pair;
+use crate::stage::beside;
+use crate::stage::watcher::Charge;
+use crate::sys::file::{self, FileId};
 use crate::sys::pidfd;
 use commands::Commands;
 use mio::{Events, Poll, Token};
@@ -33,17 +45,19 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
-use nix::sys::wait::WaitStatus;
 use pass::Pass;
+use remote::Remote;
 use serde_json::Value;
-use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 const SIGNALS: Token = Token(0);
 const INIT: Token = Token(1);
 const GUARD: Token = Token(2);
 const PASS: Token = Token(3);
+const KEEPER: Token = Token(4);
 const HUB: Token = Token(1 << 16);
 
 /// The most that is written to the log: it lies in memory, and what it holds may be the agent's.
@@ -66,11 +80,15 @@ pub struct Ends {
 
 /// The container, as far as the loop reaches into it.
 pub trait Room {
-    /// Starts a program in the container, with these standard streams, as a subreaper, and does not wait for it.
+    /// Starts a program in the container, with these arguments and standard streams, as a subreaper, and does not wait
+    /// for it.
     ///
     /// # Errors
     /// What kept it from starting.
-    fn exec(&mut self, program: &Program, streams: [BorrowedFd<'_>; 3]) -> Result<Starting>;
+    fn exec(&mut self, argv: Vec<OsString>, streams: [BorrowedFd<'_>; 3]) -> Result<Starting>;
+
+    /// A pidfd of its init.
+    fn init(&self) -> BorrowedFd<'_>;
 
     /// Kills the container's processes.
     fn kill(&mut self);
@@ -100,7 +118,13 @@ pub trait Room {
     fn state(&self) -> Value;
 
     /// How its init ended, which has; `None` when that cannot be seen.
-    fn exit(&self) -> Option<WaitStatus>;
+    fn exit(&self) -> Option<How>;
+
+    /// Sends its init a signal.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`]: it has ended.
+    fn signal(&self, signal: i32) -> Result<()>;
 }
 
 /// What is to be done.
@@ -124,18 +148,51 @@ pub struct Job {
     pub environment: Vec<(OsString, OsString)>,
     /// The same.
     pub directory: PathBuf,
+    /// The block of ids whose supervisor the loop becomes, where it is root.
+    pub ids: Option<IdBlock>,
 }
 
-/// Carries the conversation until the program has ended; then so has the container.
+impl Job {
+    /// The files of the sockets.
+    fn sockets(&self) -> Vec<(CString, FileId)> {
+        let listeners = std::iter::once(&self.listener).chain(&self.control);
+        let file = |listener: &Listener| {
+            let record = listener.record();
+            let path = CString::new(listener.path().as_os_str().as_encoded_bytes()).ok()?;
+            Some((path, FileId { device: record.dev, inode: record.ino }))
+        };
+        listeners.filter_map(file).collect()
+    }
+}
+
+/// Carries the conversation until the program has ended; then so has the container. As soon as the program runs, and
+/// before anything is read of it or of a server, the process parts with its keeper and gives up all rights.
 ///
 /// # Errors
-/// [`crate::error::Code::System`]: the caller kills the container.
+/// [`crate::error::Code::System`]: the container is to be killed.
 pub fn run(job: Job, room: &mut dyn Room) -> Result<()> {
     if !await_start(&job)? {
         room.kill();
         return Ok(());
     }
-    Loop::new(job, room)?.run()
+    let (calls, theirs) = socket_pair()?;
+    let sockets = job.sockets();
+    // The room's own number of it, which stays what it is in the copy.
+    let init = file::number(room.init().as_raw_fd());
+    let (_, keeper) = beside::fork(&[theirs.as_fd(), init], || {
+        keeper::serve(room, theirs.as_fd());
+        sockets.iter().for_each(|(path, is)| Charge::File { path, is: *is }.remove());
+        0
+    })
+    .map_err(|e| Error::system("start the keeper of the container", e))?;
+    drop(theirs);
+    let id = job.ids.as_ref().map(|ids| ids.supervisor);
+    let mut it = Loop::new(job, Rc::new(Remote::new(calls, keeper)))?;
+    it.room.judges();
+    confine::enter(&Rights { id, ..Rights::default() })?;
+    let ended = it.run();
+    it.room.end();
+    ended
 }
 
 /// Waits until the program runs; false when there is nothing to wait for any more.
@@ -156,7 +213,7 @@ fn await_start(job: &Job) -> Result<bool> {
         }
         if started || init {
             // A program that is over already may have said something.
-            return Ok(!over || crate::sys::file::waiting(job.ends.stdout.as_fd()) > 0);
+            return Ok(!over || file::waiting(job.ends.stdout.as_fd()) > 0);
         }
     }
 }
@@ -170,10 +227,12 @@ fn take_signals(signals: &SignalFd) -> bool {
     end
 }
 
-struct Loop<'a> {
+struct Loop {
     name: String,
     talk: Talk,
-    room: &'a mut dyn Room,
+    room: Rc<Remote>,
+    /// Holds the id that this process has.
+    _ids: Option<IdBlock>,
     signals: SignalFd,
     _guard: OwnedFd,
     init: OwnedFd,
@@ -190,14 +249,16 @@ struct Loop<'a> {
     logged: usize,
 }
 
-impl<'a> Loop<'a> {
-    fn new(job: Job, room: &'a mut dyn Room) -> Result<Self> {
+impl Loop {
+    fn new(job: Job, room: Rc<Remote>) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let registry = poll.registry();
         let Ends { stdin, stdout, pass, started: _, init } = job.ends;
         register(registry, job.signals.as_fd(), SIGNALS)?;
         register(registry, init.as_fd(), INIT)?;
         register(registry, job.guard.as_fd(), GUARD)?;
+        register(registry, room.as_fd(), KEEPER)?;
+        let commands = Commands::new(job.environment, job.directory, &room)?;
         let config = Config {
             name: job.name.clone(),
             pid: std::process::id(),
@@ -212,6 +273,7 @@ impl<'a> Loop<'a> {
             name: job.name,
             talk: Talk::new(poll, hub, Some(agent)),
             room,
+            _ids: job.ids,
             signals: job.signals,
             _guard: job.guard,
             init,
@@ -219,7 +281,7 @@ impl<'a> Loop<'a> {
             over: false,
             pass: Pass::new(pass),
             held: false,
-            commands: Commands::new(job.environment, job.directory),
+            commands,
             control,
             generation: 1,
             logged: 0,
@@ -254,6 +316,9 @@ impl<'a> Loop<'a> {
             for event in &events {
                 if self.control.as_mut().is_some_and(|control| control.ready(event)) {
                     continue;
+                }
+                if event.token() == KEEPER {
+                    return Err(Remote::gone());
                 }
                 if self.talk.hub.owns(event.token()) {
                     self.talk.hub.ready(event);
@@ -324,7 +389,8 @@ impl<'a> Loop<'a> {
     }
 
     fn signal(&self, signal: i32) {
-        let _ = pidfd::signal(self.init.as_fd(), signal);
+        // One that has ended is heard of.
+        let _ = self.room.signal(signal);
     }
 
     fn event(&mut self, token: Token) {
@@ -360,9 +426,9 @@ impl<'a> Loop<'a> {
             return;
         }
         let exit = match self.room.exit() {
-            Some(WaitStatus::Exited(_, code)) => Exit::Code(code),
-            Some(WaitStatus::Signaled(_, signal, _)) => Exit::Signal(signal as i32),
-            _ => Exit::Unseen,
+            Some(How::Exited(code)) => Exit::Code(code),
+            Some(How::Killed(signal)) => Exit::Signal(signal),
+            None => Exit::Unseen,
         };
         if let Some(agent) = &mut self.talk.agent {
             agent.ended(exit);

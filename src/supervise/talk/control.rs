@@ -3,17 +3,16 @@
 //! What a call asks of the sandbox itself, the loop does ([`Controlled`]); what it asks of the socket alone (log entries,
 //! events, how long a command may run) is done here.
 
-use super::files;
 use crate::bridge::core::{ExecId, NotTaken, Outcome, Told};
 use crate::bridge::io::{Hub, Listener};
 use crate::bridge::proto::LogLevel;
 use crate::bridge::proto::permission::Pending;
 use crate::control::clients::{Ask, Clients, Ticket};
+use crate::control::files::FileCall;
 use crate::control::journal::Journal;
 use crate::control::method::{Change, Method, Update};
 use crate::control::rpc::{Failure, Kind};
 use crate::error::{Code, Error, Result};
-use crate::session::files::Workspace;
 use crate::session::logs::{self, Entry, Writer};
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -21,7 +20,7 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -56,7 +55,6 @@ struct Command {
 /// The log of a session on disk, shared with the back end of the `log` macros.
 #[derive(Debug, Clone)]
 pub struct Logs {
-    directory: PathBuf,
     writer: Arc<Mutex<Writer>>,
 }
 
@@ -67,7 +65,7 @@ impl Logs {
     /// As [`Writer::open`].
     pub fn open(directory: &Path) -> Result<Self> {
         let writer = Arc::new(Mutex::new(Writer::open(directory)?));
-        Ok(Logs { directory: directory.to_owned(), writer })
+        Ok(Logs { writer })
     }
 
     /// Adds an entry. One that finds no room on the disk is lost: there is nobody else to tell.
@@ -79,9 +77,10 @@ impl Logs {
 
     /// The entries after number `after`, and the number of the newest.
     fn after(&self, after: u64, limit: usize) -> (Vec<Entry>, u64) {
-        let last = self.writer.lock().map_or(0, |writer| writer.last());
+        let Ok(writer) = self.writer.lock() else { return (Vec::new(), 0) };
+        let last = writer.last();
         let from = after.max(logs::oldest(last) - 1);
-        (logs::after(&self.directory, from, limit), last)
+        (writer.pieces().after(from, limit), last)
     }
 }
 
@@ -120,8 +119,8 @@ pub(in crate::supervise) trait Controlled {
     /// Begins the end.
     fn shut_down(&mut self);
 
-    /// Its workspace, as its programs see it.
-    fn workspace(&self) -> std::result::Result<&Workspace, Failure>;
+    /// Does something with files of its workspace; the loop answers when that is done.
+    fn files(&mut self, call: FileCall, ticket: Ticket);
 
     /// Takes a snapshot of its session; the loop answers when that is done.
     fn snapshot(&mut self, all: bool, ticket: Ticket);
@@ -168,7 +167,10 @@ pub(in crate::supervise) trait Controlled {
                         .bridge(|bridge| bridge.answer_permission(&id, &response))
                         .map_err(not_taken),
                 ),
-                Method::Files(call) => self.workspace().and_then(|workspace| files::answer(workspace, &call)),
+                Method::Files(call) => {
+                    self.files(call, ticket);
+                    continue;
+                }
                 Method::Snapshot { all } => {
                     self.snapshot(all, ticket);
                     continue;
@@ -303,11 +305,6 @@ impl Control {
             next: COMMANDS,
             started: Instant::now(),
         })
-    }
-
-    /// See [`Hub::keep_out`].
-    pub(in crate::supervise) fn keep_out(&mut self, init: Option<i32>) {
-        self.hub.keep_out(init);
     }
 
     /// Handles an event; false when the token is somebody else's.

@@ -15,6 +15,7 @@ use mio::{Registry, Token};
 use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -63,16 +64,44 @@ pub(in crate::supervise) struct Execs {
     unswept: Option<(Instant, Duration)>,
     environment: Vec<(OsString, OsString)>,
     workspace: PathBuf,
+    /// Their standard input.
+    null: File,
+    killer: Killer,
+}
+
+/// What kills a process, which has not been reaped, with everything that it has started.
+pub(in crate::supervise) struct Killer(Box<dyn Fn(i32)>);
+
+impl Killer {
+    pub(in crate::supervise) fn new(kill_tree: impl Fn(i32) + 'static) -> Self {
+        Killer(Box::new(kill_tree))
+    }
+}
+
+impl fmt::Debug for Killer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Killer")
+    }
 }
 
 impl Execs {
     /// Commands with this environment in this directory; each in a leaf of its own, if there are leaves.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
     pub(in crate::supervise) fn new(
         environment: Vec<(OsString, OsString)>,
         workspace: PathBuf,
         leaves: Option<Leaves>,
-    ) -> Self {
-        Execs { runs: BTreeMap::new(), leaves, unswept: None, environment, workspace }
+    ) -> Result<Self> {
+        let null = File::open("/dev/null").map_err(|e| Error::system("open /dev/null", e))?;
+        let killer = Killer::new(tree::kill);
+        Ok(Execs { runs: BTreeMap::new(), leaves, unswept: None, environment, workspace, null, killer })
+    }
+
+    /// Has this kill them from now on.
+    pub(in crate::supervise) fn part(&mut self, killer: Killer) {
+        self.killer = killer;
     }
 
     /// Whether a command must stop at its gate, to be put in its leaf.
@@ -89,7 +118,6 @@ impl Execs {
         start: impl FnOnce(&Program, [BorrowedFd<'_>; 3]) -> Result<u32>,
     ) -> Result<()> {
         let fail = |e: nix::Error| Error::system("make the streams of a command", e);
-        let null = File::open("/dev/null").map_err(|e| Error::system("open /dev/null", e))?;
         let (out_read, out) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
         let (err_read, err) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
         let program = Program {
@@ -98,7 +126,7 @@ impl Execs {
             env: self.environment.clone(),
             cwd: self.workspace.clone(),
         };
-        let streams = [null.as_fd(), out.as_fd(), err.as_fd()];
+        let streams = [self.null.as_fd(), out.as_fd(), err.as_fd()];
         let id = start(&program, streams)?;
         let token = |stream: usize| Token(FIRST + 2 * id as usize + stream);
         let streams =
@@ -124,7 +152,7 @@ impl Execs {
         let Some(run) = self.runs.get_mut(&id) else { return false };
         run.pid = pid;
         if run.killed {
-            tree::kill(pid);
+            (self.killer.0)(pid);
             return false;
         }
         let Some(leaves) = &mut self.leaves else { return false };
@@ -149,7 +177,7 @@ impl Execs {
             run.killed = true;
             let is_dead = run.leaf.as_ref().is_some_and(Leaf::kill);
             if run.pid != 0 && !is_dead {
-                tree::kill(run.pid);
+                (self.killer.0)(run.pid);
             }
         }
     }

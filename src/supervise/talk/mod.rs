@@ -3,7 +3,8 @@
 
 pub(super) mod control;
 pub(super) mod execs;
-mod files;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+pub(super) mod files;
 pub(super) mod process;
 
 use crate::bridge::core::{Bridge, Exit};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 const CHUNK: usize = 64 << 10;
 /// How long the last words of the bridge may take, and how often it is looked whether they are said.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A program and its servers.
 pub(super) struct Talk {

@@ -9,7 +9,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::OFlag;
 use nix::sys::socket::sockopt::SocketError;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, socket};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -68,7 +68,7 @@ pub(in crate::supervise) enum Read1 {
 
 impl Process {
     /// Makes the streams. On the socket transport standard output is a log like standard error, and input and
-    /// output come by [`Process::connect`].
+    /// output come by [`Process::take_connection`].
     pub(in crate::supervise) fn streams(transport: Transport, registry: &Registry) -> Result<(Self, Ends)> {
         let fail = |e: nix::Error| Error::system("make the streams of the agent", e);
         let (stdin, input) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
@@ -120,33 +120,16 @@ impl Process {
         })
     }
 
-    /// Connects to the socket that the program listens on, in its own root; false when it does not listen
-    /// yet. Nothing that the program puts there can lead out: no link is followed, and only a socket is
-    /// connected to.
-    pub(in crate::supervise) fn connect(&mut self, registry: &Registry) -> Result<bool> {
-        let root = format!("/proc/{}/root", self.pid);
-        let Ok(root) = nix::fcntl::open(
-            root.as_str(),
-            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-            nix::sys::stat::Mode::empty(),
-        ) else {
-            return Ok(false);
-        };
-        let flags = libc::O_PATH | libc::O_NOFOLLOW;
-        let Ok(socket) = file::open(root.as_fd(), SOCKET, flags, 0, Resolve::BeneathNoLinks) else {
-            return Ok(false);
-        };
-        let kind = nix::sys::stat::fstat(&socket).map(|stat| stat.st_mode & libc::S_IFMT);
-        if kind != Ok(libc::S_IFSOCK) {
-            return Ok(false);
-        }
-        let Ok(stream) = connect_now(&format!("/proc/self/fd/{}", socket.as_raw_fd())) else {
-            return Ok(false);
-        };
+    /// Takes a connection to the socket that the program listens on for its input and output.
+    pub(in crate::supervise) fn take_connection(
+        &mut self,
+        stream: OwnedFd,
+        registry: &Registry,
+    ) -> Result<()> {
         let writer = stream.try_clone().map_err(|e| Error::system("copy a descriptor", e))?;
         self.output = Some(watched(stream, registry, OUTPUT)?);
         self.input = Some(File::from(writer));
-        Ok(true)
+        Ok(())
     }
 
     /// Whether there is a way to speak to it.
@@ -274,10 +257,35 @@ impl Process {
 
 /// Connects to a socket, or does not, at once: the queue of one that never accepts fills up, and connect(2)
 /// would wait for room in it.
+/// Connects to the socket that a program listens on, in its own root; nothing when it does not listen yet. `process` is
+/// its directory in /proc. Nothing that the program puts there can lead out: no link is followed, and only a socket is connected to.
+///
+/// # Errors
+/// ESRCH when the program has ended.
+pub(in crate::supervise) fn connect(process: &File) -> nix::Result<Option<OwnedFd>> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    match nix::fcntl::openat(process, "root", flags, nix::sys::stat::Mode::empty()) {
+        Ok(root) => Ok(connect_in(&root)),
+        // proc(5) has no file of a process that is gone.
+        Err(nix::Error::ENOENT) => Err(nix::Error::ESRCH),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn connect_in(root: &OwnedFd) -> Option<OwnedFd> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let socket = file::open(root.as_fd(), SOCKET, flags, 0, Resolve::BeneathNoLinks).ok()?;
+    let kind = nix::sys::stat::fstat(&socket).map(|stat| stat.st_mode & libc::S_IFMT);
+    if kind != Ok(libc::S_IFSOCK) {
+        return None;
+    }
+    connect_now(&format!("/proc/self/fd/{}", socket.as_raw_fd())).ok()
+}
+
 fn connect_now(path: &str) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(socket)
 }
 

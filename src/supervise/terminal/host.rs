@@ -13,7 +13,7 @@ use crate::sys::{SysResult, pty};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use nix::sys::termios::{FlushArg, SetArg, Termios, cfmakeraw, tcflush, tcgetattr, tcsetattr};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -164,8 +164,14 @@ impl Host {
         }
     }
 
-    /// Gives everything back before we stop.
+    /// Gives everything back before we stop. What was typed and not read goes: replies of the terminal to what the
+    /// program asked it are among it, and would be commands at the shell's prompt. (TCSAFLUSH does that as well, and
+    /// waits for the output first.)
     pub(super) fn suspend(&mut self) {
+        if self.raw && self.in_foreground() {
+            self.leave();
+            let _ = tcflush(&self.keyboard.fd, FlushArg::TCIFLUSH);
+        }
         self.leave();
         self.use_it(false);
     }

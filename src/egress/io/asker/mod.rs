@@ -6,18 +6,18 @@ mod kind;
 mod listed;
 
 use super::refusals::Refusal;
-use crate::sys::SysResult;
-use crate::sys::file::{self, Resolve};
 use crate::sys::seccomp::listener::{self, Asked};
+use crate::sys::{Errno, SysResult};
 use address::{Address, Name};
 use kind::Kind;
 use listed::Listed;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use std::ffi::CString;
-use std::io::Result;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
 use std::time::Duration;
 
 /// Answers what the filter asks.
@@ -48,15 +48,16 @@ enum What {
 
 impl Asker {
     /// Takes the listener over, of the sandbox of this pid 1.
-    ///
-    /// # Errors
-    /// Those of epoll_ctl(2).
-    pub(super) fn new(listener: OwnedFd, init: i32, registry: &Registry, token: Token) -> Result<Self> {
-        registry.register(&mut SourceFd(&listener.as_raw_fd()), token, Interest::READABLE)?;
+    pub(super) fn new(listener: OwnedFd, init: i32) -> Self {
         listener::take_turns(listener.as_fd());
         let outside = Listed::new("/proc/self/net/unix".into(), Duration::from_secs(1));
         let inside = Listed::new(format!("/proc/{init}/net/unix").into(), Duration::from_millis(100));
-        Ok(Asker { listener, outside, inside })
+        Asker { listener, outside, inside }
+    }
+
+    /// The listener, readable when there is a question.
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     /// The next question; nothing when there is none for now.
@@ -93,11 +94,11 @@ impl Asker {
         Some(Refusal { socket: Some(socket), why: why.into(), is_usual, ..Refusal::default() })
     }
 
-    /// Whether who asks has something of its own there, in its network or its tree.
+    /// Whether who asks may have something of its own there, in its network or its tree.
     fn is_inside(&mut self, wanted: &Wanted, name: &Name) -> bool {
         match name {
             Name::Abstract(_) => self.inside.has(name),
-            Name::Path(path) => exists(wanted.thread(), path).unwrap_or(false),
+            Name::Path(path) => may_exist(wanted.thread(), path),
         }
     }
 
@@ -128,9 +129,19 @@ impl Wanted {
     }
 }
 
-/// Whether a thread finds something at this path.
-fn exists(thread: i32, path: &[u8]) -> Option<bool> {
-    let (root, path) = (CString::new(format!("/proc/{thread}/root")).ok()?, CString::new(path).ok()?);
-    let root = file::open(file::cwd(), &root, libc::O_PATH, 0, Resolve::Ordinary).ok()?;
-    Some(file::open(root.as_fd(), &path, libc::O_PATH, 0, Resolve::InRoot).is_ok())
+/// Whether a thread may find something at this absolute path: not where a directory on the way surely has no such name.
+/// A link, or a directory that this process cannot search, leaves it open.
+///
+/// Each part is opened by itself and no link is followed, so that nothing inside leads this process anywhere else.
+fn may_exist(thread: i32, path: &[u8]) -> bool {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let Ok(mut at) = open(format!("/proc/{thread}/root").as_str(), flags, Mode::empty()) else { return true };
+    for part in Path::new(OsStr::from_bytes(path)).components() {
+        let Component::Normal(name) = part else { continue };
+        match openat(&at, name, flags | OFlag::O_NOFOLLOW, Mode::empty()) {
+            Ok(found) => at = found,
+            Err(errno) => return errno != Errno::ENOENT,
+        }
+    }
+    true
 }

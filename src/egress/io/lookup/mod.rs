@@ -7,6 +7,7 @@
 mod stream;
 
 use super::connection::Found;
+use super::outside::{File, Outside};
 use super::pump::again;
 use crate::egress::dns::{Asking, Taken};
 use crate::egress::hosts::{self, Options};
@@ -67,13 +68,19 @@ impl Resolver {
     }
 
     /// The addresses of a name when they are known at once; else [`Resolver::next_found`] has them later, for `by`.
-    pub(super) fn look_up(&mut self, registry: &Registry, name: &DnsName, by: usize) -> Option<Found> {
+    pub(super) fn look_up(
+        &mut self,
+        registry: &Registry,
+        name: &DnsName,
+        by: usize,
+        files: &mut dyn Outside,
+    ) -> Option<Found> {
         let now = Instant::now();
         self.known.retain(|_, (_, until)| *until > now);
         if let Some((addresses, _)) = self.known.get(name) {
             return Some(Found::Addresses(addresses.clone()));
         }
-        let text = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let text = files.text(File::Hosts);
         let addresses = hosts::addresses(&text, name.as_str());
         if !addresses.is_empty() {
             return Some(Found::Addresses(addresses));
@@ -82,7 +89,7 @@ impl Resolver {
             lookup.asked_by.push(by);
             return None;
         }
-        let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+        let text = files.text(File::Resolvers);
         let mut lookup = Lookup {
             name: name.clone(),
             asked_by: vec![by],

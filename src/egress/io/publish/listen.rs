@@ -1,6 +1,7 @@
 //! The sockets of the host that published ports are: there before the sandbox is, so that a port in use is an error
 //! before anything runs, and gone with its supervisor.
 
+use super::Published;
 use crate::error::{Code, Error, Result};
 use crate::spec::Publish;
 use crate::sys::Errno;
@@ -9,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
 };
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How often a port is looked for that is free on both addresses of the loopback.
 const TRIES: usize = 16;
@@ -32,6 +33,13 @@ impl Listeners {
     /// Whether nothing is published.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Each port with its socket, and whether saggar chose its number.
+    pub fn into_parts(self) -> impl Iterator<Item = (Published, bool, OwnedFd)> {
+        self.0.into_iter().map(|Listener { socket, at, port, chosen }| {
+            (Published { address: at, to: port }, chosen, socket.into())
+        })
     }
 
     /// Takes the ports.

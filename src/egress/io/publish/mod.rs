@@ -20,7 +20,7 @@ use crate::sys::net::Family;
 use caller::{Caller, Need};
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -60,14 +60,13 @@ pub struct Publisher {
 struct Door {
     listener: mio::net::TcpListener,
     published: Published,
-    chosen: bool,
     /// When it was told that nobody listens, and how many have called since.
     told: Option<Instant>,
     since: u64,
 }
 
 /// A port of the host that leads inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// Where on the host.
     pub address: SocketAddr,
@@ -76,7 +75,7 @@ pub struct Published {
 }
 
 /// Somebody called a published port, and was reset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
     /// Which.
     #[serde(flatten)]
@@ -107,23 +106,10 @@ impl Publisher {
         (descriptors / 2).min(2 * MOST)
     }
 
-    /// Hears who calls these, with so many descriptors at most.
-    ///
-    /// # Errors
-    /// [`crate::error::Code::System`].
-    pub fn new(listeners: Listeners, registry: &Registry, descriptors: usize) -> Result<Self> {
-        let mut doors = Vec::new();
-        for (at, listener) in listeners.0.into_iter().enumerate() {
-            let published = Published { address: listener.at, to: listener.port };
-            let chosen = listener.chosen;
-            let mut listener = mio::net::TcpListener::from_std(listener.socket);
-            registry
-                .register(&mut listener, Token(BASE + at), Interest::READABLE)
-                .map_err(|e| Error::system("hear a published port", e))?;
-            doors.push(Door { listener, published, chosen, told: None, since: 0 });
-        }
-        Ok(Publisher {
-            doors,
+    /// One with so many descriptors at most, that publishes nothing yet.
+    pub fn new(descriptors: usize) -> Self {
+        Publisher {
+            doors: Vec::new(),
             callers: BTreeMap::new(),
             most: (descriptors / 2).max(1),
             next: 0,
@@ -133,12 +119,20 @@ impl Publisher {
             full: BTreeSet::new(),
             untold: Vec::new(),
             room: Room::default(),
-        })
+        }
     }
 
-    /// The ports, and whether saggar chose each.
-    pub fn published(&self) -> impl Iterator<Item = (Published, bool)> {
-        self.doors.iter().map(|door| (door.published, door.chosen))
+    /// Publishes a port on this socket of the host, which listens and does not block.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`].
+    pub fn publish(&mut self, registry: &Registry, published: Published, socket: OwnedFd) -> Result<()> {
+        let mut listener = mio::net::TcpListener::from_std(socket.into());
+        registry
+            .register(&mut listener, Token(BASE + self.doors.len()), Interest::READABLE)
+            .map_err(|e| Error::system("hear a published port", e))?;
+        self.doors.push(Door { listener, published, told: None, since: 0 });
+        Ok(())
     }
 
     /// Asks for the sockets that it wants; `ask` says whether it could be asked.

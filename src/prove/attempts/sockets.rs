@@ -1,0 +1,136 @@
+//! Families of sockets, and services of the host. A socket is made and not used; the services are those of the scene,
+//! which [`super::super::outside`] opened for this.
+
+use super::super::scene::Scene;
+use super::super::{Attempt, Boundary, Gift, No, Rule, Tried};
+use super::{at, done};
+use crate::sys::Errno;
+use crate::sys::throwaway::Throwaway;
+use std::io::Error;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
+use std::time::Duration;
+
+/// IPPROTO_MPTCP.
+const MPTCP: i32 = 262;
+
+/// The attempts.
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    new("vsock", "Make a socket to the hypervisor", |child, _| {
+        socket(child, libc::AF_VSOCK, libc::SOCK_STREAM, 0)
+    }),
+    new("packet", "Make a socket that forges frames", |child, _| {
+        socket(child, libc::AF_PACKET, libc::SOCK_RAW, 0)
+    }),
+    new("raw", "Make a raw socket", |child, _| {
+        socket(child, libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP)
+    }),
+    new("raw-6", "Make a raw socket of IPv6", |child, _| {
+        socket(child, libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6)
+    }),
+    new("multipath", "Make a multipath TCP socket", |child, _| {
+        socket(child, libc::AF_INET, libc::SOCK_STREAM, MPTCP)
+    }),
+    new("alg", "Make a socket of the kernel's cryptography", |child, _| {
+        socket(child, libc::AF_ALG, libc::SOCK_SEQPACKET, 0)
+    }),
+    new("xdp", "Make an XDP socket", |child, _| socket(child, libc::AF_XDP, libc::SOCK_RAW, 0)),
+    new("key", "Make a socket of IPsec keys", |child, _| socket(child, libc::AF_KEY, libc::SOCK_RAW, 2)),
+    new("netlink-netfilter", "Make a netlink socket of packet filters", |child, _| netlink(child, 12)),
+    new("netlink-generic", "Make a generic netlink socket", |child, _| netlink(child, 16)),
+    new("netlink-uevent", "Make a netlink socket of device events", |child, _| netlink(child, 15)),
+    new("netlink-audit", "Make a netlink socket of the audit log", |child, _| netlink(child, 9)),
+    new("netlink-diag", "Make a netlink socket that lists sockets", |child, _| netlink(child, 4)),
+    new("netlink-xfrm", "Make a netlink socket of IPsec", |child, _| netlink(child, 6)),
+    new("tcp-protocol-module", "Load a protocol over TCP", |child, _| {
+        let made = child.call(libc::SYS_socket, &[2, 1, 0])?;
+        done(child.call(libc::SYS_setsockopt, &[made.unsigned_abs(), 6, 31, at(c"tls"), 3]))
+    })
+    .rule(Rule::But(&[Errno::ENOTCONN])),
+    new("interface", "Change an interface that does not exist", |child, _| {
+        let made = child.call(libc::SYS_socket, &[2, 2, 0])?;
+        let mut request = [0_u8; 40];
+        request[..11].copy_from_slice(b"saggar-none");
+        // SIOCSIFFLAGS.
+        done(child.call(libc::SYS_ioctl, &[made.unsigned_abs(), 0x8914, at(&request)]))
+    })
+    .rule(Rule::Denied),
+    service("host-loopback", "Reach a server on the host's loopback", |_, scene| {
+        tcp((Ipv4Addr::LOCALHOST, scene.tcp.ok_or(No::Untried)?).into())
+    })
+    .gift(Gift::HostNetwork),
+    service("host-loopback-6", "Reach one over IPv6", |_, scene| {
+        tcp((Ipv6Addr::LOCALHOST, scene.tcp6.ok_or(No::Untried)?).into())
+    })
+    .gift(Gift::HostNetwork),
+    Attempt::new(
+        "host-abstract-socket",
+        Boundary::LandlockScope,
+        "Reach an abstract unix socket of the host",
+        |_, scene| {
+            let name = UnixAddress::from_abstract_name(&scene.nonce).map_err(|_| No::Untried)?;
+            UnixStream::connect_addr(&name).map(drop).map_err(error)
+        },
+    ),
+    Attempt::new(
+        "host-unix-socket",
+        Boundary::MountNamespace,
+        "Reach a unix socket of the host by its path",
+        |_, scene| UnixStream::connect(scene.secret.with_file_name("socket")).map(drop).map_err(error),
+    ),
+    Attempt::new(
+        "host-bus",
+        Boundary::MountNamespace,
+        "Reach the system bus, containerd or Docker",
+        |_, _| {
+            const PATHS: [&str; 4] = [
+                "/run/dbus/system_bus_socket",
+                "/run/containerd/containerd.sock",
+                "/run/docker.sock",
+                "/run/systemd/private",
+            ];
+            match PATHS.iter().map(UnixStream::connect).find(Result::is_ok) {
+                Some(_) => Ok(()),
+                None => Err(No::Nothing),
+            }
+        },
+    ),
+    service("host-interfaces", "See an interface of the host", |_, _| {
+        let interfaces = std::fs::read_to_string("/proc/self/net/dev").map_err(|_| No::Untried)?;
+        let mut names = interfaces.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()));
+        if names.any(|name| name.starts_with("eth") || name.starts_with("en") || name.starts_with("wl")) {
+            Ok(())
+        } else {
+            Err(No::Nothing)
+        }
+    })
+    .gift(Gift::HostNetwork),
+];
+
+type Run = fn(&Throwaway, &Scene) -> Tried;
+
+const fn new(name: &'static str, does: &'static str, run: Run) -> Attempt {
+    Attempt::new(name, Boundary::Seccomp, does, run)
+}
+
+const fn service(name: &'static str, does: &'static str, run: Run) -> Attempt {
+    Attempt::new(name, Boundary::NetworkNamespace, does, run)
+}
+
+fn socket(child: &Throwaway, family: i32, kind: i32, protocol: i32) -> Tried {
+    let arguments = [family, kind, protocol].map(|number| u64::from(number.unsigned_abs()));
+    done(child.call(libc::SYS_socket, &arguments))
+}
+
+fn netlink(child: &Throwaway, protocol: i32) -> Tried {
+    socket(child, libc::AF_NETLINK, libc::SOCK_RAW, protocol)
+}
+
+fn tcp(address: SocketAddr) -> Tried {
+    TcpStream::connect_timeout(&address, Duration::from_secs(2)).map(drop).map_err(error)
+}
+
+fn error(error: Error) -> No {
+    error.raw_os_error().map_or(No::Nothing, |number| No::Error(Errno::from_raw(number)))
+}
