@@ -282,7 +282,13 @@ fn a_fork_that_allocates_is_counted(_: &Path, _: Profile) {
 
 /// Runs one test in a fork of its own, as root or as a user; whether it passed.
 fn passed(test: fn(&Path, Profile), profile: Profile, uid: Uid) -> bool {
-    let place = tempfile::Builder::new().prefix("saggar-").tempdir_in("/var/tmp").unwrap();
+    // Programs that nest may write a tree of root's only where nobody else can enter.
+    let mode = if matches!(profile, Profile::Nesting) { 0o700 } else { 0o755 };
+    let place = tempfile::Builder::new()
+        .prefix("saggar-")
+        .permissions(PermissionsExt::from_mode(mode))
+        .tempdir_in("/var/tmp")
+        .unwrap();
     let work = place.path().join("work");
     fs::create_dir_all(work.join(".git/hooks")).unwrap();
     fs::write(work.join(".git/config"), "").unwrap();

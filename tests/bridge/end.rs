@@ -72,10 +72,10 @@ as_each_caller! {
     }
 
     /// DECISIONS 11: of runtime and watcher together, nothing lives, and the next start goes on.
-    fn a_killed_watcher_does_not_block_the_next_start(caller) {
+    fn a_killed_launcher_does_not_block_the_next_start(caller) {
         let stage = Stage::new(caller);
         let served = busy(&stage);
-        served.process.kill_watcher();
+        served.process.kill_launcher();
         let begun = Instant::now();
         served.end_by(Signal::SIGKILL);
         wait_for_nothing(&stage.work(), begun.elapsed());
@@ -92,7 +92,7 @@ as_each_caller! {
     fn gc_removes_what_dead_sandboxes_left(caller) {
         let stage = Stage::new(caller);
         let served = busy(&stage);
-        served.process.kill_watcher();
+        served.process.kill_launcher();
         served.end_by(Signal::SIGKILL);
         // Root's tests share a runtime directory, and any of them may have swept it by now.
         assert!(caller.is_root() || leftovers(&stage) != [""; 0]);

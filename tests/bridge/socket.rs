@@ -46,7 +46,7 @@ fn serve_as(stage: &Stage, name: &str, path: &Path) -> Served {
 
 /// Ends runtime and watcher, so that nothing is removed.
 fn kill_both(served: Served) {
-    served.process.kill_watcher();
+    served.process.kill_launcher();
     served.end_by(Signal::SIGKILL);
 }
 

@@ -26,7 +26,7 @@ as_each_caller! {
                     "A d/e/",
                     "A d/e/f",
                     "M kept (mode 644 to 700)",
-                    "A link -> /etc/passwd",
+                    "A link -> /etc/passwd [link: it is a link that leads out of the folder]",
                     "A new",
                     "D old/",
                     "D old/a",

@@ -172,9 +172,10 @@ as_each_caller! {
             work.own(&up);
             let lines = work.diff();
             assert!(lines.iter().any(|line| line.starts_with("A d/d/d/") && line.contains("[refused: it is deeper than 128")), "overlay: {}", work.overlay);
-            assert!(lines.iter().any(|line| line == "A root -> /"));
+            assert!(lines.iter().any(|line| line.starts_with("A root -> / [link: ")));
             assert!(!lines.iter().any(|line| line.contains("secret") && !line.starts_with("A up -> ")));
-            if !caller.is_root() {
+            // The look at the end of a session opens what programs have closed, in a copy.
+            if !caller.is_root() && work.overlay {
                 assert!(lines.iter().any(|line| line.starts_with("A shut/ [refused: it cannot be opened")), "{lines:?}");
             }
             let json = work.run(&["diff", "--json", ID]).success();

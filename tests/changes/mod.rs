@@ -4,9 +4,11 @@ mod applying;
 mod differing;
 mod hostile;
 mod killed;
+mod linking;
 mod property;
 mod snapshots;
 mod trees;
+mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -59,12 +59,14 @@ proptest! {
         let from = session.path().join("folder");
         fs::create_dir(&from).unwrap();
         act(&from, &folder);
-        copy::tree(&from, &session.path().join("workspace")).unwrap().store(session.path()).unwrap();
+        fs::create_dir(session.path().join("workspace")).unwrap();
+        let (source, copy) = (File::open(&from).unwrap(), File::open(session.path().join("workspace")).unwrap());
+        copy::content(&from, source.as_fd(), copy.as_fd()).unwrap().store(session.path()).unwrap();
         let origin = Origin { place: Place::Copy, folder: from.clone(), since: i128::MAX, more: Vec::new() };
         let unchanged = compare(&Trees::open(session.path(), origin.clone()).unwrap()).unwrap();
         prop_assert!(unchanged.is_empty(), "{:?}", unchanged);
         act(&session.path().join("workspace"), &work);
-        let allowed = Allowed { protected: true, conflicts: false };
+        let allowed = Allowed { protected: true, conflicts: false, links: true };
         // First one of the changes alone, with what it needs; then the rest.
         let mut trees = Trees::open(session.path(), origin.clone()).unwrap();
         let changes = compare(&trees).unwrap();

@@ -50,6 +50,8 @@ as_each_caller! {
         assert!(deaf.heard.is_empty());
         deaf.get("shutdown");
         let event = client.event();
+        assert_eq!((&event["event"], &event["quarantined"]), (&json!("left"), &json!(1)), "{event}");
+        let event = client.event();
         assert_eq!((&event["event"], &event["reason"], &event["exit_code"]), (&json!("exited"), &json!("exit"), &json!(0)));
         assert!(served.end().0.success());
     }

@@ -145,7 +145,7 @@ as_each_caller! {
             let mut process = Process::start(&wrap.place, wrap.command(&options, &["/bin/sh", "-c", PAYLOAD]));
             wait::until_exists(&work.join("up"));
             fs::remove_file(work.join("up")).unwrap();
-            process.kill_watcher();
+            process.kill_launcher();
             process.signal(Signal::SIGKILL);
             assert!(killed_by(process.wait(), Signal::SIGKILL));
             wait_for_nothing(&work, Duration::ZERO);
@@ -154,15 +154,13 @@ as_each_caller! {
         assert_eq!(leftovers(&wrap, &id), Vec::<PathBuf>::new(), "no runtime directory, no cgroup");
     }
 
-    /// The parent-death signal alone: with the watcher dead, and pid 1 stopped so that it cannot see the end of
-    /// its stream, nothing else is left that could end the sandbox.
+    /// pid 1 is stopped, so that it cannot see the end of its stream: its launcher ends it.
     fn a_stopped_pid_one_dies_with_the_runtime(caller) {
         let wrap = Wrap::new(caller);
         let options = ["--id", &format!("stop-{}", wrap.place.path().file_name().unwrap().display())];
         let mut process = Process::start(&wrap.place, wrap.command(&options, &["/bin/sh", "-c", PAYLOAD]));
         wait::until_exists(&wrap.work().join("up"));
         let init = init_of(&process);
-        process.kill_watcher();
         // A process group that nobody outside of it looks after any more is sent SIGCONT when it has stopped members:
         // a child of ours in it keeps it from that.
         let mut keeper = Command::new("sleep").arg("1000").process_group(process.pid().cast_signed()).spawn().unwrap();
@@ -176,6 +174,18 @@ as_each_caller! {
             init.signal(Signal::SIGKILL);
         }
         assert!(gone, "pid 1 lives");
+        wait_for_nothing(&wrap.work(), Duration::ZERO);
+    }
+
+    /// A sandbox whose launcher was killed is ended: nobody could kill it any more.
+    fn a_killed_launcher_ends_the_sandbox(caller) {
+        let wrap = Wrap::new(caller);
+        let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", PAYLOAD]));
+        wait::until_exists(&wrap.work().join("up"));
+        process.kill_launcher();
+        process.signal(Signal::SIGCONT);
+        assert_eq!(process.wait().code(), Some(125), "{}", process.stderr());
+        assert!(process.stderr().contains("the launcher of the sandbox was killed"), "{}", process.stderr());
         wait_for_nothing(&wrap.work(), Duration::ZERO);
     }
 

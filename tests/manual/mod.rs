@@ -7,6 +7,8 @@
 mod bridge;
 mod command;
 mod control;
+mod names;
 mod page;
 mod policy;
+mod promises;
 mod status;

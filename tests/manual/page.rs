@@ -55,6 +55,12 @@ impl Page {
             .collect()
     }
 
+    /// The lines of one subsection.
+    pub(super) fn subsection(&self, name: &str) -> impl Iterator<Item = &str> {
+        let lines = self.source.lines().skip_while(move |line| *line != format!(".Ss {name}")).skip(1);
+        lines.take_while(|line| !line.starts_with(".Ss ") && !line.starts_with(".Sh "))
+    }
+
     /// Lines of examples that call saggar.
     pub(super) fn calls(&self) -> impl Iterator<Item = &str> {
         self.source.lines().filter_map(|line| line.strip_prefix("$ saggar "))

@@ -142,9 +142,12 @@ as_each_caller! {
         served.begin("curl -sS -m 5 http://good.example/ 2>&1; echo $?");
         let question = served.question();
         let is_back = |event: &Value| event["data"]["type"] == "control_cancel_request";
-        let back = served.server.events_until(is_back).pop().unwrap();
-        assert_eq!(back["data"]["request_id"], question["request_id"]);
-        assert!(served.ran().ends_with("\n28\n"));
+        // The program may be known to have ended before.
+        let events = served.server.events_until(is_back);
+        assert_eq!(events.last().unwrap()["data"]["request_id"], question["request_id"]);
+        let result = events.iter().find(|event| event["ev"] == "exec_result");
+        let said = result.map_or_else(|| served.ran(), |result| result["stdout"].as_str().unwrap().to_owned());
+        assert!(said.ends_with("\n28\n"), "{said}");
         assert_eq!(control.get("permission.list"), json!({ "open": [] }));
         served.answer(&question, &json!({ "behavior": "allow" }));
         assert_eq!(network.contacts(), Vec::<String>::new());

@@ -72,6 +72,7 @@ as_each_caller! {
     /// Not even loopback is there; unix sockets are.
     fn without_hosts_there_are_no_internet_sockets(caller) {
         let network = network!(caller);
+        network.wrap.place.close();
         let program = ["/usr/bin/python3", "-c", TRY];
         for profile in ["strict", "nesting"] {
             let options = ["--prefer", "network", "--profile", profile];
@@ -88,6 +89,7 @@ as_each_caller! {
 
     fn the_wall_of_nesting_is_the_same(caller) {
         let network = network!(caller);
+        network.wrap.place.close();
         let options = ["--prefer", "network", "--profile", "nesting", "--allow-host", "93.184.215.14:80"];
         let program = ["/usr/bin/python3", "-c", TRY];
         let said = network.run_without(caller, &options, &program).success();

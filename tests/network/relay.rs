@@ -102,13 +102,15 @@ for _ in range(40):
     many.append(s)
 print('stopped', flush=True)
 sys.stdin.read()";
-        // When nothing moves any more, what saggar had at most.
+        // When nothing moves any more, what the relay had at most.
         let starter = "import os, subprocess, sys, time
 events = os.open('events', os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
 os.dup2(events, 3)
 saggar = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[3])
 assert saggar.stdout.readline() == b'stopped\\n'
-def read(what): return open(f'/proc/{saggar.pid}/{what}').read()
+children = open(f'/proc/{saggar.pid}/task/{saggar.pid}/children').read().split()
+[relay] = [child for child in children if open(f'/proc/{child}/comm').read() == 'saggar:relay\\n']
+def read(what): return open(f'/proc/{relay}/{what}').read()
 still, last = 0, None
 while still < 5:
     now = read('stat').split(')')[1].split()[11:13]

@@ -198,6 +198,9 @@ print(calls, int(time.monotonic() - begin))";
         // Of so many some are lost, and those of the last second are not told any more.
         assert!((calls / 20..=calls).contains(&times(&events)), "{} of {calls}", times(&events));
         assert!(times(&same) > 100, "{same:?}");
-        assert_eq!(stderr.matches("network:").count(), events.len());
+        // P3: a person sees some, and how many there were.
+        let lines = stderr.matches("network:").count();
+        assert!((32..=32 + 2 * (seconds + 3)).contains(&lines), "{lines} in {seconds} s");
+        assert!(stderr.contains("more lines left out"), "{stderr}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::bundle::{Bench, end_of};
 use crate::control::client::ControlClient;
+use crate::processes::account::{self, Account};
 use crate::support::bridge_client::{BridgeClient, Outcome, SESSION};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
@@ -9,6 +10,8 @@ use crate::support::process::{Watch, any_with_argument};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// A container with a bridge whose program is the demo agent: saggar's own binary, in the root of the bundle.
@@ -74,6 +77,13 @@ fn beside(bench: &Bench, id: &str) -> [Watch; 2] {
     })
 }
 
+/// The keeper of a container whose program runs.
+fn keeper(bench: &Bench, id: &str) -> Watch {
+    let found =
+        Account::children(beside(bench, id)[0].pid()).into_iter().find(|child| child.name == "saggar:keeper");
+    Watch::of(found.expect("there is a keeper").pid).expect("the keeper lives")
+}
+
 fn both_gone(beside: &[Watch; 2]) {
     beside[0].wait_gone("the supervisor");
     beside[1].wait_gone("the guard");
@@ -84,6 +94,16 @@ fn create_into(bench: &Bench, id: &str, out: &Path) {
     let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), id]);
     command.stdout(File::create(out).unwrap()).stderr(std::process::Stdio::null());
     assert!(end_of(command.spawn().unwrap(), "create").success());
+}
+
+/// The directory that the operator has configured for sockets.
+fn configured(bench: &Bench) -> PathBuf {
+    let directory = bench.place.make_dir("agents", 0o700);
+    let (config, own) =
+        (bench.place.make_dir("home/.config", 0o700), bench.place.make_dir("home/.config/saggar", 0o700));
+    assert!(own.starts_with(config));
+    bench.place.make_file("home/.config/saggar/config.toml", &format!("bridge.directory = {directory:?}\n"));
+    directory
 }
 
 fn refused(bench: &Bench, text: &str) {
@@ -331,6 +351,50 @@ as_each_caller! {
         }
     }
 
+    /// The supervisor has given everything up, and what takes a right its keeper does.
+    fn the_processes_beside_a_container_have_the_rights_of_the_table(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        assert!(client.turn("hello").is_done());
+        let beside = beside(&bench, &id);
+        let supervisor = Account::of(beside[0].pid()).unwrap();
+        supervisor.assert_powerless();
+        let keeper = keeper(&bench, &id);
+        assert!(!account::share_memory(supervisor.pid, keeper.pid()));
+        if caller.is_root() {
+            assert!(supervisor.uids.iter().chain(&supervisor.gids).all(|id| *id >= 1 << 20), "{supervisor:?}");
+            assert_eq!(supervisor.bounding, 0, "{supervisor:?}");
+        }
+        assert_eq!(client.exec("exit 3", 30_000)["exitCode"], 3);
+        assert_eq!(client.exec("exit 4", 30_000)["exitCode"], 4);
+        assert_eq!(client.exec("kill -9 $$", 30_000)["exitCode"], 137);
+        assert!(client.turn("hello").is_done());
+        Account::of(beside[0].pid()).unwrap().assert_powerless();
+        bench.say(&["kill", &id, "KILL"]).ok();
+        both_gone(&beside);
+        keeper.wait_gone("the keeper");
+        assert!(!socket(&bench, &id).exists() && !bench.state_dir(&id).join("control.sock").exists());
+        bench.say(&["delete", &id]).ok();
+        bench.is_clean(&id);
+    }
+
+    fn whoever_kills_the_keeper_ends_the_container(caller) {
+        let bench = Bench::new(caller);
+        demo(&bench);
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&socket(&bench, &id));
+        assert!(client.turn("hello").is_done());
+        let (beside, init) = (beside(&bench, &id), Watch::of(bench.pid(&id)).unwrap());
+        keeper(&bench, &id).signal(Signal::SIGKILL);
+        init.wait_gone("the init");
+        both_gone(&beside);
+        assert!(!socket(&bench, &id).exists());
+        bench.say(&["delete", &id]).ok();
+        bench.is_clean(&id);
+    }
+
     fn delete_with_force_works_in_every_status(caller) {
         let bench = Bench::new(caller);
         demo(&bench);
@@ -380,12 +444,17 @@ as_each_caller! {
         assert!(clients[1].turn("still there").is_done());
     }
 
-    fn the_socket_can_have_a_path_of_its_own(caller) {
+    fn socket_can_have_a_name_in_the_directory_of_the_operator(caller) {
         let bench = Bench::new(caller);
-        let path = bench.place.join("run/b.sock");
-        demo_with(&bench, |config| config["annotations"]["org.saggar.bridge"] = json!(path));
+        let path = configured(&bench).join("b.sock");
+        demo_with(&bench, |config| config["annotations"]["org.saggar.bridge"] = json!("b.sock"));
         let id = bench.start();
         assert!(BridgeClient::connect(&path).turn("hello").is_done());
+        // Its path is the same name.
+        let config = fs::read(bench.bundle().join("config.json")).unwrap();
+        let mut config: Value = serde_json::from_slice(&config).unwrap();
+        config["annotations"]["org.saggar.bridge"] = json!(path);
+        bench.write_config(config.to_string().as_bytes());
         // The second is refused, and the first goes on.
         refused(&bench, "a running program listens on it");
         assert!(BridgeClient::connect(&path).turn("hello").is_done());
@@ -399,9 +468,9 @@ as_each_caller! {
     /// A create that fails after the bridge stands leaves none of it.
     fn a_create_that_fails_leaves_no_bridge(caller) {
         let bench = Bench::new(caller);
-        let path = bench.place.join("run/b.sock");
+        let path = configured(&bench).join("b.sock");
         demo_with(&bench, |config| {
-            config["annotations"]["org.saggar.bridge"] = json!(path);
+            config["annotations"]["org.saggar.bridge"] = json!("b.sock");
             config["mounts"].as_array_mut().unwrap().push(json!({
                 "destination": "/tmp", "type": "bind", "source": "/does/not/exist", "options": ["bind"],
             }));
@@ -419,8 +488,79 @@ as_each_caller! {
         refuse(&|config| config["process"]["terminal"] = json!(true), "annotations[\"org.saggar.bridge\"]: process.terminal");
         refuse(&|config| config["annotations"]["org.saggar.bridge"] = json!("yes"), "annotations[\"org.saggar.bridge\"]");
         refuse(&|config| config["annotations"]["org.saggar.adapter"] = json!("x"), "annotations[\"org.saggar.adapter\"]");
-        let long = format!("/{}", "x".repeat(200));
-        refuse(&|config| config["annotations"]["org.saggar.bridge"] = json!(long), "107");
+        // Its programs would pass for those of the host.
+        if caller.is_root() {
+            let host = |config: &mut Value| {
+                config["linux"]["namespaces"].as_array_mut().unwrap().retain(|one| one["type"] != "pid" && one["type"] != "user");
+                config["linux"].as_object_mut().unwrap().retain(|key, _| key != "uidMappings" && key != "gidMappings");
+                config["mounts"].as_array_mut().unwrap().retain(|mount| mount["type"] != "proc");
+            };
+            refuse(&host, "pid and user namespaces of the host");
+        }
+    }
+
+    /// A pod's author names no path of the host, and what is there stays: a dead socket too.
+    fn socket_elsewhere_is_refused_by_its_name(caller) {
+        let bench = Bench::new(caller);
+        let elsewhere = bench.place.make_dir("elsewhere", 0o700);
+        let dead = elsewhere.join("dead.sock");
+        drop(UnixListener::bind(&dead).unwrap());
+        bench.give(&dead);
+        let inode = || fs::symlink_metadata(&dead).unwrap().ino();
+        let before = inode();
+        let refuse = |value: &str| {
+            demo_with(&bench, |config| config["annotations"]["org.saggar.bridge"] = json!(value));
+            refused(&bench, "annotations[\"org.saggar.bridge\"]");
+            assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
+            assert_eq!(inode(), before, "{value}");
+        };
+        let (dead, new) = (dead.to_str().unwrap(), elsewhere.join("new.sock"));
+        // No directory is configured.
+        for value in [dead, new.to_str().unwrap(), "name"] {
+            refuse(value);
+        }
+        let directory = configured(&bench);
+        let path = |rest: &str| format!("{}{rest}", directory.display());
+        for value in [
+            dead, new.to_str().unwrap(), "../elsewhere/new.sock", "a/b", ".hidden", "..", "", &path(""), &path("/"),
+            &path("/../elsewhere/new.sock"), &path("x/y"), &"x".repeat(65),
+        ] {
+            refuse(value);
+        }
+        // A link in the place of the directory, and a directory that others can write.
+        fs::remove_dir(&directory).unwrap();
+        symlink(&elsewhere, &directory).unwrap();
+        refuse("new.sock");
+        fs::remove_file(&directory).unwrap();
+        bench.place.make_dir("agents", 0o700);
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        refuse("new.sock");
+    }
+
+    fn programs_of_a_container_are_refused_at_sockets(caller) {
+        let bench = Bench::new(caller);
+        if !Path::new("/usr/bin/python3").exists() {
+            return;
+        }
+        let directory = configured(&bench);
+        demo_with(&bench, |config| {
+            config["annotations"]["org.saggar.bridge"] = json!("b.sock");
+            for dir in ["/usr".to_owned(), directory.to_str().unwrap().to_owned()] {
+                config["mounts"].as_array_mut().unwrap().push(json!({
+                    "destination": dir, "type": "bind", "source": dir, "options": ["rbind"],
+                }));
+            }
+        });
+        let id = bench.start();
+        let mut client = BridgeClient::connect(&directory.join("b.sock"));
+        let call = format!(
+            "/usr/bin/python3 -c 'import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect(\"{}\")\n\
+             try:\n print(\"answered\" if s.recv(1) else \"refused\")\n\
+             except ConnectionResetError:\n print(\"refused\")'",
+            directory.join("b.sock").display(),
+        );
+        assert_eq!(client.exec(&call, 30_000)["stdout"], "refused\n");
+        bench.say(&["delete", "--force", &id]).ok();
     }
 
     /// Neither false nor a name of ours that nobody knows makes a bridge.
@@ -449,6 +589,9 @@ as_each_caller! {
         let mut stream = File::from(read);
         Deadline::usual().readable(&stream).unwrap();
         assert_eq!(std::io::Read::read(&mut stream, &mut [0; 1]).unwrap(), 0);
+        if !nix::unistd::geteuid().is_root() {
+            skip!("this test needs to be started as root: only root may look at a supervisor's descriptors");
+        }
         for watch in beside(&bench, &id) {
             let links = fs::read_dir(format!("/proc/{}/fd", watch.pid())).unwrap().flatten();
             let open: Vec<_> = links.filter_map(|link| fs::read_link(link.path()).ok()).collect();
@@ -541,15 +684,16 @@ fn podman_runs_an_agent_with_a_bridge() {
     }
     let bench = Bench::new(caller);
     demo(&bench);
-    let (storage, path) = (bench.place.make_dir("podman", 0o700), bench.place.join("run/b.sock"));
+    let (storage, state) = (bench.place.make_dir("podman", 0o700), bench.place.join("oci"));
+    let root = format!("root={}", state.display());
     let podman = |args: &[&str]| {
         let mut command = std::process::Command::new("/usr/bin/podman");
         command.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
-        command.args(["--cgroup-manager", "cgroupfs", "--runtime", env!("CARGO_BIN_EXE_saggar")]).args(args);
+        command.args(["--cgroup-manager", "cgroupfs", "--runtime", env!("CARGO_BIN_EXE_saggar")]);
+        command.arg("--runtime-flag").arg(&root).args(args);
         bench.finish(command)
     };
     let rootfs = bench.bundle().join("rootfs").to_string_lossy().into_owned();
-    let annotation = format!("org.saggar.bridge={}", path.display());
     podman(&[
         "run",
         "-d",
@@ -558,7 +702,7 @@ fn podman_runs_an_agent_with_a_bridge() {
         "--network",
         "none",
         "--annotation",
-        &annotation,
+        "org.saggar.bridge=true",
         "--annotation",
         "org.saggar.adapter=demo",
         "-v",
@@ -571,6 +715,8 @@ fn podman_runs_an_agent_with_a_bridge() {
         "__demo-agent",
     ])
     .ok();
+    let container = fs::read_dir(&state).unwrap().next().unwrap().unwrap().path();
+    let path = container.join("bridge.sock");
     let mut client = BridgeClient::connect(&path);
     assert!(client.turn("hello").is_done());
     assert_eq!(client.exec("echo hi", 30_000)["stdout"], "hi\n");

@@ -52,15 +52,33 @@ as_each_caller! {
             assert!(listed.contains(&whole), "{what}: {listed}");
             bench.say(&["delete", "--force", &id]).ok();
             assert!(!bench.state_dir(&id).exists(), "{what}");
+            // By the record in its lock.
+            watch.wait_gone(what);
+            bench.is_clean(&id);
+        }
+        bench.status_is(&whole, "running");
+    }
+
+    /// What nothing leads to any more is said, and the exit status says it too.
+    fn delete_force_says_what_it_cannot_find(caller) {
+        let bench = Bench::new(caller);
+        for (what, damage) in &DAMAGES[1..] {
+            let id = bench.start();
+            let watch = Watch::of(bench.pid(&id)).unwrap();
+            spoil(&bench, &id, &["state.json", "state.copy.json", "config.json", "lock"], *damage);
+            let deleted = bench.say(&["delete", "--force", &id]);
+            assert!(!bench.state_dir(&id).exists(), "{what}");
             if caller.is_root() {
                 // By its cgroup, which has the id in its name.
+                assert!(deleted.status.success(), "{what}: {deleted:?}");
                 watch.wait_gone(what);
                 bench.is_clean(&id);
             } else {
+                deleted.fails("its processes may still run");
                 watch.signal(nix::sys::signal::Signal::SIGKILL);
+                watch.wait_gone(what);
             }
         }
-        bench.status_is(&whole, "running");
     }
 
     fn damaged_locks_and_sockets_hang_nobody(caller) {

@@ -5,7 +5,7 @@ use super::bundle::Bench;
 use crate::support::place::Place;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::io::Write;
@@ -18,52 +18,85 @@ const SHELL: &str = r#"read -r _ && exec "$@" </dev/null"#;
 /// PTRACE_SYSCALL_INFO_ENTRY
 const ENTRY: u8 = 1;
 
+/// Which processes are stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// The verb.
+    Verb,
+    /// The verb and the processes that it forks.
+    Family,
+}
+
 /// Runs a verb and asks `now` at each of its own system calls, before it is done: its index from the start of
 /// saggar, and its number. The verb is killed where the answer is true. How it ended.
 pub(crate) fn killed_at(bench: &Bench, args: &[&str], now: impl FnMut(usize, i64) -> bool) -> ExitStatus {
-    command_killed_at(&bench.place, &bench.command(args), now)
+    traced(&bench.place, &bench.command(args), Stopped::Verb, now)
 }
 
-/// The same with any command.
+/// The same with any command and its workers: system calls of all of them count, and all are killed together.
 pub(crate) fn command_killed_at(
     place: &Place,
     verb: &Command,
+    now: impl FnMut(usize, i64) -> bool,
+) -> ExitStatus {
+    traced(place, verb, Stopped::Family, now)
+}
+
+fn traced(
+    place: &Place,
+    verb: &Command,
+    stopped: Stopped,
     mut now: impl FnMut(usize, i64) -> bool,
 ) -> ExitStatus {
     let mut command = place.command(Path::new("/bin/sh"));
     command.args(["-c", SHELL, "sh"]).arg(verb.get_program()).args(verb.get_args());
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Reaped by waitpid, which tells of its stops too.
+    // Reaped by waitpid, which reports its stops too.
     #[allow(clippy::zombie_processes)]
     let mut child = command.spawn().unwrap();
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL;
-    ptrace::seize(pid, options).unwrap();
-    ptrace::interrupt(pid).unwrap();
+    let first = Pid::from_raw(child.id().cast_signed());
+    let mut options =
+        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL;
+    if stopped == Stopped::Family {
+        options |= Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK | Options::PTRACE_O_TRACECLONE;
+    }
+    ptrace::seize(first, options).unwrap();
+    ptrace::interrupt(first).unwrap();
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let (mut is_saggar, mut index) = (false, 0);
-    loop {
+    let (mut is_saggar, mut index, mut end) = (false, 0, None);
+    // Those of this thread alone: other tests have children, too.
+    let (all, flags) = (Pid::from_raw(-1), WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD);
+    let waited = if stopped == Stopped::Family { all } else { first };
+    while let Ok(event) = waitpid(waited, Some(flags)) {
+        let Some(pid) = event.pid() else { continue };
         let mut passed_on = None;
-        match waitpid(pid, None).unwrap() {
-            WaitStatus::PtraceEvent(_, _, event) => is_saggar |= event == libc::PTRACE_EVENT_EXEC,
-            WaitStatus::PtraceSyscall(_) if is_saggar && ptrace::syscall_info(pid).unwrap().op == ENTRY => {
+        match event {
+            WaitStatus::PtraceEvent(_, _, what) => is_saggar |= what == libc::PTRACE_EVENT_EXEC,
+            WaitStatus::PtraceSyscall(_)
+                if is_saggar && ptrace::syscall_info(pid).is_ok_and(|info| info.op == ENTRY) =>
+            {
                 if now(index, number(pid)) {
-                    kill(pid, Signal::SIGKILL).unwrap();
+                    let _ = kill(first, Signal::SIGKILL);
+                    let _ = kill(pid, Signal::SIGKILL);
                 }
                 index += 1;
             }
             WaitStatus::PtraceSyscall(_) => {}
-            WaitStatus::Stopped(_, signal) => passed_on = Some(signal),
-            ended => return status(ended),
+            WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => passed_on = Some(signal),
+            WaitStatus::Stopped(..) => {}
+            ended if pid == first => end = Some(status(ended)),
+            _ => continue,
         }
-        // One that was killed meanwhile is told of by the next wait.
+        // One that was killed meanwhile is reported by the next wait.
         let _ = ptrace::syscall(pid, passed_on);
     }
+    end.expect("the verb has ended")
 }
 
 /// The number of the call that it is in: proc_pid_syscall(5).
 fn number(pid: Pid) -> i64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
+    // A worker lets its user not look into it.
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     text.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(-1)
 }
 

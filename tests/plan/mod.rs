@@ -50,7 +50,7 @@ fn host() -> Host {
     paths.extend(directories.map(|path| (path.into(), Kind::Directory)));
     paths.extend(files.map(|path| (path.into(), Kind::File)));
     paths.extend(links.map(|(path, target)| (path.into(), Kind::Link(target.into()))));
-    Host { landlock_abi: 6, paths, unmapped: HashMap::new() }
+    Host { landlock_abi: 6, paths, ..Host::default() }
 }
 
 const ROOT: IdMap = IdMap::Block { base: 1_000_013_824 };

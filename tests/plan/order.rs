@@ -33,6 +33,7 @@ fn needs_a_capability(step: &Step) -> bool {
         | Step::Tmpfs { .. }
         | Step::Overlay { .. }
         | Step::Proc { .. }
+        | Step::Quota { .. }
         | Step::Devpts { .. }
         | Step::Mqueue { .. }
         | Step::MaskFile { .. }

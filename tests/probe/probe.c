@@ -242,9 +242,9 @@ static long t_file_caps(void)
 static long t_rlimit_up(void)
 {
 	struct rlimit now;
-	getrlimit(RLIMIT_CORE, &now);
-	now.rlim_cur = now.rlim_max = 1 << 20;
-	return setrlimit(RLIMIT_CORE, &now);
+	getrlimit(RLIMIT_MEMLOCK, &now);
+	now.rlim_cur = now.rlim_max += 4096;
+	return setrlimit(RLIMIT_MEMLOCK, &now);
 }
 static long t_nice_up(void) { return setpriority(PRIO_PROCESS, 0, -5); }
 static long t_sethostname(void) { return sethostname("x", 1); }

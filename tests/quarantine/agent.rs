@@ -36,7 +36,7 @@ as_each_caller! {
         assert!(client.turn("run: test ! -e .bashrc && test ! -h .mcp.json && git status > status && ! git config core.fsmonitor && touch fine").is_done());
         assert_eq!(names(&place), [".bashrc", ".git/config", ".mcp.json"]);
         assert!(place.work().join("fine").exists(), "git works, and the names are gone");
-        assert!(fs::read_dir(session.0.join("quarantine")).unwrap().count() == 3);
+        assert!(fs::read_dir(session.0.join("quarantine")).unwrap().count() == 4, "they and the index");
         // The same name again gets another number.
         assert!(client.turn("run: echo more > .bashrc").is_done());
         assert!(client.turn("hi").is_done());
@@ -50,7 +50,7 @@ as_each_caller! {
     fn the_end_is_looked_at_in_the_copy_too(caller) {
         let place = place(caller);
         let session = Session::of(&place);
-        let prompt = "run: mkdir -p a/b; git init -q --bare a/b/c; git init -q d; printf '#!' > d/.git/hooks/pre-commit; chmod +x d/.git/hooks/pre-commit; echo evil > .zshrc";
+        let prompt = "run: mkdir -p a/b; git init -q --bare a/b/c; git -C a/b/c config alias.st '!evil'; git init -q d; printf '#!' > d/.git/hooks/pre-commit; chmod +x d/.git/hooks/pre-commit; echo evil > .zshrc";
         let ended = finish(start(&place, &["../agent", prompt]));
         assert_eq!(ended.code(), 0, "{ended:?}");
         let work = session.0.join("workspace");
@@ -58,8 +58,8 @@ as_each_caller! {
             let path = |event: &serde_json::Value| event["path"].as_str().unwrap().trim_start_matches(work.to_str().unwrap()).to_owned();
             events(&place, kind).iter().map(path).collect()
         };
-        assert_eq!(paths("quarantined"), ["/.zshrc", "/d/.git/hooks/pre-commit"]);
-        assert_eq!(paths("reported"), ["/a/b/c"]);
+        assert_eq!(paths("quarantined"), ["/.zshrc", "/a/b/c/config", "/d/.git/hooks/pre-commit"]);
+        assert!(paths("reported").is_empty());
         assert!(ended.stderr.contains("/quarantine/1-.zshrc"), "{}", ended.stderr);
         assert_eq!(events(&place, "exited").len(), 1);
         assert_eq!(events(&place, "exited")[0]["id"], id(&place));

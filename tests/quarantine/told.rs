@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::place::Place;
 
 /// The file of status events.
-const EVENTS: &str = "events";
+pub(super) const EVENTS: &str = "events";
 
 /// The name of the sandbox in `place`, which no other test has.
 pub(super) fn id(place: &Place) -> String {
@@ -55,7 +55,9 @@ pub(super) fn moved(place: &Place) -> Vec<(String, PathBuf)> {
         let path = Path::new(event["path"].as_str().unwrap()).strip_prefix(&work).unwrap();
         let to = PathBuf::from(event["to"].as_str().unwrap());
         assert!(
-            work.join(path).symlink_metadata().is_err() || path.ends_with("config"),
+            work.join(path).symlink_metadata().is_err()
+                || path.ends_with("config")
+                || path.ends_with("hooks"),
             "{event}: still there"
         );
         assert!(to.symlink_metadata().is_ok(), "{event}: not there");

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::told::{Session, ends_with, events, moved, names, telling};
+use crate::support::process::Process;
 use crate::walls::wrapped::{Ended, Wrap};
 
 pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
@@ -80,7 +81,7 @@ as_each_caller! {
         expected.sort();
         assert_eq!(names(&wrap.place), expected);
         let why = &events(&wrap.place, "quarantined").iter().find(|event| event["path"].as_str().unwrap().ends_with("config")).unwrap()["why"].clone();
-        assert_eq!(why, "says core.hookspath, core.fsmonitor, include.path");
+        assert_eq!(why, "says core.fsmonitor, core.hookspath, include.path");
         for at in [".", "sub"] {
             let said = wrap.outside(&format!("cd {at} && git config --local -l && git log --oneline | wc -l && git status --porcelain -uno"));
             assert!(!said.contains("hookspath") && !said.contains("fsmonitor") && !said.contains("include"), "{said}");
@@ -89,33 +90,31 @@ as_each_caller! {
         }
     }
 
-    /// The user's own repositories in the work tree: what is new is moved, what was changed is told.
+    /// The user's own repositories in the work tree: what they had stays, and nothing that git would run is added.
     fn an_older_repository_keeps_what_it_had(caller) {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
         wrap.outside("git init -q sub && cd sub && git config core.hooksPath mine && printf '#!' > .git/hooks/pre-push && chmod +x .git/hooks/pre-push; touch ../done; ls ..");
-        let script = "cd sub && git config user.name t && printf '#!' > .git/hooks/pre-commit && chmod +x .git/hooks/pre-commit";
+        let script = "cd sub; git config user.name t; git config core.pager evil; printf '#!' > .git/hooks/pre-commit; exit 0";
         let ended = run(&wrap, &[], script);
         assert_eq!(ended.code(), 0, "{ended:?}");
-        assert_eq!(names(&wrap.place), ["sub/.git/hooks/pre-commit"]);
-        let told = events(&wrap.place, "reported");
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0]["path"].as_str().unwrap().ends_with("sub/.git/config"));
-        assert_eq!(wrap.outside("cd sub && git config core.hooksPath"), "mine\n");
+        assert_eq!(names(&wrap.place), [""; 0]);
+        assert!(events(&wrap.place, "reported").is_empty());
+        assert_eq!(wrap.outside("cd sub && git config core.hooksPath; git config user.name; git config core.pager || true"), "mine\n");
+        assert!(wrap.work().join("sub/.git/hooks/pre-push").exists());
+        assert!(!wrap.work().join("sub/.git/hooks/pre-commit").exists());
         // Nothing changed, nothing said.
         assert_eq!(run(&wrap, &[], "true").stderr, "");
     }
 
-    fn a_bare_repository_is_told_and_stays(caller) {
+    fn a_bare_repository_keeps_nothing_that_git_would_run(caller) {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
-        let ended = run(&wrap, &[], "git init -q --bare deep/er/repo");
+        let ended = run(&wrap, &[], "git init -q --bare deep/er/repo; git init -q --bare other; git -C other config core.fsmonitor x");
         assert_eq!(ended.code(), 0, "{ended:?}");
-        let told = events(&wrap.place, "reported");
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0]["path"], wrap.work().join("deep/er/repo").to_str().unwrap());
-        assert!(wrap.work().join("deep/er/repo/HEAD").exists());
-        assert_eq!(names(&wrap.place), [""; 0]);
+        assert!(events(&wrap.place, "reported").is_empty());
+        assert_eq!(names(&wrap.place), ["other/config"]);
+        assert_eq!(wrap.outside("git -C deep/er/repo rev-parse --is-bare-repository; git -C other rev-parse --is-bare-repository"), "true\ntrue\n");
     }
 
     /// A linked worktree and a submodule's directory in a repository that is protected otherwise.
@@ -129,5 +128,19 @@ as_each_caller! {
         assert_eq!(ended.code(), 0, "{ended:?}");
         assert_eq!(names(&wrap.place), [".git/modules/a/b/config", ".git/worktrees/evil/commondir"]);
         wrap.outside("cd wt && git status && git commit -qm y --allow-empty");
+    }
+
+    /// The host saves a protected file by a rename, which takes the protection away, and a program writes into the new
+    /// file before it is killed.
+    fn a_file_that_lost_its_protection_is_what_it_was(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        wrap.place.make_file("work/.bashrc", "mine\n");
+        let script = "echo up; until echo evil > .bashrc; do :; done 2>/dev/null; exec sleep 1000";
+        let mut process = Process::start(&wrap.place, telling(&wrap.place, &wrap.command(&[], &["/bin/sh", "-c", script])));
+        std::io::Read::read_exact(&mut process.take_stdout(), &mut [0; 3]).unwrap();
+        wrap.outside("echo mine > new && mv new .bashrc");
+        process.wait();
+        assert_eq!(fs::read_to_string(wrap.work().join(".bashrc")).unwrap(), "mine\n", "{}", process.stderr());
     }
 }

@@ -7,6 +7,7 @@ mod limits;
 mod metrics;
 mod paths;
 mod policy;
+mod prove;
 mod stats;
 
 use crate::support::place::Place;

@@ -183,6 +183,7 @@ as_each_caller! {
     fn explain_says_what_a_program_finds_when_nesting(caller) {
         let place = Place::new(caller);
         furnish(&place, caller);
+        place.close();
         agree(&place, &["--profile=nesting"], RELATIVE.iter().map(|path| (*path).to_owned()));
         reopen(&place);
     }

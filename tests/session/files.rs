@@ -71,17 +71,24 @@ as_each_caller! {
     /// fcntl(2): who has a lease on a file may hold up whoever opens it for 45 seconds.
     fn a_lease_on_a_file_holds_nobody_up(caller) {
         let sessions = Sessions::new(caller);
-        let hold = "import fcntl, signal, time\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\nf = open('held', 'w')\n\
-                    fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nopen('up', 'w').close()\ntime.sleep(1000)\n";
-        sessions.stage.place.make_file("work/hold.py", hold);
+        // Programs inside are refused leases: a process of the host holds this one.
+        let hold = "import fcntl, signal, sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\nf = open('held', 'w')\n\
+                    fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nopen('up', 'w').close()\nsys.stdin.read()\n";
         let session = sessions.create("leased", &[]);
-        let mut client = control(&session);
-        client.ask("exec", &json!({ "command": "exec /usr/bin/python3 hold.py" }));
-        wait::until_exists(&sessions.directory("leased").join("workspace/up"));
+        let workspace = sessions.directory("leased").join("workspace");
+        let mut holder = std::process::Command::new("/usr/bin/python3")
+            .args(["-c", hold])
+            .current_dir(&workspace)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait::until_exists(&workspace.join("up"));
         let (mut other, begun) = (control(&session), Instant::now());
         let (name, message) = other.refused("files.read", &json!({ "path": "held" }));
         assert!(name == "state" && message.contains("holds it"), "{name}: {message}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        drop(holder.stdin.take());
+        assert!(holder.wait().unwrap().success());
     }
 
     /// No answer is longer than it may be, whatever is asked for.

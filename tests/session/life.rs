@@ -13,6 +13,10 @@ use std::time::Duration;
 as_each_caller! {
     /// Nothing of the creator is left in the supervisor: no parent, no terminal, no stream, no directory, no session.
     fn a_supervisor_stands_alone(caller) {
+        // Nobody but root sees into a supervisor.
+        if !crate::support::caller::Caller::current().is_root() {
+            skip!("this test needs to be started as root");
+        }
         let sessions = Sessions::new(caller);
         let session = sessions.create("alone", &[]);
         assert_eq!((text(&session, "state"), &session["id"]), ("active".into(), &json!("alone")));
@@ -34,6 +38,8 @@ as_each_caller! {
             let target = fs::read_link(entry.path()).unwrap_or_default();
             target.starts_with(sessions.stage.place.path()) && !target.starts_with(sessions.directory("alone"))
                 && !target.starts_with(sessions.stage.place.join("run")) && !target.starts_with(sessions.stage.work())
+                // The record of the look that is still to be made is its own.
+                && !target.starts_with(sessions.stage.place.join("state/saggar/unfinished"))
         });
         assert_eq!(inherited.count(), 0, "a descriptor of the creator");
         assert_eq!(status(pid, "Threads:"), 1);

@@ -9,5 +9,5 @@ mod limits;
 mod logs;
 mod many;
 mod snapshot;
-mod stage;
+pub(crate) mod stage;
 mod walk;

@@ -28,12 +28,13 @@ fn kept(sessions: &Sessions, name: &str) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-/// The process that writes a snapshot for this supervisor.
-fn writer(supervisor: u32) -> Option<Watch> {
-    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap();
+/// The process that writes a snapshot for this supervisor, below it.
+fn writer(above: u32) -> Option<Watch> {
+    let children = fs::read_to_string(format!("/proc/{above}/task/{above}/children")).unwrap_or_default();
     children.split_whitespace().map(|pid| pid.parse().unwrap()).find_map(|pid: u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words.starts_with(b"saggar\0__snapshot\0").then(|| Watch::of(pid)).flatten()
+        let is_it = words.starts_with(b"saggar\0__snapshot\0");
+        is_it.then(|| Watch::of(pid)).flatten().or_else(|| writer(pid))
     })
 }
 

@@ -55,6 +55,11 @@ impl Place {
         self.dir.path()
     }
 
+    /// Closes it to other users: programs of the profile nesting may not write a tree of root's that others reach.
+    pub(crate) fn close(&self) {
+        fs::set_permissions(self.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+
     /// A path inside.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -100,9 +105,10 @@ impl Place {
         command
     }
 
-    /// The saggar of this build, as the caller.
+    /// The saggar of this build, as the caller; another one with `SAGGAR_TEST_BINARY=PATH`, to see a test fail.
     pub(crate) fn saggar(&self) -> Command {
-        self.command(Path::new(env!("CARGO_BIN_EXE_saggar")))
+        let other = std::env::var_os("SAGGAR_TEST_BINARY").map(PathBuf::from);
+        self.command(&other.unwrap_or_else(|| env!("CARGO_BIN_EXE_saggar").into()))
     }
 
     /// `program` at a path that the caller can get to: a checkout below a closed home is not one.

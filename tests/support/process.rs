@@ -81,12 +81,18 @@ impl Process {
         fs::read(&self.stderr).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// Kills the watcher of this saggar, so that nobody cleans up after a killed one.
-    pub(crate) fn kill_watcher(&self) {
+    /// Kills the launcher of this saggar, so that nobody cleans up after a killed one; which stands still from now on,
+    /// since it would end everything itself.
+    pub(crate) fn kill_launcher(&self) {
+        self.watch.stop();
+        self.kill_child("saggar:launch\n");
+    }
+
+    fn kill_child(&self, name: &str) {
         let parent = self.pid().to_string();
         let of = |pid: &u32| {
             let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-            read("comm") == "saggar:watch\n"
+            read("comm") == name
                 && read("stat")
                     .rsplit_once(") ")
                     .is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
@@ -100,12 +106,12 @@ impl Process {
         let pid = loop {
             match find() {
                 Some(pid) => break pid,
-                None => assert!(!deadline.remaining().is_zero(), "there is no watcher"),
+                None => assert!(!deadline.remaining().is_zero(), "there is no {name}"),
             }
         };
-        let watcher = Watch::of(pid).expect("it lives");
-        watcher.signal(Signal::SIGKILL);
-        assert!(watcher.is_gone_by(Deadline::usual()), "the watcher does not die");
+        let child = Watch::of(pid).expect("it lives");
+        child.signal(Signal::SIGKILL);
+        assert!(child.is_gone_by(Deadline::usual()), "it does not die");
     }
 
     /// Its descendants on the host, nearest first, each with its argument list.

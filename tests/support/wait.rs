@@ -1,9 +1,11 @@
 //! Waiting for a path to appear or to go, by inotify on its directory.
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
 use rustix::fs::inotify;
 
 use super::deadline::Deadline;
@@ -21,6 +23,12 @@ pub(crate) fn until_written(path: &Path) {
 /// Blocks until `path` is gone.
 pub(crate) fn until_gone(path: &Path) {
     until(path, "go", |path| path.symlink_metadata().is_err());
+}
+
+/// Blocks until no process has a lock of the file at `path` (flock(2)).
+pub(crate) fn until_unlocked(path: &Path) {
+    let file = File::open(path).unwrap();
+    drop(Flock::lock(file, FlockArg::LockShared).unwrap());
 }
 
 /// Blocks until this holds of `path`, which `verb` says; its directory must exist already.

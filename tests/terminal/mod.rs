@@ -2,6 +2,7 @@
 
 mod jobs;
 mod progress;
+mod questions;
 mod relay;
 mod screen;
 mod walls;

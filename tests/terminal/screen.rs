@@ -64,6 +64,17 @@ impl Screen {
         streams: [Stream; 3],
         line: &[impl AsRef<OsStr>],
     ) -> Self {
+        Screen::sized(place, owner, streams, line, (31, 97))
+    }
+
+    /// The same on a terminal of so many rows and columns.
+    pub(super) fn sized(
+        place: &Place,
+        owner: Option<Caller>,
+        streams: [Stream; 3],
+        line: &[impl AsRef<OsStr>],
+        (rows, columns): (u16, u16),
+    ) -> Self {
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -75,7 +86,7 @@ impl Screen {
         }
         let master = File::from(master.as_fd().try_clone_to_owned().unwrap());
         fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
-        set_size(&master, 31, 97);
+        set_size(&master, rows, columns);
         let before = tcgetattr(&slave).unwrap();
         let mut command = place.command("/usr/bin/setsid".as_ref());
         if streams[0] == Terminal {

@@ -162,7 +162,7 @@ fn given_quotas_nothing_stays_of_an_overlay_without_changes() {
     crate::support::wait::until_gone(&quotas.sessions().join("killed"));
 
     let mut process = quotas.holding(&["--id", "both"], "true");
-    process.kill_watcher();
+    process.kill_launcher();
     process.signal(nix::sys::signal::Signal::SIGKILL);
     process.wait();
     let session = quotas.sessions().join("both");

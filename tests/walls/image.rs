@@ -252,7 +252,7 @@ fn an_image_outlives_a_killed_supervisor() {
         let mut client = BridgeClient::connect(&socket);
         client.exec("echo work > kept; sync", 60_000);
         if both {
-            process.kill_watcher();
+            process.kill_launcher();
         }
         process.signal(Signal::SIGKILL);
         process.wait();

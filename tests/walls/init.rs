@@ -28,6 +28,7 @@ as_each_caller! {
         let probe = probe!();
         let wrap = Wrap::new(caller);
         let nesting = ["--profile", "nesting"];
+        wrap.place.close();
         probe::expect(&wrap, probe, &nesting, &[
             ("init_mem", "EACCES"),
             ("init_environ", "EACCES"),

@@ -19,6 +19,7 @@ as_each_caller! {
         let probe = probe!();
         let wrap = Wrap::new(caller);
         probe::install(&wrap, probe);
+        wrap.place.close();
         let script = "unshare -Ur --mount --propagation unchanged sh -c './probe umount_tmp umount_workspace remount_rw remount_usr'";
         let answers = wrap.run(&["--profile", "nesting"], &["/bin/sh", "-c", script]).success();
         let expected = "umount_tmp EINVAL\numount_workspace EINVAL\nremount_rw EPERM\nremount_usr EPERM\n";

@@ -4,10 +4,12 @@
 //! answers says what the kernel answered, not only that something failed: a wall that is gone answers
 //! differently.
 
+mod capabilities;
 mod cve;
 mod descriptors;
 mod disk;
 mod environment;
+mod executable;
 mod exit;
 mod files;
 mod git;
@@ -20,7 +22,9 @@ mod owners;
 mod policy;
 mod privileges;
 mod probe;
+mod resources;
 mod second_view;
+mod streams;
 mod terminal;
 mod works;
 mod workspace;

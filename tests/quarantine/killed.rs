@@ -1,0 +1,69 @@
+//! A supervisor that is killed: the next start on the workspace makes the look, or `gc` does.
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+
+use super::told::Session;
+use super::wrapped::run;
+use crate::support::process::Process;
+use crate::support::wait;
+use crate::walls::wrapped::{Wrap, finish};
+
+/// Plants in a sandbox whose supervisor is killed then.
+fn plant_and_kill(wrap: &Wrap) {
+    let script = "echo evil > .bashrc; git init -q sub; git -C sub config core.fsmonitor evil; echo up; exec sleep 1000";
+    let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", script]));
+    process.take_stdout().read_exact(&mut [0; 3]).unwrap();
+    assert!(!records(wrap).is_empty(), "the record is written before a program runs");
+    process.signal(nix::sys::signal::Signal::SIGKILL);
+    process.wait();
+    // The launcher has the record as long as it cleans up.
+    for record in records(wrap) {
+        wait::until_unlocked(&record);
+    }
+}
+
+/// The records of this place.
+fn records(wrap: &Wrap) -> Vec<PathBuf> {
+    let entries = fs::read_dir(wrap.place.join("state/saggar/unfinished")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn is_clean(wrap: &Wrap) -> bool {
+    let config: PathBuf = wrap.work().join("sub/.git/config");
+    !wrap.work().join(".bashrc").exists() && !fs::read_to_string(config).unwrap().contains("fsmonitor")
+}
+
+as_each_caller! {
+    fn the_next_start_looks_at_what_a_killed_supervisor_left(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        plant_and_kill(&wrap);
+        assert!(!is_clean(&wrap) && records(&wrap).len() == 1);
+        let ended = run(&wrap, &[], "cat .bashrc || echo gone");
+        assert_eq!(ended.stdout, "gone\n", "{ended:?}");
+        assert!(ended.stderr.contains("killed") && ended.stderr.contains("sub/.git/config"), "{}", ended.stderr);
+        assert!(is_clean(&wrap) && records(&wrap).is_empty());
+    }
+
+    fn gc_looks_at_what_a_killed_supervisor_left(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        plant_and_kill(&wrap);
+        let mut gc = wrap.place.saggar();
+        gc.arg("gc");
+        let ended = finish(Process::start(&wrap.place, gc));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        assert!(ended.stdout.contains("1 looked at"), "{ended:?}");
+        assert!(ended.stderr.contains(".bashrc"), "{ended:?}");
+        assert!(is_clean(&wrap) && records(&wrap).is_empty());
+    }
+
+    fn a_clean_end_leaves_no_record(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        assert_eq!(run(&wrap, &[], "true").stderr, "");
+        assert_eq!(records(&wrap).len(), 0);
+    }
+}
