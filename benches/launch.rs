@@ -10,19 +10,10 @@
 
 mod common;
 
-use common::{TRUE, compile, median, which};
+use common::{BWRAP, TRUE, compile, median, which};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// A root as comparable as bubblewrap makes one: the same system directories, private /proc /dev /tmp /run and
-/// home, the workspace, every namespace.
-const BWRAP: &str = "--unshare-all --die-with-parent --new-session --clearenv --cap-drop ALL \
-    --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib \
-    --symlink usr/lib64 /lib64 --ro-bind-try /etc/ssl /etc/ssl --ro-bind-try /etc/alternatives /etc/alternatives \
-    --ro-bind-try /etc/ca-certificates /etc/ca-certificates --ro-bind-try /etc/ld.so.cache /etc/ld.so.cache \
-    --ro-bind-try /etc/ld.so.conf /etc/ld.so.conf --ro-bind-try /etc/ld.so.conf.d /etc/ld.so.conf.d \
-    --proc /proc --dev /dev --tmpfs /tmp --tmpfs /run --tmpfs /home/agent";
 
 struct Peer {
     name: &'static str,
