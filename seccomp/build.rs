@@ -1,6 +1,6 @@
 //! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, and
 //! the table of calls to one that is fast to search, as Rust that `src/sys/seccomp/tables.rs` and
-//! `src/plan/seccomp/names.rs` include. A profile that makes no sense fails the build. Also compiles the trampoline, and
+//! `src/plan/container/seccomp/names.rs` include. A profile that makes no sense fails the build. Also compiles the trampoline, and
 //! says how the binary is linked, and which commit it is of.
 
 // Cargo reads a build script's instructions from its standard output.
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 13] = [
+const PROFILES: [&str; 14] = [
     "agent",
     "nesting",
     "init",
@@ -31,6 +31,7 @@ const PROFILES: [&str; 13] = [
     "pairs",
     "supervisor",
     "launcher",
+    "keeper",
     "files",
     "relay",
     "attribution",

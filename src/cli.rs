@@ -5,15 +5,16 @@ pub mod quarantine;
 pub mod session;
 
 use crate::spec::policy::{
-    Adapter, AgentCommand, BindSpec, Cpus, Destination, EnvArgument, Home, HostRule, Network, Profile,
-    Protection, Publish, Size, Template, TimeSpan, Upstream,
+    AdapterKind, AgentCommand, ApiUpstream, BindSpec, ByteSize, CpuCount, Destination, EnvArgument,
+    HomeSource, HostRule, NetworkMode, Protection, PublishedPort, SandboxProfile, SocketPathTemplate,
+    TimeSpan,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// A native Linux sandbox runtime for AI agents.
+/// Run AI agents and other programs in Linux sandboxes
 #[derive(Debug, Parser)]
 #[command(name = "saggar", version = VERSION, max_term_width = 100, disable_version_flag = true)]
 pub struct Cli {
@@ -22,10 +23,10 @@ pub struct Cli {
     pub version: Option<bool>,
     /// What the OCI verbs take.
     #[command(flatten)]
-    pub oci: oci::Global,
+    pub oci: oci::OciGlobalArgs,
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// After the program's name: what dockerd reads of a runtime is the version and the commit.
@@ -34,41 +35,41 @@ pub const VERSION: &str =
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Run the agent of a folder in a sandbox, and carry its conversation
+pub enum CliCommand {
+    /// Run the agent of a folder in a sandbox and relay its conversation
     #[command(
         after_help = "Exit status: the agent's own; 124 time limit; 125 saggar failed before the agent ran; \
                             126 and 127 the agent cannot be executed or is not found; 128+N signal N."
     )]
     Agent(Box<AgentArgs>),
-    /// Run any command in the same sandbox
+    /// Run a command in a sandbox
     #[command(
         after_help = "Exit status: the command's own; 124 time limit; 125 saggar failed before the command \
                             ran; 126 and 127 it cannot be executed or is not found; 128+N signal N."
     )]
     Wrap(Box<WrapArgs>),
-    /// Say what a sandbox would be: files, environment, system calls, limits, network, and who says so
+    /// Show the effective policy and where each value comes from
     Explain(Box<ExplainArgs>),
-    /// Say what this host gives, what is missing, and what cures it
+    /// Check host support and report how to fix what is missing
     Doctor(DoctorArgs),
-    /// Check policies, and print their schema
+    /// Check policy files and print their schema
     Policy(PolicyArgs),
-    /// Show what the sandboxes that run use: processor, memory, processes, devices, pressure
+    /// Show the resource usage of running sandboxes
     Stats(StatsArgs),
-    /// Print counts of sandboxes, sessions, starts and refusals, in the text format of Prometheus
+    /// Print metrics in the Prometheus text format
     Metrics(MetricsArgs),
-    /// Sessions that last: start, show, speak to, pause, resume and end them, and look after what they changed
+    /// Manage persistent sessions
     #[command(
-        after_help = "Exit status: 0; of send as that of agent; of create and resume as that of a start; 2 the command \
-                            line; 125 anything else."
+        after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error; of create, resume and send: \
+                            see saggar-session(1)."
     )]
     Session(session::SessionArgs),
-    /// List, restore and remove what sandboxes planted for the host to run
-    #[command(after_help = "Exit status: 0; 2 the command line; 125 anything else.")]
+    /// Manage quarantined files
+    #[command(after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error.")]
     Quarantine(quarantine::QuarantineArgs),
-    /// Remove what dead sandboxes left behind
+    /// Remove leftovers of crashed sandboxes
     Gc,
-    /// Print the completions of a shell
+    /// Print a shell completion script
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -82,97 +83,97 @@ pub enum Command {
 #[derive(Debug, Clone, Args, Default)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct SandboxArgs {
-    /// Name of the sandbox [default: a random one]
+    /// Set the id of the sandbox [default: random]
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
-    /// Show PATH of the host read-only, at DEST inside [default: the same path]
+    /// Mount PATH of the host read-only at DEST [default: the same path]
     #[arg(long, value_name = "PATH[:DEST]")]
     pub ro: Vec<BindSpec>,
-    /// Show PATH of the host read-write, at DEST inside [default: the same path]
+    /// Mount PATH of the host read-write at DEST [default: the same path]
     #[arg(long, value_name = "PATH[:DEST]")]
     pub rw: Vec<BindSpec>,
-    /// Pass a variable of the caller, or set one
+    /// Pass an environment variable of the caller, or set one
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<EnvArgument>,
-    /// Network: none (an empty one with loopback), policy (the hosts that are allowed), or host
+    /// Set the network mode: none (loopback only), policy (allowed hosts only) or host
     #[arg(long, value_name = "MODE")]
-    pub net: Option<Network>,
-    /// Let these hosts be reached, and no others, at PORTs [default: 80,443]
+    pub net: Option<NetworkMode>,
+    /// Allow connections to HOST, and deny all other hosts [default ports: 80,443]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub allow_host: Vec<HostRule>,
-    /// Never let these hosts be reached, whatever is allowed [default: every port]
+    /// Deny connections to HOST, even if another rule allows them [default: all ports]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub deny_host: Vec<HostRule>,
-    /// Ask before these hosts are reached, unless they are allowed [default: 80,443]
+    /// Ask before a connection to HOST that no rule allows [default ports: 80,443]
     #[arg(long, value_name = "HOST[:PORT,…]")]
     pub ask_host: Vec<HostRule>,
-    /// Let HOSTPORT of the host lead to a server on PORT inside; on loopback alone unless ADDR says otherwise
+    /// Publish PORT of the sandbox on HOSTPORT of the host [default address: loopback]
     #[arg(long, value_name = "[ADDR:]HOSTPORT:PORT")]
-    pub publish: Vec<Publish>,
-    /// Let programs connect to the unix socket PATH of the host, at DEST inside [default: the same path]
+    pub publish: Vec<PublishedPort>,
+    /// Allow connections to the unix socket PATH of the host, at DEST inside [default: the same path]
     #[arg(long, value_name = "PATH[:DEST]")]
     pub allow_socket: Vec<BindSpec>,
-    /// One more policy file, after all others
+    /// Read FILE as the last policy layer
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// strict, or nesting for an agent that brings its own sandbox
+    /// Set the profile: strict, or nesting for programs that create sandboxes themselves
     #[arg(long, value_name = "PROFILE")]
-    pub profile: Option<Profile>,
-    /// Memory of all processes together, without swap, e.g. 512M
+    pub profile: Option<SandboxProfile>,
+    /// Limit the memory of all processes together, without swap, e.g. 512M
     #[arg(long, value_name = "SIZE")]
-    pub memory: Option<Size>,
-    /// Processor time, in cores, e.g. 1.5
+    pub memory: Option<ByteSize>,
+    /// Limit CPU time, in cores, e.g. 1.5
     #[arg(long, value_name = "N")]
-    pub cpus: Option<Cpus>,
-    /// Processes and threads at once
+    pub cpus: Option<CpuCount>,
+    /// Limit the number of processes and threads
     #[arg(long, value_name = "N")]
     pub pids: Option<u32>,
-    /// Bytes that may be written to the workspace and the home directory
+    /// Limit the bytes written to the workspace and the home directory
     #[arg(long, value_name = "SIZE")]
-    pub disk: Option<Size>,
-    /// Files, directories and links in the workspace and the home directory
+    pub disk: Option<ByteSize>,
+    /// Limit the number of files, directories and links in the workspace and the home directory
     #[arg(long, value_name = "N")]
     pub inodes: Option<u32>,
-    /// Lay an overlay over the work tree: what programs change there never reaches it
+    /// Write changes of the workspace to an overlay, not to the work tree
     #[arg(long)]
     pub workspace_overlay: bool,
-    /// Wall-clock time after which everything is killed (exit status 124), e.g. 10m
+    /// Kill all processes after this wall-clock time, e.g. 10m (exit status 124)
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<TimeSpan>,
-    /// The home directory inside: tmp, session (agent only), or a directory of the host
+    /// Set the home directory: tmp, session (agent only), or a directory of the host
     #[arg(long, value_name = "tmp|session|DIR")]
-    pub home: Option<Home>,
+    pub home: Option<HomeSource>,
     /// Allow the workspace to be the home directory or one of its ancestors
     #[arg(long)]
     pub allow_home: bool,
-    /// Allow sockets of the sandbox in directories that programs inside reach, and can remove them from
+    /// Allow the sandbox's sockets in directories where programs inside can remove them
     #[arg(long)]
     pub allow_reachable_sockets: bool,
-    /// A unix socket of the host that leads to the model API; bound inside, ANTHROPIC_UNIX_SOCKET is set
+    /// Mount this unix socket of the host inside as the model API and set ANTHROPIC_UNIX_SOCKET
     #[arg(long, value_name = "PATH")]
     pub api_socket: Option<PathBuf>,
-    /// Where requests to the model API go, with a key that the sandbox never sees
+    /// Forward model API requests to URL, with a key that is not visible inside
     #[arg(long, value_name = "URL", conflicts_with = "api_socket")]
-    pub api: Option<Upstream>,
-    /// The file with that key, which nobody else can read
+    pub api: Option<ApiUpstream>,
+    /// Read the API key from a file that only its owner can read
     #[arg(long, value_name = "PATH")]
     pub api_key_file: Option<PathBuf>,
-    /// An open descriptor with that key
+    /// Read the API key from an open file descriptor
     #[arg(long, value_name = "N", conflicts_with = "api_key_file")]
     pub api_key_fd: Option<RawFd>,
-    /// Refuse to start without this protection (see saggar-policy(5))
+    /// Refuse to start if this protection is not available (see saggar-policy(5))
     #[arg(long, value_name = "PROTECTION")]
     pub require: Vec<Protection>,
-    /// Start without this protection where the host cannot give it
+    /// Start without this protection if it is not available
     #[arg(long, value_name = "PROTECTION")]
     pub prefer: Vec<Protection>,
-    /// Write what happens as NDJSON to this open descriptor
+    /// Write events as NDJSON to an open file descriptor
     #[arg(long, value_name = "N")]
     pub status_fd: Option<RawFd>,
-    /// How messages on standard error look
+    /// Set the format of messages on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// The work tree, read-write, where programs start [default of wrap: the current directory]
+    /// Use DIR as the workspace and the working directory [default of wrap: the current directory]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 }
@@ -180,10 +181,10 @@ pub struct SandboxArgs {
 /// How messages on standard error look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Default)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Lines of text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -194,7 +195,7 @@ pub struct WrapArgs {
     /// The sandbox.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
-    /// Print the plan and run nothing
+    /// Print the plan and exit
     #[arg(long)]
     pub dry_run: bool,
     /// The program and its arguments
@@ -206,7 +207,7 @@ pub struct WrapArgs {
 /// the time, and a start is counted.
 #[derive(Debug, Parser)]
 #[command(name = "wrap", disable_help_flag = true, disable_version_flag = true)]
-pub struct WrapOnly {
+pub struct WrapParser {
     /// The command.
     #[command(flatten)]
     pub wrap: WrapArgs,
@@ -233,13 +234,13 @@ impl WrapArgs {
 /// What one start adds to what the agent's folder says.
 #[derive(Debug, Default, Args)]
 pub struct OverrideArgs {
-    /// More of a system prompt, for this start (stream-json)
+    /// Append TEXT to the system prompt, for this start (stream-json)
     #[arg(long, value_name = "TEXT", conflicts_with = "system_prompt_file")]
     pub system_prompt: Option<String>,
-    /// The same from a file
+    /// Append the content of FILE to the system prompt
     #[arg(long, value_name = "FILE")]
     pub system_prompt_file: Option<PathBuf>,
-    /// More MCP servers, for this start: a file as .mcp.json is (stream-json)
+    /// Add the MCP servers of FILE, in the format of .mcp.json, for this start (stream-json)
     #[arg(long, value_name = "FILE")]
     pub mcp_config: Option<PathBuf>,
 }
@@ -247,18 +248,18 @@ pub struct OverrideArgs {
 /// The agent and its sockets.
 #[derive(Debug, Args)]
 pub struct AgentOptions {
-    /// The program of the agent, as a list of words; no shell reads it
+    /// Run this agent program, given as a list of words without shell syntax
     #[arg(long, value_name = "CMD ARG…")]
     pub agent_cmd: Option<AgentCommand>,
-    /// What the agent speaks: stream-json, bridge, or demo (built in)
+    /// Set the agent's protocol: stream-json, bridge, or demo (built in)
     #[arg(long, value_name = "ADAPTER")]
-    pub adapter: Option<Adapter>,
-    /// Where the bridge listens; {id} and {short_id} stand for the sandbox's name
+    pub adapter: Option<AdapterKind>,
+    /// Set the path of the bridge socket; {id} and {short_id} are replaced by the sandbox's id
     #[arg(long, value_name = "TEMPLATE")]
-    pub bridge_socket: Option<Template>,
-    /// Where the control socket is; {id} and {short_id} stand for the sandbox's name
+    pub bridge_socket: Option<SocketPathTemplate>,
+    /// Set the path of the control socket; {id} and {short_id} are replaced by the sandbox's id
     #[arg(long, value_name = "TEMPLATE")]
-    pub control_socket: Option<Template>,
+    pub control_socket: Option<SocketPathTemplate>,
 }
 
 /// `saggar agent`.
@@ -270,27 +271,27 @@ pub struct AgentArgs {
     /// The agent and its sockets.
     #[command(flatten)]
     pub agent: AgentOptions,
-    /// Write one byte R to this open descriptor once the bridge listens
+    /// Write the byte R to an open file descriptor when the bridge is ready
     #[arg(long, value_name = "N")]
     pub ready_fd: Option<RawFd>,
-    /// The session, whose home and workspace last [default: the sandbox's name]
+    /// Use this session, which keeps its home and workspace [default: the sandbox's id]
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Go on with the conversation of the session
+    /// Continue the conversation of the session
     #[arg(long, requires = "session")]
     pub resume: bool,
     /// What this start adds to the agent's folder.
     #[command(flatten)]
     pub overrides: OverrideArgs,
-    /// Keep events for servers that come back, and let turns outlive their connections
+    /// Keep events for clients that reconnect, and continue turns after a disconnect
     #[arg(long)]
     pub spool: bool,
-    /// Print the agent's messages as NDJSON, also on a terminal
+    /// Print the agent's messages as NDJSON, even on a terminal
     #[arg(long)]
     pub json: bool,
-    /// The agent's folder: CLAUDE.md, and whatever else the agent needs
+    /// The agent's folder, with CLAUDE.md and the agent's other files
     pub dir: Option<PathBuf>,
-    /// One turn with this prompt; without it the bridge stays open until shutdown
+    /// The prompt of a single turn [default: serve the bridge until shutdown]
     pub prompt: Option<String>,
 }
 
@@ -300,16 +301,16 @@ pub struct ExplainArgs {
     /// The sandbox.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
-    /// Explain the sandbox of an agent folder, not that of wrap
+    /// The agent's folder [default: explain the sandbox of wrap]
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// What this path would be inside, and why
+    /// Show how this path appears inside, and why
     #[arg(long, value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// What would happen to a connection to this port of this host, and why
+    /// Show whether a connection to this host and port is allowed, and why
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "path")]
     pub host: Option<Destination>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -317,16 +318,16 @@ pub struct ExplainArgs {
 /// `saggar doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Start the sandbox that the policy gives, make harmless attempts in it, and report which of them it held
+    /// Start the sandbox of the policy, make harmless attacks inside, and report which ones it blocked
     #[arg(long)]
     pub prove: bool,
-    /// One more policy file for that sandbox, after all others
+    /// Read FILE as the last policy layer of that sandbox
     #[arg(long, value_name = "FILE", requires = "prove")]
     pub policy: Option<PathBuf>,
-    /// The profile of that sandbox
+    /// Set the profile of that sandbox
     #[arg(long, value_name = "PROFILE", requires = "prove")]
-    pub profile: Option<Profile>,
-    /// As JSON
+    pub profile: Option<SandboxProfile>,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -334,10 +335,10 @@ pub struct DoctorArgs {
 /// `saggar stats`.
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// This sandbox alone [default: all of yours; for root all of the host]
+    /// The sandbox [default: all sandboxes of the caller; for root all of the host]
     #[arg(value_name = "ID")]
     pub id: Option<String>,
 }
@@ -345,7 +346,7 @@ pub struct StatsArgs {
 /// `saggar metrics`.
 #[derive(Debug, Args)]
 pub struct MetricsArgs {
-    /// Count the containers below this directory; may be given again [default: that of the OCI verbs]
+    /// Count the containers below DIR; repeatable [default: the root directory of the OCI commands]
     #[arg(long = "containers", value_name = "DIR")]
     pub containers: Vec<PathBuf>,
 }
@@ -361,7 +362,7 @@ pub struct PolicyArgs {
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
-    /// Check files as saggar would read them
+    /// Check policy files
     Check {
         /// The files
         #[arg(required = true)]
@@ -387,7 +388,7 @@ mod tests {
             if dashes {
                 words.insert(0, "--".into());
             }
-            let clap = WrapOnly::try_parse_from(["wrap".into()].into_iter().chain(words.clone()));
+            let clap = WrapParser::try_parse_from(["wrap".into()].into_iter().chain(words.clone()));
             match WrapArgs::without_options(&words) {
                 Some(short) => prop_assert_eq!(short, clap.expect("clap takes it too").wrap),
                 None => prop_assert!(!dashes || words.len() == 1),

@@ -1,25 +1,25 @@
-//! The built-in demo agent: it needs nothing installed, and shows what a sandbox and its bridge do.
+//! The built-in demo agent. It needs no installed program, and demonstrates a sandbox and its bridge.
 //!
-//! It speaks seed 000 on its stdin and stdout. What it understands in a prompt:
+//! It uses the bridge's own protocol on its stdin and stdout. Prompts:
 //!
-//! | prompt | what it does |
+//! | prompt | action |
 //! |---|---|
-//! | `run: CMD` | runs CMD with `/bin/sh -c`, and shows it as a tool call and its result |
-//! | `ask: CMD` | the same, after a permission request that must be allowed |
-//! | `count: N` | counts to N, a piece every 20 ms |
-//! | `recall` | tells the earlier prompts of the conversation |
-//! | `echo-json: RAW` | says RAW, as it is, as a message |
-//! | `crash` | exits with code 3 in the middle of the turn |
-//! | anything else | answers it |
+//! | `run: CMD` | runs CMD with `/bin/sh -c`, and reports it as a tool call and its result |
+//! | `ask: CMD` | as `run:`, after a permission request that must be allowed |
+//! | `count: N` | counts to N, one partial message every 20 ms |
+//! | `recall` | replies with the earlier prompts of the conversation |
+//! | `echo-json: RAW` | sends RAW unchanged as a message |
+//! | `crash` | exits with code 3 during the turn |
+//! | any other text | replies to it |
 //!
-//! The prompts of a conversation are kept in `$HOME/.demo/<session>.json`; `resume` takes them up again.
+//! The prompts of a conversation are stored in `$HOME/.demo/<session>.json`; `resume` loads them.
 
 mod reply;
 mod shell;
 mod transcript;
 
-use crate::bridge::proto::{Command, Query, Request};
-use reply::Speaker;
+use crate::bridge::proto::{BridgeCommand, CommandBody, QueryCommand};
+use reply::EventWriter;
 use std::borrow::Cow;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -27,23 +27,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use transcript::Transcript;
 
-/// The hidden first argument with which saggar is the demo agent. It stands before the command line proper,
-/// which costs more than the agent's own start.
+/// The hidden first argument with which saggar runs as the demo agent. It is checked before the command line is parsed,
+/// because parsing takes longer than the agent's own start.
 pub const ENTRY: &str = "__demo-agent";
 
-/// The exit code of the prompt `crash`.
-const CRASHED: u8 = 3;
-/// How long a piece of `count` takes.
-const PIECE: Duration = Duration::from_millis(20);
+/// The exit code after the prompt `crash`.
+const CRASH_EXIT_CODE: u8 = 3;
+/// Interval between two partial messages of `count`.
+const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs the demo agent until its input ends or `shutdown`; gives the exit code.
+/// Runs the demo agent until its input ends or it receives `shutdown`. Returns the exit code.
 ///
-/// `input` is read on a thread of its own, so that an `interrupt` is heard in the middle of a turn.
+/// A separate thread reads `input`, so that an `interrupt` is received during a turn.
 pub fn run(input: impl BufRead + Send + 'static, output: impl Write) -> u8 {
     run_at(std::env::var_os("HOME").map(PathBuf::from), input, output)
 }
 
-/// The same, with the conversations kept below `home`.
+/// As [`run`], with the conversations stored below `home`.
 fn run_at(home: Option<PathBuf>, input: impl BufRead + Send + 'static, output: impl Write) -> u8 {
     let (sender, commands) = channel();
     std::thread::spawn(move || {
@@ -54,189 +54,194 @@ fn run_at(home: Option<PathBuf>, input: impl BufRead + Send + 'static, output: i
             }
         }
     });
-    let mut demo =
-        Demo { home, commands, speaker: Speaker::new(output), transcript: None, later: Vec::new() };
+    let mut demo = DemoAgent {
+        home,
+        commands,
+        writer: EventWriter::new(output),
+        transcript: None,
+        deferred: Vec::new(),
+    };
     match demo.serve() {
-        End::Asked => 0,
-        End::Crash => CRASHED,
+        DemoExit::Requested => 0,
+        DemoExit::Crash => CRASH_EXIT_CODE,
     }
 }
 
-/// Why the demo ends.
-enum End {
-    Asked,
+/// The reason why the demo agent exits.
+enum DemoExit {
+    Requested,
     Crash,
 }
 
-/// How a turn ends.
-enum Verdict {
+/// The end of a turn.
+enum TurnEnd {
     Done(String),
     Interrupted,
-    Gone,
+    InputClosed,
     Crash,
 }
 
-struct Demo<W> {
+struct DemoAgent<W> {
     home: Option<PathBuf>,
     commands: Receiver<Vec<u8>>,
-    speaker: Speaker<W>,
+    writer: EventWriter<W>,
     transcript: Option<Transcript>,
-    /// Commands that came in the middle of a turn.
-    later: Vec<Command>,
+    /// Commands that were received during a turn.
+    deferred: Vec<BridgeCommand>,
 }
 
-impl<W: Write> Demo<W> {
-    fn serve(&mut self) -> End {
-        self.speaker.ready();
+impl<W: Write> DemoAgent<W> {
+    fn serve(&mut self) -> DemoExit {
+        self.writer.ready();
         loop {
-            let command = match self.later.is_empty() {
+            let command = match self.deferred.is_empty() {
                 true => match self.commands.recv() {
                     Ok(line) => self.parse(line),
-                    Err(_) => return End::Asked,
+                    Err(_) => return DemoExit::Requested,
                 },
-                false => Some(self.later.remove(0)),
+                false => Some(self.deferred.remove(0)),
             };
-            match command.map(|command| command.request) {
-                Some(Request::Query(query)) => {
+            match command.map(|command| command.body) {
+                Some(CommandBody::Query(query)) => {
                     if let Some(end) = self.turn(&query) {
                         return end;
                     }
                 }
-                Some(Request::Resume(resume)) => {
+                Some(CommandBody::Resume(resume)) => {
                     self.transcript = Some(Transcript::load(self.home.as_deref(), &resume.session));
-                    self.speaker.done(&resume.session);
+                    self.writer.done(&resume.session);
                 }
-                Some(Request::Shutdown) => return End::Asked,
-                Some(Request::Exec(_) | Request::Set(_) | Request::Replay(_)) => {
-                    self.speaker.error("the demo agent does not do that")
+                Some(CommandBody::Shutdown) => return DemoExit::Requested,
+                Some(CommandBody::Exec(_) | CommandBody::Set(_) | CommandBody::Replay(_)) => {
+                    self.writer.error("the demo agent does not do that")
                 }
-                Some(Request::Interrupt | Request::Answer(_)) | None => {}
+                Some(CommandBody::Interrupt | CommandBody::Response(_)) | None => {}
             }
         }
     }
 
-    fn parse(&mut self, line: Vec<u8>) -> Option<Command> {
-        Command::parse(Cow::Owned(line)).unwrap_or_else(|bad| {
-            self.speaker.error(&bad.reason);
+    fn parse(&mut self, line: Vec<u8>) -> Option<BridgeCommand> {
+        BridgeCommand::parse(Cow::Owned(line)).unwrap_or_else(|bad| {
+            self.writer.error(&bad.reason);
             None
         })
     }
 
-    fn turn(&mut self, query: &Query) -> Option<End> {
+    fn turn(&mut self, query: &QueryCommand) -> Option<DemoExit> {
         let prompt = prompt_text(query.prompt());
         if self.transcript.as_ref().is_none_or(|transcript| transcript.session() != query.session()) {
             self.transcript = Some(Transcript::new(self.home.as_deref(), query.session()));
         }
         let earlier = self.transcript.as_mut().map(|transcript| transcript.add(&prompt)).unwrap_or_default();
         let started = Instant::now();
-        self.speaker.begin(query.session(), query.partials());
+        self.writer.begin(query.session(), query.wants_partials());
         match self.answer(&prompt, &earlier) {
-            Verdict::Done(text) => self.speaker.result(&text, started.elapsed()),
-            Verdict::Interrupted => self.speaker.interrupted(started.elapsed()),
-            Verdict::Gone => return Some(End::Asked),
-            Verdict::Crash => return Some(End::Crash),
+            TurnEnd::Done(text) => self.writer.result(&text, started.elapsed()),
+            TurnEnd::Interrupted => self.writer.interrupted(started.elapsed()),
+            TurnEnd::InputClosed => return Some(DemoExit::Requested),
+            TurnEnd::Crash => return Some(DemoExit::Crash),
         }
-        self.speaker.done(query.session());
+        self.writer.done(query.session());
         None
     }
 
-    fn answer(&mut self, prompt: &str, earlier: &[String]) -> Verdict {
+    fn answer(&mut self, prompt: &str, earlier: &[String]) -> TurnEnd {
         let (word, rest) = prompt.split_once(':').unwrap_or((prompt, ""));
         let rest = rest.trim();
         match word.trim() {
-            "crash" => Verdict::Crash,
-            "recall" => self.say(&recall(earlier)),
+            "crash" => TurnEnd::Crash,
+            "recall" => self.reply(&recall_text(earlier)),
             "run" => self.run_command(rest),
-            "ask" => self.ask(rest),
+            "ask" => self.run_with_permission(rest),
             "count" => self.count(rest),
             "echo-json" if serde_json::from_str::<serde::de::IgnoredAny>(rest).is_ok() => {
-                self.speaker.message(rest);
-                Verdict::Done(String::new())
+                self.writer.message(rest);
+                TurnEnd::Done(String::new())
             }
-            "echo-json" => self.say("that is not JSON"),
-            _ => self.say(&friendly(prompt)),
+            "echo-json" => self.reply("that is not JSON"),
+            _ => self.reply(&default_reply(prompt)),
         }
     }
 
-    fn say(&mut self, text: &str) -> Verdict {
-        self.speaker.partial(text);
-        self.speaker.text(text);
-        Verdict::Done(text.to_owned())
+    fn reply(&mut self, text: &str) -> TurnEnd {
+        self.writer.partial(text);
+        self.writer.text(text);
+        TurnEnd::Done(text.to_owned())
     }
 
-    fn count(&mut self, rest: &str) -> Verdict {
-        let Ok(last) = rest.parse::<u32>() else { return self.say("count to what?") };
+    fn count(&mut self, rest: &str) -> TurnEnd {
+        let Ok(last) = rest.parse::<u32>() else { return self.reply("count to what?") };
         for number in 1..=last {
-            self.speaker.partial(&format!("{number} "));
-            let until = Instant::now() + PIECE;
+            self.writer.partial(&format!("{number} "));
+            let until = Instant::now() + COUNT_INTERVAL;
             while let Some(left) = until.checked_duration_since(Instant::now()) {
-                if let Some(verdict) = self.listen(left) {
+                if let Some(verdict) = self.poll_interruption(left) {
                     return verdict;
                 }
             }
         }
-        self.say(&format!("counted to {last}"))
+        self.reply(&format!("counted to {last}"))
     }
 
-    fn ask(&mut self, command: &str) -> Verdict {
-        let request = self.speaker.ask(command);
+    fn run_with_permission(&mut self, command: &str) -> TurnEnd {
+        let request = self.writer.request_permission(command);
         loop {
             match self.commands.recv() {
-                Err(_) => return Verdict::Gone,
+                Err(_) => return TurnEnd::InputClosed,
                 Ok(line) => match self.parse(line) {
-                    Some(Command { request: Request::Answer(answer), .. })
+                    Some(BridgeCommand { body: CommandBody::Response(answer), .. })
                         if answer.request_id == request =>
                     {
-                        return match allowed(&answer.line) {
+                        return match allowed_command(&answer.line) {
                             Some(rewritten) => self.run_command(rewritten.as_deref().unwrap_or(command)),
-                            None => self.say("I was not allowed to run it"),
+                            None => self.reply("I was not allowed to run it"),
                         };
                     }
-                    Some(Command { request: Request::Interrupt, .. }) => {
-                        self.speaker.take_back(&request);
-                        return Verdict::Interrupted;
+                    Some(BridgeCommand { body: CommandBody::Interrupt, .. }) => {
+                        self.writer.cancel_request(&request);
+                        return TurnEnd::Interrupted;
                     }
-                    Some(Command { request: Request::Answer(_), .. }) | None => {}
-                    Some(command) => self.later.push(command),
+                    Some(BridgeCommand { body: CommandBody::Response(_), .. }) | None => {}
+                    Some(command) => self.deferred.push(command),
                 },
             }
         }
     }
 
-    fn run_command(&mut self, command: &str) -> Verdict {
-        let tool = self.speaker.tool_use(command);
-        let mut running = match shell::Running::start(command) {
+    fn run_command(&mut self, command: &str) -> TurnEnd {
+        let tool = self.writer.tool_use(command);
+        let mut running = match shell::RunningCommand::start(command) {
             Ok(running) => running,
             Err(error) => {
-                self.speaker.tool_result(&tool, &error.to_string(), true);
-                return self.say("the command did not start");
+                self.writer.tool_result(&tool, &error.to_string(), true);
+                return self.reply("the command did not start");
             }
         };
         loop {
             if let Some((output, code)) = running.poll() {
-                self.speaker.tool_result(&tool, &output, code != 0);
-                return self.say(&format!("the command ended with code {code}"));
+                self.writer.tool_result(&tool, &output, code != 0);
+                return self.reply(&format!("the command ended with code {code}"));
             }
-            if let Some(verdict) = self.listen(Duration::from_millis(5)) {
-                // Dropped here, the command and all it started are killed.
+            if let Some(verdict) = self.poll_interruption(Duration::from_millis(5)) {
+                // The drop kills the command and all processes that it started.
                 drop(running);
-                self.speaker.tool_result(&tool, "stopped while running", true);
+                self.writer.tool_result(&tool, "stopped while running", true);
                 return verdict;
             }
         }
     }
 
-    /// Waits for at most `time`, and says when the turn must end.
-    fn listen(&mut self, time: Duration) -> Option<Verdict> {
+    /// Waits for at most `time`. Returns the reason if the turn must end.
+    fn poll_interruption(&mut self, time: Duration) -> Option<TurnEnd> {
         match self.commands.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Verdict::Gone),
+            Err(RecvTimeoutError::Disconnected) => Some(TurnEnd::InputClosed),
             Ok(line) => match self.parse(line) {
-                Some(Command { request: Request::Interrupt, .. }) => Some(Verdict::Interrupted),
-                Some(Command { request: Request::Shutdown, .. }) => Some(Verdict::Gone),
-                Some(Command { request: Request::Answer(_), .. }) | None => None,
+                Some(BridgeCommand { body: CommandBody::Interrupt, .. }) => Some(TurnEnd::Interrupted),
+                Some(BridgeCommand { body: CommandBody::Shutdown, .. }) => Some(TurnEnd::InputClosed),
+                Some(BridgeCommand { body: CommandBody::Response(_), .. }) | None => None,
                 Some(command) => {
-                    self.later.push(command);
+                    self.deferred.push(command);
                     None
                 }
             },
@@ -244,8 +249,9 @@ impl<W: Write> Demo<W> {
     }
 }
 
-/// What a permission answer allows: `None` is no; `Some(Some(…))` another command than was asked for.
-fn allowed(line: &str) -> Option<Option<String>> {
+/// The decision of a permission reply: `None` is a denial; `Some(Some(…))` allows another command than the requested
+/// one.
+fn allowed_command(line: &str) -> Option<Option<String>> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let answer = &line["response"]["response"];
     (answer["behavior"] == "allow").then(|| answer["updatedInput"]["command"].as_str().map(str::to_owned))
@@ -266,14 +272,14 @@ fn prompt_text(prompt: &str) -> String {
     }
 }
 
-fn friendly(prompt: &str) -> String {
+fn default_reply(prompt: &str) -> String {
     match prompt.trim().trim_end_matches(['!', '.', '?']).to_lowercase().as_str() {
         "hi" | "hello" | "hey" => "Hello! I am the demo agent. Try `run: ls`, or `count: 10`.".into(),
         _ => format!("You said: {prompt}"),
     }
 }
 
-fn recall(earlier: &[String]) -> String {
+fn recall_text(earlier: &[String]) -> String {
     match earlier {
         [] => "This is the beginning of our conversation.".into(),
         prompts => format!("Earlier you said: {}", prompts.join(" | ")),

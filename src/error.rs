@@ -1,38 +1,66 @@
-//! The one error type that leaves a module: a message, a stable code, the exit status, and a hint.
+//! The error type of all public interfaces: a message, a stable code, an exit status, and a hint.
 //!
-//! Messages are lower case without a full stop: operation, subject, cause. The hint says what to do.
+//! Messages are lower case without a full stop: operation, subject, cause. The hint describes how to fix it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What kind of failure this is. The name is stable: servers match on it.
+/// The exit statuses of saggar's own; every other one is a program's (saggar(1) and saggar-oci(8), EXIT STATUS).
+pub mod status {
+    /// A command of the OCI runtime, or a turn, failed.
+    pub const FAILED: u8 = 1;
+    /// The command line is invalid.
+    pub const USAGE: u8 = 2;
+    /// A time limit was reached, as timeout(1) reports it.
+    pub const TIME_LIMIT: u8 = 124;
+    /// saggar failed, and the program did not run.
+    pub const NOT_STARTED: u8 = 125;
+    /// The program was found and cannot be executed, as a shell reports it.
+    pub const NOT_EXECUTABLE: u8 = 126;
+    /// The program was not found.
+    pub const NOT_FOUND: u8 = 127;
+    /// Added to the number of the signal that killed the program.
+    pub const SIGNAL_BASE: u8 = 128;
+
+    /// What `wrap` and `agent` exit with besides the status of the program and [`SIGNAL_BASE`].
+    pub const OF_RUNS: [u8; 5] = [USAGE, TIME_LIMIT, NOT_STARTED, NOT_EXECUTABLE, NOT_FOUND];
+    /// What OCI commands exit with besides 0, the status of the program and [`SIGNAL_BASE`].
+    pub const OF_OCI: [u8; 5] = [FAILED, USAGE, NOT_STARTED, NOT_EXECUTABLE, NOT_FOUND];
+
+    /// The status for a program that signal `number` killed, as a shell reports it.
+    pub fn of_signal(number: i32) -> u8 {
+        SIGNAL_BASE.saturating_add(u8::try_from(number).unwrap_or(u8::MAX - SIGNAL_BASE))
+    }
+}
+
+/// The kind of a failure. The name is stable: servers match on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage,
-    /// A policy or another input is not valid.
+    /// A policy or another input is invalid.
     Invalid,
-    /// The host cannot give a required protection.
+    /// The host does not support a required protection.
     Unsupported,
-    /// The policy refuses what was asked for.
+    /// The policy denies the request.
     Refused,
-    /// A system call failed while saggar did its own work.
+    /// A system call of saggar itself failed.
     System,
     /// The program to run was not found.
     NotFound,
-    /// The program to run was found and cannot be executed.
+    /// The program to run was found but cannot be executed.
     NotExecutable,
-    /// The name or the path is taken.
+    /// The name or the path already exists.
     Exists,
-    /// A session is in a state in which this cannot be done.
+    /// The session's state does not allow the operation.
     State,
-    /// A session has ended, and can never be resumed.
+    /// The session has ended, and can never be resumed.
     Ended,
 }
 
 impl Code {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Code; 10] = [
         Code::Usage,
         Code::Invalid,
@@ -49,14 +77,14 @@ impl Code {
     /// The exit status of `agent`, `wrap` and `exec` for this failure (saggar(1), EXIT STATUS).
     pub fn exit_status(self) -> u8 {
         match self {
-            Code::Usage => 2,
-            Code::NotFound => 127,
-            Code::NotExecutable => 126,
-            _ => 125,
+            Code::Usage => status::USAGE,
+            Code::NotFound => status::NOT_FOUND,
+            Code::NotExecutable => status::NOT_EXECUTABLE,
+            _ => status::NOT_STARTED,
         }
     }
 
-    /// The stable name of this code, as it stands in JSON.
+    /// The stable name of this code, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Code::Usage => "usage",
@@ -73,7 +101,7 @@ impl Code {
     }
 }
 
-/// An error on its way to the user; as JSON between the processes of saggar.
+/// An error for the user. Between the processes of saggar it is sent as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Error {
     code: Code,
@@ -90,33 +118,33 @@ impl Error {
         Error { code, message: message.into(), hint: None }
     }
 
-    /// A failed system call: `what` names the operation and its subject.
+    /// The error of a failed system call: `what` names the operation and its subject.
     pub fn system(what: impl fmt::Display, errno: impl fmt::Display) -> Self {
         Error::new(Code::System, format!("{what}: {errno}"))
     }
 
-    /// The same error with a sentence that says what to do.
+    /// Adds a hint: a sentence on how to fix the error.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same error, said to have happened while doing `what`.
+    /// Prefixes the message with the operation `what` during which the error occurred.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// The same error, and what went wrong besides.
+    /// Appends an additional error to the message.
     #[must_use]
     pub fn and(mut self, besides: impl fmt::Display) -> Self {
         self.message = format!("{}; and {besides}", self.message);
         self
     }
 
-    /// The same error, which is a failure of another kind for whoever hears of it.
+    /// Replaces the code, for a caller to which the failure is of another kind.
     #[must_use]
     pub fn with_code(mut self, code: Code) -> Self {
         self.code = code;
@@ -128,7 +156,7 @@ impl Error {
         self.code
     }
 
-    /// What to do about it, if that is known.
+    /// The hint, if there is one.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }

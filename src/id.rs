@@ -3,7 +3,7 @@
 use crate::error::{Code, Error, Result};
 use std::fmt;
 
-/// The longest id, in bytes: a file name with room for a suffix.
+/// Maximum length of an id in bytes, which leaves space for a suffix in a file name.
 const MAX_LEN: usize = 128;
 
 /// The id of a sandbox: 1 to 128 of `A-Z a-z 0-9 _ + - .`, not starting with `-` or `.`.
@@ -11,10 +11,10 @@ const MAX_LEN: usize = 128;
 pub struct SandboxId(String);
 
 impl SandboxId {
-    /// Checks `text` and makes an id of it.
+    /// Checks `text` and creates an id from it.
     ///
     /// # Errors
-    /// [`Code::Invalid`], naming what is wrong with it.
+    /// [`Code::Invalid`], with the reason.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |why: &str| {
             Err(Error::new(Code::Invalid, format!("id {text:?}: {why}"))
@@ -35,17 +35,17 @@ impl SandboxId {
         }
     }
 
-    /// A fresh random id: 32 hexadecimal digits.
+    /// A new random id: 32 hexadecimal digits.
     ///
     /// # Errors
-    /// [`Code::System`] when the kernel gives no random bytes.
+    /// [`Code::System`] if the kernel returns no random bytes.
     pub fn random() -> Result<Self> {
         let mut bytes = [0u8; 16];
         crate::sys::random::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
         Ok(SandboxId(bytes.iter().map(|b| format!("{b:02x}")).collect()))
     }
 
-    /// Whether [`SandboxId::random`] could have made this one: nobody has named its sandbox.
+    /// Whether [`SandboxId::random`] could have generated this id: the user gave the sandbox no name.
     pub fn is_random(&self) -> bool {
         self.0.len() == 32 && self.0.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     }

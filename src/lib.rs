@@ -1,24 +1,35 @@
-//! saggar puts an AI agent, or any process, in a sandbox, and carries the agent's conversation across
-//! the wall.
+//! saggar starts an AI agent, or any program, in a sandbox, runs OCI containers, and carries the conversation of an
+//! agent to its clients.
 //!
-//! The map, lowest layer first; a module uses lower layers only (`tests/layers.rs` checks it):
+//! There are two kinds of sandbox, an agent's and a container's. Each has a spec, a step list and a child of its own:
+//! [`spec::SandboxSpec`] and [`spec::container::ContainerSpec`], and `agent` and `container` below [`plan`],
+//! [`launch`] and [`stage`].
+//!
+//! The map, lowest layer first; a module uses its own layer and lower layers only (`tests/layers.rs` checks it).
+//! `ARCHITECTURE.md` has more: the processes and their rights, walks through the code, the invariants.
 //!
 //! | layer | module | what it is |
 //! |---|---|---|
-//! | 0 | [`error`] [`log`] [`id`] [`text`] | errors with exit code and hint, the log back end, validated ids, how text of others is shown |
-//! | 0 | [`sys`] | the only raw system calls |
-//! | 1 | [`spec`] | [`spec::SandboxSpec`], the one model, and the policy that lowers to it |
-//! | 1 | [`host`] | what this kernel and this user can do |
-//! | 1 | [`bridge::proto`] | the wire protocol, without any I/O |
-//! | 2 | [`plan`] | spec and host to a list of steps, as data |
+//! | 0 | [`error`] [`log`] [`id`] [`text`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text |
+//! | 0 | [`sys`] | raw system calls as thin safe wrappers |
+//! | 1 | [`spec`] | what a sandbox and a container are to be, the policy and the bundle that are lowered to it |
+//! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
+//! | 1 | [`bridge::proto`] [`bridge::adapter`] | the wire formats of the bridge and the translators of agents, without I/O |
+//! | 2 | [`plan`] | from spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
-//! | 3 | [`prove`] | harmless attempts from inside a sandbox, and what held |
-//! | 4 | [`api`] | the process that adds the key of the model API |
-//! | 4 | [`relay`] | the processes that relay the network of one sandbox |
-//! | 4 | [`supervise`] [`bridge::io`] [`control`] [`egress`] | the event loop of one sandbox, its bridge, its control socket and its network |
-//! | 5 | [`cli`] [`cmd`] | argument types, and one file per family of commands |
+//! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
+//! | 3 | [`state`] [`session`] | records of running sandboxes and containers; sessions on disk and what can be done with them |
+//! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
+//! | 4 | [`api`] | the process that adds the key to requests of the model API |
+//! | 4 | [`egress`] [`relay`] | a network by policy, and the two processes that relay it |
+//! | 4 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket |
+//! | 4 | [`supervise`] | the event loops, of one sandbox each |
+//! | 5 | [`app`] | the use cases: what the library and the commands do after arguments are read |
+//! | 5 | [`demo`] | the built-in demo agent |
+//! | 6 | [`cli`] [`cmd`] | argument types, one file for each command |
 
 pub mod api;
+pub mod app;
 pub mod bridge;
 pub mod cgroup;
 pub mod cli;

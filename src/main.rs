@@ -16,7 +16,7 @@ mod libc_start;
 /// What the start code calls.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(_: c_int, _: *const *const c_char) -> c_int {
-    sys::begin::begin();
+    sys::startup::prepare_process();
     let status = run();
     // What is left in the buffer is written by nobody else.
     let _ = std::io::stdout().flush();
@@ -25,27 +25,12 @@ extern "C" fn main(_: c_int, _: *const *const c_char) -> c_int {
 
 fn run() -> u8 {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if args.get(1).is_some_and(|first| first == saggar::demo::ENTRY) {
-        let input = std::io::BufReader::new(std::io::stdin());
-        return saggar::demo::run(input, std::io::stdout());
-    }
-    if args.get(1).is_some_and(|first| first == saggar::session::snapshot::aside::ENTRY) {
-        return saggar::session::snapshot::aside::run(&args[2..], std::io::stdout());
-    }
-    if args.get(1).is_some_and(|first| first == saggar::api::ENTRY) {
-        return saggar::api::run();
-    }
-    if args.get(1).is_some_and(|first| first == saggar::relay::ENTRY) {
-        return saggar::relay::run();
-    }
-    if args.get(1).is_some_and(|first| first == saggar::cmd::BESIDE) {
-        return saggar::cmd::beside(&args[2..]);
+    if let Some(status) = saggar::app::run_subprocess(&args) {
+        return status;
     }
     match args.get(1).and_then(|first| first.to_str()) {
-        Some(saggar::prove::ENTRY) => return saggar::prove::inside::run(&args[2..], std::io::stdout()),
-        Some(saggar::prove::outside::BYSTANDER) => return saggar::prove::outside::stand_by(std::io::stdin()),
-        Some(saggar::prove::AROUND) => return saggar::cmd::probe_in(&args[2..]),
-        _ => {}
+        Some(saggar::cmd::BRIDGE_SUPERVISOR) => saggar::cmd::run_bridge_supervisor(&args[2..]),
+        Some(saggar::prove::PROVE_OTHER) => saggar::cmd::prove_other_sandbox(&args[2..]),
+        _ => saggar::cmd::main(&args),
     }
-    saggar::cmd::main(&args)
 }

@@ -1,9 +1,10 @@
-//! Shares of caches and memory bandwidth: the resctrl file system (Documentation/filesystems/resctrl.rst), as
-//! `linux.intelRdt` asks for them (config-linux.md, IntelRdt).
+//! Shares of caches and memory bandwidth through the resctrl file system (Documentation/filesystems/resctrl.rst), as
+//! requested by `linux.intelRdt` (config-linux.md, IntelRdt).
 //!
-//! A container is in a control group, which is a directory with a `schemata` and a `tasks` file, and with
-//! `enableMonitoring` in a monitoring group below it. A control group is the container's own, made and removed with
-//! it, or one that `closID` names, which is left behind; a monitoring group is always the container's own.
+//! A container is in a control group, which is a directory with a `schemata` and a `tasks` file. With
+//! `enableMonitoring` it is also in a monitoring group below it. The control group either belongs to the container, and
+//! is created and removed with it, or `closID` names it, and it is kept. A monitoring group always belongs to the
+//! container.
 
 use crate::error::{Code, Error, Result};
 use oci_spec::runtime::LinuxIntelRdt;
@@ -11,10 +12,10 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Where resctrl is mounted on this host.
+/// The mount point of resctrl on this host.
 ///
 /// # Errors
-/// [`Code::Unsupported`] where it is not.
+/// [`Code::Unsupported`] if it is not mounted.
 pub fn mount_point() -> Result<PathBuf> {
     let mounts = procfs::process::Process::myself().and_then(|process| process.mountinfo());
     let mounts = mounts.map_err(|error| Error::system("read /proc/self/mountinfo", error))?;
@@ -26,30 +27,30 @@ pub fn mount_point() -> Result<PathBuf> {
     )
 }
 
-/// The groups of one container, decided on and not yet made: what is to be made can be written down before.
+/// The planned groups of one container. They are not created yet, so that the plan can be stored first.
 #[derive(Debug, Clone)]
-pub struct Groups {
-    /// The control group, and whether it is to be made.
+pub struct ResctrlGroups {
+    /// The directory of the control group, and whether it must be created.
     control: (PathBuf, bool),
-    /// The monitoring group, and whether it is to be made.
+    /// The directory of the monitoring group, and whether it must be created.
     monitor: Option<(PathBuf, bool)>,
-    /// What is written to the `schemata` of a new group.
+    /// The lines for the `schemata` file of a new group.
     lines: Vec<String>,
 }
 
-impl Groups {
-    /// The groups that the container `id` is to be in, in the resctrl mounted at `mount`.
+impl ResctrlGroups {
+    /// The groups for the new container `id`, in the resctrl file system mounted at `mount`.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a `closID` that names no group where none is to be made, or one with other shares;
-    /// [`Code::Exists`] for a group of the container's name that is somebody else's.
-    pub fn of(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Result<Groups> {
-        let (control, lines) = (group(mount, id, rdt), lines(rdt));
+    /// [`Code::Invalid`] if `closID` names no group and none is to be created, or a group with other shares;
+    /// [`Code::Exists`] if a group with the container's name belongs to another program.
+    pub fn for_new(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Result<ResctrlGroups> {
+        let (control, lines) = (control_group_path(mount, id, rdt), lines(rdt));
         let there = control.is_dir();
         let make = match rdt.clos_id() {
-            None if there => return Err(taken(&control)),
+            None if there => return Err(already_exists(&control)),
             Some(_) if there => {
-                compare(&control, &lines)?;
+                check_same_shares(&control, &lines)?;
                 false
             }
             Some(name) if lines.is_empty() => {
@@ -59,37 +60,41 @@ impl Groups {
             }
             _ => true,
         };
-        let monitor = is_monitored(rdt).then(|| monitor(&control, id));
+        let monitor = is_monitored(rdt).then(|| monitor_group_path(&control, id));
         if let Some(monitor) = monitor.as_ref().filter(|monitor| monitor.is_dir()) {
-            return Err(taken(monitor));
+            return Err(already_exists(monitor));
         }
-        Ok(Groups { control: (control, make), monitor: monitor.map(|path| (path, true)), lines })
+        Ok(ResctrlGroups { control: (control, make), monitor: monitor.map(|path| (path, true)), lines })
     }
 
-    /// The groups of the container `id` while it runs.
-    pub fn of_running(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> Groups {
-        let control = group(mount, id, rdt);
-        let monitor = is_monitored(rdt).then(|| monitor(&control, id));
-        Groups { control: (control, false), monitor: monitor.map(|path| (path, false)), lines: Vec::new() }
+    /// The groups of the running container `id`.
+    pub fn for_running(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> ResctrlGroups {
+        let control = control_group_path(mount, id, rdt);
+        let monitor = is_monitored(rdt).then(|| monitor_group_path(&control, id));
+        ResctrlGroups {
+            control: (control, false),
+            monitor: monitor.map(|path| (path, false)),
+            lines: Vec::new(),
+        }
     }
 
-    /// The directories that are the container's own, in the order in which [`remove`] takes them. A group that
-    /// `closID` names stays, even one that is made for the container (config-linux.md, IntelRdt).
-    pub fn own(&self, rdt: &LinuxIntelRdt) -> Vec<PathBuf> {
+    /// The directories that belong to the container, in the order in which [`remove_groups`] takes them. A group that
+    /// `closID` names is kept, even if it was created for the container (config-linux.md, IntelRdt).
+    pub fn owned_directories(&self, rdt: &LinuxIntelRdt) -> Vec<PathBuf> {
         let control = rdt.clos_id().is_none().then(|| self.control.0.clone());
         self.monitor.iter().map(|(path, _)| path.clone()).chain(control).collect()
     }
 
-    /// Makes what is to be made and puts the process `pid` in; its later children are born there.
+    /// Creates the missing groups and moves the process `pid` into them; later children inherit them.
     ///
     /// # Errors
-    /// [`Code::System`] for what the kernel refuses. What was made is removed by its caller, but for a group that
-    /// `closID` names and that was made here.
+    /// [`Code::System`] if the kernel rejects an operation. The caller removes the created groups, except a new group
+    /// that `closID` names.
     pub fn enter(&self, pid: i32) -> Result<()> {
         self.enter_with(pid, &|path| fs::create_dir(path))
     }
 
-    fn enter_with(&self, pid: i32, make: Make<'_>) -> Result<()> {
+    fn enter_with(&self, pid: i32, make: MakeGroupFn<'_>) -> Result<()> {
         let (control, is_new) = &self.control;
         if *is_new {
             make_group(control, make)?;
@@ -108,12 +113,12 @@ impl Groups {
     }
 }
 
-/// Removes the groups that are a container's own ([`Groups::own`]). What is gone already, or was never made, is no
-/// error; what is left in them moves to the groups above.
+/// Removes the groups that belong to a container ([`ResctrlGroups::owned_directories`]). A group that does not exist is
+/// not an error; remaining tasks move to the parent group.
 ///
 /// # Errors
-/// [`Code::System`] for what cannot be removed.
-pub fn remove(own: &[PathBuf]) -> Result<()> {
+/// [`Code::System`] if a group cannot be removed.
+pub fn remove_groups(own: &[PathBuf]) -> Result<()> {
     own.iter().try_for_each(|path| match fs::remove_dir(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Error::system(format_args!("remove the resctrl group {}", path.display()), error))
@@ -122,16 +127,16 @@ pub fn remove(own: &[PathBuf]) -> Result<()> {
     })
 }
 
-/// How a group is made. The kernel fills its directory; in tests somebody else does.
-type Make<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
+/// A function that creates a group. The kernel populates the new directory; in tests the function does.
+type MakeGroupFn<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
-fn taken(path: &Path) -> Error {
+fn already_exists(path: &Path) -> Error {
     Error::new(Code::Exists, format!("linux.intelRdt: there is a resctrl group {} already", path.display()))
         .hint("remove it, or name it as closID")
 }
 
-/// The control group's directory. `/` is the default one, the root of the file system.
-fn group(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> PathBuf {
+/// The directory of the control group. `/` is the default group, the root of the file system.
+fn control_group_path(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> PathBuf {
     match rdt.clos_id().as_deref() {
         None => mount.join(id),
         Some("/") => mount.to_owned(),
@@ -139,7 +144,7 @@ fn group(mount: &Path, id: &str, rdt: &LinuxIntelRdt) -> PathBuf {
     }
 }
 
-fn monitor(control: &Path, id: &str) -> PathBuf {
+fn monitor_group_path(control: &Path, id: &str) -> PathBuf {
     control.join("mon_groups").join(id)
 }
 
@@ -147,14 +152,14 @@ fn is_monitored(rdt: &LinuxIntelRdt) -> bool {
     rdt.enable_monitoring() == &Some(true)
 }
 
-/// The lines for `schemata`, in the order in which they must be written.
+/// The lines for `schemata`, in the order of the writes.
 fn lines(rdt: &LinuxIntelRdt) -> Vec<String> {
     let older = rdt.l3_cache_schema().iter().chain(rdt.mem_bw_schema());
     older.chain(rdt.schemata().iter().flatten()).filter(|line| !line.is_empty()).cloned().collect()
 }
 
-/// A group that is there must have the shares that are asked for: somebody else is in it.
-fn compare(group: &Path, lines: &[String]) -> Result<()> {
+/// Checks that an existing group has the requested shares: it may have tasks of other containers.
+fn check_same_shares(group: &Path, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -174,7 +179,7 @@ fn compare(group: &Path, lines: &[String]) -> Result<()> {
     }
 }
 
-/// The shares of one line: the resource, the domain, and its share without leading zeros. `L3:0=0ff;1=f` has two.
+/// The shares of one line: the resource, the domain, and the share without leading zeros. `L3:0=0ff;1=f` has two.
 fn shares(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let (resource, domains) = line.trim().split_once(':').unwrap_or((line.trim(), ""));
     domains.split(';').filter_map(move |domain| {
@@ -185,7 +190,7 @@ fn shares(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     })
 }
 
-fn make_group(path: &Path, make: Make<'_>) -> Result<()> {
+fn make_group(path: &Path, make: MakeGroupFn<'_>) -> Result<()> {
     make(path).map_err(|error| {
         let error_of = Error::system(format_args!("make the resctrl group {}", path.display()), &error);
         match error.kind() {
@@ -195,7 +200,7 @@ fn make_group(path: &Path, make: Make<'_>) -> Result<()> {
     })
 }
 
-/// One write(2): the kernel takes each as a whole.
+/// Writes with one write(2), which the kernel handles as a whole.
 fn write(path: &Path, text: &str) -> Result<()> {
     let written =
         fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
@@ -208,7 +213,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory that looks like resctrl: what is written to a file is all that it holds.
+    /// A directory that imitates resctrl: each write replaces the content of a file.
     struct Resctrl(tempfile::TempDir);
 
     impl Resctrl {
@@ -232,7 +237,8 @@ mod tests {
         }
 
         fn enter(&self, rdt: &LinuxIntelRdt) -> Result<(), String> {
-            let groups = Groups::of(self.0.path(), "box", rdt).map_err(|error| error.to_string())?;
+            let groups =
+                ResctrlGroups::for_new(self.0.path(), "box", rdt).map_err(|error| error.to_string())?;
             groups.enter_with(42, &make).map_err(|error| error.to_string())
         }
     }
@@ -261,7 +267,7 @@ mod tests {
             (resctrl.text("box/tasks"), resctrl.text("box/schemata")),
             ("42".to_owned(), "L3:0=f\n".to_owned())
         );
-        // Somebody else's group of that name is not taken, nor removed.
+        // A group of that name that belongs to another program is neither used nor removed.
         assert!(resctrl.enter(&rdt).unwrap_err().contains("there is a resctrl group"));
         assert!(resctrl.has("box/tasks"));
     }
@@ -319,7 +325,7 @@ mod tests {
         assert_eq!(resctrl.text("mon_groups/box/tasks"), "42");
         // A second process joins it.
         let asked = rdt(serde_json::json!({ "closID": "/", "enableMonitoring": true }));
-        Groups::of_running(resctrl.0.path(), "box", &asked).enter(43).unwrap();
+        ResctrlGroups::for_running(resctrl.0.path(), "box", &asked).enter(43).unwrap();
         assert_eq!(
             (resctrl.text("tasks"), resctrl.text("mon_groups/box/tasks")),
             ("43".to_owned(), "43".to_owned())
@@ -330,7 +336,7 @@ mod tests {
     fn a_group_whose_shares_are_refused_is_not_left() {
         let resctrl = Resctrl::new();
         let asked = rdt(serde_json::json!({ "closID": "a", "schemata": ["L3:0=f"] }));
-        let groups = Groups::of(resctrl.0.path(), "box", &asked).unwrap();
+        let groups = ResctrlGroups::for_new(resctrl.0.path(), "box", &asked).unwrap();
         assert!(groups.enter_with(42, &|path| fs::create_dir(path)).is_err());
         assert!(!resctrl.has("a"));
     }
@@ -340,8 +346,8 @@ mod tests {
         let resctrl = Resctrl::new();
         let own = |value: serde_json::Value| {
             let asked = rdt(value);
-            let groups = Groups::of(resctrl.0.path(), "box", &asked).unwrap();
-            let own = groups.own(&asked).into_iter();
+            let groups = ResctrlGroups::for_new(resctrl.0.path(), "box", &asked).unwrap();
+            let own = groups.owned_directories(&asked).into_iter();
             own.map(|path| path.strip_prefix(resctrl.0.path()).unwrap().to_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
@@ -351,7 +357,7 @@ mod tests {
         let path = resctrl.0.path().join("box");
         fs::create_dir(&path).unwrap();
         for _ in 0..2 {
-            remove(std::slice::from_ref(&path)).unwrap();
+            remove_groups(std::slice::from_ref(&path)).unwrap();
             assert!(!path.exists());
         }
     }

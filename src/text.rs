@@ -1,24 +1,24 @@
-//! How text from elsewhere is shown to a person. A terminal obeys what it is shown, a log has one line an entry, and
-//! a person judges by what is seen; so every text goes through this one place on its way to a terminal, a text log or
-//! an error.
+//! Escapes untrusted text before a person reads it. A terminal interprets control characters, a log has one line for
+//! each entry, and a person judges by what is visible. So all text from other parties passes through this module on its
+//! way to a terminal, a text log or an error.
 //!
-//! The rule, for each character:
-//! - printable characters and the space are shown as they are;
-//! - control characters (C0, C1, DEL; newline and tab among them) are shown as `\n`, `\t`, `\r` or `\u{1b}`;
-//! - characters that are invisible, that reorder a line, or that a font cannot have are shown as `\u{202e}`: the
+//! The rules for each character:
+//! - printable characters and the space are unchanged;
+//! - control characters (C0, C1, DEL; newline and tab among them) become `\n`, `\t`, `\r` or `\u{1b}`;
+//! - characters that are invisible, that reorder a line, or that have no glyph become `\u{202e}` or similar: the
 //!   categories Cf, Zl, Zp, Co, Cs and Cn, every space but U+0020, and the rest of Default_Ignorable_Code_Point;
-//! - a combining mark is shown as an escape where it has nothing to combine with, or where [`MARKS`] stand before it;
-//! - a byte that is not UTF-8 is shown as `\xNN`.
+//! - a combining mark is escaped if it has no base character, or if it follows [`MARKS`] other marks;
+//! - a byte that is not valid UTF-8 becomes `\xNN`.
 //!
 //! | function | for | newline, tab | backslash |
 //! |---|---|---|---|
-//! | [`Shown`] | a name, a path, a host, a command | escaped | doubled |
-//! | [`line`] | a message that is one line: errors, logs | escaped | as it is |
-//! | [`block`] | a report of several lines | as they are | as it is |
-//! | [`prose`] | what an agent says to the person | as they are | as it is; joiners and emoji pass |
+//! | [`Escaped`] | a name, a path, a host, a command | escaped | doubled |
+//! | [`one_line`] | a one-line message: errors, logs | escaped | unchanged |
+//! | [`multi_line`] | a report of several lines | unchanged | unchanged |
+//! | [`prose`] | an agent's text for the user | unchanged | unchanged; joiners and emoji pass |
 //!
-//! Each of them changes nothing of its own output but [`Shown`], so a name can be escaped where a report is made, and
-//! the report again where it is printed. JSON is exact and comes nowhere near.
+//! All but [`Escaped`] leave their own output unchanged. So a name can be escaped where a report is created, and the
+//! report again where it is printed. JSON output is exact and is not escaped.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -28,59 +28,59 @@ use std::path::Path;
 use unicode_general_category::{GeneralCategory as Category, get_general_category};
 use unicode_width::UnicodeWidthChar;
 
-/// How many combining marks a character may have; more of them reach into the lines above and below.
+/// Maximum number of combining marks on a character; more of them reach into the lines above and below.
 const MARKS: usize = 4;
 
-/// The columns of the widest character there is (U+2E3B takes three): no row is narrower.
+/// Columns of the widest character (U+2E3B takes three): no row is narrower.
 const WIDEST: usize = 4;
 
-/// The longest message that may quote a document.
+/// Maximum length of a message that may quote a document, in characters.
 const MAX_SUMMARY: usize = 400;
 
-/// A text or name of the other side, shown as the rule says, with backslashes doubled: no two names look the same by
-/// their escapes.
+/// A text or name from another party, escaped by the rules above, with backslashes doubled: no two different names look
+/// the same after escaping.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a>(&'a [u8]);
+pub struct Escaped<'a>(&'a [u8]);
 
-/// What can be [`Shown`].
-pub trait Show {
-    /// The way to print it.
-    fn shown(&self) -> Shown<'_>;
+/// A value that can be printed as [`Escaped`].
+pub trait DisplayEscaped {
+    /// The value with its escapes, for printing.
+    fn escaped(&self) -> Escaped<'_>;
 }
 
-impl Show for str {
-    fn shown(&self) -> Shown<'_> {
-        Shown(self.as_bytes())
+impl DisplayEscaped for str {
+    fn escaped(&self) -> Escaped<'_> {
+        Escaped(self.as_bytes())
     }
 }
 
-impl Show for OsStr {
-    fn shown(&self) -> Shown<'_> {
-        Shown(self.as_bytes())
+impl DisplayEscaped for OsStr {
+    fn escaped(&self) -> Escaped<'_> {
+        Escaped(self.as_bytes())
     }
 }
 
-impl Show for Path {
-    fn shown(&self) -> Shown<'_> {
-        self.as_os_str().shown()
+impl DisplayEscaped for Path {
+    fn escaped(&self) -> Escaped<'_> {
+        self.as_os_str().escaped()
     }
 }
 
-impl Show for [u8] {
-    fn shown(&self) -> Shown<'_> {
-        Shown(self)
+impl DisplayEscaped for [u8] {
+    fn escaped(&self) -> Escaped<'_> {
+        Escaped(self)
     }
 }
 
-impl Display for Shown<'_> {
-    /// A width counts characters, as everywhere.
+impl Display for Escaped<'_> {
+    /// The width counts characters, as in the standard library.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut text = String::with_capacity(self.0.len());
         for chunk in self.0.utf8_chunks() {
             escape(chunk.valid(), &mut text, |c| match c {
-                '\\' => Act::Double,
-                c if is_plain(c) => Act::Pass,
-                _ => Act::Escape,
+                '\\' => EscapeAction::Double,
+                c if is_plain(c) => EscapeAction::Pass,
+                _ => EscapeAction::Escape,
             });
             for byte in chunk.invalid() {
                 write!(text, "\\x{byte:02x}")?;
@@ -90,46 +90,46 @@ impl Display for Shown<'_> {
     }
 }
 
-/// A message as one line.
-pub fn line(text: &str) -> Cow<'_, str> {
+/// Escapes a message to one line.
+pub fn one_line(text: &str) -> Cow<'_, str> {
     filtered(text, is_plain)
 }
 
-/// A report: its lines and columns stay.
-pub fn block(text: &str) -> Cow<'_, str> {
+/// Escapes a report; its lines and columns are unchanged.
+pub fn multi_line(text: &str) -> Cow<'_, str> {
     filtered(text, |c| is_plain(c) || matches!(c, '\n' | '\t'))
 }
 
-/// What an agent writes for the person: whole texts in any script. What drives a terminal or reorders a line is
-/// escaped; joiners and variation selectors, of which emoji and several scripts are made, pass.
+/// Escapes an agent's text for the user, which may be in any script. Characters that control a terminal or reorder a
+/// line are escaped; joiners and variation selectors, which emoji and several scripts need, pass.
 pub fn prose(text: &str) -> Cow<'_, str> {
     let joins = |c| matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{a0}' | '\u{3000}');
     filtered(text, |c| is_plain(c) || matches!(c, '\n' | '\t') || joins(c))
 }
 
-/// A text in quotation marks, on one line.
+/// Escapes a text to one line, in quotation marks.
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     escape(text, &mut quoted, |c| match c {
-        '\\' => Act::Double,
-        '"' => Act::Guard,
-        c if is_plain(c) => Act::Pass,
-        _ => Act::Escape,
+        '\\' => EscapeAction::Double,
+        '"' => EscapeAction::Guard,
+        c if is_plain(c) => EscapeAction::Pass,
+        _ => EscapeAction::Escape,
     });
     quoted.push('"');
     quoted
 }
 
-/// A message of a parser that may quote its document: its lines as one, and of bounded length.
+/// Shortens a parser's message that may quote its document: one line of limited length.
 pub fn summary(message: &str) -> String {
     let short = message.char_indices().nth(MAX_SUMMARY);
     let (text, rest) = short.map_or((message, ""), |(end, _)| (&message[..end], "…"));
-    line(&text.replace('\n', "; ")).into_owned() + rest
+    one_line(&text.replace('\n', "; ")).into_owned() + rest
 }
 
-/// The text in rows of at most so many columns, for a terminal that must not break them itself. Rows break after a
-/// space where one is near.
+/// Wraps the text into rows of at most `columns`, for a terminal that must not wrap them itself. A row breaks after a
+/// space if one is near its end.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(WIDEST);
     let mut rows = Vec::new();
@@ -144,7 +144,7 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     rows
 }
 
-/// As much of the start of a text as so many columns hold.
+/// The longest prefix of a text that fits in `columns`.
 pub fn fit(text: &str, columns: usize) -> &str {
     let mut width = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -154,13 +154,13 @@ pub fn fit(text: &str, columns: usize) -> &str {
     end.map_or(text, |(end, _)| &text[..end])
 }
 
-/// Where a row ends that is longer than a number of columns.
+/// The byte offset at which to break a text that is wider than `columns`.
 fn cut(text: &str, columns: usize) -> Option<usize> {
     let (mut width, mut space) = (0, None);
     for (at, c) in text.char_indices() {
         width += c.width().unwrap_or(0);
         if width > columns {
-            // Half a row is not given up for a word.
+            // A space in the first half of the row is ignored: the word is broken instead.
             return Some(space.filter(|space| *space * 2 > at).unwrap_or(at));
         }
         if c == ' ' {
@@ -170,7 +170,7 @@ fn cut(text: &str, columns: usize) -> Option<usize> {
     None
 }
 
-/// Whether a terminal shows a character as what it is, wherever it stands (CVE-2021-42574).
+/// Whether a terminal shows a character as itself in any context (CVE-2021-42574).
 pub fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -205,13 +205,13 @@ fn is_mark(c: char) -> bool {
         )
 }
 
-/// What becomes of a character.
-enum Act {
+/// How a character is printed.
+enum EscapeAction {
     Pass,
     Escape,
-    /// A backslash stands for itself.
+    /// Print the backslash twice.
     Double,
-    /// A backslash stands before it.
+    /// Print a backslash before the character.
     Guard,
 }
 
@@ -220,17 +220,17 @@ fn filtered(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut result = String::with_capacity(text.len());
-    escape(text, &mut result, |c| if passes(c) { Act::Pass } else { Act::Escape });
+    escape(text, &mut result, |c| if passes(c) { EscapeAction::Pass } else { EscapeAction::Escape });
     Cow::Owned(result)
 }
 
-fn escape(text: &str, to: &mut String, act: impl Fn(char) -> Act) {
-    // How many marks the character before may still take.
+fn escape(text: &str, to: &mut String, act: impl Fn(char) -> EscapeAction) {
+    // Number of combining marks that the previous character may still have.
     let mut room = 0;
     for c in text.chars() {
         match act(c) {
-            Act::Pass if is_mark(c) && room == 0 => to.extend(c.escape_unicode()),
-            Act::Pass => {
+            EscapeAction::Pass if is_mark(c) && room == 0 => to.extend(c.escape_unicode()),
+            EscapeAction::Pass => {
                 to.push(c);
                 room = match c {
                     '\n' | '\t' | ' ' => 0,
@@ -238,12 +238,12 @@ fn escape(text: &str, to: &mut String, act: impl Fn(char) -> Act) {
                     _ => MARKS,
                 };
             }
-            Act::Escape => {
+            EscapeAction::Escape => {
                 to.extend(c.escape_default());
                 room = 0;
             }
-            Act::Double => to.push_str("\\\\"),
-            Act::Guard => to.extend(['\\', c]),
+            EscapeAction::Double => to.push_str("\\\\"),
+            EscapeAction::Guard => to.extend(['\\', c]),
         }
     }
 }
@@ -269,19 +269,19 @@ mod tests {
             ("\u{301}x \u{301}", r"\u{301}x \u{301}"),
         ];
         for (text, shown) in cases {
-            assert_eq!(line(text), shown);
-            assert_eq!(text.shown().to_string(), shown);
+            assert_eq!(one_line(text), shown);
+            assert_eq!(text.escaped().to_string(), shown);
         }
     }
 
     #[test]
     fn what_can_be_read_stays() {
         for text in ["", "src/main.rs", "Grüße 日本語 العربية e\u{301} 🙂", "a b"] {
-            assert_eq!(line(text), text);
-            assert_eq!(text.shown().to_string(), text);
+            assert_eq!(one_line(text), text);
+            assert_eq!(text.escaped().to_string(), text);
         }
-        assert_eq!(line(&format!("a{}", "\u{301}".repeat(9))).matches("\\u{301}").count(), 5);
-        assert_eq!(block("a\n\tb\r\u{1b}"), "a\n\tb\\r\\u{1b}");
+        assert_eq!(one_line(&format!("a{}", "\u{301}".repeat(9))).matches("\\u{301}").count(), 5);
+        assert_eq!(multi_line("a\n\tb\r\u{1b}"), "a\n\tb\\r\\u{1b}");
         assert_eq!(
             prose("❤\u{fe0f} 👩\u{200d}💻\n\u{202e}\u{1b}[2J"),
             "❤\u{fe0f} 👩\u{200d}💻\n\\u{202e}\\u{1b}[2J"
@@ -290,9 +290,9 @@ mod tests {
 
     #[test]
     fn names_that_differ_look_different() {
-        assert_eq!(r"a\u{1b}".shown().to_string(), r"a\\u{1b}");
-        assert_eq!(OsStr::from_bytes(b"a\xff\\").shown().to_string(), r"a\xff\\");
-        assert_eq!(format!("{:<4}|{:>4}", "ab".shown(), "c".shown()), "ab  |   c");
+        assert_eq!(r"a\u{1b}".escaped().to_string(), r"a\\u{1b}");
+        assert_eq!(OsStr::from_bytes(b"a\xff\\").escaped().to_string(), r"a\xff\\");
+        assert_eq!(format!("{:<4}|{:>4}", "ab".escaped(), "c".escaped()), "ab  |   c");
         assert_eq!(quoted("a\"b\\\n"), r#""a\"b\\\n""#);
     }
 
@@ -313,12 +313,12 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_but_plain_characters_comes_out(text in any::<String>(), columns in 1usize..100) {
-            prop_assert!(line(&text).chars().all(is_plain));
-            let (once, report) = (line(&text), block(&text));
-            prop_assert_eq!(&line(&once), &once);
-            prop_assert_eq!(&block(&report), &report);
+            prop_assert!(one_line(&text).chars().all(is_plain));
+            let (once, report) = (one_line(&text), multi_line(&text));
+            prop_assert_eq!(&one_line(&once), &once);
+            prop_assert_eq!(&multi_line(&report), &report);
             prop_assert!(prose(&text).chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
-            let shown = line(&text);
+            let shown = one_line(&text);
             prop_assert_eq!(wrap(&shown, columns).concat(), shown.as_ref());
             for row in wrap(&shown, columns) {
                 prop_assert!(row.chars().map(|c| c.width().unwrap_or(0)).sum::<usize>() <= columns.max(WIDEST));
@@ -327,7 +327,7 @@ mod tests {
 
         #[test]
         fn two_names_never_look_the_same(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
-            prop_assert_eq!(a == b, a.shown().to_string() == b.shown().to_string());
+            prop_assert_eq!(a == b, a.escaped().to_string() == b.escaped().to_string());
         }
     }
 }

@@ -58,7 +58,7 @@ fn every_licence_is_allowed() {
 }
 
 #[test]
-fn no_crate_is_there_twice() {
+fn each_crate_has_one_version() {
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for package in packages() {
         let version = package["version"].as_str().unwrap().to_owned();
@@ -78,7 +78,7 @@ fn no_crate_is_there_twice() {
 }
 
 #[test]
-fn nothing_that_is_banned_is_there() {
+fn banned_crates_are_not_dependencies() {
     let banned = listed("bans", "deny");
     for package in packages() {
         let name = package["name"].as_str().unwrap();

@@ -1,11 +1,16 @@
-//! The map of `lib.rs` holds: a module uses lower layers only, and what is said to be pure is.
+//! The map of `lib.rs` holds: a module uses lower layers only, pure modules do no I/O, and every cycle of files that
+//! import each other has its reason in [`CYCLES`].
 //!
-//! Source text is read, not types: every `crate::…` path of every file counts, in code and not in comments.
+//! Source text is read, not types. Every path counts that starts with `crate`, `super`, `self` or a module of the file,
+//! in a `use` as in an expression, with its groups taken apart; comments, literals and tests do not count. A path leads
+//! to the file that defines the name: `pub use` is followed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
-/// DESIGN's table; the longest name that fits a path decides.
+use crate::support::source::{Piece, crate_sources, pieces};
+
+/// The layers of `lib.rs`; the longest name that fits a path decides.
 const LAYERS: &[(&str, u8)] = &[
     ("error", 0),
     ("log", 0),
@@ -21,10 +26,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("stage", 3),
     ("cgroup", 3),
     ("resctrl", 3),
-    ("net", 3),
     ("state", 3),
     ("session", 3),
-    ("mailbox", 3),
     ("prove", 3),
     ("api", 4),
     ("relay", 4),
@@ -32,10 +35,12 @@ const LAYERS: &[(&str, u8)] = &[
     ("bridge", 4),
     ("control", 4),
     ("egress", 4),
-    ("cli", 5),
-    ("cmd", 5),
-    ("main", 5),
-    ("", 5),
+    ("app", 5),
+    ("demo", 5),
+    ("cli", 6),
+    ("cmd", 6),
+    ("main", 6),
+    ("", 6),
 ];
 
 /// All that the child of a start may use: its plan, the calls, and the type of a program.
@@ -45,7 +50,75 @@ const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 const PURE: [&str; 5] = ["spec", "plan", "bridge::proto", "bridge::adapter", "egress"];
 const DOES_IO: [&str; 3] = ["spec::policy::load", "spec::oci::load", "egress::io"];
 
-/// A file of `src`, without its comments and its tests.
+/// Files that import each other, sorted, and why they may. A module and the files below it may as well: the file with
+/// the module's name declares and re-exports them, and they use its types.
+const CYCLES: &[(&[&str], &str)] = &[
+    (
+        &["app::model_api", "app::prepare"],
+        "preparing a start configures the API; its paths are prepared the same way",
+    ),
+    (
+        &["app::session::end", "app::session::remove"],
+        "end --remove removes; both report a busy session alike",
+    ),
+    (
+        &["bridge::core::agent", "bridge::core::turn"],
+        "a turn ends with its agent, and an agent with its turn",
+    ),
+    (
+        &["bridge::core::connection", "bridge::core::dialect", "bridge::core::spool"],
+        "a connection has a dialect and a replay position; both write its replies",
+    ),
+    (&["bridge::proto::command", "bridge::proto::event"], "commands and events answer each other by id"),
+    (&["cgroup::location", "cgroup::systemd"], "a location in a slice is checked by the driver that uses it"),
+    (
+        &["cmd::explain::network", "cmd::explain::report"],
+        "a report has a network section of the report's values",
+    ),
+    (&["control::files", "control::method"], "file methods are methods, and parse their parameters alike"),
+    (
+        &["host::workspace_scan::repository", "host::workspace_scan::walk"],
+        "a walk meets repositories, and a repository is walked",
+    ),
+    (
+        &["launch::container::channel", "launch::container::time_offsets"],
+        "the channel reports the errors of time offsets, which quote text of the system alike",
+    ),
+    (
+        &["plan::container::filesystem", "plan::container::mount"],
+        "mount options are of a mount or its file system",
+    ),
+    (
+        &["prove::attempts::inherited", "prove::context", "prove::expectation", "prove::harness"],
+        "the harness starts what the context names, and expectations depend on both",
+    ),
+    (&["session::diff", "session::workspace_origin"], "changes are read by their origin, which lists them"),
+    (&["session::snapshot::sources", "session::snapshot::write"], "a snapshot is written from its sources"),
+    (&["spec::agent", "spec::limits"], "an agent's limits name the layer that they come from"),
+    (
+        &["spec::policy::effective", "spec::policy::environment", "spec::policy::permission"],
+        "the effective policy has rules of the environment and of permissions, which are decided by it",
+    ),
+    (
+        &["spec::policy::provenance", "spec::policy::tighten"],
+        "the program of a folder is checked when it tightens, and tightening names its provenance",
+    ),
+    (
+        &["spec::policy::validate", "spec::policy::validate_limits"],
+        "one check in two files; they share its error",
+    ),
+    (
+        &["stage::agent::overlay", "stage::agent::steps"],
+        "an overlay is a step, and opens mount points as steps do",
+    ),
+    (&["supervise::api_process", "supervise::worker"], "a worker with privileges starts the API process"),
+    (
+        &["supervise::memory", "supervise::privileged_operations", "supervise::worker::processes"],
+        "an operation runs here or in a worker, by the same functions",
+    ),
+];
+
+/// A file of `src`, without its comments, literals and tests.
 struct Source {
     /// `a::b` for src/a/b.rs and src/a/b/mod.rs.
     module: String,
@@ -53,31 +126,44 @@ struct Source {
 }
 
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut directories, mut files) = (vec![root.clone()], Vec::new());
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).unwrap().flatten() {
-            if entry.file_type().unwrap().is_dir() {
-                directories.push(entry.path())
-            } else {
-                files.push(entry.path())
-            }
-        }
-    }
-    let rust = files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs"));
-    rust.map(|file| source(&root, &file))
-        .filter(|source| !source.module.split("::").any(|part| part == "tests"))
+    let module = |path: PathBuf| {
+        let module = path.with_extension("").to_string_lossy().replace('/', "::");
+        let module = module.trim_end_matches("::mod").to_owned();
+        if module == "lib" { String::new() } else { module }
+    };
+    let code = |text: String| without_tests(&without_comments_and_literals(&text));
+    crate_sources()
+        .into_iter()
+        .map(|(path, text)| Source { module: module(path), code: code(text) })
         .collect()
 }
 
-fn source(root: &Path, file: &PathBuf) -> Source {
-    let module = file.strip_prefix(root).unwrap().with_extension("").to_string_lossy().replace('/', "::");
-    let module = module.trim_end_matches("::mod").to_owned();
-    let module = if module == "lib" { String::new() } else { module };
-    let text = fs::read_to_string(file).unwrap();
-    let lines = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines();
-    let code: Vec<&str> = lines.filter(|line| !line.trim_start().starts_with("//")).collect();
-    Source { module, code: code.join("\n") }
+/// Rust code with comments removed and literals emptied.
+fn without_comments_and_literals(text: &str) -> String {
+    let code = pieces(text).into_iter().map(|piece| match piece {
+        Piece::Code(code) => code,
+        Piece::Comment => "",
+        Piece::Literal(_) => "\"\"",
+        Piece::Character => "' '",
+    });
+    code.collect()
+}
+
+/// Code without the items that only tests have.
+fn without_tests(code: &str) -> String {
+    let mut parts = code.split("#[cfg(test)]");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |kept, part| kept + &part[item_len(part)..])
+}
+
+/// How many bytes the first item takes: to its semicolon, or to the brace that closes its body.
+fn item_len(code: &str) -> usize {
+    let mut depth = 0;
+    let ends = |byte: u8| {
+        depth += i32::from(byte == b'{') - i32::from(byte == b'}');
+        depth == 0 && matches!(byte, b';' | b'}')
+    };
+    code.bytes().position(ends).map_or(code.len(), |at| at + 1)
 }
 
 fn layer(module: &str) -> u8 {
@@ -86,11 +172,105 @@ fn layer(module: &str) -> u8 {
     fits.max_by_key(|(name, _)| name.len()).expect("the empty name fits").1
 }
 
-/// Every path that begins with `crate::`, its groups taken apart: `crate::a::{b, c::d}` is `a::b`, `a::c::d`.
-fn uses(code: &str) -> Vec<String> {
+/// The modules that a file declares.
+fn declared(code: &str) -> BTreeSet<&str> {
+    let lines = code.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    lines
+        .filter_map(|line| line.rsplit_once("mod "))
+        .filter(|(before, _)| is_visibility(before))
+        .map(|(_, name)| name)
+        .collect()
+}
+
+fn is_visibility(before: &str) -> bool {
+    before.is_empty() || before == "pub " || (before.starts_with("pub(") && before.ends_with(") "))
+}
+
+/// Every path of a file that names a module of the crate, from the crate's root.
+fn uses(Source { module, code }: &Source) -> Vec<String> {
+    let starts = declared(code).into_iter().chain(["crate", "super", "self"]);
     let mut found = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
-        expand("", &code[at + "crate::".len()..], &mut found);
+    for start in starts.map(|start| format!("{start}::")) {
+        let is_start = |(at, _): &(usize, &str)| {
+            !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+        };
+        for (at, _) in code.match_indices(&start).filter(is_start) {
+            expand("", &code[at..], &mut found);
+        }
+    }
+    found.iter().map(|path| absolute(module, path)).collect()
+}
+
+/// A path as seen from the crate's root.
+fn absolute(module: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
+    for part in path.split("::") {
+        match part {
+            "crate" => parts.clear(),
+            "super" => drop(parts.pop()),
+            "self" => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("::")
+}
+
+/// What a file makes public under its own path: the name, and the path from the crate's root.
+fn exports(Source { module, code }: &Source) -> BTreeMap<String, String> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        let line = code[..at].rfind('\n').map_or(0, |end| end + 1);
+        let before = code[line..at].trim_start();
+        if !before.is_empty() && is_visibility(before) {
+            expand("", &code[at + "use ".len()..], &mut found);
+        }
+    }
+    let own = |path: &&String| {
+        let start = path.split("::").next().unwrap_or_default();
+        ["crate", "super", "self"].contains(&start) || declared(code).contains(start)
+    };
+    let named =
+        |path: &String| (path.rsplit("::").next().unwrap_or_default().to_owned(), absolute(module, path));
+    found.iter().filter(own).map(named).collect()
+}
+
+/// The file that defines what a path names.
+fn file_of<'a>(path: &str, files: &'a BTreeMap<String, BTreeMap<String, String>>) -> &'a str {
+    let mut path = path.to_owned();
+    // More than any chain of `pub use`.
+    for _ in 0..8 {
+        let above = path.match_indices("::").map(|(at, _)| &path[..at]).chain([path.as_str()]);
+        let Some((file, exports)) = above.filter_map(|part| files.get_key_value(part)).last() else { break };
+        let rest = path[file.len()..].trim_start_matches(':');
+        let (name, below) = rest.split_once("::").unwrap_or((rest, ""));
+        match exports.get(name) {
+            Some(origin) => path = format!("{origin}::{below}").trim_end_matches(':').to_owned(),
+            None => return file,
+        }
+    }
+    ""
+}
+
+/// From each file to the files that it uses, but for those above and below it.
+fn graph(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let files: BTreeMap<_, _> =
+        sources.iter().map(|source| (source.module.clone(), exports(source))).collect();
+    let is_below = |a: &str, b: &str| b.is_empty() || a == b || a.starts_with(&format!("{b}::"));
+    let mut graph = BTreeMap::new();
+    for source in sources {
+        let used = uses(source).into_iter().map(|path| file_of(&path, &files).to_owned());
+        let apart = used.filter(|file| !is_below(file, &source.module) && !is_below(&source.module, file));
+        graph.insert(source.module.clone(), apart.collect());
+    }
+    graph
+}
+
+/// The files that `from` leads to.
+fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) -> BTreeSet<&'a str> {
+    let (mut found, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(file) = next.pop() {
+        let used = graph.get(file).into_iter().flatten();
+        next.extend(used.map(String::as_str).filter(|used| found.insert(*used)));
     }
     found
 }
@@ -117,20 +297,41 @@ fn expand(prefix: &str, text: &str, found: &mut Vec<String>) -> usize {
 }
 
 #[test]
-fn groups_are_taken_apart() {
-    let code = "use crate::a::{self, b, c::{d, E as F}, *};\nlet x = crate::g::h(1);";
-    assert_eq!(uses(code), ["a::self", "a::b", "a::c::d", "a::c::E", "a", "g::h"]);
+fn every_form_of_a_path_is_seen() {
+    let code = "pub mod k;\nuse crate::a::{self, b, c::{d, E as F}, *};\nuse super::{f};\nlet x = self::g::h(k::l());";
+    let seen = uses(&Source { module: "m::n".to_owned(), code: code.to_owned() });
+    assert_eq!(seen, ["m::n::k::l", "a", "a::b", "a::c::d", "a::c::E", "a", "m::f", "m::n::g::h"]);
+}
+
+#[test]
+fn comments_literals_and_tests_do_not_count() {
+    let code = "a // b\n\"c\\\"\" /* d */ r#\"e\"f\"# '\"' #[cfg(test)] mod tests { x; } g";
+    assert_eq!(without_tests(&without_comments_and_literals(code)), "a \n\"\"  r#\"\" ' '  g");
+}
+
+#[test]
+fn every_cycle_of_files_has_its_reason() {
+    let graph = graph(&sources());
+    let mut found = BTreeSet::new();
+    for file in graph.keys() {
+        let cycle =
+            reached(&graph, file).into_iter().filter(|other| reached(&graph, other).contains(file.as_str()));
+        found.insert(cycle.collect::<Vec<_>>());
+    }
+    found.remove(&Vec::new());
+    let listed: BTreeSet<_> = CYCLES.iter().map(|(files, _)| files.to_vec()).collect();
+    let (new, gone): (Vec<_>, Vec<_>) =
+        (found.difference(&listed).collect(), listed.difference(&found).collect());
+    assert!(new.is_empty() && gone.is_empty(), "not listed: {new:#?}\nlisted, and no cycle: {gone:#?}");
 }
 
 #[test]
 fn a_module_uses_lower_layers_only() {
     let mut wrong = Vec::new();
-    for Source { module, code } in sources() {
-        // The crate's root names everything.
-        for used in uses(&code).iter().filter(|_| !module.is_empty()) {
-            if layer(used) > layer(&module) {
-                wrong.push(format!("{module} uses {used}"));
-            }
+    // The crate's root names everything.
+    for source in sources().iter().filter(|source| !source.module.is_empty()) {
+        for used in uses(source).iter().filter(|used| layer(used) > layer(&source.module)) {
+            wrong.push(format!("{} uses {used}", source.module));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -138,8 +339,9 @@ fn a_module_uses_lower_layers_only() {
 
 #[test]
 fn the_child_of_a_start_uses_its_plan_and_the_calls_alone() {
-    for Source { module, code } in sources().iter().filter(|source| source.module.starts_with("stage")) {
-        for used in uses(code) {
+    for source in sources().iter().filter(|source| source.module.starts_with("stage")) {
+        let Source { module, code } = source;
+        for used in uses(source) {
             assert!(OF_STAGE.iter().any(|name| used.starts_with(name)), "{module} uses {used}");
         }
         for heap in ["Box::new", "Arc::", "Rc::", "HashMap", "BTreeMap", "println!", "log::", "format!"] {
@@ -149,7 +351,7 @@ fn the_child_of_a_start_uses_its_plan_and_the_calls_alone() {
 }
 
 #[test]
-fn what_is_pure_does_no_io() {
+fn pure_modules_do_no_io() {
     // An address is a value, and none of the network.
     const IO: [&str; 18] = [
         "std::fs",

@@ -18,15 +18,16 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Uid, fork, getpid};
-use saggar::host::{Host, protect};
+use saggar::host::{HostFacts, protect};
 use saggar::id::SandboxId;
-use saggar::launch::exec::Passage;
-use saggar::launch::{self, Launched, ids};
-use saggar::plan::{self, Plan};
-use saggar::spec::agent::{self, Asked};
-use saggar::spec::policy::{Effective, Home, Layer, Network, Profile, Setting};
-use saggar::spec::{Api, Changes, IdMap, KeyHeader, KeySource, Program};
-use saggar::stage::wire::{ExecFlags, Report, Request};
+use saggar::launch::agent::exec::BarrierEvent;
+use saggar::launch::agent::{self as launch, LaunchedSandbox};
+use saggar::launch::ids;
+use saggar::plan::agent::{self as plan, AgentPlan};
+use saggar::spec::agent::{self, AgentSandboxRequest};
+use saggar::spec::policy::{EffectivePolicy, HomeSource, NetworkMode, PolicyLayer, SandboxProfile, Setting};
+use saggar::spec::{ApiKeySource, HostIdMapping, KeyHeader, ModelApiSpec, OverlayUpper, ProgramSpec};
+use saggar::stage::agent::wire::{ExecFlags, InitReport, InitRequest};
 
 /// Counts what the launcher and what any other process of this binary allocates.
 struct Counting;
@@ -81,57 +82,61 @@ fn counts() -> [usize; 2] {
 }
 
 /// The plan of `wrap` in `work`, and whatever must live as long as the sandbox.
-fn plan_in(work: &Path, profile: Profile) -> (Plan, Option<ids::IdBlock>) {
+fn plan_in(work: &Path, profile: SandboxProfile) -> (AgentPlan, Option<ids::IdBlock>) {
     plan_with(work, profile, None)
 }
 
 /// The same with the work tree under an overlay.
-fn plan_with(work: &Path, profile: Profile, changes: Option<Changes>) -> (Plan, Option<ids::IdBlock>) {
-    let mut policy = Effective::built_in(Home::Tmp);
-    policy.profile = Setting::new(profile, &Layer::CommandLine);
+fn plan_with(
+    work: &Path,
+    profile: SandboxProfile,
+    changes: Option<OverlayUpper>,
+) -> (AgentPlan, Option<ids::IdBlock>) {
+    let mut policy = EffectivePolicy::built_in(HomeSource::Tmp);
+    policy.profile = Setting::new(profile, &PolicyLayer::CommandLine);
     // With all its steps, those that catch the network among them.
-    policy.network = Setting::new(Network::Policy, &Layer::CommandLine);
-    policy.hosts.allow.push(Setting::new("example.com:443".parse().unwrap(), &Layer::CommandLine));
+    policy.network = Setting::new(NetworkMode::Policy, &PolicyLayer::CommandLine);
+    policy.hosts.allow.push(Setting::new("example.com:443".parse().unwrap(), &PolicyLayer::CommandLine));
     let (map, block) = if Uid::effective().is_root() {
-        let block = ids::take(policy.ids.range.value.first..=policy.ids.range.value.last).unwrap();
-        (IdMap::Block { base: block.base }, Some(block))
+        let block = ids::allocate(policy.ids.range.value.first..=policy.ids.range.value.last).unwrap();
+        (HostIdMapping::Block { base: block.base }, Some(block))
     } else {
-        (IdMap::Own { uid: Uid::effective().as_raw(), gid: nix::unistd::getegid().as_raw() }, None)
+        (HostIdMapping::Caller { uid: Uid::effective().as_raw(), gid: nix::unistd::getegid().as_raw() }, None)
     };
-    let protected = protect::find(work, true, &[]);
-    protected.make_missing(work).unwrap();
-    let asked = Asked {
+    let protected = protect::find_protected(work, true, &[]);
+    protected.create_missing(work).unwrap();
+    let asked = AgentSandboxRequest {
         id: SandboxId::random().unwrap(),
-        map,
+        id_mapping: map,
         workspace: work.to_owned(),
-        changes,
+        overlay_upper: changes,
         agent_folder: None,
         home: None,
-        program: Vec::new(),
-        own: Vec::new(),
-        api: Some(api()),
-        pins: protected.pins,
+        program_mounts: Vec::new(),
+        runtime_mounts: Vec::new(),
+        model_api: Some(api()),
+        pinned_paths: protected.pins,
         terminal: true,
-        shown: true,
-        streams: true,
-        without_network: None,
+        visible_workspace: true,
+        reopen_streams: true,
+        network_fallback: None,
     };
-    let spec = agent::lower(&policy, asked).unwrap();
-    (plan::build(&spec, &Host::survey(&spec)).unwrap(), block)
+    let spec = agent::lower_policy(&policy, asked).unwrap();
+    (plan::build(&spec, &HostFacts::survey(&spec)).unwrap(), block)
 }
 
 /// Its sockets are made inside.
-fn api() -> Api {
-    Api {
+fn api() -> ModelApiSpec {
+    ModelApiSpec {
         upstream: "http://127.0.0.1:9".parse().unwrap(),
         header: KeyHeader::ApiKey,
-        key: KeySource::Descriptor(0),
+        key: ApiKeySource::Descriptor(0),
         ca_file: None,
     }
 }
 
-fn program(work: &Path, words: &[&str]) -> Program {
-    Program {
+fn program(work: &Path, words: &[&str]) -> ProgramSpec {
+    ProgramSpec {
         argv: words.iter().map(Into::into).collect(),
         file: None,
         env: vec![("PATH".into(), "/nowhere:/usr/bin:/bin".into())],
@@ -140,21 +145,21 @@ fn program(work: &Path, words: &[&str]) -> Program {
 }
 
 /// Runs a program behind its gate; how it went through, and how it exited.
-fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i32) {
+fn run(launched: &LaunchedSandbox, id: u32, program: &ProgramSpec, flags: u32) -> (bool, i32) {
     let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
     let streams = [null.as_fd(), null.as_fd(), null.as_fd()];
     let gate = launched.exec(id, program, streams, flags, false).unwrap();
     let status = loop {
         match launched.next_report().unwrap().expect("pid 1 lives") {
-            (Report::Exited { id: ended, status, .. }, _) if ended == id => break status,
+            (InitReport::Exited { id: ended, status, .. }, _) if ended == id => break status,
             (
-                Report::Ready
-                | Report::Terminal
-                | Report::Workspace
-                | Report::Caught { .. }
-                | Report::Witness { .. }
-                | Report::Listener
-                | Report::Offered,
+                InitReport::Ready
+                | InitReport::Terminal
+                | InitReport::Workspace
+                | InitReport::CapturedListener { .. }
+                | InitReport::RejectSniffer { .. }
+                | InitReport::Listener
+                | InitReport::ApiListener,
                 _,
             ) => {}
             (other, _) => panic!("{other:?}"),
@@ -162,39 +167,41 @@ fn run(launched: &Launched, id: u32, program: &Program, flags: u32) -> (bool, i3
     };
     // The program has ended, so its gate has said everything.
     loop {
-        match gate.passage(OsStr::new("program")) {
-            Passage::Waiting(_) => {}
-            Passage::Through => return (true, status),
-            Passage::Failed(_) => return (false, status),
-            Passage::Nothing => panic!("a gate that is closed says so"),
+        match gate.poll_event(OsStr::new("program")) {
+            BarrierEvent::Waiting(_) => {}
+            BarrierEvent::Executed => return (true, status),
+            BarrierEvent::Failed(_) => return (false, status),
+            BarrierEvent::Pending => panic!("a gate that is closed says so"),
         }
     }
 }
 
-fn no_heap(work: &Path, profile: Profile) {
+fn no_heap(work: &Path, profile: SandboxProfile) {
     let (plan, _block) = plan_in(work, profile);
     no_heap_for(&plan, work);
 }
 
 /// To lay an overlay, paths are written and directories made.
-fn no_heap_on_an_overlay(work: &Path, profile: Profile) {
+fn no_heap_on_an_overlay(work: &Path, profile: SandboxProfile) {
     let upper = work.with_file_name("upper");
     fs::create_dir(&upper).unwrap();
-    let (plan, _block) = plan_with(work, profile, Some(Changes::Directory(upper.clone())));
+    let (plan, _block) = plan_with(work, profile, Some(OverlayUpper::Directory(upper.clone())));
     no_heap_for(&plan, work);
     assert!(upper.join("changes").is_dir(), "the overlay was laid");
+    // The overlay's own directory has no mode at all: an ordinary user could not remove it.
+    fs::set_permissions(upper.join("work/work"), fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 /// Starts a sandbox, runs programs that succeed, fail and cannot be run, has signals sent, and counts.
-fn no_heap_for(plan: &Plan, work: &Path) {
+fn no_heap_for(plan: &AgentPlan, work: &Path) {
     let [launcher_before, forks_before] = counts();
     let launched = launch::start(plan, None).unwrap();
     assert_eq!(run(&launched, 1, &program(work, &["true"]), 0), (true, 0));
     assert_eq!(run(&launched, 2, &program(work, &["sh", "-c", "(sleep 0 &); kill -9 $$"]), 0), (true, 9));
     assert!(!run(&launched, 3, &program(work, &["no-such-program"]), 0).0);
     assert!(!run(&launched, 4, &program(&work.join("missing"), &["true"]), 0).0);
-    launched.send(Request::Signal { id: 9, signal: Signal::SIGTERM as i32, group: false }, &[]).unwrap();
-    assert_eq!(run(&launched, 5, &program(work, &["true"]), ExecFlags::LAST), (true, 0));
+    launched.send(InitRequest::Signal { id: 9, signal: Signal::SIGTERM as i32, group: false }, &[]).unwrap();
+    assert_eq!(run(&launched, 5, &program(work, &["true"]), ExecFlags::MAIN), (true, 0));
     assert!(launched.next_report().unwrap().is_none(), "pid 1 ends with the last program");
     launched.kill_and_reap();
     let [launcher, forks] = counts();
@@ -203,21 +210,21 @@ fn no_heap_for(plan: &Plan, work: &Path) {
 }
 
 /// A step that fails reports without a heap too.
-fn no_heap_on_failure(work: &Path, _: Profile) {
-    let (mut plan, _block) = plan_in(work, Profile::Strict);
+fn no_heap_on_failure(work: &Path, _: SandboxProfile) {
+    let (mut plan, _block) = plan_in(work, SandboxProfile::Strict);
     // The kernel is asked for a host name that is too long, late in the walk.
     let mut steps = plan.steps.as_slice().to_vec();
     for step in &mut steps {
-        if let plan::step::Step::Hostname { name } = step {
+        if let plan::step::AgentStep::Hostname { name } = step {
             *name = std::ffi::CString::new("x".repeat(100)).unwrap();
         }
     }
-    plan.steps = plan::step::Steps::new(steps, plan.landlock.as_ref()).unwrap();
+    plan.steps = plan::step::AgentSteps::new(steps, plan.landlock.as_ref()).unwrap();
     let [_, before] = counts();
     let launched = launch::start(&plan, None).unwrap();
     let failed = loop {
         match launched.next_report().unwrap() {
-            Some((Report::StepFailed { errno, .. }, _)) => break errno,
+            Some((InitReport::StepFailed { errno, .. }, _)) => break errno,
             Some(_) => {}
             None => panic!("a failed step is told"),
         }
@@ -228,43 +235,43 @@ fn no_heap_on_failure(work: &Path, _: Profile) {
 }
 
 /// Landlock is the second view of the same files: what a step mounts and the domain does not name stays shut.
-fn a_forgotten_mount_is_shut(work: &Path, _: Profile) {
-    use saggar::plan::step::{Source, Step, Steps};
-    let (mut plan, _block) = plan_in(work, Profile::Strict);
+fn a_forgotten_mount_is_shut(work: &Path, _: SandboxProfile) {
+    use saggar::plan::agent::step::{AgentStep, AgentSteps, BindSource};
+    let (mut plan, _block) = plan_in(work, SandboxProfile::Strict);
     // Beside the workspace: landlock knows files, not paths, and the workspace is open by whatever way.
     let beside = work.with_file_name("beside");
     fs::write(&beside, "").unwrap();
     // Not the owner's rights decide: as root the owner inside is another.
     fs::set_permissions(&beside, PermissionsExt::from_mode(0o666)).unwrap();
     let mut steps = plan.steps.as_slice().to_vec();
-    let at = steps.iter().position(|step| *step == Step::ChangeRoot).unwrap();
+    let at = steps.iter().position(|step| *step == AgentStep::ChangeRoot).unwrap();
     let forgotten = [
-        Step::Mkdir { path: c"forgotten".into(), mode: 0o755 },
-        Step::Bind {
-            source: Source::System(c"/var".into()),
+        AgentStep::Mkdir { path: c"forgotten".into(), mode: 0o755 },
+        AgentStep::Bind {
+            source: BindSource::System(c"/var".into()),
             path: c"forgotten".into(),
             writable: true,
             device: false,
         },
     ];
     steps.splice(at..at, forgotten);
-    plan.steps = Steps::new(steps, plan.landlock.as_ref()).unwrap();
+    plan.steps = AgentSteps::new(steps, plan.landlock.as_ref()).unwrap();
     let launched = launch::start(&plan, None).unwrap();
     let file = format!("/forgotten/{}", beside.strip_prefix("/var").unwrap().display());
     let script =
         format!("test -e {file} || exit 2; cat {file} && exit 3; (echo x >{file}) && exit 4; exit 0");
-    assert_eq!(run(&launched, 1, &program(work, &["sh", "-c", &script]), ExecFlags::LAST), (true, 0));
+    assert_eq!(run(&launched, 1, &program(work, &["sh", "-c", &script]), ExecFlags::MAIN), (true, 0));
     launched.kill_and_reap();
     // The same without the domain: so it is landlock that shuts it.
     plan.landlock = None;
     let launched = launch::start(&plan, None).unwrap();
     let script = format!("cat {file} && echo x >{file}");
-    assert_eq!(run(&launched, 1, &program(work, &["sh", "-c", &script]), ExecFlags::LAST), (true, 0));
+    assert_eq!(run(&launched, 1, &program(work, &["sh", "-c", &script]), ExecFlags::MAIN), (true, 0));
     launched.kill_and_reap();
 }
 
 /// The counter itself: a fork that allocates is seen.
-fn a_fork_that_allocates_is_counted(_: &Path, _: Profile) {
+fn a_fork_that_allocates_is_counted(_: &Path, _: SandboxProfile) {
     let [_, before] = counts();
     // SAFETY: this process has one thread; the child allocates once, which is what is tried, and ends.
     match unsafe { fork() }.unwrap() {
@@ -281,9 +288,9 @@ fn a_fork_that_allocates_is_counted(_: &Path, _: Profile) {
 }
 
 /// Runs one test in a fork of its own, as root or as a user; whether it passed.
-fn passed(test: fn(&Path, Profile), profile: Profile, uid: Uid) -> bool {
+fn passed(test: fn(&Path, SandboxProfile), profile: SandboxProfile, uid: Uid) -> bool {
     // Programs that nest may write a tree of root's only where nobody else can enter.
-    let mode = if matches!(profile, Profile::Nesting) { 0o700 } else { 0o755 };
+    let mode = if matches!(profile, SandboxProfile::Nesting) { 0o700 } else { 0o755 };
     let place = tempfile::Builder::new()
         .prefix("saggar-")
         .permissions(PermissionsExt::from_mode(mode))
@@ -324,14 +331,14 @@ fn main() -> ExitCode {
     let own = Uid::effective();
     // A user that no account has, so that it owns nothing; as in `support::caller`.
     let users = if own.is_root() { vec![own, Uid::from_raw(65432)] } else { vec![own] };
-    type Test = (&'static str, fn(&Path, Profile), Profile);
+    type Test = (&'static str, fn(&Path, SandboxProfile), SandboxProfile);
     let tests: [Test; 6] = [
-        ("a_fork_that_allocates_is_counted", a_fork_that_allocates_is_counted, Profile::Strict),
-        ("strict", no_heap, Profile::Strict),
-        ("nesting", no_heap, Profile::Nesting),
-        ("an_overlay", no_heap_on_an_overlay, Profile::Strict),
-        ("a_failed_step", no_heap_on_failure, Profile::Strict),
-        ("a_forgotten_mount_is_shut", a_forgotten_mount_is_shut, Profile::Strict),
+        ("a_fork_that_allocates_is_counted", a_fork_that_allocates_is_counted, SandboxProfile::Strict),
+        ("strict", no_heap, SandboxProfile::Strict),
+        ("nesting", no_heap, SandboxProfile::Nesting),
+        ("an_overlay", no_heap_on_an_overlay, SandboxProfile::Strict),
+        ("a_failed_step", no_heap_on_failure, SandboxProfile::Strict),
+        ("a_forgotten_mount_is_shut", a_forgotten_mount_is_shut, SandboxProfile::Strict),
     ];
     let (mut good, mut bad) = (0, 0);
     println!("\nrunning {} tests", tests.len() * users.len());

@@ -1,4 +1,4 @@
-//! Compiles `main.rs` beside this file to `OUT_DIR/trampoline`, which `src/stage/trampoline.rs` includes.
+//! Compiles `main.rs` beside this file to `OUT_DIR/trampoline`, which `src/stage/agent/trampoline.rs` includes.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,10 +1,10 @@
 //! What the processes of a sandbox's programs execute before they execute the program: a file of about a kilobyte, in
-//! the sandbox, in the place of saggar's own (`src/stage/trampoline.rs` says why).
+//! the sandbox, in the place of saggar's own (`src/stage/agent/trampoline.rs` says why).
 //!
-//! Who runs here: a child of pid 1 to which everything has been done already that `src/stage/program.rs` does. Its
+//! Who runs here: a child of pid 1 to which everything has been done already that `src/stage/agent/program.rs` does. Its
 //! arguments are `PATH... "" ARGUMENT...` and its environment is the program's. It tries each path in turn, as
 //! execvp(3) does: the first that is there decides. A failure goes to the gate as `GateReport::Failed` of
-//! `src/stage/wire.rs`; the gate closes when the program is executed.
+//! `src/stage/agent/wire.rs`; the gate closes when the program is executed.
 //!
 //! Freestanding: no libc, no heap, no panic. `build.rs` beside this file compiles it.
 #![no_std]
@@ -12,7 +12,7 @@
 
 use core::arch::{asm, global_asm};
 
-/// The descriptor of the gate, as in `src/stage/program.rs`.
+/// The descriptor of the gate, as in `src/stage/agent/program.rs`.
 const GATE: usize = 3;
 
 const F_SETFD: usize = 2;

@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use saggar::bridge::adapter::{Adapter, Relay, StreamJson};
-use saggar::bridge::core::{Action, Bridge, Config, ConnId, Exit};
-use saggar::bridge::proto::{Command, LineSplitter, Split};
+use saggar::bridge::adapter::{Adapter, NativeAdapter, StreamJsonAdapter};
+use saggar::bridge::core::{BridgeAction, Bridge, BridgeConfig, ConnId, AgentExitStatus};
+use saggar::bridge::proto::{BridgeCommand, LineSplitter, SplitLine};
 use std::time::Duration;
 
 /// Short, so that the limit is reached.
@@ -16,26 +16,26 @@ fuzz_target!(|data: &[u8]| {
     let cut = usize::from(*cut) + 1;
     assert_eq!(lines(rest, rest.len().max(1)), lines(rest, cut), "a cut changes the lines");
     for line in rest.split(|byte| *byte == b'\n') {
-        if let Ok(Some(_)) = Command::parse(line.into()) {
+        if let Ok(Some(_)) = BridgeCommand::parse(line.into()) {
             assert!(line.trim_ascii_start().starts_with(b"{"), "a command that is no object");
         }
     }
-    let adapter: Box<dyn Adapter> = if kind & 1 == 0 { Box::new(StreamJson::new()) } else { Box::new(Relay::demo()) };
-    let mut bridge = Bridge::new(Config { line_limit: LIMIT, ..Config::default() }, adapter);
+    let adapter: Box<dyn Adapter> = if kind & 1 == 0 { Box::new(StreamJsonAdapter::new()) } else { Box::new(NativeAdapter::demo()) };
+    let mut bridge = Bridge::new(BridgeConfig { line_limit: LIMIT, ..BridgeConfig::default() }, adapter);
     let conn = ConnId(0);
-    bridge.conn_open(conn);
+    bridge.conn_opened(conn);
     for (at, piece) in rest.chunks(cut).enumerate() {
         bridge.tick(Duration::from_millis(100 * at as u64));
         // The server writes, the agent writes, the agent dies: which, the data say.
         match piece.first().map_or(0, |byte| byte & 0x80) | u8::from(at % 3 == 1) {
             0 => bridge.conn_input(conn, piece),
             1 => bridge.agent_output(piece),
-            0x80 => bridge.agent_log(piece),
-            _ => bridge.agent_exited(&Exit::Code(1)),
+            0x80 => bridge.agent_stderr(piece),
+            _ => bridge.agent_exited(&AgentExitStatus::Code(1)),
         }
         act(&mut bridge, conn);
     }
-    bridge.terminate();
+    bridge.begin_termination();
     bridge.tick(Duration::from_secs(1 << 20));
     act(&mut bridge, conn);
 });
@@ -44,17 +44,17 @@ fuzz_target!(|data: &[u8]| {
 fn act(bridge: &mut Bridge, conn: ConnId) {
     while let Some(action) = bridge.next_action() {
         match action {
-            Action::Send { bytes, .. } => {
+            BridgeAction::Send { bytes, .. } => {
                 for line in bytes.strip_suffix(b"\n").expect("whole lines").split(|byte| *byte == b'\n') {
                     assert!(line.starts_with(b"{") && line.ends_with(b"}"));
                     std::str::from_utf8(line).expect("UTF-8");
                 }
                 bridge.conn_written(conn, bytes.len());
             }
-            Action::StartAgent(_) => bridge.agent_started(),
-            Action::AgentInput(bytes) => bridge.agent_input_written(bytes.len()),
-            Action::StopAgent(_) => bridge.agent_exited(&Exit::Code(0)),
-            Action::RunExec { exec, .. } => bridge.exec_failed(exec, "not here"),
+            BridgeAction::StartAgent(_) => bridge.agent_started(),
+            BridgeAction::AgentInput(bytes) => bridge.agent_input_written(bytes.len()),
+            BridgeAction::StopAgent(_) => bridge.agent_exited(&AgentExitStatus::Code(0)),
+            BridgeAction::RunExec { exec, .. } => bridge.exec_failed(exec, "not here"),
             _ => {}
         }
     }
@@ -66,11 +66,11 @@ fn lines(bytes: &[u8], cut: usize) -> Vec<Option<Vec<u8>>> {
     for mut piece in bytes.chunks(cut) {
         while let Some(split) = splitter.next(&mut piece) {
             found.push(match split {
-                Split::Line(line) => Some(line.into_owned()),
-                Split::TooLong => None,
+                SplitLine::Line(line) => Some(line.into_owned()),
+                SplitLine::TooLong => None,
             });
         }
-        assert!(splitter.held() <= LIMIT);
+        assert!(splitter.held_bytes() <= LIMIT);
     }
     found
 }

@@ -10,10 +10,10 @@ use saggar::spec::oci;
 use std::path::Path;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(config) = oci::parse(bytes.to_vec(), Path::new("/bundle")) {
+    if let Ok(config) = oci::parse_config(bytes.to_vec(), Path::new("/bundle")) {
         assert!(config.container.root.path.is_absolute());
-        assert!(config.container.mounts.iter().all(|mount| mount.at.is_absolute()));
-        let _ = oci::process(bytes, &config.container);
+        assert!(config.container.mounts.iter().all(|mount| mount.destination.is_absolute()));
+        let _ = oci::parse_process(bytes, &config.container);
     }
-    let _ = oci::resources(bytes);
+    let _ = oci::parse_resources(bytes);
 });

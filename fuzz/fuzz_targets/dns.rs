@@ -2,25 +2,25 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use saggar::egress::dns::{Answer, Question, Reply, answer, query, question, reply};
+use saggar::egress::dns::{DnsAnswer, DnsQuestion, ResolverReply, encode_answer, encode_query, parse_question, parse_reply};
 use std::net::IpAddr;
 use std::time::Duration;
 
 fuzz_target!(|data: &[u8]| {
     let address = [IpAddr::from([198, 18, 0, 1])];
-    let told = answer(data, &Answer::Addresses(&address, Duration::from_secs(60)));
+    let told = encode_answer(data, &DnsAnswer::Addresses(&address, Duration::from_secs(60)));
     assert_eq!(told.len() >= 12, data.len() >= 12, "a header is answered with one");
-    if let Ok(Question { id, name, kind }) = question(data) {
+    if let Ok(DnsQuestion { id, name, record_type }) = parse_question(data) {
         assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "a name that no report can show");
-        if query(id, &name, kind).is_some() {
-            assert!(matches!(reply(&told, id, &name, kind), Some(Reply::Addresses(_) | Reply::None)));
+        if encode_query(id, &name, record_type).is_some() {
+            assert!(matches!(parse_reply(&told, id, &name, record_type), Some(ResolverReply::Addresses(_) | ResolverReply::NoAddress)));
         }
     }
     // As the answer to the question that it has.
     let Some(id) = data.first_chunk::<2>() else { return };
     let mut query = data.to_vec();
     query[2..].iter_mut().take(1).for_each(|flags| *flags &= 0x7f);
-    if let Ok(Question { name, kind, .. }) = question(&query) {
-        let _ = reply(data, u16::from_be_bytes(*id), &name, kind);
+    if let Ok(DnsQuestion { name, record_type, .. }) = parse_question(&query) {
+        let _ = parse_reply(data, u16::from_be_bytes(*id), &name, record_type);
     }
 });

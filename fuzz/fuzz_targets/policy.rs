@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use saggar::spec::policy::parse::{Format, parse};
+use saggar::spec::policy::parse::{PolicyFormat, parse};
 
 fuzz_target!(|data: &[u8]| {
-    for format in [Format::Toml, Format::Json] {
+    for format in [PolicyFormat::Toml, PolicyFormat::Json] {
         if let Err(error) = parse("fuzzed", format, data) {
             let message = error.to_string();
             assert!(message.starts_with("fuzzed:"), "{message:?}");

@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use saggar::egress::dns::{Kind, query};
-use saggar::egress::sniff::{Protocol, Sniffed, sniff};
-use saggar::egress::{connect, socks};
+use saggar::egress::dns::{RecordType, encode_query};
+use saggar::egress::sniff::{ClientProtocol, SniffResult, sniff};
+use saggar::egress::{http_proxy, socks};
 use std::net::IpAddr;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,34 +13,34 @@ fuzz_target!(|data: &[u8]| {
     let cut = usize::from(*cut) + 1;
     let (told, step) = talk(data, cut);
     assert_eq!((told, step.clone()), talk(data, data.len().max(1)), "a cut changes what is told");
-    if let socks::Step::Connect { host, port, .. } = step {
+    if let socks::SocksStep::Connect { host, port, .. } = step {
         check(&host, port);
     }
-    match connect::next(data) {
-        connect::Step::Connect { consumed, host, port } => {
+    match http_proxy::next_step(data) {
+        http_proxy::HttpProxyStep::Connect { consumed, host, port } => {
             assert!(consumed <= data.len());
             check(&host, port);
         }
-        connect::Step::Request { consumed, host, port, head } => {
+        http_proxy::HttpProxyStep::Request { consumed, host, port, head } => {
             assert!(consumed <= data.len());
             check(&host, port);
-            assert_eq!(sniff(&head), Sniffed::Name { protocol: Protocol::Http, name: host });
+            assert_eq!(sniff(&head), SniffResult::Name { protocol: ClientProtocol::Http, name: host });
         }
-        connect::Step::More | connect::Step::Wrong(_) => {}
+        http_proxy::HttpProxyStep::NeedMore | http_proxy::HttpProxyStep::Malformed(_) => {}
     }
 });
 
 fn check(host: &str, port: u16) {
-    assert!(port != 0 && (host.parse::<IpAddr>().is_ok() || query(0, host, Kind::A).is_some()), "{host:?}");
+    assert!(port != 0 && (host.parse::<IpAddr>().is_ok() || encode_query(0, host, RecordType::A).is_some()), "{host:?}");
 }
 
 /// What a client is told, and where it ends, when its bytes come in such pieces.
-fn talk(data: &[u8], cut: usize) -> (Vec<u8>, socks::Step) {
-    let (mut client, mut told, mut done, mut came) = (socks::Socks::new(), Vec::new(), 0, 0);
+fn talk(data: &[u8], cut: usize) -> (Vec<u8>, socks::SocksStep) {
+    let (mut client, mut told, mut done, mut came) = (socks::SocksHandshake::new(), Vec::new(), 0, 0);
     loop {
-        match client.next(&data[done..came]) {
-            socks::Step::More if came < data.len() => came = (came + cut).min(data.len()),
-            socks::Step::Reply { consumed, bytes } => {
+        match client.next_step(&data[done..came]) {
+            socks::SocksStep::NeedMore if came < data.len() => came = (came + cut).min(data.len()),
+            socks::SocksStep::Reply { consumed, bytes } => {
                 done += consumed;
                 told.extend(bytes);
             }

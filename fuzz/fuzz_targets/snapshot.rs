@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use saggar::session::snapshot::{Limits, extract_unpacked};
+use saggar::session::snapshot::{SnapshotLimits, extract_unpacked};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let at = File::open(&into).expect("it was just made");
-    let _ = extract_unpacked(&tar[..], at.as_fd(), Limits { entries: 100, bytes: 1 << 20 }, None);
+    let _ = extract_unpacked(&tar[..], at.as_fd(), SnapshotLimits { entries: 100, bytes: 1 << 20 });
     let beside: Vec<_> = fs::read_dir(&above).expect("it is there").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(beside, ["into"]);
     let _ = fs::remove_dir_all(&above);

@@ -1,5 +1,5 @@
 //! What the build script makes as Rust: the compiled profiles for `src/sys/seccomp/tables.rs` to include, and the
-//! names of calls for `src/plan/seccomp/names.rs`.
+//! names of calls for `src/plan/container/seccomp/names.rs`.
 
 use super::bpf::Instruction;
 use super::hash::{PLACES, place};

@@ -1,5 +1,5 @@
-//! The key of the model API. The supervisor opens its file and looks at who may read it; the process that sends it is
-//! the only one that reads it.
+//! The key of the model API. The supervisor opens the key file and checks its permissions. Only the API process reads
+//! it.
 
 use crate::error::{Code, Error, Result};
 use crate::spec::KeyHeader;
@@ -11,24 +11,25 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// No key is as long.
-const LONGEST: usize = 16 << 10;
+/// Maximum length of a key, in bytes.
+const MAX_KEY_LENGTH: usize = 16 << 10;
 const HINT: &str = "the file holds the key alone, on one line, without Bearer";
 
-/// The header field that says the key.
+/// The header field that carries the key.
 #[derive(Debug)]
-pub(super) struct Key {
-    /// Its name.
+pub(super) struct ApiKey {
+    /// The name of the field.
     pub(super) name: HeaderName,
-    /// Its value, which is not shown by `Debug`.
+    /// The value of the field. `Debug` does not print it.
     pub(super) value: HeaderValue,
 }
 
-/// Opens the file of a key, without reading it.
+/// Opens a key file without reading it.
 ///
 /// # Errors
-/// [`Code::Invalid`] for what is no regular file or too long, [`Code::Refused`] for one that others can read.
-pub fn open(path: &Path) -> Result<File> {
+/// [`Code::Invalid`] for a file that is not regular or is too long, [`Code::Refused`] for a file that other users can
+/// read.
+pub fn open_key_file(path: &Path) -> Result<File> {
     let shown = path.display();
     let fail = |e: std::io::Error| {
         let error = Error::new(Code::Invalid, format!("open the key file {shown}: {e}"));
@@ -42,7 +43,7 @@ pub fn open(path: &Path) -> Result<File> {
         false => Err(Error::new(Code::Invalid, format!("the key file {shown} is not a regular file"))
             .hint("a descriptor of anything else is given with --api-key-fd")),
     };
-    // What is something else is not even opened: a device may do things then.
+    // Another type of file is not opened, because opening a device can have side effects.
     kind(&path.metadata().map_err(fail)?)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
@@ -59,7 +60,7 @@ pub fn open(path: &Path) -> Result<File> {
         let mode = metadata.mode() & 0o777;
         return refuse(format!("is open to others (mode {mode:04o})"), format!("chmod 600 {shown}"));
     }
-    match metadata.len() > LONGEST as u64 {
+    match metadata.len() > MAX_KEY_LENGTH as u64 {
         true => {
             Err(Error::new(Code::Invalid, format!("the key file {shown} is longer than 16 KiB")).hint(HINT))
         }
@@ -67,11 +68,11 @@ pub fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// Whether a key can be read from this descriptor.
+/// Checks that a key can be read from this descriptor.
 ///
 /// # Errors
 /// [`Code::Invalid`] for a directory or a terminal.
-pub fn check_descriptor(file: &File) -> Result<()> {
+pub fn check_key_descriptor(file: &File) -> Result<()> {
     let kind =
         file.metadata().map_err(|e| Error::system("look at the descriptor of --api-key-fd", e))?.file_type();
     match kind.is_file() || kind.is_fifo() || kind.is_socket() {
@@ -81,18 +82,18 @@ pub fn check_descriptor(file: &File) -> Result<()> {
     }
 }
 
-/// Reads the key. What was read is overwritten; the one copy that stays is the value of the header field.
+/// Reads the key. The read buffer is overwritten. The only remaining copy is the value of the header field.
 ///
 /// # Errors
-/// [`Code::Invalid`] for what is no key.
-pub(super) fn read(mut file: File, header: KeyHeader) -> Result<Key> {
+/// [`Code::Invalid`] for data that is not a valid key.
+pub(super) fn read_key(mut file: File, header: KeyHeader) -> Result<ApiKey> {
     let bad =
         |why: &str| Error::new(Code::Invalid, format!("read the key of the model API: {why}")).hint(HINT);
-    // Room for all of it: a vector that grows leaves copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST + 1));
-    bytes.resize(LONGEST + 1, 0);
+    // Allocated at full size, because a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY_LENGTH + 1));
+    bytes.resize(MAX_KEY_LENGTH + 1, 0);
     let mut length = 0;
-    // A process before this one may have read it; a pipe has no place to go back to.
+    // An earlier process may have read the file. A pipe cannot be rewound.
     let _ = file.rewind();
     while let Some(room) = bytes.get_mut(length..).filter(|room| !room.is_empty()) {
         match file.read(room) {
@@ -102,8 +103,10 @@ pub(super) fn read(mut file: File, header: KeyHeader) -> Result<Key> {
             Err(e) => return Err(bad(&e.to_string())),
         }
     }
-    let text =
-        bytes.get(..length).filter(|_| length <= LONGEST).ok_or_else(|| bad("it is longer than 16 KiB"))?;
+    let text = bytes
+        .get(..length)
+        .filter(|_| length <= MAX_KEY_LENGTH)
+        .ok_or_else(|| bad("it is longer than 16 KiB"))?;
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     if text.is_empty() {
@@ -119,10 +122,11 @@ pub(super) fn read(mut file: File, header: KeyHeader) -> Result<Key> {
         KeyHeader::ApiKey => (HeaderName::from_static("x-api-key"), b""),
         KeyHeader::Authorization => (AUTHORIZATION, b"Bearer "),
     };
-    let said = Zeroizing::new([prefix, text].concat());
-    let mut value = HeaderValue::from_bytes(&said).map_err(|_| bad("it has characters that no key has"))?;
+    let header_bytes = Zeroizing::new([prefix, text].concat());
+    let mut value =
+        HeaderValue::from_bytes(&header_bytes).map_err(|_| bad("it has characters that no key has"))?;
     value.set_sensitive(true);
-    Ok(Key { name, value })
+    Ok(ApiKey { name, value })
 }
 
 #[cfg(test)]
@@ -130,10 +134,10 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn of(bytes: &[u8], header: KeyHeader) -> Result<Key> {
+    fn of(bytes: &[u8], header: KeyHeader) -> Result<ApiKey> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
-        read(file.reopen().unwrap(), header)
+        read_key(file.reopen().unwrap(), header)
     }
 
     #[test]
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused_and_not_repeated() {
-        let long = [b'k'; LONGEST + 1];
+        let long = [b'k'; MAX_KEY_LENGTH + 1];
         for (bytes, why) in [
             (&b""[..], "empty"),
             (b"\n", "empty"),
@@ -173,10 +177,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o610, false)] {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            let opened = open(file.path());
+            let opened = open_key_file(file.path());
             assert_eq!(opened.is_ok(), good, "{mode:o}: {opened:?}");
         }
-        assert_eq!(open(Path::new("/dev/null")).unwrap_err().code(), Code::Invalid);
-        assert_eq!(open(Path::new("/nonexistent")).unwrap_err().code(), Code::Invalid);
+        assert_eq!(open_key_file(Path::new("/dev/null")).unwrap_err().code(), Code::Invalid);
+        assert_eq!(open_key_file(Path::new("/nonexistent")).unwrap_err().code(), Code::Invalid);
     }
 }

@@ -1,8 +1,8 @@
-//! The addresses of the upstream, by the hosts file and the resolvers of this machine: what `egress` knows of both,
-//! for a process that may wait.
+//! Looks up the addresses of the upstream in the hosts file and through the resolvers of this machine. It uses the
+//! parsers of `egress`, and may wait for replies.
 
-use crate::egress::dns::{self, Asking, Taken};
-use crate::egress::hosts;
+use crate::egress::dns::{self, ReceivedResponse, ResolverQuery};
+use crate::egress::resolver_files;
 use crate::sys::random;
 use std::fs::read_to_string;
 use std::io;
@@ -11,35 +11,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// The longest datagram that is read: what is asked for by EDNS0 is less.
+/// Size of the receive buffer for a datagram, in bytes. The EDNS0 size in queries is smaller.
 const DATAGRAM: usize = 4096;
 const TOO_LONG: &str = "an answer is too long";
 
-/// The addresses of a name, IPv4 first: there is one connection at a time, and a way for IPv6 that leads nowhere is the
-/// more usual fault.
+/// The addresses of a name, IPv4 first: connections are tried one after the other, and a broken IPv6 route is the more
+/// frequent fault.
 ///
 /// # Errors
-/// Why there are none, as the end of a sentence that begins with the name.
-pub(super) async fn addresses(name: &str) -> Result<Vec<IpAddr>, String> {
-    let written = hosts::addresses(&read_to_string("/etc/hosts").unwrap_or_default(), name);
+/// The reason, as the end of a sentence that begins with the name.
+pub(super) async fn lookup_addresses(name: &str) -> Result<Vec<IpAddr>, String> {
+    let written = resolver_files::hosts_addresses(&read_to_string("/etc/hosts").unwrap_or_default(), name);
     if !written.is_empty() {
         return Ok(written);
     }
-    // RFC 6761, section 6.3: resolvers may not know it.
+    // RFC 6761, section 6.3: resolvers need not know the name.
     if name == "localhost" {
         return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
     }
     let text = read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let (servers, options) = (hosts::servers(&text), hosts::options(&text));
+    let (servers, options) = (resolver_files::nameservers(&text), resolver_files::resolver_options(&text));
     let mut failure = "no resolver answers";
     for _ in 0..options.attempts {
         for server in &servers {
-            match timeout(options.timeout, ask(*server, name, options.over_tcp)).await {
-                Ok(Ok(Asking { addresses, failure: None, .. })) if addresses.is_empty() => {
+            match timeout(options.timeout, query_server(*server, name, options.over_tcp)).await {
+                Ok(Ok(ResolverQuery { addresses, failure: None, .. })) if addresses.is_empty() => {
                     return Err("has no address".into());
                 }
-                Ok(Ok(Asking { addresses, failure: Some(why), .. })) if addresses.is_empty() => failure = why,
-                Ok(Ok(Asking { addresses, .. })) => {
+                Ok(Ok(ResolverQuery { addresses, failure: Some(why), .. })) if addresses.is_empty() => {
+                    failure = why
+                }
+                Ok(Ok(ResolverQuery { addresses, .. })) => {
                     let mut found: Vec<IpAddr> = addresses.iter().map(|(address, _)| *address).collect();
                     found.sort_by_key(IpAddr::is_ipv6);
                     return Ok(found);
@@ -52,65 +54,67 @@ pub(super) async fn addresses(name: &str) -> Result<Vec<IpAddr>, String> {
     Err(format!("cannot be looked up: {failure}"))
 }
 
-/// What one resolver says to both questions: by datagram, and over TCP what does not fit one.
-async fn ask(server: SocketAddr, name: &str, over_tcp: bool) -> io::Result<Asking> {
-    let mut asking = Asking::about(name);
+/// Sends both questions to one resolver: over UDP, and over TCP after a truncated response.
+async fn query_server(server: SocketAddr, name: &str, over_tcp: bool) -> io::Result<ResolverQuery> {
+    let mut asking = ResolverQuery::for_name(name);
     if !over_tcp {
-        ask_by_datagram(server, &mut asking).await?;
+        query_over_udp(server, &mut asking).await?;
     }
-    // As long as each connection brings an answer: a resolver may take one question on each.
-    while !asking.is_over() && ask_over_tcp(server, &mut asking).await? {}
+    // Repeated while each connection brings a response, because a resolver may answer one question per connection.
+    while !asking.is_complete() && query_over_tcp(server, &mut asking).await? {}
     Ok(asking)
 }
 
-/// Until all is answered, or an answer was cut off.
-async fn ask_by_datagram(server: SocketAddr, asking: &mut Asking) -> io::Result<()> {
+/// Returns when both questions are answered, or when a response was truncated.
+async fn query_over_udp(server: SocketAddr, asking: &mut ResolverQuery) -> io::Result<()> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
-    for question in asking.questions(random::number)? {
+    for question in asking.encode_questions(random::number)? {
         socket.send(&question).await?;
     }
     let mut bytes = [0; DATAGRAM];
-    while !asking.is_over() {
+    while !asking.is_complete() {
         let count = socket.recv(&mut bytes).await?;
-        if asking.take(bytes.get(..count).unwrap_or_default()) == Taken::Truncated {
+        if asking.receive(bytes.get(..count).unwrap_or_default()) == ReceivedResponse::Truncated {
             break;
         }
     }
     Ok(())
 }
 
-/// Whether the connection has brought an answer.
-async fn ask_over_tcp(server: SocketAddr, asking: &mut Asking) -> io::Result<bool> {
+/// Returns whether the connection brought a response.
+async fn query_over_tcp(server: SocketAddr, asking: &mut ResolverQuery) -> io::Result<bool> {
     let mut stream = TcpStream::connect(server).await?;
-    let questions = asking.questions(random::number)?;
+    let questions = asking.encode_questions(random::number)?;
     stream
-        .write_all(&questions.iter().filter_map(|one| dns::framed(one)).flatten().collect::<Vec<_>>())
+        .write_all(
+            &questions.iter().filter_map(|one| dns::with_length_prefix(one)).flatten().collect::<Vec<_>>(),
+        )
         .await?;
     let mut has_answered = false;
-    while !asking.is_over() {
+    while !asking.is_complete() {
         let length = match stream.read_u16().await {
             Ok(length) => usize::from(length),
             Err(_) if has_answered => break,
             Err(error) => return Err(error),
         };
-        if length > dns::LONGEST {
+        if length > dns::MAX_MESSAGE_LENGTH {
             asking.failure = Some(TOO_LONG);
             return Ok(false);
         }
         let mut message = vec![0; length];
         stream.read_exact(&mut message).await?;
-        match asking.take(&message) {
-            Taken::Answer => has_answered = true,
-            Taken::Truncated => {
+        match asking.receive(&message) {
+            ReceivedResponse::Answer => has_answered = true,
+            ReceivedResponse::Truncated => {
                 asking.failure = Some(TOO_LONG);
                 return Ok(false);
             }
-            Taken::Stranger => {
+            ReceivedResponse::Unrelated => {
                 asking.failure = Some("a resolver answers what it was not asked");
                 return Ok(false);
             }

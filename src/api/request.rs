@@ -1,12 +1,12 @@
-//! A request as it goes on to the upstream, and an answer as it comes back. Pure.
+//! Rewrites a request for the upstream, and a response for the client. Pure.
 //!
-//! hyper has read the message and writes it anew, so that both sides have one idea of where it ends (RFC 9112,
-//! section 6.3): no byte of a head that was sent inside is sent on. What is ours: the fields of one hop stay on their
-//! hop, who is asked is the upstream, and who asks is our key and no other, since another key would be a way to bring
-//! what is inside to somebody else's account.
+//! hyper parses the message and serialises it again, so that both sides agree on where it ends (RFC 9112, section
+//! 6.3). No byte of a head from the sandbox is forwarded as it is. This module removes the hop-by-hop fields, sets the
+//! host to the upstream, and replaces any credential by the configured key. With another key, a program could send
+//! data from the sandbox to a foreign account.
 
-use super::key::Key;
-use crate::spec::Upstream;
+use super::key::ApiKey;
+use crate::spec::ApiUpstream;
 use crate::spec::policy::api::is_plain_path;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
@@ -14,89 +14,87 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 
-/// What goes on. CONNECT and its like make other connections, and TRACE tells the key to who asks.
-const METHODS: [Method; 7] =
+/// Methods that are forwarded. CONNECT opens other connections, and TRACE would return the key to the client.
+const ALLOWED_METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// Fields of one hop, beside those that Connection names (RFC 9110, section 7.6.1).
-const OF_THE_HOP: [HeaderName; 5] = [CONNECTION, TE, TRAILER, UPGRADE, HeaderName::from_static("keep-alive")];
+/// Hop-by-hop fields, besides those that Connection names (RFC 9110, section 7.6.1).
+const HOP_HEADERS: [HeaderName; 5] =
+    [CONNECTION, TE, TRAILER, UPGRADE, HeaderName::from_static("keep-alive")];
 
-/// Fields that say who asks.
-const OF_WHO_ASKS: [&str; 2] = ["x-api-key", "authorization"];
+/// Fields with credentials.
+const CREDENTIAL_HEADERS: [&str; 2] = ["x-api-key", "authorization"];
 
-/// Names of this machine inside, with which a client may call us.
-const OURS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+/// Names of this machine inside the sandbox, which a client may use as host.
+const LOCAL_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Why a request does not go on.
+/// The reason why a request is not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// What the client hears.
+pub(super) struct RejectedRequest {
+    /// The status of the response to the client.
     pub(super) status: StatusCode,
-    /// The same in words.
+    /// The text of the response to the client.
     pub(super) why: &'static str,
 }
 
-const fn refused(status: StatusCode, why: &'static str) -> Refused {
-    Refused { status, why }
+const fn reject(status: StatusCode, why: &'static str) -> RejectedRequest {
+    RejectedRequest { status, why }
 }
 
-/// The request as it goes on.
+/// Rewrites a request for the upstream.
 ///
 /// # Errors
-/// [`Refused`]
-pub(super) fn outgoing<B>(
+/// [`RejectedRequest`]
+pub(super) fn to_upstream<B>(
     request: Request<B>,
-    upstream: &Upstream,
-    key: &Key,
-) -> Result<Request<B>, Refused> {
+    upstream: &ApiUpstream,
+    key: &ApiKey,
+) -> Result<Request<B>, RejectedRequest> {
     let (mut head, body) = request.into_parts();
-    if !METHODS.contains(&head.method) {
-        return Err(refused(StatusCode::METHOD_NOT_ALLOWED, "this method does not go to the model API"));
+    if !ALLOWED_METHODS.contains(&head.method) {
+        return Err(reject(StatusCode::METHOD_NOT_ALLOWED, "this method does not go to the model API"));
     }
     if head.headers.contains_key(UPGRADE) {
-        return Err(refused(
+        return Err(reject(
             StatusCode::NOT_IMPLEMENTED,
             "the model API is HTTP/1.1, and nothing is upgraded",
         ));
     }
     if head.headers.get_all(HOST).iter().count() > 1 {
-        return Err(refused(StatusCode::BAD_REQUEST, "there is more than one Host"));
+        return Err(reject(StatusCode::BAD_REQUEST, "there is more than one Host"));
     }
-    head.uri = target(&head.uri, &head.method, upstream)?;
+    head.uri = upstream_uri(&head.uri, &head.method, upstream)?;
     head.version = Version::HTTP_11;
     head.extensions.clear();
     let headers = &mut head.headers;
-    leave_hop(headers);
-    // hyper has said what there is to say to the client, and says anew how long the body is.
+    remove_hop_headers(headers);
+    // hyper handles expectations itself and sets the length of the body again.
     for name in [EXPECT, CONTENT_LENGTH, TRANSFER_ENCODING] {
         headers.remove(name);
     }
-    for name in OF_WHO_ASKS {
+    for name in CREDENTIAL_HEADERS {
         headers.remove(name);
     }
-    remove_all(headers, |name| name.as_str().starts_with("proxy-"));
+    remove_matching(headers, |name| name.as_str().starts_with("proxy-"));
     let host = HeaderValue::from_str(&upstream.authority())
-        .map_err(|_| refused(StatusCode::BAD_GATEWAY, "the upstream has no name that can be said"))?;
+        .map_err(|_| reject(StatusCode::BAD_GATEWAY, "the upstream has no name that can be sent"))?;
     headers.insert(HOST, host);
     headers.insert(key.name.clone(), key.value.clone());
     Ok(Request::from_parts(head, body))
 }
 
-/// The answer as it comes back.
+/// Rewrites a response for the client.
 ///
 /// # Errors
-/// [`Refused`] for a connection that becomes something else.
-pub(super) fn incoming<B>(response: Response<B>) -> Result<Response<B>, Refused> {
+/// [`RejectedRequest`] for a response that switches protocols.
+pub(super) fn from_upstream<B>(response: Response<B>) -> Result<Response<B>, RejectedRequest> {
     let (mut head, body) = response.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused(
-            StatusCode::BAD_GATEWAY,
-            "the upstream changes the protocol, and nobody has asked",
-        ));
+        return Err(reject(StatusCode::BAD_GATEWAY, "the upstream changes the protocol without a request"));
     }
     let headers = &mut head.headers;
-    leave_hop(headers);
-    // Of the two the coding counts.
+    remove_hop_headers(headers);
+    // Transfer-Encoding takes precedence over Content-Length.
     if headers.remove(TRANSFER_ENCODING).is_some() {
         headers.remove(CONTENT_LENGTH);
     }
@@ -104,46 +102,46 @@ pub(super) fn incoming<B>(response: Response<B>) -> Result<Response<B>, Refused>
     Ok(Response::from_parts(head, body))
 }
 
-/// What is asked for, below the upstream's path.
-fn target(uri: &Uri, method: &Method, upstream: &Upstream) -> Result<Uri, Refused> {
+/// The URI of the request, below the upstream's path.
+fn upstream_uri(uri: &Uri, method: &Method, upstream: &ApiUpstream) -> Result<Uri, RejectedRequest> {
     if let Some(authority) = uri.authority() {
-        let is_ours = OURS.contains(&authority.host()) || authority.as_str() == upstream.authority();
+        let is_ours = LOCAL_HOSTS.contains(&authority.host()) || authority.as_str() == upstream.authority();
         let is_plain = !authority.as_str().contains('@');
         if !is_ours || !is_plain {
-            return Err(refused(
+            return Err(reject(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this leads to the model API and nowhere else",
             ));
         }
     }
-    let bad = refused(StatusCode::BAD_REQUEST, "the path is none that goes to the model API");
+    let bad = reject(StatusCode::BAD_REQUEST, "the path is not one of the model API");
     let path = uri.path();
-    let is_whole_server = path == "*" && method == Method::OPTIONS && upstream.path.is_empty();
+    let is_whole_server = path == "*" && method == Method::OPTIONS && upstream.path_prefix.is_empty();
     if !(is_plain_path(path) || is_whole_server) {
         return Err(bad);
     }
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
-    format!("{}{path}{query}", upstream.path).parse().map_err(|_| bad)
+    format!("{}{path}{query}", upstream.path_prefix).parse().map_err(|_| bad)
 }
 
-/// Takes out what is between the two ends of one connection.
-fn leave_hop(headers: &mut HeaderMap) {
+/// Removes the fields that concern one connection only.
+fn remove_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        // How long the message is says hyper, whoever calls that a matter of the hop.
+        // hyper sets the length of the message, even if Connection names its field.
         .filter(|name| *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING)
         .collect();
-    for name in named.iter().chain(&OF_THE_HOP) {
+    for name in named.iter().chain(&HOP_HEADERS) {
         headers.remove(name);
     }
     headers.remove("proxy-connection");
 }
 
-fn remove_all(headers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
+fn remove_matching(headers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| which(name)).cloned().collect();
     for name in names {
         headers.remove(name);
@@ -154,9 +152,10 @@ fn remove_all(headers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
 mod tests {
     use super::*;
 
-    fn sent(request: Request<()>, to: &str) -> Result<String, Refused> {
-        let key = Key { name: HeaderName::from_static("x-api-key"), value: HeaderValue::from_static("ours") };
-        let request = outgoing(request, &to.parse().unwrap(), &key)?;
+    fn sent(request: Request<()>, to: &str) -> Result<String, RejectedRequest> {
+        let key =
+            ApiKey { name: HeaderName::from_static("x-api-key"), value: HeaderValue::from_static("ours") };
+        let request = to_upstream(request, &to.parse().unwrap(), &key)?;
         let mut lines: Vec<String> = request
             .headers()
             .iter()
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_its_hop_and_keeps_the_rest() {
-        let answer = |response: hyper::http::response::Builder| incoming(response.body(()).unwrap());
+        let answer = |response: hyper::http::response::Builder| from_upstream(response.body(()).unwrap());
         let response = Response::builder()
             .status(302)
             .header("location", "https://elsewhere.example/")

@@ -1,9 +1,9 @@
-//! Connections from inside: each is a task, and has at most one connection to the upstream, which it keeps.
+//! Connections from the sandbox. Each is a task and keeps at most one connection to the upstream.
 
-use super::key::Key;
-use super::request::{self, Refused};
-use super::upstream::{Sender, Trouble, Way};
-use super::wire::{LONGEST, SOCKET, Said};
+use super::key::ApiKey;
+use super::request::{self, RejectedRequest};
+use super::upstream::{UpstreamError, UpstreamRoute, UpstreamSender};
+use super::wire::{ApiProcessEvent, MAX_MESSAGE_SIZE, SOCKET_MESSAGE};
 use crate::sys::scm;
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
@@ -22,64 +22,70 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, UnixDatagram, UnixListener};
 use tokio::sync::Semaphore;
 
-/// Connections at once; more wait until one ends.
-const CONNECTIONS: usize = 256;
-/// The longest head of a request.
-const HEAD: usize = 64 << 10;
-/// How long a connection may go without a whole head.
-const IDLE: Duration = Duration::from_secs(300);
-/// How long the same trouble is told once.
-const TOLD: Duration = Duration::from_secs(60);
-/// How long is waited when no connection can be taken, as when there are no descriptors left.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of connections at a time. More wait until one ends.
+const MAX_CONNECTIONS: usize = 256;
+/// Maximum size of a request head, in bytes.
+const MAX_HEAD_SIZE: usize = 64 << 10;
+/// Time limit for a connection to send a whole request head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(300);
+/// Interval in which the same error is reported once.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Delay before the next accept after an error, for instance for want of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-type Body = Either<Incoming, Full<Bytes>>;
+type ResponseBody = Either<Incoming, Full<Bytes>>;
 
-/// A connection from inside.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+/// The stream of a connection from the sandbox.
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// What all connections share.
-pub(super) struct Door {
-    way: Way,
-    key: Key,
+/// State that all connections share.
+pub(super) struct ApiServer {
+    route: UpstreamRoute,
+    key: ApiKey,
     supervisor: UnixDatagram,
-    room: Semaphore,
-    /// The last trouble that was told.
-    told: Mutex<Option<(String, Instant)>>,
+    connection_slots: Semaphore,
+    /// The last reported error and its time.
+    last_report: Mutex<Option<(String, Instant)>>,
 }
 
-/// Serves until the supervisor is gone.
+/// Serves requests until the supervisor closes its socket.
 ///
 /// # Errors
-/// What kept the loop from running.
-pub(super) fn serve(way: Way, key: Key, supervisor: OwnedFd) -> io::Result<()> {
+/// The error that prevented the event loop from running.
+pub(super) fn serve_requests(way: UpstreamRoute, key: ApiKey, supervisor: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Not of datagrams, but of whole messages all the same.
+        // The socket is seqpacket, not datagram; both keep message boundaries.
         let supervisor = UnixDatagram::from_std(supervisor.into())?;
-        let room = Semaphore::new(CONNECTIONS);
-        let door = Arc::new(Door { way, key, supervisor, room, told: Mutex::new(None) });
+        let room = Semaphore::new(MAX_CONNECTIONS);
+        let door = Arc::new(ApiServer {
+            route: way,
+            key,
+            supervisor,
+            connection_slots: room,
+            last_report: Mutex::new(None),
+        });
         while let Some(socket) = door.next_socket().await? {
-            tokio::spawn(listen(Listener::of(socket)?, Arc::clone(&door)));
+            tokio::spawn(accept_connections(RequestListener::from_fd(socket)?, Arc::clone(&door)));
         }
         Ok(())
     })
 }
 
-impl Door {
-    /// The next socket that the supervisor passes; `None` when it is gone.
+impl ApiServer {
+    /// The next socket that the supervisor passes; `None` when the supervisor has closed its end.
     async fn next_socket(&self) -> io::Result<Option<OwnedFd>> {
         loop {
             self.supervisor.readable().await?;
-            let mut buffer = [0; LONGEST];
+            let mut buffer = [0; MAX_MESSAGE_SIZE];
             let heard = self
                 .supervisor
                 .try_io(Interest::READABLE, || Ok(scm::receive(self.supervisor.as_fd(), &mut buffer)?));
             match heard {
                 Ok(received) if received.len == 0 => return Ok(None),
                 Ok(mut received) => {
-                    let is_socket = buffer.get(..received.len) == Some(SOCKET);
+                    let is_socket = buffer.get(..received.len) == Some(SOCKET_MESSAGE);
                     if let Some(socket) = received.fds[0].take().filter(|_| is_socket) {
                         return Ok(Some(socket));
                     }
@@ -90,37 +96,38 @@ impl Door {
         }
     }
 
-    /// Tells the supervisor of trouble, the same once in a while. Who does not listen misses it.
-    fn tell(&self, trouble: &Trouble) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |(text, at): &(String, Instant)| *text == trouble.text && at.elapsed() < TOLD;
+    /// Reports an error to the supervisor, the same error once per interval. The result of the send is ignored.
+    fn report(&self, trouble: &UpstreamError) {
+        let mut told = self.last_report.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known =
+            |(text, at): &(String, Instant)| *text == trouble.message && at.elapsed() < REPORT_INTERVAL;
         if !told.as_ref().is_some_and(is_known) {
-            *told = Some((trouble.text.clone(), Instant::now()));
-            let said = Said::Trouble(trouble.text.clone());
+            *told = Some((trouble.message.clone(), Instant::now()));
+            let said = ApiProcessEvent::UpstreamUnreachable(trouble.message.clone());
             let _ = scm::send(self.supervisor.as_fd(), &said.encode(), &[]);
         }
     }
 }
 
-/// Who hears connections.
-enum Listener {
+/// A listening socket that accepts connections from the sandbox.
+enum RequestListener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
-impl Listener {
-    fn of(socket: OwnedFd) -> io::Result<Self> {
+impl RequestListener {
+    fn from_fd(socket: OwnedFd) -> io::Result<Self> {
         let address: SockaddrStorage = getsockname(socket.as_raw_fd())?;
         Ok(match address.family() {
-            Some(AddressFamily::Unix) => Listener::Unix(UnixListener::from_std(socket.into())?),
-            _ => Listener::Tcp(TcpListener::from_std(socket.into())?),
+            Some(AddressFamily::Unix) => RequestListener::Unix(UnixListener::from_std(socket.into())?),
+            _ => RequestListener::Tcp(TcpListener::from_std(socket.into())?),
         })
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self) -> io::Result<Box<dyn ByteStream>> {
         match self {
-            Listener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
-            Listener::Tcp(listener) => {
+            RequestListener::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            RequestListener::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(Box::new(stream))
@@ -129,100 +136,105 @@ impl Listener {
     }
 }
 
-/// Takes connections for as long as there is room for them.
-async fn listen(listener: Listener, door: Arc<Door>) {
-    while let Ok(room) = door.room.acquire().await {
+/// Accepts connections while the connection limit allows it.
+async fn accept_connections(listener: RequestListener, door: Arc<ApiServer>) {
+    while let Ok(room) = door.connection_slots.acquire().await {
         match listener.accept().await {
             Ok(stream) => {
                 room.forget();
-                tokio::spawn(converse(stream, Arc::clone(&door)));
+                tokio::spawn(serve_connection(stream, Arc::clone(&door)));
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-/// One connection, to its end.
-async fn converse(stream: Box<dyn Stream>, door: Arc<Door>) {
-    let kept: Arc<Mutex<Option<Sender>>> = Arc::default();
+/// Serves one connection to its end.
+async fn serve_connection(stream: Box<dyn ByteStream>, door: Arc<ApiServer>) {
+    let kept: Arc<Mutex<Option<UpstreamSender>>> = Arc::default();
     let service = service_fn(|request| {
         let (door, kept) = (Arc::clone(&door), Arc::clone(&kept));
-        async move { Ok::<_, Infallible>(answer(request, &door, &kept).await) }
+        async move { Ok::<_, Infallible>(respond(request, &door, &kept).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .max_buf_size(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_SIZE)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    // What was wrong with it the client has heard.
+    // The client has received any error.
     drop(served);
-    door.room.add_permits(1);
+    door.connection_slots.add_permits(1);
 }
 
-/// The answer to one request; the connection to the upstream is kept for the next.
-async fn answer(request: Request<Incoming>, door: &Door, kept: &Mutex<Option<Sender>>) -> Response<Body> {
-    let request = match request::outgoing(request, door.way.upstream(), &door.key) {
+/// Responds to one request. The connection to the upstream is kept for the next one.
+async fn respond(
+    request: Request<Incoming>,
+    door: &ApiServer,
+    kept: &Mutex<Option<UpstreamSender>>,
+) -> Response<ResponseBody> {
+    let request = match request::to_upstream(request, door.route.upstream(), &door.key) {
         Ok(request) => request,
-        Err(refused) => return refusal(refused),
+        Err(refused) => return rejection_response(refused),
     };
     let sender = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let answered = match send(request, door, sender).await {
+    let answered = match send_upstream(request, door, sender).await {
         Ok((response, sender)) => {
             *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-            request::incoming(response)
+            request::from_upstream(response)
         }
         Err(trouble) => {
-            door.tell(&trouble);
-            return no_upstream(&trouble);
+            door.report(&trouble);
+            return upstream_error_response(&trouble);
         }
     };
-    answered.map_or_else(refusal, |response| response.map(Either::Left))
+    answered.map_or_else(rejection_response, |response| response.map(Either::Left))
 }
 
-/// Sends a request on the connection that is there, or on a new one: an old one may end just as it is used.
-async fn send(
+/// Sends a request on the kept connection, or on a new one, because the upstream may close a kept connection at any
+/// time.
+async fn send_upstream(
     mut request: Request<Incoming>,
-    door: &Door,
-    kept: Option<Sender>,
-) -> Result<(Response<Incoming>, Sender), Trouble> {
+    door: &ApiServer,
+    kept: Option<UpstreamSender>,
+) -> Result<(Response<Incoming>, UpstreamSender), UpstreamError> {
     if let Some(mut sender) = kept
         && sender.ready().await.is_ok()
     {
         match sender.try_send_request(request).await {
             Ok(response) => return Ok((response, sender)),
-            // Nothing of it was sent: nobody has heard it twice.
+            // Nothing was sent, so the request is not repeated.
             Err(mut failure) => match failure.take_message() {
                 Some(unsent) => request = unsent,
-                None => return Err(door.way.trouble(failure.into_error())),
+                None => return Err(door.route.error(failure.into_error())),
             },
         }
     }
-    let mut sender = door.way.connect().await?;
+    let mut sender = door.route.connect().await?;
     match sender.send_request(request).await {
         Ok(response) => Ok((response, sender)),
-        Err(failure) => Err(door.way.trouble(failure)),
+        Err(failure) => Err(door.route.error(failure)),
     }
 }
 
-fn refusal(refused: Refused) -> Response<Body> {
-    let mut response = own(refused.status, "invalid_request_error", refused.why);
-    // Whatever else the client has sent is not worth reading.
+fn rejection_response(refused: RejectedRequest) -> Response<ResponseBody> {
+    let mut response = api_error_response(refused.status, "invalid_request_error", refused.why);
+    // The rest of the client's input is not parsed.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-fn no_upstream(trouble: &Trouble) -> Response<Body> {
-    let mut response = own(StatusCode::BAD_GATEWAY, "api_error", &trouble.text);
-    if trouble.lasts {
-        // Clients of this API ask again for a long time otherwise.
+fn upstream_error_response(trouble: &UpstreamError) -> Response<ResponseBody> {
+    let mut response = api_error_response(StatusCode::BAD_GATEWAY, "api_error", &trouble.message);
+    if trouble.is_permanent {
+        // Without this field, clients of this API retry for a long time.
         response.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
     }
     response
 }
 
-/// An answer of our own, in the form of the API's errors, so that agents show its text.
-fn own(status: StatusCode, kind: &str, why: &str) -> Response<Body> {
+/// A response of this process in the format of the API's errors, so that agents show its text.
+fn api_error_response(status: StatusCode, kind: &str, why: &str) -> Response<ResponseBody> {
     let error = serde_json::json!({
         "type": "error",
         "error": { "type": kind, "message": format!("saggar: {why}") },

@@ -3,9 +3,9 @@
 use super::lookup;
 use crate::egress::address;
 use crate::error::{Code, Error, Result};
-use crate::spec::Upstream;
-use crate::spec::policy::Scheme;
-use crate::spec::policy::hosts::Known;
+use crate::spec::ApiUpstream;
+use crate::spec::policy::UpstreamScheme;
+use crate::spec::policy::hosts::DestinationHost;
 use crate::sys::read;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
@@ -23,133 +23,136 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// The longest head of an answer.
-const HEAD: usize = 64 << 10;
-/// How long one address may take.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
-/// How long TLS may take.
-const GREETS_WITHIN: Duration = Duration::from_secs(10);
-/// The largest file of certificates.
-const CERTIFICATES: u64 = 8 << 20;
+/// Maximum size of a response head, in bytes.
+const MAX_HEAD_SIZE: usize = 64 << 10;
+/// Time limit of a connect to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of the TLS handshake.
+const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a file of certificates, in bytes.
+const MAX_CA_FILE_SIZE: u64 = 8 << 20;
 
 /// Sends requests on one connection.
-pub(super) type Sender = SendRequest<Incoming>;
+pub(super) type UpstreamSender = SendRequest<Incoming>;
 
-/// Why the upstream was not reached.
+/// The reason why the upstream was not reached.
 #[derive(Debug)]
-pub(super) struct Trouble {
-    /// In words, with the upstream's name.
-    pub(super) text: String,
-    /// Whether to try again is no use.
-    pub(super) lasts: bool,
+pub(super) struct UpstreamError {
+    /// The error text, with the upstream's name.
+    pub(super) message: String,
+    /// Whether a retry is useless.
+    pub(super) is_permanent: bool,
 }
 
-/// The way to an upstream.
-pub(super) struct Way {
-    to: Upstream,
+/// The upstream and how to connect to it.
+pub(super) struct UpstreamRoute {
+    upstream: ApiUpstream,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-impl Way {
-    /// The way to `to`, over TLS where it says so.
+impl UpstreamRoute {
+    /// Creates the route to `to`, over TLS if its URL says so.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a file without certificates, [`Code::Unsupported`] where this host trusts none.
-    pub(super) fn new(to: Upstream, ca_file: Option<&Path>) -> Result<Self> {
+    /// [`Code::Invalid`] for a file without certificates, [`Code::Unsupported`] if this host trusts no certificates.
+    pub(super) fn new(to: ApiUpstream, ca_file: Option<&Path>) -> Result<Self> {
         let tls = match to.scheme {
-            Scheme::Http => None,
-            Scheme::Https => Some((connector(ca_file)?, server_name(&to)?)),
+            UpstreamScheme::Http => None,
+            UpstreamScheme::Https => Some((tls_connector(ca_file)?, server_name(&to)?)),
         };
-        Ok(Way { to, tls })
+        Ok(UpstreamRoute { upstream: to, tls })
     }
 
-    /// Where it leads.
-    pub(super) fn upstream(&self) -> &Upstream {
-        &self.to
+    /// The upstream of this route.
+    pub(super) fn upstream(&self) -> &ApiUpstream {
+        &self.upstream
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.to.port
+        self.upstream.port
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Errors
-    /// [`Trouble`]
-    pub(super) async fn connect(&self) -> Result<Sender, Trouble> {
-        let stream = self.dial().await?;
-        let Some((tls, name)) = &self.tls else { return self.speak(stream).await };
-        match timeout(GREETS_WITHIN, tls.connect(name.clone(), stream)).await {
-            Ok(Ok(stream)) => self.speak(stream).await,
+    /// [`UpstreamError`]
+    pub(super) async fn connect(&self) -> Result<UpstreamSender, UpstreamError> {
+        let stream = self.connect_tcp().await?;
+        let Some((tls, name)) = &self.tls else { return self.handshake(stream).await };
+        match timeout(TLS_TIMEOUT, tls.connect(name.clone(), stream)).await {
+            Ok(Ok(stream)) => self.handshake(stream).await,
             Ok(Err(e)) => {
                 let is_tls = e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
-                Err(Trouble { lasts: is_tls, ..self.trouble(format_args!("TLS: {e}")) })
+                Err(UpstreamError { is_permanent: is_tls, ..self.error(format_args!("TLS: {e}")) })
             }
-            Err(_) => Err(self.trouble("TLS: no answer in time")),
+            Err(_) => Err(self.error("TLS: no answer in time")),
         }
     }
 
-    async fn speak<S>(&self, stream: S) -> Result<Sender, Trouble>
+    async fn handshake<S>(&self, stream: S) -> Result<UpstreamSender, UpstreamError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let made = Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = made.map_err(|e| self.trouble(e))?;
-        // Its failures are those of the request that is on it.
+        let made = Builder::new().max_buf_size(MAX_HEAD_SIZE).handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = made.map_err(|e| self.error(e))?;
+        // Errors of the connection also fail the request on it.
         tokio::spawn(async { drop(connection.await) });
         Ok(sender)
     }
 
-    async fn dial(&self) -> Result<TcpStream, Trouble> {
-        let addresses = match &self.to.host {
-            // Who writes the address of a metadata service down means it.
-            Known::Address(address) => vec![*address],
-            Known::Name(name) => self.resolve(name.as_str()).await?,
+    async fn connect_tcp(&self) -> Result<TcpStream, UpstreamError> {
+        let addresses = match &self.upstream.host {
+            // An address in the policy is explicit, so even the address of a metadata service is allowed.
+            DestinationHost::Address(address) => vec![*address],
+            DestinationHost::Name(name) => self.resolve(name.as_str()).await?,
         };
-        let mut last = self.trouble("it has no address");
+        let mut last = self.error("it has no address");
         for address in addresses {
-            let to = SocketAddr::new(address, self.to.port);
-            match timeout(CONNECTS_WITHIN, TcpStream::connect(to)).await {
+            let to = SocketAddr::new(address, self.upstream.port);
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await {
                 Ok(Ok(stream)) => {
                     let _ = stream.set_nodelay(true);
                     let _ = setsockopt(&stream, sockopt::KeepAlive, &true);
                     return Ok(stream);
                 }
-                Ok(Err(e)) => last = self.trouble(format_args!("connect to {to}: {e}")),
-                Err(_) => last = self.trouble(format_args!("connect to {to}: no answer in time")),
+                Ok(Err(e)) => last = self.error(format_args!("connect to {to}: {e}")),
+                Err(_) => last = self.error(format_args!("connect to {to}: no answer in time")),
             }
         }
         Err(last)
     }
 
-    async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, Trouble> {
-        let found = lookup::addresses(name).await;
-        let mut found = found.map_err(|why| self.trouble(format_args!("the name {why}")))?;
+    async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, UpstreamError> {
+        let found = lookup::lookup_addresses(name).await;
+        let mut found = found.map_err(|why| self.error(format_args!("the name {why}")))?;
         found.retain(|address| !address::is_metadata(*address));
         match found.is_empty() {
-            true => Err(self.trouble("the name leads to a metadata service of a cloud")),
+            true => Err(self.error("the name leads to a metadata service of a cloud")),
             false => Ok(found),
         }
     }
 
-    /// Why this upstream was not reached.
-    pub(super) fn trouble(&self, why: impl std::fmt::Display) -> Trouble {
-        Trouble { text: format!("reach the model API at {}: {why}", self.to), lasts: false }
+    /// An error that names this upstream.
+    pub(super) fn error(&self, why: impl std::fmt::Display) -> UpstreamError {
+        UpstreamError {
+            message: format!("reach the model API at {}: {why}", self.upstream),
+            is_permanent: false,
+        }
     }
 }
 
-fn server_name(to: &Upstream) -> Result<ServerName<'static>> {
+fn server_name(to: &ApiUpstream) -> Result<ServerName<'static>> {
     match &to.host {
-        Known::Address(address) => Ok(ServerName::IpAddress((*address).into())),
-        Known::Name(name) => ServerName::try_from(name.as_str().to_owned())
+        DestinationHost::Address(address) => Ok(ServerName::IpAddress((*address).into())),
+        DestinationHost::Name(name) => ServerName::try_from(name.as_str().to_owned())
             .map_err(|e| Error::new(Code::Invalid, format!("the upstream {to}: {e}"))),
     }
 }
 
-fn connector(ca_file: Option<&Path>) -> Result<TlsConnector> {
+fn tls_connector(ca_file: Option<&Path>) -> Result<TlsConnector> {
     let roots = match ca_file {
-        Some(path) => named_roots(path)?,
-        None => roots_of_this_host()?,
+        Some(path) => read_ca_file(path)?,
+        None => read_host_roots()?,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -160,12 +163,12 @@ fn connector(ca_file: Option<&Path>) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn named_roots(path: &Path) -> Result<RootCertStore> {
+fn read_ca_file(path: &Path) -> Result<RootCertStore> {
     let bad = |why: &dyn std::fmt::Display| {
         Error::new(Code::Invalid, format!("read the certificates of {}: {why}", path.display()))
             .hint("api.ca_file is a file of certificates as PEM has them")
     };
-    let text = read::whole_file(path, CERTIFICATES).map_err(|e| bad(&e))?;
+    let text = read::whole_file(path, MAX_CA_FILE_SIZE).map_err(|e| bad(&e))?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&text) {
         roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
@@ -173,10 +176,10 @@ fn named_roots(path: &Path) -> Result<RootCertStore> {
     if roots.is_empty() { Err(bad(&"there are none")) } else { Ok(roots) }
 }
 
-fn roots_of_this_host() -> Result<RootCertStore> {
+fn read_host_roots() -> Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Old ones that rustls does not understand are in every store.
+    // Certificate stores contain old certificates that rustls cannot parse.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map_or_else(|| "none are found".to_owned(), ToString::to_string);
@@ -189,10 +192,10 @@ fn roots_of_this_host() -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// How many certificates this host trusts.
+/// Number of certificates that this host trusts.
 ///
 /// # Errors
-/// As a start with an upstream over TLS has them.
-pub fn trusted() -> Result<usize> {
-    roots_of_this_host().map(|roots| roots.len())
+/// As those of [`UpstreamRoute::new`] for an upstream over TLS.
+pub fn count_trusted_certificates() -> Result<usize> {
+    read_host_roots().map(|roots| roots.len())
 }

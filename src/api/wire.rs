@@ -1,58 +1,58 @@
-//! What a supervisor and its process for the model API say to each other: a message each on a seqpacket socket, as
-//! JSON. The errand comes first, with the file of the key beside it; then sockets come, each beside one byte.
+//! Messages between a supervisor and its API process: one JSON message per packet on a seqpacket socket. The
+//! configuration comes first, with the descriptor of the key file. Then each socket comes with a one-byte message.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The longest message.
-pub const LONGEST: usize = 16 << 10;
-/// The message beside a socket that hears requests.
-pub const SOCKET: &[u8] = b"s";
+/// Maximum size of a message, in bytes.
+pub const MAX_MESSAGE_SIZE: usize = 16 << 10;
+/// The message that accompanies a listening socket.
+pub const SOCKET_MESSAGE: &[u8] = b"s";
 
-/// What the process is to do.
+/// The configuration of the API process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Errand {
-    /// The process of the supervisor, with which it ends.
+pub struct ApiProcessConfig {
+    /// The pid of the supervisor. The process exits with it.
     pub supervisor: i32,
-    /// Where requests go.
+    /// The URL of the upstream.
     pub upstream: String,
-    /// The header field of the key.
+    /// The name of the header field for the key.
     pub header: String,
-    /// What the upstream's certificate is held to, if not to what this host trusts.
+    /// The file of trusted certificates; `None` for those that this host trusts.
     pub ca_file: Option<PathBuf>,
 }
 
-/// What the process has to say.
+/// A message from the API process.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Said {
-    /// It has the key, and serves.
+pub enum ApiProcessEvent {
+    /// The process has read the key and serves requests.
     Ready,
-    /// It does not, and ends.
+    /// The process failed to start and exits.
     Failed(Error),
-    /// The upstream could not be reached.
-    Trouble(String),
+    /// The upstream could not be reached; the error text.
+    UpstreamUnreachable(String),
 }
 
-impl Errand {
-    /// The message as bytes.
+impl ApiProcessConfig {
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The message in `bytes`, if it is one.
+    /// Decodes a message; `None` if it is not valid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 }
 
-impl Said {
-    /// The message as bytes.
+impl ApiProcessEvent {
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The message in `bytes`, if it is one.
+    /// Decodes a message; `None` if it is not valid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }

@@ -1,9 +1,9 @@
-//! The bridge: the agent's conversation, carried across the wall of the sandbox.
+//! The bridge: carries the agent's conversation between the sandbox and programs on the host.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`proto`] | lines, commands and events of the wire (pure) |
-//! | [`adapter`] | what each kind of agent speaks (pure) |
+//! | [`adapter`] | the protocol of each type of agent (pure) |
 //! | [`core`] | connections, queue, turn, agent: bytes and time in, actions out (pure) |
 //! | [`io`] | the listening socket and its connections on a mio loop |
 

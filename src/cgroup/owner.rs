@@ -1,39 +1,39 @@
-//! The owner of a container's cgroup: who runs in it may then make cgroups of its own below (config-linux.md,
-//! "Cgroup ownership").
+//! The owner of a container's cgroup. The owner may create cgroups below it (config-linux.md, "Cgroup ownership").
 
-use super::Group;
+use super::CgroupHandle;
 use crate::error::{Error, Result};
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use crate::sys::file::set_owner;
 use nix::errno::Errno;
 use std::fs;
 use std::os::fd::AsFd;
 
-/// Which files the kernel lets go with a cgroup that is delegated (cgroups(7), Linux 4.15).
-const DELEGATED: &str = "/sys/kernel/cgroup/delegate";
-/// The same on a kernel that does not say so, in the words of the specification.
-const FALLBACK: &str = "cgroup.procs\ncgroup.subtree_control\ncgroup.threads";
-/// The group stays as it is (chown(2)).
+/// Lists the files that the kernel delegates with a cgroup (cgroups(7), Linux 4.15).
+const DELEGATED_FILES: &str = "/sys/kernel/cgroup/delegate";
+/// The delegated files according to the specification, for kernels that do not list them.
+const DEFAULT_DELEGATED_FILES: &str = "cgroup.procs\ncgroup.subtree_control\ncgroup.threads";
+/// Leaves the group unchanged (chown(2)).
 const NO_GROUP: u32 = u32::MAX;
 
-impl Group {
-    /// Gives the cgroup to `uid`, an id of this user namespace. Only where cgroup v2 is all there is: v1 cannot be
+impl CgroupHandle {
+    /// Gives the cgroup to `uid`, an id of this user namespace. It does so only on a pure cgroup v2 host: v1 cannot be
     /// delegated safely.
     ///
     /// # Errors
-    /// When the owner cannot be changed.
-    pub fn give_to(&self, uid: u32) -> Result<()> {
+    /// If the owner cannot be changed.
+    pub fn delegate_to(&self, uid: u32) -> Result<()> {
         let [dir] = &self.dirs.list[..] else { return Ok(()) };
-        if dir.version != Version::V2 {
+        if dir.version != CgroupVersion::V2 {
             return Ok(());
         }
         let fails = |errno: Errno| {
             Error::system(format_args!("give {} to uid {uid}", dir.path.display()), errno.desc())
         };
         set_owner(dir.as_fd(), uid, NO_GROUP).map_err(fails)?;
-        let names = fs::read_to_string(DELEGATED).unwrap_or_else(|_| FALLBACK.to_owned());
+        let names =
+            fs::read_to_string(DELEGATED_FILES).unwrap_or_else(|_| DEFAULT_DELEGATED_FILES.to_owned());
         for name in names.lines() {
-            // Not every cgroup has all of them.
+            // Some cgroups lack some of these files.
             match dir.file(name, libc::O_PATH) {
                 Ok(file) => set_owner(file.as_fd(), uid, NO_GROUP).map_err(fails)?,
                 Err(Errno::ENOENT) => {}

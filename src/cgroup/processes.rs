@@ -1,10 +1,10 @@
-//! Processes of a container's cgroups: listed, put in, signalled.
+//! Lists, moves and signals the processes of a container's cgroups.
 
-use super::place::{Directory, Place};
-use super::tree::{Dir, Dirs, errno};
-use super::{freeze, make};
+use super::control_files::{OpenCgroup, OpenCgroups, errno};
+use super::location::{CgroupDirectory, CgroupLocation};
+use super::{directories, freeze};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::{Layout, Version, path_in};
+use crate::host::cgroups::{CgroupLayout, CgroupVersion, cgroup_path_in};
 use crate::sys::pidfd;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to die of SIGKILL.
-const DEATH: Duration = Duration::from_secs(10);
-/// When killed processes are first looked at again.
-const FIRST: Duration = Duration::from_micros(100);
+/// How long processes may take to exit after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before killed processes are checked for the first time.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Every process in these cgroups and in those below.
-pub(super) fn list(dirs: &Dirs) -> Result<BTreeSet<i32>> {
+pub(super) fn list(dirs: &OpenCgroups) -> Result<BTreeSet<i32>> {
     let mut pids = BTreeSet::new();
     for dir in &dirs.list {
         list_below(&dir.path, &mut pids).map_err(|errno| {
@@ -35,7 +35,8 @@ fn list_below(path: &Path, pids: &mut BTreeSet<i32>) -> Result<(), Errno> {
         Ok(text) => {
             pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 0))
         }
-        // Gone meanwhile; or threads of processes that are listed above (cgroups(7), Thread mode).
+        // The cgroup was removed meanwhile, or it has only threads of processes that its parent lists (cgroups(7),
+        // Thread mode).
         Err(Errno::ENOENT | Errno::ENODEV | Errno::EOPNOTSUPP) => {}
         Err(errno) => return Err(errno),
     }
@@ -46,8 +47,8 @@ fn list_below(path: &Path, pids: &mut BTreeSet<i32>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Puts a process in one cgroup.
-pub(super) fn put(dir: &Dir, pid: i32) -> Result<()> {
+/// Moves a process into one cgroup.
+pub(super) fn move_into(dir: &OpenCgroup, pid: i32) -> Result<()> {
     dir.write("cgroup.procs", &pid.to_string()).map_err(|errno| {
         let file = dir.path.join("cgroup.procs");
         let error = Error::system(format_args!("write {pid} to {}", file.display()), errno.desc());
@@ -63,20 +64,20 @@ pub(super) fn put(dir: &Dir, pid: i32) -> Result<()> {
     })
 }
 
-/// Whether the kernel lets the caller move its processes there: it must have the right to write the `cgroup.procs` of
-/// the cgroup above both (cgroups(7), "Delegation containment").
-pub(super) fn is_within_reach(directory: &Directory) -> bool {
-    let layout = Layout::discover().unwrap_or_default();
-    let own = layout.unified().map(|hierarchy| &hierarchy.own);
+/// Whether the caller may move its processes there: it needs write access to the `cgroup.procs` file of the common
+/// ancestor of both cgroups (cgroups(7), "Delegation containment").
+pub(super) fn can_move_into(directory: &CgroupDirectory) -> bool {
+    let layout = CgroupLayout::discover().unwrap_or_default();
+    let own = layout.v2_hierarchy().map(|hierarchy| &hierarchy.own_cgroup);
     let both = directory.path.ancestors().find(|above| own.is_some_and(|own| own.starts_with(above)));
     both.is_some_and(|above| access(&above.join("cgroup.procs"), AccessFlags::W_OK).is_ok())
 }
 
-/// Reads back that a process is in all of the place's cgroups, or below them.
-pub(super) fn check(place: &Place, pid: i32) -> Result<()> {
+/// Reads back that a process is in all cgroups of the location, or below them.
+pub(super) fn check_membership(location: &CgroupLocation, pid: i32) -> Result<()> {
     let file = format!("/proc/{pid}/cgroup");
     let text = fs::read(&file).map_err(|e| Error::system(format_args!("read {file}"), e))?;
-    for directory in &place.directories {
+    for directory in &location.directories {
         let is = cgroup_in(&text, directory);
         if !is.as_deref().is_some_and(|is| is.starts_with(&directory.cgroup)) {
             let is = is.unwrap_or_default();
@@ -86,62 +87,67 @@ pub(super) fn check(place: &Place, pid: i32) -> Result<()> {
                 directory.mount.display(),
                 directory.cgroup.display()
             );
-            return Err(Error::new(Code::System, message).hint("somebody else moves processes: start again"));
+            return Err(Error::new(Code::System, message).hint("another process moves processes: try again"));
         }
     }
     Ok(())
 }
 
-/// What a `/proc/PID/cgroup` names in the hierarchy of a directory.
-fn cgroup_in(text: &[u8], directory: &Directory) -> Option<PathBuf> {
-    path_in(text, |listed| match (directory.version, directory.controllers.first()) {
-        (Version::V2, _) => listed.is_empty(),
-        (Version::V1, Some(first)) => listed.split(',').any(|one| one == first),
-        (Version::V1, None) => false,
+/// The cgroup that a `/proc/PID/cgroup` file lists for the hierarchy of a directory.
+fn cgroup_in(text: &[u8], directory: &CgroupDirectory) -> Option<PathBuf> {
+    cgroup_path_in(text, |listed| match (directory.version, directory.controllers.first()) {
+        (CgroupVersion::V2, _) => listed.is_empty(),
+        (CgroupVersion::V1, Some(first)) => listed.split(',').any(|one| one == first),
+        (CgroupVersion::V1, None) => false,
     })
 }
 
-/// The v2 cgroup that a process of the container belongs to when it joins: the container's, or, when that gives
-/// controllers to cgroups that the container made ("no internal processes"), the one of its first process.
-pub(super) fn beside(place: &Place, dir: &Dir, init: i32) -> Result<Option<Dir>> {
-    if dir.version == Version::V1 || dir.read("cgroup.subtree_control").is_ok_and(|on| on.is_empty()) {
+/// The v2 cgroup for a process that joins the container: the container's cgroup or, if that enables controllers for
+/// cgroups that the container created ("no internal processes"), the one of its first process.
+pub(super) fn find_joined_cgroup(
+    location: &CgroupLocation,
+    dir: &OpenCgroup,
+    init: i32,
+) -> Result<Option<OpenCgroup>> {
+    if dir.version == CgroupVersion::V1 || dir.read("cgroup.subtree_control").is_ok_and(|on| on.is_empty()) {
         return Ok(None);
     }
-    let directory = place.directories.iter().find(|one| one.path == dir.path);
+    let directory = location.directories.iter().find(|one| one.path == dir.path);
     let text = fs::read(format!("/proc/{init}/cgroup")).unwrap_or_default();
     let Some(directory) = directory else { return Ok(None) };
     let below = cgroup_in(&text, directory);
     let Some(below) = below.as_deref().and_then(|is| is.strip_prefix(&directory.cgroup).ok()) else {
         return Ok(None);
     };
-    let at = Directory { path: directory.path.join(below), ..directory.clone() };
-    let opened = make::open(&at);
+    let at = CgroupDirectory { path: directory.path.join(below), ..directory.clone() };
+    let opened = directories::open_directory(&at);
     opened.map(Some).map_err(|e| Error::system(format_args!("open cgroup {}", at.path.display()), e.desc()))
 }
 
-/// Sends a signal to every process, none that is forked meanwhile forgotten. SIGKILL is waited for.
-pub(super) fn kill_all(dirs: &Dirs, signal: i32) -> Result<()> {
+/// Sends a signal to every process, including those that are forked meanwhile. It waits for the effect of SIGKILL.
+pub(super) fn kill_all(dirs: &OpenCgroups, signal: i32) -> Result<()> {
     if signal != libc::SIGKILL {
-        return kill_stopped(dirs, signal);
+        return signal_frozen(dirs, signal);
     }
-    let end = Instant::now() + DEATH;
-    let mut pause = FIRST;
+    let end = Instant::now() + KILL_TIMEOUT;
+    let mut pause = FIRST_POLL_INTERVAL;
     loop {
-        // Linux 5.14; it takes whatever is being forked, and what is frozen.
+        // `cgroup.kill` needs Linux 5.14; it also kills processes that are being forked or are frozen.
         let killed = dirs.unified().is_some_and(|dir| dir.write("cgroup.kill", "1").is_ok());
         let left = list(dirs)?;
         if left.is_empty() {
             return Ok(());
         }
         if !killed {
-            kill_stopped(dirs, signal)?;
+            signal_frozen(dirs, signal)?;
         } else if dirs.list.len() > 1 {
-            // What is in a v1 hierarchy alone, from a start that was broken off; and v1's freezer holds the dead.
-            send(dirs, signal)?;
-            freeze::let_die(dirs);
+            // Processes may be in a v1 hierarchy only, after a start that was aborted; and v1's freezer holds killed
+            // processes.
+            signal_all(dirs, signal)?;
+            freeze::thaw_killed(dirs);
         }
-        if pause > FIRST {
-            freeze::bring_home(dirs, &left);
+        if pause > FIRST_POLL_INTERVAL {
+            freeze::move_back(dirs, &left);
         }
         if Instant::now() >= end {
             let pids: Vec<_> = left.iter().take(8).map(i32::to_string).collect();
@@ -154,21 +160,21 @@ pub(super) fn kill_all(dirs: &Dirs, signal: i32) -> Result<()> {
     }
 }
 
-/// Stops all, signals all, and lets them go on, unless they were stopped before.
-fn kill_stopped(dirs: &Dirs, signal: i32) -> Result<()> {
+/// Freezes all processes, signals all, and thaws them, unless they were frozen before.
+fn signal_frozen(dirs: &OpenCgroups, signal: i32) -> Result<()> {
     let was_frozen = freeze::is_frozen(dirs).unwrap_or(false);
-    // Without a freezer, or in time: the signal is sent all the same.
-    let frozen = was_frozen || freeze::set(dirs, true).is_ok();
-    let sent = send(dirs, signal);
+    // If freezing fails or takes too long, the signal is sent nevertheless.
+    let frozen = was_frozen || freeze::set_frozen(dirs, true).is_ok();
+    let sent = signal_all(dirs, signal);
     if frozen && (!was_frozen || signal == libc::SIGKILL) {
-        freeze::set(dirs, false)?;
+        freeze::set_frozen(dirs, false)?;
     }
     sent
 }
 
-/// Signals everybody who is listed. A number may be another's by the time it is used: so a process is first
-/// pinned, and then looked for once more.
-fn send(dirs: &Dirs, signal: i32) -> Result<()> {
+/// Signals every listed process. A pid may be reused meanwhile, so the process is first opened as a pidfd, and the list
+/// is then read again.
+fn signal_all(dirs: &OpenCgroups, signal: i32) -> Result<()> {
     let pinned = list(dirs)?.into_iter().filter_map(|pid| Some((pid, pidfd::open(pid).ok()?)));
     let pinned: Vec<_> = pinned.collect();
     let still = list(dirs)?;

@@ -12,106 +12,106 @@ use std::path::PathBuf;
 /// The OCI verbs.
 #[derive(Debug, Subcommand)]
 pub enum OciCommand {
-    /// Make a container of a bundle; its program waits for start
+    /// Create a container from a bundle
     #[command(display_order = 50)]
-    Create(Box<Verb<CreateArgs>>),
-    /// Let the program of a created container run
+    Create(Box<OciVerb<ContainerCreateArgs>>),
+    /// Start a created container
     #[command(display_order = 51)]
-    Start(Box<Verb<IdArgs>>),
+    Start(Box<OciVerb<ContainerIdArgs>>),
     /// Print the state of a container as JSON
     #[command(display_order = 52)]
-    State(Box<Verb<IdArgs>>),
-    /// Send a signal to the first process of a container
+    State(Box<OciVerb<ContainerIdArgs>>),
+    /// Send a signal to the init process of a container
     #[command(display_order = 53)]
-    Kill(Box<Verb<KillArgs>>),
-    /// Remove a container that has stopped
+    Kill(Box<OciVerb<KillArgs>>),
+    /// Delete a stopped container
     #[command(display_order = 54)]
-    Delete(Box<Verb<DeleteArgs>>),
-    /// Create and start a container, and wait for its program
+    Delete(Box<OciVerb<DeleteArgs>>),
+    /// Create and start a container
     #[command(display_order = 55, after_help = EXIT_STATUS)]
-    Run(Box<Verb<RunArgs>>),
-    /// Run one more program in a container
+    Run(Box<OciVerb<RunArgs>>),
+    /// Run a program in a running container
     #[command(display_order = 56, after_help = EXIT_STATUS)]
-    Exec(Box<Verb<ExecArgs>>),
+    Exec(Box<OciVerb<ExecArgs>>),
     /// List containers
     #[command(display_order = 57)]
-    List(Box<Verb<ListArgs>>),
+    List(Box<OciVerb<ContainerListArgs>>),
     /// List the processes of a container
     #[command(display_order = 58)]
-    Ps(Box<Verb<PsArgs>>),
-    /// Freeze all processes of a container
+    Ps(Box<OciVerb<PsArgs>>),
+    /// Pause all processes of a container
     #[command(display_order = 59)]
-    Pause(Box<Verb<IdArgs>>),
-    /// Thaw a paused container
+    Pause(Box<OciVerb<ContainerIdArgs>>),
+    /// Resume a paused container
     #[command(display_order = 60)]
-    Resume(Box<Verb<IdArgs>>),
-    /// Change the limits of a container
+    Resume(Box<OciVerb<ContainerIdArgs>>),
+    /// Update the resource limits of a container
     #[command(display_order = 61)]
-    Update(Box<Verb<UpdateArgs>>),
-    /// Print what happens in a container, and what it uses, as JSON lines
+    Update(Box<OciVerb<UpdateArgs>>),
+    /// Print the events and statistics of a container as JSON lines
     #[command(display_order = 62)]
-    Events(Box<Verb<EventsArgs>>),
-    /// Print what of the specification is implemented, as JSON
+    Events(Box<OciVerb<EventsArgs>>),
+    /// Print the supported features as JSON
     #[command(display_order = 63)]
-    Features(Box<Verb<FeaturesArgs>>),
-    /// Write a config.json to begin with
+    Features(Box<OciVerb<FeaturesArgs>>),
+    /// Write a default config.json
     #[command(display_order = 64)]
-    Spec(Box<Verb<SpecArgs>>),
+    Spec(Box<OciVerb<SpecArgs>>),
 }
 
 const EXIT_STATUS: &str = "Exit status in the foreground: the program's own, 128+N for signal N; 125 saggar \
                            failed; 126 and 127 the program cannot be executed or is not found.";
 
 /// Also the answer to callers that ask by `checkpoint --help` whether there are any.
-const NO_CHECKPOINTS: &str = "saggar makes no checkpoints of containers, and restores none\n";
+const NO_CHECKPOINTS: &str = "saggar does not support checkpoints of containers\n";
 
 /// One verb with the options that all verbs take.
 #[derive(Debug, Args)]
-pub struct Verb<A: Args> {
+pub struct OciVerb<A: Args> {
     /// What the verb itself takes.
     #[command(flatten)]
     pub args: A,
     /// What all verbs take.
     #[command(flatten)]
-    pub global: Global,
+    pub global: OciGlobalArgs,
 }
 
 /// Options of every OCI verb; they may stand before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Options of all OCI verbs")]
-pub struct Global {
-    /// Where the state of containers is [default: /run/saggar-oci]
+#[command(next_help_heading = "Options of all OCI commands")]
+pub struct OciGlobalArgs {
+    /// Store the state of containers in DIR [default: /run/saggar-oci]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Append messages to FILE; errors go to standard error all the same
+    /// Append messages to FILE; errors are also written to standard error
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// How messages in the log look: text or json
+    /// Set the log format: text or json
     #[arg(long, value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// The least level of messages in the log: debug, info, warn or error
+    pub log_format: Option<OciLogFormat>,
+    /// Set the lowest level that is logged: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<LogLevel>,
+    pub log_level: Option<OciLogLevel>,
     /// Log everything
     #[arg(long)]
     pub debug: bool,
-    /// Make cgroups through systemd; cgroupsPath is then slice:prefix:name
+    /// Create cgroups through systemd; cgroupsPath is then slice:prefix:name
     #[arg(long)]
     pub systemd_cgroup: bool,
-    /// cgroupfs, systemd or disabled
+    /// Set the cgroup manager: cgroupfs, systemd or disabled
     #[arg(long, value_name = "MANAGER")]
     pub cgroup_manager: Option<CgroupManager>,
-    /// Accepted for runc's callers: saggar looks at what it may do. With spec: a config.json for an ordinary user
+    /// Accept the option of runc (rootless mode is detected); with spec: write a rootless config.json
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "true|false|auto")]
-    pub rootless: Option<Rootless>,
-    /// Accepted for runc's callers: there are no checkpoints
+    pub rootless: Option<RootlessMode>,
+    /// Accept the option of runc; checkpoints are not supported
     #[arg(long, value_name = "PATH", hide = true)]
     pub criu: Option<PathBuf>,
 }
 
 /// The forms of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
+pub enum OciLogFormat {
     /// `time="…" level=error msg="…"`
     Text,
     /// One JSON object a line.
@@ -120,47 +120,47 @@ pub enum LogFormat {
 
 /// The levels of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    /// Everything.
+pub enum OciLogLevel {
+    /// All messages.
     #[value(alias = "trace")]
     Debug,
-    /// What was done.
+    /// Completed operations.
     Info,
-    /// What was not done, and is not fatal.
+    /// Failures that are not fatal.
     #[value(alias = "warning")]
     Warn,
-    /// Why the verb failed.
+    /// The cause of a failed command.
     #[value(aliases = ["fatal", "panic"])]
     Error,
 }
 
-/// Who makes cgroups.
+/// What creates the cgroups of containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CgroupManager {
-    /// saggar itself.
+    /// saggar itself, through the file system.
     Cgroupfs,
-    /// systemd, asked over D-Bus.
+    /// systemd, over D-Bus.
     Systemd,
-    /// Nobody: the container stays in the caller's.
+    /// None: the container stays in the cgroup of the caller.
     Disabled,
 }
 
-/// Whether refusals that an ordinary user meets are passed over; saggar finds out by itself.
+/// Whether the runtime is rootless, as callers of runc state it; saggar detects it by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Rootless {
+pub enum RootlessMode {
     /// As an ordinary user.
     #[value(alias = "1")]
     True,
     /// As root.
     #[value(alias = "0")]
     False,
-    /// As it is.
+    /// Detect it.
     Auto,
 }
 
 /// A verb that takes an id and nothing else.
 #[derive(Debug, Args)]
-pub struct IdArgs {
+pub struct ContainerIdArgs {
     /// The container
     #[arg(value_name = "ID")]
     pub id: String,
@@ -168,26 +168,26 @@ pub struct IdArgs {
 
 /// What `create` and `run` share.
 #[derive(Debug, Clone, Args)]
-pub struct MakeArgs {
-    /// The directory with config.json
+pub struct ContainerCreationArgs {
+    /// Use the bundle in DIR
     #[arg(long, short, value_name = "DIR", default_value = ".")]
     pub bundle: PathBuf,
-    /// Another file in place of the bundle's config.json
+    /// Use FILE as the configuration instead of the bundle's config.json
     #[arg(long, short = 'f', value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A listening unix socket that gets the terminal of the container
+    /// Send the terminal of the container to a listening unix socket
     #[arg(long, value_name = "SOCKET")]
     pub console_socket: Option<PathBuf>,
-    /// Write the pid of the container's first process to FILE
+    /// Write the pid of the container's init process to FILE
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
-    /// Change the root by mount and chroot, where the root lies on a ramdisk
+    /// Use mount and chroot instead of pivot_root, as on a ramdisk
     #[arg(long)]
     pub no_pivot: bool,
     /// Keep the caller's session keyring
     #[arg(long)]
     pub no_new_keyring: bool,
-    /// Pass N descriptors from 3 on to the program
+    /// Pass N file descriptors, from 3 on, to the program
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub preserve_fds: u32,
     /// The container
@@ -197,11 +197,11 @@ pub struct MakeArgs {
 
 /// `saggar create`.
 #[derive(Debug, Clone, Args)]
-pub struct CreateArgs {
+pub struct ContainerCreateArgs {
     /// The container.
     #[command(flatten)]
-    pub make: MakeArgs,
-    /// Accepted for crun's callers
+    pub container: ContainerCreationArgs,
+    /// Accept the option of crun, without effect
     #[arg(long, hide = true)]
     pub no_subreaper: bool,
 }
@@ -211,14 +211,14 @@ pub struct CreateArgs {
 pub struct RunArgs {
     /// The container.
     #[command(flatten)]
-    pub make: MakeArgs,
-    /// Do not wait for the program
+    pub container: ContainerCreationArgs,
+    /// Detach from the program and exit
     #[arg(long, short)]
     pub detach: bool,
-    /// Leave the container as it is when its program has ended
+    /// Keep the container after its program has exited
     #[arg(long)]
     pub keep: bool,
-    /// Do not become the parent of orphans of the container
+    /// Disable the subreaper for orphans of the container
     #[arg(long)]
     pub no_subreaper: bool,
 }
@@ -226,13 +226,13 @@ pub struct RunArgs {
 /// `saggar kill`.
 #[derive(Debug, Args)]
 pub struct KillArgs {
-    /// Send it to every process of the container
+    /// Send the signal to all processes of the container
     #[arg(long, short)]
     pub all: bool,
     /// The container
     #[arg(value_name = "ID")]
     pub id: String,
-    /// A name, with or without SIG, or a number
+    /// The signal: a name, with or without SIG, or a number
     #[arg(value_name = "SIGNAL", default_value = "SIGTERM")]
     pub signal: String,
 }
@@ -240,7 +240,7 @@ pub struct KillArgs {
 /// `saggar delete`.
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// Kill it first, if it runs; no such container is no error
+    /// Kill a running container first; succeed if it does not exist
     #[arg(long, short)]
     pub force: bool,
     /// The container
@@ -251,55 +251,55 @@ pub struct DeleteArgs {
 /// `saggar exec`.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// A JSON file with the whole process, as in config.json; the options that describe one are then ignored
+    /// Read the process from a JSON file, as in config.json; other process options are then ignored
     #[arg(long, short, value_name = "FILE")]
     pub process: Option<PathBuf>,
-    /// Do not wait for the program
+    /// Detach from the program and exit
     #[arg(long, short)]
     pub detach: bool,
     /// Write the pid of the program to FILE
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
-    /// A listening unix socket that gets the terminal of the program
+    /// Send the terminal of the program to a listening unix socket
     #[arg(long, value_name = "SOCKET")]
     pub console_socket: Option<PathBuf>,
-    /// Give the program a terminal
+    /// Allocate a terminal for the program
     #[arg(long, short, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub tty: Option<bool>,
-    /// Its working directory
+    /// Set the working directory
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
-    /// Set a variable
+    /// Set an environment variable
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Its user, and its group
+    /// Set the user and the group
     #[arg(long, short, value_name = "UID[:GID]")]
     pub user: Option<String>,
-    /// One more group
+    /// Add a supplementary group
     #[arg(long, short = 'g', value_name = "GID", value_delimiter = ',')]
     pub additional_gids: Vec<u32>,
-    /// One more capability
+    /// Add a capability
     #[arg(long, short, value_name = "CAP")]
     pub cap: Vec<String>,
     /// Set no_new_privs
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub no_new_privs: Option<bool>,
-    /// Its AppArmor profile
+    /// Set the AppArmor profile
     #[arg(long, value_name = "PROFILE")]
     pub apparmor: Option<String>,
-    /// Its SELinux label
+    /// Set the SELinux label
     #[arg(long, value_name = "LABEL")]
     pub process_label: Option<String>,
-    /// A cgroup below the container's, which must exist; with CONTROLLER: that of cgroup v1
+    /// Join an existing cgroup below the container's; with CONTROLLER: of cgroup v1
     #[arg(long, value_name = "[CONTROLLER:]PATH")]
     pub cgroup: Vec<String>,
-    /// Also in a paused container
+    /// Run the program even if the container is paused
     #[arg(long)]
     pub ignore_paused: bool,
-    /// Pass N descriptors from 3 on to the program
+    /// Pass N file descriptors, from 3 on, to the program
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub preserve_fds: u32,
-    /// Accepted for crun's callers
+    /// Accept the option of crun, without effect
     #[arg(long, hide = true)]
     pub no_subreaper: bool,
     /// The container
@@ -321,11 +321,11 @@ pub enum ListFormat {
 
 /// `saggar list`.
 #[derive(Debug, Args)]
-pub struct ListArgs {
-    /// table or json
+pub struct ContainerListArgs {
+    /// Set the output format: table or json
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub format: ListFormat,
-    /// Print the ids alone
+    /// Print only ids
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -333,13 +333,13 @@ pub struct ListArgs {
 /// `saggar ps`.
 #[derive(Debug, Args)]
 pub struct PsArgs {
-    /// table or json
+    /// Set the output format: table or json
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub format: ListFormat,
     /// The container
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Options of ps(1), for a table of its making [default: a table like that of ps -ef]
+    /// Options of ps(1) [default: a table like ps -ef]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION OF ps")]
     pub options: Vec<OsString>,
 }
@@ -347,61 +347,61 @@ pub struct PsArgs {
 /// `saggar update`.
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
-    /// A JSON file like linux.resources of config.json, - for standard input; other options are then ignored
+    /// Read linux.resources from a JSON file, or - for standard input; other options are then ignored
     #[arg(long, short, value_name = "FILE")]
     pub resources: Option<PathBuf>,
-    /// Weight of block I/O, 10 to 1000
+    /// Set the block I/O weight, 10 to 1000
     #[arg(long, value_name = "N")]
     pub blkio_weight: Option<u16>,
-    /// Period of the CPU quota, in microseconds
+    /// Set the period of the CPU quota, in microseconds
     #[arg(long, value_name = "N")]
     pub cpu_period: Option<u64>,
-    /// CPU time in each period, in microseconds; -1 for no limit
+    /// Limit CPU time in each period, in microseconds; -1 for no limit
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpu_quota: Option<i64>,
-    /// CPU time that may be saved up, in microseconds
+    /// Limit the CPU time that can be accumulated, in microseconds
     #[arg(long, value_name = "N")]
     pub cpu_burst: Option<u64>,
-    /// Weight of CPU time
+    /// Set the CPU weight
     #[arg(long, visible_alias = "cpu-shares", value_name = "N")]
     pub cpu_share: Option<u64>,
-    /// Period of real-time scheduling, in microseconds
+    /// Set the period of real-time scheduling, in microseconds
     #[arg(long, value_name = "N")]
     pub cpu_rt_period: Option<u64>,
-    /// Real-time CPU time in each period, in microseconds
+    /// Limit real-time CPU time in each period, in microseconds
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub cpu_rt_runtime: Option<i64>,
-    /// Whether all is SCHED_IDLE: 0 or 1
+    /// Set whether all processes are SCHED_IDLE: 0 or 1
     #[arg(long, value_name = "N")]
     pub cpu_idle: Option<i64>,
-    /// CPUs to use, e.g. 0-2,5
+    /// Set the allowed CPUs, e.g. 0-2,5
     #[arg(long, value_name = "LIST")]
     pub cpuset_cpus: Option<String>,
-    /// Memory nodes to use
+    /// Set the allowed memory nodes
     #[arg(long, value_name = "LIST")]
     pub cpuset_mems: Option<String>,
-    /// Bytes of memory; -1 for no limit
-    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    /// Limit memory, in bytes; -1 for no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     pub memory: Option<i64>,
-    /// Bytes of memory to fall back to under pressure
-    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    /// Set the memory reservation (soft limit), in bytes
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     pub memory_reservation: Option<i64>,
-    /// Bytes of memory and swap together; -1 for no limit
-    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
+    /// Limit memory and swap together, in bytes; -1 for no limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     pub memory_swap: Option<i64>,
-    /// Accepted for crun's callers: kernels have no such limit any more
+    /// Accept the option of crun, without effect: kernels no longer have this limit
     #[arg(long, hide = true, value_name = "BYTES", allow_negative_numbers = true)]
     pub kernel_memory: Option<i64>,
-    /// Accepted for crun's callers
+    /// Accept the option of crun, without effect
     #[arg(long, hide = true, value_name = "BYTES", allow_negative_numbers = true)]
     pub kernel_memory_tcp: Option<i64>,
-    /// Processes at once; -1 for no limit
+    /// Limit the number of processes; -1 for no limit
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub pids_limit: Option<i64>,
-    /// The L3 cache schema of intelRdt
+    /// Set the L3 cache schema of intelRdt
     #[arg(long, value_name = "SCHEMA")]
     pub l3_cache_schema: Option<String>,
-    /// The memory bandwidth schema of intelRdt
+    /// Set the memory bandwidth schema of intelRdt
     #[arg(long, value_name = "SCHEMA")]
     pub mem_bw_schema: Option<String>,
     /// The container
@@ -412,10 +412,10 @@ pub struct UpdateArgs {
 /// `saggar events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Print one line of statistics and end
+    /// Print statistics once and exit
     #[arg(long)]
     pub stats: bool,
-    /// How often statistics are printed, e.g. 5s
+    /// Set the interval between statistics, e.g. 5s
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub interval: TimeSpan,
     /// The container
@@ -430,7 +430,7 @@ pub struct FeaturesArgs {}
 /// `saggar spec`.
 #[derive(Debug, Args)]
 pub struct SpecArgs {
-    /// The directory that config.json is written into
+    /// Write config.json to DIR
     #[arg(long, short, value_name = "DIR", default_value = ".")]
     pub bundle: PathBuf,
 }
@@ -438,7 +438,7 @@ pub struct SpecArgs {
 /// The command line of a verb, without the rest of saggar's; `None` when it is none, or asks for something else
 /// first. `args` begins with the program's name.
 pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
-    let at = verb_at(args)?;
+    let at = find_verb(args)?;
     let verb = args[at].to_str()?;
     let words = || args.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, word)| word);
     macro_rules! verbs {
@@ -460,18 +460,18 @@ pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
 fn parse_verb<'a, A: Args>(
     name: &'static str,
     words: impl Iterator<Item = &'a OsString>,
-) -> Result<Verb<A>, clap::Error> {
+) -> Result<OciVerb<A>, clap::Error> {
     let command = clap::Command::new(name)
         .bin_name(format!("saggar {name}"))
         .max_term_width(100)
         .args_override_self(true);
-    let mut command = Verb::<A>::augment_args(command);
+    let mut command = OciVerb::<A>::augment_args(command);
     let matches: ArgMatches = command.try_get_matches_from_mut(words)?;
-    Verb::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    OciVerb::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// A number of bytes, with or without a suffix of 1024s (`k`, `m`, `g`, `t`); -1 stands for no limit.
-fn bytes(text: &str) -> Result<i64, String> {
+fn parse_bytes(text: &str) -> Result<i64, String> {
     let lower = text.to_ascii_lowercase();
     let number = lower.trim_end_matches('b').trim_end_matches('i');
     let (number, shift) = match number.as_bytes().last() {
@@ -489,7 +489,7 @@ fn bytes(text: &str) -> Result<i64, String> {
 }
 
 /// The index of the verb: the first word that is neither an option of all verbs nor the value of one.
-fn verb_at(args: &[OsString]) -> Option<usize> {
+fn find_verb(args: &[OsString]) -> Option<usize> {
     const WITH_VALUE: [&str; 8] = [
         "--root",
         "--log",
@@ -530,7 +530,7 @@ mod tests {
             .unwrap_or_else(|e| panic!("{line}: {e}"))
     }
 
-    /// Those of OCI.md's table.
+    /// As containerd's and conmon's shims call a runtime.
     #[test]
     fn the_command_lines_of_the_callers_are_understood() {
         for line in [
@@ -586,9 +586,12 @@ mod tests {
 
     #[test]
     fn sizes_have_suffixes_and_bounds() {
-        assert_eq!((bytes("-1"), bytes("64M"), bytes("1GiB")), (Ok(-1), Ok(64 << 20), Ok(1 << 30)));
+        assert_eq!(
+            (parse_bytes("-1"), parse_bytes("64M"), parse_bytes("1GiB")),
+            (Ok(-1), Ok(64 << 20), Ok(1 << 30))
+        );
         for text in ["", "x", "-2", "9223372036854775807k", "k"] {
-            assert!(bytes(text).is_err(), "{text}");
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 }

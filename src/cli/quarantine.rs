@@ -13,18 +13,18 @@ pub struct QuarantineArgs {
 /// What to do with what is in quarantine.
 #[derive(Debug, Subcommand)]
 pub enum QuarantineCommand {
-    /// Show what is in quarantine: where it was, and why it was moved
-    List(ListArgs),
-    /// Move things back to where they were
-    Restore(RestoreArgs),
-    /// Remove things for good
-    Remove(RemoveArgs),
+    /// List quarantined files, their original paths and the reasons
+    List(QuarantineListArgs),
+    /// Restore quarantined files to their original paths
+    Restore(QuarantineRestoreArgs),
+    /// Delete quarantined files permanently
+    Remove(QuarantineRemoveArgs),
 }
 
 /// `saggar quarantine list`.
 #[derive(Debug, Args)]
-pub struct ListArgs {
-    /// One JSON object a line
+pub struct QuarantineListArgs {
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
     /// The sandbox or session [default: all]
@@ -33,29 +33,29 @@ pub struct ListArgs {
 
 /// `saggar quarantine restore`.
 #[derive(Debug, Args)]
-pub struct RestoreArgs {
-    /// Move what is there by now to quarantine first
+pub struct QuarantineRestoreArgs {
+    /// Quarantine a file that exists at the original path
     #[arg(long)]
     pub force: bool,
-    /// One JSON object a line for each thing that was restored
+    /// Print one JSON object per restored file
     #[arg(long)]
     pub json: bool,
     /// The sandbox or session
     pub id: String,
-    /// Numbers or names as `list` shows them, or paths where things were [default: all]
+    /// Numbers or names from `list`, or original paths [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 }
 
 /// `saggar quarantine remove`.
 #[derive(Debug, Args)]
-pub struct RemoveArgs {
-    /// One JSON object a line for each thing that was removed
+pub struct QuarantineRemoveArgs {
+    /// Print one JSON object per removed file
     #[arg(long)]
     pub json: bool,
     /// The sandbox or session
     pub id: String,
-    /// Numbers or names as `list` shows them, or paths where things were [default: all]
+    /// Numbers or names from `list`, or original paths [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 }

@@ -17,23 +17,23 @@ pub struct SessionArgs {
 /// What to do with sessions.
 #[derive(Debug, Subcommand)]
 pub enum SessionCommand {
-    /// Start a session that lasts: its supervisor outlives its creator
-    Create(Box<CreateArgs>),
-    /// Show all sessions and the state that they are in
-    List(ListArgs),
-    /// Show one session
+    /// Create a session and start it in the background
+    Create(Box<SessionCreateArgs>),
+    /// List sessions and their states
+    List(SessionListArgs),
+    /// Show a session
     Show(ShowArgs),
-    /// Say one prompt to a session, and print what comes back
+    /// Send a prompt to a session and print the reply
     Send(SendArgs),
-    /// Stop everything in a session; it takes no commands until it is resumed
-    Pause(IdArgs),
-    /// Let a session go on: at once where it runs, else in a new sandbox with its conversation
-    Resume(IdArgs),
-    /// End a session for good
+    /// Pause all processes of a session
+    Pause(SessionIdArgs),
+    /// Resume a paused session, or continue a stopped one in a new sandbox
+    Resume(SessionIdArgs),
+    /// End a session permanently
     End(EndArgs),
-    /// Remove a session that nobody serves, and all that it holds
-    Remove(IdArgs),
-    /// Print what a session has logged
+    /// Remove a session that is not running, with all of its data
+    Remove(SessionIdArgs),
+    /// Print the log of a session
     Logs(LogsArgs),
     /// What a session has on disk.
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub enum SessionCommand {
 
 /// `saggar session create`.
 #[derive(Debug, Args)]
-pub struct CreateArgs {
+pub struct SessionCreateArgs {
     /// The sandbox.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
@@ -52,29 +52,29 @@ pub struct CreateArgs {
     /// What the session adds to the agent's folder.
     #[command(flatten)]
     pub overrides: OverrideArgs,
-    /// The session's name [default: a random one]
+    /// Set the session's id [default: random]
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Print the session as JSON, with its sockets
+    /// Print the session and its sockets as JSON
     #[arg(long)]
     pub json: bool,
-    /// The agent's folder: CLAUDE.md, and whatever else the agent needs
+    /// The agent's folder, with CLAUDE.md and the agent's other files
     pub dir: PathBuf,
 }
 
 /// `saggar session create` alone, as its words stand in a session's record.
 #[derive(Debug, Parser)]
 #[command(name = "create", disable_help_flag = true, disable_version_flag = true)]
-pub struct CreateOnly {
+pub struct SessionCreateParser {
     /// The command.
     #[command(flatten)]
-    pub create: CreateArgs,
+    pub create: SessionCreateArgs,
 }
 
 /// `saggar session list`.
 #[derive(Debug, Args)]
-pub struct ListArgs {
-    /// One JSON object a line
+pub struct SessionListArgs {
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -82,7 +82,7 @@ pub struct ListArgs {
 /// `saggar session show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// The session
@@ -92,18 +92,18 @@ pub struct ShowArgs {
 /// `saggar session send`.
 #[derive(Debug, Args)]
 pub struct SendArgs {
-    /// Print the agent's messages as NDJSON, also on a terminal
+    /// Print the agent's messages as NDJSON, even on a terminal
     #[arg(long)]
     pub json: bool,
     /// The session
     pub id: String,
-    /// What to say
+    /// The prompt
     pub prompt: String,
 }
 
 /// A command on one session.
 #[derive(Debug, Args)]
-pub struct IdArgs {
+pub struct SessionIdArgs {
     /// The session
     pub id: String,
 }
@@ -111,7 +111,7 @@ pub struct IdArgs {
 /// `saggar session end`.
 #[derive(Debug, Args)]
 pub struct EndArgs {
-    /// Remove it, too, and all that it holds
+    /// Remove the session with all of its data
     #[arg(long)]
     pub remove: bool,
     /// The session
@@ -121,29 +121,29 @@ pub struct EndArgs {
 /// `saggar session logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// Only entries after this number
+    /// Print only entries after number N
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub after: u64,
-    /// Wait for more until the session is served no more
+    /// Follow the log until the session is no longer served
     #[arg(long)]
     pub follow: bool,
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Only entries of this level and above
+    /// Print only entries of this level and above
     #[arg(long, value_name = "LEVEL", default_value = "debug")]
     pub level: LogsLevel,
     /// The session
     pub id: String,
 }
 
-/// How loud an entry is.
+/// The level of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogsLevel {
-    /// Details.
+    /// Details for debugging.
     Debug,
-    /// What went on.
+    /// Normal events.
     Info,
-    /// What somebody should look at.
+    /// Events that need attention.
     Warn,
 }

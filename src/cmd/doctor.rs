@@ -1,38 +1,43 @@
-//! `saggar doctor`: what this host gives, what is missing, and what cures it.
+//! `saggar doctor`: reports what this host supports, what is missing, and how to fix it.
 
-use super::find;
+use crate::app::program_lookup;
 use crate::cli::DoctorArgs;
 use crate::error::{Error, Result};
-use crate::host::probe::{self, Check, Status, Subject};
-use crate::host::quota;
-use crate::launch::ids::{self, Room};
+use crate::host::disk_bounds;
+use crate::host::probe::{self, CheckStatus, HostCheck, ProbeSubject};
+use crate::launch::ids::{self, IdPoolUsage};
+use crate::session::policy_parser::WorkerPolicyParser;
+use crate::session::worker::MIN_LANDLOCK_ABI;
 use crate::spec::agent::INNER_ID;
-use crate::spec::policy::{self, CommandLine, Home, IdRange, Places};
-use crate::spec::{IdMap, Identity};
-use crate::text::line;
+use crate::spec::policy::{self, HomeSource, IdRange, PolicyOptions, PolicySources};
+use crate::spec::{HostIdMapping, SandboxIdentity};
+use crate::sys::landlock;
+use crate::text::one_line;
 use crate::{plan, state};
 use std::path::{Path, PathBuf};
 
-/// Exit status 0 when the default sandbox can start here, 1 when it cannot.
+/// Returns exit status 0 if the default sandbox can start here, 1 if it cannot.
 pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     if args.prove {
-        return super::prove::doctor(args);
+        return super::prove::run(args);
     }
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
     let range = id_range(current.clone());
-    let room = ids::look(range.first..=range.last);
-    let mut checks = probe::all(&subject(current, room.as_ref().map_or(range.first, |room| room.base)));
-    checks.extend(id_block(range, room));
+    let available = ids::usage(range.first..=range.last);
+    let mut checks =
+        probe::run_checks(&subject(current, available.as_ref().map_or(range.first, |room| room.base)));
+    checks.push(own_processes(&checks, range, available.as_ref().err()));
+    checks.extend(id_block(range, available));
     checks.extend(directories());
     checks.extend(disk());
     checks.push(certificates());
     checks.push(agent());
-    let ok = !checks.iter().any(|check| check.status == Status::Missing);
-    let said = match args.json {
+    let ok = !checks.iter().any(|check| check.status == CheckStatus::Missing);
+    let printed = match args.json {
         true => format!("{}\n", serde_json::json!({ "version": 1, "ok": ok, "checks": checks })),
         false => text(&checks, ok),
     };
-    super::say_as(args.json, &said)?;
+    super::print_as(args.json, &printed)?;
     Ok(u8::from(!ok))
 }
 
@@ -40,65 +45,123 @@ fn is_privileged() -> bool {
     nix::unistd::geteuid().is_root() && crate::sys::caps::has(crate::sys::caps::SYS_ADMIN)
 }
 
-/// As whom a sandbox of this caller runs: the same identity that a start takes.
-fn subject(current: PathBuf, base: u32) -> Subject {
+/// Returns the identity that a sandbox of this caller has, the same as at a start.
+fn subject(current: PathBuf, base: u32) -> ProbeSubject {
     let privileged = is_privileged();
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let inner = |own: u32| if privileged || uid == 0 { INNER_ID } else { own };
-    let map = if privileged { IdMap::Block { base } } else { IdMap::Own { uid, gid } };
-    let identity = Identity { uid: inner(uid), gid: inner(gid), map };
-    let maps = plan::ids::sandbox(&identity);
-    Subject {
+    let map = if privileged { HostIdMapping::Block { base } } else { HostIdMapping::Caller { uid, gid } };
+    let identity = SandboxIdentity { uid: inner(uid), gid: inner(gid), map };
+    let maps = plan::agent::ids::for_sandbox(&identity);
+    ProbeSubject {
         privileged,
         uid_map: maps.uid,
         gid_map: maps.gid,
         deny_setgroups: maps.deny_setgroups,
         uid: identity.uid,
         gid: identity.gid,
-        current,
+        current_directory: current,
     }
 }
 
-/// The range of the configuration; one that cannot be read is for `wrap` to complain of.
+/// Reads the id range from the configuration, or returns the default: `wrap` reports an invalid configuration.
 fn id_range(current: PathBuf) -> IdRange {
-    let loaded = policy::load(
-        &Places::of_this_host(current, nix::unistd::geteuid().as_raw()),
-        Home::Tmp,
-        CommandLine::default(),
+    let loaded = policy::load_policy(
+        &PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser),
+        HomeSource::Tmp,
+        PolicyOptions::default(),
     );
     loaded.map_or(IdRange::DEFAULT, |policy| policy.effective.ids.range.value)
 }
 
-fn id_block(range: IdRange, room: Result<Room>) -> Option<Check> {
+/// Checks whether saggar's own processes are fully confined (saggar-security(7), Processes).
+fn own_processes(checks: &[HostCheck], range: IdRange, range_error: Option<&Error>) -> HostCheck {
+    let filters = checks.iter().any(|check| check.name == "seccomp" && check.status == CheckStatus::Ok);
+    let domains = checks.iter().find(|check| check.name == "landlock");
+    let abi = domains.filter(|check| check.status == CheckStatus::Ok).map_or(0, |_| landlock::abi());
+    let ids = is_privileged().then(|| match range_error {
+        None => Ok(format!("supervisors with ids of {range}")),
+        Some(error) => Err(error.hint_text().unwrap_or("widen sandbox.id_range").to_owned()),
+    });
+    confinement(filters, abi, domains.and_then(|check| check.remedy.as_deref()), ids)
+}
+
+/// Lists every missing control with its remedy. `ids` is `None` unless the caller is root.
+fn confinement(
+    filters: bool,
+    abi: u32,
+    no_domain: Option<&str>,
+    ids: Option<std::result::Result<String, String>>,
+) -> HostCheck {
+    const NAME: &str = "own-processes";
+    let mut has = Vec::new();
+    let (mut missing, mut remedies) = (Vec::new(), Vec::new());
+    let mut add_missing = |name: String, remedy: String| {
+        missing.push(name);
+        remedies.push(remedy);
+    };
+    match filters {
+        true => has.push("filters of system calls".to_owned()),
+        false => add_missing("no filters of system calls".into(), "see seccomp".into()),
+    }
+    match abi {
+        0 => add_missing(
+            "no landlock domains".into(),
+            no_domain.unwrap_or("boot with landlock in lsm=").to_owned(),
+        ),
+        // MIN_LANDLOCK_ABI came with Linux 5.19.
+        1..MIN_LANDLOCK_ABI => add_missing(
+            format!("file workers without landlock domains: ABI {abi}, and they need {MIN_LANDLOCK_ABI}"),
+            "boot Linux 5.19 or later".into(),
+        ),
+        _ => has.push(format!("landlock domains: ABI {abi}, and file workers need {MIN_LANDLOCK_ABI}")),
+    }
+    match ids {
+        Some(Ok(ids)) => has.push(ids),
+        Some(Err(remedy)) => add_missing("supervisors without ids of their own".into(), remedy),
+        None => {}
+    }
+    if missing.is_empty() {
+        return HostCheck::ok(NAME, format!("confined by {}", has.join("; ")));
+    }
+    HostCheck::degraded(NAME, format!("confined in part: {}", missing.join("; ")))
+        .with_remedy(remedies.join("; "))
+}
+
+fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck> {
     const NAME: &str = "id-range";
     if !is_privileged() {
         return None;
     }
-    Some(match room {
-        Ok(room) => Check::ok(NAME, format!("{} of {} blocks of {range} are free", room.free, room.blocks)),
-        Err(error) => with_hint(Check::missing(NAME, error.to_string()), &error),
+    Some(match available {
+        Ok(available) => HostCheck::ok(
+            NAME,
+            format!("{} of {} blocks of {range} are free", available.free, available.blocks),
+        ),
+        Err(error) => with_hint(HostCheck::missing(NAME, error.to_string()), &error),
     })
 }
 
-/// The directories that are there are ours alone; those that are not can be made.
-fn directories() -> Vec<Check> {
+/// Checks that existing directories are private to the caller, and that missing ones can be created.
+fn directories() -> Vec<HostCheck> {
     let places =
         [("runtime-directory", Ok(state::runtime_path())), ("session-directory", state::sessions_path())];
-    let check = |(name, path): (&'static str, Result<PathBuf>)| match path.and_then(|path| usable(&path)) {
-        Ok(detail) => Check::ok(name, detail),
-        // wrap as an ordinary user needs neither, and root needs the locks of the runtime directory.
-        Err(error) if name == "runtime-directory" && is_privileged() => {
-            with_hint(Check::missing(name, error.to_string()), &error)
-        }
-        Err(error) => with_hint(Check::degraded(name, error.to_string()), &error),
-    };
+    let check =
+        |(name, path): (&'static str, Result<PathBuf>)| match path.and_then(|path| check_directory(&path)) {
+            Ok(detail) => HostCheck::ok(name, detail),
+            // An ordinary user runs wrap without either. Root needs the locks of the runtime directory.
+            Err(error) if name == "runtime-directory" && is_privileged() => {
+                with_hint(HostCheck::missing(name, error.to_string()), &error)
+            }
+            Err(error) => with_hint(HostCheck::degraded(name, error.to_string()), &error),
+        };
     places.into_iter().map(check).collect()
 }
 
-fn usable(path: &Path) -> Result<String> {
+fn check_directory(path: &Path) -> Result<String> {
     let shown = path.display();
     if path.symlink_metadata().is_ok() {
-        state::check_own(path)?;
+        state::check_private_directory(path)?;
         return Ok(format!("{shown} is ours alone"));
     }
     let there = path.ancestors().skip(1).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
@@ -111,76 +174,76 @@ fn usable(path: &Path) -> Result<String> {
     Ok(format!("{shown} is not there yet, and can be made"))
 }
 
-/// What bounds what sandboxes write on disk, where sessions are (DECISIONS 29).
-fn disk() -> Option<Check> {
+/// Checks how disk usage can be limited in the session directory (DECISIONS 29).
+fn disk() -> Option<HostCheck> {
     const NAME: &str = "disk-limits";
     let sessions = state::sessions_path().ok()?;
-    let Some(no_quota) = quota::refused(&sessions) else {
-        return Some(Check::ok(NAME, format!("project quotas at {}", sessions.display())));
+    let Some(no_quota) = disk_bounds::project_quota_obstacle(&sessions) else {
+        return Some(HostCheck::ok(NAME, format!("project quotas at {}", sessions.display())));
     };
-    let overlays = match quota::memory_takes_changes() {
+    let overlays = match disk_bounds::tmpfs_supports_overlay() {
         true => "--workspace-overlay is bounded in memory",
         false => "memory cannot take the changes of an overlay before Linux 6.6",
     };
     let prjquota = "keep sessions on an ext4 or xfs that is mounted with prjquota";
     Some(if !is_privileged() {
-        Check::degraded(NAME, format!("{no_quota}; {overlays}; a copy on disk is not bounded"))
-            .cure("saggar agent --workspace-overlay --home tmp, or wrap --workspace-overlay")
-    } else if let Some(no_image) = quota::image_refused() {
+        HostCheck::degraded(NAME, format!("{no_quota}; {overlays}; a copy on disk is not bounded"))
+            .with_remedy("saggar agent --workspace-overlay --home tmp, or wrap --workspace-overlay")
+    } else if let Some(no_image) = disk_bounds::disk_image_obstacle() {
         let detail =
             format!("{no_quota}, and no image: {no_image}; {overlays}; a copy on disk is not bounded");
-        Check::degraded(NAME, detail).cure(prjquota)
+        HostCheck::degraded(NAME, detail).with_remedy(prjquota)
     } else {
         let detail = format!("{no_quota}; a --disk that is named gets an image; {overlays}");
-        Check::degraded(NAME, detail).cure(prjquota)
+        HostCheck::degraded(NAME, detail).with_remedy(prjquota)
     })
 }
 
-fn with_hint(check: Check, error: &Error) -> Check {
+fn with_hint(check: HostCheck, error: &Error) -> HostCheck {
     match error.hint_text() {
-        Some(hint) => check.cure(hint),
+        Some(hint) => check.with_remedy(hint),
         None => check,
     }
 }
 
-/// What an upstream of the model API over TLS is held to.
-fn certificates() -> Check {
+/// Checks the trusted certificates, which verify a TLS upstream of the model API.
+fn certificates() -> HostCheck {
     const NAME: &str = "certificates";
-    match crate::api::trusted() {
-        Ok(count) => Check::ok(NAME, format!("{count} are trusted for api.upstream")),
-        Err(error) => with_hint(Check::degraded(NAME, error.to_string()), &error),
+    match crate::api::count_trusted_certificates() {
+        Ok(count) => HostCheck::ok(NAME, format!("{count} are trusted for api.upstream")),
+        Err(error) => with_hint(HostCheck::degraded(NAME, error.to_string()), &error),
     }
 }
 
-fn agent() -> Check {
+fn agent() -> HostCheck {
     const NAME: &str = "claude";
     let path = std::env::var_os("PATH");
-    match find::lookup("claude".as_ref(), path.as_deref()) {
-        Some(file) => Check::ok(NAME, file.display().to_string()),
-        None => Check::degraded(NAME, "not on PATH: saggar agent takes the built-in demo agent")
-            .cure("npm install -g @anthropic-ai/claude-code, or name another with --agent-cmd"),
+    match program_lookup::lookup("claude".as_ref(), path.as_deref()) {
+        Some(file) => HostCheck::ok(NAME, file.display().to_string()),
+        None => HostCheck::degraded(NAME, "not on PATH: saggar agent takes the built-in demo agent")
+            .with_remedy("npm install -g @anthropic-ai/claude-code, or name another with --agent-cmd"),
     }
 }
 
-/// One line a check, its cure below it.
-fn text(checks: &[Check], ok: bool) -> String {
+/// Formats one line per check, and its remedy below it.
+fn text(checks: &[HostCheck], ok: bool) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Check { name, status, detail, cure } in checks {
+    for HostCheck { name, status, detail, remedy } in checks {
         let status = match status {
-            Status::Ok => "ok",
-            Status::Degraded => "degraded",
-            Status::Missing => "missing",
+            CheckStatus::Ok => "ok",
+            CheckStatus::Degraded => "degraded",
+            CheckStatus::Missing => "missing",
         };
-        text.push_str(&format!("{status:<8}  {name:<width$}  {}\n", line(detail)));
-        if let Some(cure) = cure {
-            text.push_str(&format!("{:<8}  {:<width$}  cure: {}\n", "", "", line(cure)));
+        text.push_str(&format!("{status:<8}  {name:<width$}  {}\n", one_line(detail)));
+        if let Some(remedy) = remedy {
+            text.push_str(&format!("{:<8}  {:<width$}  fix: {}\n", "", "", one_line(remedy)));
         }
     }
     text.push_str(if ok {
         "\nsaggar can start its default sandbox here.\n"
     } else {
-        "\nsaggar cannot start its default sandbox here: cure what is missing.\n"
+        "\nsaggar cannot start its default sandbox here: fix what is missing.\n"
     });
     text
 }
@@ -192,21 +255,45 @@ mod tests {
     #[test]
     fn each_check_is_a_line_and_each_cure_another() {
         let checks = [
-            Check::ok("kernel", "Linux 6.18"),
-            Check::degraded("cgroup-layout", "version 1 alone").cure("boot with cgroup_no_v1=all"),
-            Check::missing("user-namespace", "cannot be made")
-                .cure("sysctl -w user.max_user_namespaces=65536"),
+            HostCheck::ok("kernel", "Linux 6.18"),
+            HostCheck::degraded("cgroup-layout", "version 1 alone").with_remedy("boot with cgroup_no_v1=all"),
+            HostCheck::missing("user-namespace", "cannot be made")
+                .with_remedy("sysctl -w user.max_user_namespaces=65536"),
         ];
         insta::assert_snapshot!(text(&checks, false));
     }
 
     #[test]
+    fn each_lack_of_the_own_processes_has_its_cure() {
+        let ids = || Some(Ok("supervisors with ids of A-B".to_owned()));
+        let whole = confinement(true, 7, None, ids());
+        assert_eq!((whole.status, &whole.remedy), (CheckStatus::Ok, &None), "{whole:?}");
+        assert!(whole.detail.contains("ids of A-B"), "{whole:?}");
+        // An ordinary user has no id range.
+        assert_eq!(confinement(true, 2, None, None).status, CheckStatus::Ok);
+        for (found, what, cure) in [
+            (confinement(true, 1, None, None), "file workers", "Linux 5.19"),
+            (confinement(true, 0, Some("lsm=landlock"), None), "no landlock", "lsm=landlock"),
+            (confinement(false, 7, None, None), "no filters", "see seccomp"),
+            (confinement(true, 7, None, Some(Err("widen it".into()))), "ids of their own", "widen it"),
+        ] {
+            assert_eq!(found.status, CheckStatus::Degraded);
+            assert!(
+                found.detail.contains(what) && found.remedy.as_deref().unwrap().contains(cure),
+                "{found:?}"
+            );
+        }
+        let none = confinement(false, 0, None, Some(Err("widen it".into())));
+        assert_eq!(none.remedy.unwrap().split("; ").count(), 3);
+    }
+
+    #[test]
     fn the_json_of_a_check_is_stable() {
-        let check = Check::missing("first-mount", "fails").cure("do this");
-        let json = serde_json::to_string(&[check, Check::ok("kernel", "Linux")]).unwrap();
+        let check = HostCheck::missing("first-mount", "fails").with_remedy("do this");
+        let json = serde_json::to_string(&[check, HostCheck::ok("kernel", "Linux")]).unwrap();
         assert_eq!(
             json,
-            r#"[{"name":"first-mount","status":"missing","detail":"fails","cure":"do this"},{"name":"kernel","status":"ok","detail":"Linux","cure":null}]"#
+            r#"[{"name":"first-mount","status":"missing","detail":"fails","remedy":"do this"},{"name":"kernel","status":"ok","detail":"Linux","remedy":null}]"#
         );
     }
 }

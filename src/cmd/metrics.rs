@@ -1,5 +1,5 @@
-//! `saggar metrics`: counts in the text format of Prometheus, for a collector that runs it. How many sandboxes and
-//! sessions there are is asked of the kernel and the directories at this moment; what has happened is in
+//! `saggar metrics`: prints metrics in the text format of Prometheus, for a collector that runs it. Current
+//! numbers of sandboxes and sessions come from the kernel and the directories, totals from
 //! [`crate::state::counters`].
 
 mod text;
@@ -9,40 +9,40 @@ use crate::cgroup::agent::live;
 use crate::cli::MetricsArgs;
 use crate::error::{Code, Result};
 use crate::id::SandboxId;
-use crate::session::record::Record;
-use crate::session::states::State;
+use crate::session::record::SessionRecord;
+use crate::session::session_state::SessionState;
 use crate::state;
-use crate::state::counters::{Counter, Counters, Kind};
+use crate::state::counters::{Counter, CounterPage, StartKind};
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use text::{Text, Type};
+use text::{MetricType, MetricsPage};
 
 pub(super) fn run(args: &MetricsArgs) -> Result<u8> {
-    let now = Now::look(&args.containers)?;
-    let counters = Counters::read()?;
-    super::say_exactly(&print(&now, &|counter| counters.get(counter)))?;
+    let now = CurrentCounts::collect(&args.containers)?;
+    let counters = CounterPage::read()?;
+    super::print_raw(&render(&now, &|counter| counters.get(counter)))?;
     Ok(0)
 }
 
-/// What there is at this moment, by state.
+/// Current numbers by state.
 #[derive(Debug, Default)]
-struct Now {
+struct CurrentCounts {
     sandboxes: BTreeMap<&'static str, u64>,
     containers: BTreeMap<&'static str, u64>,
     sessions: BTreeMap<&'static str, u64>,
 }
 
-impl Now {
-    /// Looks at all that is the caller's; of sandboxes root sees those of the whole host, by their cgroups.
-    fn look(roots: &[PathBuf]) -> Result<Self> {
+impl CurrentCounts {
+    /// Counts what belongs to the caller. Root counts the sandboxes of the whole host, by their cgroups.
+    fn collect(roots: &[PathBuf]) -> Result<Self> {
         let uid = geteuid();
-        let with_cgroup = live::find((!uid.is_root()).then_some(uid.as_raw()));
-        let named = state::live::in_directory(&state::runtime_path())?;
+        let with_cgroup = live::find_sandboxes((!uid.is_root()).then_some(uid.as_raw()));
+        let named = state::running::list_locked(&state::runtime_path())?;
         let frozen: Vec<&SandboxId> =
             with_cgroup.iter().filter(|one| live::is_frozen(&one.cgroup)).map(|one| &one.id).collect();
 
-        let bare = named.iter().filter(|one| one.holder.is_some());
+        let bare = named.iter().filter(|one| one.holder_pid.is_some());
         let bare = bare.filter(|one| !with_cgroup.iter().any(|live| live.id == one.id)).count();
         let running = with_cgroup.len() - frozen.len() + bare;
         let mut containers = BTreeMap::new();
@@ -53,7 +53,7 @@ impl Now {
                 *containers.entry(status).or_default() += count;
             }
         }
-        Ok(Now {
+        Ok(CurrentCounts {
             sandboxes: [("paused", count(frozen.len())), ("running", count(running))].into(),
             containers,
             sessions: by_state(&sessions()?),
@@ -61,57 +61,57 @@ impl Now {
     }
 }
 
-/// The caller's sessions as they are; without a place for them there are none.
-fn sessions() -> Result<Vec<State>> {
+/// Returns the states of the caller's sessions; none without a session directory.
+fn sessions() -> Result<Vec<SessionState>> {
     if state::sessions_path().is_err() {
         return Ok(Vec::new());
     }
-    Ok(Record::all()?.iter().map(|record| record.state).collect())
+    Ok(SessionRecord::list()?.iter().map(|record| record.state).collect())
 }
 
-/// A state that no session is in has its count, too.
-fn by_state(sessions: &[State]) -> BTreeMap<&'static str, u64> {
-    let of = |state: State| count(sessions.iter().filter(|one| **one == state).count());
-    State::ALL.map(|state| (state.name(), of(state))).into()
+/// Counts sessions by state. States without a session are included.
+fn by_state(sessions: &[SessionState]) -> BTreeMap<&'static str, u64> {
+    let of = |state: SessionState| count(sessions.iter().filter(|one| **one == state).count());
+    SessionState::ALL.map(|state| (state.name(), of(state))).into()
 }
 
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-fn print(now: &Now, counter: &dyn Fn(Counter) -> u64) -> String {
-    let mut text = Text::default();
-    text.family("saggar_build_info", Type::Gauge, "The version of saggar, as a label.");
+fn render(now: &CurrentCounts, counter: &dyn Fn(Counter) -> u64) -> String {
+    let mut text = MetricsPage::default();
+    text.family("saggar_build_info", MetricType::Gauge, "The version of saggar, as a label.");
     text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
 
-    text.family("saggar_sandboxes", Type::Gauge, "Sandboxes and containers at this moment.");
-    for (kind, states) in [(Kind::Container, &now.containers), (Kind::Sandbox, &now.sandboxes)] {
+    text.family("saggar_sandboxes", MetricType::Gauge, "Sandboxes and containers at this moment.");
+    for (kind, states) in [(StartKind::Container, &now.containers), (StartKind::Sandbox, &now.sandboxes)] {
         for (state, count) in states {
             text.sample(&[("kind", kind.name()), ("state", state)], *count);
         }
     }
-    text.family("saggar_sessions", Type::Gauge, "Sessions at this moment.");
+    text.family("saggar_sessions", MetricType::Gauge, "Sessions at this moment.");
     for (state, count) in &now.sessions {
         text.sample(&[("state", state)], *count);
     }
-    text.family("saggar_starts_total", Type::Counter, "Sandboxes and containers whose program ran.");
-    for kind in Kind::ALL {
+    text.family("saggar_starts_total", MetricType::Counter, "Sandboxes and containers whose program ran.");
+    for kind in StartKind::ALL {
         text.sample(&[("kind", kind.name())], counter(Counter::Starts(kind)));
     }
     let help = "Starts that came to nothing, by the code of the error.";
-    text.family("saggar_refusals_total", Type::Counter, help);
+    text.family("saggar_refusals_total", MetricType::Counter, help);
     let mut codes = Code::ALL;
     codes.sort_unstable_by_key(|code| code.name());
-    for kind in Kind::ALL {
+    for kind in StartKind::ALL {
         for code in codes {
             let labels = [("kind", kind.name()), ("code", code.name())];
-            text.sample(&labels, counter(Counter::Refusals(kind, code)));
+            text.sample(&labels, counter(Counter::StartFailures(kind, code)));
         }
     }
     let help = "Programs in sandboxes that the kernel killed for want of memory.";
-    text.family("saggar_oom_kills_total", Type::Counter, help);
+    text.family("saggar_oom_kills_total", MetricType::Counter, help);
     text.sample(&[], counter(Counter::OomKills));
-    text.done()
+    text.finish()
 }
 
 #[cfg(test)]
@@ -120,23 +120,23 @@ mod tests {
 
     #[test]
     fn the_page_is_whole() {
-        let now = Now {
+        let now = CurrentCounts {
             sandboxes: [("paused", 1), ("running", 2)].into(),
             containers: [("created", 3)].into(),
             sessions: [("active", 4)].into(),
         };
         let counter = |counter| match counter {
             Counter::OomKills => 5,
-            Counter::Starts(Kind::Sandbox) => 6,
-            Counter::Starts(Kind::Container) => 7,
-            Counter::Refusals(_, code) => u64::from(code == Code::Usage),
+            Counter::Starts(StartKind::Sandbox) => 6,
+            Counter::Starts(StartKind::Container) => 7,
+            Counter::StartFailures(_, code) => u64::from(code == Code::Usage),
         };
-        insta::assert_snapshot!(print(&now, &counter).replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+        insta::assert_snapshot!(render(&now, &counter).replace(env!("CARGO_PKG_VERSION"), "VERSION"));
     }
 
     #[test]
     fn every_state_has_a_count() {
-        let counts = by_state(&[State::Active, State::Ended, State::Active]);
+        let counts = by_state(&[SessionState::Active, SessionState::Ended, SessionState::Active]);
         assert_eq!(
             counts,
             [("active", 2), ("ended", 1), ("error", 0), ("paused", 0), ("starting", 0)].into()

@@ -1,59 +1,50 @@
-//! The commands: one file for each family. Only here anything is printed to standard output.
+//! The commands: one file per family. Only this module prints to standard output.
 
 mod agent;
-mod api;
 mod completions;
-mod disk;
 mod doctor;
 mod explain;
-mod find;
-mod folder_files;
 mod metrics;
 mod oci;
-mod overrides;
+mod options;
 mod policy;
-mod prepare;
 mod prove;
 mod quarantine;
-mod reach;
-mod scripts;
 mod session;
-mod sockets;
-mod start;
 mod stats;
 mod wrap;
 
-use crate::cli::oci::Global;
+use crate::cli::oci::OciGlobalArgs;
 use crate::cli::session::SessionCommand;
-use crate::cli::{Cli, Command, LogFormat, VERSION, WrapArgs, WrapOnly};
+use crate::cli::{Cli, CliCommand, LogFormat, VERSION, WrapArgs, WrapParser};
 use crate::error::{Code, Error};
-use crate::launch::guard;
-use crate::state::counters::{self, Kind};
-use crate::supervise::quarantine::sweep_unfinished;
+use crate::launch::agent::cleanup;
+use crate::state::counters::{self, StartKind};
+use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
-/// The first argument of saggar when it executes itself as the supervisor beside a container.
-pub const BESIDE: &str = "__beside";
+/// The first argument of saggar when it executes itself as the supervisor of a container with a bridge.
+pub const BRIDGE_SUPERVISOR: &str = "__beside";
 
-/// That supervisor: the root of the containers' state and the container's id follow, and the runtime waits on
-/// standard input.
-pub fn beside(args: &[OsString]) -> u8 {
-    oci::beside(args)
+/// Runs that supervisor. `args` are the root of the container state and the container id; standard input is a
+/// socket to the runtime.
+pub fn run_bridge_supervisor(args: &[OsString]) -> u8 {
+    oci::run_supervisor(args)
 }
 
-/// The sandbox of another program around the probe of [`crate::prove`].
-pub fn probe_in(words: &[OsString]) -> u8 {
-    prove::around(words)
+/// Runs the probe of [`crate::prove`] in the sandbox of another program.
+pub fn prove_other_sandbox(words: &[OsString]) -> u8 {
+    prove::run_around(words)
 }
 
-/// Runs the command line; the exit status of saggar.
+/// Runs the command line and returns the exit status.
 pub fn main(args: &[OsString]) -> u8 {
-    // Container engines ask for it before they do anything else.
+    // Container engines run --version before any other command.
     if let [_, only] = args
         && ["--version", "-V", "-v"].iter().any(|flag| only == flag)
     {
-        return match say(&format!("saggar {VERSION}\n")) {
+        return match print_text(&format!("saggar {VERSION}\n")) {
             Ok(()) => 0,
             Err(_) => 1,
         };
@@ -66,78 +57,78 @@ pub fn main(args: &[OsString]) -> u8 {
         }
     };
     let format = log_format(&command);
-    // The OCI verbs have a log of their own.
-    if !matches!(command, Command::Oci(_)) {
+    // The OCI commands install their own log.
+    if !matches!(command, CliCommand::Oci(_)) {
         crate::log::install(format == LogFormat::Json);
     }
-    let starts = matches!(command, Command::Agent(_) | Command::Wrap(_));
+    let starts = matches!(command, CliCommand::Agent(_) | CliCommand::Wrap(_));
     let done = run(command);
     crate::log::finish();
     match done {
         Ok(status) => status,
         Err(error) => {
             if starts {
-                counters::refused(Kind::Sandbox, &error);
+                counters::count_start_failure(StartKind::Sandbox, &error);
             }
-            report(&error, format);
+            print_error(&error, format);
             error.code().exit_status()
         }
     }
 }
 
-/// The command line. What the short way for `wrap` does not take, help and errors among it, goes the long way;
-/// OCI verbs have a way of their own.
-fn parse(args: &[OsString]) -> Result<Command, clap::Error> {
+/// Parses the command line. OCI commands have their own parser. `wrap` has a fast parser; what it rejects,
+/// including help and errors, goes to the full parser.
+fn parse(args: &[OsString]) -> Result<CliCommand, clap::Error> {
     if let Some(parsed) = crate::cli::oci::parse(args) {
-        return parsed.map(Command::Oci);
+        return parsed.map(CliCommand::Oci);
     }
     if args.get(1).is_some_and(|name| name == "wrap") {
         let short = WrapArgs::without_options(&args[2..]);
-        let wrap = short.or_else(|| WrapOnly::try_parse_from(&args[1..]).ok().map(|only| only.wrap));
+        let wrap = short.or_else(|| WrapParser::try_parse_from(&args[1..]).ok().map(|only| only.wrap));
         if let Some(wrap) = wrap {
-            return Ok(Command::Wrap(Box::new(wrap)));
+            return Ok(CliCommand::Wrap(Box::new(wrap)));
         }
     }
     let cli = Cli::try_parse_from(args)?;
-    if cli.oci != Global::default() && !matches!(cli.command, Command::Oci(_)) {
-        let error = "the options before the command are those of the OCI verbs (create, start, ...)";
+    if cli.oci != OciGlobalArgs::default() && !matches!(cli.command, CliCommand::Oci(_)) {
+        let error = "options before the command are for the OCI commands (create, start, ...)";
         return Err(Cli::command().error(clap::error::ErrorKind::ArgumentConflict, error));
     }
     Ok(cli.command)
 }
 
-fn run(command: Command) -> Result<u8, Error> {
+fn run(command: CliCommand) -> Result<u8, Error> {
     match command {
-        Command::Agent(args) => agent::run(*args),
-        Command::Wrap(args) => wrap::run(*args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Policy(args) => policy::run(&args),
-        Command::Completions { shell } => completions::run(shell),
-        Command::Stats(args) => stats::run(&args),
-        Command::Metrics(args) => metrics::run(&args),
-        Command::Session(args) => session::run(args.command),
-        Command::Quarantine(args) => quarantine::run(&args.command),
-        Command::Gc => gc(),
-        Command::Oci(command) => Ok(oci::main(command)),
+        CliCommand::Agent(args) => agent::run(*args),
+        CliCommand::Wrap(args) => wrap::run(*args),
+        CliCommand::Explain(args) => explain::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Policy(args) => policy::run(&args),
+        CliCommand::Completions { shell } => completions::run(shell),
+        CliCommand::Stats(args) => stats::run(&args),
+        CliCommand::Metrics(args) => metrics::run(&args),
+        CliCommand::Session(args) => session::run(args.command),
+        CliCommand::Quarantine(args) => quarantine::run(&args.command),
+        CliCommand::Gc => gc(),
+        CliCommand::Oci(command) => Ok(oci::main(command)),
     }
 }
 
-/// `saggar gc`: what dead sandboxes left.
+/// `saggar gc`: removes what dead sandboxes left behind.
 fn gc() -> Result<u8, Error> {
-    let removed = guard::sweep()?;
-    let looked = sweep_unfinished(None);
+    let removed = cleanup::sweep()?;
+    let looked = finish_abandoned_scans(None);
     let looks = if looked > 0 { format!(", {looked} looked at") } else { String::new() };
-    say(&format!("{removed} removed{looks}\n"))?;
+    print_text(&format!("{removed} removed{looks}\n"))?;
     Ok(0)
 }
 
-fn log_format(command: &Command) -> LogFormat {
+fn log_format(command: &CliCommand) -> LogFormat {
     match command {
-        Command::Agent(args) => args.sandbox.log_format,
-        Command::Wrap(args) => args.sandbox.log_format,
-        Command::Explain(args) => args.sandbox.log_format,
-        Command::Session(args) => match &args.command {
+        CliCommand::Agent(args) => args.sandbox.log_format,
+        CliCommand::Wrap(args) => args.sandbox.log_format,
+        CliCommand::Explain(args) => args.sandbox.log_format,
+        CliCommand::Session(args) => match &args.command {
             SessionCommand::Create(args) => args.sandbox.log_format,
             _ => LogFormat::Text,
         },
@@ -145,14 +136,14 @@ fn log_format(command: &Command) -> LogFormat {
     }
 }
 
-/// Prints a report for people, in which names are [`crate::text::Shown`] already; nothing of it drives a terminal.
-fn say(text: &str) -> Result<(), Error> {
-    say_exactly(&crate::text::block(text))
+/// Prints a text report. Its names are already [`crate::text::DisplayEscaped`]; no control sequence gets through.
+fn print_text(text: &str) -> Result<(), Error> {
+    print_raw(&crate::text::multi_line(text))
 }
 
-/// Prints what a program reads, JSON above all, as it is. A reader that has seen enough, as in
-/// `saggar explain | head`, is no error.
-fn say_exactly(text: &str) -> Result<(), Error> {
+/// Prints machine-readable output such as JSON unchanged. It is not an error if the reader closes the pipe, as in
+/// `saggar explain | head`.
+fn print_raw(text: &str) -> Result<(), Error> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -162,27 +153,35 @@ fn say_exactly(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Prints what is JSON or a report for people.
-fn say_as(json: bool, text: &str) -> Result<(), Error> {
-    if json { say_exactly(text) } else { say(text) }
+/// Prints notices on standard error.
+fn print_notices(lines: &[String]) {
+    lines.iter().for_each(|line| crate::log::print_line(line));
 }
 
-/// An error on standard error: one line, then the hint; or one JSON object.
-fn report(error: &Error, format: LogFormat) {
+/// Prints JSON or a text report.
+fn print_as(json: bool, text: &str) -> Result<(), Error> {
+    if json { print_raw(text) } else { print_text(text) }
+}
+
+/// Prints an error as text on standard error: one line, and one for the hint.
+fn print_error_text(error: &Error) {
+    crate::log::print_line(&format!("saggar: error: {error}"));
+    if let Some(hint) = error.hint_text() {
+        crate::log::print_line(&format!("hint: {hint}"));
+    }
+}
+
+/// Prints an error on standard error: as [`print_error_text`], or as one JSON object.
+fn print_error(error: &Error, format: LogFormat) {
     match format {
-        LogFormat::Text => {
-            crate::log::tell(&format!("saggar: {error}"));
-            if let Some(hint) = error.hint_text() {
-                crate::log::tell(&format!("hint: {hint}"));
-            }
-        }
+        LogFormat::Text => print_error_text(error),
         LogFormat::Json => {
             let time = jiff::Timestamp::now().to_string();
             let line = serde_json::json!({
                 "level": "error", "msg": error.to_string(), "hint": error.hint_text(),
                 "code": error.code().name(), "time": time,
             });
-            crate::log::tell_exactly(&line.to_string());
+            crate::log::print_json(&line.to_string());
         }
     }
 }

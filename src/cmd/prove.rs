@@ -1,24 +1,26 @@
-//! `saggar doctor --prove`, and the same around any other command.
+//! `saggar doctor --prove`: probes saggar's sandbox, or that of another program.
 
-use super::prepare;
+use crate::app::prepare;
 use crate::cli::DoctorArgs;
 use crate::error::{Code, Error, Result};
-use crate::prove::expect::Expect;
-use crate::prove::outside::{Bounds, Outside};
-use crate::prove::report::Report;
-use crate::spec::policy::{self, CommandLine, Home, Places, Policy};
+use crate::prove::expectation::Expectation;
+use crate::prove::harness::{ProveHarness, ResourceBounds};
+use crate::prove::report::ProveReport;
+use crate::session::policy_parser::WorkerPolicyParser;
+use crate::spec::policy::{self, HomeSource, LoadedPolicy, PolicyOptions, PolicySources};
 use std::ffi::OsString;
 use std::process::Command;
 
-/// Bounds for sandboxes that say nothing of theirs.
-const OF_OTHERS: Bounds = Bounds { pids: 512, disk: 1 << 30 };
+/// Limits for sandboxes that do not declare theirs.
+const OTHER_BOUNDS: ResourceBounds = ResourceBounds { pids: 512, disk: 1 << 30 };
 
-/// Starts the sandbox that the policy gives, by `saggar wrap`, and tries it. Exit status 0 when everything that is
-/// required held, 1 when not.
-pub(super) fn doctor(args: &DoctorArgs) -> Result<u8> {
+/// Starts the sandbox of the policy with `saggar wrap` and probes it. Returns exit status 0 if every required
+/// protection holds, 1 if not.
+pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     let policy = load(args)?;
     let limits = &policy.effective.limits;
-    let outside = Outside::new(Bounds { pids: limits.pids.value, disk: limits.disk.value.bytes() })?;
+    let outside =
+        ProveHarness::new(ResourceBounds { pids: limits.pids.value, disk: limits.disk.value.bytes() })?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("wrap");
     if let Some(file) = &args.policy {
@@ -27,35 +29,40 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<u8> {
     if let Some(profile) = args.profile {
         command.arg("--profile").arg(profile.to_string());
     }
-    command.arg("--").args(outside.words());
-    say(&outside.run(command, &Expect::of(&policy.effective))?, args.json)
+    command.arg("--").args(outside.probe_command());
+    print_report(&outside.run(command, &Expectation::of(&policy.effective))?, args.json)
 }
 
-/// The policy that the sandbox is going to have.
-fn load(args: &DoctorArgs) -> Result<Policy> {
+/// Loads the policy of the sandbox.
+fn load(args: &DoctorArgs) -> Result<LoadedPolicy> {
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    let mut places = Places::of_this_host(current, nix::unistd::geteuid().as_raw());
-    places.policies.extend(args.policy.clone());
-    policy::load(&places, Home::Tmp, CommandLine { profile: args.profile, ..CommandLine::default() })
+    let mut places =
+        PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser);
+    places.policy_files.extend(args.policy.clone());
+    policy::load_policy(
+        &places,
+        HomeSource::Tmp,
+        PolicyOptions { profile: args.profile, ..PolicyOptions::default() },
+    )
 }
 
-/// Another program's sandbox: the words after [`crate::prove::AROUND`] are its command line, in which `{work}` is the
-/// workspace and `{probe}` alone stands for the probe and its arguments. Prints JSON.
-pub(super) fn around(words: &[OsString]) -> u8 {
+/// Probes the sandbox of another program: the words after [`crate::prove::PROVE_OTHER`] are its command line, in
+/// which `{work}` is replaced by the workspace and the word `{probe}` by the probe and its arguments. Prints JSON.
+pub(super) fn run_around(words: &[OsString]) -> u8 {
     match try_around(words) {
         Ok(status) => status,
         Err(error) => {
-            super::report(&error, crate::cli::LogFormat::Text);
+            super::print_error(&error, crate::cli::LogFormat::Text);
             error.code().exit_status()
         }
     }
 }
 
 fn try_around(words: &[OsString]) -> Result<u8> {
-    let outside = Outside::new(OF_OTHERS)?;
-    let work = outside.scene().work.to_string_lossy().into_owned();
+    let outside = ProveHarness::new(OTHER_BOUNDS)?;
+    let work = outside.context().work.to_string_lossy().into_owned();
     let mut line = words.iter().flat_map(|word| match word.to_str() {
-        Some("{probe}") => outside.words().to_vec(),
+        Some("{probe}") => outside.probe_command().to_vec(),
         Some(text) => vec![text.replace("{work}", &work).into()],
         None => vec![word.clone()],
     });
@@ -66,10 +73,10 @@ fn try_around(words: &[OsString]) -> Result<u8> {
     };
     let mut command = Command::new(program);
     command.args(line);
-    say(&outside.run(command, &Expect::default())?, true)
+    print_report(&outside.run(command, &Expectation::default())?, true)
 }
 
-fn say(report: &Report, json: bool) -> Result<u8> {
-    super::say_as(json, &if json { report.json() } else { report.text() })?;
+fn print_report(report: &ProveReport, json: bool) -> Result<u8> {
+    super::print_as(json, &if json { report.json() } else { report.text() })?;
     Ok(u8::from(!report.ok))
 }

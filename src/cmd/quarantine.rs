@@ -1,12 +1,14 @@
-//! `saggar quarantine`: what sandboxes planted, listed, restored and removed.
+//! `saggar quarantine`: lists, restores and removes files that sandboxes left under protected names.
 
-use super::say_as;
-use crate::cli::quarantine::{ListArgs, QuarantineCommand, RemoveArgs, RestoreArgs};
+use super::print_as;
+use crate::cli::quarantine::{
+    QuarantineCommand, QuarantineListArgs, QuarantineRemoveArgs, QuarantineRestoreArgs,
+};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
-use crate::session::quarantine::index::{self, Item};
-use crate::session::quarantine::restore::Release;
-use crate::session::worker::{self, Access, Confinement, Limits, Output};
+use crate::session::quarantine::index::{self, QuarantinedItem};
+use crate::session::quarantine::restore::QuarantineRestorer;
+use crate::session::worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,15 +23,15 @@ pub(super) fn run(command: &QuarantineCommand) -> Result<u8> {
     }
 }
 
-fn list(args: &ListArgs) -> Result<u8> {
+fn list(args: &QuarantineListArgs) -> Result<u8> {
     let all = match &args.id {
-        Some(id) => vec![(id.clone(), index::of(&SandboxId::parse(id)?)?)],
-        None => index::all(),
+        Some(id) => vec![(id.clone(), index::find_quarantine(&SandboxId::parse(id)?)?)],
+        None => index::list_quarantines(),
     };
     let mut text = String::new();
     let mut rows = Vec::new();
     for (id, directory) in &all {
-        for item in index::items(directory) {
+        for item in index::read_items(directory) {
             if args.json {
                 text += &as_json(id, &item, Some(directory));
             } else {
@@ -45,101 +47,112 @@ fn list(args: &ListArgs) -> Result<u8> {
         text = line(heads);
         rows.iter().for_each(|row| text += &line([&row[0], &row[1], &row[2], &row[3]]));
     }
-    say_as(args.json, &text)?;
+    print_as(args.json, &text)?;
     Ok(0)
 }
 
-fn restore(args: &RestoreArgs) -> Result<u8> {
-    let quarantine = index::of(&SandboxId::parse(&args.id)?)?;
-    let mut chosen = choose(&args.id, &quarantine, &args.names)?;
-    // The last first: what was moved out of a directory before the directory itself goes back into it after.
+fn restore(args: &QuarantineRestoreArgs) -> Result<u8> {
+    let quarantine = index::find_quarantine(&SandboxId::parse(&args.id)?)?;
+    let mut chosen = select_items(&args.id, &quarantine, &args.names)?;
+    // In reverse order: a directory is restored before the files that were moved out of it earlier.
     chosen.reverse();
-    let verb = Verb { id: &args.id, json: args.json, task: "restore from quarantine", done: "restored" };
-    verb.each(&quarantine, &chosen, |release, item| release.restore(item, args.force))
+    let verb = ItemOperation {
+        id: &args.id,
+        json: args.json,
+        operation: "restore from quarantine",
+        completed: "restored",
+    };
+    verb.each(&quarantine, &chosen, |release, item| release.restore_item(item, args.force))
 }
 
-fn remove(args: &RemoveArgs) -> Result<u8> {
-    let quarantine = index::of(&SandboxId::parse(&args.id)?)?;
-    let chosen = choose(&args.id, &quarantine, &args.names)?;
-    let verb = Verb { id: &args.id, json: args.json, task: "remove from quarantine", done: "removed" };
-    verb.each(&quarantine, &chosen, Release::remove)
+fn remove(args: &QuarantineRemoveArgs) -> Result<u8> {
+    let quarantine = index::find_quarantine(&SandboxId::parse(&args.id)?)?;
+    let chosen = select_items(&args.id, &quarantine, &args.names)?;
+    let verb = ItemOperation {
+        id: &args.id,
+        json: args.json,
+        operation: "remove from quarantine",
+        completed: "removed",
+    };
+    verb.each(&quarantine, &chosen, QuarantineRestorer::remove_item)
 }
 
-/// The things that `names` mean; all without names.
-fn choose(id: &str, quarantine: &Path, names: &[String]) -> Result<Vec<Item>> {
-    let items = index::items(quarantine);
+/// Selects the items with these names; all items without names.
+fn select_items(id: &str, quarantine: &Path, names: &[String]) -> Result<Vec<QuarantinedItem>> {
+    let items = index::read_items(quarantine);
     if names.is_empty() {
         return Ok(items);
     }
-    let means = |item: &Item, name: &str| {
+    let means = |item: &QuarantinedItem, name: &str| {
         let path = Path::new(name);
         item.number.to_string() == name
             || item.name == name
             || item.path.as_path() == path
-            || item.origin() == path
+            || item.original_path() == path
     };
     if let Some(name) = names.iter().find(|name| !items.iter().any(|item| means(item, name))) {
         return Err(Error::new(
             Code::Invalid,
             format!("find {name} in the quarantine of {id}: it is not there"),
         )
-        .hint(format!("saggar quarantine list {id} shows what is")));
+        .hint(format!("see saggar quarantine list {id}")));
     }
     Ok(items.into_iter().filter(|item| names.iter().any(|name| means(item, name))).collect())
 }
 
-/// What is done with things in a quarantine.
-struct Verb<'a> {
+/// An operation on items of a quarantine.
+struct ItemOperation<'a> {
     id: &'a str,
     json: bool,
-    task: &'a str,
-    done: &'a str,
+    operation: &'a str,
+    completed: &'a str,
 }
 
-impl Verb<'_> {
-    /// Does it with each, in a worker; one that fails does not keep the others, and the first error is the command's.
+impl ItemOperation<'_> {
+    /// Applies it to each item in a worker. After a failure it continues, and returns the first error.
     fn each(
         &self,
         quarantine: &Path,
-        items: &[Item],
-        act: impl Fn(&mut Release, &Item) -> Result<()>,
+        items: &[QuarantinedItem],
+        act: impl Fn(&mut QuarantineRestorer, &QuarantinedItem) -> Result<()>,
     ) -> Result<u8> {
         let workspaces: BTreeSet<PathBuf> =
             items.iter().map(|item| item.workspace.as_path().to_owned()).collect();
-        // A workspace that is gone is an error of the things that were in it.
+        // A missing workspace is an error of its items only.
         let paths = workspaces.iter().map(PathBuf::as_path).chain([quarantine]);
         let open = |path| File::options().read(true).custom_flags(libc::O_DIRECTORY).open(path);
         let opened: Vec<File> = paths.flat_map(open).collect();
-        let directories: Vec<_> = opened.iter().map(|directory| (directory.as_fd(), Access::Write)).collect();
+        let directories: Vec<_> =
+            opened.iter().map(|directory| (directory.as_fd(), FileAccess::Write)).collect();
         let confinement = Confinement {
-            task: self.task,
+            task: self.operation,
             owner: None,
-            // One call moves a name from a directory of the workspace's owner to one of root's.
-            capabilities: worker::SEVERAL_OWNERS,
+            // One call moves a file between a directory of the workspace's owner and one of root's.
+            capabilities: worker::MULTI_OWNER_CAPABILITIES,
             directories: &directories,
             files: &[],
-            limits: Limits::default(),
+            limits: WorkerLimits::default(),
         };
-        let work = |output: &Output| {
-            let mut release = Release::open(quarantine)?;
+        let work = |output: &WorkerOutput| {
+            let mut release = QuarantineRestorer::open(quarantine)?;
             let mut failed = None;
             for item in items {
                 match act(&mut release, item) {
                     Ok(()) if self.json => output.write(&as_json(self.id, item, None))?,
-                    Ok(()) => output.write(&format!("{} {}\n", self.done, shown(item)))?,
+                    Ok(()) => output.write(&format!("{} {}\n", self.completed, shown(item)))?,
                     Err(error) if failed.is_none() => failed = Some(error),
                     Err(error) => log::warn!("{error}"),
                 }
             }
             failed.map_or(Ok(0), Err)
         };
-        worker::run_with_output(&confinement, work, |text| say_as(self.json, text))
+        worker::run_worker_with_output(&confinement, work, |text| print_as(self.json, text))
     }
 }
 
-/// Where it was, with what a terminal would obey written as escapes.
-fn shown(item: &Item) -> String {
-    item.origin()
+/// Formats the original path, with control characters and invisible characters escaped.
+fn shown(item: &QuarantinedItem) -> String {
+    item.original_path()
         .to_string_lossy()
         .chars()
         .flat_map(|c| {
@@ -150,12 +163,12 @@ fn shown(item: &Item) -> String {
         .collect()
 }
 
-fn as_json(id: &str, item: &Item, directory: Option<&Path>) -> String {
-    let aside = item.aside.as_ref().map(|beside| item.workspace.as_path().join(beside.as_path()));
+fn as_json(id: &str, item: &QuarantinedItem, directory: Option<&Path>) -> String {
+    let aside = item.workspace_name.as_ref().map(|name| item.workspace.as_path().join(name.as_path()));
     let at = aside.or_else(|| directory.map(|directory| directory.join(&item.name)));
     let value = serde_json::json!({
-        "id": id, "number": item.number, "name": item.name, "path": item.origin().to_string_lossy(),
-        "why": item.why, "replaced": item.placed.is_some(), "at": at.map(|at| at.to_string_lossy().into_owned()),
+        "id": id, "number": item.number, "name": item.name, "path": item.original_path().to_string_lossy(),
+        "why": item.why, "replaced": item.placeholder.is_some(), "at": at.map(|at| at.to_string_lossy().into_owned()),
     });
     format!("{value}\n")
 }

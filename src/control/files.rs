@@ -1,42 +1,42 @@
-//! Calls that ask for files of the workspace (KC-31), with checked parameters.
+//! The methods `files.list`, `files.read` and `files.write` (KC-31), with checked parameters.
 
-use super::rpc::{Call, Failure, Kind};
+use super::rpc::{RpcError, RpcErrorKind, RpcRequest};
 use crate::session::files::content::{Encoding, from_base64};
 use serde::{Deserialize, Serialize};
 
-/// How many names one answer has at most.
-const NAMES_MOST: usize = 1000;
-/// How many bytes of a file one answer has at most.
-const BYTES_MOST: usize = 512 << 10;
+/// Most names in one response.
+const MAX_NAMES: usize = 1000;
+/// Most bytes of a file in one response.
+const MAX_BYTES: usize = 512 << 10;
 
-/// A call.
+/// A call of a `files.*` method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FileCall {
-    /// The names of a directory.
+pub enum FileRequest {
+    /// `files.list`: the names in a directory.
     List {
-        /// Which.
+        /// Path of the directory.
         path: String,
-        /// Where an earlier answer says that the next ones begin.
+        /// Cursor: the position that the previous response returned, 0 for the first call.
         after: u64,
-        /// At most so many.
+        /// Most names to return.
         limit: usize,
     },
-    /// A piece of a file.
+    /// `files.read`: a range of a file.
     Read {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Where it begins.
+        /// First byte of the range.
         offset: u64,
-        /// How long it is at most.
+        /// Most bytes to return.
         limit: usize,
-        /// How it comes.
+        /// How the response encodes the bytes.
         encoding: Encoding,
     },
-    /// A whole file.
+    /// `files.write`: replaces a whole file.
     Write {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Its bytes.
+        /// The new content, decoded.
         content: Vec<u8>,
     },
 }
@@ -73,36 +73,37 @@ struct WriteParams {
     encoding: Encoding,
 }
 
-impl FileCall {
-    /// Reads a call of `files.list`, `files.read` or `files.write`.
+impl FileRequest {
+    /// Parses the parameters of `files.list`, `files.read` or `files.write`.
     ///
     /// # Errors
-    /// [`Kind::Params`].
-    pub(super) fn of(call: &Call) -> Result<Self, Failure> {
-        let wrong = |why: &str| Err(Failure::new(Kind::Params, format!("{}: {why}", call.method)));
+    /// [`RpcErrorKind::Params`].
+    pub(super) fn parse(call: &RpcRequest) -> Result<Self, RpcError> {
+        let wrong = |why: &str| Err(RpcError::new(RpcErrorKind::Params, format!("{}: {why}", call.method)));
         match call.method.as_str() {
             "files.list" => {
-                let ListParams { path, after, limit } = super::method::params(call)?;
+                let ListParams { path, after, limit } = super::method::parse_params(call)?;
                 let Ok(after) = after.as_deref().unwrap_or("0").parse() else {
                     return wrong("after is not what next was in an earlier answer");
                 };
-                let limit = limit.unwrap_or(NAMES_MOST).clamp(1, NAMES_MOST);
-                Ok(FileCall::List { path, after, limit })
+                let limit = limit.unwrap_or(MAX_NAMES).clamp(1, MAX_NAMES);
+                Ok(FileRequest::List { path, after, limit })
             }
             "files.read" => {
-                let ReadParams { path, offset, limit, encoding } = super::method::params(call)?;
-                // A character has four bytes at most: a piece of text is never empty before the end.
-                let limit = limit.unwrap_or(BYTES_MOST).clamp(4, BYTES_MOST);
-                Ok(FileCall::Read { path, offset, limit, encoding })
+                let ReadParams { path, offset, limit, encoding } = super::method::parse_params(call)?;
+                // A UTF-8 character has at most four bytes, so a range of text is never empty before the end of the
+                // file.
+                let limit = limit.unwrap_or(MAX_BYTES).clamp(4, MAX_BYTES);
+                Ok(FileRequest::Read { path, offset, limit, encoding })
             }
             _ => {
-                let WriteParams { path, content, encoding } = super::method::params(call)?;
+                let WriteParams { path, content, encoding } = super::method::parse_params(call)?;
                 let content = match encoding {
                     Encoding::Utf8 => Some(content.into_bytes()),
                     Encoding::Base64 => from_base64(&content),
                 };
                 let Some(content) = content else { return wrong("content is not base64") };
-                Ok(FileCall::Write { path, content })
+                Ok(FileRequest::Write { path, content })
             }
         }
     }

@@ -1,61 +1,63 @@
-//! The last log entries of a sandbox, numbered, so that a reader can ask for those after the last that it has (KC-32).
+//! The newest log entries of a sandbox. Entries are numbered, so that a client can ask for those after the last entry
+//! that it has (KC-32).
 
 use crate::bridge::proto::LogLevel;
 use serde::Serialize;
 use std::collections::VecDeque;
 
-/// How many entries are kept, and how many bytes of text together.
-const ENTRIES: usize = 10_000;
-const BYTES: usize = 4 << 20;
-/// How much of one text is kept.
-const TEXT: usize = 16 << 10;
+/// Most entries that are kept, and most bytes of text in all of them.
+const MAX_ENTRIES: usize = 10_000;
+const MAX_BYTES: usize = 4 << 20;
+/// Longest text of one entry in bytes; the rest is cut off.
+const MAX_TEXT: usize = 16 << 10;
 
-/// One entry.
+/// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    /// Counts from 1, without a gap.
+pub struct JournalEntry {
+    /// Number of the entry; counts from 1 without gaps.
     pub index: u64,
-    /// Milliseconds since 1970.
+    /// Time of the entry in milliseconds since the Unix epoch.
     pub ts: u64,
-    /// How loud.
+    /// Severity.
     pub level: LogLevel,
-    /// What was said.
+    /// The message, at most 16 KiB.
     pub text: String,
 }
 
-/// The entries.
+/// The entries that are kept.
 #[derive(Debug, Default)]
 pub struct Journal {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     bytes: usize,
-    last: u64,
+    last_index: u64,
 }
 
 impl Journal {
-    /// Adds an entry at the end; the oldest make room for it.
-    pub fn add(&mut self, ts: u64, level: LogLevel, text: &str) {
-        let text = match text.char_indices().take_while(|(at, char)| at + char.len_utf8() <= TEXT).last() {
-            Some((at, char)) if text.len() > TEXT => &text[..at + char.len_utf8()],
+    /// Appends an entry, and drops the oldest entries beyond the limits.
+    pub fn append(&mut self, ts: u64, level: LogLevel, text: &str) {
+        let text = match text.char_indices().take_while(|(at, char)| at + char.len_utf8() <= MAX_TEXT).last()
+        {
+            Some((at, char)) if text.len() > MAX_TEXT => &text[..at + char.len_utf8()],
             _ => text,
         };
-        self.last += 1;
+        self.last_index += 1;
         self.bytes += text.len();
-        self.entries.push_back(Entry { index: self.last, ts, level, text: text.to_owned() });
-        while self.entries.len() > ENTRIES || self.bytes > BYTES {
+        self.entries.push_back(JournalEntry { index: self.last_index, ts, level, text: text.to_owned() });
+        while self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.text.len();
         }
     }
 
-    /// The entries after number `after`, the oldest first, at most `limit`.
-    pub fn after(&self, after: u64, limit: usize) -> Vec<&Entry> {
+    /// The entries with a number above `after`, oldest first, at most `limit`.
+    pub fn entries_after(&self, after: u64, limit: usize) -> Vec<&JournalEntry> {
         let begin = self.entries.partition_point(|entry| entry.index <= after);
         self.entries.range(begin..).take(limit).collect()
     }
 
-    /// The number of the newest entry; 0 when there was none.
-    pub fn last(&self) -> u64 {
-        self.last
+    /// The number of the newest entry; 0 before the first entry.
+    pub fn last_index(&self) -> u64 {
+        self.last_index
     }
 }
 
@@ -66,13 +68,13 @@ mod tests {
     #[test]
     fn kc_32_the_oldest_go_and_a_cursor_finds_its_place() {
         let mut journal = Journal::default();
-        assert!(journal.after(0, 10).is_empty());
+        assert!(journal.entries_after(0, 10).is_empty());
         for count in 1..=20_000u64 {
-            journal.add(count, LogLevel::Info, &count.to_string());
+            journal.append(count, LogLevel::Info, &count.to_string());
         }
-        assert_eq!((journal.entries.len(), journal.last()), (ENTRIES, 20_000));
+        assert_eq!((journal.entries.len(), journal.last_index()), (MAX_ENTRIES, 20_000));
         let numbers = |after, limit| -> Vec<u64> {
-            journal.after(after, limit).iter().map(|entry| entry.index).collect()
+            journal.entries_after(after, limit).iter().map(|entry| entry.index).collect()
         };
         assert_eq!(numbers(0, 2), [10_001, 10_002], "what is gone is skipped");
         assert_eq!(numbers(15_000, 3), [15_001, 15_002, 15_003]);
@@ -84,9 +86,9 @@ mod tests {
     fn memory_is_bounded_whatever_the_entries_are() {
         let mut journal = Journal::default();
         for _ in 0..1000 {
-            journal.add(0, LogLevel::Info, &"é".repeat(TEXT));
+            journal.append(0, LogLevel::Info, &"é".repeat(MAX_TEXT));
         }
-        assert!(journal.bytes <= BYTES && journal.entries.len() == BYTES / TEXT);
-        assert_eq!((journal.entries[0].text.len(), journal.last()), (TEXT, 1000));
+        assert!(journal.bytes <= MAX_BYTES && journal.entries.len() == MAX_BYTES / MAX_TEXT);
+        assert_eq!((journal.entries[0].text.len(), journal.last_index()), (MAX_TEXT, 1000));
     }
 }

@@ -1,15 +1,15 @@
-//! The methods of the control socket and their parameters. A parameter that is unknown, missing or of another type is
-//! an error that names it.
+//! The methods of the control socket and their parameters. An unknown or missing parameter, or one of the wrong type,
+//! is an error that names the parameter.
 
-use super::files::FileCall;
-use super::rpc::{Call, Failure, Kind};
+use super::files::FileRequest;
+use super::rpc::{RpcError, RpcErrorKind, RpcRequest};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// The names of all methods, as `hello` lists them.
-pub const NAMES: [&str; 17] = [
+/// The names of all methods, as the result of `hello` lists them.
+pub const METHOD_NAMES: [&str; 17] = [
     "hello",
     "state",
     "stats",
@@ -29,95 +29,95 @@ pub const NAMES: [&str; 17] = [
     "shutdown",
 ];
 
-/// How long a command of `exec` runs at most when nothing is said, and the most that may be said.
-const EXEC_TIMEOUT_MS: u64 = 120_000;
-const EXEC_TIMEOUT_MOST_MS: u64 = 24 * 60 * 60 * 1000;
-/// How many log entries one answer has at most.
-const LOGS_MOST: u32 = 1000;
+/// Timeout of a command of `exec` when the call has none, and the longest timeout that a call can ask for.
+const DEFAULT_EXEC_TIMEOUT_MS: u64 = 120_000;
+const MAX_EXEC_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
+/// Most log entries in one response.
+const MAX_LOG_ENTRIES: u32 = 1000;
 
-/// A call that makes sense.
+/// A call with a known method and valid parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Method {
-    /// The greeting.
+pub enum ControlMethod {
+    /// `hello`: the first call of each client.
     Hello {
-        /// The version of the protocol that the caller speaks.
+        /// The protocol version of the client.
         version: u64,
     },
-    /// What the sandbox is and does.
+    /// `state`: identity and state of the sandbox.
     State,
-    /// What it uses.
+    /// `stats`: resource usage of the sandbox.
     Stats,
-    /// A signal for the agent's program.
+    /// `kill`: sends a signal to the agent's program.
     Kill {
-        /// Which.
+        /// The signal to send.
         signal: Signal,
     },
-    /// Everything in it stands still.
+    /// `pause`: freezes every process of the sandbox.
     Pause,
-    /// And goes on.
+    /// `resume`: thaws the sandbox.
     Resume,
-    /// Other limits, all of them or none.
-    Update(Update),
-    /// A shell command beside the agent.
+    /// `update`: changes limits or hosts; either all of them change or none.
+    Update(UpdateRequest),
+    /// `exec`: runs a shell command next to the agent.
     Exec {
-        /// For `/bin/sh -c`.
+        /// The command, an argument of `/bin/sh -c`.
         command: String,
-        /// When it is killed.
+        /// Run time after which saggar kills the command.
         timeout: Duration,
     },
-    /// Events from now on.
+    /// `events.subscribe`: sends events to this client from now on.
     Subscribe,
-    /// Log entries.
+    /// `logs`: reads log entries.
     Logs {
-        /// Those after this number.
+        /// Returns only entries with a number above this one.
         after: u64,
-        /// At most so many.
+        /// Most entries to return.
         limit: u32,
     },
-    /// The questions of the agent that are open.
-    Permissions,
-    /// An answer to one.
-    Respond {
-        /// The bridge's name of the question.
+    /// `permission.list`: lists the open permission requests of the agent.
+    ListPermissions,
+    /// `permission.respond`: answers a permission request.
+    RespondToPermission {
+        /// The bridge's id of the request.
         id: String,
         /// The JSON of `{"behavior":…}`, byte for byte.
         response: String,
     },
-    /// Files of the workspace.
-    Files(FileCall),
-    /// What the session has on disk, in one file.
+    /// A `files.*` method: access to the files of the workspace.
+    Files(FileRequest),
+    /// `snapshot`: writes the data of the session on disk to one file.
     Snapshot {
-        /// With what can be made again, too.
-        all: bool,
+        /// Includes directories that can be generated again (caches, build output), which a snapshot skips by default.
+        include_skipped: bool,
     },
-    /// The end.
+    /// `shutdown`: ends the sandbox.
     Shutdown,
 }
 
-/// What is to be other than it is.
+/// The parameters of `update`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Update {
-    /// Which limits.
-    pub what: Change,
-    /// Only when this is the generation as things stand.
+pub struct UpdateRequest {
+    /// The new values.
+    pub change: UpdateChange,
+    /// Applies the change only if this is the current generation of the policy.
     pub generation: Option<u64>,
 }
 
-/// Limits or hosts, as JSON.
+/// The new limits or hosts, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// Those of an agent's sandbox: the table `[limits]` of a policy.
+pub enum UpdateChange {
+    /// Limits of an agent's sandbox: the table `[limits]` of a policy.
     Limits(String),
-    /// Which hosts an agent's sandbox reaches: the lists of the table `[network]`.
+    /// Hosts that an agent's sandbox may reach: the lists of the table `[network]` of a policy.
     Network(String),
-    /// Those of a container: `linux.resources` of the OCI runtime specification.
+    /// Limits of a container: `linux.resources` of the OCI runtime specification.
     Resources(String),
 }
 
-/// No parameters, as `{}`, `[]` or nothing.
+/// No parameters: `{}`, `[]`, or no `params` at all.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoParams {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,7 +132,7 @@ struct KillParams {
     signal: Option<SignalName>,
 }
 
-/// As kill(1) takes it: a name with or without SIG, or a number.
+/// A signal as kill(1) takes it: a name with or without SIG, or a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum SignalName {
@@ -184,63 +184,66 @@ struct RespondParams {
     response: Box<RawValue>,
 }
 
-impl Method {
-    /// Reads the method of a call.
+impl ControlMethod {
+    /// Parses the method and the parameters of a call.
     ///
     /// # Errors
-    /// [`Kind::Method`], [`Kind::Params`].
-    pub fn of(call: &Call) -> Result<Self, Failure> {
+    /// [`RpcErrorKind::Method`] for an unknown method, [`RpcErrorKind::Params`] for invalid parameters.
+    pub fn parse(call: &RpcRequest) -> Result<Self, RpcError> {
         let method = match call.method.as_str() {
-            "hello" => Method::Hello { version: params::<HelloParams>(call)?.version },
-            "state" => none(call, Method::State)?,
-            "stats" => none(call, Method::Stats)?,
-            "kill" => Method::Kill { signal: signal(params::<KillParams>(call)?.signal)? },
-            "pause" => none(call, Method::Pause)?,
-            "resume" => none(call, Method::Resume)?,
-            "update" => update(params(call)?)?,
-            "exec" => exec(params(call)?)?,
-            "events.subscribe" => none(call, Method::Subscribe)?,
+            "hello" => ControlMethod::Hello { version: parse_params::<HelloParams>(call)?.version },
+            "state" => parse_without_params(call, ControlMethod::State)?,
+            "stats" => parse_without_params(call, ControlMethod::Stats)?,
+            "kill" => ControlMethod::Kill { signal: parse_signal(parse_params::<KillParams>(call)?.signal)? },
+            "pause" => parse_without_params(call, ControlMethod::Pause)?,
+            "resume" => parse_without_params(call, ControlMethod::Resume)?,
+            "update" => parse_update(parse_params(call)?)?,
+            "exec" => parse_exec(parse_params(call)?)?,
+            "events.subscribe" => parse_without_params(call, ControlMethod::Subscribe)?,
             "logs" => {
-                let LogsParams { after, limit } = params(call)?;
-                Method::Logs { after, limit: limit.unwrap_or(LOGS_MOST).min(LOGS_MOST) }
+                let LogsParams { after, limit } = parse_params(call)?;
+                ControlMethod::Logs { after, limit: limit.unwrap_or(MAX_LOG_ENTRIES).min(MAX_LOG_ENTRIES) }
             }
-            "permission.list" => none(call, Method::Permissions)?,
+            "permission.list" => parse_without_params(call, ControlMethod::ListPermissions)?,
             "permission.respond" => {
-                let RespondParams { id, response } = params(call)?;
-                Method::Respond { id, response: response.get().to_owned() }
+                let RespondParams { id, response } = parse_params(call)?;
+                ControlMethod::RespondToPermission { id, response: response.get().to_owned() }
             }
-            "files.list" | "files.read" | "files.write" => Method::Files(FileCall::of(call)?),
-            "snapshot" => Method::Snapshot { all: params::<SnapshotParams>(call)?.all },
-            "shutdown" => none(call, Method::Shutdown)?,
+            "files.list" | "files.read" | "files.write" => ControlMethod::Files(FileRequest::parse(call)?),
+            "snapshot" => {
+                ControlMethod::Snapshot { include_skipped: parse_params::<SnapshotParams>(call)?.all }
+            }
+            "shutdown" => parse_without_params(call, ControlMethod::Shutdown)?,
             other => {
                 let other = crate::bridge::proto::json::shorten(other);
-                let message = format!("there is no method {other:?}; there are {}", NAMES.join(", "));
-                return Err(Failure::new(Kind::Method, message));
+                let message = format!("there is no method {other:?}; there are {}", METHOD_NAMES.join(", "));
+                return Err(RpcError::new(RpcErrorKind::Method, message));
             }
         };
         Ok(method)
     }
 }
 
-pub(super) fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, Failure> {
+pub(super) fn parse_params<'a, T: Deserialize<'a>>(call: &'a RpcRequest) -> Result<T, RpcError> {
     let text = call.params.as_deref().unwrap_or("{}");
     if !text.starts_with('{') {
-        // serde would take a list for the fields in their order.
-        return Err(Failure::new(Kind::Params, format!("{}: params is not an object", call.method)));
+        // serde would accept an array with the values of the fields in order.
+        return Err(RpcError::new(RpcErrorKind::Params, format!("{}: params is not an object", call.method)));
     }
     serde_json::from_str(text)
-        .map_err(|error| Failure::new(Kind::Params, format!("{}: {error}", call.method)))
+        .map_err(|error| RpcError::new(RpcErrorKind::Params, format!("{}: {error}", call.method)))
 }
 
-fn none(call: &Call, method: Method) -> Result<Method, Failure> {
+fn parse_without_params(call: &RpcRequest, method: ControlMethod) -> Result<ControlMethod, RpcError> {
     if call.params.as_deref() != Some("[]") {
-        params::<Nothing>(call)?;
+        parse_params::<NoParams>(call)?;
     }
     Ok(method)
 }
 
-fn signal(name: Option<SignalName>) -> Result<Signal, Failure> {
-    let unknown = |what: String| Failure::new(Kind::Params, format!("kill: there is no signal {what}"));
+fn parse_signal(name: Option<SignalName>) -> Result<Signal, RpcError> {
+    let unknown =
+        |what: String| RpcError::new(RpcErrorKind::Params, format!("kill: there is no signal {what}"));
     match name {
         None => Ok(Signal::SIGTERM),
         Some(SignalName::Number(number)) => Signal::try_from(number).map_err(|_| unknown(number.to_string())),
@@ -252,13 +255,15 @@ fn signal(name: Option<SignalName>) -> Result<Signal, Failure> {
     }
 }
 
-fn update(UpdateParams { limits, resources, network, generation }: UpdateParams) -> Result<Method, Failure> {
-    let wrong = |why: &str| Err(Failure::new(Kind::Params, format!("update: {why}")));
+fn parse_update(
+    UpdateParams { limits, resources, network, generation }: UpdateParams,
+) -> Result<ControlMethod, RpcError> {
+    let wrong = |why: &str| Err(RpcError::new(RpcErrorKind::Params, format!("update: {why}")));
     let text = |json: Box<RawValue>| json.get().to_owned();
     let what = match (limits, network, resources) {
-        (Some(limits), None, None) => Change::Limits(text(limits)),
-        (None, Some(network), None) => Change::Network(text(network)),
-        (None, None, Some(resources)) => Change::Resources(text(resources)),
+        (Some(limits), None, None) => UpdateChange::Limits(text(limits)),
+        (None, Some(network), None) => UpdateChange::Network(text(network)),
+        (None, None, Some(resources)) => UpdateChange::Resources(text(resources)),
         (None, None, None) => {
             return wrong(
                 "there is nothing to change: name limits, network, or the resources of a container",
@@ -269,32 +274,36 @@ fn update(UpdateParams { limits, resources, network, generation }: UpdateParams)
             return wrong("limits and network are an agent's, and resources a container's: name one");
         }
     };
-    Ok(Method::Update(Update { what, generation }))
+    Ok(ControlMethod::Update(UpdateRequest { change: what, generation }))
 }
 
-fn exec(ExecParams { command, timeout }: ExecParams) -> Result<Method, Failure> {
-    let wrong = |why: &str| Err(Failure::new(Kind::Params, format!("exec: {why}")));
-    let timeout = timeout.unwrap_or(EXEC_TIMEOUT_MS);
+fn parse_exec(ExecParams { command, timeout }: ExecParams) -> Result<ControlMethod, RpcError> {
+    let wrong = |why: &str| Err(RpcError::new(RpcErrorKind::Params, format!("exec: {why}")));
+    let timeout = timeout.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS);
     if command.contains('\0') {
         return wrong("the command has a NUL");
     }
-    if !(1..=EXEC_TIMEOUT_MOST_MS).contains(&timeout) {
+    if !(1..=MAX_EXEC_TIMEOUT_MS).contains(&timeout) {
         return wrong("timeout is not between 1 and 86400000 milliseconds");
     }
-    Ok(Method::Exec { command, timeout: Duration::from_millis(timeout) })
+    Ok(ControlMethod::Exec { command, timeout: Duration::from_millis(timeout) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn method(name: &str, params: Option<&str>) -> Result<Method, Failure> {
-        Method::of(&Call { id: None, method: name.to_owned(), params: params.map(str::to_owned) })
+    fn method(name: &str, params: Option<&str>) -> Result<ControlMethod, RpcError> {
+        ControlMethod::parse(&RpcRequest {
+            id: None,
+            method: name.to_owned(),
+            params: params.map(str::to_owned),
+        })
     }
 
     #[test]
     fn every_name_is_a_method_and_no_other_is() {
-        for name in NAMES {
+        for name in METHOD_NAMES {
             let params = match name {
                 "hello" => Some(r#"{"version":1}"#),
                 "update" => Some(r#"{"limits":{}}"#),
@@ -307,7 +316,7 @@ mod tests {
             assert!(method(name, params).is_ok(), "{name}");
         }
         for name in ["", "State", "events", "__proto__"] {
-            assert_eq!(method(name, None).unwrap_err().kind, Kind::Method, "{name}");
+            assert_eq!(method(name, None).unwrap_err().kind, RpcErrorKind::Method, "{name}");
         }
     }
 
@@ -315,7 +324,7 @@ mod tests {
     fn parameters_are_checked_by_name() {
         let bad = |name: &str, params: &str, word: &str| {
             let failure = method(name, Some(params)).unwrap_err();
-            assert_eq!(failure.kind, Kind::Params, "{failure:?}");
+            assert_eq!(failure.kind, RpcErrorKind::Params, "{failure:?}");
             assert!(failure.message.contains(word), "no {word:?} in {failure:?}");
         };
         bad("state", r#"{"x":1}"#, "x");
@@ -340,19 +349,22 @@ mod tests {
         bad("update", r#"{"limits":{},"resources":{}}"#, "name one");
         bad("update", r#"{"limits":{},"generation":"1"}"#, "u64");
         let both = method("update", Some(r#"{"limits":{},"network":{}}"#)).unwrap_err();
-        assert!(both.kind == Kind::Params && both.message.contains("name one"), "{both:?}");
+        assert!(both.kind == RpcErrorKind::Params && both.message.contains("name one"), "{both:?}");
     }
 
     #[test]
     fn defaults_are_those_of_the_manual() {
-        assert_eq!(method("kill", None), Ok(Method::Kill { signal: Signal::SIGTERM }));
+        assert_eq!(method("kill", None), Ok(ControlMethod::Kill { signal: Signal::SIGTERM }));
         for name in [r#""kill""#, r#""SIGKILL""#, "9"] {
             let params = format!("{{\"signal\":{name}}}");
-            assert_eq!(method("kill", Some(&params)), Ok(Method::Kill { signal: Signal::SIGKILL }));
+            assert_eq!(method("kill", Some(&params)), Ok(ControlMethod::Kill { signal: Signal::SIGKILL }));
         }
         let exec = method("exec", Some(r#"{"command":"x"}"#));
-        assert_eq!(exec, Ok(Method::Exec { command: "x".into(), timeout: Duration::from_secs(120) }));
-        assert_eq!(method("logs", Some(r#"{"limit":100000}"#)), Ok(Method::Logs { after: 0, limit: 1000 }));
-        assert_eq!(method("state", Some("[]")), Ok(Method::State));
+        assert_eq!(exec, Ok(ControlMethod::Exec { command: "x".into(), timeout: Duration::from_secs(120) }));
+        assert_eq!(
+            method("logs", Some(r#"{"limit":100000}"#)),
+            Ok(ControlMethod::Logs { after: 0, limit: 1000 })
+        );
+        assert_eq!(method("state", Some("[]")), Ok(ControlMethod::State));
     }
 }

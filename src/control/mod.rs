@@ -1,20 +1,20 @@
-//! The control socket of a sandbox (saggar-control(7)): JSON-RPC 2.0, one object a line, for a server that looks
-//! after many.
+//! The control socket of a sandbox (saggar-control(7)): JSON-RPC 2.0, one object per line, for a server that manages
+//! many sandboxes.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`rpc`] | calls, answers and failures as lines (pure) |
-//! | [`method`] | what may be called, with checked parameters (pure) |
-//! | [`files`] | those of them that ask for files of the workspace (pure) |
-//! | [`clients`] | who is connected: greeting, subscriptions, back-pressure (pure) |
-//! | [`journal`] | the last log entries, numbered (pure) |
-//! | [`caller`] | the other end, for the commands of saggar itself |
+//! | [`rpc`] | requests, responses and errors as lines (pure) |
+//! | [`method`] | the methods, with checked parameters (pure) |
+//! | [`files`] | the `files.*` methods (pure) |
+//! | [`server`] | the connected clients: greeting, subscriptions, back-pressure (pure) |
+//! | [`journal`] | the newest log entries, numbered (pure) |
+//! | [`client`] | a client, for the commands of saggar itself |
 //!
-//! The socket itself is carried by [`crate::bridge::io::Hub`].
+//! [`crate::bridge::io::ConnectionHub`] owns the socket itself.
 
-pub mod caller;
-pub mod clients;
+pub mod client;
 pub mod files;
 pub mod journal;
 pub mod method;
 pub mod rpc;
+pub mod server;

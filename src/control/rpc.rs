@@ -1,169 +1,172 @@
-//! JSON-RPC 2.0 (jsonrpc.org/specification) without batches: one object a line.
+//! JSON-RPC 2.0 (jsonrpc.org/specification) without batches: one object per line.
 
 use crate::bridge::proto::json::scan;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// The largest id that is echoed, in bytes.
-const ID_LIMIT: usize = 1024;
+/// Longest id that is accepted and returned, in bytes.
+const MAX_ID_SIZE: usize = 1024;
 
-/// What went wrong with a call. Number and name never change; messages may.
+/// Why a call failed. Codes and names never change; messages may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// The line is no JSON.
+pub enum RpcErrorKind {
+    /// The line is not JSON.
     Parse,
-    /// It is no call.
+    /// The line is not a valid request.
     Request,
-    /// There is no such method.
+    /// The method does not exist.
     Method,
-    /// The parameters are not those of the method.
+    /// The parameters are not valid for the method.
     Params,
-    /// saggar itself failed.
+    /// An internal error of saggar.
     Internal,
-    /// `hello` was not said.
+    /// The client has not sent `hello` first.
     Greeting,
-    /// The version that was asked for is not spoken.
+    /// saggar does not support the protocol version of the client.
     Version,
-    /// The sandbox is not in a state for this.
+    /// The state of the sandbox does not allow the call.
     State,
-    /// The host cannot do it, or not for this sandbox.
+    /// The host, or this kind of sandbox, does not support the call.
     Unsupported,
-    /// There are too many of these.
+    /// Too many calls of this kind are in progress.
     Busy,
 }
 
-impl Kind {
-    /// The number, as it stands in `error.code`.
+impl RpcErrorKind {
+    /// The value of `error.code`.
     pub fn code(self) -> i32 {
         match self {
-            Kind::Parse => -32700,
-            Kind::Request => -32600,
-            Kind::Method => -32601,
-            Kind::Params => -32602,
-            Kind::Internal => -32603,
-            Kind::Greeting => 1,
-            Kind::Version => 2,
-            Kind::State => 3,
-            Kind::Unsupported => 4,
-            Kind::Busy => 5,
+            RpcErrorKind::Parse => -32700,
+            RpcErrorKind::Request => -32600,
+            RpcErrorKind::Method => -32601,
+            RpcErrorKind::Params => -32602,
+            RpcErrorKind::Internal => -32603,
+            RpcErrorKind::Greeting => 1,
+            RpcErrorKind::Version => 2,
+            RpcErrorKind::State => 3,
+            RpcErrorKind::Unsupported => 4,
+            RpcErrorKind::Busy => 5,
         }
     }
 
-    /// The name, as it stands in `error.data.name`.
+    /// The value of `error.data.name`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Parse => "parse",
-            Kind::Request => "request",
-            Kind::Method => "method",
-            Kind::Params => "params",
-            Kind::Internal => "internal",
-            Kind::Greeting => "greeting",
-            Kind::Version => "version",
-            Kind::State => "state",
-            Kind::Unsupported => "unsupported",
-            Kind::Busy => "busy",
+            RpcErrorKind::Parse => "parse",
+            RpcErrorKind::Request => "request",
+            RpcErrorKind::Method => "method",
+            RpcErrorKind::Params => "params",
+            RpcErrorKind::Internal => "internal",
+            RpcErrorKind::Greeting => "greeting",
+            RpcErrorKind::Version => "version",
+            RpcErrorKind::State => "state",
+            RpcErrorKind::Unsupported => "unsupported",
+            RpcErrorKind::Busy => "busy",
         }
     }
 }
 
-/// A call that failed.
+/// The error of a call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// What kind of failure it is.
-    pub kind: Kind,
-    /// For people.
+pub struct RpcError {
+    /// Determines `error.code` and `error.data.name`.
+    pub kind: RpcErrorKind,
+    /// Text for people; not stable.
     pub message: String,
 }
 
-impl Failure {
-    /// A failure with a message.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Failure { kind, message: message.into() }
+impl RpcError {
+    /// An error with a message.
+    pub fn new(kind: RpcErrorKind, message: impl Into<String>) -> Self {
+        RpcError { kind, message: message.into() }
     }
 }
 
-/// The id of a call: a JSON number, string or null, as the text it came in.
+/// The id of a request: a JSON number, string or null, byte for byte as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallId(Box<str>);
+pub struct RpcId(Box<str>);
 
-impl CallId {
-    fn parse(text: &str) -> Result<Self, Failure> {
+impl RpcId {
+    fn parse(text: &str) -> Result<Self, RpcError> {
         let begins = text.as_bytes().first().copied().unwrap_or_default();
         let is_scalar = text == "null" || begins == b'"' || begins == b'-' || begins.is_ascii_digit();
-        if is_scalar && text.len() <= ID_LIMIT {
-            return Ok(CallId(text.into()));
+        if is_scalar && text.len() <= MAX_ID_SIZE {
+            return Ok(RpcId(text.into()));
         }
-        let message = format!("id is not a number, a string or null of at most {ID_LIMIT} bytes");
-        Err(Failure::new(Kind::Request, message))
+        let message = format!("id is not a number, a string or null of at most {MAX_ID_SIZE} bytes");
+        Err(RpcError::new(RpcErrorKind::Request, message))
     }
 }
 
-/// One call.
+/// One request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Without one nobody waits for an answer.
-    pub id: Option<CallId>,
-    /// What is called.
+pub struct RpcRequest {
+    /// Id of the request; a request without one is a notification and gets no response.
+    pub id: Option<RpcId>,
+    /// Name of the method.
     pub method: String,
-    /// Its parameters, unread.
+    /// The parameters as JSON, not parsed yet.
     pub params: Option<String>,
 }
 
-/// Reads a line. The error has the id, where there is one to answer to.
+/// Parses a line. The error contains the id of the request if it could be read.
 ///
 /// # Errors
-/// [`Kind::Parse`], [`Kind::Request`].
-pub fn parse(line: &[u8]) -> Result<Call, (Option<CallId>, Failure)> {
-    let parse = |why: String| (None, Failure::new(Kind::Parse, why));
-    let text = std::str::from_utf8(line).map_err(|_| parse("the line is not UTF-8".to_owned()))?;
+/// [`RpcErrorKind::Parse`], [`RpcErrorKind::Request`].
+pub fn parse_request(line: &[u8]) -> Result<RpcRequest, (Option<RpcId>, RpcError)> {
+    let parse_error = |why: String| (None, RpcError::new(RpcErrorKind::Parse, why));
+    let text = std::str::from_utf8(line).map_err(|_| parse_error("the line is not UTF-8".to_owned()))?;
     let found = scan(text, &["jsonrpc", "id", "method", "params"]).map_err(|error| {
         let is_json = serde_json::from_str::<&RawValue>(text).is_ok();
         match is_json {
-            true => (None, Failure::new(Kind::Request, "a call is one JSON object; batches are not taken")),
-            false => parse(format!("the line is not JSON: {error}")),
+            true => (
+                None,
+                RpcError::new(RpcErrorKind::Request, "a call is one JSON object; batches are not taken"),
+            ),
+            false => parse_error(format!("the line is not JSON: {error}")),
         }
     })?;
     let [version, id, method, params] = found.fields;
-    let id = id.map(CallId::parse).transpose().map_err(|failure| (None, failure))?;
-    let bad = |why: &str| Err((id.clone(), Failure::new(Kind::Request, why)));
+    let id = id.map(RpcId::parse).transpose().map_err(|failure| (None, failure))?;
+    let bad = |why: &str| Err((id.clone(), RpcError::new(RpcErrorKind::Request, why)));
     if found.repeated.is_some() {
-        return bad("a field stands there twice");
+        return bad("a field is given twice");
     }
     if version != Some("\"2.0\"") {
         return bad("jsonrpc is not \"2.0\"");
     }
-    let Some(method) = method.and_then(crate::bridge::proto::json::string) else {
+    let Some(method) = method.and_then(crate::bridge::proto::json::parse_string) else {
         return bad("method is not a string");
     };
-    Ok(Call { id, method, params: params.map(str::to_owned) })
+    Ok(RpcRequest { id, method, params: params.map(str::to_owned) })
 }
 
-/// The answer to a call, as a line.
-pub fn answer(id: &CallId, result: Result<Value, Failure>) -> Vec<u8> {
+/// Encodes the response to a request as a line.
+pub fn encode_response(id: &RpcId, result: Result<Value, RpcError>) -> Vec<u8> {
     match result {
-        Ok(value) => line(&id.0, "result", &value),
-        Err(failure) => failed(Some(id), &failure),
+        Ok(value) => encode_line(&id.0, "result", &value),
+        Err(failure) => encode_error_response(Some(id), &failure),
     }
 }
 
-/// The answer to a call that failed, as a line; without an id that could be read it is null.
-pub fn failed(id: Option<&CallId>, failure: &Failure) -> Vec<u8> {
-    let Failure { kind, message } = failure;
+/// Encodes an error response as a line; its id is null if the id of the request could not be read.
+pub fn encode_error_response(id: Option<&RpcId>, failure: &RpcError) -> Vec<u8> {
+    let RpcError { kind, message } = failure;
     let error = json!({ "code": kind.code(), "message": message, "data": { "name": kind.name() } });
-    line(id.map_or("null", |id| &id.0), "error", &error)
+    encode_line(id.map_or("null", |id| &id.0), "error", &error)
 }
 
-/// A notification, as a line.
-pub fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
+/// Encodes a notification as a line.
+pub fn encode_notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     line.iter_mut().for_each(|line| line.push(b'\n'));
-    // Writing a value to memory cannot fail; serde_json's signature says it may.
+    // Serialization to memory cannot fail; the signature of serde_json allows for an error.
     line.unwrap_or_default()
 }
 
-/// The id is a text that came in as JSON, and goes out as it came.
-fn line(id: &str, field: &str, value: &Value) -> Vec<u8> {
+/// The id is JSON text as it was received, and is written back unchanged.
+fn encode_line(id: &str, field: &str, value: &Value) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{field}\":{value}}}\n").into_bytes()
 }
 
@@ -172,60 +175,61 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kind(line: &str) -> (Option<String>, Kind) {
-        let (id, failure) = parse(line.as_bytes()).unwrap_err();
+    fn kind(line: &str) -> (Option<String>, RpcErrorKind) {
+        let (id, failure) = parse_request(line.as_bytes()).unwrap_err();
         (id.map(|id| id.0.into()), failure.kind)
     }
 
     #[test]
     fn a_call_is_read_and_its_id_comes_back_as_it_was() {
-        let call = parse(br#"{"id": 1e3 ,"jsonrpc":"2.0","params":{"a":[1]},"method":"state"}"#).unwrap();
+        let call =
+            parse_request(br#"{"id": 1e3 ,"jsonrpc":"2.0","params":{"a":[1]},"method":"state"}"#).unwrap();
         assert_eq!((call.method.as_str(), call.params.as_deref()), ("state", Some(r#"{"a":[1]}"#)));
         let id = call.id.unwrap();
-        assert_eq!(answer(&id, Ok(json!({}))), b"{\"jsonrpc\":\"2.0\",\"id\":1e3,\"result\":{}}\n");
-        let failure = Failure::new(Kind::State, "it is \"paused\"");
-        let said = String::from_utf8(answer(&id, Err(failure))).unwrap();
+        assert_eq!(encode_response(&id, Ok(json!({}))), b"{\"jsonrpc\":\"2.0\",\"id\":1e3,\"result\":{}}\n");
+        let failure = RpcError::new(RpcErrorKind::State, "it is \"paused\"");
+        let said = String::from_utf8(encode_response(&id, Err(failure))).unwrap();
         let said: Value = serde_json::from_str(&said).unwrap();
         assert_eq!(
             said["error"],
             json!({ "code": 3, "message": "it is \"paused\"", "data": { "name": "state" } })
         );
-        assert_eq!(parse(br#"{"jsonrpc":"2.0","method":"x"}"#).unwrap().id, None);
+        assert_eq!(parse_request(br#"{"jsonrpc":"2.0","method":"x"}"#).unwrap().id, None);
     }
 
     #[test]
     fn what_is_no_call_says_so() {
         for line in ["", "{", "{} x", "nul", "\u{0}"] {
-            assert_eq!(kind(line), (None, Kind::Parse), "{line}");
+            assert_eq!(kind(line), (None, RpcErrorKind::Parse), "{line}");
         }
         for line in ["[]", "3", "null", "\"x\"", "{}", r#"{"jsonrpc":"1.0","method":"x"}"#] {
-            assert_eq!(kind(line), (None, Kind::Request), "{line}");
+            assert_eq!(kind(line), (None, RpcErrorKind::Request), "{line}");
         }
         let with_id = |rest: &str| kind(&format!(r#"{{"jsonrpc":"2.0","id":"a",{rest}}}"#));
-        assert_eq!(with_id(r#""method":3"#), (Some("\"a\"".into()), Kind::Request));
-        assert_eq!(with_id(r#""method":"x","method":"y""#), (Some("\"a\"".into()), Kind::Request));
-        for id in ["{}", "[1]", "true", &format!("\"{}\"", "x".repeat(ID_LIMIT))] {
+        assert_eq!(with_id(r#""method":3"#), (Some("\"a\"".into()), RpcErrorKind::Request));
+        assert_eq!(with_id(r#""method":"x","method":"y""#), (Some("\"a\"".into()), RpcErrorKind::Request));
+        for id in ["{}", "[1]", "true", &format!("\"{}\"", "x".repeat(MAX_ID_SIZE))] {
             assert_eq!(
                 kind(&format!(r#"{{"jsonrpc":"2.0","method":"x","id":{id}}}"#)),
-                (None, Kind::Request)
+                (None, RpcErrorKind::Request)
             );
         }
-        assert_eq!(parse(b"\xff").unwrap_err().1.kind, Kind::Parse);
+        assert_eq!(parse_request(b"\xff").unwrap_err().1.kind, RpcErrorKind::Parse);
     }
 
     #[test]
     fn numbers_and_names_are_all_different() {
         let all = [
-            Kind::Parse,
-            Kind::Request,
-            Kind::Method,
-            Kind::Params,
-            Kind::Internal,
-            Kind::Greeting,
-            Kind::Version,
-            Kind::State,
-            Kind::Unsupported,
-            Kind::Busy,
+            RpcErrorKind::Parse,
+            RpcErrorKind::Request,
+            RpcErrorKind::Method,
+            RpcErrorKind::Params,
+            RpcErrorKind::Internal,
+            RpcErrorKind::Greeting,
+            RpcErrorKind::Version,
+            RpcErrorKind::State,
+            RpcErrorKind::Unsupported,
+            RpcErrorKind::Busy,
         ];
         let codes: std::collections::BTreeSet<_> = all.iter().map(|kind| kind.code()).collect();
         let names: std::collections::BTreeSet<_> = all.iter().map(|kind| kind.name()).collect();
@@ -236,11 +240,11 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn any_line_is_a_call_or_a_failure_and_every_answer_is_one_line(line in ".{0,80}", id in "0|[1-9][0-9]{0,4}|\"[^\\\\\"\u{0}-\u{1f}]{0,9}\"") {
-            let _ = parse(line.as_bytes());
+            let _ = parse_request(line.as_bytes());
             let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}}}"#, serde_json::to_string(&line).unwrap());
-            let call = parse(call.as_bytes()).unwrap();
+            let call = parse_request(call.as_bytes()).unwrap();
             prop_assert_eq!(&call.method, &line);
-            for said in [answer(&call.id.clone().unwrap(), Ok(json!(line))), failed(call.id.as_ref(), &Failure::new(Kind::State, "x\ny"))] {
+            for said in [encode_response(&call.id.clone().unwrap(), Ok(json!(line))), encode_error_response(call.id.as_ref(), &RpcError::new(RpcErrorKind::State, "x\ny"))] {
                 prop_assert_eq!(said.iter().filter(|byte| **byte == b'\n').count(), 1);
                 let said: Value = serde_json::from_slice(&said).unwrap();
                 prop_assert_eq!(said["id"].to_string(), serde_json::from_str::<Value>(&id).unwrap().to_string());

@@ -1,4 +1,5 @@
-//! One shell command of the demo agent, killed with everything it started when it is dropped early.
+//! One shell command of the demo agent. If it is dropped before it has exited, the command and all processes that it
+//! started are killed.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -10,15 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How much output is kept.
+/// Maximum number of bytes of output that are kept.
 const OUTPUT_LIMIT: usize = 256 << 10;
-/// How long to wait for the end of the output of a command that has ended. Something that left its process
-/// group may hold it open for ever.
-const DRAIN: Duration = Duration::from_millis(500);
+/// How long to wait for the end of the output after the command has exited. A process that left the process group may
+/// keep the output open indefinitely.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A command that runs, in a process group of its own.
+/// A running command, in its own process group.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCommand {
     child: Child,
     group: Pid,
     output: Arc<Mutex<Vec<u8>>>,
@@ -26,9 +27,9 @@ pub(super) struct Running {
     ended: bool,
 }
 
-impl Running {
-    /// Starts `command` with `/bin/sh -c`; its stdout and stderr come together.
-    pub(super) fn start(command: &str) -> io::Result<Running> {
+impl RunningCommand {
+    /// Starts `command` with `/bin/sh -c`; its stdout and stderr are merged.
+    pub(super) fn start(command: &str) -> io::Result<RunningCommand> {
         let (reader, writer) = io::pipe()?;
         let child = Command::new("/bin/sh")
             .args(["-c", command])
@@ -39,17 +40,17 @@ impl Running {
             .spawn()?;
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
         let output = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&output);
-        Ok(Running {
+        let captured = Arc::clone(&output);
+        Ok(RunningCommand {
             child,
             group,
             output,
-            reader: std::thread::spawn(move || keep(reader, &kept)),
+            reader: std::thread::spawn(move || capture(reader, &captured)),
             ended: false,
         })
     }
 
-    /// What it wrote and its exit code (128+N after signal N), when it has ended.
+    /// The output and the exit code (128+N after signal N) if the command has exited.
     pub(super) fn poll(&mut self) -> Option<(String, i32)> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         if matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive)) {
@@ -58,7 +59,7 @@ impl Running {
         self.kill();
         let status = self.child.wait().ok()?;
         self.ended = true;
-        let until = Instant::now() + DRAIN;
+        let until = Instant::now() + DRAIN_TIMEOUT;
         while !self.reader.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -67,13 +68,13 @@ impl Running {
         Some((String::from_utf8_lossy(&output).into_owned(), code))
     }
 
-    /// Kills the group. Its leader is not reaped before, so that the number still means this group.
+    /// Kills the process group. Its leader is reaped afterwards, so the number still refers to this group.
     fn kill(&self) {
         let _ = killpg(self.group, Signal::SIGKILL);
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if !self.ended {
             self.kill();
@@ -82,12 +83,12 @@ impl Drop for Running {
     }
 }
 
-/// Reads all of it, and keeps the beginning. An output that breaks off has ended.
-fn keep(mut reader: impl Read, kept: &Mutex<Vec<u8>>) {
+/// Reads the output to its end, and keeps the beginning. A read error counts as the end.
+fn capture(mut reader: impl Read, captured: &Mutex<Vec<u8>>) {
     let mut chunk = [0; 8192];
     while let Ok(count @ 1..) = reader.read(&mut chunk) {
-        let Ok(mut kept) = kept.lock() else { return };
-        let room = OUTPUT_LIMIT.saturating_sub(kept.len());
-        kept.extend_from_slice(&chunk[..count.min(room)]);
+        let Ok(mut captured) = captured.lock() else { return };
+        let remaining = OUTPUT_LIMIT.saturating_sub(captured.len());
+        captured.extend_from_slice(&chunk[..count.min(remaining)]);
     }
 }

@@ -1,25 +1,25 @@
-//! The demo agent's memory: the prompts of a conversation, in a file of its own.
+//! The demo agent's memory: the prompts of a conversation, in one file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The prompts of one conversation, so far.
+/// The prompts of one conversation so far.
 #[derive(Debug)]
 pub(super) struct Transcript {
-    /// Where it is kept, if anywhere.
+    /// The file that stores them; `None` without a home directory.
     file: Option<PathBuf>,
     session: String,
     prompts: Vec<String>,
 }
 
 impl Transcript {
-    /// A conversation that begins.
+    /// Starts a new conversation.
     pub(super) fn new(home: Option<&Path>, session: &str) -> Self {
         let file = home.map(|home| home.join(".demo").join(file_name(session)));
         Transcript { file, session: session.to_owned(), prompts: Vec::new() }
     }
 
-    /// A conversation that goes on; as new when nothing of it is found.
+    /// Loads a conversation; starts a new one if it is not found.
     pub(super) fn load(home: Option<&Path>, session: &str) -> Self {
         let new = Transcript::new(home, session);
         let text = new.file.as_ref().and_then(|file| fs::read(file).ok());
@@ -31,7 +31,7 @@ impl Transcript {
         &self.session
     }
 
-    /// Adds a prompt, and gives the earlier ones. A home that cannot be written forgets.
+    /// Adds a prompt, and returns the earlier ones. If the file cannot be written, the prompt is not stored.
     pub(super) fn add(&mut self, prompt: &str) -> Vec<String> {
         let earlier = self.prompts.clone();
         self.prompts.push(prompt.to_owned());
@@ -44,7 +44,7 @@ impl Transcript {
     }
 }
 
-/// The session is the server's opaque text: its bytes become a safe name.
+/// A file name for the session id, which is opaque text from the server.
 fn file_name(session: &str) -> String {
     let safe = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => char::from(byte).to_string(),

@@ -1,27 +1,27 @@
-//! Which addresses may be dialled: a name that a policy allows can resolve to anything, also to this machine.
+//! Classifies addresses: a name that a policy allows can resolve to any address, even to one of this machine.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What an address is, the least strict first.
+/// The class of an address, the least strict first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// An address of the internet.
+pub enum AddressClass {
+    /// A public address of the internet.
     Public,
-    /// An address of a site, a lab or a test: for rules that name addresses.
+    /// An address of a site, a lab or a test. Only a rule that names the address allows it.
     Private,
-    /// Never dialled, whatever is allowed; the text says what it is.
+    /// Never connected to, whatever is allowed; the text describes the address.
     Forbidden(&'static str),
 }
 
-const METADATA: Kind = Kind::Forbidden("a metadata service");
-const UNSPECIFIED: Kind = Kind::Forbidden("an unspecified address");
-const LOOPBACK: Kind = Kind::Forbidden("a loopback address");
-const LINK_LOCAL: Kind = Kind::Forbidden("a link-local address");
-const MULTICAST: Kind = Kind::Forbidden("a multicast address");
-const RESERVED: Kind = Kind::Forbidden("a reserved address");
+const METADATA: AddressClass = AddressClass::Forbidden("a metadata service");
+const UNSPECIFIED: AddressClass = AddressClass::Forbidden("an unspecified address");
+const LOOPBACK: AddressClass = AddressClass::Forbidden("a loopback address");
+const LINK_LOCAL: AddressClass = AddressClass::Forbidden("a link-local address");
+const MULTICAST: AddressClass = AddressClass::Forbidden("a multicast address");
+const RESERVED: AddressClass = AddressClass::Forbidden("a reserved address");
 
-/// The first that fits decides; what fits none is public.
-const IPV4: &[(Ipv4Addr, u32, Kind)] = &[
+/// The first matching network decides. Other addresses are public.
+const IPV4: &[(Ipv4Addr, u32, AddressClass)] = &[
     // Amazon, Google, Azure and most others; Alibaba; Oracle; the host of a machine at Azure.
     (Ipv4Addr::new(169, 254, 169, 254), 32, METADATA),
     (Ipv4Addr::new(100, 100, 100, 200), 32, METADATA),
@@ -30,24 +30,24 @@ const IPV4: &[(Ipv4Addr, u32, Kind)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, UNSPECIFIED),
     (Ipv4Addr::new(127, 0, 0, 0), 8, LOOPBACK),
     (Ipv4Addr::new(169, 254, 0, 0), 16, LINK_LOCAL),
-    (Ipv4Addr::new(192, 0, 0, 0), 24, Kind::Forbidden("an address of IETF protocols")),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, AddressClass::Forbidden("an address of IETF protocols")),
     (Ipv4Addr::new(224, 0, 0, 0), 4, MULTICAST),
-    (Ipv4Addr::new(255, 255, 255, 255), 32, Kind::Forbidden("the broadcast address")),
+    (Ipv4Addr::new(255, 255, 255, 255), 32, AddressClass::Forbidden("the broadcast address")),
     (Ipv4Addr::new(240, 0, 0, 0), 4, RESERVED),
     // RFC 1918, RFC 6598.
-    (Ipv4Addr::new(10, 0, 0, 0), 8, Kind::Private),
-    (Ipv4Addr::new(172, 16, 0, 0), 12, Kind::Private),
-    (Ipv4Addr::new(192, 168, 0, 0), 16, Kind::Private),
-    (Ipv4Addr::new(100, 64, 0, 0), 10, Kind::Private),
-    // Benchmarks and documentation: labs use them.
-    (Ipv4Addr::new(198, 18, 0, 0), 15, Kind::Private),
-    (Ipv4Addr::new(192, 0, 2, 0), 24, Kind::Private),
-    (Ipv4Addr::new(198, 51, 100, 0), 24, Kind::Private),
-    (Ipv4Addr::new(203, 0, 113, 0), 24, Kind::Private),
+    (Ipv4Addr::new(10, 0, 0, 0), 8, AddressClass::Private),
+    (Ipv4Addr::new(172, 16, 0, 0), 12, AddressClass::Private),
+    (Ipv4Addr::new(192, 168, 0, 0), 16, AddressClass::Private),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, AddressClass::Private),
+    // Benchmarks and documentation; labs use these networks.
+    (Ipv4Addr::new(198, 18, 0, 0), 15, AddressClass::Private),
+    (Ipv4Addr::new(192, 0, 2, 0), 24, AddressClass::Private),
+    (Ipv4Addr::new(198, 51, 100, 0), 24, AddressClass::Private),
+    (Ipv4Addr::new(203, 0, 113, 0), 24, AddressClass::Private),
 ];
 
-/// As [`IPV4`]; what fits none is reserved, since only 2000::/3 is given out.
-const IPV6: &[(Ipv6Addr, u32, Kind)] = &[
+/// As [`IPV4`], but other addresses are reserved, because only 2000::/3 is allocated.
+const IPV6: &[(Ipv6Addr, u32, AddressClass)] = &[
     // Amazon, Google, Oracle, Scaleway.
     (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, METADATA),
     (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, METADATA),
@@ -55,68 +55,71 @@ const IPV6: &[(Ipv6Addr, u32, Kind)] = &[
     (Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42), 128, METADATA),
     (Ipv6Addr::UNSPECIFIED, 128, UNSPECIFIED),
     (Ipv6Addr::LOCALHOST, 128, LOOPBACK),
-    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64, Kind::Forbidden("a discard address")),
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, Kind::Forbidden("a Teredo address")),
+    (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64, AddressClass::Forbidden("a discard address")),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, AddressClass::Forbidden("a Teredo address")),
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, LINK_LOCAL),
-    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Kind::Forbidden("a site-local address")),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, AddressClass::Forbidden("a site-local address")),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, MULTICAST),
-    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, Kind::Private),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, AddressClass::Private),
     // Documentation (RFC 3849, RFC 9637).
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, Kind::Private),
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, Kind::Private),
-    // Translators: the address inside decides (RFC 6052); which one, only a site knows (RFC 8215).
-    (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, Kind::Public),
-    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, Kind::Private),
-    (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, Kind::Public),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, AddressClass::Private),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, AddressClass::Private),
+    // Translators: the embedded address decides (RFC 6052). Its position in 64:ff9b:1::/48 depends on the site (RFC
+    // 8215).
+    (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, AddressClass::Public),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, AddressClass::Private),
+    (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, AddressClass::Public),
     (Ipv6Addr::UNSPECIFIED, 0, RESERVED),
 ];
 
-/// What `addr` is. One that holds an IPv4 address for a translator or a tunnel is judged by that too, and the stricter
-/// answer counts.
-pub fn kind(addr: IpAddr) -> Kind {
-    match plain(addr) {
-        IpAddr::V4(addr) => of_v4(addr),
-        IpAddr::V6(addr) => embedded(addr).map_or(of_v6(addr), |inner| of_v6(addr).max(of_v4(inner))),
+/// The class of `addr`. An address with an embedded IPv4 address, for a translator or a tunnel, has the stricter class
+/// of the two.
+pub fn classify(addr: IpAddr) -> AddressClass {
+    match canonical(addr) {
+        IpAddr::V4(addr) => classify_v4(addr),
+        IpAddr::V6(addr) => {
+            embedded_ipv4(addr).map_or(classify_v6(addr), |inner| classify_v6(addr).max(classify_v4(inner)))
+        }
     }
 }
 
-/// Whether `addr` reaches a metadata service, in any spelling.
+/// Whether `addr` reaches a metadata service, in any notation.
 pub fn is_metadata(addr: IpAddr) -> bool {
-    meanings(addr).any(|addr| kind(addr) == METADATA)
+    reachable_addresses(addr).any(|addr| classify(addr) == METADATA)
 }
 
-/// The address that the kernel means: an IPv4 address mapped into IPv6 is the IPv4 address.
-pub fn plain(addr: IpAddr) -> IpAddr {
+/// The address that the kernel uses: an IPv4-mapped IPv6 address becomes the IPv4 address.
+pub fn canonical(addr: IpAddr) -> IpAddr {
     addr.to_canonical()
 }
 
-fn of_v4(addr: Ipv4Addr) -> Kind {
+fn classify_v4(addr: Ipv4Addr) -> AddressClass {
     let fits = |net: &Ipv4Addr, length: u32| (addr.to_bits() ^ net.to_bits()).leading_zeros() >= length;
     let found = IPV4.iter().find(|(net, length, _)| fits(net, *length));
-    found.map_or(Kind::Public, |(_, _, kind)| *kind)
+    found.map_or(AddressClass::Public, |(_, _, kind)| *kind)
 }
 
-fn of_v6(addr: Ipv6Addr) -> Kind {
+fn classify_v6(addr: Ipv6Addr) -> AddressClass {
     let fits = |net: &Ipv6Addr, length: u32| (addr.to_bits() ^ net.to_bits()).leading_zeros() >= length;
     let found = IPV6.iter().find(|(net, length, _)| fits(net, *length));
     found.map_or(RESERVED, |(_, _, kind)| *kind)
 }
 
-/// The addresses that a packet to `addr` may reach: itself, and the IPv4 address in it.
-pub fn meanings(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
-    let addr = plain(addr);
+/// The addresses that a packet to `addr` may reach: the address itself and its embedded IPv4 address.
+pub fn reachable_addresses(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let addr = canonical(addr);
     let inner = match addr {
         IpAddr::V4(_) => None,
-        IpAddr::V6(addr) => embedded(addr).map(IpAddr::V4),
+        IpAddr::V6(addr) => embedded_ipv4(addr).map(IpAddr::V4),
     };
     core::iter::once(addr).chain(inner)
 }
 
-/// The IPv4 address in an address of NAT64, of 6to4, or of the old form ::a.b.c.d.
-fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 address in a NAT64 address, a 6to4 address, or one of the old form ::a.b.c.d.
+fn embedded_ipv4(addr: Ipv6Addr) -> Option<Ipv4Addr> {
     let halves = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match addr.segments() {
-        // :: and ::1 are addresses of their own.
+        // :: and ::1 embed no address.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => halves(high, low),
         [0x2002, high, low, ..] => halves(high, low),
@@ -129,8 +132,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(text: &str) -> Kind {
-        kind(text.parse().unwrap())
+    fn of(text: &str) -> AddressClass {
+        classify(text.parse().unwrap())
     }
 
     #[test]
@@ -156,7 +159,7 @@ mod tests {
             "64:ff9b::1.1.1.1",
             "::ffff:1.1.1.1",
         ] {
-            assert_eq!(of(text), Kind::Public, "{text}");
+            assert_eq!(of(text), AddressClass::Public, "{text}");
         }
     }
 
@@ -184,7 +187,7 @@ mod tests {
             "64:ff9b::10.0.0.1",
             "2002:0a00:0001::1",
         ] {
-            assert_eq!(of(text), Kind::Private, "{text}");
+            assert_eq!(of(text), AddressClass::Private, "{text}");
         }
     }
 
@@ -219,7 +222,7 @@ mod tests {
             ("4000::1", "a reserved address"),
             ("::ffff:0:7f00:1", "a reserved address"),
         ] {
-            assert_eq!(of(text), Kind::Forbidden(what), "{text}");
+            assert_eq!(of(text), AddressClass::Forbidden(what), "{text}");
         }
     }
 
@@ -232,12 +235,12 @@ mod tests {
             "::ffff:169.254.169.254",
             "::127.0.0.1",
         ] {
-            assert!(matches!(of(text), Kind::Forbidden(_)), "{text}");
+            assert!(matches!(of(text), AddressClass::Forbidden(_)), "{text}");
         }
         assert_eq!(of("64:ff9b::a9fe:a9fe"), METADATA);
         assert_eq!(of("2002:a9fe:a9fe::"), METADATA);
-        assert_eq!(plain("::ffff:192.0.2.1".parse().unwrap()), IpAddr::from([192, 0, 2, 1]));
-        assert_eq!(plain("2002:c000:201::".parse().unwrap()).to_string(), "2002:c000:201::");
+        assert_eq!(canonical("::ffff:192.0.2.1".parse().unwrap()), IpAddr::from([192, 0, 2, 1]));
+        assert_eq!(canonical("2002:c000:201::".parse().unwrap()).to_string(), "2002:c000:201::");
     }
 
     proptest! {
@@ -253,7 +256,7 @@ mod tests {
                 Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
             ] {
-                prop_assert!(kind(outer.into()) >= kind(inner.into()), "{} {}", outer, inner);
+                prop_assert!(classify(outer.into()) >= classify(inner.into()), "{} {}", outer, inner);
             }
         }
     }

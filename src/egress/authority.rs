@@ -1,20 +1,21 @@
-//! Names, addresses and ports as a client writes them: in a server name, a Host header, the target of a request.
+//! Parses names, addresses and ports as clients write them: in a server name, a Host header or a request target.
 
 use crate::spec::policy::hosts::DnsName;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// A host and, where one is written, its port.
+/// A host and, if present, its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Authority {
-    /// As of [`host`].
+    /// In the form that [`parse_host`] returns.
     pub(super) host: String,
     /// Never 0.
     pub(super) port: Option<u16>,
 }
 
 impl Authority {
-    /// Reads `host` or `host:port`. Nothing with a user before the host: readers differ about where that ends.
+    /// Parses `host` or `host:port`. User information before the host is rejected, because parsers differ about where
+    /// it ends.
     pub(super) fn parse(text: &[u8]) -> Option<Authority> {
         let end = match text.strip_prefix(b"[") {
             Some(inner) => inner.iter().position(|byte| *byte == b']')? + 2,
@@ -23,10 +24,10 @@ impl Authority {
         let (host_text, rest) = text.split_at_checked(end)?;
         let port = match rest {
             [] => None,
-            [b':', digits @ ..] => Some(port(digits)?),
+            [b':', digits @ ..] => Some(parse_port(digits)?),
             _ => return None,
         };
-        Some(Authority { host: host(host_text)?, port })
+        Some(Authority { host: parse_host(host_text)?, port })
     }
 }
 
@@ -40,24 +41,24 @@ impl fmt::Display for Authority {
     }
 }
 
-/// A name, or an address as its own text: `[::1]` is `::1`.
-pub(super) fn host(text: &[u8]) -> Option<String> {
+/// Parses a name, or an address in its usual text form: `[::1]` becomes `::1`.
+pub(super) fn parse_host(text: &[u8]) -> Option<String> {
     if let Some(inner) = text.strip_prefix(b"[") {
         let address: Ipv6Addr = core::str::from_utf8(inner.strip_suffix(b"]")?).ok()?.parse().ok()?;
         return Some(address.to_string());
     }
     let address = core::str::from_utf8(text).ok().and_then(|text| text.parse::<Ipv4Addr>().ok());
-    address.map_or_else(|| name(text), |address| Some(address.to_string()))
+    address.map_or_else(|| parse_name(text), |address| Some(address.to_string()))
 }
 
-/// A name as policies write it ([`DnsName`]). `None` for what is no name of a host, or could be read as an address:
-/// `127.1` and `0x7f000001` are 127.0.0.1 for inet_aton(3).
-pub(super) fn name(text: &[u8]) -> Option<String> {
+/// Parses a name in the form of policies ([`DnsName`]). `None` for text that is not a host name or could be parsed as
+/// an address: inet_aton(3) reads `127.1` and `0x7f000001` as 127.0.0.1.
+pub(super) fn parse_name(text: &[u8]) -> Option<String> {
     let name = DnsName::parse(core::str::from_utf8(text).ok()?).ok()?;
     Some(name.to_string())
 }
 
-fn port(digits: &[u8]) -> Option<u16> {
+fn parse_port(digits: &[u8]) -> Option<u16> {
     let is_number = (1..=5).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     let port = core::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
     (port != 0).then_some(port)
@@ -138,8 +139,8 @@ mod tests {
         ] {
             assert_eq!(parsed(text), None, "{text:?}");
         }
-        assert_eq!(name(b"192.0.2.1"), None);
-        assert_eq!(host(b"\xff.example"), None);
+        assert_eq!(parse_name(b"192.0.2.1"), None);
+        assert_eq!(parse_host(b"\xff.example"), None);
     }
 
     proptest! {
@@ -149,7 +150,7 @@ mod tests {
             if let Some(found) = Authority::parse(text.as_bytes()) {
                 prop_assert_eq!(Authority::parse(found.to_string().as_bytes()), Some(found.clone()));
                 let is_address = found.host.parse::<IpAddr>().is_ok();
-                prop_assert!(is_address || name(found.host.as_bytes()) == Some(found.host));
+                prop_assert!(is_address || parse_name(found.host.as_bytes()) == Some(found.host));
                 prop_assert_ne!(found.port, Some(0));
             }
         }

@@ -1,22 +1,22 @@
-//! The network of a sandbox by policy: nothing, or exactly what was named.
+//! The network access of a sandbox, by policy: none, or exactly the named hosts.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`dns`] | messages of the resolver that programs inside see, and of the one that we ask (pure) |
+//! | [`dns`] | messages of the name server in the sandbox and of the resolvers of the host (pure) |
 //! | [`sniff`] | the name in the first bytes of a connection (pure) |
-//! | [`socks`] [`connect`] | what clients of an explicit proxy say, and what they are told (pure) |
-//! | [`names`] | the addresses that stand for names inside (pure) |
-//! | [`address`] | which addresses may be dialled (pure) |
-//! | [`hosts`] | resolv.conf(5) and hosts(5) (pure) |
-//! | [`io`] | the sockets: who calls is heard, judged and relayed |
+//! | [`socks`] [`http_proxy`] | requests of proxy clients, and the replies (pure) |
+//! | [`stand_in_table`] | the stand-in addresses of names in the sandbox (pure) |
+//! | [`address`] | classes of addresses that may be connected to (pure) |
+//! | [`resolver_files`] | resolv.conf(5) and hosts(5) (pure) |
+//! | [`io`] | sockets: accepts, checks and relays connections |
 
 pub mod address;
 mod authority;
-pub mod connect;
 pub mod dns;
-mod head;
-pub mod hosts;
+pub mod http_proxy;
 pub mod io;
-pub mod names;
+mod request_head;
+pub mod resolver_files;
 pub mod sniff;
 pub mod socks;
+pub mod stand_in_table;

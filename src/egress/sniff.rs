@@ -1,79 +1,79 @@
-//! The name in the first bytes of a connection: the server name of TLS, or the host of an HTTP request.
+//! Finds the name in the first bytes of a connection: the server name of TLS, or the host of an HTTP request.
 //!
-//! A client can say one name to the resolver and another one to the server. Where the bytes can be read in two ways,
-//! nothing is made of them: [`Sniffed::Wrong`].
+//! A client can send one name to the resolver and another one to the server. Ambiguous bytes are rejected:
+//! [`SniffResult::Malformed`].
 
 mod http;
 #[cfg(test)]
 mod tests;
 mod tls;
 
-/// The most that is looked at.
-pub const LIMIT: usize = 64 << 10;
+/// Maximum number of bytes that are inspected.
+pub const MAX_SNIFFED: usize = 64 << 10;
 
-/// What the first bytes are.
+/// The result of the inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sniffed {
-    /// Not decided: more bytes are needed.
-    More,
+pub enum SniffResult {
+    /// More bytes are needed.
+    NeedMore,
     /// The client names its server.
     Name {
-        /// In which protocol.
-        protocol: Protocol,
-        /// A name in lower case and without a dot at its end, or in HTTP also an address without brackets; no port.
+        /// The protocol of the client.
+        protocol: ClientProtocol,
+        /// A name in lower case and without a final dot, or in HTTP also an address without brackets; no port.
         name: String,
     },
     /// The client names no server: TLS or HTTP/1.0 without a name, or another protocol.
-    Nameless(Protocol),
-    /// Malformed or ambiguous; what is wrong.
-    Wrong(&'static str),
+    NoName(ClientProtocol),
+    /// Malformed or ambiguous bytes; the reason.
+    Malformed(&'static str),
 }
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ClientProtocol {
     /// TLS.
     Tls,
     /// HTTP/1.
     Http,
-    /// Anything else, HTTP/2 without TLS too.
+    /// Any other protocol, including HTTP/2 without TLS.
     Other,
 }
 
-/// Looks at `bytes`, all that came since the start of the stream. What is decided stays so, whatever follows; until then
-/// every call looks at all of them again.
-pub fn sniff(bytes: &[u8]) -> Sniffed {
-    let is_full = bytes.len() >= LIMIT;
-    let bytes = bytes.get(..LIMIT).unwrap_or(bytes);
+/// Inspects `bytes`, all bytes since the start of the stream. A decision is final, whatever bytes follow. Until then
+/// every call inspects all bytes again.
+pub fn sniff(bytes: &[u8]) -> SniffResult {
+    let is_full = bytes.len() >= MAX_SNIFFED;
+    let bytes = bytes.get(..MAX_SNIFFED).unwrap_or(bytes);
     let sniffed = match bytes.first() {
-        None => Sniffed::More,
+        None => SniffResult::NeedMore,
         Some(&tls::HANDSHAKE) => tls::sniff(bytes),
         Some(_) => match tls::is_dropped_record(bytes) {
-            None => Sniffed::More,
-            Some(true) => Sniffed::Wrong("a TLS record before the ClientHello"),
+            None => SniffResult::NeedMore,
+            Some(true) => SniffResult::Malformed("a TLS record before the ClientHello"),
             Some(false) => http::sniff(bytes),
         },
     };
     match sniffed {
-        // No method is that long.
-        Sniffed::More if is_full && bytes.iter().all(u8::is_ascii_graphic) => {
-            Sniffed::Nameless(Protocol::Other)
+        // No HTTP method is that long.
+        SniffResult::NeedMore if is_full && bytes.iter().all(u8::is_ascii_graphic) => {
+            SniffResult::NoName(ClientProtocol::Other)
         }
-        Sniffed::More if is_full => Sniffed::Wrong("more than 64 KiB before a name"),
+        SniffResult::NeedMore if is_full => SniffResult::Malformed("more than 64 KiB before a name"),
         sniffed => sniffed,
     }
 }
 
-/// What is still to be found behind what was sniffed, in `bytes` as [`sniff`] had them: the second hello of a TLS client,
-/// or a host that a server may find in what is no request to us. `None` when there is nothing any more.
-pub fn sniff_on(bytes: &[u8], protocol: Protocol) -> Option<Sniffed> {
-    if bytes.len() >= LIMIT {
+/// Inspects the bytes after a decision of [`sniff`], in the same `bytes`: for the second ClientHello of a TLS client,
+/// or for a host in bytes that only a lenient server treats as a request. `None` if nothing remains to be found.
+pub fn sniff_further(bytes: &[u8], protocol: ClientProtocol) -> Option<SniffResult> {
+    if bytes.len() >= MAX_SNIFFED {
         return None;
     }
     let further = match protocol {
-        Protocol::Http => return None,
-        Protocol::Tls => tls::sniff_second(bytes),
-        Protocol::Other => http::stray_host(bytes),
+        ClientProtocol::Http => return None,
+        ClientProtocol::Tls => tls::sniff_second(bytes),
+        ClientProtocol::Other => http::stray_host(bytes),
     };
-    (!matches!(further, Sniffed::Nameless(_))).then_some(further)
+    (!matches!(further, SniffResult::NoName(_))).then_some(further)
 }

@@ -1,8 +1,8 @@
-//! SOCKS5 (RFC 1928), as far as an outgoing connection takes it: no authentication, and CONNECT alone.
+//! SOCKS5 (RFC 1928), limited to outgoing connections: no authentication, and CONNECT only.
 //!
 //! ```text
-//! Greeting ──methods──▶ Request ──CONNECT──▶ (the caller dials, and sends [`reply`])
-//!     └── anything else ──▶ its refusal, if it has one, then Wrong for good ◀──┘
+//! Greeting ──methods──▶ Request ──CONNECT──▶ (the caller connects, and sends [`encode_reply`])
+//!     └── anything else ──▶ its error reply, if it has one, then Failed permanently ◀──┘
 //! ```
 
 use super::authority;
@@ -12,92 +12,93 @@ const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const NO_METHOD: u8 = 255;
 const CONNECT: u8 = 1;
-/// What SOCKS4 answers to what it does not do: version 0, code 91.
+/// The reply to SOCKS4 requests, which are not supported: version 0, code 91.
 const SOCKS4_REFUSAL: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
-/// One client, until it has said where to.
+/// The handshake with one client, until it has named its destination.
 #[derive(Debug, Default)]
-pub struct Socks {
-    state: State,
+pub struct SocksHandshake {
+    state: SocksState,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum SocksState {
     #[default]
     Greeting,
     Request,
-    Wrong(&'static str),
+    Failed(&'static str),
 }
 
-/// What to do next.
+/// The next step of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum SocksStep {
     /// Wait for more bytes.
-    More,
-    /// Send `bytes`, and go on behind those consumed. After a refusal the next step is [`Step::Wrong`].
+    NeedMore,
+    /// Send `bytes`, and continue after the consumed bytes. After an error reply the next step is
+    /// [`SocksStep::Malformed`].
     Reply {
-        /// How many bytes are done with.
+        /// Number of consumed bytes.
         consumed: usize,
-        /// What the client is told.
+        /// The reply to the client.
         bytes: Vec<u8>,
     },
-    /// Connect there, and send [`reply`].
+    /// Connect to this host, and send the result of [`encode_reply`].
     Connect {
-        /// How many bytes are done with; what follows is for the server.
+        /// Number of consumed bytes; the following bytes are for the server.
         consumed: usize,
         /// A name in lower case, or an address.
         host: String,
         /// Never 0.
         port: u16,
     },
-    /// Close the connection; what is wrong with it.
-    Wrong(&'static str),
+    /// Close the connection; the reason.
+    Malformed(&'static str),
 }
 
-/// What became of a connection.
+/// The result of a connection, as a reply code of RFC 1928.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
-    /// It is there.
+pub enum SocksReply {
+    /// The connection is established.
     Granted = 0,
-    /// Something failed here.
+    /// A general failure.
     Failed = 1,
     /// The policy does not allow it.
     NotAllowed = 2,
-    /// There is no such host, no way to it, or nobody there.
+    /// The host does not exist, has no route or does not answer.
     HostUnreachable = 4,
-    /// Another command than CONNECT.
+    /// A command other than CONNECT.
     NoSuchCommand = 7,
-    /// An address of a kind that is not known.
+    /// An unknown address type.
     NoSuchAddress = 8,
 }
 
-/// The reply to a request. The address of our side of the connection is of no use to anybody: 0.0.0.0.
-pub fn reply(outcome: Outcome) -> [u8; 10] {
+/// Encodes the reply to a request. The local address of the connection is not disclosed: 0.0.0.0.
+pub fn encode_reply(outcome: SocksReply) -> [u8; 10] {
     [VERSION, outcome as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
-impl Socks {
-    /// A client that has said nothing.
+impl SocksHandshake {
+    /// Creates the handshake for a new client.
     pub fn new() -> Self {
-        Socks::default()
+        SocksHandshake::default()
     }
 
-    /// The next step, with all `bytes` that came and were not consumed.
-    pub fn next(&mut self, bytes: &[u8]) -> Step {
+    /// The next step, from all `bytes` received and not consumed.
+    pub fn next_step(&mut self, bytes: &[u8]) -> SocksStep {
         let step = match self.state {
-            State::Greeting => self.greeting(bytes),
-            State::Request => self.request(bytes),
-            State::Wrong(why) => Some(Step::Wrong(why)),
+            SocksState::Greeting => self.read_greeting(bytes),
+            SocksState::Request => self.read_request(bytes),
+            SocksState::Failed(why) => Some(SocksStep::Malformed(why)),
         };
-        step.unwrap_or(Step::More)
+        step.unwrap_or(SocksStep::NeedMore)
     }
 
-    fn greeting(&mut self, bytes: &[u8]) -> Option<Step> {
+    fn read_greeting(&mut self, bytes: &[u8]) -> Option<SocksStep> {
         match *bytes.first()? {
             VERSION => {}
-            4 => return Some(self.refuse(1, &SOCKS4_REFUSAL, "SOCKS4, and only SOCKS5 is spoken here")),
-            _ => return Some(self.wrong("what is no SOCKS")),
+            4 => return Some(self.refuse(1, &SOCKS4_REFUSAL, "SOCKS4, and only SOCKS5 is supported")),
+            _ => return Some(self.fail("data that is not SOCKS")),
         }
         let count = usize::from(*bytes.get(1)?);
         let consumed = 2 + count;
@@ -105,16 +106,16 @@ impl Socks {
         if !methods.contains(&NO_AUTHENTICATION) {
             return Some(self.refuse(consumed, &[VERSION, NO_METHOD], "SOCKS5 with authentication alone"));
         }
-        self.state = State::Request;
-        Some(Step::Reply { consumed, bytes: vec![VERSION, NO_AUTHENTICATION] })
+        self.state = SocksState::Request;
+        Some(SocksStep::Reply { consumed, bytes: vec![VERSION, NO_AUTHENTICATION] })
     }
 
-    fn request(&mut self, bytes: &[u8]) -> Option<Step> {
+    fn read_request(&mut self, bytes: &[u8]) -> Option<SocksStep> {
         if *bytes.first()? != VERSION {
-            return Some(self.wrong("a SOCKS5 request of another version"));
+            return Some(self.fail("a SOCKS5 request of another version"));
         }
         if *bytes.get(1)? != CONNECT {
-            let told = reply(Outcome::NoSuchCommand);
+            let told = encode_reply(SocksReply::NoSuchCommand);
             return Some(self.refuse(2, &told, "a SOCKS5 command other than CONNECT"));
         }
         let kind = *bytes.get(3)?;
@@ -127,41 +128,45 @@ impl Socks {
             3 => {
                 let (length, rest) = rest.split_first()?;
                 let (text, rest) = rest.split_at_checked(usize::from(*length))?;
-                (host(text), rest, 1 + text.len())
+                (parse_host(text), rest, 1 + text.len())
             }
             4 => {
                 let (address, rest) = rest.split_first_chunk::<16>()?;
                 (Some(Ipv6Addr::from(*address).to_string()), rest, 16)
             }
             _ => {
-                let told = reply(Outcome::NoSuchAddress);
+                let told = encode_reply(SocksReply::NoSuchAddress);
                 return Some(self.refuse(4, &told, "a SOCKS5 address of no known kind"));
             }
         };
         let port = u16::from_be_bytes(*rest.first_chunk::<2>()?);
         let consumed = 4 + taken + 2;
         match host {
-            Some(host) if port != 0 => Some(Step::Connect { consumed, host, port }),
-            Some(_) => Some(self.refuse(consumed, &reply(Outcome::Failed), "port 0")),
-            None => Some(self.refuse(consumed, &reply(Outcome::Failed), "a SOCKS5 name that is no name")),
+            Some(host) if port != 0 => Some(SocksStep::Connect { consumed, host, port }),
+            Some(_) => Some(self.refuse(consumed, &encode_reply(SocksReply::Failed), "port 0")),
+            None => Some(self.refuse(
+                consumed,
+                &encode_reply(SocksReply::Failed),
+                "a SOCKS5 name that is no name",
+            )),
         }
     }
 
-    fn refuse(&mut self, consumed: usize, told: &[u8], why: &'static str) -> Step {
-        self.state = State::Wrong(why);
-        Step::Reply { consumed, bytes: told.to_vec() }
+    fn refuse(&mut self, consumed: usize, told: &[u8], why: &'static str) -> SocksStep {
+        self.state = SocksState::Failed(why);
+        SocksStep::Reply { consumed, bytes: told.to_vec() }
     }
 
-    fn wrong(&mut self, why: &'static str) -> Step {
-        self.state = State::Wrong(why);
-        Step::Wrong(why)
+    fn fail(&mut self, why: &'static str) -> SocksStep {
+        self.state = SocksState::Failed(why);
+        SocksStep::Malformed(why)
     }
 }
 
-/// A name, or an address that a client has sent as one.
-fn host(text: &[u8]) -> Option<String> {
+/// Parses a name, or an address that a client sent as a name.
+fn parse_host(text: &[u8]) -> Option<String> {
     let address = core::str::from_utf8(text).ok().and_then(|text| text.parse::<IpAddr>().ok());
-    address.map(|address| address.to_string()).or_else(|| authority::host(text))
+    address.map(|address| address.to_string()).or_else(|| authority::parse_host(text))
 }
 
 #[cfg(test)]
@@ -169,15 +174,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Everything that a client with these bytes is told, and where it ends; fed in pieces of `size`.
-    fn talk(bytes: &[u8], size: usize) -> (Vec<u8>, Step, usize) {
-        let (mut socks, mut told, mut consumed_all) = (Socks::new(), Vec::new(), 0);
+    /// All replies to a client that sends these bytes in chunks of `size`, the last step, and the number of consumed
+    /// bytes.
+    fn talk(bytes: &[u8], size: usize) -> (Vec<u8>, SocksStep, usize) {
+        let (mut socks, mut told, mut consumed_all) = (SocksHandshake::new(), Vec::new(), 0);
         let mut came = 0;
         loop {
-            match socks.next(&bytes[consumed_all..came]) {
-                Step::More if came == bytes.len() => return (told, Step::More, consumed_all),
-                Step::More => came = (came + size).min(bytes.len()),
-                Step::Reply { consumed, bytes } => {
+            match socks.next_step(&bytes[consumed_all..came]) {
+                SocksStep::NeedMore if came == bytes.len() => {
+                    return (told, SocksStep::NeedMore, consumed_all);
+                }
+                SocksStep::NeedMore => came = (came + size).min(bytes.len()),
+                SocksStep::Reply { consumed, bytes } => {
                     consumed_all += consumed;
                     told.extend(bytes);
                 }
@@ -202,17 +210,20 @@ mod tests {
         ] {
             let consumed = 4 + address.len() + 2;
             let (told, step, _) = talk(&asked(kind, address, [1, 187]), 999);
-            assert_eq!((told, step), (vec![5, 0], Step::Connect { consumed, host: host.into(), port: 443 }));
+            assert_eq!(
+                (told, step),
+                (vec![5, 0], SocksStep::Connect { consumed, host: host.into(), port: 443 })
+            );
         }
-        assert_eq!(reply(Outcome::Granted), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(reply(Outcome::NotAllowed)[1], 2);
+        assert_eq!(encode_reply(SocksReply::Granted), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(encode_reply(SocksReply::NotAllowed)[1], 2);
     }
 
     #[test]
     fn what_is_refused_is_told_and_stays_refused() {
         let cases: [(&[u8], &[u8], &str); 10] = [
-            (b"\x04\x01\0P\x7f\0\0\x01\0", &SOCKS4_REFUSAL, "SOCKS4, and only SOCKS5 is spoken here"),
-            (b"GET / HTTP/1.1\r\n", b"", "what is no SOCKS"),
+            (b"\x04\x01\0P\x7f\0\0\x01\0", &SOCKS4_REFUSAL, "SOCKS4, and only SOCKS5 is supported"),
+            (b"GET / HTTP/1.1\r\n", b"", "data that is not SOCKS"),
             (b"\x05\x00", b"\x05\xff", "SOCKS5 with authentication alone"),
             (b"\x05\x02\x01\x02", b"\x05\xff", "SOCKS5 with authentication alone"),
             (b"\x05\x01\x00\x04\x01", b"\x05\x00", "a SOCKS5 request of another version"),
@@ -244,11 +255,11 @@ mod tests {
         ];
         for (bytes, told, why) in cases {
             let (said, step, _) = talk(bytes, 999);
-            assert_eq!((said.as_slice(), step), (told, Step::Wrong(why)));
+            assert_eq!((said.as_slice(), step), (told, SocksStep::Malformed(why)));
         }
-        let mut socks = Socks::new();
-        assert_eq!(socks.next(b"\x06"), Step::Wrong("what is no SOCKS"));
-        assert_eq!(socks.next(b"\x05\x01\x00"), Step::Wrong("what is no SOCKS"));
+        let mut socks = SocksHandshake::new();
+        assert_eq!(socks.next_step(b"\x06"), SocksStep::Malformed("data that is not SOCKS"));
+        assert_eq!(socks.next_step(b"\x05\x01\x00"), SocksStep::Malformed("data that is not SOCKS"));
     }
 
     proptest! {
@@ -262,8 +273,8 @@ mod tests {
             let bytes = if is_greeted { [&[5, 1, 0, 5, 1, 0], bytes.as_slice()].concat() } else { bytes };
             let (told, step, consumed) = talk(&bytes, size);
             prop_assert_eq!(&(told, step.clone(), consumed), &talk(&bytes, bytes.len().max(1)));
-            if let Step::Connect { host, port, .. } = step {
-                prop_assert!(port != 0 && super::host(host.as_bytes()) == Some(host));
+            if let SocksStep::Connect { host, port, .. } = step {
+                prop_assert!(port != 0 && parse_host(host.as_bytes()) == Some(host));
             }
         }
 
@@ -272,7 +283,7 @@ mod tests {
             let length = u8::try_from(name.len()).unwrap();
             let bytes = asked(3, &[&[length], name.as_bytes()].concat(), port.to_be_bytes());
             let (_, step, _) = talk(&bytes, 3);
-            prop_assert_eq!(step, Step::Connect { consumed: 7 + name.len(), host: name, port });
+            prop_assert_eq!(step, SocksStep::Connect { consumed: 7 + name.len(), host: name, port });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which cgroup hierarchies this host has, where they are mounted, and where we are in them.
+//! The cgroup hierarchies of this host, their mount points, and the cgroups of this process.
 
 use super::processes::parent_of;
 use crate::error::{Error, Result};
@@ -9,11 +9,11 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The two interfaces.
+/// The two cgroup interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Version {
-    /// One controller, or a few, in a hierarchy of their own.
+pub enum CgroupVersion {
+    /// One or a few controllers in each hierarchy.
     V1,
     /// All controllers in one hierarchy.
     V2,
@@ -21,38 +21,38 @@ pub enum Version {
 
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hierarchy {
-    /// Which interface it has.
-    pub version: Version,
-    /// V1: the controllers of the mount, or `name=…` for one without. V2: those in the root's
+pub struct CgroupHierarchy {
+    /// The interface version.
+    pub version: CgroupVersion,
+    /// V1: the controllers of the mount, or `name=…` if it has none. V2: those in the root's
     /// `cgroup.controllers`; the v1 hierarchies of a hybrid host have the others.
     pub controllers: Vec<String>,
-    /// Where it is mounted.
-    pub mount: PathBuf,
-    /// Our own cgroup, as a directory at or below `mount`.
-    pub own: PathBuf,
-    /// What of the hierarchy is mounted, `/` but in a container without a cgroup namespace: a path of
-    /// `/proc/PID/cgroup` begins with it.
+    /// The mount point.
+    pub mount_point: PathBuf,
+    /// The directory of this process's own cgroup, at or below `mount_point`.
+    pub own_cgroup: PathBuf,
+    /// The part of the hierarchy that is mounted: `/`, except in a container without a cgroup namespace. A
+    /// path in `/proc/PID/cgroup` begins with it.
     pub root: PathBuf,
 }
 
-impl Hierarchy {
-    /// Whether its mount is what a path finds: another mount may lie over it.
-    fn is_on_top(&self) -> bool {
+impl CgroupHierarchy {
+    /// Whether a path lookup of the mount point finds this mount: another mount may be on top of it.
+    fn is_visible(&self) -> bool {
         let magic = match self.version {
-            Version::V1 => CGROUP_SUPER_MAGIC,
-            Version::V2 => CGROUP2_SUPER_MAGIC,
+            CgroupVersion::V1 => CGROUP_SUPER_MAGIC,
+            CgroupVersion::V2 => CGROUP2_SUPER_MAGIC,
         };
-        statfs(&self.mount).is_ok_and(|found| found.filesystem_type() == magic)
+        statfs(&self.mount_point).is_ok_and(|found| found.filesystem_type() == magic)
     }
 
-    /// The directory of a path that `/proc/PID/cgroup` names.
+    /// The directory of a cgroup path from `/proc/PID/cgroup`.
     pub fn directory(&self, cgroup: &Path) -> PathBuf {
         let below =
             cgroup.strip_prefix(&self.root).unwrap_or_else(|_| cgroup.strip_prefix("/").unwrap_or(cgroup));
-        // `/..` stands for what is outside of our cgroup namespace.
+        // `/..` means a cgroup outside of this cgroup namespace.
         let names = below.components().filter(|part| !matches!(part, Component::ParentDir));
-        let mut directory = self.mount.clone();
+        let mut directory = self.mount_point.clone();
         directory.extend(names);
         directory
     }
@@ -60,12 +60,12 @@ impl Hierarchy {
 
 /// All hierarchies of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Layout {
-    /// In the order of `/proc/self/mountinfo`; each only once.
-    pub hierarchies: Vec<Hierarchy>,
+pub struct CgroupLayout {
+    /// In the order of `/proc/self/mountinfo`, without duplicates.
+    pub hierarchies: Vec<CgroupHierarchy>,
 }
 
-impl Layout {
+impl CgroupLayout {
     /// Reads `/proc/self/mountinfo` and `/proc/self/cgroup`.
     ///
     /// # Errors
@@ -73,89 +73,92 @@ impl Layout {
     pub fn discover() -> Result<Self> {
         let read = |path: &str| fs::read(path).map_err(|e| Error::system(format_args!("read {path}"), e));
         let mut layout = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
-        layout.hierarchies.retain(Hierarchy::is_on_top);
-        for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == Version::V2) {
-            let file = hierarchy.mount.join("cgroup.controllers");
+        layout.hierarchies.retain(CgroupHierarchy::is_visible);
+        for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == CgroupVersion::V2) {
+            let file = hierarchy.mount_point.join("cgroup.controllers");
             let controllers = fs::read_to_string(file).unwrap_or_default();
             hierarchy.controllers = controllers.split_whitespace().map(str::to_owned).collect();
         }
         Ok(layout)
     }
 
-    /// The hierarchies that these texts tell of (proc_pid_mountinfo(5), cgroups(7)).
-    fn parse(mountinfo: &[u8], own: &[u8]) -> Self {
-        let mut hierarchies: Vec<Hierarchy> = Vec::new();
+    /// Parses the hierarchies from the two texts (proc_pid_mountinfo(5), cgroups(7)).
+    fn parse(mountinfo: &[u8], own_cgroup: &[u8]) -> Self {
+        let mut hierarchies: Vec<CgroupHierarchy> = Vec::new();
         for line in mountinfo.split(|byte| *byte == b'\n') {
-            let Some((version, options, root, mount)) = mounted(line) else { continue };
-            let controllers = controllers(version, &options);
+            let Some((version, options, root, mount)) = parse_cgroup_mount(line) else { continue };
+            let controllers = parse_controllers(version, &options);
             let seen = hierarchies.iter().any(|one| one.version == version && one.controllers == controllers);
-            // Only what a path can be looked up in: with a root outside of our namespace nothing can.
-            if seen || (version == Version::V1 && controllers.is_empty()) || root.starts_with("/..") {
+            // Skips hierarchies in which no path can be looked up: those whose root is outside of this
+            // cgroup namespace.
+            if seen || (version == CgroupVersion::V1 && controllers.is_empty()) || root.starts_with("/..") {
                 continue;
             }
-            let cgroup = own_cgroup(own, &controllers);
-            let mut hierarchy = Hierarchy { version, controllers, own: mount.clone(), mount, root };
-            hierarchy.own =
-                cgroup.map_or_else(|| hierarchy.mount.clone(), |cgroup| hierarchy.directory(&cgroup));
+            let cgroup = find_own_cgroup(own_cgroup, &controllers);
+            let mut hierarchy =
+                CgroupHierarchy { version, controllers, own_cgroup: mount.clone(), mount_point: mount, root };
+            hierarchy.own_cgroup =
+                cgroup.map_or_else(|| hierarchy.mount_point.clone(), |cgroup| hierarchy.directory(&cgroup));
             hierarchies.push(hierarchy);
         }
-        Layout { hierarchies }
+        CgroupLayout { hierarchies }
     }
 
-    /// The hierarchy that has this controller.
-    pub fn home(&self, controller: &str) -> Option<&Hierarchy> {
+    /// The hierarchy with this controller.
+    pub fn hierarchy_of(&self, controller: &str) -> Option<&CgroupHierarchy> {
         self.hierarchies.iter().find(|one| one.controllers.iter().any(|name| name == controller))
     }
 
-    /// The cgroup v2 hierarchy, with controllers or without.
-    pub fn unified(&self) -> Option<&Hierarchy> {
-        self.hierarchies.iter().find(|one| one.version == Version::V2)
+    /// The cgroup v2 hierarchy, even without controllers.
+    pub fn v2_hierarchy(&self) -> Option<&CgroupHierarchy> {
+        self.hierarchies.iter().find(|one| one.version == CgroupVersion::V2)
     }
 }
 
-/// The controllers that a sandbox below our own cgroup `own` of version 2 can have: those that are on for its
-/// children, and all that it has itself where they can be switched on.
-pub fn controllers_for_children(own: &Path) -> Vec<String> {
-    let can_switch = is_root(own) || ours(own).is_some();
-    words(own, if can_switch { "cgroup.controllers" } else { "cgroup.subtree_control" })
+/// The controllers that a sandbox below `own_cgroup`, a v2 cgroup, can use: those enabled for its children,
+/// or all of its own controllers if they can be enabled.
+pub fn controllers_for_children(own_cgroup: &Path) -> Vec<String> {
+    let can_switch = is_hierarchy_root(own_cgroup) || own_processes(own_cgroup).is_some();
+    read_words(own_cgroup, if can_switch { "cgroup.controllers" } else { "cgroup.subtree_control" })
 }
 
-/// Whether this is the root of the hierarchy, which may have processes and give controllers too: only the root has
-/// no cgroup.type (cgroups(7)).
-pub fn is_root(own: &Path) -> bool {
-    !own.join("cgroup.type").exists()
+/// Whether this is the root of the hierarchy, which may have both processes and enabled controllers. Only
+/// the root has no cgroup.type (cgroups(7)).
+pub fn is_hierarchy_root(own_cgroup: &Path) -> bool {
+    !own_cgroup.join("cgroup.type").exists()
 }
 
-/// The processes in our own cgroup, when there are none but this one and children of it: then they can step aside.
-pub fn ours(own: &Path) -> Option<Vec<String>> {
+/// The pids in the own cgroup, if they are only this process and its children, which can be moved to
+/// another cgroup; else `None`.
+pub fn own_processes(own_cgroup: &Path) -> Option<Vec<String>> {
     let us = std::process::id().cast_signed();
-    let pids = words(own, "cgroup.procs");
+    let pids = read_words(own_cgroup, "cgroup.procs");
     let is_ours = |pid: &String| pid.parse().is_ok_and(|pid| pid == us || parent_of(pid) == Some(us));
     (!pids.is_empty() && pids.iter().all(is_ours)).then_some(pids)
 }
 
-/// The words of a control file; none when it cannot be read.
-pub fn words(cgroup: &Path, file: &str) -> Vec<String> {
+/// The words of a control file; empty if it cannot be read.
+pub fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
     let text = fs::read_to_string(cgroup.join(file)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Version, superblock options, root and mount point of a line of mountinfo that is a cgroup mount.
-fn mounted(line: &[u8]) -> Option<(Version, String, PathBuf, PathBuf)> {
+/// Parses a line of mountinfo that is a cgroup mount: version, superblock options, root and mount point.
+fn parse_cgroup_mount(line: &[u8]) -> Option<(CgroupVersion, String, PathBuf, PathBuf)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let root = unescape(fields.nth(3)?);
     let mount = unescape(fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let version = match rest.next()? {
-        b"cgroup" => Version::V1,
-        b"cgroup2" => Version::V2,
+        b"cgroup" => CgroupVersion::V1,
+        b"cgroup2" => CgroupVersion::V2,
         _ => return None,
     };
     Some((version, String::from_utf8_lossy(rest.nth(1)?).into_owned(), root, mount))
 }
 
-/// The controllers among the options of a v1 superblock.
-fn controllers(version: Version, options: &str) -> Vec<String> {
+/// The controllers in the options of a v1 superblock.
+fn parse_controllers(version: CgroupVersion, options: &str) -> Vec<String> {
     const KNOWN: [&str; 14] = [
         "cpu",
         "cpuacct",
@@ -174,21 +177,21 @@ fn controllers(version: Version, options: &str) -> Vec<String> {
     ];
     let is_one = |option: &&str| KNOWN.contains(option) || option.starts_with("name=");
     match version {
-        Version::V1 => options.split(',').filter(is_one).map(str::to_owned).collect(),
-        Version::V2 => Vec::new(),
+        CgroupVersion::V1 => options.split(',').filter(is_one).map(str::to_owned).collect(),
+        CgroupVersion::V2 => Vec::new(),
     }
 }
 
-/// Our path in the hierarchy of these controllers; none means v2.
-fn own_cgroup(own: &[u8], controllers: &[String]) -> Option<PathBuf> {
-    path_in(own, |listed| match controllers.first() {
+/// The path of this process in the hierarchy of these controllers; an empty list means v2.
+fn find_own_cgroup(own_cgroup: &[u8], controllers: &[String]) -> Option<PathBuf> {
+    cgroup_path_in(own_cgroup, |listed| match controllers.first() {
         None => listed.is_empty(),
         Some(first) => listed.split(',').any(|one| one == first),
     })
 }
 
-/// The path in the first line of a `/proc/PID/cgroup` whose controllers are the right ones.
-pub(crate) fn path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
+/// The path in the first line of a `/proc/PID/cgroup` whose controllers satisfy `is_it`.
+pub(crate) fn cgroup_path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathBuf> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let listed = std::str::from_utf8(fields.nth(1)?).ok()?;
@@ -197,7 +200,7 @@ pub(crate) fn path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Option<PathB
     })
 }
 
-/// Undoes the kernel's `\ooo` for space, tab, newline and backslash.
+/// Decodes the kernel's `\ooo` escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -235,38 +238,41 @@ mod tests {
 
     #[test]
     fn a_hybrid_host_has_several_hierarchies_each_once() {
-        let layout = Layout::parse(HYBRID.as_bytes(), OWN.as_bytes());
+        let layout = CgroupLayout::parse(HYBRID.as_bytes(), OWN.as_bytes());
         let list: Vec<_> = layout
             .hierarchies
             .iter()
-            .map(|one| (one.version, one.controllers.join(","), one.own.to_str().unwrap()))
+            .map(|one| (one.version, one.controllers.join(","), one.own_cgroup.to_str().unwrap()))
             .collect();
         assert_eq!(
             list,
             [
-                (Version::V1, "cpu,cpuacct".into(), "/sys/fs/cgroup/cpu,cpuacct"),
-                (Version::V1, "memory".into(), "/sys/fs/cgroup/memory/a:b/c"),
-                (Version::V1, "name=systemd".into(), "/sys/fs/cgroup/systemd/user.slice"),
-                (Version::V2, String::new(), "/sys/fs/cgroup/uni fied/x"),
+                (CgroupVersion::V1, "cpu,cpuacct".into(), "/sys/fs/cgroup/cpu,cpuacct"),
+                (CgroupVersion::V1, "memory".into(), "/sys/fs/cgroup/memory/a:b/c"),
+                (CgroupVersion::V1, "name=systemd".into(), "/sys/fs/cgroup/systemd/user.slice"),
+                (CgroupVersion::V2, String::new(), "/sys/fs/cgroup/uni fied/x"),
             ]
         );
-        assert_eq!(layout.home("cpuacct").unwrap().mount, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
-        assert_eq!(layout.home("pids"), None);
+        assert_eq!(
+            layout.hierarchy_of("cpuacct").unwrap().mount_point,
+            Path::new("/sys/fs/cgroup/cpu,cpuacct")
+        );
+        assert_eq!(layout.hierarchy_of("pids"), None);
     }
 
     #[test]
     fn in_a_container_without_a_cgroup_namespace_paths_begin_at_the_mount() {
         let mounts = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        let layout = Layout::parse(mounts.as_bytes(), b"0::/docker/abc/inner\n");
-        assert_eq!(layout.unified().unwrap().own, Path::new("/sys/fs/cgroup/inner"));
+        let layout = CgroupLayout::parse(mounts.as_bytes(), b"0::/docker/abc/inner\n");
+        assert_eq!(layout.v2_hierarchy().unwrap().own_cgroup, Path::new("/sys/fs/cgroup/inner"));
         let outside = "30 23 0:26 /.. /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        assert_eq!(Layout::parse(outside.as_bytes(), b"0::/\n"), Layout::default());
+        assert_eq!(CgroupLayout::parse(outside.as_bytes(), b"0::/\n"), CgroupLayout::default());
     }
 
     #[test]
     fn what_is_no_mount_is_no_hierarchy() {
         for text in ["", "a b c", "30 23 0:26 / /x rw -", "1 2 3:4 / /proc rw - proc proc rw"] {
-            assert_eq!(Layout::parse(text.as_bytes(), b""), Layout::default(), "{text}");
+            assert_eq!(CgroupLayout::parse(text.as_bytes(), b""), CgroupLayout::default(), "{text}");
         }
     }
 }

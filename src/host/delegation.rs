@@ -1,110 +1,122 @@
-//! Why a sandbox cannot have a controller of cgroup v2 here, and what exactly to do about it: for `doctor`, and
-//! for the error of a limit that is refused.
+//! Diagnoses why a controller of cgroup v2 is not available to a sandbox, with the exact remedy: for
+//! `doctor`, and for the error of a limit that is refused.
 //!
-//! Only looked at when a limit does not hold; nothing is changed. What systemd gives to whom is in
-//! systemd.resource-control(5), "Delegate=", and in its user@.service.
+//! Used only if a limit cannot be set; changes nothing. systemd.resource-control(5), "Delegate=", and
+//! user@.service describe which controllers systemd delegates.
 
-use super::cgroups::{Layout, Version, is_root, ours, words};
+use super::cgroups::{CgroupLayout, CgroupVersion, is_hierarchy_root, own_processes, read_words};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The controllers that systemd knows, and so can give; in the order of its `Delegate=`.
-const OF_SYSTEMD: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
+/// The controllers that systemd can delegate, in the order of its `Delegate=`.
+const SYSTEMD_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
-/// How a host gets all its controllers into cgroup v2.
-pub const UNIFY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
+/// The kernel command line that moves all controllers to cgroup v2.
+pub const UNIFIED_HIERARCHY_REMEDY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
                          /etc/default/grub, run update-grub, and boot";
 
-/// What keeps a controller from us, and what to do.
+/// The reason why a controller is not available, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lack {
-    /// Why, as the end of a sentence.
-    pub why: String,
-    /// What to do.
-    pub cure: String,
+pub struct MissingController {
+    /// The reason, as the end of a sentence.
+    pub reason: String,
+    /// The remedy: a command to run or a file to change.
+    pub remedy: String,
 }
 
-/// Why no cgroup below `own`, our own of version 2, has `controller`; without one there is no version 2. The cure
-/// is for all of `needed`.
-pub fn lack(own: Option<&Path>, controller: &str, needed: &[&str]) -> Lack {
-    let layout = Layout::discover().unwrap_or_default();
+/// Diagnoses why no cgroup below `own_cgroup` has `controller`. `own_cgroup` is this process's v2 cgroup,
+/// or `None` if there is no v2 hierarchy. The remedy covers all of `needed`.
+pub fn diagnose_controller(
+    own_cgroup: Option<&Path>,
+    controller: &str,
+    needed: &[&str],
+) -> MissingController {
+    let layout = CgroupLayout::discover().unwrap_or_default();
     let old = if controller == "io" { "blkio" } else { controller };
-    let old = layout.home(old).filter(|home| home.version == Version::V1);
+    let old = layout.hierarchy_of(old).filter(|home| home.version == CgroupVersion::V1);
     if let Some(old) = old {
-        let why = format!("cgroup v1 has the {controller} controller of this host ({})", old.mount.display());
-        return Lack { why, cure: UNIFY.to_owned() };
+        let why =
+            format!("cgroup v1 has the {controller} controller of this host ({})", old.mount_point.display());
+        return MissingController { reason: why, remedy: UNIFIED_HIERARCHY_REMEDY.to_owned() };
     }
-    let Some(own) = own else {
-        return Lack { why: "this host has no cgroup v2 hierarchy".into(), cure: UNIFY.into() };
+    let Some(own) = own_cgroup else {
+        return MissingController {
+            reason: "this host has no cgroup v2 hierarchy".into(),
+            remedy: UNIFIED_HIERARCHY_REMEDY.into(),
+        };
     };
-    let has = |path: &Path| words(path, "cgroup.controllers").iter().any(|one| one == controller);
-    let root = layout.unified().map(|unified| unified.mount.clone());
+    let has = |path: &Path| read_words(path, "cgroup.controllers").iter().any(|one| one == controller);
+    let root = layout.v2_hierarchy().map(|unified| unified.mount_point.clone());
     if root.as_deref().is_some_and(|root| !has(root)) {
         let why = format!("this kernel gives no {controller} controller in cgroup v2");
-        let cure = format!(
+        let remedy = format!(
             "boot with cgroup_enable={controller} where the kernel has it switched off, or leave the limit out"
         );
-        return Lack { why, cure };
+        return MissingController { reason: why, remedy };
     }
     let shown = own.display();
     let why = if !has(own) {
         format!("the {controller} controller was not delegated to {shown}")
     } else if let Err(errno) = nix::unistd::access(own, nix::unistd::AccessFlags::W_OK) {
         format!("no cgroup can be made in {shown}: {}", errno.desc())
-    } else if !is_root(own) && ours(own).is_none() {
+    } else if !is_hierarchy_root(own) && own_processes(own).is_none() {
         format!("other processes are in {shown}, which then cannot give the {controller} controller away")
     } else {
         format!("{shown} does not give the {controller} controller away")
     };
-    Lack { why, cure: cure(&Site::of_this_process(own), needed) }
+    MissingController {
+        reason: why,
+        remedy: delegation_remedy(&DelegationContext::of_this_process(own), needed),
+    }
 }
 
-/// What a cure depends on, as data.
+/// The facts that determine a remedy, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// Our own user id.
+pub struct DelegationContext {
+    /// The uid of this process.
     pub uid: u32,
     /// Whether systemd is pid 1.
-    pub systemd: bool,
-    /// The controllers of this user's manager; none where it does not run.
-    pub manager: Vec<String>,
-    /// The cgroups from the root to ours that lack a controller for their children, with those they have.
-    pub above: Vec<(PathBuf, Vec<String>)>,
+    pub has_systemd: bool,
+    /// The controllers of this user's systemd manager; empty if it is not running.
+    pub manager_controllers: Vec<String>,
+    /// The cgroups from the root to the own one that do not enable a controller for their children, with
+    /// those that they enable.
+    pub ancestors: Vec<(PathBuf, Vec<String>)>,
 }
 
-impl Site {
-    /// As it is for this process in `own`.
-    pub fn of_this_process(own: &Path) -> Self {
+impl DelegationContext {
+    /// Collects the facts for this process in `own_cgroup`.
+    pub fn of_this_process(own_cgroup: &Path) -> Self {
         let uid = nix::unistd::geteuid().as_raw();
         let manager = format!("/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service");
-        let mut above: Vec<_> = own
+        let mut above: Vec<_> = own_cgroup
             .ancestors()
             .skip(1)
             .take_while(|path| path.join("cgroup.controllers").exists())
-            .map(|path| (path.to_owned(), words(path, "cgroup.subtree_control")))
+            .map(|path| (path.to_owned(), read_words(path, "cgroup.subtree_control")))
             .collect();
         above.reverse();
-        Site {
+        DelegationContext {
             uid,
-            systemd: Path::new("/run/systemd/system").is_dir(),
-            manager: words(Path::new(&manager), "cgroup.controllers"),
-            above,
+            has_systemd: Path::new("/run/systemd/system").is_dir(),
+            manager_controllers: read_words(Path::new(&manager), "cgroup.controllers"),
+            ancestors: above,
         }
     }
 }
 
-/// How this user gets `controllers`. What stands between backquotes can be run as it stands, but for the
+/// The remedy that gives this user `controllers`. Text in backquotes can be run unchanged, except for the
 /// program's own arguments.
-pub fn cure(site: &Site, controllers: &[&str]) -> String {
+pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> String {
     let (known, others): (Vec<&str>, Vec<&str>) =
-        controllers.iter().partition(|name| OF_SYSTEMD.contains(name));
-    let mut cure = String::new();
+        controllers.iter().partition(|name| SYSTEMD_CONTROLLERS.contains(name));
+    let mut remedy = String::new();
     if !others.is_empty() {
-        // systemd leaves those alone that it does not know: what root switches on stays on.
+        // systemd does not touch controllers that it does not know: those that root enables stay enabled.
         let others: Vec<String> = others.iter().map(|name| format!("+{name}")).collect();
         let others = others.join(" ");
-        let lacking = site
-            .above
+        let lacking = context
+            .ancestors
             .iter()
             .filter(|(_, on)| others.split(' ').any(|name| !on.iter().any(|one| *one == name[1..])));
         let files: Vec<String> =
@@ -115,58 +127,64 @@ pub fn cure(site: &Site, controllers: &[&str]) -> String {
             files.join(" ")
         };
         let _ = write!(
-            cure,
+            remedy,
             "as root: `for f in {files}; do echo {others} >$f; done`, since systemd does not give it; then "
         );
     }
-    match (site.systemd, site.uid) {
-        (true, 0) => cure.push_str("start saggar by `systemd-run --scope -p Delegate=yes saggar …`"),
+    match (context.has_systemd, context.uid) {
+        (true, 0) => remedy.push_str("start saggar by `systemd-run --scope -p Delegate=yes saggar …`"),
         (true, _) => {
-            let manager_lacks = known.iter().any(|name| !site.manager.iter().any(|one| one == name));
+            let manager_lacks =
+                known.iter().any(|name| !context.manager_controllers.iter().any(|one| one == name));
             if manager_lacks {
-                let all = OF_SYSTEMD.join(" ");
+                let all = SYSTEMD_CONTROLLERS.join(" ");
                 let _ = write!(
-                    cure,
+                    remedy,
                     "as root: `mkdir -p /etc/systemd/system/user@.service.d && printf \
                      '[Service]\\nDelegate={all}\\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl \
                      daemon-reload`; log in again; then "
                 );
             }
-            cure.push_str("start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
+            remedy.push_str("start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
         }
         (false, _) => {
             let names: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
             let _ = write!(
-                cure,
+                remedy,
                 "start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo \
                  {} >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown {} . cgroup.procs \
-                 cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that goes on \
-                 with `exec saggar …`",
+                 cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell \
+                 that then runs `exec saggar …`",
                 names.join(" "),
-                site.uid
+                context.uid
             );
         }
     }
-    cure
+    remedy
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn site(uid: u32, systemd: bool, manager: &[&str]) -> Site {
+    fn site(uid: u32, systemd: bool, manager: &[&str]) -> DelegationContext {
         let above =
             vec![("/sys/fs/cgroup".into(), vec!["cpu".to_owned()]), ("/sys/fs/cgroup/a".into(), vec![])];
-        Site { uid, systemd, manager: manager.iter().map(|one| (*one).to_owned()).collect(), above }
+        DelegationContext {
+            uid,
+            has_systemd: systemd,
+            manager_controllers: manager.iter().map(|one| (*one).to_owned()).collect(),
+            ancestors: above,
+        }
     }
 
     #[test]
     fn a_cure_is_a_command_for_who_asks() {
         let given = ["cpu", "memory", "pids"];
-        insta::assert_snapshot!(cure(&site(0, true, &[]), &["io"]), @"start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
-        insta::assert_snapshot!(cure(&site(1000, true, &given), &["memory", "cpu"]), @"start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
-        insta::assert_snapshot!(cure(&site(1000, true, &given), &["io"]), @r"as root: `mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\nDelegate=cpu cpuset io memory pids\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload`; log in again; then start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
-        insta::assert_snapshot!(cure(&site(0, true, &[]), &["hugetlb"]), @"as root: `for f in /sys/fs/cgroup/cgroup.subtree_control /sys/fs/cgroup/a/cgroup.subtree_control; do echo +hugetlb >$f; done`, since systemd does not give it; then start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
-        insta::assert_snapshot!(cure(&site(1000, false, &[]), &["memory", "io"]), @"start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +io >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that goes on with `exec saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(0, true, &[]), &["io"]), @"start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(1000, true, &given), &["memory", "cpu"]), @"start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(1000, true, &given), &["io"]), @r"as root: `mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\nDelegate=cpu cpuset io memory pids\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload`; log in again; then start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(0, true, &[]), &["hugetlb"]), @"as root: `for f in /sys/fs/cgroup/cgroup.subtree_control /sys/fs/cgroup/a/cgroup.subtree_control; do echo +hugetlb >$f; done`, since systemd does not give it; then start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(1000, false, &[]), &["memory", "io"]), @"start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +io >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
     }
 }

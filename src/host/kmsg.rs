@@ -1,42 +1,42 @@
-//! What the kernel's log says of processes that it killed at a limit of memory (kmsg(4), dmesg(1)): their names are
-//! told nowhere else. An ordinary user may read it where kernel.dmesg_restrict is 0.
+//! Reads OOM kills from the kernel's log (kmsg(4), dmesg(1)), the only source of the names of killed
+//! processes. An unprivileged user may read it if kernel.dmesg_restrict is 0.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// The kernel gives one record at a time, and none is longer (PRINTK_MESSAGE_MAX).
-const RECORD: usize = 8 << 10;
+/// The longest record in bytes (PRINTK_MESSAGE_MAX). Each read returns one record.
+const MAX_RECORD_BYTES: usize = 8 << 10;
 
-/// A process that the kernel killed for want of memory.
+/// A process that the kernel killed at a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Killed {
-    /// Its pid in the first pid namespace of the host.
+pub struct OomVictim {
+    /// Its pid in the initial pid namespace of the host.
     pub pid: i32,
     /// Its name, as in /proc/PID/comm: at most 15 bytes.
     pub name: String,
 }
 
-/// The kernel's log, from now on.
+/// The kernel's log, from the time of opening.
 #[derive(Debug)]
 pub struct KernelLog(File);
 
 impl KernelLog {
-    /// Opens it at its end; `None` where this user may not read it.
-    pub fn from_now() -> Option<Self> {
+    /// Opens the log at its end; `None` if this user may not read it.
+    pub fn open_at_end() -> Option<Self> {
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
         file.seek(SeekFrom::End(0)).ok()?;
         Some(KernelLog(file))
     }
 
-    /// What was killed in the cgroup of this name, or below it, since the last call.
-    pub fn killed_in(&mut self, cgroup: &str) -> Vec<Killed> {
+    /// The processes killed in the cgroup of this name, or below it, since the last call.
+    pub fn oom_victims_in(&mut self, cgroup: &str) -> Vec<OomVictim> {
         let mut killed = Vec::new();
-        let mut record = [0; RECORD];
+        let mut record = [0; MAX_RECORD_BYTES];
         loop {
             match self.0.read(&mut record) {
                 Ok(count @ 1..) => killed.extend(parse(&record[..count], cgroup)),
-                // Records that were overwritten before they were read; the next is there.
+                // EPIPE: records were overwritten before they were read. The next read returns a later one.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 _ => return killed,
@@ -45,9 +45,10 @@ impl KernelLog {
     }
 }
 
-/// Of a record `…;oom-kill:constraint=…,oom_memcg=/…,task_memcg=/…,task=NAME,pid=N,uid=N` (dump_oom_victim in
-/// mm/oom_kill.c) the process, when it was in the cgroup `cgroup` or below it. A name may hold anything.
-fn parse(record: &[u8], cgroup: &str) -> Option<Killed> {
+/// Parses a record `…;oom-kill:constraint=…,oom_memcg=/…,task_memcg=/…,task=NAME,pid=N,uid=N`
+/// (dump_oom_victim in mm/oom_kill.c). Returns the process if it was in `cgroup` or below it. A name may
+/// contain any character.
+fn parse(record: &[u8], cgroup: &str) -> Option<OomVictim> {
     let text = String::from_utf8_lossy(record);
     let (_, text) = text.split_once(';')?;
     let (_, rest) = text.strip_prefix("oom-kill:")?.split_once(",task_memcg=")?;
@@ -57,7 +58,7 @@ fn parse(record: &[u8], cgroup: &str) -> Option<Killed> {
     }
     let (name, numbers) = rest.rsplit_once(",pid=")?;
     let (pid, _) = numbers.split_once(',')?;
-    Some(Killed { pid: pid.parse().ok()?, name: name.to_owned() })
+    Some(OomVictim { pid: pid.parse().ok()?, name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
                  oom_memcg=/a/saggar-x,task_memcg=/a/saggar-x/main,task={name},pid=1234,uid=1000\n"
             )
         };
-        let killed = |name: &str| Some(Killed { pid: 1234, name: name.to_owned() });
+        let killed = |name: &str| Some(OomVictim { pid: 1234, name: name.to_owned() });
         assert_eq!(parse(record("python3").as_bytes(), "saggar-x"), killed("python3"));
         assert_eq!(parse(record("a,pid=7,uid=0").as_bytes(), "saggar-x"), killed("a,pid=7,uid=0"));
         assert_eq!(parse(record("python3").as_bytes(), "saggar-"), None);

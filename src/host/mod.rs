@@ -1,60 +1,60 @@
-//! What this kernel, this user and this file tree are like.
+//! Facts about the kernel, the user and the file tree of this host.
 //!
-//! On the start path only what the plan needs is looked at ([`Host::survey`]), a microsecond each. Whether
-//! something works is found by doing it; `saggar doctor` tries everything ([`probe`]).
+//! A start collects only the facts that the plan needs ([`HostFacts::survey`]), in a microsecond each. A
+//! feature is detected by using it; `saggar doctor` tries all of them ([`probe`]).
 
-#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
-pub mod appeared;
 pub mod cgroups;
 pub mod delegation;
+pub mod disk_bounds;
+pub mod idmap_support;
 pub mod kmsg;
-pub mod network;
-pub mod owners;
+pub mod network_namespace;
 pub mod peer;
 pub mod probe;
 pub mod processes;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod protect;
-pub mod quota;
-mod quotas;
+mod user_limits;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+pub mod workspace_scan;
 
-pub use quotas::Quotas;
+pub use user_limits::UserLimits;
 
-use crate::spec::{IdMap, MountKind, Profile, SandboxSpec};
+use crate::spec::{HostIdMapping, MountKind, SandboxProfile, SandboxSpec};
 use crate::sys;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What a path of the host is.
+/// The type of a path on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum PathKind {
     /// A directory.
     Directory,
     /// Anything that is neither a directory nor a link.
     File,
-    /// A symbolic link, and what it says.
+    /// A symbolic link, with its target.
     Link(PathBuf),
 }
 
-/// What is known of the host. As data, so that a plan can be made for any host in a test.
+/// Known facts about the host. They are data, so that a test can make a plan for any host.
 #[derive(Debug, Clone, Default)]
-pub struct Host {
-    /// The landlock ABI, 0 for none.
+pub struct HostFacts {
+    /// The landlock ABI version; 0 without landlock.
     pub landlock_abi: u32,
-    /// Paths that were looked at and are there.
-    pub paths: HashMap<PathBuf, Kind>,
-    /// Trees that somebody named and whose owners cannot be mapped; looked at for root's sandboxes alone.
-    pub unmapped: HashMap<PathBuf, owners::Unmapped>,
-    /// What the kernel lets the caller have.
-    pub quotas: Quotas,
+    /// The paths that were checked and exist.
+    pub paths: HashMap<PathBuf, PathKind>,
+    /// Trees named in the spec whose owners cannot be mapped; checked only if root starts the sandbox.
+    pub unmappable_trees: HashMap<PathBuf, idmap_support::UnmappableTree>,
+    /// The kernel's limits for the caller.
+    pub user_limits: UserLimits,
 }
 
-impl Host {
-    /// Looks at everything that `spec` names.
+impl HostFacts {
+    /// Collects the facts about everything that `spec` names.
     pub fn survey(spec: &SandboxSpec) -> Self {
         let mut paths = HashMap::new();
         let mut look = |path: &Path| {
-            if let Some(kind) = look_at(path) {
+            if let Some(kind) = path_kind(path) {
                 paths.insert(path.to_owned(), kind);
             }
         };
@@ -62,37 +62,42 @@ impl Host {
             if let MountKind::System { source } = &mount.kind {
                 look(source);
             }
-            if let Some(source) = mount.kind.named() {
+            if let Some(source) = mount.kind.named_source() {
                 look(source);
             }
         }
-        for (path, _) in &spec.hidden {
+        for (path, _) in &spec.hidden_paths {
             look(path);
         }
         for mask in &spec.proc_masks {
             look(&Path::new("/proc").join(mask.name));
         }
         let mut unmapped = HashMap::new();
-        if matches!(spec.identity.map, IdMap::Block { .. }) {
+        if matches!(spec.identity.map, HostIdMapping::Block { .. }) {
             for mount in &spec.mounts {
-                let Some(source) = mount.kind.named() else { continue };
-                unmapped.extend(owners::unmapped(source).map(|tree| (source.clone(), tree)));
+                let Some(source) = mount.kind.named_source() else { continue };
+                unmapped.extend(idmap_support::find_unmappable(source).map(|tree| (source.clone(), tree)));
             }
         }
-        let quotas = Quotas::read(spec.profile == Profile::Nesting);
-        Host { landlock_abi: sys::landlock::abi(), paths, unmapped, quotas }
+        let quotas = UserLimits::read(spec.profile == SandboxProfile::Nesting);
+        HostFacts {
+            landlock_abi: sys::landlock::abi(),
+            paths,
+            unmappable_trees: unmapped,
+            user_limits: quotas,
+        }
     }
 
-    /// What is at `path`, if it was looked at and is there.
-    pub fn kind(&self, path: &Path) -> Option<&Kind> {
+    /// The type of `path`, if it was checked and exists.
+    pub fn path_kind(&self, path: &Path) -> Option<&PathKind> {
         self.paths.get(path)
     }
 }
 
-fn look_at(path: &Path) -> Option<Kind> {
+fn path_kind(path: &Path) -> Option<PathKind> {
     let kind = path.symlink_metadata().ok()?.file_type();
     if kind.is_symlink() {
-        return path.read_link().ok().map(Kind::Link);
+        return path.read_link().ok().map(PathKind::Link);
     }
-    Some(if kind.is_dir() { Kind::Directory } else { Kind::File })
+    Some(if kind.is_dir() { PathKind::Directory } else { PathKind::File })
 }

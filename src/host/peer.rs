@@ -1,11 +1,11 @@
-//! Judges which processes may talk to a socket of ours: those of the accepted users that run in the very pid and user
-//! namespaces that we run in, or in the user namespace of the host. Programs of a sandbox never do, nor do those of a
-//! container that has a pid namespace.
+//! Decides which processes may connect to saggar's sockets: those of the accepted users that run in the
+//! same pid and user namespaces as this process, or in the user namespace of the host. Programs of a
+//! sandbox are always refused, and so are those of a container with a pid namespace.
 //!
-//! The process is held by a pidfd, so that a number that was given to another process cannot stand for it. Nothing here
-//! takes a privilege, but on kernels before 6.5 (see [`by_number`]): the pid namespace is read from what the kernel
-//! says of our own descriptor, the user namespace from its id maps, which every process can read. Whatever cannot be
-//! found out is a refusal.
+//! The process is held by a pidfd, so that a reused pid cannot be mistaken for it. Nothing here needs a
+//! privilege, except on kernels before 6.5 (see `pidfd_by_number`). The pid namespace is read from the
+//! fdinfo of the pidfd, the user namespace from its id maps, which every process can read. If a fact cannot
+//! be determined, the connection is refused.
 
 use crate::sys::unix_diag;
 use crate::sys::{Errno, pidfd};
@@ -22,55 +22,60 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The longest id map that is read: the kernel takes 340 lines (user_namespaces(7)) of 33 bytes each.
-const LONGEST_MAP: u64 = 16 << 10;
-/// The longest description of a pidfd that is read.
-const LONGEST_INFO: u64 = 4 << 10;
+/// The most bytes of an id map that are read: the kernel accepts 340 lines (user_namespaces(7)) of 33 bytes
+/// each.
+const MAX_MAP_BYTES: u64 = 16 << 10;
+/// The most bytes of a pidfd's fdinfo that are read.
+const MAX_FDINFO_BYTES: u64 = 4 << 10;
 
-/// Whether the number of a caller is still its own cannot be found out.
-pub const UNCERTAIN: &str = "cannot be told from another one that has its number (Linux 6.5 can)";
-/// All that can be wrong with a caller.
-pub const REASONS: [&str; 7] = [UNKNOWN, OTHER_USER, OTHER_PIDS, OTHER_USERS, ENDED, UNSEEN, UNCERTAIN];
+/// The reason for a peer whose pid may have been reused.
+pub const UNVERIFIABLE_PID: &str =
+    "cannot be distinguished from another process with the same pid (this needs Linux 6.5)";
+/// All reasons for a refusal.
+pub const REFUSAL_REASONS: [&str; 7] =
+    [UNKNOWN, OTHER_USER, OTHER_PID_NAMESPACE, OTHER_USER_NAMESPACE, ENDED, NOT_IN_PROC, UNVERIFIABLE_PID];
 
 const UNKNOWN: &str = "is unknown";
 const OTHER_USER: &str = "belongs to another user";
 const ENDED: &str = "has ended";
-const UNSEEN: &str = "cannot be seen in /proc";
-const OTHER_PIDS: &str = "is in another pid namespace";
-const OTHER_USERS: &str = "is in another user namespace";
+const NOT_IN_PROC: &str = "cannot be seen in /proc";
+const OTHER_PID_NAMESPACE: &str = "is in another pid namespace";
+const OTHER_USER_NAMESPACE: &str = "is in another user namespace";
 
-/// Judges a caller for a process that has given up the right to.
-pub type Judge = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), &'static str>>;
+/// A check of a peer, for a process that has given up the right to inspect other processes.
+pub type PeerCheckFn = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), &'static str>>;
 
 thread_local! {
-    static JUDGE: OnceCell<Judge> = const { OnceCell::new() };
+    static PEER_CHECK: OnceCell<PeerCheckFn> = const { OnceCell::new() };
 }
 
-/// Has this judge callers of the accepted users; for a process that is about to give up the right to look at them.
-pub fn judge_by(judge: Judge) {
-    JUDGE.with(|held| held.set(judge).ok());
+/// Sets the function that checks peers of the accepted users. For a process that is about to give up the
+/// right to inspect them.
+pub fn set_peer_check(check: PeerCheckFn) {
+    PEER_CHECK.with(|held| held.set(check).ok());
 }
 
-/// Which processes are accepted.
+/// The processes that are accepted.
 #[derive(Debug, Clone)]
-pub struct Peers {
-    /// The user who started us, and root.
-    users: [u32; 2],
-    /// How many pid namespaces, counted from that of /proc on, our processes have a number in.
-    level: usize,
+pub struct PeerPolicy {
+    /// The user who started this process, and root.
+    accepted_uids: [u32; 2],
+    /// The number of pid namespaces, from that of /proc down, in which processes of this namespace have a
+    /// pid.
+    pid_namespace_depth: usize,
     user_namespace: UserNamespace,
 }
 
-/// Why a connection is refused.
+/// A refused connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    /// The process that connected, 0 where it has no number here.
+pub struct PeerRefusal {
+    /// The pid of the process that connected; 0 if it has none in this pid namespace.
     pub pid: i32,
-    /// What is wrong with it.
+    /// The reason for the refusal; one of [`REFUSAL_REASONS`].
     pub reason: &'static str,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PeerRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
             0 => write!(f, "its process {}", self.reason),
@@ -79,89 +84,96 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Peers {
-    /// Accepts root and the effective user of now, in the namespaces of now: what changes afterwards changes nothing.
+impl PeerPolicy {
+    /// Accepts root and the current effective user, in the current namespaces; later changes of either have
+    /// no effect.
     ///
     /// # Errors
-    /// When /proc is not that of our own pid namespace or one above, or cannot be read.
-    pub fn of_this_process() -> io::Result<Peers> {
+    /// When /proc is not that of this process's pid namespace or an ancestor, or cannot be read.
+    pub fn of_this_process() -> io::Result<PeerPolicy> {
         let own = std::process::id().cast_signed();
-        let numbers = numbers(pidfd::open(own)?.as_fd())?;
+        let numbers = namespace_pids(pidfd::open(own)?.as_fd())?;
         if numbers.last() != Some(&own) {
             return Err(io::Error::other("/proc is that of another pid namespace"));
         }
-        Ok(Peers {
-            users: [geteuid().as_raw(), 0],
-            level: numbers.len(),
-            user_namespace: UserNamespace::of(Path::new("/proc/self"))?,
+        Ok(PeerPolicy {
+            accepted_uids: [geteuid().as_raw(), 0],
+            pid_namespace_depth: numbers.len(),
+            user_namespace: UserNamespace::of_process_directory(Path::new("/proc/self"))?,
         })
     }
 
-    /// Judges the process that made a connection, as it was when it did.
+    /// Checks the process that made a connection, with its credentials at that time.
     ///
     /// # Errors
-    /// Why it is refused.
-    pub fn judge(&self, connection: BorrowedFd<'_>) -> Result<(), Refusal> {
-        let refused = |pid| move |reason| Refusal { pid, reason };
+    /// The reason for a refusal.
+    pub fn check_connection(&self, connection: BorrowedFd<'_>) -> Result<(), PeerRefusal> {
+        let refused = |pid| move |reason| PeerRefusal { pid, reason };
         let peer = getsockopt(&connection, PeerCredentials).map_err(|_| refused(0)(UNKNOWN))?;
-        self.check(connection, peer).map_err(refused(peer.pid()))
+        self.check_credentials(connection, peer).map_err(refused(peer.pid()))
     }
 
-    fn check(&self, connection: BorrowedFd<'_>, peer: UnixCredentials) -> Result<(), &'static str> {
-        if !self.users.contains(&peer.uid()) {
+    fn check_credentials(
+        &self,
+        connection: BorrowedFd<'_>,
+        peer: UnixCredentials,
+    ) -> Result<(), &'static str> {
+        if !self.accepted_uids.contains(&peer.uid()) {
             return Err(OTHER_USER);
         }
-        if let Some(judged) = JUDGE.with(|judge| judge.get().map(|judge| judge(connection))) {
+        if let Some(judged) = PEER_CHECK.with(|judge| judge.get().map(|judge| judge(connection))) {
             return judged;
         }
-        // A process that has a number here is in our pid namespace or below it, one of the same level in ours.
+        // A process with a pid here is in this pid namespace or a descendant. At the same depth, it is in
+        // this one.
         if peer.pid() == 0 {
-            return Err(OTHER_PIDS);
+            return Err(OTHER_PID_NAMESPACE);
         }
         let process = match getsockopt(&connection, PeerPidfd) {
             Ok(process) => process,
-            Err(Errno::ENOPROTOOPT) => by_number(connection, peer)?,
+            Err(Errno::ENOPROTOOPT) => pidfd_by_number(connection, peer)?,
             Err(_) => return Err(ENDED),
         };
         self.check_namespaces(process.as_fd())
     }
 
-    /// Whether a process runs in our namespaces, so that it passes for one of the host's; yes where nothing is known.
-    pub fn take_for_own(&self, process: BorrowedFd<'_>) -> bool {
-        !matches!(self.check_namespaces(process), Err(OTHER_PIDS | OTHER_USERS))
+    /// Whether a process runs in the namespaces of this process, as processes of the host do; true if they
+    /// cannot be determined.
+    pub fn is_in_own_namespaces(&self, process: BorrowedFd<'_>) -> bool {
+        !matches!(self.check_namespaces(process), Err(OTHER_PID_NAMESPACE | OTHER_USER_NAMESPACE))
     }
 
     fn check_namespaces(&self, process: BorrowedFd<'_>) -> Result<(), &'static str> {
-        let numbers = living(process)?;
-        if numbers.len() != self.level {
-            return Err(OTHER_PIDS);
+        let numbers = living_pids(process)?;
+        if numbers.len() != self.pid_namespace_depth {
+            return Err(OTHER_PID_NAMESPACE);
         }
         let directory = Path::new("/proc").join(numbers[0].to_string());
-        let found = UserNamespace::of(&directory);
-        // What was read was its own only if the number is still.
-        living(process)?;
+        let found = UserNamespace::of_process_directory(&directory);
+        // The maps belong to this process only if it has not been reaped since: the pid may have been reused.
+        living_pids(process)?;
         match found {
             Ok(found) if self.user_namespace.accepts(&found) => Ok(()),
-            Ok(_) => Err(OTHER_USERS),
-            Err(_) => Err(UNSEEN),
+            Ok(_) => Err(OTHER_USER_NAMESPACE),
+            Err(_) => Err(NOT_IN_PROC),
         }
     }
 }
 
-/// A user namespace, by what can be read of it.
+/// A user namespace, identified by its readable attributes.
 #[derive(Debug, Clone)]
 struct UserNamespace {
-    /// uid_map and gid_map. Every process can read them; two namespaces have the same ones where all ids are mapped to
-    /// themselves, which takes root outside.
+    /// uid_map and gid_map, which every process can read. Two namespaces have equal maps only if all ids
+    /// are mapped to themselves, which requires root outside.
     maps: [Vec<u8>; 2],
-    /// Its name, which only processes can read that could trace.
+    /// Its namespace link, readable only with the right to trace the process.
     name: Option<OsString>,
 }
 
 impl UserNamespace {
-    /// That of a process, by its directory in /proc.
-    fn of(directory: &Path) -> io::Result<UserNamespace> {
-        let map = |name| read(&directory.join(name), LONGEST_MAP);
+    /// The user namespace of a process, from its directory in /proc.
+    fn of_process_directory(directory: &Path) -> io::Result<UserNamespace> {
+        let map = |name| read(&directory.join(name), MAX_MAP_BYTES);
         let name = readlink(&directory.join("ns/user"));
         let name = match name {
             Ok(name) => Some(name),
@@ -171,12 +183,13 @@ impl UserNamespace {
         Ok(UserNamespace { maps: [map("uid_map")?, map("gid_map")?], name })
     }
 
-    /// A supervisor in a user namespace is called by processes of it, and of the host's own.
+    /// A supervisor in a user namespace accepts processes of that namespace and of the host's.
     fn accepts(&self, other: &UserNamespace) -> bool {
-        self.is(other) || (other.has_all_ids() && !self.has_all_ids())
+        self.is_same(other) || (other.has_all_ids() && !self.has_all_ids())
     }
 
-    /// Whether it is the host's, in which all ids are: no map of another has as many that root outside did not write.
+    /// Whether it maps all ids, as the host's does. Only root outside could write such a map for another
+    /// namespace.
     fn has_all_ids(&self) -> bool {
         let has_all = |map: &Vec<u8>| {
             let text = String::from_utf8_lossy(map);
@@ -186,61 +199,63 @@ impl UserNamespace {
         self.maps.iter().all(has_all)
     }
 
-    fn is(&self, other: &UserNamespace) -> bool {
+    fn is_same(&self, other: &UserNamespace) -> bool {
         let named = self.name.as_ref().zip(other.name.as_ref());
         self.maps == other.maps && named.is_none_or(|(one, other)| one == other)
     }
 }
 
-/// The process behind a number, where the kernel gives no pidfd of a peer (before Linux 6.5): the number may be
-/// another process's by now, so it counts only while that process holds the other end of the connection. To see that
-/// takes the right to trace it; without that right, or the kernel's unix_diag, nothing is certain.
+/// Opens a process by its pid, if the kernel provides no pidfd of a peer (before Linux 6.5). The pid may
+/// have been reused, so the process is accepted only while it holds the other end of the connection.
+/// Checking that requires the right to trace it; without that right, or without the kernel's unix_diag, the
+/// result is uncertain.
 ///
-/// Root's processes cannot be traced by a user's supervisor. There the user of the connection, which is certain, and
-/// the namespace of the number decide: what is left is a process of root's in a container without a user namespace
-/// that ends while a number wraps around.
-fn by_number(connection: BorrowedFd<'_>, peer: UnixCredentials) -> Result<OwnedFd, &'static str> {
+/// A user's supervisor cannot trace processes of root. For them, the uid of the connection, which is
+/// certain, and the pid namespace decide. The remaining risk is a process of root in a container without a
+/// user namespace that exits while pids wrap around.
+fn pidfd_by_number(connection: BorrowedFd<'_>, peer: UnixCredentials) -> Result<OwnedFd, &'static str> {
     let process = pidfd::open(peer.pid()).map_err(|_| ENDED)?;
-    let number = living(process.as_fd())?[0];
+    let number = living_pids(process.as_fd())?[0];
     let mut open = match read_dir(format!("/proc/{number}/fd")) {
         Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && peer.uid() == 0 => {
             return Ok(process);
         }
-        Err(_) => return Err(UNCERTAIN),
+        Err(_) => return Err(UNVERIFIABLE_PID),
     };
-    let inode = fstat(connection).map_err(|_| UNCERTAIN)?.st_ino;
-    let other_end = unix_diag::peer(inode).map_err(|_| UNCERTAIN)?;
+    let inode = fstat(connection).map_err(|_| UNVERIFIABLE_PID)?.st_ino;
+    let other_end = unix_diag::peer_inode(inode).map_err(|_| UNVERIFIABLE_PID)?;
     let name = OsString::from(format!("socket:[{other_end}]"));
     match open.any(|entry| entry.is_ok_and(|entry| readlink(&entry.path()).is_ok_and(|is| is == name))) {
         true => Ok(process),
-        false => Err(UNCERTAIN),
+        false => Err(UNVERIFIABLE_PID),
     }
 }
 
-/// The numbers of a process that has not been reaped.
-fn living(process: BorrowedFd<'_>) -> Result<Vec<i32>, &'static str> {
-    match numbers(process) {
+/// The pids of a process that has not been reaped.
+fn living_pids(process: BorrowedFd<'_>) -> Result<Vec<i32>, &'static str> {
+    match namespace_pids(process) {
         Ok(numbers) if numbers.first().is_some_and(|number| *number > 0) => Ok(numbers),
         _ => Err(ENDED),
     }
 }
 
-/// The numbers of a process in the pid namespace of /proc and in those below that it is in (proc_pid_fdinfo(5)); -1
-/// for one that has been reaped, 0 for one that has no number there.
-fn numbers(process: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
-    let info = read(Path::new(&format!("/proc/self/fdinfo/{}", process.as_raw_fd())), LONGEST_INFO)?;
+/// The pids of a process in the pid namespace of /proc and in the descendants that it is in
+/// (proc_pid_fdinfo(5)); -1 if it has been reaped, 0 if it has no pid there.
+fn namespace_pids(process: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
+    let info = read(Path::new(&format!("/proc/self/fdinfo/{}", process.as_raw_fd())), MAX_FDINFO_BYTES)?;
     let info = String::from_utf8(info).map_err(io::Error::other)?;
     let line = info.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let line = line.ok_or(io::ErrorKind::InvalidData)?;
     line.split_whitespace().map(|number| number.parse().map_err(io::Error::other)).collect()
 }
 
-/// The text of a file of /proc, which is not a terminal's whoever put it there.
-fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a file of /proc, at most `max_bytes`. The flags make it safe to open any other file at that path: no
+/// link is followed, open(2) does not block, and a terminal does not become the controlling terminal.
+fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let mut text = Vec::new();
-    File::from(open(path, flags, Mode::empty())?).take(most).read_to_end(&mut text)?;
+    File::from(open(path, flags, Mode::empty())?).take(max_bytes).read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -254,12 +269,12 @@ mod tests {
         let mut command_ = Command::new(command[0]);
         let mut child =
             command_.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // The shell runs, in its namespaces, once it has written.
+        // The output proves that the shell runs in its namespaces.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         child
     }
 
-    /// As a kernel gives them of a process of ours.
+    /// Credentials as a kernel reports them for a process of this user.
     fn credentials(pid: u32) -> UnixCredentials {
         let (uid, gid) = (geteuid().as_raw(), nix::unistd::getegid().as_raw());
         libc::ucred { pid: pid.cast_signed(), uid, gid }.into()
@@ -267,17 +282,17 @@ mod tests {
 
     #[test]
     fn own_connection_is_accepted_on_every_kernel() {
-        let peers = Peers::of_this_process().unwrap();
+        let peers = PeerPolicy::of_this_process().unwrap();
         let (one, _other) = UnixStream::pair().unwrap();
-        assert_eq!(peers.judge(one.as_fd()), Ok(()));
-        by_number(one.as_fd(), credentials(std::process::id())).unwrap();
+        assert_eq!(peers.check_connection(one.as_fd()), Ok(()));
+        pidfd_by_number(one.as_fd(), credentials(std::process::id())).unwrap();
     }
 
     #[test]
     fn number_of_a_process_without_the_other_end_is_refused() {
         let mut child = waiting(&["/bin/sh", "-c", "echo; read x"]);
         let (one, other) = UnixStream::pair().unwrap();
-        let by = |connection: &UnixStream, pid: u32| by_number(connection.as_fd(), credentials(pid));
+        let by = |connection: &UnixStream, pid: u32| pidfd_by_number(connection.as_fd(), credentials(pid));
         assert!(by(&one, child.id()).is_err(), "it holds neither end");
         drop(other);
         assert!(by(&one, std::process::id()).is_err(), "the other end is closed");
@@ -290,25 +305,25 @@ mod tests {
     fn reaped_process_has_no_numbers() {
         let mut child = waiting(&["/bin/sh", "-c", "echo; read x"]);
         let process = pidfd::open(child.id().cast_signed()).unwrap();
-        assert_eq!(living(process.as_fd()).unwrap(), [child.id().cast_signed()]);
+        assert_eq!(living_pids(process.as_fd()).unwrap(), [child.id().cast_signed()]);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(living(process.as_fd()).unwrap_err(), "has ended");
+        assert_eq!(living_pids(process.as_fd()).unwrap_err(), "has ended");
     }
 
     #[test]
     fn user_namespaces_differ_by_what_everybody_can_read() {
-        let own = UserNamespace::of(Path::new("/proc/self")).unwrap();
-        assert!(own.name.is_some() && own.is(&own));
+        let own = UserNamespace::of_process_directory(Path::new("/proc/self")).unwrap();
+        assert!(own.name.is_some() && own.is_same(&own));
         let nameless = |namespace: &UserNamespace| UserNamespace { name: None, ..namespace.clone() };
         let mut child = waiting(&["/usr/bin/unshare", "--user", "/bin/sh", "-c", "echo; read x"]);
-        let other = UserNamespace::of(Path::new(&format!("/proc/{}", child.id()))).unwrap();
+        let other = UserNamespace::of_process_directory(Path::new(&format!("/proc/{}", child.id()))).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!own.accepts(&other) && !own.accepts(&nameless(&other)) && own.accepts(&nameless(&own)));
-        // That of the host is above the other one.
+        // The host's namespace contains the other one.
         assert!(!own.has_all_ids() || other.accepts(&own));
-        // The same maps, and another namespace.
+        // Equal maps, but another namespace.
         assert!(!own.accepts(&UserNamespace { name: other.name, ..own.clone() }));
     }
 }

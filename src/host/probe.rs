@@ -1,77 +1,78 @@
-//! What this host gives to this user, found by doing it: each probe tries the thing in a child that is
-//! thrown away ([`crate::sys::attempt`]), so that nothing is left, and says what cures a lack.
+//! Tests the features that this host offers to this user. Each probe tries the feature in a child process
+//! ([`crate::sys::attempt`]), which leaves nothing behind, and gives a remedy if it fails.
 //!
 //! | file | its one job |
 //! |---|---|
-//! | [`kernel`] | calls of the kernel: mounts by descriptors, openat2, pidfd, landlock, seccomp, keys |
-//! | [`namespaces`] | namespaces and what can be mounted in them |
-//! | [`cgroup`] | the layout of the cgroups, and what of it is delegated |
-//! | [`surroundings`] | what explains a refusal: sysctls, security modules, a container around us |
-//! | [`cure`] | errors in their surroundings to a cure: pure text |
+//! | [`kernel`] | system calls: mounts by descriptors, openat2, pidfd, landlock, seccomp, keys |
+//! | [`namespaces`] | namespaces and the mounts that are possible in them |
+//! | [`cgroup`] | the cgroup layout, and which controllers are delegated |
+//! | [`environment`] | causes of a failure: sysctls, security modules, an outer container |
+//! | [`remedy`] | errors and the environment to a remedy: pure text |
 
 pub mod cgroup;
-pub mod cure;
+pub mod environment;
 pub mod kernel;
 pub mod namespaces;
-pub mod surroundings;
+pub mod remedy;
 
 use serde::Serialize;
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// The host gives it.
+pub enum CheckStatus {
+    /// The feature is available.
     Ok,
-    /// The default sandbox starts without it, or with less of it.
+    /// The default sandbox starts without the feature, or with a part of it.
     Degraded,
-    /// The default sandbox cannot start without it.
+    /// The default sandbox cannot start without the feature.
     Missing,
 }
 
-/// What one probe found.
+/// The result of one probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Check {
-    /// Its stable name.
+pub struct HostCheck {
+    /// The stable name of the check.
     pub name: Cow<'static, str>,
-    /// How it ended.
-    pub status: Status,
-    /// What was found.
+    /// The result.
+    pub status: CheckStatus,
+    /// Details, for people.
     pub detail: String,
-    /// The command to run, or the file to change; `None` when there is nothing to cure.
-    pub cure: Option<String>,
+    /// The command to run, or the file to change; `None` if nothing needs to be fixed.
+    pub remedy: Option<String>,
 }
 
-impl Check {
-    /// The host gives it.
+impl HostCheck {
+    /// A check that succeeded.
     pub fn ok(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
-        Check { name: name.into(), status: Status::Ok, detail: detail.into(), cure: None }
+        HostCheck { name: name.into(), status: CheckStatus::Ok, detail: detail.into(), remedy: None }
     }
 
-    /// The default sandbox starts without it.
+    /// A check of a feature that the default sandbox can start without.
     pub fn degraded(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
-        Check { status: Status::Degraded, ..Check::ok(name, detail) }
+        HostCheck { status: CheckStatus::Degraded, ..HostCheck::ok(name, detail) }
     }
 
-    /// The default sandbox cannot start without it.
+    /// A check of a feature that the default sandbox cannot start without.
     pub fn missing(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
-        Check { status: Status::Missing, ..Check::ok(name, detail) }
+        HostCheck { status: CheckStatus::Missing, ..HostCheck::ok(name, detail) }
     }
 
-    /// The same check with its cure.
+    /// Adds a remedy to the check.
     #[must_use]
-    pub fn cure(mut self, cure: impl Into<String>) -> Self {
-        self.cure = Some(cure.into());
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
         self
     }
 }
 
-/// As whom a sandbox of this caller would run: what its id maps would be, and who is inside.
+/// The identity with which a sandbox of this caller would run: its id maps, and the ids in the sandbox.
 #[derive(Debug, Clone)]
-pub struct Subject {
-    /// Whether the caller is root of the host, so that trees are idmapped and ids come from a block.
+pub struct ProbeSubject {
+    /// Whether the caller is root of the host, so that trees are idmapped and ids are allocated from a
+    /// block.
     pub privileged: bool,
     /// Text for uid_map.
     pub uid_map: String,
@@ -79,21 +80,21 @@ pub struct Subject {
     pub gid_map: String,
     /// Whether setgroups must be denied before gid_map is written.
     pub deny_setgroups: bool,
-    /// User id inside.
+    /// User id in the sandbox.
     pub uid: u32,
-    /// Group id inside.
+    /// Group id in the sandbox.
     pub gid: u32,
-    /// The directory where `wrap` would work; with it the other places where trees are idmapped.
-    pub current: PathBuf,
+    /// The directory in which `wrap` would run; idmapped mounts are tested here too.
+    pub current_directory: PathBuf,
 }
 
-/// Tries everything, in the order in which a start needs it. The caller has one thread.
-pub fn all(subject: &Subject) -> Vec<Check> {
-    let surroundings = surroundings::Surroundings::read();
-    let mut checks = kernel::calls(&surroundings);
-    checks.extend(namespaces::checks(subject, &surroundings));
-    checks.extend(kernel::walls(&surroundings));
-    checks.extend(cgroup::checks());
-    checks.extend(surroundings.checks());
+/// Runs all probes, in the order in which a start needs the features. The caller must be single-threaded.
+pub fn run_checks(subject: &ProbeSubject) -> Vec<HostCheck> {
+    let environment = environment::ProbeEnvironment::detect();
+    let mut checks = kernel::system_call_checks(&environment);
+    checks.extend(namespaces::namespace_checks(subject, &environment));
+    checks.extend(kernel::isolation_checks(&environment));
+    checks.extend(cgroup::cgroup_checks());
+    checks.extend(environment.checks());
     checks
 }

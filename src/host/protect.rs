@@ -1,107 +1,122 @@
-//! Which protected paths a workspace has (DECISIONS 5): what an agent could write so that the host runs it
-//! later. Each is bound over itself read-only, and every directory above it is pinned in its place, since a
-//! lone bind is undone by renaming its parent.
+//! Finds the protected paths of a workspace (DECISIONS 34): files through which an agent could run code on
+//! the host later. Each is bound over itself read-only. Every directory above it is pinned, because a bind
+//! can be circumvented by renaming its parent.
 
 mod git;
+mod git_variables;
 mod links;
 mod nested;
 mod tree;
-mod values;
 
 use crate::error::{Error, Result};
-use crate::spec::policy::Layer;
-use crate::spec::protect::HOME;
-use crate::spec::{Origin, Pin, agent};
+use crate::spec::policy::PolicyLayer;
+use crate::spec::protect::HOME_NAMES;
+use crate::spec::{Origin, PinnedPath, agent};
 use crate::sys::Errno;
 use crate::sys::file::{self, Resolve};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use tree::Tree;
+use tree::BoundedTree;
 
-/// How many links a path may lead over, as in the kernel (path_resolution(7)).
-const LINKS: usize = 40;
+/// The most links that a path may follow, as in the kernel (path_resolution(7)).
+const MAX_LINKS: usize = 40;
 
 /// The protected paths of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Protected {
-    /// What is to be pinned, parents before children; with it what is still to be made.
-    pub pins: Vec<Pin>,
-    /// What a start makes first, since a bind needs something to lie on: in an existing `.git` a missing
-    /// `hooks`, `info` or `commondir`.
-    pub missing: Vec<Missing>,
-    /// What git's configuration points at and is not there, relative to the workspace: it is looked for at the end.
-    pub absent: Vec<PathBuf>,
-    /// Protected files that have another name ([`Protected::separate`]), relative to the workspace.
-    linked: Vec<PathBuf>,
+pub struct ProtectedPaths {
+    /// The paths to pin, parents before children, including those that do not exist yet.
+    pub pins: Vec<PinnedPath>,
+    /// Paths to create before the start, because a bind mount needs an existing target: a missing `hooks`,
+    /// `info` or `commondir` in an existing `.git`.
+    pub paths_to_create: Vec<MissingPath>,
+    /// Paths that git's configuration names and that do not exist, relative to the workspace. The scan at
+    /// the end looks for them.
+    pub unresolved_paths: Vec<PathBuf>,
+    /// Protected files with more than one hard link ([`ProtectedPaths::separate_hard_links`]), relative to
+    /// the workspace.
+    hard_linked: Vec<PathBuf>,
 }
 
-/// A protected path that is not there yet.
+/// A protected path that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// Where it will be.
+pub struct MissingPath {
+    /// The path to create.
     pub path: PathBuf,
-    /// A file with this content; an empty directory without.
+    /// The content of the file to create; `None` for an empty directory.
     pub content: Option<&'static str>,
-    /// The owner of the directory that it will be in.
+    /// The owner (uid, gid) of its parent directory.
     owner: (u32, u32),
 }
 
-/// Finds the protected paths of `workspace`, and writes nothing. `more` are workspace-relative paths of the
-/// policy.
-pub fn find(workspace: &Path, git_config: bool, more: &[(&Path, &Layer)]) -> Protected {
-    let none = Protected { pins: Vec::new(), missing: Vec::new(), absent: Vec::new(), linked: Vec::new() };
-    let Ok(tree) = Tree::open(workspace) else { return none };
-    let mut found = Found {
+/// Finds the protected paths of `workspace`; changes nothing. `more` are further paths of the policy,
+/// relative to the workspace.
+pub fn find_protected(
+    workspace: &Path,
+    git_config: bool,
+    policy_paths: &[(&Path, &PolicyLayer)],
+) -> ProtectedPaths {
+    let none = ProtectedPaths {
+        pins: Vec::new(),
+        paths_to_create: Vec::new(),
+        unresolved_paths: Vec::new(),
+        hard_linked: Vec::new(),
+    };
+    let Ok(tree) = BoundedTree::open(workspace) else { return none };
+    let mut found = ProtectionFinder {
         workspace,
         tree,
         pins: BTreeMap::new(),
-        missing: Vec::new(),
-        absent: Vec::new(),
+        paths_to_create: Vec::new(),
+        unresolved_paths: Vec::new(),
         repositories: BTreeSet::new(),
         configurations: BTreeSet::new(),
-        members: 0,
-        words: 0,
+        submodule_count: 0,
+        word_count: 0,
     };
     let top = Path::new("");
-    found.repository(top, git_config);
-    if found.is_bare(top) {
-        found.git(top, top, git_config);
+    found.protect_repository(top, git_config);
+    if found.is_git_directory(top) {
+        found.protect_git_directory_tree(top, top, git_config);
     }
-    found.home_names();
-    found.work_tree_names(git_config);
-    for (path, layer) in more {
-        found.protect(path, "named by the policy", agent::origin(layer));
+    found.protect_home_names();
+    found.protect_work_tree_names(git_config);
+    for (path, layer) in policy_paths {
+        found.protect(path, "named by the policy", agent::layer_origin(layer));
     }
-    let linked = found.linked();
+    let linked = found.find_hard_linked();
     let pins = found.pins.into_values().collect();
-    Protected { pins, missing: found.missing, absent: found.absent, linked }
+    ProtectedPaths {
+        pins,
+        paths_to_create: found.paths_to_create,
+        unresolved_paths: found.unresolved_paths,
+        hard_linked: linked,
+    }
 }
 
 /// The caller's home directory.
-fn home() -> Option<PathBuf> {
+fn home_directory() -> Option<PathBuf> {
     std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
 }
 
-impl Protected {
-    /// Leaves out what a start would make, where nothing may be made.
-    pub fn leave_out_missing(&mut self) {
-        let missing = std::mem::take(&mut self.missing);
-        self.pins.retain(|pin| missing.iter().all(|missing| missing.path != pin.at));
+impl ProtectedPaths {
+    /// Drops the paths that a start would create, where creating is not allowed.
+    pub fn drop_missing(&mut self) {
+        let missing = std::mem::take(&mut self.paths_to_create);
+        self.pins.retain(|pin| missing.iter().all(|missing| missing.path != pin.path));
     }
 
-    /// Makes what is missing in `workspace`.
+    /// Creates the missing paths in `workspace`.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`] when git's directory cannot be written.
-    pub fn make_missing(&self, workspace: &Path) -> Result<()> {
-        self.missing.iter().try_for_each(|missing| {
-            let made = missing.make(workspace);
-            made.map_err(|e| {
+    /// [`crate::error::Code::System`] if the git directory cannot be written.
+    pub fn create_missing(&self, workspace: &Path) -> Result<()> {
+        self.paths_to_create.iter().try_for_each(|missing| {
+            let created = missing.create(workspace);
+            created.map_err(|e| {
                 let path = missing.path.display();
                 Error::system(format_args!("make {path}, which is to be protected"), e)
             })
@@ -109,21 +124,19 @@ impl Protected {
     }
 }
 
-impl Missing {
-    /// By descriptors and over no link: another sandbox of this work tree may be at work in it, and what is made and
-    /// given away here is made with the rights of the caller.
+impl MissingPath {
+    /// Uses descriptors and follows no link: another sandbox of this work tree may be running, and files
+    /// are created and chowned here with the caller's privileges.
     #[expect(
         clippy::disallowed_methods,
         reason = "the workspace itself; all else is beneath this descriptor"
     )]
-    fn make(&self, workspace: &Path) -> std::io::Result<()> {
+    fn create(&self, workspace: &Path) -> std::io::Result<()> {
         let relative = self.path.strip_prefix(workspace).map_err(std::io::Error::other)?;
         let (Some(above), Some(name)) = (relative.parent(), relative.file_name()) else {
             return Err(Errno::EINVAL.into());
         };
-        let c_path =
-            |path: &OsStr| CString::new(path.as_bytes()).map_err(|_| std::io::Error::from(Errno::EINVAL));
-        let (above, name) = (c_path(Path::new(".").join(above).as_os_str())?, c_path(name)?);
+        let (above, name) = (file::c_path(Path::new(".").join(above))?, file::c_path(name)?);
         let root = fs::File::open(workspace)?;
         let beneath = |at: BorrowedFd<'_>, path: &CStr, flags: i32| {
             file::open(at, path, flags | libc::O_NOFOLLOW, 0o644, Resolve::BeneathNoLinks)
@@ -141,7 +154,7 @@ impl Missing {
                 made
             }
         };
-        // As root, what is made in somebody's repository belongs to that somebody.
+        // If the caller is root, a file in another user's repository is given to that user.
         if nix::unistd::geteuid().is_root() {
             let _ = file::set_owner(made.as_fd(), self.owner.0, self.owner.1);
         }
@@ -149,41 +162,42 @@ impl Missing {
     }
 }
 
-/// What was found so far. Its paths are relative to the workspace.
-struct Found<'a> {
+/// The results so far. Paths are relative to the workspace.
+struct ProtectionFinder<'a> {
     workspace: &'a Path,
-    tree: Tree,
-    // By path: a parent sorts before what it holds.
-    pins: BTreeMap<PathBuf, Pin>,
-    missing: Vec<Missing>,
-    absent: Vec<PathBuf>,
-    /// Git directories that were looked at.
+    tree: BoundedTree,
+    // Sorted by path: a parent precedes its children.
+    pins: BTreeMap<PathBuf, PinnedPath>,
+    paths_to_create: Vec<MissingPath>,
+    unresolved_paths: Vec<PathBuf>,
+    /// Git directories that were examined.
     repositories: BTreeSet<PathBuf>,
-    /// Configurations that were read, each with the work tree that its paths count from.
+    /// Configurations that were read, each with the work tree that its paths are relative to.
     configurations: BTreeSet<(PathBuf, PathBuf)>,
-    /// How many submodules have pins of their own.
-    members: usize,
-    /// How many words of commands were looked up.
-    words: usize,
+    /// Number of submodules with their own pins.
+    submodule_count: usize,
+    /// Number of words of commands that were looked up.
+    word_count: usize,
 }
 
-impl Found<'_> {
-    /// Pins `relative` read-only if it is there.
-    fn protect(&mut self, relative: &Path, why: &'static str, origin: Origin) {
-        self.protect_because(relative, Cow::Borrowed(why), origin);
+impl ProtectionFinder<'_> {
+    /// Pins `relative` read-only if it exists.
+    fn protect(&mut self, relative: &Path, reason: &'static str, origin: Origin) {
+        self.protect_with_reason(relative, Cow::Borrowed(reason), origin);
     }
 
-    fn protect_because(&mut self, relative: &Path, why: Cow<'static, str>, origin: Origin) {
+    fn protect_with_reason(&mut self, relative: &Path, reason: Cow<'static, str>, origin: Origin) {
         if let Some(real) = self.resolve(relative) {
-            self.pin_because(&real, why, origin);
+            self.pin_with_reason(&real, reason, origin);
         }
     }
 
-    /// The names of a home directory that is the workspace or lies in it, and saggar's own directories.
-    fn home_names(&mut self) {
+    /// The protected names of a home directory that is the workspace or in it, and saggar's own
+    /// directories.
+    fn protect_home_names(&mut self) {
         let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-        let home = home();
-        let names = home.iter().flat_map(|home| HOME.iter().map(|name| home.join(name.path)));
+        let home = home_directory();
+        let names = home.iter().flat_map(|home| HOME_NAMES.iter().map(|name| home.join(name.path)));
         let own = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].into_iter().filter_map(variable);
         for path in names.chain(own.map(|path| path.join("saggar"))).collect::<Vec<_>>() {
             if let Ok(relative) = path.strip_prefix(self.workspace)
@@ -194,11 +208,11 @@ impl Found<'_> {
         }
     }
 
-    /// The real place of `relative` in the workspace, if it is there. Every link on the way is pinned: whoever
-    /// exchanges a link exchanges what it leads to. What lies outside of the workspace is not ours to protect.
+    /// Resolves `relative` in the workspace, if it exists. Every link on the way is pinned, because
+    /// replacing a link redirects the path. Paths outside of the workspace are not protected.
     fn resolve(&mut self, relative: &Path) -> Option<PathBuf> {
         let mut links = Vec::new();
-        let real = self.follow(relative, &mut links);
+        let real = self.follow_links(relative, &mut links);
         for link in links {
             self.pin(&link, "leads to a protected path", Origin::BUILT_IN);
         }
@@ -206,14 +220,14 @@ impl Found<'_> {
         (!real.as_os_str().is_empty()).then_some(real)
     }
 
-    /// As [`Found::resolve`], without a pin.
-    fn resolve_quietly(&self, relative: &Path) -> Option<PathBuf> {
-        self.follow(relative, &mut Vec::new())
+    /// As [`ProtectionFinder::resolve`], without pins.
+    fn resolve_without_pins(&self, relative: &Path) -> Option<PathBuf> {
+        self.follow_links(relative, &mut Vec::new())
     }
 
-    fn follow(&self, relative: &Path, followed: &mut Vec<PathBuf>) -> Option<PathBuf> {
+    fn follow_links(&self, relative: &Path, followed: &mut Vec<PathBuf>) -> Option<PathBuf> {
         let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
-        match self.tree.look(relative) {
+        match self.tree.stat(relative) {
             Ok(meta) if is_plain && !meta.is_link() => return Some(relative.to_owned()),
             Err(Errno::ENOENT) if is_plain => return None,
             _ => {}
@@ -233,14 +247,14 @@ impl Found<'_> {
                 continue;
             }
             let name = real.join(next);
-            if !self.tree.look(&name).ok()?.is_link() {
+            if !self.tree.stat(&name).ok()?.is_link() {
                 real = name;
                 continue;
             }
-            if followed.len() >= LINKS {
+            if followed.len() >= MAX_LINKS {
                 return None;
             }
-            let mut target = self.tree.target(&name).ok()?;
+            let mut target = self.tree.read_link(&name).ok()?;
             followed.push(name);
             if target.is_absolute() {
                 target = target.strip_prefix(self.workspace).ok()?.to_owned();
@@ -251,46 +265,47 @@ impl Found<'_> {
         Some(real)
     }
 
-    fn pin(&mut self, real: &Path, why: &'static str, origin: Origin) {
-        self.pin_because(real, Cow::Borrowed(why), origin);
+    fn pin(&mut self, real: &Path, reason: &'static str, origin: Origin) {
+        self.pin_with_reason(real, Cow::Borrowed(reason), origin);
     }
 
-    /// Pins `real` read-only, and holds every directory above it in its place.
-    fn pin_because(&mut self, real: &Path, why: Cow<'static, str>, origin: Origin) {
-        // A read-only directory holds what is in it.
+    /// Pins `real` read-only, and pins every directory above it.
+    fn pin_with_reason(&mut self, real: &Path, reason: Cow<'static, str>, origin: Origin) {
+        // A read-only directory protects its content.
         if real.ancestors().skip(1).any(|above| self.pins.get(above).is_some_and(|pin| pin.read_only)) {
             return;
         }
         for parent in real.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-            self.pins.entry(parent.to_owned()).or_insert_with(|| Pin {
-                at: self.workspace.join(parent),
+            self.pins.entry(parent.to_owned()).or_insert_with(|| PinnedPath {
+                path: self.workspace.join(parent),
                 read_only: false,
-                why: "holds a protected path in its place".into(),
+                reason: "holds a protected path in its place".into(),
                 origin: Origin::BUILT_IN,
             });
         }
-        let pin = Pin { at: self.workspace.join(real), read_only: true, why, origin };
+        let pin = PinnedPath { path: self.workspace.join(real), read_only: true, reason, origin };
         self.pins.insert(real.to_owned(), pin);
     }
 
-    /// Pins `relative` all the same when it is not there: a start makes it. Where we may not write, nobody
-    /// inside may: as an ordinary user the programs have our rights, and what is somebody else's they cannot
-    /// make writable either.
-    fn want(&mut self, relative: &Path, content: Option<&'static str>, why: &'static str) {
+    /// Pins `relative` even if it does not exist: the start creates it. If the caller cannot write to the
+    /// parent directory, neither can programs: for an unprivileged user, programs have the caller's rights,
+    /// and they cannot make other users' files writable.
+    fn pin_or_create(&mut self, relative: &Path, content: Option<&'static str>, reason: &'static str) {
         let path = self.workspace.join(relative);
-        if self.tree.look(relative).is_ok() || self.missing.iter().any(|missing| missing.path == path) {
+        if self.tree.stat(relative).is_ok() || self.paths_to_create.iter().any(|missing| missing.path == path)
+        {
             return;
         }
         let above = relative.parent().unwrap_or(Path::new(""));
-        let Ok(meta) = self.tree.look(above) else { return };
-        let theirs = meta.owner().0 != nix::unistd::geteuid().as_raw();
-        match self.tree.may_write(above) {
+        let Ok(meta) = self.tree.stat(above) else { return };
+        let is_foreign = meta.owner().0 != nix::unistd::geteuid().as_raw();
+        match self.tree.check_writable(above) {
             Err(Errno::EROFS) => return,
-            Err(_) if theirs => return,
+            Err(_) if is_foreign => return,
             _ => {}
         }
-        self.missing.push(Missing { path, content, owner: meta.owner() });
-        self.pin(relative, why, Origin::BUILT_IN);
+        self.paths_to_create.push(MissingPath { path, content, owner: meta.owner() });
+        self.pin(relative, reason, Origin::BUILT_IN);
     }
 }
 
@@ -298,7 +313,7 @@ impl Found<'_> {
 mod tests {
     use super::*;
 
-    /// Another sandbox may exchange what is above it after it was found.
+    /// Another sandbox may replace a parent directory after the search.
     #[test]
     fn nothing_is_made_over_a_link() {
         let scratch = tempfile::tempdir().unwrap();
@@ -306,15 +321,15 @@ mod tests {
         for directory in [&work, &outside, &work.join(".git")] {
             fs::create_dir(directory).unwrap();
         }
-        let found = find(&work, true, &[]);
-        assert_eq!(found.missing.len(), 3);
+        let found = find_protected(&work, true, &[]);
+        assert_eq!(found.paths_to_create.len(), 3);
         fs::rename(work.join(".git"), work.join("moved")).unwrap();
         std::os::unix::fs::symlink(&outside, work.join(".git")).unwrap();
-        assert!(found.make_missing(&work).is_err());
+        assert!(found.create_missing(&work).is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         fs::remove_file(work.join(".git")).unwrap();
         fs::rename(work.join("moved"), work.join(".git")).unwrap();
-        found.make_missing(&work).unwrap();
+        found.create_missing(&work).unwrap();
         assert_eq!(fs::read_to_string(work.join(".git/commondir")).unwrap(), ".\n");
         assert!(work.join(".git/hooks").is_dir() && work.join(".git/info").is_dir());
     }

@@ -1,20 +1,21 @@
-//! A block of host ids that is one sandbox's alone, held by an open lock (DECISIONS 2), and the id of its supervisor.
+//! Allocates blocks of host ids, each exclusive to one sandbox and held by an open lock (DECISIONS 2), and the ids of
+//! supervisors.
 //!
-//! The last block of the range is no sandbox's: in it every other block has one id, which its sandbox's supervisor
-//! takes when it gives up root's (DECISIONS 33). No sandbox maps it, and no two supervisors share one.
+//! No sandbox uses the last block of the range: for every other block it has one id, to which the sandbox's supervisor
+//! switches when it gives up root (DECISIONS 33). No sandbox maps it, and no two supervisors share one.
 
 use crate::error::{Code, Error, Result};
-use crate::spec::BLOCK;
+use crate::spec::ID_BLOCK_SIZE;
 use crate::state;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// The user and the group that own nothing, on every system.
+/// The overflow id, the user and group that own nothing, on every system.
 pub const NOBODY: u32 = 65534;
 
-/// A block of [`BLOCK`] ids. It is ours until this is dropped, also by a crash.
+/// A block of ids. It is held until this is dropped, or the process crashes.
 #[derive(Debug)]
 pub struct IdBlock {
     /// The first id.
@@ -24,13 +25,13 @@ pub struct IdBlock {
     _lock: Flock<File>,
 }
 
-/// Takes a free block from `range`, which avoids the ranges that /etc/subuid and /etc/subgid give to users.
+/// Takes a free block from `range`, outside the ranges that /etc/subuid and /etc/subgid give to users.
 ///
 /// # Errors
 /// [`Code::Unsupported`] when every block is taken; [`Code::System`].
-pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
+pub fn allocate(range: RangeInclusive<u32>) -> Result<IdBlock> {
     let directory = state::runtime_dir()?.join("ids");
-    state::own_directory(&directory)?;
+    state::ensure_private_directory(&directory)?;
     for number in numbers(&range) {
         let path = lock_path(&directory, number);
         let file = state::lock_options()
@@ -39,62 +40,63 @@ pub fn take(range: RangeInclusive<u32>) -> Result<IdBlock> {
             .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             let supervisor = supervisor_of(&range, number);
-            return Ok(IdBlock { base: number * BLOCK, supervisor, _lock: lock });
+            return Ok(IdBlock { base: number * ID_BLOCK_SIZE, supervisor, _lock: lock });
         }
     }
-    Err(all_taken(&range))
+    Err(pool_exhausted(&range))
 }
 
-/// The id of the supervisor of the sandbox with the block of this number. A range of one block has no id to spare.
+/// Returns the id of the supervisor of the sandbox with this block number. A range of one block has no spare id.
 fn supervisor_of(range: &RangeInclusive<u32>, number: u32) -> u32 {
     let (first, count) = blocks(range);
-    if count < 2 { NOBODY } else { (first + count - 1) * BLOCK + (number - first) }
+    if count < 2 { NOBODY } else { (first + count - 1) * ID_BLOCK_SIZE + (number - first) }
 }
 
-/// The number of the first block of a range, and how many there are, the supervisors' included.
+/// Returns the number of the first block of a range, and the number of blocks, including that of the supervisors.
 fn blocks(range: &RangeInclusive<u32>) -> (u32, u32) {
-    let first = range.start().div_ceil(BLOCK);
-    (first, (range.end().saturating_add(1) / BLOCK).saturating_sub(first))
+    let first = range.start().div_ceil(ID_BLOCK_SIZE);
+    (first, (range.end().saturating_add(1) / ID_BLOCK_SIZE).saturating_sub(first))
 }
 
-/// The blocks of a range: how many there are, and how many of them a sandbox could take now.
+/// The usage of a range: its blocks, and how many of them a sandbox could take now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// The first id of a block that is free now.
+pub struct IdPoolUsage {
+    /// The first id of the lowest free block.
     pub base: u32,
-    /// Blocks that are nobody's by /etc/subuid and /etc/subgid.
+    /// Blocks outside the ranges of /etc/subuid and /etc/subgid.
     pub blocks: usize,
     /// Those of them that no sandbox holds.
     pub free: usize,
 }
 
-/// Looks for free blocks without taking one, and writes nothing.
+/// Counts the free blocks without taking one; writes nothing.
 ///
 /// # Errors
 /// [`Code::Unsupported`] when every block is taken.
-pub fn look(range: RangeInclusive<u32>) -> Result<Room> {
+pub fn usage(range: RangeInclusive<u32>) -> Result<IdPoolUsage> {
     let directory = state::runtime_path().join("ids");
     let is_free = |number: &u32| match File::open(lock_path(&directory, *number)) {
-        // A shared lock, held for a moment: a start that meets it goes on to the next block.
+        // A shared lock, held for a moment: a concurrent start skips this block.
         Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_ok(),
         Err(_) => true,
     };
     let blocks = numbers(&range).count();
     let free: Vec<u32> = numbers(&range).filter(is_free).collect();
-    let first = free.iter().min().ok_or_else(|| all_taken(&range))?;
-    Ok(Room { base: first * BLOCK, blocks, free: free.len() })
+    let first = free.iter().min().ok_or_else(|| pool_exhausted(&range))?;
+    Ok(IdPoolUsage { base: first * ID_BLOCK_SIZE, blocks, free: free.len() })
 }
 
-/// The numbers of the blocks of `range` that are nobody's. Starts at once begin at different places, so that
-/// they do not meet at every lock; few places, so that few lock files are ever made.
+/// Returns the numbers of the blocks of `range` that no subordinate range overlaps. Concurrent starts begin at
+/// different blocks, so that they do not contend for every lock; the number of first blocks is small, so that few lock
+/// files are made.
 fn numbers(range: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
     let taken = subordinate_ranges();
     let (first, all) = blocks(range);
     let count = if all < 2 { all } else { all - 1 };
     let start = std::process::id() % count.clamp(1, 64);
     (0..count).map(move |step| first + (start + step) % count).filter(move |number| {
-        let base = u64::from(number * BLOCK);
-        let end = base + u64::from(BLOCK);
+        let base = u64::from(number * ID_BLOCK_SIZE);
+        let end = base + u64::from(ID_BLOCK_SIZE);
         !taken.iter().any(|range| range.start < end && base < range.end)
     })
 }
@@ -103,12 +105,12 @@ fn lock_path(directory: &Path, number: u32) -> PathBuf {
     directory.join(format!("{number}.lock"))
 }
 
-fn all_taken(range: &RangeInclusive<u32>) -> Error {
+fn pool_exhausted(range: &RangeInclusive<u32>) -> Error {
     let message = format!("take a block of ids: all of {}-{} are in use", range.start(), range.end());
     Error::new(Code::Unsupported, message).hint("widen sandbox.id_range in /etc/saggar/config.toml")
 }
 
-/// What /etc/subuid and /etc/subgid give away (subuid(5)): `name:first:count` a line.
+/// Reads the ranges that /etc/subuid and /etc/subgid give to users (subuid(5)): `name:first:count` a line.
 fn subordinate_ranges() -> Vec<std::ops::Range<u64>> {
     ["/etc/subuid", "/etc/subgid"]
         .iter()
@@ -136,7 +138,7 @@ mod tests {
         let ids: std::collections::BTreeSet<u32> =
             numbers.iter().map(|number| supervisor_of(&range, *number)).collect();
         assert_eq!(ids.len(), numbers.len());
-        assert!(ids.iter().all(|id| range.contains(id) && !numbers.contains(&(id / BLOCK))));
-        assert_eq!(supervisor_of(&(BLOCK..=2 * BLOCK - 1), 1), NOBODY);
+        assert!(ids.iter().all(|id| range.contains(id) && !numbers.contains(&(id / ID_BLOCK_SIZE))));
+        assert_eq!(supervisor_of(&(ID_BLOCK_SIZE..=2 * ID_BLOCK_SIZE - 1), 1), NOBODY);
     }
 }

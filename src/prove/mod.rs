@@ -1,75 +1,74 @@
-//! Proving a sandbox: harmless attempts from inside, and what the kernel answered.
+//! Verifies a sandbox by harmless attempts from inside, and the kernel's response to each.
 //!
-//! [`inside`] is the probe, a program of its own within this one ([`ENTRY`]): it runs in any sandbox, makes each attempt
-//! in a child process that is thrown away, and prints one JSON object a line. [`outside`] starts the command that makes
-//! a sandbox, has the probe run in it, and judges. [`attempts`] has the attempts, one file for each class. [`expect`]
-//! says what a policy allows by design. `saggar doctor --prove` puts the sandbox of `saggar wrap` around the probe;
-//! `benches/compare/run` puts other programs' sandboxes around it.
+//! [`probe`] is a separate program within saggar ([`ENTRY`]). It runs in any sandbox, makes each attempt in a
+//! disposable child process, and prints one JSON object for each line. [`harness`] starts the command that creates a
+//! sandbox, runs the probe in it, and judges the results. [`attempts`] has one file for each class of attempts.
+//! [`expectation`] determines the access that a policy grants by design. `saggar doctor --prove` runs the probe in the
+//! sandbox of `saggar wrap`; `benches/compare/run` runs it in other programs' sandboxes.
 //!
-//! An attempt does no harm where it succeeds, unconfined and as root too: it opens without writing, mounts on its own
-//! directory, signals with number 0, and gives calls arguments that the kernel refuses *after* it has asked for the
-//! right to make them.
+//! A successful attempt does no harm, even without a sandbox and as root: it opens without writing, mounts on its own
+//! directory, sends signal 0, and passes arguments that the kernel rejects *after* the permission check.
 
-pub mod account;
 pub mod attempts;
-pub mod expect;
-pub mod inside;
-pub mod outside;
+pub mod cgroup_limits;
+pub mod context;
+pub mod expectation;
+pub mod harness;
+pub mod probe;
 pub mod quotas;
 pub mod report;
-pub mod scene;
 
 use crate::sys::Errno;
-use crate::sys::throwaway::Throwaway;
-use scene::Scene;
+use crate::sys::disposable_child::DisposableChild;
+use context::ProbeContext;
 use serde::{Deserialize, Serialize};
 
-/// The first argument with which saggar is the probe.
+/// The first argument with which saggar runs as the probe.
 pub const ENTRY: &str = "__probe";
-/// The first argument with which it puts a command's sandbox around the probe.
-pub const AROUND: &str = "__probe-in";
+/// The first argument with which saggar runs the probe in the sandbox of a given command.
+pub const PROVE_OTHER: &str = "__probe-in";
 
-/// What attempts have in common.
+/// The class of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
-    /// Files of the host, and of the kernel.
+pub enum AttemptClass {
+    /// Access to files of the host and of the kernel.
     Files,
-    /// Changing the tree of mounts.
+    /// Changes of the mount tree.
     Mounts,
-    /// Making and entering namespaces.
+    /// Creating and joining namespaces.
     Namespaces,
     /// System calls that ordinary programs do not need.
     Calls,
-    /// Other processes, pid 1 among them.
+    /// Access to other processes, pid 1 among them.
     Processes,
-    /// Capabilities, ids, set-id files.
+    /// Capabilities, ids and set-id files.
     Privileges,
-    /// Families of sockets, and services of the host.
+    /// Socket families, and services of the host.
     Sockets,
-    /// Device nodes.
+    /// Access to device nodes.
     Devices,
-    /// Injecting input into terminals.
+    /// Injection of input into terminals.
     Terminal,
-    /// Taking more of the machine than is given.
+    /// Use of more resources than the limits allow.
     Limits,
-    /// What git on the host obeys later.
+    /// Files that git on the host evaluates later.
     Git,
-    /// Kernel quotas that the user who started the sandbox needs as well.
+    /// Per-user kernel quotas that the caller of the sandbox shares.
     Quotas,
     /// Variables and descriptors of the caller.
     Inherited,
 }
 
-/// What is to answer an attempt.
+/// The boundary that must stop an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Boundary {
-    /// A mount namespace with a root of its own.
+    /// A mount namespace with its own root.
     MountNamespace,
-    /// Read-only mounts, and what covers parts of /proc.
+    /// Read-only mounts, and mounts that mask parts of /proc.
     Mount,
-    /// A user namespace, or a user who is not root.
+    /// A user namespace, or a user other than root.
     UserNamespace,
     /// A pid namespace.
     PidNamespace,
@@ -97,115 +96,123 @@ pub enum Boundary {
     Memory,
     /// The CPU limit of a cgroup.
     Cpu,
-    /// What bounds bytes on disk.
+    /// The limit of bytes on disk.
     Disk,
-    /// Limits of each process, and of the user namespace.
+    /// Resource limits of each process and of the user namespace.
     Rlimit,
-    /// A process that cannot be traced.
+    /// Processes that are not dumpable, and so cannot be traced.
     Undumpable,
-    /// The environment that is given.
+    /// A restricted environment.
     Environment,
-    /// The descriptors that are closed.
+    /// Closed descriptors.
     Descriptors,
-    /// What is protected in the workspace.
+    /// Protected paths in the workspace.
     Protect,
 }
 
-/// What a policy may give by design.
+/// The part of a policy that may grant an attempt's access by design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gift {
-    /// Nothing gives it.
+pub enum PolicyGrant {
+    /// No policy grants it.
     Never,
-    /// The profile `nesting`.
+    /// The profile `nesting` grants it.
     Nesting,
-    /// The host's network.
+    /// The host's network grants it.
     HostNetwork,
 }
 
-/// Which errors mean that it held.
+/// The errors that count as contained.
 #[derive(Debug, Clone, Copy)]
-pub enum Rule {
-    /// Every one: only success is a way through.
+pub enum ContainmentRule {
+    /// Every error: only success is an escape.
     Any,
-    /// A denial (EPERM, EACCES, ENOSYS). With any other error the call itself was reached.
+    /// A denial (EPERM, EACCES, ENOSYS). After any other error the call itself was reached.
     Denied,
-    /// Every one but these.
-    But(&'static [Errno]),
+    /// Every error except these.
+    AllExcept(&'static [Errno]),
 }
 
-/// Why an attempt did not succeed.
+/// The reason why an attempt did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum No {
-    /// The kernel said so.
+pub enum AttemptFailure {
+    /// The kernel returned this error.
     Error(Errno),
-    /// It was done, and what it aims at is not there or has not come of it.
-    Nothing,
-    /// It cannot be tried here.
-    Untried,
+    /// The call succeeded, but its target does not exist or did not change.
+    NoEffect,
+    /// The attempt cannot be made here.
+    NotTried,
 }
 
-impl From<Errno> for No {
+impl From<Errno> for AttemptFailure {
     fn from(errno: Errno) -> Self {
-        No::Error(errno)
+        AttemptFailure::Error(errno)
     }
 }
 
-/// What came of an attempt: success is a way through.
-pub type Tried = Result<(), No>;
+/// The result of an attempt; success means that the boundary failed.
+pub type AttemptResult = Result<(), AttemptFailure>;
 
 /// One attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// Its name, unique among all.
+    /// The unique name of the attempt.
     pub name: &'static str,
-    /// What it does, as an imperative.
-    pub does: &'static str,
-    /// What is to answer it.
+    /// A description of the action, in the imperative.
+    pub action: &'static str,
+    /// The boundary that must stop it.
     pub boundary: Boundary,
-    /// Which errors mean that it held.
-    pub rule: Rule,
-    /// What a policy may give by design.
-    pub gift: Gift,
-    /// Whether the same attempt outside of the sandbox says that the kernel lacks what is tried.
+    /// The errors that count as contained.
+    pub rule: ContainmentRule,
+    /// The part of a policy that may grant the access by design.
+    pub grant: PolicyGrant,
+    /// Whether the attempt is also made outside the sandbox, to find out whether the kernel supports the operation.
     pub control: bool,
-    /// Makes it. Runs in a child of its own.
-    pub run: fn(&Throwaway, &Scene) -> Tried,
+    /// Makes the attempt. Runs in a disposable child process.
+    pub run: fn(&DisposableChild, &ProbeContext) -> AttemptResult,
 }
 
 impl Attempt {
-    /// An attempt that holds with any error.
+    /// An attempt that is contained by any error, never granted, and without a control.
     pub const fn new(
         name: &'static str,
         boundary: Boundary,
         does: &'static str,
-        run: fn(&Throwaway, &Scene) -> Tried,
+        run: fn(&DisposableChild, &ProbeContext) -> AttemptResult,
     ) -> Self {
-        Attempt { name, does, boundary, rule: Rule::Any, gift: Gift::Never, control: false, run }
+        Attempt {
+            name,
+            action: does,
+            boundary,
+            rule: ContainmentRule::Any,
+            grant: PolicyGrant::Never,
+            control: false,
+            run,
+        }
     }
 
-    /// With this rule.
-    pub const fn rule(self, rule: Rule) -> Self {
+    /// Sets the rule.
+    pub const fn rule(self, rule: ContainmentRule) -> Self {
         Attempt { rule, ..self }
     }
 
-    /// By design given by `gift`.
-    pub const fn gift(self, gift: Gift) -> Self {
-        Attempt { gift, ..self }
+    /// Sets the part of a policy that grants the access by design.
+    pub const fn grant(self, gift: PolicyGrant) -> Self {
+        Attempt { grant: gift, ..self }
     }
 
-    /// Also made outside, to know what this kernel lacks.
+    /// Makes the attempt also outside the sandbox, to find out whether the kernel supports the operation.
     pub const fn control(self) -> Self {
         Attempt { control: true, ..self }
     }
 }
 
-/// One answer of the probe.
+/// One result from the probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
-    /// The attempt's name.
+pub struct ProbeAnswer {
+    /// The name of the attempt.
     pub attempt: String,
-    /// `ok`, the name of an error or of a signal, `nothing` or `untried`.
+    /// The result: `ok`, the name of an error or of a signal, `nothing` or `untried`.
     pub answer: String,
-    /// Whether it held; `None` when it could not be tried.
+    /// Whether the attempt was contained; `None` if it could not be made.
     pub held: Option<bool>,
 }

@@ -1,108 +1,108 @@
-//! What came of the attempts, for people and for programs.
+//! Reports the results of the attempts, as text and as JSON.
 
-use super::{Boundary, Class};
+use super::{AttemptClass, Boundary};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What came of one attempt.
+/// The judgement of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Status {
-    /// The sandbox held.
+pub enum AttemptStatus {
+    /// The sandbox contained the attempt.
     Held,
-    /// The attempt got through, or nothing is known of it.
+    /// The attempt succeeded, or its result is unknown.
     NotHeld,
-    /// There is nothing to hold: the kernel lacks it, or the policy gives it by design.
+    /// The attempt does not apply: the kernel does not support the operation, or the policy grants it by design.
     NotThere,
 }
 
-/// One attempt and its outcome.
+/// One attempt and its result.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    /// Its name.
+pub struct AttemptRow {
+    /// The name of the attempt.
     pub attempt: &'static str,
-    /// What it has in common with others.
-    pub class: Class,
-    /// What it does.
+    /// The class of the attempt.
+    pub class: AttemptClass,
+    /// A description of the attempt.
     pub does: &'static str,
-    /// What came of it.
-    pub status: Status,
-    /// What is to answer it.
+    /// The judgement of the attempt.
+    pub status: AttemptStatus,
+    /// The boundary that must stop it.
     pub boundary: Boundary,
-    /// What was answered: an error, a signal, `nothing`, `ok`.
+    /// The result: an error, a signal, `nothing` or `ok`.
     pub answer: String,
-    /// Whether the sandbox must not be without this boundary.
+    /// Whether a sandbox must not start without this boundary.
     pub required: bool,
-    /// Why there is nothing to hold.
+    /// The reason why the attempt does not apply.
     pub reason: Option<String>,
 }
 
-impl Row {
-    /// There is nothing to hold.
-    pub(super) fn lacks(&mut self, reason: String) {
-        self.status = Status::NotThere;
+impl AttemptRow {
+    /// Marks the attempt as not applicable.
+    pub(super) fn mark_not_applicable(&mut self, reason: String) {
+        self.status = AttemptStatus::NotThere;
         self.reason = Some(reason);
     }
 }
 
-/// All attempts and their outcome.
+/// All attempts and their results.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ProveReport {
     version: u32,
-    /// Whether everything that is required held.
+    /// Whether every required boundary held.
     pub ok: bool,
     held: usize,
     not_held: usize,
     not_there: usize,
-    /// One row each.
-    pub attempts: Vec<Row>,
+    /// One row for each attempt.
+    pub attempts: Vec<AttemptRow>,
 }
 
-impl Report {
-    /// Of these rows.
-    pub fn new(attempts: Vec<Row>) -> Self {
+impl ProveReport {
+    /// A report with these rows.
+    pub fn new(attempts: Vec<AttemptRow>) -> Self {
         let count = |status| attempts.iter().filter(|row| row.status == status).count();
-        Report {
+        ProveReport {
             version: 1,
-            ok: !attempts.iter().any(|row| row.required && row.status == Status::NotHeld),
-            held: count(Status::Held),
-            not_held: count(Status::NotHeld),
-            not_there: count(Status::NotThere),
+            ok: !attempts.iter().any(|row| row.required && row.status == AttemptStatus::NotHeld),
+            held: count(AttemptStatus::Held),
+            not_held: count(AttemptStatus::NotHeld),
+            not_there: count(AttemptStatus::NotThere),
             attempts,
         }
     }
 
-    /// As JSON, on one line.
+    /// The report as JSON, on one line.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// One line for each attempt, and the sum.
+    /// The report as text: one line for each attempt, and a summary.
     pub fn text(&self) -> String {
         let width = self.attempts.iter().map(|row| row.attempt.len()).max().unwrap_or(0);
         let mut text = String::new();
         for row in &self.attempts {
             let status = match row.status {
-                Status::Held => "held",
-                Status::NotHeld => "NOT HELD",
-                Status::NotThere => "not there",
+                AttemptStatus::Held => "held",
+                AttemptStatus::NotHeld => "NOT HELD",
+                AttemptStatus::NotThere => "not there",
             };
             let _ = write!(
                 text,
                 "{status:<9}  {:<width$}  {} [{}: {}]",
                 row.attempt,
                 row.does,
-                name(row.boundary),
+                boundary_name(row.boundary),
                 row.answer
             );
             match (&row.reason, row.status, row.required) {
                 (Some(reason), ..) => {
                     let _ = write!(text, " ({reason})");
                 }
-                (None, Status::NotHeld, false) => text.push_str(" (preferred, not required)"),
+                (None, AttemptStatus::NotHeld, false) => text.push_str(" (preferred, not required)"),
                 _ => {}
             }
             text.push('\n');
@@ -117,8 +117,8 @@ impl Report {
     }
 }
 
-/// The name of a boundary, as JSON has it.
-fn name(boundary: Boundary) -> String {
+/// The name of a boundary in JSON.
+fn boundary_name(boundary: Boundary) -> String {
     let name = serde_json::to_value(boundary).ok();
     name.and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
 }
@@ -127,39 +127,45 @@ fn name(boundary: Boundary) -> String {
 mod tests {
     use super::*;
 
-    fn row(status: Status, required: bool) -> Row {
-        Row {
+    fn row(status: AttemptStatus, required: bool) -> AttemptRow {
+        AttemptRow {
             attempt: "bpf",
-            class: Class::Calls,
+            class: AttemptClass::Calls,
             does: "Reach bpf(2)",
             status,
             boundary: Boundary::Seccomp,
             answer: "EPERM".to_owned(),
             required,
-            reason: (status == Status::NotThere).then(|| "policy: profile nesting".to_owned()),
+            reason: (status == AttemptStatus::NotThere).then(|| "policy: profile nesting".to_owned()),
         }
     }
 
     #[test]
     fn only_what_is_required_and_not_held_is_a_failure() {
-        assert!(Report::new(vec![row(Status::Held, true), row(Status::NotHeld, false)]).ok);
-        assert!(Report::new(vec![row(Status::NotThere, true)]).ok);
-        assert!(!Report::new(vec![row(Status::NotHeld, true)]).ok);
+        assert!(
+            ProveReport::new(vec![row(AttemptStatus::Held, true), row(AttemptStatus::NotHeld, false)]).ok
+        );
+        assert!(ProveReport::new(vec![row(AttemptStatus::NotThere, true)]).ok);
+        assert!(!ProveReport::new(vec![row(AttemptStatus::NotHeld, true)]).ok);
     }
 
     #[test]
     fn each_attempt_is_a_line() {
-        let rows = vec![row(Status::Held, true), row(Status::NotHeld, false), row(Status::NotThere, true)];
+        let rows = vec![
+            row(AttemptStatus::Held, true),
+            row(AttemptStatus::NotHeld, false),
+            row(AttemptStatus::NotThere, true),
+        ];
         let text = "held       bpf  Reach bpf(2) [seccomp: EPERM]\n\
             NOT HELD   bpf  Reach bpf(2) [seccomp: EPERM] (preferred, not required)\n\
             not there  bpf  Reach bpf(2) [seccomp: EPERM] (policy: profile nesting)\n\n\
             1 held, 1 not held, 1 not there.\nThe sandbox holds what it is required to hold.\n";
-        assert_eq!(Report::new(rows).text(), text);
+        assert_eq!(ProveReport::new(rows).text(), text);
     }
 
     #[test]
     fn the_json_is_stable() {
         let json = r#"{"version":1,"ok":true,"held":0,"notHeld":0,"notThere":1,"attempts":[{"attempt":"bpf","class":"calls","does":"Reach bpf(2)","status":"not-there","boundary":"seccomp","answer":"EPERM","required":true,"reason":"policy: profile nesting"}]}"#;
-        assert_eq!(Report::new(vec![row(Status::NotThere, true)]).json(), format!("{json}\n"));
+        assert_eq!(ProveReport::new(vec![row(AttemptStatus::NotThere, true)]).json(), format!("{json}\n"));
     }
 }

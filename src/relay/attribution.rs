@@ -1,12 +1,14 @@
-//! The loop of the attribution: it answers the relay's questions, and what the filter of the sandbox's pid 1 asks.
+//! The loop of the attribution process. It answers requests of the relay, and notifications from the seccomp filter of
+//! the sandbox's pid 1.
 //!
-//! Who runs here: a fork of the relay's program, made before that read anything of the sandbox, with the id of the
-//! sandbox's owner ([`super::confine::attribution`]). It ends when the sandbox and the relay are over.
+//! Process: a fork of the relay's program, created before that program read any data of the sandbox. It has the id of
+//! the sandbox's owner ([`super::confine::confine_attribution`]). It ends when both the sandbox and the relay have
+//! exited.
 
-use super::channel::{Channel, Received};
 use super::confine;
-use super::wire::{Answered, Ask, Refused, Start};
-use crate::egress::io::{Attribution, Refusal};
+use super::message_socket::{MessageSocket, ReceiveResult};
+use super::wire::{AttributionRequest, AttributionResponse, DeniedAccess, RelayStart};
+use crate::egress::io::{Attribution, NetworkDenial};
 use crate::launch::set_nonblocking;
 use crate::sys::{file, process, scm};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,27 +16,38 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// The whole life of the process; its exit status. The sockets are its ends of those to the relay.
-pub(super) fn run(start: &Start, pidfd: &OwnedFd, asks: &OwnedFd, reports: &OwnedFd) -> i32 {
-    let _ = process::set_name(c"saggar:attrib");
-    let ready = set_nonblocking(reports.as_fd()).and_then(|()| confine::attribution(start.owner));
-    // Its own copy is closed when the relay is gone; the one that was lent is not this process's to close.
-    match ready.and_then(|()| Channel::new(duplicate(asks)?)) {
-        Ok(asks) => serve(&mut Attribution::new(start.init), pidfd.as_fd(), asks, reports.as_fd()),
+/// Main function of the process; returns its exit status. The sockets are the attribution's ends of its connections to
+/// the relay.
+pub(super) fn run_attribution(
+    start: &RelayStart,
+    pidfd: &OwnedFd,
+    requests: &OwnedFd,
+    reports: &OwnedFd,
+) -> i32 {
+    let _ = process::set_name(confine::ATTRIBUTION_RIGHTS.name);
+    let ready = set_nonblocking(reports.as_fd()).and_then(|()| confine::confine_attribution(start.owner));
+    // The duplicate is closed when the relay exits. The original is borrowed, so this process may not close it.
+    match ready.and_then(|()| MessageSocket::new(duplicate(requests)?)) {
+        Ok(asks) => serve_requests(&mut Attribution::new(start.init), pidfd.as_fd(), asks, reports.as_fd()),
         Err(_) => 1,
     }
 }
 
 fn duplicate(fd: &OwnedFd) -> crate::error::Result<OwnedFd> {
-    file::duplicate_number(fd.as_raw_fd())
+    file::duplicate(fd.as_raw_fd())
         .map_err(|e| crate::error::Error::system("duplicate a descriptor", e.desc()))
 }
 
-fn serve(attribution: &mut Attribution, init: BorrowedFd<'_>, asks: Channel, reports: BorrowedFd<'_>) -> i32 {
-    let (mut asks, mut is_over) = (Some(asks), false);
-    let report = |refusal: Refusal| {
-        // A relay that does not read them misses some.
-        if let Ok(bytes) = serde_json::to_vec(&Refused::from(refusal)) {
+fn serve_requests(
+    attribution: &mut Attribution,
+    init: BorrowedFd<'_>,
+    requests: MessageSocket,
+    reports: BorrowedFd<'_>,
+) -> i32 {
+    let (mut asks, mut is_over) = (Some(requests), false);
+    let report = |refusal: NetworkDenial| {
+        // If the relay does not read its socket, these reports are lost.
+        if let Ok(bytes) = serde_json::to_vec(&DeniedAccess::from(refusal)) {
             let _ = scm::send(reports, &bytes, &[]);
         }
     };
@@ -55,47 +68,48 @@ fn serve(attribution: &mut Attribution, init: BorrowedFd<'_>, asks: Channel, rep
             let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
             !is_over && fds.last().is_some_and(is_ready)
         };
-        attribution.answer(&mut |refusal| report(refusal));
-        attribution.refusals().into_iter().for_each(&report);
+        attribution.answer_calls(&mut |refusal| report(refusal));
+        attribution.take_denials().into_iter().for_each(&report);
         if let Some(channel) = &mut asks
-            && !answer(attribution, channel)
+            && !answer_requests(attribution, channel)
         {
             asks = None;
         }
         if ready {
             is_over = true;
-            attribution.close();
+            attribution.stop_answering();
         }
     }
     0
 }
 
-/// Answers what the relay asks now; false when it is gone.
-fn answer(attribution: &mut Attribution, asks: &mut Channel) -> bool {
-    if asks.flush().is_err() {
+/// Answers all pending requests of the relay; false when the relay has exited.
+fn answer_requests(attribution: &mut Attribution, requests: &mut MessageSocket) -> bool {
+    if requests.flush().is_err() {
         return false;
     }
     loop {
-        let (answered, beside) = match asks.receive() {
-            Received::Message(Ask::Program(number, of), _) => {
-                (Answered { number, program: attribution.program(of) }, None)
+        let (answered, beside) = match requests.receive() {
+            ReceiveResult::Message(AttributionRequest::Program(number, of), _) => {
+                (AttributionResponse { number, program: attribution.find_program(of) }, None)
             }
-            Received::Message(Ask::File(number, file), _) => {
-                (Answered { number, program: None }, File::open(file.path()).ok().map(OwnedFd::from))
-            }
-            Received::Message(Ask::Hears(port), _) => {
-                attribution.hears(port);
+            ReceiveResult::Message(AttributionRequest::File(number, file), _) => (
+                AttributionResponse { number, program: None },
+                File::open(file.path()).ok().map(OwnedFd::from),
+            ),
+            ReceiveResult::Message(AttributionRequest::ListeningPort(port), _) => {
+                attribution.add_listened_port(port);
                 continue;
             }
-            Received::Message(Ask::Listener, listener) => {
-                listener.into_iter().for_each(|listener| attribution.answer_for(listener));
+            ReceiveResult::Message(AttributionRequest::SetSeccompListener, listener) => {
+                listener.into_iter().for_each(|listener| attribution.set_seccomp_listener(listener));
                 continue;
             }
-            Received::Nothing => return true,
-            Received::Over => return false,
+            ReceiveResult::WouldBlock => return true,
+            ReceiveResult::Closed => return false,
         };
-        // A relay that asks and does not read makes no sense.
-        if asks.send(&answered, beside).is_err() || asks.is_full() {
+        // A relay that sends requests and does not read responses is broken.
+        if requests.send(&answered, beside).is_err() || requests.is_full() {
             return false;
         }
     }

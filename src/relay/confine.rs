@@ -1,52 +1,78 @@
-//! What the two processes of the relay give up before they read the first byte of a sandbox or of a host.
+//! The rights that the two processes of the relay drop before they read the first byte from a sandbox or a host.
 
 use crate::error::{Code, Error, Result};
-use crate::sys::confine::{Domain, Failed, Kept, give_up};
-use crate::sys::seccomp::{self, Outside};
+use crate::sys::confine::{
+    ConfineError, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights, drop_rights,
+};
+use crate::sys::seccomp::{self, HostProcessFilter};
 use crate::sys::{Errno, caps, process};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-/// Confines the relay, for good: it takes this id where it is root, has no capability and gains none, opens no file,
-/// starts no program, listens on no port of the host, and ends with its supervisor. Without landlock the filter still
-/// has no call that opens a file.
+/// The rights that the relay keeps.
+pub const RELAY_RIGHTS: ProcessRights = ProcessRights {
+    name: c"saggar:relay",
+    capabilities: 0,
+    filter: HostProcessFilter::Relay,
+    landlock: Some(LandlockSummary { min_abi: 0, allows: "connections over TCP, and no file" }),
+};
+
+/// The rights that the attribution keeps.
+pub const ATTRIBUTION_RIGHTS: ProcessRights = ProcessRights {
+    name: c"saggar:attrib",
+    capabilities: 0,
+    filter: HostProcessFilter::Attribution,
+    landlock: None,
+};
+
+/// Confines the relay irrevocably. If it is root it changes to user and group `id`. It has no capability and can gain
+/// none, opens no file, executes no program, listens on no port of the host, and ends with its supervisor. Without
+/// Landlock, the seccomp filter still allows no system call that opens a file.
 ///
 /// # Errors
-/// [`Code::System`]: then it must not relay.
-pub(super) fn relay(id: u32, supervisor: i32) -> Result<()> {
-    let named = |failed| named("the relay", failed);
-    let domain = Domain::that_connects(0).map_err(|errno| named(("make its landlock domain", errno)))?;
+/// [`Code::System`]: the process must not relay.
+pub(super) fn confine_relay(id: u32, supervisor: i32) -> Result<()> {
+    let named = |failed| confine_error("the relay", failed);
+    let domain =
+        LandlockDomain::with_tcp_connect(RELAY_RIGHTS.landlock.map_or(0, |landlock| landlock.min_abi))
+            .map_err(|errno| named(("make its landlock domain", errno)))?;
     let ids = (caps::effective() != 0).then_some((id, id));
-    give_up(Kept { ids, domain: Some(domain), ..Kept::default() }).map_err(named)?;
-    // The change of the user has cleared a bond that was made before.
+    drop_rights(RetainedRights {
+        ids,
+        domain: Some(domain),
+        capabilities: RELAY_RIGHTS.capabilities,
+        ..RetainedRights::default()
+    })
+    .map_err(named)?;
+    // The change of the user id has cleared an earlier parent-death signal (PR_SET_PDEATHSIG).
     process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)
         .map_err(|e| Error::system("follow the supervisor", e.desc()))?;
     if nix::unistd::getppid().as_raw() != supervisor {
         return Err(Error::new(Code::State, "the supervisor is gone"));
     }
-    load(Outside::Relay).map_err(named)
+    load_filter(RELAY_RIGHTS.filter).map_err(named)
 }
 
-/// Confines the attribution, for good: it keeps the id of the sandbox's owner, by which it looks into its processes,
-/// takes `files` for its user and group at files where it is root, has no capability and gains none, changes no file,
-/// starts no program, and has no socket but those to the relay. There is no landlock domain: a process in one looks into
-/// none outside it (Documentation/userspace-api/landlock.rst).
+/// Confines the attribution irrevocably. It keeps the user id of the sandbox's owner, which lets it inspect the owner's
+/// processes. If it is root it takes `files` as user and group for file access. It has no capability and can gain none,
+/// changes no file, executes no program, and has only the sockets to the relay. It has no Landlock domain: a process in
+/// a domain cannot inspect processes outside it (Documentation/userspace-api/landlock.rst).
 ///
 /// # Errors
-/// [`Code::System`]: then it must not look.
-pub(super) fn attribution(files: Option<(u32, u32)>) -> Result<()> {
+/// [`Code::System`]: the process must not inspect any process.
+pub(super) fn confine_attribution(files: Option<(u32, u32)>) -> Result<()> {
     if let Some((user, group)) = files.filter(|_| caps::effective() != 0) {
         setfsgid(Gid::from_raw(group));
         setfsuid(Uid::from_raw(user));
     }
-    give_up(Kept::default())
-        .and_then(|()| load(Outside::Attribution))
-        .map_err(|failed| named("the process that looks into the sandbox", failed))
+    drop_rights(RetainedRights { capabilities: ATTRIBUTION_RIGHTS.capabilities, ..RetainedRights::default() })
+        .and_then(|()| load_filter(ATTRIBUTION_RIGHTS.filter))
+        .map_err(|failed| confine_error("the process that looks into the sandbox", failed))
 }
 
-fn named(what: &str, (step, errno): Failed) -> Error {
+fn confine_error(what: &str, (step, errno): ConfineError) -> Error {
     Error::system(format_args!("confine {what}: {step}"), errno.desc())
 }
 
-fn load(filter: Outside) -> Result<(), Failed> {
+fn load_filter(filter: HostProcessFilter) -> Result<(), ConfineError> {
     seccomp::load(filter.program()).map_err(|errno| ("load the filter", Errno::from_raw(errno)))
 }

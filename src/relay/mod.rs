@@ -1,93 +1,101 @@
-//! The network of a sandbox by policy, and its published ports, in processes of their own: a hostile program and a
-//! hostile host speak with a process that has neither files nor rights.
+//! The network of a sandbox by policy, and its published ports, in two separate processes: hostile programs and hostile
+//! hosts exchange data only with a process that has neither files nor privileges.
 //!
 //! ```text
-//!                    sockets, rules, answers            the files of names, programs of sockets
+//!                    sockets, rules, answers            resolver files, programs of sockets
 //!  supervisor ───────────────────────────────> relay ─────────────────────────────────────> attribution
 //!             <─────────────────────────────── │ ^  <───────────────────────────────────── │ ^
-//!                questions, refusals, counts   │ │    programs, texts, refused sockets     │ │ pid 1's filter asks
+//!                questions, denials, counts    │ │    programs, file content, denials      │ │ seccomp notifications
 //!                                              v │                                         v │
 //!                                 programs inside, hosts, resolvers               /proc of the sandbox
 //! ```
-//! Both begin as one program that the supervisor executes, so that neither has a copy of its memory. That program forks
-//! the attribution before either has read anything of the sandbox. The bytes of connections never leave the relay.
+//! The supervisor executes one program for both, so that neither has a copy of the supervisor's memory. That program
+//! forks the attribution before either process has read any data of the sandbox. The bytes of connections never leave
+//! the relay.
 //!
-//! | process | it parses | it may | ends |
+//! | process | parses | rights | ends |
 //! |---|---|---|---|
-//! | relay | DNS, TLS, HTTP, SOCKS | call hosts, no file, no program ([`confine::relay`]) | with its supervisor |
-//! | attribution | /proc, addresses of calls | read, look into processes of its user ([`confine::attribution`]) | with the relay, and not before the sandbox |
+//! | relay | DNS, TLS, HTTP, SOCKS | connects to hosts; no file, no program | with its supervisor |
+//! | attribution | /proc, addresses | reads files, inspects processes of its user | after the relay and the sandbox |
 //!
-//! The attribution outlives a relay that dies, so that the sandbox's programs do not wait for ever for what their filter
-//! asks: their calls go on, and no socket hears them.
+//! They drop all other rights in [`confine::confine_relay`] and [`confine::confine_attribution`].
 //!
-//! | file | its one job |
+//! The attribution outlives a relay that dies, and still answers seccomp notifications: the system calls of the
+//! sandbox's programs continue, and no socket accepts their connections. Otherwise they would wait forever.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `wire` | the messages between the three |
-//! | `channel` | sends and receives them without waiting |
-//! | `confine` | gives up what is not needed |
-//! | `serve` | the loop of the relay |
-//! | `outside` | the relay's side of the attribution |
+//! | `wire` | the messages between the three processes |
+//! | `message_socket` | sends and receives messages without blocking |
+//! | `confine` | drops the rights that a process does not need |
+//! | `relay_loop` | the loop of the relay |
+//! | `attribution_client` | the relay's connection to the attribution |
 //! | `attribution` | the loop of the attribution |
 
 mod attribution;
-pub mod channel;
+mod attribution_client;
 mod confine;
-mod outside;
-mod serve;
+pub mod message_socket;
+mod relay_loop;
 pub mod wire;
 
 use crate::error::{Code, Error, Result};
 use crate::launch::socket_pair;
-use crate::stage::beside;
+use crate::stage::sidecar;
 use crate::sys::{file, process, scm};
-use channel::Channel;
-use outside::Elsewhere;
+use attribution_client::AttributionClient;
+pub use confine::{ATTRIBUTION_RIGHTS, RELAY_RIGHTS};
+use message_socket::MessageSocket;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use wire::{LONGEST, Start, Up};
+use wire::{MAX_MESSAGE_SIZE, RelayEvent, RelayStart};
 
-/// The first argument of saggar when it executes itself for this.
-pub const ENTRY: &str = "__relay";
+/// The first argument of saggar when it executes itself as the relay.
+pub const RELAY_SUBCOMMAND: &str = "__relay";
 
-/// The process. Standard input is its socket to the supervisor, and it knows nothing else of its caller.
-pub fn run() -> u8 {
-    let _ = process::set_name(c"saggar:relay");
-    let Ok(supervisor) = beside::close_inherited().and_then(|()| file::duplicate_number(0)) else { return 1 };
-    match prepare(&supervisor) {
-        Ok((start, outside, most)) => u8::from(serve::serve(supervisor, &start, most, outside).is_err()),
-        Err(error) => {
-            let failed = serde_json::to_vec(&Up::Failed(error)).unwrap_or_default();
+/// Main function of the relay; returns its exit status. Its standard input is its socket to the supervisor. It gets no
+/// other data from its caller.
+pub fn run_relay() -> u8 {
+    let _ = process::set_name(RELAY_RIGHTS.name);
+    let Ok(supervisor) = sidecar::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
+    match start_attribution(&supervisor) {
+        Ok((start, outside, most)) => {
+            u8::from(relay_loop::run_loop(supervisor, &start, most, outside).is_err())
+        }
+        Err(failed) => {
+            let failed = serde_json::to_vec(&RelayEvent::Failed(failed)).unwrap_or_default();
             let _ = scm::send(supervisor.as_fd(), &failed, &[]);
             1
         }
     }
 }
 
-/// Forks the attribution where the network goes by policy, and gives all rights up. What there is to do, the
-/// attribution, and how many descriptors there may be.
-fn prepare(supervisor: &OwnedFd) -> Result<(Start, Option<Elsewhere>, usize)> {
-    let mut buffer = [0; LONGEST];
+/// Forks the attribution if the network goes by policy, then drops all rights. Returns the start message, the
+/// connection to the attribution, and the number of descriptors that the process may open.
+fn start_attribution(supervisor: &OwnedFd) -> Result<(RelayStart, Option<AttributionClient>, usize)> {
+    let mut buffer = [0; MAX_MESSAGE_SIZE];
     let mut received = scm::receive(supervisor.as_fd(), &mut buffer)
         .map_err(|e| Error::system("receive from the supervisor", e.desc()))?;
-    let start = buffer.get(..received.len).and_then(|bytes| serde_json::from_slice::<Start>(bytes).ok());
+    let start = buffer.get(..received.len).and_then(|bytes| serde_json::from_slice::<RelayStart>(bytes).ok());
     let (Some(start), Some(init)) = (start, received.fds[0].take()) else {
         return Err(Error::new(Code::Usage, "a network is relayed for a supervisor alone"));
     };
-    let outside = start.by_policy.then(|| fork(&start, &init)).transpose()?;
-    let descriptors = serve::descriptors();
-    confine::relay(start.id, start.supervisor)?;
+    let outside = start.network_by_policy.then(|| fork_attribution(&start, &init)).transpose()?;
+    let descriptors = relay_loop::max_descriptors();
+    confine::confine_relay(start.id, start.supervisor)?;
     Ok((start, outside, descriptors))
 }
 
 /// Forks the attribution, with a pidfd of the sandbox's pid 1.
-fn fork(start: &Start, pidfd: &OwnedFd) -> Result<Elsewhere> {
-    // The other process is not to keep our end of the supervisor's socket open.
+fn fork_attribution(start: &RelayStart, pidfd: &OwnedFd) -> Result<AttributionClient> {
+    // Replaces standard input, so that the attribution does not keep the relay's end of the supervisor's socket open.
     let nothing = File::open("/dev/null").map_err(|e| Error::system("open /dev/null", e))?;
     nix::unistd::dup2_stdin(&nothing).map_err(|e| Error::system("let go of standard input", e.desc()))?;
     let (asks, theirs) = socket_pair()?;
     let (reports, their_reports) = socket_pair()?;
     let kept = [theirs.as_fd(), their_reports.as_fd(), pidfd.as_fd()];
-    let (_, child) = beside::fork(&kept, || attribution::run(start, pidfd, &theirs, &their_reports))
-        .map_err(|e| Error::system("start the process that looks into the sandbox", e.desc()))?;
-    Ok(Elsewhere::new(Channel::new(asks)?, Channel::new(reports)?, child))
+    let (_, child) =
+        sidecar::fork_keeping(&kept, || attribution::run_attribution(start, pidfd, &theirs, &their_reports))
+            .map_err(|e| Error::system("start the process that looks into the sandbox", e.desc()))?;
+    Ok(AttributionClient::new(MessageSocket::new(asks)?, MessageSocket::new(reports)?, child))
 }

@@ -1,160 +1,160 @@
-//! The messages of the relay: one JSON value each on a seqpacket socket, of a bounded size, with at most one descriptor
-//! beside it.
+//! The messages of the relay: each is one JSON value of bounded size on a seqpacket socket, with at most one descriptor
+//! passed (SCM_RIGHTS).
 
-use crate::egress::io::publish::{Published, Unanswered};
-use crate::egress::io::{Counted, File, Program, Refusal, Whose};
+use crate::egress::io::publish::{PortForward, UnreachablePort};
+use crate::egress::io::{CallingProgram, HostCountsRow, NetworkDenial, ResolverFile, Whose};
 use crate::error::Error;
-use crate::spec::policy::hosts::{HostRule, Rules};
-use crate::sys::catch;
-use crate::sys::net::Family;
-use crate::sys::unheard::Answer;
+use crate::spec::policy::hosts::{HostRule, HostRules};
+use crate::sys::net::IpFamily;
+use crate::sys::redirect;
+use crate::sys::reject_sniffer::RejectKind;
 use serde::{Deserialize, Serialize};
 
-/// The longest message, in bytes.
-pub const LONGEST: usize = 64 << 10;
-/// Rules, or rows of an account, in one message: as many as surely fit.
-pub const AT_ONCE: usize = 48;
+/// Longest message in bytes.
+pub const MAX_MESSAGE_SIZE: usize = 64 << 10;
+/// Most rules, or rows of an account, in one message, such that they always fit.
+pub const MAX_ITEMS: usize = 48;
 
-/// The first message of a supervisor, with a pidfd of pid 1 beside it.
+/// The first message of a supervisor. It passes a pidfd of the sandbox's pid 1.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Start {
-    /// The process of the supervisor, with which the relay ends.
+pub struct RelayStart {
+    /// Pid of the supervisor; the relay ends with it.
     pub supervisor: i32,
-    /// Pid 1 of the sandbox.
+    /// Pid of the sandbox's pid 1 on the host.
     pub init: i32,
-    /// The user and the group that the relay becomes, where it is root.
+    /// The user and group id that the relay changes to if it is root.
     pub id: u32,
-    /// The user and the group of its programs, where they are others than the caller's.
+    /// The user and group of the sandbox's programs, if they are not those of the caller.
     pub owner: Option<(u32, u32)>,
     /// The network of the sandbox goes by policy.
-    pub by_policy: bool,
-    /// Ports of it are published.
-    pub publishes: bool,
+    pub network_by_policy: bool,
+    /// The sandbox publishes ports.
+    pub publishes_ports: bool,
 }
 
-/// From the supervisor.
+/// A message from the supervisor to the relay.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Down {
-    /// The socket beside this, of the host, leads to a port inside.
-    Publish(Published),
-    /// Rules from now on: some of them.
-    Rules(SomeRules),
-    /// The socket beside this hears a port of the sandbox.
-    Hear(catch::Kind, u16),
-    /// The socket beside this sees how the kernel answers calls that no socket hears.
-    Witness(Family, Answer),
-    /// The listener of pid 1's filter is beside this.
-    Listener,
-    /// The socket beside this, of the sandbox, was asked for; or there is none, by this error number.
-    Socket(Family, Option<i32>),
-    /// Questions about hosts can be answered.
-    MayAsk,
-    /// This host, HOST:PORT, was consented to for good.
-    Consent(String),
-    /// The answer to a question: yes, or why not; `keep` makes it last.
-    Answer {
-        /// The number of the question.
+pub enum RelayCommand {
+    /// Passes a listening socket of the host, whose connections go to a port in the sandbox.
+    Publish(PortForward),
+    /// One chunk of the rules that apply from now on.
+    Rules(RuleChunk),
+    /// Passes a socket that accepts redirected connections to this port of the sandbox.
+    AddListener(redirect::SocketProtocol, u16),
+    /// Passes a socket that sees the kernel's rejections of connections that no socket accepts.
+    AddSniffer(IpFamily, RejectKind),
+    /// Passes the seccomp listener of pid 1.
+    SetSeccompListener,
+    /// Passes a socket of the sandbox that the relay requested, or the error number why there is none.
+    ProvideSocket(IpFamily, Option<i32>),
+    /// A user or client can answer questions about hosts.
+    EnableQuestions,
+    /// This host, HOST:PORT, is allowed for the life of the sandbox.
+    AllowHost(String),
+    /// The answer to a question.
+    AnswerQuestion {
+        /// Number of the question.
         number: u64,
-        /// Why not.
-        withheld: Option<String>,
-        /// For as long as the sandbox lives.
+        /// The reason of a denial; `None` allows the host.
+        denial: Option<String>,
+        /// The answer applies for the life of the sandbox.
         keep: bool,
     },
-    /// [`Up::Account`] is wanted.
-    Account,
-    /// No program is left: [`Up::Settled`] is wanted when what they sent is where it was sent to.
-    Settle,
+    /// Requests [`RelayEvent::Account`].
+    SendAccount,
+    /// No program is left: requests [`RelayEvent::Drained`] when all their data has been sent to its destination.
+    Drain,
 }
 
-/// Some rules of a set that may be too large for one message.
+/// A part of a rule set, which may be too large for one message.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct SomeRules {
+pub struct RuleChunk {
     allow: Vec<String>,
     deny: Vec<String>,
     ask: Vec<String>,
-    /// These are the last.
+    /// This is the last chunk.
     last: bool,
 }
 
-/// From the relay.
+/// A message from the relay to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Up {
-    /// It could not give up its rights, and ends.
+pub enum RelayEvent {
+    /// The relay could not drop its rights, and exits.
     Failed(Error),
-    /// May programs reach this host, HOST:PORT?
-    Asked {
-        /// The number of the question.
+    /// Asks whether programs may reach this host, HOST:PORT.
+    HostQuestion {
+        /// Number of the question.
         number: u64,
         /// One port of one host.
         to: String,
-        /// The program that calls it first.
-        program: Option<Program>,
+        /// The program that connects first.
+        program: Option<CallingProgram>,
     },
     /// No program waits for the answer to this question any more.
-    Withdrawn(u64),
-    /// A program did not get what it wanted.
-    Refused(Refused),
-    /// A published port was called, and no server inside answered.
-    Unanswered(Unanswered),
-    /// A socket of the sandbox is wanted.
-    Wanted(Family),
-    /// Connections that stand, and some rows of the account; true with the last of them.
-    Account(usize, Vec<Counted>, bool),
-    /// What programs sent is where it was sent to.
-    Settled,
+    QuestionWithdrawn(u64),
+    /// The policy denied a program access to the network.
+    Denied(DeniedAccess),
+    /// A published port got a connection, and no server in the sandbox accepted it.
+    PortUnreachable(UnreachablePort),
+    /// Requests a socket of the sandbox.
+    SocketRequested(IpFamily),
+    /// Number of open connections, and some rows of the account; true in the last message of an account.
+    Account(usize, Vec<HostCountsRow>, bool),
+    /// All data of the programs has been sent to its destination.
+    Drained,
 }
 
-/// A refusal, with what events do not have of it.
+/// A denial, with the fields that events do not have.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Refused {
-    refusal: Refusal,
+pub struct DeniedAccess {
+    refusal: NetworkDenial,
     is_usual: bool,
 }
 
-/// From the relay to the attribution; an answer has the number of its question.
+/// A message from the relay to the attribution; the response has the number of its request.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
-    /// Whose socket is this?
+pub(super) enum AttributionRequest {
+    /// Asks which program owns this socket.
     Program(u64, Whose),
-    /// This file is wanted, open for reading.
-    File(u64, File),
-    /// The relay hears this port.
-    Hears(u16),
-    /// The listener of pid 1's filter is beside this.
-    Listener,
+    /// Asks for this file, open for reading.
+    File(u64, ResolverFile),
+    /// Reports that the relay listens on this port.
+    ListeningPort(u16),
+    /// Passes the seccomp listener of pid 1.
+    SetSeccompListener,
 }
 
-/// From the attribution, an answer; a file is beside it.
+/// A response of the attribution; a requested file is passed with it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Answered {
+pub(super) struct AttributionResponse {
     pub(super) number: u64,
-    pub(super) program: Option<Program>,
+    pub(super) program: Option<CallingProgram>,
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
-        Refused { is_usual: refusal.is_usual, refusal }
+impl From<NetworkDenial> for DeniedAccess {
+    fn from(refusal: NetworkDenial) -> Self {
+        DeniedAccess { is_usual: refusal.is_usual, refusal }
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(Refused { refusal, is_usual }: Refused) -> Self {
-        Refusal { is_usual, ..refusal }
+impl From<DeniedAccess> for NetworkDenial {
+    fn from(DeniedAccess { refusal, is_usual }: DeniedAccess) -> Self {
+        NetworkDenial { is_usual, ..refusal }
     }
 }
 
-impl SomeRules {
-    /// All of these rules, a message at a time.
-    pub fn of(rules: &Rules) -> Vec<Self> {
-        let mut all = vec![SomeRules::default()];
+impl RuleChunk {
+    /// Splits the rules into messages.
+    pub fn split(rules: &HostRules) -> Vec<Self> {
+        let mut all = vec![RuleChunk::default()];
         for (list, rules) in [(0, &rules.allow), (1, &rules.deny), (2, &rules.ask)] {
-            for some in rules.chunks(AT_ONCE) {
+            for some in rules.chunks(MAX_ITEMS) {
                 let texts = some.iter().map(ToString::to_string).collect();
-                let empty = SomeRules::default();
+                let empty = RuleChunk::default();
                 all.push(match list {
-                    0 => SomeRules { allow: texts, ..empty },
-                    1 => SomeRules { deny: texts, ..empty },
-                    _ => SomeRules { ask: texts, ..empty },
+                    0 => RuleChunk { allow: texts, ..empty },
+                    1 => RuleChunk { deny: texts, ..empty },
+                    _ => RuleChunk { ask: texts, ..empty },
                 });
             }
         }
@@ -164,9 +164,9 @@ impl SomeRules {
         all
     }
 
-    /// Adds them to `rules`; whether those are whole now. `None` when one of them is no rule.
-    pub fn add_to(&self, rules: &mut Rules) -> Option<bool> {
-        let Rules { allow, deny, ask } = rules;
+    /// Adds the chunk to `rules`; true when the rules are complete. `None` when a rule is not valid.
+    pub fn add_to(&self, rules: &mut HostRules) -> Option<bool> {
+        let HostRules { allow, deny, ask } = rules;
         for (texts, rules) in [(&self.allow, allow), (&self.deny, deny), (&self.ask, ask)] {
             let parsed: Result<Vec<HostRule>, _> = texts.iter().map(|text| text.parse()).collect();
             rules.extend(parsed.ok()?);
@@ -182,16 +182,16 @@ mod tests {
     #[test]
     fn rules_of_any_number_survive_the_wire() {
         let rule = |number: usize| format!("{}{number}.example:{}", "a.".repeat(100), 1 + number % 60_000);
-        for count in [0, 1, AT_ONCE, 500] {
+        for count in [0, 1, MAX_ITEMS, 500] {
             let list =
                 |from: usize| (from..from + count).map(|number| rule(number).parse().unwrap()).collect();
-            let rules = Rules { allow: list(0), deny: list(1000), ask: list(2000) };
-            let mut got = Rules::default();
-            let mut messages = SomeRules::of(&rules).into_iter().peekable();
+            let rules = HostRules { allow: list(0), deny: list(1000), ask: list(2000) };
+            let mut got = HostRules::default();
+            let mut messages = RuleChunk::split(&rules).into_iter().peekable();
             while let Some(some) = messages.next() {
-                let bytes = serde_json::to_vec(&Down::Rules(some)).unwrap();
-                assert!(bytes.len() <= LONGEST, "{}", bytes.len());
-                let Ok(Down::Rules(some)) = serde_json::from_slice(&bytes) else { panic!("rules") };
+                let bytes = serde_json::to_vec(&RelayCommand::Rules(some)).unwrap();
+                assert!(bytes.len() <= MAX_MESSAGE_SIZE, "{}", bytes.len());
+                let Ok(RelayCommand::Rules(some)) = serde_json::from_slice(&bytes) else { panic!("rules") };
                 assert_eq!(some.add_to(&mut got), Some(messages.peek().is_none()));
             }
             assert_eq!(got, rules);
@@ -200,17 +200,17 @@ mod tests {
 
     #[test]
     fn a_refusal_is_whole_behind_the_wire() {
-        let refusal = Refusal {
+        let refusal = NetworkDenial {
             name: Some("a.example".into()),
             socket: Some("a raw socket".into()),
             port: Some(443),
             is_usual: true,
             times: 3,
-            program: Some(Program { pid: 7, name: "\u{202e}\n".into() }),
-            ..Refusal::default()
+            program: Some(CallingProgram { pid: 7, name: "\u{202e}\n".into() }),
+            ..NetworkDenial::default()
         };
-        let bytes = serde_json::to_vec(&Up::Refused(refusal.clone().into())).unwrap();
-        let Ok(Up::Refused(refused)) = serde_json::from_slice(&bytes) else { panic!("a refusal") };
-        assert_eq!(Refusal::from(refused), refusal);
+        let bytes = serde_json::to_vec(&RelayEvent::Denied(refusal.clone().into())).unwrap();
+        let Ok(RelayEvent::Denied(refused)) = serde_json::from_slice(&bytes) else { panic!("a refusal") };
+        assert_eq!(NetworkDenial::from(refused), refusal);
     }
 }

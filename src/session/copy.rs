@@ -1,11 +1,11 @@
-//! Copies a folder into a session: regular files, directories and links as they are. Nothing is followed,
-//! nothing that is not a file is copied, and no set-id bit survives. What was copied is listed, so that later changes
-//! of the folder are told from those of the copy.
+//! Copies a folder into a session: regular files, directories and symbolic links. No link is followed, no other type of
+//! file is copied, and set-id bits are dropped. The copied names are listed in a manifest, so that later changes of the
+//! folder can be told from changes of the copy.
 
-use super::beneath::{self, Kind, Meta};
-use super::make;
-use super::manifest::{Known, Manifest};
-use super::worker::{self, Access, Confinement};
+use super::beneath::{self, FileKind, FileMeta};
+use super::create;
+use super::manifest::{Manifest, ManifestEntry};
+use super::worker::{self, Confinement, FileAccess};
 use crate::error::{Code, Error, Result};
 use rustix::fs::Mode;
 use std::fs;
@@ -13,59 +13,59 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// How much a folder may hold: an agent's folder is small, and a home directory given by mistake is not.
+/// Limits of a folder: an agent's folder is small, and a home directory given by mistake is not.
 const MAX_ENTRIES: u64 = 200_000;
 const MAX_BYTES: u64 = 4 << 30;
 const MAX_DEPTH: usize = 128;
 
-/// Copies the open directory `from`, whose path is `shown`, to `to`, which must not exist, in a worker with the ids of
-/// its owner; to whom the copy belongs.
+/// Copies the open directory `from`, which messages call `shown`, to `to`, which must not exist, in a worker with the
+/// ids of its owner; returns the owner of the copy.
 ///
 /// # Errors
-/// As [`content`]; [`Code::System`].
+/// As [`copy_content`]; [`Code::System`].
 #[expect(
     clippy::disallowed_methods,
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
-pub fn tree(shown: &Path, from: BorrowedFd<'_>, to: &Path) -> Result<Manifest> {
+pub fn copy_tree(shown: &Path, from: BorrowedFd<'_>, to: &Path) -> Result<Manifest> {
     let task = format!("copy {}", shown.display());
     let fail = |e: std::io::Error| Error::system(&task, e);
     fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
-    let target = beneath::root(to).map_err(fail)?;
-    let owner = worker::owner(from).map_err(fail)?;
-    make::own(target.as_fd(), owner).map_err(fail)?;
+    let target = beneath::open_root(to).map_err(fail)?;
+    let owner = worker::worker_owner(from).map_err(fail)?;
+    create::set_owner(target.as_fd(), owner).map_err(fail)?;
     let confinement = Confinement {
         task: &task,
         owner,
-        // What the owner of a folder cannot read is not read for the owner's agent.
+        // Files that the owner of a folder cannot read are not read for the owner's agent either.
         capabilities: 0,
-        directories: &[(from, Access::Read), (target.as_fd(), Access::Write)],
+        directories: &[(from, FileAccess::Read), (target.as_fd(), FileAccess::Write)],
         files: &[],
-        limits: worker::Limits::default(),
+        limits: worker::WorkerLimits::default(),
     };
-    let text = worker::run(&confinement, || Ok(content(shown, from, target.as_fd())?.to_text()))?;
+    let text = worker::run_worker(&confinement, || Ok(copy_content(shown, from, target.as_fd())?.to_text()))?;
     Ok(Manifest::parse(text.as_bytes()))
 }
 
-/// Copies what is in the directory `from`, whose path is `shown`, to the empty directory `to`, and the mode of `from`.
+/// Copies the content of the directory `from`, which messages call `shown`, and its mode to the empty directory `to`.
 ///
 /// # Errors
 /// [`Code::Invalid`] for a folder that is too large or too deep; [`Code::System`] naming the path.
-pub fn content(shown: &Path, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Manifest> {
+pub fn copy_content(shown: &Path, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<Manifest> {
     let fail = |e: std::io::Error| Error::system(format_args!("copy {}", shown.display()), e);
-    let mut copy = Copy::new(shown);
-    copy.content(from, to, Path::new(""), 0)?;
-    let mode = beneath::itself(from).map_err(fail)?.mode;
+    let mut copy = TreeCopy::new(shown);
+    copy.copy_directory_content(from, to, Path::new(""), 0)?;
+    let mode = beneath::stat_fd(from).map_err(fail)?.mode;
     set_mode(to, mode & 0o777 | 0o700).map_err(fail)?;
     Ok(copy.manifest)
 }
 
-/// Copies `path` of the tree `from`, that is at `from_root`, into the tree `to`, where there must be nothing of this
-/// name. What was copied is added to `manifest`.
+/// Copies `path` of the tree `from`, whose path is `from_root`, into the tree `to`, where the name must not exist. The
+/// copied names are added to `manifest`.
 ///
 /// # Errors
-/// As [`content`].
-pub fn part(
+/// As [`copy_content`].
+pub fn copy_path(
     from_root: &Path,
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,
@@ -75,12 +75,12 @@ pub fn part(
     let fail = |e: std::io::Error| Error::system(format_args!("copy {}", from_root.join(path).display()), e);
     let parent = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().map(Path::new).unwrap_or(Path::new("."));
-    let source = beneath::directory(from, parent).map_err(fail)?;
-    let target = beneath::directory(to, parent).map_err(fail)?;
-    let mut copy = Copy::new(from_root);
+    let source = beneath::open_directory(from, parent).map_err(fail)?;
+    let target = beneath::open_directory(to, parent).map_err(fail)?;
+    let mut copy = TreeCopy::new(from_root);
     copy.manifest = std::mem::take(manifest);
     let depth = path.components().count();
-    let done = copy.entry(source.as_fd(), target.as_fd(), name, path, depth);
+    let done = copy.copy_entry(source.as_fd(), target.as_fd(), name, path, depth);
     *manifest = copy.manifest;
     done
 }
@@ -89,48 +89,54 @@ fn set_mode(file: BorrowedFd<'_>, mode: u32) -> std::io::Result<()> {
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
-struct Copy<'a> {
+struct TreeCopy<'a> {
     from: &'a Path,
     entries: u64,
     bytes: u64,
     manifest: Manifest,
 }
 
-impl<'a> Copy<'a> {
+impl<'a> TreeCopy<'a> {
     fn new(from: &'a Path) -> Self {
-        Copy { from, entries: MAX_ENTRIES, bytes: MAX_BYTES, manifest: Manifest::default() }
+        TreeCopy { from, entries: MAX_ENTRIES, bytes: MAX_BYTES, manifest: Manifest::default() }
     }
 
-    fn take(&mut self, path: &Path, bytes: u64) -> Result<()> {
+    fn count_entry(&mut self, path: &Path, bytes: u64) -> Result<()> {
         let left = (self.entries.checked_sub(1), self.bytes.checked_sub(bytes));
         let (Some(entries), Some(bytes)) = left else {
             let shown = self.from.join(path);
             let message = format!("copy {}: the folder is larger than a workspace may be", shown.display());
             return Err(
-                Error::new(Code::Invalid, message).hint("say --workspace DIR to work on the folder itself")
+                Error::new(Code::Invalid, message).hint("use --workspace DIR to work on the folder itself")
             );
         };
         (self.entries, self.bytes) = (entries, bytes);
         Ok(())
     }
 
-    fn content(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<()> {
+    fn copy_directory_content(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        path: &Path,
+        depth: usize,
+    ) -> Result<()> {
         let shown = self.from.join(path);
         if depth > MAX_DEPTH {
             return Err(Error::new(Code::Invalid, format!("copy {}: it is too deep", shown.display())));
         }
         let most = usize::try_from(self.entries).unwrap_or(usize::MAX).saturating_add(1);
-        let names = match beneath::names(from, most) {
-            Err(e) if e.raw_os_error().is_none() => return self.take(path, u64::MAX),
+        let names = match beneath::read_names(from, most) {
+            Err(e) if e.raw_os_error().is_none() => return self.count_entry(path, u64::MAX),
             names => names.map_err(|e| Error::system(format_args!("copy {}", shown.display()), e))?,
         };
         for name in names {
-            self.entry(from, to, Path::new(&name), &path.join(&name), depth)?;
+            self.copy_entry(from, to, Path::new(&name), &path.join(&name), depth)?;
         }
         Ok(())
     }
 
-    fn entry(
+    fn copy_entry(
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
@@ -140,30 +146,30 @@ impl<'a> Copy<'a> {
     ) -> Result<()> {
         let shown = self.from.join(path);
         let fail = |e: std::io::Error| Error::system(format_args!("copy {}", shown.display()), e);
-        // Whoever removes it meanwhile has removed it.
-        let Some(meta) = beneath::look(from, name).map_err(fail)? else { return Ok(()) };
+        // A name that was removed meanwhile is skipped.
+        let Some(meta) = beneath::stat_beneath(from, name).map_err(fail)? else { return Ok(()) };
         match meta.kind {
-            Kind::Other(_) => return Ok(()),
-            Kind::Directory => {
-                self.take(path, 0)?;
-                let source = beneath::directory(from, name).map_err(fail)?;
+            FileKind::Other(_) => return Ok(()),
+            FileKind::Directory => {
+                self.count_entry(path, 0)?;
+                let source = beneath::open_directory(from, name).map_err(fail)?;
                 rustix::fs::mkdirat(to, name, Mode::RWXU).map_err(|e| fail(e.into()))?;
-                let target = beneath::directory(to, name).map_err(fail)?;
-                self.content(source.as_fd(), target.as_fd(), path, depth + 1)?;
+                let target = beneath::open_directory(to, name).map_err(fail)?;
+                self.copy_directory_content(source.as_fd(), target.as_fd(), path, depth + 1)?;
                 set_mode(target.as_fd(), meta.mode & 0o777 | 0o700).map_err(fail)?;
-                self.list(path, &meta, &beneath::itself(target.as_fd()).map_err(fail)?);
+                self.add_to_manifest(path, &meta, &beneath::stat_fd(target.as_fd()).map_err(fail)?);
             }
-            Kind::Link => {
-                self.take(path, 0)?;
-                let target = beneath::link(from, name).map_err(fail)?;
+            FileKind::Symlink => {
+                self.count_entry(path, 0)?;
+                let target = beneath::read_link(from, name).map_err(fail)?;
                 rustix::fs::symlinkat(&target, to, name).map_err(|e| fail(e.into()))?;
-                if let Some(copied) = beneath::look(to, name).map_err(fail)? {
-                    self.list(path, &meta, &copied);
+                if let Some(copied) = beneath::stat_beneath(to, name).map_err(fail)? {
+                    self.add_to_manifest(path, &meta, &copied);
                 }
             }
-            Kind::File => {
-                let (mut source, meta) = match beneath::file(from, name) {
-                    // It has become something else since the directory was read.
+            FileKind::File => {
+                let (mut source, meta) = match beneath::open_file(from, name) {
+                    // The name has changed its type since the directory was read.
                     Err(e) if e.raw_os_error().is_none() => return Ok(()),
                     Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
                         return Err(fail(e).hint(
@@ -173,19 +179,19 @@ impl<'a> Copy<'a> {
                     }
                     opened => opened.map_err(fail)?,
                 };
-                self.take(path, meta.size)?;
+                self.count_entry(path, meta.size)?;
                 let mode = meta.mode & 0o777;
-                let mut target = beneath::create(to, name, mode).map_err(fail)?;
+                let mut target = beneath::create_file(to, name, mode).map_err(fail)?;
                 std::io::copy(&mut source, &mut target).map_err(fail)?;
                 target.set_permissions(fs::Permissions::from_mode(mode)).map_err(fail)?;
-                self.list(path, &meta, &beneath::itself(target.as_fd()).map_err(fail)?);
+                self.add_to_manifest(path, &meta, &beneath::stat_fd(target.as_fd()).map_err(fail)?);
             }
         }
         Ok(())
     }
 
-    fn list(&mut self, path: &Path, source: &Meta, copy: &Meta) {
-        self.manifest.set(path, Some(Known::of(source, copy)));
+    fn add_to_manifest(&mut self, path: &Path, source: &FileMeta, copy: &FileMeta) {
+        self.manifest.set(path, Some(ManifestEntry::from_metas(source, copy)));
     }
 }
 
@@ -195,8 +201,8 @@ mod tests {
 
     fn copy(from: &Path, to: &Path) -> Result<Manifest> {
         fs::create_dir_all(to).unwrap();
-        let (source, target) = (beneath::root(from).unwrap(), beneath::root(to).unwrap());
-        content(from, source.as_fd(), target.as_fd())
+        let (source, target) = (beneath::open_root(from).unwrap(), beneath::open_root(to).unwrap());
+        copy_content(from, source.as_fd(), target.as_fd())
     }
 
     #[test]

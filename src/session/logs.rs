@@ -1,12 +1,13 @@
-//! The log entries of a session: a ring on disk, so that they can be read when nobody serves it (KC-32).
+//! The log entries of a session: a ring of files on disk, readable while no supervisor runs (KC-32).
 //!
-//! `<session>/logs/<number of the first entry>.jsonl`: each file takes [`PIECE`] entries or [`PIECE_BYTES`], one JSON
-//! object a line, and the oldest go. Entries count from 1 without a gap, over all starts. One writes, who holds the
-//! session's lock; anybody of its owner reads, at any time: an unfinished line at the end is as none.
+//! The files are `<session>/logs/<number of the first entry>.jsonl`. Each holds [`ENTRIES_PER_FILE`] entries or
+//! [`MAX_FILE_BYTES`], one JSON object per line, and the oldest files are removed. Entries are numbered from 1 without
+//! gaps, over all starts. One process writes: the holder of the session's lock. Any process of its owner may read at
+//! any time; an unfinished line at the end is ignored.
 
 use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
-use crate::state::lent;
+use crate::state::delegated_directory;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
@@ -16,159 +17,159 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// How many entries there are at most.
-pub const ENTRIES: u64 = 10_000;
-/// What one file takes. One more than [`ENTRIES`] need is there while the newest fills.
-const PIECE: u64 = 2_500;
-const PIECE_BYTES: u64 = 1 << 20;
-const PIECES: usize = 5;
-/// How much of one text is kept.
-const TEXT: usize = 16 << 10;
-/// The longest line that a reader takes: each byte of a text can become six.
-const LINE: u64 = 6 * TEXT as u64 + 256;
+/// Most entries that are returned.
+pub const MAX_ENTRIES: u64 = 10_000;
+/// Limits of one file. One more file than [`MAX_ENTRIES`] needs exists while the newest one fills.
+const ENTRIES_PER_FILE: u64 = 2_500;
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILES: usize = 5;
+/// Longest text of one entry in bytes; the rest is cut off.
+const MAX_TEXT: usize = 16 << 10;
+/// Longest line that is read: each byte of a text can become six bytes of JSON.
+const MAX_LINE: u64 = 6 * MAX_TEXT as u64 + 256;
 
-/// One entry.
+/// One log entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Counts from 1, without a gap.
+pub struct LogEntry {
+    /// Number of the entry; counts from 1 without gaps.
     pub index: u64,
-    /// Milliseconds since 1970.
+    /// Time of the entry in milliseconds since the Unix epoch.
     pub ts: u64,
-    /// How loud.
+    /// Severity.
     pub level: LogLevel,
-    /// What was said.
+    /// The message, at most 16 KiB.
     pub text: String,
 }
 
-impl Entry {
-    /// An entry with as much of the text as is kept.
+impl LogEntry {
+    /// An entry, with the text cut to its longest length.
     pub fn new(index: u64, ts: u64, level: LogLevel, text: &str) -> Self {
-        let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        Entry { index, ts, level, text: text[..end].to_owned() }
+        let end = (0..=MAX_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        LogEntry { index, ts, level, text: text[..end].to_owned() }
     }
 }
 
-/// Where the entries of the session in `directory` are.
-pub fn place(directory: &Path) -> PathBuf {
+/// The directory of the entries of the session in `directory`.
+pub fn log_directory(directory: &Path) -> PathBuf {
     directory.join("logs")
 }
 
-/// The files of a log, below a descriptor: its supervisor has no right to any path that leads there.
+/// The files of a log, below a descriptor: the supervisor may not open any path that leads there.
 #[derive(Debug)]
-pub struct Pieces(OwnedFd);
+pub struct LogFiles(OwnedFd);
 
-/// Who adds entries.
+/// Appends entries.
 #[derive(Debug)]
-pub struct Writer {
-    /// For messages.
-    place: PathBuf,
-    pieces: Pieces,
-    /// The newest file, what number it begins with, and how long it is.
+pub struct LogWriter {
+    /// Path for messages.
+    shown_directory: PathBuf,
+    files: LogFiles,
+    /// The newest file, the number of its first entry, and its length in bytes.
     file: Option<(File, u64, u64)>,
     last: u64,
 }
 
-impl Writer {
-    /// Goes on where the last one stopped.
+impl LogWriter {
+    /// Opens the log, and continues after its newest entry.
     ///
     /// # Errors
-    /// As [`lent::open_directory`]; [`crate::error::Code::System`].
+    /// As [`delegated_directory::open_delegated`]; [`crate::error::Code::System`].
     pub fn open(directory: &Path) -> Result<Self> {
-        let place = place(directory);
-        let pieces = Pieces(lent::open_directory(&place)?);
-        let mut writer = Writer { file: None, last: 0, pieces, place };
-        if let Some(first) = writer.pieces.numbers().last().copied() {
-            let path = writer.place.join(name(first));
+        let place = log_directory(directory);
+        let pieces = LogFiles(delegated_directory::open_delegated(&place)?);
+        let mut writer = LogWriter { file: None, last: 0, files: pieces, shown_directory: place };
+        if let Some(first) = writer.files.first_indexes().last().copied() {
+            let path = writer.shown_directory.join(file_name(first));
             let fail = |e| Error::system(format_args!("open {}", path.display()), e);
             let mut text = Vec::new();
-            let read = writer.pieces.open(first);
-            read.and_then(|file| file.take(2 * PIECE_BYTES).read_to_end(&mut text)).map_err(fail)?;
-            // A writer that was killed may have left half a line.
+            let read = writer.files.open(first);
+            read.and_then(|file| file.take(2 * MAX_FILE_BYTES).read_to_end(&mut text)).map_err(fail)?;
+            // A killed writer may have left a partial line.
             let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let last = text[..whole].split(|byte| *byte == b'\n').filter_map(parse).next_back();
+            let last = text[..whole].split(|byte| *byte == b'\n').filter_map(parse_line).next_back();
             writer.last = last.map_or(first.saturating_sub(1), |entry| entry.index);
-            let file = writer.pieces.append(first).map_err(fail)?;
+            let file = writer.files.open_for_append(first).map_err(fail)?;
             file.set_len(whole as u64).map_err(fail)?;
             writer.file = Some((file, first, whole as u64));
         }
         Ok(writer)
     }
 
-    /// The number of the newest entry; 0 when there was none.
-    pub fn last(&self) -> u64 {
+    /// The number of the newest entry; 0 before the first entry.
+    pub fn last_index(&self) -> u64 {
         self.last
     }
 
-    /// Adds an entry at the end; the oldest make room for it.
+    /// Appends an entry, and removes the oldest file if there are too many.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`]; its number is taken even so.
-    pub fn add(&mut self, ts: u64, level: LogLevel, text: &str) -> Result<()> {
+    /// [`crate::error::Code::System`]; the number of the entry is used up all the same.
+    pub fn append(&mut self, ts: u64, level: LogLevel, text: &str) -> Result<()> {
         self.last += 1;
         let index = self.last;
-        let mut line = serde_json::to_vec(&Entry::new(index, ts, level, text)).unwrap_or_default();
+        let mut line = serde_json::to_vec(&LogEntry::new(index, ts, level, text)).unwrap_or_default();
         line.push(b'\n');
         let is_full = |(_, first, length): &(File, u64, u64)| {
-            index >= first + PIECE || length + line.len() as u64 > PIECE_BYTES
+            index >= first + ENTRIES_PER_FILE || length + line.len() as u64 > MAX_FILE_BYTES
         };
         if self.file.as_ref().is_none_or(is_full) {
-            let file = self.pieces.append(index);
-            let path = || self.place.join(name(index));
+            let file = self.files.open_for_append(index);
+            let path = || self.shown_directory.join(file_name(index));
             let file = file.map_err(|e| Error::system(format_args!("make {}", path().display()), e))?;
             self.file = Some((file, index, 0));
-            let mut old = self.pieces.numbers();
-            old.truncate(old.len().saturating_sub(PIECES));
-            old.into_iter().for_each(|first| self.pieces.remove(first));
+            let mut old = self.files.first_indexes();
+            old.truncate(old.len().saturating_sub(MAX_FILES));
+            old.into_iter().for_each(|first| self.files.remove(first));
         }
-        let place = &self.place;
+        let place = &self.shown_directory;
         let Some((file, _, length)) = &mut self.file else { return Ok(()) };
         *length += line.len() as u64;
-        // One write a line: a reader sees all of it or, for a moment, half of it.
+        // One write per line: a reader sees the whole line or, for a moment, a part of it.
         file.write_all(&line).map_err(|e| Error::system(format_args!("write to {}", place.display()), e))
     }
 
-    /// Its files.
-    pub fn pieces(&self) -> &Pieces {
-        &self.pieces
+    /// The files of the log.
+    pub fn files(&self) -> &LogFiles {
+        &self.files
     }
 }
 
-impl Pieces {
-    /// Those of the session in `directory`; `None` when there are none.
+impl LogFiles {
+    /// The files of the log of the session in `directory`; `None` when there are none.
     #[expect(
         clippy::disallowed_methods,
         reason = "the session's own directory, where no program of a sandbox can write"
     )]
-    pub fn of(directory: &Path) -> Option<Self> {
+    pub fn open_read_only(directory: &Path) -> Option<Self> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        open(&place(directory), flags, Mode::empty()).ok().map(Pieces)
+        open(&log_directory(directory), flags, Mode::empty()).ok().map(LogFiles)
     }
 
-    /// The entries after number `after`, the oldest first, at most `limit`; those that are gone are skipped.
-    pub fn after(&self, after: u64, limit: usize) -> Vec<Entry> {
-        let firsts = self.numbers();
+    /// The entries with a number above `after`, oldest first, at most `limit`; removed entries are skipped.
+    pub fn entries_after(&self, after: u64, limit: usize) -> Vec<LogEntry> {
+        let firsts = self.first_indexes();
         // The last file that begins at or before the wanted entry.
         let begin = firsts.partition_point(|first| *first <= after.saturating_add(1)).saturating_sub(1);
         let mut found = Vec::new();
         for first in &firsts[begin..] {
-            // One that has gone since is as one that was gone before.
+            // A file that was removed meanwhile is skipped.
             let Ok(file) = self.open(*first) else { continue };
             let mut reader = BufReader::new(file);
             let mut line = Vec::new();
             while found.len() < limit {
                 line.clear();
-                let read = reader.by_ref().take(LINE).read_until(b'\n', &mut line);
+                let read = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
                 if !read.is_ok_and(|count| count > 0) || line.last() != Some(&b'\n') {
                     break;
                 }
-                found.extend(parse(&line).filter(|entry| entry.index > after));
+                found.extend(parse_line(&line).filter(|entry| entry.index > after));
             }
         }
         found
     }
 
-    /// The numbers that the files begin with, in order.
-    fn numbers(&self) -> Vec<u64> {
+    /// The numbers of the files' first entries, sorted.
+    fn first_indexes(&self) -> Vec<u64> {
         let number = |name: &[u8]| str::from_utf8(name).ok()?.strip_suffix(".jsonl")?.parse().ok();
         let entries = rustix::fs::Dir::read_from(&self.0).into_iter().flatten().flatten();
         let mut numbers: Vec<u64> =
@@ -178,39 +179,40 @@ impl Pieces {
     }
 
     fn open(&self, first: u64) -> io::Result<File> {
-        self.piece(first, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+        self.open_file(first, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
-    fn append(&self, first: u64) -> io::Result<File> {
-        self.piece(first, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT)
+    fn open_for_append(&self, first: u64) -> io::Result<File> {
+        self.open_file(first, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT)
     }
 
-    fn piece(&self, first: u64, how: OFlag) -> io::Result<File> {
+    fn open_file(&self, first: u64, how: OFlag) -> io::Result<File> {
         let flags = how | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(openat(&self.0, name(first).as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)?)
+        Ok(openat(&self.0, file_name(first).as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+            .map(File::from)?)
     }
 
     fn remove(&self, first: u64) {
-        let _ = unlinkat(&self.0, name(first).as_str(), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&self.0, file_name(first).as_str(), UnlinkatFlags::NoRemoveDir);
     }
 }
 
-impl AsFd for Pieces {
+impl AsFd for LogFiles {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The number of the oldest entry that is still shown when `last` is the newest.
-pub fn oldest(last: u64) -> u64 {
-    last.saturating_sub(ENTRIES) + 1
+/// The number of the oldest entry that is still returned when `last` is the newest.
+pub fn oldest_index(last: u64) -> u64 {
+    last.saturating_sub(MAX_ENTRIES) + 1
 }
 
-fn parse(line: &[u8]) -> Option<Entry> {
+fn parse_line(line: &[u8]) -> Option<LogEntry> {
     serde_json::from_slice(line).ok()
 }
 
-fn name(first: u64) -> String {
+fn file_name(first: u64) -> String {
     format!("{first:020}.jsonl")
 }
 
@@ -219,8 +221,10 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn read(directory: &Path, after: u64, limit: usize) -> Vec<Entry> {
-        Pieces::of(directory).map(|pieces| pieces.after(after, limit)).unwrap_or_default()
+    fn read(directory: &Path, after: u64, limit: usize) -> Vec<LogEntry> {
+        LogFiles::open_read_only(directory)
+            .map(|pieces| pieces.entries_after(after, limit))
+            .unwrap_or_default()
     }
 
     fn numbers(directory: &Path, from: u64, limit: usize) -> Vec<u64> {
@@ -232,49 +236,53 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path();
         assert!(read(directory, 0, 10).is_empty());
-        let mut writer = Writer::open(directory).unwrap();
+        let mut writer = LogWriter::open(directory).unwrap();
         for count in 1..=20_000u64 {
             if count % 7_001 == 0 {
-                writer = Writer::open(directory).unwrap();
+                writer = LogWriter::open(directory).unwrap();
             }
-            writer.add(count, LogLevel::Info, &count.to_string()).unwrap();
+            writer.append(count, LogLevel::Info, &count.to_string()).unwrap();
         }
-        assert_eq!(writer.last(), 20_000);
+        assert_eq!(writer.last_index(), 20_000);
         let kept = numbers(directory, 0, usize::MAX);
-        assert!((ENTRIES..=ENTRIES + PIECE).contains(&(kept.len() as u64)), "{}", kept.len());
+        assert!(
+            (MAX_ENTRIES..=MAX_ENTRIES + ENTRIES_PER_FILE).contains(&(kept.len() as u64)),
+            "{}",
+            kept.len()
+        );
         assert!(kept.windows(2).all(|two| two[1] == two[0] + 1) && kept.last() == Some(&20_000));
         assert_eq!(numbers(directory, 15_000, 3), [15_001, 15_002, 15_003]);
         assert_eq!(numbers(directory, 20_000, 3), [0; 0]);
         assert_eq!(numbers(directory, u64::MAX, 3), [0; 0]);
-        assert_eq!(oldest(20_000), 10_001);
+        assert_eq!(oldest_index(20_000), 10_001);
     }
 
     #[test]
     fn the_disk_is_bounded_whatever_the_entries_are() {
         let place = tempfile::tempdir().unwrap();
-        let mut writer = Writer::open(place.path()).unwrap();
+        let mut writer = LogWriter::open(place.path()).unwrap();
         for _ in 0..1000 {
-            writer.add(0, LogLevel::Info, &"\u{1}".repeat(TEXT + 1)).unwrap();
+            writer.append(0, LogLevel::Info, &"\u{1}".repeat(MAX_TEXT + 1)).unwrap();
         }
-        let files = fs::read_dir(super::place(place.path())).unwrap().flatten();
+        let files = fs::read_dir(log_directory(place.path())).unwrap().flatten();
         let bytes: u64 = files.map(|file| file.metadata().unwrap().len()).sum();
-        assert!(bytes <= PIECES as u64 * PIECE_BYTES, "{bytes}");
+        assert!(bytes <= MAX_FILES as u64 * MAX_FILE_BYTES, "{bytes}");
         let newest = read(place.path(), 999, 10);
-        assert_eq!((newest.len(), newest[0].text.len()), (1, TEXT));
+        assert_eq!((newest.len(), newest[0].text.len()), (1, MAX_TEXT));
     }
 
     #[test]
     fn half_a_line_is_as_none_and_the_next_writer_takes_its_number() {
         let place = tempfile::tempdir().unwrap();
-        let mut writer = Writer::open(place.path()).unwrap();
-        writer.add(1, LogLevel::Warn, "one").unwrap();
-        let file = super::place(place.path()).join(name(1));
+        let mut writer = LogWriter::open(place.path()).unwrap();
+        writer.append(1, LogLevel::Warn, "one").unwrap();
+        let file = log_directory(place.path()).join(file_name(1));
         let mut text = fs::read(&file).unwrap();
         text.extend_from_slice(b"{\"index\":2,\"ts\":3,\"lev");
         fs::write(&file, text).unwrap();
         assert_eq!(numbers(place.path(), 0, 10), [1]);
-        let mut writer = Writer::open(place.path()).unwrap();
-        writer.add(1, LogLevel::Warn, "two").unwrap();
+        let mut writer = LogWriter::open(place.path()).unwrap();
+        writer.append(1, LogLevel::Warn, "two").unwrap();
         assert_eq!(numbers(place.path(), 0, 10), [1, 2]);
     }
 }

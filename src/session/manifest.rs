@@ -1,33 +1,34 @@
-//! What a workspace was made of: for each name of the folder what it was when it was copied, and what the copy was
-//! then. So a later edit of the folder is told from one of the agent's.
+//! The manifest of a workspace: for each name of the folder, its state when it was copied and the state of the copy. It
+//! tells later changes of the folder from those of the agent.
 //!
-//! One line for a name, `kind mode size mtime inode, the same of the copy and its ctime, path`, the path with every
-//! byte that is not plain as `%XX`. It lies where programs of the sandbox do not get.
+//! Format: one line per name, `kind mode size mtime inode, the same of the copy and its ctime, path`. Bytes of the path
+//! that are not plain are written as `%XX`. The file is not accessible to programs of the sandbox.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::beneath::{Kind, Meta};
+use super::beneath::{FileKind, FileMeta};
 use crate::error::{Error, Result};
+use crate::state;
 use crate::sys::read;
+use crate::sys::replace_file::SyncPolicy;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Its name in the directory of a session.
-const NAME: &str = "workspace.manifest";
-/// The largest one that is read: 200 000 entries with long names.
-const LIMIT: u64 = 256 << 20;
+/// Name of the file in the directory of a session.
+const FILE_NAME: &str = "workspace.manifest";
+/// Largest manifest that is read in bytes: 200 000 entries with long names.
+const MAX_SIZE: u64 = 256 << 20;
 
-/// What tells whether a name is still what it was.
+/// The state of a name; equal stamps mean that it has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     kind: u8,
     mode: u32,
     size: u64,
@@ -35,40 +36,40 @@ pub struct Stamp {
     inode: u64,
 }
 
-impl Stamp {
-    /// Of what is there now. Of a directory its kind and its mode count: what is in it has stamps of its own.
-    pub fn of(meta: &Meta) -> Self {
+impl FileStamp {
+    /// The current stamp. Of a directory only type and mode count: its entries have stamps of their own.
+    pub fn from_meta(meta: &FileMeta) -> Self {
         let kind = match meta.kind {
-            Kind::File => b'f',
-            Kind::Directory => b'd',
-            Kind::Link => b'l',
-            Kind::Other(_) => b'o',
+            FileKind::File => b'f',
+            FileKind::Directory => b'd',
+            FileKind::Symlink => b'l',
+            FileKind::Other(_) => b'o',
         };
-        if meta.kind == Kind::Directory {
-            return Stamp { kind, mode: meta.mode, size: 0, mtime: 0, inode: 0 };
+        if meta.kind == FileKind::Directory {
+            return FileStamp { kind, mode: meta.mode, size: 0, mtime: 0, inode: 0 };
         }
-        Stamp { kind, mode: meta.mode, size: meta.size, mtime: meta.mtime, inode: meta.inode }
+        FileStamp { kind, mode: meta.mode, size: meta.size, mtime: meta.mtime, inode: meta.inode }
     }
 }
 
-/// What is known of one name.
+/// The manifest entry of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
-    /// What it was in the folder.
-    pub source: Stamp,
-    /// What the copy was, and when anything of that was changed last: an agent can set no ctime.
-    pub copy: (Stamp, i128),
+pub struct ManifestEntry {
+    /// Its state in the folder.
+    pub source: FileStamp,
+    /// The state of the copy, and its ctime: an agent cannot set a ctime.
+    pub copy: (FileStamp, i128),
 }
 
-impl Known {
-    /// Of what is in the folder and in the workspace now.
-    pub fn of(source: &Meta, copy: &Meta) -> Self {
-        Known { source: Stamp::of(source), copy: copy_of(copy) }
+impl ManifestEntry {
+    /// The entry for the current states in the folder and in the workspace.
+    pub fn from_metas(source: &FileMeta, copy: &FileMeta) -> Self {
+        ManifestEntry { source: FileStamp::from_meta(source), copy: stamp_copy(copy) }
     }
 
-    /// Whether the copy is as it was made.
-    pub fn is_untouched(&self, copy: &Meta) -> bool {
-        self.copy == copy_of(copy)
+    /// Whether the copy has not changed.
+    pub fn is_untouched(&self, copy: &FileMeta) -> bool {
+        self.copy == stamp_copy(copy)
     }
 
     /// Whether it was a directory.
@@ -76,60 +77,60 @@ impl Known {
         self.source.kind == b'd'
     }
 
-    /// Whether the name in the folder is as it was.
-    pub fn is_source(&self, source: &Meta) -> bool {
-        self.source == Stamp::of(source)
+    /// Whether the file in the folder has not changed.
+    pub fn is_source_unchanged(&self, source: &FileMeta) -> bool {
+        self.source == FileStamp::from_meta(source)
     }
 }
 
-fn copy_of(meta: &Meta) -> (Stamp, i128) {
-    (Stamp::of(meta), if meta.kind == Kind::Directory { 0 } else { meta.ctime })
+fn stamp_copy(meta: &FileMeta) -> (FileStamp, i128) {
+    (FileStamp::from_meta(meta), if meta.kind == FileKind::Directory { 0 } else { meta.ctime })
 }
 
-/// What is known of each name.
+/// The manifest entries by path.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    names: BTreeMap<PathBuf, Known>,
+    entries: BTreeMap<PathBuf, ManifestEntry>,
 }
 
 impl Manifest {
-    /// What is known of `path`.
-    pub fn get(&self, path: &Path) -> Option<&Known> {
-        self.names.get(path)
+    /// The entry of `path`.
+    pub fn get(&self, path: &Path) -> Option<&ManifestEntry> {
+        self.entries.get(path)
     }
 
-    /// From now on this is known of `path`; with `None` nothing.
-    pub fn set(&mut self, path: &Path, known: Option<Known>) {
+    /// Sets the entry of `path`; `None` removes it.
+    pub fn set(&mut self, path: &Path, known: Option<ManifestEntry>) {
         match known {
-            Some(known) => drop(self.names.insert(path.to_owned(), known)),
-            None => drop(self.names.remove(path)),
+            Some(known) => drop(self.entries.insert(path.to_owned(), known)),
+            None => drop(self.entries.remove(path)),
         }
     }
 
-    /// From now on nothing is known of `path` and what is below.
+    /// Removes the entries of `path` and everything below it.
     pub fn forget(&mut self, path: &Path) {
-        self.names.retain(|name, _| !name.starts_with(path));
+        self.entries.retain(|name, _| !name.starts_with(path));
     }
 
-    /// The one in the directory of a session. One that cannot be read is as none: every name then counts as changed
-    /// on both sides.
+    /// Reads the manifest of a session. If it cannot be read it is empty: every name then counts as changed on both
+    /// sides.
     pub fn load(session: &Path) -> Self {
-        Manifest::parse(&read::small_file(&session.join(NAME), LIMIT).unwrap_or_default())
+        Manifest::parse(&read::small_file(&session.join(FILE_NAME), MAX_SIZE).unwrap_or_default())
     }
 
-    /// The one that [`Manifest::to_text`] wrote; lines that cannot be read are left out.
+    /// Parses the text of [`Manifest::to_text`]; invalid lines are skipped.
     pub fn parse(text: &[u8]) -> Self {
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        Manifest { names: lines.filter_map(parse).collect() }
+        Manifest { entries: lines.filter_map(parse_line).collect() }
     }
 
-    /// As text, a line for each name.
+    /// The manifest as text, a line for each name.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        for (path, known) in &self.names {
+        for (path, known) in &self.entries {
             let (copy, ctime) = &known.copy;
             for stamp in [&known.source, copy] {
-                let Stamp { kind, mode, size, mtime, inode } = stamp;
+                let FileStamp { kind, mode, size, mtime, inode } = stamp;
                 let _ = write!(text, "{} {mode:o} {size} {mtime} {inode} ", char::from(*kind));
             }
             let _ = write!(text, "{ctime} ");
@@ -139,12 +140,12 @@ impl Manifest {
         text
     }
 
-    /// Takes away the one in the directory of a session.
+    /// Removes the manifest of a session.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
     pub fn remove(session: &Path) -> Result<()> {
-        let path = session.join(NAME);
+        let path = session.join(FILE_NAME);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::system(format_args!("remove {}", path.display()), e))
@@ -153,20 +154,14 @@ impl Manifest {
         }
     }
 
-    /// Writes it there, whole or not at all.
+    /// Writes the manifest of a session atomically.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
     pub fn store(&self, session: &Path) -> Result<()> {
+        // Not synced, since a start writes it: a manifest that a power failure has cut short counts as empty.
         let text = self.to_text();
-        let (new, path) = (session.join("workspace.manifest.new"), session.join(NAME));
-        let write = || -> std::io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            // Not synced, since a start writes it: one that a power failure has cut short is as none.
-            fs::rename(&new, &path)
-        };
-        write().map_err(|e| Error::system(format_args!("write {}", path.display()), e))
+        state::replace_record(&session.join(FILE_NAME), text.as_bytes(), 0o666, SyncPolicy::None)
     }
 }
 
@@ -179,21 +174,21 @@ fn escape(path: &Path, text: &mut String) {
     }
 }
 
-fn parse(line: &[u8]) -> Option<(PathBuf, Known)> {
+fn parse_line(line: &[u8]) -> Option<(PathBuf, ManifestEntry)> {
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split(' ');
-    let source = stamp(&mut words)?;
-    let copy = stamp(&mut words)?;
+    let source = parse_stamp(&mut words)?;
+    let copy = parse_stamp(&mut words)?;
     let ctime = words.next()?.parse().ok()?;
     let path = unescape(words.next()?)?;
-    Some((path, Known { source, copy: (copy, ctime) }))
+    Some((path, ManifestEntry { source, copy: (copy, ctime) }))
 }
 
-fn stamp<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Stamp> {
+fn parse_stamp<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FileStamp> {
     let kind = *words.next()?.as_bytes().first()?;
     let mode = u32::from_str_radix(words.next()?, 8).ok()?;
     let (size, mtime) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(Stamp { kind, mode, size, mtime, inode: words.next()?.parse().ok()? })
+    Some(FileStamp { kind, mode, size, mtime, inode: words.next()?.parse().ok()? })
 }
 
 fn unescape(text: &str) -> Option<PathBuf> {
@@ -224,9 +219,9 @@ mod tests {
             let scratch = tempfile::tempdir().unwrap();
             let mut manifest = Manifest::default();
             for (name, (mode, size, time, inode)) in names {
-                let source = Stamp { kind: b'f', mode, size, mtime: time.into(), inode };
-                let copy = (Stamp { kind: b'd', ..source }, i128::from(time) - 1);
-                manifest.set(Path::new(&OsString::from_vec(name)), Some(Known { source, copy }));
+                let source = FileStamp { kind: b'f', mode, size, mtime: time.into(), inode };
+                let copy = (FileStamp { kind: b'd', ..source }, i128::from(time) - 1);
+                manifest.set(Path::new(&OsString::from_vec(name)), Some(ManifestEntry { source, copy }));
             }
             manifest.store(scratch.path()).unwrap();
             prop_assert_eq!(Manifest::load(scratch.path()), manifest);
@@ -235,7 +230,7 @@ mod tests {
         #[test]
         fn garbage_is_no_manifest_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let scratch = tempfile::tempdir().unwrap();
-            fs::write(scratch.path().join(NAME), bytes).unwrap();
+            fs::write(scratch.path().join(FILE_NAME), bytes).unwrap();
             Manifest::load(scratch.path());
         }
     }

@@ -1,26 +1,27 @@
-//! Quarantine: where what a sandbox planted is moved to (DECISIONS 34), as `<session>/quarantine/<n>-<name>`, and the
-//! index of it, from which it can be listed, restored and removed.
+//! Quarantine: files that a sandbox planted are moved to `<session>/quarantine/<n>-<name>` (DECISIONS 34). An index
+//! lists them, so that they can be listed, restored and removed.
 //!
-//! A name is moved, whatever is there at that moment: a link and not what it leads to. Where the quarantine is on
-//! another file system, the name is first exchanged for a harmless one beside it, at once; then it is copied,
-//! and removed. What cannot be copied, or is more than the quarantine may take from the disk, stays under the harmless
-//! name, where it counts as before.
+//! The name itself is moved, whatever it is at that moment: a link and not its target. If the quarantine is on another
+//! file system, the name is first exchanged atomically for a harmless one next to it; then the file is copied and
+//! removed. A file that cannot be copied, or exceeds the space that the quarantine may use, stays under the harmless
+//! name, where it still counts as before.
 
-mod across;
+mod bounded_copy;
 pub mod index;
 pub mod restore;
 
 use crate::error::{Error, Result};
-use crate::host::appeared::recorded::{Bytes, Identity};
-use crate::host::appeared::{Found, Remedy};
+use crate::host::workspace_scan::baseline::{Base64Bytes, FileIdentity};
+use crate::host::workspace_scan::{QuarantineAction, QuarantineFinding};
 use crate::state;
+use crate::sys::caps;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult};
-use across::Budget;
-use index::{Index, Item, Placed};
+use bounded_copy::CopyBudget;
+use index::{Placeholder, QuarantineIndex, QuarantinedItem};
 use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, Mode};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,70 +29,79 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// Its name in the directory of a session.
-pub const NAME: &str = "quarantine";
+/// Name of the directory in the directory of a session.
+pub const QUARANTINE_DIRECTORY: &str = "quarantine";
 
-/// How much of a name is kept.
-const NAME_LIMIT: usize = 128;
-/// How many numbers are tried.
-const NUMBERS: u32 = 1 << 24;
+/// Bytes of a name that are kept.
+const MAX_NAME_LENGTH: usize = 128;
+/// Most numbers that are tried.
+const MAX_NUMBERS: u32 = 1 << 24;
 
-/// The quarantine of one session, or of one sandbox without one.
+/// The quarantine of one session, or of one sandbox without a session.
 #[derive(Debug)]
 pub struct Quarantine {
     directory: PathBuf,
     workspace: PathBuf,
-    opened: Option<Opened>,
+    opened: Option<OpenQuarantine>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenQuarantine {
     directory: OwnedFd,
-    index: Index,
+    index: QuarantineIndex,
     next: u32,
-    budget: Budget,
+    budget: CopyBudget,
 }
 
-/// Where something was moved to.
-struct Taken {
-    /// Its name in the quarantine, or beside where it was.
+/// The place to which a file was moved.
+struct MovedEntry {
+    /// Its name in the quarantine, or next to its old place.
     name: OsString,
     number: u32,
-    /// Bytes that it takes from the disk anew.
+    /// Additional bytes on disk.
     copied: u64,
     /// Whether it is still in the workspace.
-    aside: bool,
+    stays_in_workspace: bool,
 }
 
 impl Quarantine {
-    /// At `directory`, which is made when it is first needed, for what is in `workspace`.
+    /// A quarantine at `directory`, which is created when it is first needed, for files of `workspace`.
     pub fn new(directory: PathBuf, workspace: PathBuf) -> Self {
         Quarantine { directory, workspace, opened: None }
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Moves what was found out of the workspace; where it is now. `None` when it is there no more.
+    /// Creates and opens the directory now, for a process that cannot do it later; returns its descriptors.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`] when it stays where it is.
-    pub fn take(&mut self, found: &Found) -> Result<Option<PathBuf>> {
+    /// [`crate::error::Code::System`].
+    pub fn prepare(&mut self) -> Result<[BorrowedFd<'_>; 2]> {
+        let opened = self.ensure_open()?;
+        Ok([opened.directory.as_fd(), opened.index.as_fd()])
+    }
+
+    /// Moves a finding out of the workspace; returns its new path. `None` when it no longer exists.
+    ///
+    /// # Errors
+    /// [`crate::error::Code::System`] when it stays in place.
+    pub fn move_in(&mut self, found: &QuarantineFinding) -> Result<Option<PathBuf>> {
         let fail = |e: Errno| Error::system(format_args!("move {} to quarantine", found.path.display()), e);
-        // Whose file a new one in its place is to be.
+        // The owner for a placeholder.
         let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
         let owner = nix::sys::stat::fstatat(&found.directory, &*found.name, flags);
         let (directory, workspace) = (self.directory.clone(), self.workspace.clone());
-        let opened = self.open()?;
-        let taken = match opened.take_name(found) {
+        let opened = self.ensure_open()?;
+        let taken = match opened.move_name(found) {
             Err(Errno::ENOENT) => return Ok(None),
             other => other.map_err(fail)?,
         };
-        let placed = owner.ok().and_then(|owner| match place(found, &owner) {
+        let placed = owner.ok().and_then(|owner| match put_placeholder(found, &owner) {
             Ok(placed) => placed,
-            // The other side was faster: the next look sees to it.
+            // A program has created the name again: the next scan handles it.
             Err(Errno::EEXIST) => None,
             Err(e) => {
                 log::warn!("{}: cannot be written anew: {}", found.path.display(), e.desc());
@@ -99,16 +109,16 @@ impl Quarantine {
             }
         });
         let beside = found.path.with_file_name(&taken.name);
-        let to = if taken.aside { workspace.join(&beside) } else { directory.join(&taken.name) };
-        opened.index.add(&Item {
+        let to = if taken.stays_in_workspace { workspace.join(&beside) } else { directory.join(&taken.name) };
+        opened.index.record_item(&QuarantinedItem {
             number: taken.number,
             name: taken.name.to_string_lossy().into_owned(),
-            aside: taken.aside.then(|| Bytes::of(&beside)),
-            workspace: Bytes::of(&workspace),
-            path: Bytes::of(&found.path),
-            why: found.why.clone(),
+            workspace_name: taken.stays_in_workspace.then(|| Base64Bytes::from_path(&beside)),
+            workspace: Base64Bytes::from_path(&workspace),
+            path: Base64Bytes::from_path(&found.path),
+            why: found.reason.clone(),
             copied: taken.copied,
-            placed,
+            placeholder: placed,
         });
         Ok(Some(to))
     }
@@ -117,71 +127,81 @@ impl Quarantine {
         clippy::disallowed_methods,
         reason = "the session's own directory, where no program of a sandbox can write"
     )]
-    fn open(&mut self) -> Result<&mut Opened> {
+    fn ensure_open(&mut self) -> Result<&mut OpenQuarantine> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => {
                 if let Some(session) = self.directory.parent() {
-                    state::own_directory(session)?;
+                    state::ensure_private_directory(session)?;
                 }
-                state::own_directory(&self.directory)?;
+                state::ensure_private_directory(&self.directory)?;
                 let open = File::open(&self.directory);
                 let directory =
                     open.map_err(|e| Error::system(format_args!("open {}", self.directory.display()), e))?;
-                let (items, index) = Index::open(&self.directory)?;
+                let (items, index) = QuarantineIndex::open(&self.directory)?;
                 let next =
                     items.iter().map(|item| item.number).max().map_or(1, |last| last.saturating_add(1));
-                let budget = Budget::after(items.iter().map(|item| item.copied).sum());
-                Opened { directory: directory.into(), index, next, budget }
+                let budget = CopyBudget::remaining_after(items.iter().map(|item| item.copied).sum());
+                OpenQuarantine { directory: directory.into(), index, next, budget }
             }
         };
         Ok(self.opened.insert(opened))
     }
 }
 
-impl Opened {
-    fn take_name(&mut self, found: &Found) -> SysResult<Taken> {
+impl OpenQuarantine {
+    fn move_name(&mut self, found: &QuarantineFinding) -> SysResult<MovedEntry> {
         let (from, quarantine) = (found.directory.as_fd(), self.directory.as_fd());
-        match numbered(&mut self.next, &found.name, "", |name| rename(from, &found.name, quarantine, name)) {
-            Ok((number, name)) => return Ok(Taken { name, number, copied: 0, aside: false }),
+        match with_free_number(&mut self.next, &found.name, "", |name| {
+            rename(from, &found.name, quarantine, name)
+        }) {
+            Ok((number, name)) => {
+                return Ok(MovedEntry { name, number, copied: 0, stays_in_workspace: false });
+            }
             Err(Errno::ENOENT) => return Err(Errno::ENOENT),
-            // Another file system, or a directory that not even its owner may change: under a harmless name.
+            // Another file system, or a directory that not even its owner may change: moved to a harmless name.
             Err(_) => {}
         }
         let aside = |name: &OsStr| rename(from, &found.name, from, name);
-        let (number, beside) = numbered(&mut self.next, &found.name, ".saggar-quarantined-", aside)?;
+        let (number, beside) = with_free_number(&mut self.next, &found.name, ".saggar-quarantined-", aside)?;
         let (mut first, before) = (number, self.budget);
         let budget = &mut self.budget;
-        let copied = numbered(&mut first, &found.name, "", |name| {
+        let copied = with_free_number(&mut first, &found.name, "", |name| {
             *budget = before;
-            across::copy(from, &beside, quarantine, name, budget)
+            bounded_copy::copy_bounded(from, &beside, quarantine, name, budget)
         });
         match copied {
             Ok((number, name)) => {
-                across::remove(from, &beside);
+                bounded_copy::remove_tree(from, &beside);
                 self.next = self.next.max(number + 1);
-                Ok(Taken { name, number, copied: before.bytes_until(&self.budget), aside: false })
+                Ok(MovedEntry {
+                    name,
+                    number,
+                    copied: before.bytes_used_until(&self.budget),
+                    stays_in_workspace: false,
+                })
             }
             Err(_) => {
                 self.budget = before;
-                Ok(Taken { name: beside, number, copied: 0, aside: true })
+                Ok(MovedEntry { name: beside, number, copied: 0, stays_in_workspace: true })
             }
         }
     }
 }
 
-/// Does something with the first number that is free in front of `name`.
-fn numbered(
+/// Calls a function with the first free number in front of `name`.
+fn with_free_number(
     next: &mut u32,
     name: &OsStr,
     prefix: &str,
     mut act: impl FnMut(&OsStr) -> SysResult<()>,
 ) -> SysResult<(u32, OsString)> {
-    // What the name is made of is the other side's; people type this one.
+    // The sandbox chose the name, and users type this one.
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+@".contains(byte);
-    let kept = name.as_bytes().iter().take(NAME_LIMIT).map(|byte| if plain(byte) { *byte } else { b'_' });
+    let kept =
+        name.as_bytes().iter().take(MAX_NAME_LENGTH).map(|byte| if plain(byte) { *byte } else { b'_' });
     let kept: Vec<u8> = kept.collect();
-    for number in *next..NUMBERS {
+    for number in *next..MAX_NUMBERS {
         let mut numbered = format!("{prefix}{number}-").into_bytes();
         numbered.extend_from_slice(&kept);
         let numbered = OsString::from_vec(numbered);
@@ -200,54 +220,50 @@ fn rename(from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &OsStr) ->
     renameat2(from, old, to, new, RenameFlags::RENAME_NOREPLACE)
 }
 
-/// What takes the place of what was taken, for the same owner and readers.
-fn place(found: &Found, taken: &FileStat) -> SysResult<Option<Placed>> {
+/// Creates the placeholder for a moved file, with the same owner and readers.
+fn put_placeholder(found: &QuarantineFinding, taken: &FileStat) -> SysResult<Option<Placeholder>> {
     let failed = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-    let file = match &found.remedy {
-        Remedy::Move | Remedy::Report => return Ok(None),
-        Remedy::Replace(text) => {
-            let mut file = File::from(create(found.directory.as_fd(), &found.name, 0o600)?);
+    let file = match &found.action {
+        QuarantineAction::Move | QuarantineAction::Report => return Ok(None),
+        QuarantineAction::Replace(text) => {
+            let mut file = File::from(create_placeholder_file(found.directory.as_fd(), &found.name, 0o600)?);
             file.write_all(text).map_err(failed)?;
             let is_file = taken.st_mode & libc::S_IFMT == libc::S_IFREG;
             let mode = if is_file { taken.st_mode & 0o644 | 0o600 } else { 0o600 };
             file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
             file
         }
-        Remedy::Empty => {
+        QuarantineAction::EmptyDirectory => {
             nix::sys::stat::mkdirat(&found.directory, &*found.name, Mode::from_bits_truncate(0o755))?;
             let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-            let name = c_name(&found.name)?;
+            let name = file::c_path(&found.name)?;
             File::from(file::open(found.directory.as_fd(), &name, flags, 0, Resolve::BeneathNoLinks)?)
         }
     };
-    if nix::unistd::geteuid().is_root() {
+    if caps::has(caps::CHOWN) {
         fchown(&file, Some(taken.st_uid), Some(taken.st_gid)).map_err(failed)?;
     }
-    Ok(Some(Placed::of(&file.metadata().map_err(failed)?)))
+    Ok(Some(Placeholder::from_metadata(&file.metadata().map_err(failed)?)))
 }
 
-impl Placed {
-    fn of(meta: &std::fs::Metadata) -> Self {
-        Placed {
-            is: Identity(meta.dev(), meta.ino()),
+impl Placeholder {
+    fn from_metadata(meta: &std::fs::Metadata) -> Self {
+        Placeholder {
+            file: FileIdentity(meta.dev(), meta.ino()),
             changed: (meta.ctime(), meta.ctime_nsec()),
             directory: meta.is_dir(),
         }
     }
 }
 
-/// Makes a file that is not there.
-fn create(directory: BorrowedFd<'_>, name: &OsStr, mode: u32) -> SysResult<OwnedFd> {
+/// Creates a file that must not exist.
+fn create_placeholder_file(directory: BorrowedFd<'_>, name: &OsStr, mode: u32) -> SysResult<OwnedFd> {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-    file::open(directory, &c_name(name)?, flags, mode, Resolve::BeneathNoLinks)
+    file::open(directory, &file::c_path(name)?, flags, mode, Resolve::BeneathNoLinks)
 }
 
-fn c_name(name: impl AsRef<OsStr>) -> SysResult<CString> {
-    CString::new(name.as_ref().as_bytes()).map_err(|_| Errno::EINVAL)
-}
-
-/// A path for calls that have none by descriptor; the directory cannot be exchanged under it.
-fn by_descriptor(directory: BorrowedFd<'_>, name: impl AsRef<Path>) -> PathBuf {
+/// A path for system calls that take no descriptor; the directory cannot be exchanged.
+fn proc_path(directory: BorrowedFd<'_>, name: impl AsRef<Path>) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name)
 }

@@ -1,19 +1,18 @@
-//! session.json: what a session is, where it runs, and what a later start needs to go on with it.
+//! session.json: what a session is, where it runs, and the data of a later start.
 //!
-//! It is written whole under a temporary name and renamed, so that a reader never sees half of it. It is synced a moment
-//! later, by [`Keeper::settle`], so that nobody who waits for an answer waits for the disk; until then the version
-//! before it stands under the temporary name. Were the machine to stop between, the session has failed whatever its
-//! file says.
+//! It is written atomically: under a temporary name, then renamed. It is synced later by [`RecordWriter::sync`], so
+//! that clients do not wait for the disk; until then the version before it has the temporary name. If the machine stops
+//! in between, the session has failed in any case.
 //!
-//! Who writes holds the session's lock; anybody of its owner reads. What a file says of a supervisor that is gone is
-//! not believed ([`Record::as_seen`]).
+//! The holder of the session's lock writes the file; any process of its owner may read it. The state that a dead
+//! supervisor left in the file is corrected ([`SessionRecord::with_actual_state`]).
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::states::{Move, State};
+use super::session_state::{SessionState, SessionTransition};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state;
@@ -29,109 +28,109 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The version of the file.
-const VERSION: u32 = 1;
-/// The largest that is read.
-const LIMIT: u64 = 1 << 20;
-/// How many characters a cause has.
-const CAUSE: usize = 4096;
-/// The name, and the one under which it is written.
-const NAME: &str = "session.json";
-const NEW: &str = "session.json.new";
-/// The same, while the version before is not synced yet.
-const NEXT: &str = "session.json.next";
-/// How long what a killed supervisor has left is given to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A directory without a record may be one that is just being made.
-const MAKING: Duration = Duration::from_secs(10);
+/// Version of the file format.
+const RECORD_VERSION: u32 = 1;
+/// Largest file that is read, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+/// Most characters of a cause.
+const MAX_CAUSE_LENGTH: usize = 4096;
+/// Name of the file, and the temporary name of a new version.
+const FILE_NAME: &str = "session.json";
+const NEW_FILE_NAME: &str = "session.json.new";
+/// Name of the new version while the version before is not synced yet.
+const UNSYNCED_FILE_NAME: &str = "session.json.next";
+/// How long to wait for the processes of a killed supervisor.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A directory without a record may be a session that is being created; this is how long that may take.
+const CREATION_GRACE: Duration = Duration::from_secs(10);
 
-/// Why a session is where it is.
+/// Why a session is in its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Why {
-    /// Somebody asked for it.
+pub enum StateReason {
+    /// A user or server requested it.
     Request,
-    /// A server shut the bridge down.
+    /// A server shut down the bridge.
     Shutdown,
-    /// A signal asked the supervisor to end.
+    /// A signal to the supervisor.
     Signal,
     /// The only turn of a `saggar agent` is over.
     Done,
-    /// A limit of time.
+    /// A time limit other than the idle limit.
     Timeout,
-    /// The limit of time without a command.
+    /// The idle limit.
     Idle,
-    /// The agent ended by itself.
+    /// The agent exited by itself.
     Crash,
-    /// It did not start.
+    /// The start failed.
     Start,
     /// A protection was undone.
     Policy,
     /// saggar itself failed, or the sandbox was killed from outside.
     Runtime,
-    /// The supervisor is gone and has left no word.
+    /// The supervisor has died without recording a reason.
     Lost,
 }
 
-/// What was asked for when the session was created, for later starts.
+/// The options of the session's creation, for later starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
-    /// The words after `saggar session create`.
-    pub words: Vec<String>,
-    /// Where relative paths among them begin.
+pub struct SessionOptions {
+    /// The arguments of `saggar session create`.
+    pub arguments: Vec<String>,
+    /// The directory to which relative paths among them refer.
     pub directory: PathBuf,
 }
 
-/// The file.
+/// The content of session.json.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// 1.
+pub struct SessionRecord {
+    /// Version of the format, 1.
     pub version: u32,
-    /// The session's name.
+    /// Id of the session.
     pub id: String,
     /// The agent's folder.
     pub folder: String,
-    /// Where the session stands, as its supervisor saw it last.
-    pub state: State,
-    /// Why, where that is known.
-    pub reason: Option<Why>,
-    /// The same for people.
+    /// The state that its supervisor recorded last.
+    pub state: SessionState,
+    /// The reason of the state, if it is known.
+    pub reason: Option<StateReason>,
+    /// The reason as text for people.
     pub cause: Option<String>,
-    /// Its sandbox, now or last.
+    /// Id of its current or last sandbox.
     pub sandbox: Option<String>,
-    /// The supervisor, as long as it has not said goodbye.
+    /// The supervisor, until it has recorded its end.
     pub supervisor: Option<ProcessId>,
-    /// What cleans up after it.
+    /// The process that cleans up after the supervisor.
     pub watcher: Option<ProcessId>,
     /// pid 1 of the sandbox.
     pub init: Option<ProcessId>,
-    /// The work tree.
+    /// Path of the work tree.
     pub workspace: Option<String>,
-    /// The sockets, while a supervisor has them.
+    /// Path of the bridge's socket, while a supervisor runs.
     pub bridge_socket: Option<String>,
-    /// The same.
+    /// Path of the control socket, while a supervisor runs.
     pub control_socket: Option<String>,
-    /// When it was created, as RFC 3339 has it.
+    /// Time of creation, RFC 3339.
     pub created: String,
-    /// When its state changed last.
+    /// Time of the last change of the state, RFC 3339.
     pub changed: String,
-    /// Without, it was not made by `saggar session create`.
-    pub options: Option<Options>,
-    /// The hosts that somebody has said yes to for the session, each as HOST:PORT.
+    /// `None` if it was not created by `saggar session create`.
+    pub options: Option<SessionOptions>,
+    /// Hosts allowed by the user for the life of the session, as HOST:PORT.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consented: Vec<String>,
 }
 
-impl Record {
+impl SessionRecord {
     /// The record of a new session.
-    pub fn new(id: &SandboxId, folder: &Path, options: Option<Options>) -> Self {
-        let now = now();
-        Record {
-            version: VERSION,
+    pub fn new(id: &SandboxId, folder: &Path, options: Option<SessionOptions>) -> Self {
+        let now = now_rfc3339();
+        SessionRecord {
+            version: RECORD_VERSION,
             id: id.to_string(),
             folder: folder.to_string_lossy().into_owned(),
-            state: State::Starting,
+            state: SessionState::Starting,
             reason: None,
             cause: None,
             sandbox: None,
@@ -148,50 +147,52 @@ impl Record {
         }
     }
 
-    /// The record of the session in `directory`, as it was written last; `None` when there is none that can be read.
+    /// Reads the record of the session in `directory`; `None` if there is none that can be read.
     pub fn read(directory: &Path) -> Option<Self> {
         let parse = |name: &str| {
-            let text = read::small_file(&directory.join(name), LIMIT)?;
-            serde_json::from_slice::<Record>(&text).ok().filter(|record| record.version == VERSION)
+            let text = read::small_file(&directory.join(name), MAX_SIZE)?;
+            serde_json::from_slice::<SessionRecord>(&text)
+                .ok()
+                .filter(|record| record.version == RECORD_VERSION)
         };
-        parse(NAME).or_else(|| parse(NEW))
+        parse(FILE_NAME).or_else(|| parse(NEW_FILE_NAME))
     }
 
-    /// The session as it is: one whose supervisor is gone without a word has failed.
+    /// Corrects the state: a session whose supervisor has died without recording its end has failed.
     #[must_use]
-    pub fn as_seen(mut self) -> Self {
+    pub fn with_actual_state(mut self) -> Self {
         let Some(supervisor) = self.supervisor.take_if(|supervisor| !supervisor.is_alive()) else {
             return self;
         };
         (self.bridge_socket, self.control_socket) = (None, None);
-        // What the agent itself died of says more.
-        if matches!(self.state, State::Starting | State::Active | State::Paused) {
+        // A crash of the agent is the better reason.
+        if matches!(self.state, SessionState::Starting | SessionState::Active | SessionState::Paused) {
             let how = if supervisor.boot_id == boot_id() { "was killed" } else { "ended with the machine" };
             self.cause = Some(format!("its supervisor, process {}, {how}", supervisor.pid));
-            (self.state, self.reason) = (State::Error, Some(Why::Lost));
+            (self.state, self.reason) = (SessionState::Error, Some(StateReason::Lost));
         }
         self
     }
 
-    /// Whether a supervisor serves it. To be asked of a record [as it is seen](Record::as_seen).
+    /// Whether a supervisor serves it. Call it on the result of [`SessionRecord::with_actual_state`].
     pub fn is_served(&self) -> bool {
         self.supervisor.is_some()
     }
 
-    /// Waits until nothing of its last sandbox is left that could still write or remove: a supervisor that was
-    /// killed leaves two processes, which are about to end.
-    pub fn await_end(&self, patience: Duration) {
+    /// Waits until no process of its last sandbox is left that could still write or remove files: a killed supervisor
+    /// leaves two processes, which are about to exit.
+    pub fn await_exit(&self, patience: Duration) {
         for process in [&self.init, &self.watcher].into_iter().flatten() {
-            if let Ok(pidfd) = process.open() {
-                state::process::wait(&pidfd, patience);
+            if let Ok(pidfd) = process.open_pidfd() {
+                state::process::wait_for_exit(&pidfd, patience);
             }
         }
     }
 
-    /// The session `id` as it is.
+    /// Finds the session `id`, with its actual state.
     ///
     /// # Errors
-    /// [`Code::Invalid`] when there is none.
+    /// [`Code::Invalid`] when the session does not exist.
     pub fn find(id: &str) -> Result<(SandboxId, PathBuf, Self)> {
         let id = SandboxId::parse(id)?;
         let sessions = state::sessions_path()?;
@@ -200,33 +201,33 @@ impl Record {
             return Err(Error::new(Code::Invalid, format!("session {id} does not exist"))
                 .hint(format!("saggar session list names those in {}", sessions.display())));
         }
-        state::check_own(&directory)?;
-        let record = Record::read(&directory).unwrap_or_else(|| unreadable(&id, &directory));
-        Ok((id, directory, record.as_seen()))
+        state::check_private_directory(&directory)?;
+        let record = SessionRecord::read(&directory).unwrap_or_else(|| unreadable_record(&id, &directory));
+        Ok((id, directory, record.with_actual_state()))
     }
 
-    /// All sessions of this user as they are, in the order of their names.
+    /// All sessions of this user with their actual states, sorted by name.
     ///
     /// # Errors
-    /// As [`state::sessions_path`] and [`state::check_own`].
-    pub fn all() -> Result<Vec<Self>> {
+    /// As [`state::sessions_path`] and [`state::check_private_directory`].
+    pub fn list() -> Result<Vec<Self>> {
         let sessions = state::sessions_path()?;
         if sessions.symlink_metadata().is_err() {
             return Ok(Vec::new());
         }
-        state::check_own(&sessions)?;
+        state::check_private_directory(&sessions)?;
         let entries = fs::read_dir(&sessions)
             .map_err(|e| Error::system(format_args!("read {}", sessions.display()), e))?;
-        let mut all: Vec<Record> = entries
+        let mut all: Vec<SessionRecord> = entries
             .flatten()
             .filter_map(|entry| {
                 let id = SandboxId::parse(entry.file_name().to_str()?).ok()?;
                 let made = entry.path().join("lock").symlink_metadata().ok()?;
-                let record = Record::read(&entry.path()).or_else(|| {
+                let record = SessionRecord::read(&entry.path()).or_else(|| {
                     let age = SystemTime::now().duration_since(made.modified().ok()?).unwrap_or_default();
-                    (age > MAKING).then(|| unreadable(&id, &entry.path()))
+                    (age > CREATION_GRACE).then(|| unreadable_record(&id, &entry.path()))
                 });
-                Some(record?.as_seen())
+                Some(record?.with_actual_state())
             })
             .collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
@@ -234,79 +235,82 @@ impl Record {
     }
 }
 
-/// A session whose making was cut short, or whose record is damaged.
-fn unreadable(id: &SandboxId, directory: &Path) -> Record {
-    let mut record = Record::new(id, Path::new(""), None);
-    (record.state, record.reason) = (State::Error, Some(Why::Lost));
-    record.cause = Some(format!("{} is missing or cannot be read", directory.join(NAME).display()));
+/// The record of a session whose creation was interrupted, or whose record is damaged.
+fn unreadable_record(id: &SandboxId, directory: &Path) -> SessionRecord {
+    let mut record = SessionRecord::new(id, Path::new(""), None);
+    (record.state, record.reason) = (SessionState::Error, Some(StateReason::Lost));
+    record.cause = Some(format!("{} is missing or cannot be read", directory.join(FILE_NAME).display()));
     record
 }
 
-fn now() -> String {
+fn now_rfc3339() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Writes a record for a keeper that has no right to; see [`Keeper::write_by`].
-pub type Scribe = Box<dyn FnMut(&Record) -> Result<()>>;
+/// Writes a record for a process without the right to; see [`RecordWriter::write_delegated`].
+pub type RecordSink = Box<dyn FnMut(&SessionRecord) -> Result<()>>;
 
-/// The record of a session whose lock is ours.
-pub struct Keeper {
+/// Writes the record of a session whose lock this process holds.
+pub struct RecordWriter {
     directory: PathBuf,
-    record: Record,
-    /// Who writes, where this process does not.
-    scribe: Option<Scribe>,
-    /// What was put in place and is not synced yet.
+    record: SessionRecord,
+    /// Writes the record if this process may not.
+    sink: Option<RecordSink>,
+    /// The file that was renamed and is not synced yet.
     unsynced: Option<File>,
-    /// Its agent has run.
-    has_run: bool,
+    /// The agent has run.
+    agent_has_run: bool,
     /// The session was removed.
-    is_gone: bool,
+    is_removed: bool,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for RecordWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").field("record", &self.record).finish_non_exhaustive()
     }
 }
 
-impl Keeper {
-    /// Keeps the record of the session in `directory`; the first one is written, and one that was there moves to
-    /// `starting` when `restart` says so.
+impl RecordWriter {
+    /// Writes the first record of the session in `directory`, or changes an existing one to `starting` if its state
+    /// allows [`SessionTransition::Restart`].
     ///
     /// # Errors
     /// [`Code::Ended`], [`Code::State`] when it cannot be started again; [`Code::System`].
-    pub fn start(directory: &Path, fresh: Record) -> Result<Self> {
-        let record = match Record::read(directory) {
+    pub fn create(directory: &Path, fresh: SessionRecord) -> Result<Self> {
+        let record = match SessionRecord::read(directory) {
             Some(old) => {
-                let old = old.as_seen();
-                old.await_end(PATIENCE);
-                // A supervisor that is gone while it was starting has failed; one that was seen has our lock.
-                let state = old.state.after(Move::Restart).map_err(|illegal| illegal.error(&fresh.id))?;
+                let old = old.with_actual_state();
+                old.await_exit(EXIT_TIMEOUT);
+                // A supervisor that died while it was starting has failed; a running one would hold the lock.
+                let state = old
+                    .state
+                    .apply(SessionTransition::Restart)
+                    .map_err(|illegal| illegal.to_error(&fresh.id))?;
                 let options = fresh.options.or(old.options);
-                Record { state, created: old.created, options, consented: old.consented, ..fresh }
+                SessionRecord { state, created: old.created, options, consented: old.consented, ..fresh }
             }
             None => fresh,
         };
-        let record = Record { supervisor: ProcessId::own(), ..record };
-        let mut keeper = Keeper::of_dead(directory, record);
-        keeper.put()?;
+        let record = SessionRecord { supervisor: ProcessId::current(), ..record };
+        let mut keeper = RecordWriter::for_dead_session(directory, record);
+        keeper.replace_file()?;
         Ok(keeper)
     }
 
-    /// Keeps the record of a session that nobody serves, to end it.
-    pub fn of_dead(directory: &Path, record: Record) -> Self {
-        Keeper {
+    /// A writer for the record of a session without a supervisor, to end it.
+    pub fn for_dead_session(directory: &Path, record: SessionRecord) -> Self {
+        RecordWriter {
             directory: directory.to_owned(),
             record,
-            scribe: None,
+            sink: None,
             unsynced: None,
-            has_run: false,
-            is_gone: false,
+            agent_has_run: false,
+            is_removed: false,
         }
     }
 
-    /// What it says.
-    pub fn record(&self) -> &Record {
+    /// The current record.
+    pub fn record(&self) -> &SessionRecord {
         &self.record
     }
 
@@ -316,137 +320,152 @@ impl Keeper {
     }
 
     /// Whether its agent has run since it was started.
-    pub fn has_run(&self) -> bool {
-        self.has_run
+    pub fn agent_has_run(&self) -> bool {
+        self.agent_has_run
     }
 
-    /// Writes down the facts of the start, and has `scribe` write from now on: this process is about to give up the
-    /// right to.
+    /// Writes the fields of the start, then delegates all writes to `sink`: this process is about to drop the right to
+    /// write.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn write_by(&mut self, scribe: Scribe) -> Result<()> {
-        self.put()?;
+    pub fn delegate_to(&mut self, sink: RecordSink) -> Result<()> {
+        self.replace_file()?;
         self.unsynced = None;
-        self.scribe = Some(scribe);
+        self.sink = Some(sink);
         Ok(())
     }
 
-    /// Writes what a keeper has said to its scribe, as far as it is a keeper's to say: where the session stands, why, its
-    /// consents, and that nobody serves it any more. `written` hears when it is in its place, before it is synced; of
-    /// the last word, after which others write, when all is done.
+    /// Writes a record that was delegated, but only the fields that a supervisor may change: state, reason, consents,
+    /// and that no supervisor serves it any more. `written` is called when the file is renamed, before it is synced;
+    /// for the last record, after which other processes write, when it is synced.
     ///
     /// # Errors
-    /// [`Code::System`], when it is not known to be on the disk.
-    pub fn amend(directory: &Path, said: Record, written: impl FnOnce(Result<()>)) -> Result<()> {
+    /// [`Code::System`] when it may not be on disk.
+    pub fn write_delegated(
+        directory: &Path,
+        submitted: SessionRecord,
+        written: impl FnOnce(Result<()>),
+    ) -> Result<()> {
         let fails = |e| Error::system(format_args!("lock {}", directory.display()), e);
-        // What was said before may be being synced.
+        // An earlier version may be in the process of being synced.
         let place = File::open(directory).map_err(fails)?;
         let _one = Flock::lock(place, FlockArg::LockExclusive).map_err(|(_, e)| fails(e.into()))?;
-        let lost = || Error::new(Code::State, format!("{} is gone", directory.join(NAME).display()));
-        let mut record = Record::read(directory).ok_or_else(lost)?;
-        let is_last = said.supervisor.is_none();
-        let cause = said.cause.map(|cause| cause.chars().take(CAUSE).collect());
-        (record.state, record.reason, record.cause) = (said.state, said.reason, cause);
-        (record.changed, record.consented) = (said.changed, said.consented);
+        let lost = || Error::new(Code::State, format!("{} is gone", directory.join(FILE_NAME).display()));
+        let mut record = SessionRecord::read(directory).ok_or_else(lost)?;
+        let is_last = submitted.supervisor.is_none();
+        let cause = submitted.cause.map(|cause| cause.chars().take(MAX_CAUSE_LENGTH).collect());
+        (record.state, record.reason, record.cause) = (submitted.state, submitted.reason, cause);
+        (record.changed, record.consented) = (submitted.changed, submitted.consented);
         if is_last {
             record.supervisor = None;
             (record.bridge_socket, record.control_socket) = (None, None);
         }
-        let mut keeper = Keeper::of_dead(directory, record);
+        let mut keeper = RecordWriter::for_dead_session(directory, record);
         if is_last {
-            written(keeper.put().and_then(|()| keeper.settle()));
+            written(keeper.replace_file().and_then(|()| keeper.sync()));
             return Ok(());
         }
-        keeper.put()?;
+        keeper.replace_file()?;
         written(Ok(()));
-        keeper.settle()
+        keeper.sync()
     }
 
     /// Whether the session was removed.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone
+    pub fn is_removed(&self) -> bool {
+        self.is_removed
     }
 
-    /// The session was removed.
-    pub fn is_now_gone(&mut self) {
-        self.is_gone = true;
+    /// Call after the session was removed.
+    pub fn mark_removed(&mut self) {
+        self.is_removed = true;
     }
 
-    /// Changes facts that are no moves; they are written with the next move.
-    pub fn set(&mut self, change: impl FnOnce(&mut Record)) {
+    /// Changes fields that are not part of the state; they are written with the next transition.
+    pub fn set_fields(&mut self, change: impl FnOnce(&mut SessionRecord)) {
         change(&mut self.record);
     }
 
-    /// Writes down the hosts that somebody has said yes to for the session.
+    /// Records the hosts that the user has allowed for the session.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn keep_consents(&mut self, hosts: Vec<String>) -> Result<()> {
+    pub fn save_consents(&mut self, hosts: Vec<String>) -> Result<()> {
         self.record.consented = hosts;
-        self.put()
+        self.replace_file()
     }
 
-    /// Makes a move; false when nothing changed by it.
+    /// Applies a transition; false when nothing changed.
     ///
     /// # Errors
-    /// As [`super::states::Illegal::error`]; [`Code::System`].
-    pub fn go(&mut self, step: Move, why: Option<Why>, cause: Option<String>) -> Result<bool> {
-        let state = self.record.state.after(step).map_err(|illegal| illegal.error(&self.record.id))?;
-        self.has_run |= step == Move::Run;
+    /// As [`super::session_state::IllegalTransition::to_error`]; [`Code::System`].
+    pub fn transition(
+        &mut self,
+        transition: SessionTransition,
+        why: Option<StateReason>,
+        cause: Option<String>,
+    ) -> Result<bool> {
+        let state =
+            self.record.state.apply(transition).map_err(|illegal| illegal.to_error(&self.record.id))?;
+        self.agent_has_run |= transition == SessionTransition::Run;
         if (state, why, &cause) == (self.record.state, self.record.reason, &self.record.cause) {
             return Ok(false);
         }
         (self.record.state, self.record.reason, self.record.cause) = (state, why, cause);
-        self.record.changed = now();
-        self.put()?;
+        self.record.changed = now_rfc3339();
+        self.replace_file()?;
         Ok(true)
     }
 
-    /// The last word of this supervisor: a move, and that nobody serves the session any more.
+    /// Writes the last record of this supervisor: a transition, and that no supervisor serves the session any more.
     ///
     /// # Errors
-    /// As [`Keeper::go`] and [`Keeper::settle`].
-    pub fn leave(&mut self, step: Move, why: Option<Why>, cause: Option<String>) -> Result<()> {
+    /// As [`RecordWriter::transition`] and [`RecordWriter::sync`].
+    pub fn close(
+        &mut self,
+        transition: SessionTransition,
+        why: Option<StateReason>,
+        cause: Option<String>,
+    ) -> Result<()> {
         let record = &mut self.record;
         record.supervisor = None;
         (record.bridge_socket, record.control_socket) = (None, None);
-        record.changed = now();
-        if let Ok(state) = record.state.after(step) {
+        record.changed = now_rfc3339();
+        if let Ok(state) = record.state.apply(transition) {
             (record.state, record.reason, record.cause) = (state, why, cause);
         }
-        self.put()?;
-        self.settle()
+        self.replace_file()?;
+        self.sync()
     }
 
-    /// Whether something is not synced yet.
-    pub fn is_settled(&self) -> bool {
+    /// Whether the file is not synced yet.
+    pub fn needs_sync(&self) -> bool {
         self.unsynced.is_none()
     }
 
-    /// Syncs what was written.
+    /// Syncs the file.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         let Some(file) = self.unsynced.take() else { return Ok(()) };
-        let fail = |e| Error::system(format_args!("sync {}", self.directory.join(NAME).display()), e);
+        let fail = |e| Error::system(format_args!("sync {}", self.directory.join(FILE_NAME).display()), e);
         file.sync_all().map_err(fail)?;
         File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(fail)?;
-        // The version before is needed no more.
-        let _ = fs::remove_file(self.directory.join(NEW));
+        // The version before is no longer needed.
+        let _ = fs::remove_file(self.directory.join(NEW_FILE_NAME));
         Ok(())
     }
 
-    /// Puts the record in its place. The version before stands under [`NEW`] until this one is synced; when that was
-    /// not synced itself, the one before it stays there.
-    fn put(&mut self) -> Result<()> {
-        if let Some(scribe) = &mut self.scribe {
+    /// Renames the new record. The version before keeps the name [`NEW_FILE_NAME`] until this one is synced; if that
+    /// was not synced itself, the one before it stays there.
+    fn replace_file(&mut self) -> Result<()> {
+        if let Some(scribe) = &mut self.sink {
             return scribe(&self.record);
         }
-        let path = self.directory.join(NAME);
+        let path = self.directory.join(FILE_NAME);
         let has_kept = self.unsynced.is_some();
-        let new = self.directory.join(if has_kept { NEXT } else { NEW });
+        let new = self.directory.join(if has_kept { UNSYNCED_FILE_NAME } else { NEW_FILE_NAME });
         let fail = |e: std::io::Error| Error::system(format_args!("write {}", path.display()), e);
         let mut text = serde_json::to_vec_pretty(&self.record).unwrap_or_default();
         text.push(b'\n');
@@ -464,7 +483,7 @@ impl Keeper {
             false => renameat2(AT_FDCWD, &new, AT_FDCWD, &path, RenameFlags::RENAME_EXCHANGE),
         };
         if let Err(errno) = exchanged {
-            // The first one has none before it; and some file systems cannot exchange names.
+            // The first record has no version before it, and some file systems cannot exchange names.
             if !has_kept && errno != Errno::ENOENT {
                 file.sync_all().map_err(fail)?;
             }

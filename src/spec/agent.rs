@@ -1,173 +1,187 @@
-//! The sandbox that an agent gets: from a policy to a [`SandboxSpec`] (DESIGN, "The sandbox an agent gets by
-//! default"; SECURITY, "Defaults").
+//! The sandbox of an agent: lowers a policy to a [`SandboxSpec`] (saggar(1) and saggar-security(7)).
 
 use super::policy::hosts::DNS_PORT;
-use super::policy::{self, Access, Effective, Home, Layer, Setting};
+use super::policy::{self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, Setting};
 use super::{
-    Api, Changes, Cover, IdMap, Identity, Mount, MountKind, Narrow, Network, Origin, Pin, ProcMask, Profile,
-    Rlimit, SandboxSpec, limits,
+    HostIdMapping, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin, OverlayUpper,
+    PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile, SandboxSpec,
+    limits,
 };
 use crate::error::Result;
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// Where the home directory of programs is, whoever they are (DECISIONS 24): not under /tmp, which agents
-/// refuse.
-pub const HOME: &str = "/home/agent";
+/// The home directory of programs, for every uid (DECISIONS 24). It is not below /tmp, which agents refuse.
+pub const SANDBOX_HOME: &str = "/home/agent";
 
-/// Where the agent's own folder lies when it is not the workspace.
+/// The path of the agent's own folder in the sandbox, if it is not the workspace.
 pub const AGENT_FOLDER: &str = "/run/agent";
 
-/// The user and group inside, when root started the sandbox.
+/// The uid and gid in the sandbox if root starts it.
 pub const INNER_ID: u32 = 1000;
 
 const MIB: u64 = 1 << 20;
 
-/// What the command knows and no policy says.
+/// Inputs of the command that are not in the policy.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// The sandbox's name.
+pub struct AgentSandboxRequest {
+    /// The name of the sandbox.
     pub id: SandboxId,
-    /// Where inner ids lie on the host.
-    pub map: IdMap,
-    /// The work tree, without links; it has the same path inside.
+    /// The mapping of sandbox ids to host ids.
+    pub id_mapping: HostIdMapping,
+    /// The work tree, canonicalized; it has the same path in the sandbox.
     pub workspace: PathBuf,
-    /// Where changes of the work tree go, when it lies under an overlay.
-    pub changes: Option<Changes>,
-    /// The agent's folder, when it is not the workspace.
+    /// The storage of changes to the work tree, if it is mounted under an overlay.
+    pub overlay_upper: Option<OverlayUpper>,
+    /// The agent's folder, if it is not the workspace.
     pub agent_folder: Option<PathBuf>,
-    /// A lasting home of the host, when there is one.
+    /// A persistent home directory on the host, if there is one.
     pub home: Option<PathBuf>,
-    /// The program and its package, when they lie outside of the private root (DECISIONS 25).
-    /// Each with who named it.
-    pub program: Vec<(PathBuf, Origin)>,
-    /// More of the host that saggar itself needs inside: source, destination, writable, why.
-    pub own: Vec<(PathBuf, PathBuf, bool, &'static str)>,
-    /// The way to the model API, where its key stays outside.
-    pub api: Option<Api>,
+    /// The program and its package, if they are outside of the private root (DECISIONS 25), each with the
+    /// layer that named it.
+    pub program_mounts: Vec<(PathBuf, Origin)>,
+    /// Further host paths that saggar itself needs in the sandbox: source, destination, writable, purpose.
+    pub runtime_mounts: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// The upstream of the model API, whose key stays outside the sandbox.
+    pub model_api: Option<ModelApiSpec>,
     /// Protected paths that exist ([`super::protect`]).
-    pub pins: Vec<Pin>,
+    pub pinned_paths: Vec<PinnedPath>,
     /// Whether a standard stream is a terminal.
     pub terminal: bool,
-    /// Whether the supervisor is to see the work tree as the programs do.
-    pub shown: bool,
+    /// Whether the supervisor needs to see the work tree as programs do.
+    pub visible_workspace: bool,
     /// Whether the standard streams are the caller's own.
-    pub streams: bool,
-    /// Without a network namespace, where the policy prefers to go on.
-    pub without_network: Option<WithoutNetwork>,
+    pub reopen_streams: bool,
+    /// The replacement of a network namespace, if the host supports none and the policy only prefers one.
+    pub network_fallback: Option<NetworkFallback>,
 }
 
-/// What there is instead of a network namespace.
+/// The restricted host network, in place of a network namespace.
 #[derive(Debug, Clone, Default)]
-pub struct WithoutNetwork {
-    /// Why none is to be had.
-    pub why: String,
+pub struct NetworkFallback {
+    /// The reason why a network namespace is not available.
+    pub reason: String,
     /// The resolv.conf of the host.
-    pub resolvers: String,
-    /// Whether a program is to listen on a unix socket.
-    pub listens: bool,
+    pub resolv_conf: String,
+    /// Whether programs may listen on unix sockets.
+    pub unix_listeners: bool,
 }
 
 /// Lowers a policy to the model.
 ///
 /// # Errors
 /// Those of [`limits::lower`].
-pub fn lower(policy: &Effective, asked: Asked) -> Result<SandboxSpec> {
-    let network = network(policy, &asked);
-    let default_id = match asked.map {
-        IdMap::Own { uid, .. } if uid != 0 => None,
+pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> Result<SandboxSpec> {
+    let network = network(policy, &request);
+    let default_id = match request.id_mapping {
+        HostIdMapping::Caller { uid, .. } if uid != 0 => None,
         _ => Some(INNER_ID),
     };
-    let (own_uid, own_gid) = match asked.map {
-        IdMap::Own { uid, gid } => (uid, gid),
-        IdMap::Block { .. } => (INNER_ID, INNER_ID),
+    let (own_uid, own_gid) = match request.id_mapping {
+        HostIdMapping::Caller { uid, gid } => (uid, gid),
+        HostIdMapping::Block { .. } => (INNER_ID, INNER_ID),
     };
     let chosen = |named: &Option<Setting<u32>>, own: u32| {
         named.as_ref().map(|id| id.value).or(default_id).unwrap_or(own)
     };
-    let identity = Identity {
+    let identity = SandboxIdentity {
         uid: chosen(&policy.ids.uid, own_uid),
         gid: chosen(&policy.ids.gid, own_gid),
-        map: asked.map,
+        map: request.id_mapping,
     };
     let mut spec = SandboxSpec {
-        id: asked.id.clone(),
+        id: request.id.clone(),
         profile: policy.profile.value,
         identity,
         hostname: "saggar".to_owned(),
         mounts: system_mounts(policy),
         links: links(),
-        files: made_files(&identity, &network, asked.without_network.as_ref()),
+        files: generated_files(&identity, &network, request.network_fallback.as_ref()),
         network,
-        publish: policy.publish.iter().map(|setting| (setting.value, origin(&setting.layer))).collect(),
-        api: asked.api.clone(),
-        pins: asked.pins.clone(),
-        hidden: policy
+        published_ports: policy
+            .publish
+            .iter()
+            .map(|setting| (setting.value, layer_origin(&setting.layer)))
+            .collect(),
+        model_api: request.model_api.clone(),
+        pinned_paths: request.pinned_paths.clone(),
+        hidden_paths: policy
             .files
             .hide
             .iter()
-            .map(|path| (asked.workspace.join(path.value.as_path()), origin(&path.layer)))
+            .map(|path| (request.workspace.join(path.value.as_path()), layer_origin(&path.layer)))
             .collect(),
-        proc_masks: if policy.profile.value == Profile::Strict { PROC_MASKS.to_vec() } else { Vec::new() },
+        proc_masks: if policy.profile.value == SandboxProfile::Strict {
+            PROC_MASKS.to_vec()
+        } else {
+            Vec::new()
+        },
         rlimits: rlimits(policy),
         limits: limits::lower(policy)?,
-        terminal: asked.terminal,
-        shown: asked.shown.then(|| asked.workspace.clone()),
-        streams: asked.streams,
+        terminal: request.terminal,
+        visible_workspace: request.visible_workspace.then(|| request.workspace.clone()),
+        reopen_streams: request.reopen_streams,
         protections: policy
             .protections
             .iter()
-            .map(|(protection, setting)| (*protection, setting.value, origin(&setting.layer)))
+            .map(|(protection, setting)| (*protection, setting.value, layer_origin(&setting.layer)))
             .collect(),
     };
-    if spec.network == Network::Host {
-        spec.mounts.push(system("/etc/resolv.conf", "names of hosts"));
-        spec.mounts.push(system("/etc/hosts", "names of hosts"));
+    if spec.network == NetworkSpec::Host {
+        spec.mounts.push(system_mount("/etc/resolv.conf", "names of hosts"));
+        spec.mounts.push(system_mount("/etc/hosts", "names of hosts"));
     }
-    named_mounts(policy, &asked, &mut spec.mounts);
+    named_mounts(policy, &request, &mut spec.mounts);
     Ok(spec)
 }
 
-fn network(policy: &Effective, asked: &Asked) -> Network {
+fn network(policy: &EffectivePolicy, request: &AgentSandboxRequest) -> NetworkSpec {
     let own = match policy.network.value {
-        policy::Network::None => Network::None,
-        policy::Network::Host => return Network::Host,
-        policy::Network::Policy => Network::Policy(policy.hosts.rules()),
+        policy::NetworkMode::None => NetworkSpec::None,
+        policy::NetworkMode::Host => return NetworkSpec::Host,
+        policy::NetworkMode::Policy => NetworkSpec::Policy(policy.hosts.rules()),
     };
-    let Some(WithoutNetwork { why, listens, .. }) = &asked.without_network else { return own };
+    let Some(NetworkFallback { reason: why, unix_listeners: listens, .. }) = &request.network_fallback else {
+        return own;
+    };
     let ports = match own {
-        Network::Policy(rules) => rules.bare_ports(),
+        NetworkSpec::Policy(rules) => rules.unconditional_ports(),
         _ => Vec::new(),
     };
-    let sockets = asked.api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
-    Network::Narrow(Narrow { ports, why: why.clone(), sockets, listens: *listens })
+    let sockets = request.model_api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
+    NetworkSpec::RestrictedHost(RestrictedHostNetwork {
+        ports,
+        reason: why.clone(),
+        unix_sockets: sockets,
+        unix_listeners: *listens,
+    })
 }
 
-/// A layer of the policy as an origin of the model.
-pub fn origin(layer: &Layer) -> Origin {
+/// The layer of a policy as an origin of the model.
+pub fn layer_origin(layer: &PolicyLayer) -> Origin {
     match layer {
-        Layer::BuiltIn => Origin::BUILT_IN,
+        PolicyLayer::BuiltIn => Origin::BUILT_IN,
         other => Origin(Cow::Owned(other.to_string())),
     }
 }
 
-fn built_in(at: &str, kind: MountKind, writable: bool, why: &'static str) -> Mount {
-    Mount { at: at.into(), kind, writable, origin: Origin::BUILT_IN, why: why.into() }
+fn built_in_mount(at: &str, kind: MountKind, writable: bool, why: &'static str) -> MountSpec {
+    MountSpec { destination: at.into(), kind, writable, origin: Origin::BUILT_IN, purpose: why.into() }
 }
 
-fn system(path: &str, why: &'static str) -> Mount {
-    built_in(path, MountKind::System { source: path.into() }, false, why)
+fn system_mount(path: &str, why: &'static str) -> MountSpec {
+    built_in_mount(path, MountKind::System { source: path.into() }, false, why)
 }
 
-fn tmpfs(at: &str, size: u64, mode: u32, why: &'static str) -> Mount {
+fn tmpfs_mount(at: &str, size: u64, mode: u32, why: &'static str) -> MountSpec {
     let inodes = (size / 16384).clamp(1024, 262_144);
-    built_in(at, MountKind::Tmpfs { size, inodes, mode }, true, why)
+    built_in_mount(at, MountKind::Tmpfs { size, inodes, mode }, true, why)
 }
 
-/// What every program needs of the system, and the private rest. The sizes of what lies in memory add up to
-/// less than the memory limit.
-fn system_mounts(policy: &Effective) -> Vec<Mount> {
+/// The mounts of the system that every program needs, and the private ones. The sizes of the file systems
+/// in memory add up to less than the memory limit.
+fn system_mounts(policy: &EffectivePolicy) -> Vec<MountSpec> {
     const ETC: [&str; 8] = [
         "/etc/alternatives",
         "/etc/ca-certificates",
@@ -182,69 +196,81 @@ fn system_mounts(policy: &Effective) -> Vec<Mount> {
         ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
     let memory = policy.limits.memory.value.bytes();
     let scratch = policy.tmp_size().value.bytes().min(memory / 4);
-    let mut mounts = vec![system("/usr", "programs and libraries")];
+    let mut mounts = vec![system_mount("/usr", "programs and libraries")];
     for path in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
-        mounts.push(system(path, "programs and libraries"));
+        mounts.push(system_mount(path, "programs and libraries"));
     }
-    mounts.extend(ETC.map(|path| system(path, "configuration that programs need")));
+    mounts.extend(ETC.map(|path| system_mount(path, "configuration that programs need")));
     let proc = MountKind::Proc;
-    mounts.push(built_in("/proc", proc, false, "the sandbox's own processes"));
+    mounts.push(built_in_mount("/proc", proc, false, "the sandbox's own processes"));
     let devices = MountKind::Tmpfs { size: 65536, inodes: 64, mode: 0o755 };
-    mounts.push(built_in("/dev", devices, false, "a few devices"));
+    mounts.push(built_in_mount("/dev", devices, false, "a few devices"));
     for path in DEVICES {
         let kind = MountKind::System { source: path.into() };
-        mounts.push(built_in(path, kind, true, "a harmless device"));
+        mounts.push(built_in_mount(path, kind, true, "a harmless device"));
     }
-    mounts.push(built_in("/dev/pts", MountKind::Devpts { max: 64 }, true, "terminals of its own"));
-    mounts.push(tmpfs("/dev/shm", (memory / 8).max(MIB), 0o1777, "shared memory of its own"));
-    mounts.push(built_in("/dev/mqueue", MountKind::Mqueue, true, "message queues of its own"));
-    mounts.push(tmpfs("/run", 16 * MIB, 0o755, "private, in memory"));
-    let mut tmp = tmpfs("/tmp", scratch, 0o1777, "private, in memory");
-    tmp.origin = origin(&policy.tmp_size().layer);
+    mounts.push(built_in_mount("/dev/pts", MountKind::Devpts { max: 64 }, true, "terminals of its own"));
+    mounts.push(tmpfs_mount("/dev/shm", (memory / 8).max(MIB), 0o1777, "shared memory of its own"));
+    mounts.push(built_in_mount("/dev/mqueue", MountKind::Mqueue, true, "message queues of its own"));
+    mounts.push(tmpfs_mount("/run", 16 * MIB, 0o755, "private, in memory"));
+    let mut tmp = tmpfs_mount("/tmp", scratch, 0o1777, "private, in memory");
+    tmp.origin = layer_origin(&policy.tmp_size().layer);
     mounts.push(tmp);
-    if policy.files.home.value == Home::Tmp {
-        let mut home = tmpfs(HOME, scratch, 0o700, "private, in memory");
-        home.origin = origin(&policy.files.home.layer);
+    if policy.files.home.value == HomeSource::Tmp {
+        let mut home = tmpfs_mount(SANDBOX_HOME, scratch, 0o700, "private, in memory");
+        home.origin = layer_origin(&policy.files.home.layer);
         mounts.push(home);
     }
     mounts
 }
 
-fn named_mounts(policy: &Effective, asked: &Asked, mounts: &mut Vec<Mount>) {
-    let named = |source: &Path, at: &Path, writable, origin, why: &'static str| Mount {
-        at: at.to_owned(),
+fn named_mounts(policy: &EffectivePolicy, request: &AgentSandboxRequest, mounts: &mut Vec<MountSpec>) {
+    let named = |source: &Path, at: &Path, writable, origin, why: &'static str| MountSpec {
+        destination: at.to_owned(),
         kind: MountKind::Named { source: source.to_owned() },
         writable,
         origin,
-        why: why.into(),
+        purpose: why.into(),
     };
-    if let Some(home) = &asked.home {
-        let origin = origin(&policy.files.home.layer);
-        mounts.push(named(home, HOME.as_ref(), true, origin, "the lasting home"));
+    if let Some(home) = &request.home {
+        let origin = layer_origin(&policy.files.home.layer);
+        mounts.push(named(home, SANDBOX_HOME.as_ref(), true, origin, "the lasting home"));
     }
-    for (program, by) in &asked.program {
+    for (program, by) in &request.program_mounts {
         mounts.push(named(program, program, false, by.clone(), "the program and its package"));
     }
     let mut workspace =
-        named(&asked.workspace, &asked.workspace, true, Origin::COMMAND_LINE, "the workspace");
-    if let Some(changes) = &asked.changes {
-        workspace.kind = MountKind::Overlay { lower: asked.workspace.clone(), changes: changes.clone() };
+        named(&request.workspace, &request.workspace, true, Origin::COMMAND_LINE, "the workspace");
+    if let Some(changes) = &request.overlay_upper {
+        workspace.kind = MountKind::Overlay { lower: request.workspace.clone(), changes: changes.clone() };
     }
     mounts.push(workspace);
-    if let Some(folder) = &asked.agent_folder {
+    if let Some(folder) = &request.agent_folder {
         let why = "the agent's folder";
         mounts.push(named(folder, AGENT_FOLDER.as_ref(), false, Origin::COMMAND_LINE, why));
     }
     for bind in &policy.files.binds {
-        let writable = bind.value.access == Access::ReadWrite;
+        let writable = bind.value.access == BindAccess::ReadWrite;
         let why = if writable { "named, read-write" } else { "named, read-only" };
-        mounts.push(named(&bind.value.source, &bind.value.dest, writable, origin(&bind.layer), why));
+        mounts.push(named(
+            &bind.value.source,
+            &bind.value.destination,
+            writable,
+            layer_origin(&bind.layer),
+            why,
+        ));
     }
-    // To connect is no right of landlock's (up to ABI 8), and no write to the mount.
+    // Neither a read-only mount nor landlock (up to ABI 8) prevents connect(2) to a socket.
     for Setting { value, layer } in &policy.sockets {
-        mounts.push(named(&value.source, value.dest(), false, origin(layer), "a unix socket of the host"));
+        mounts.push(named(
+            &value.source,
+            value.destination(),
+            false,
+            layer_origin(layer),
+            "a unix socket of the host",
+        ));
     }
-    for (source, at, writable, why) in &asked.own {
+    for (source, at, writable, why) in &request.runtime_mounts {
         mounts.push(named(source, at, *writable, Origin::BUILT_IN, why));
     }
 }
@@ -264,20 +290,20 @@ fn links() -> Vec<(PathBuf, PathBuf)> {
     .to_vec()
 }
 
-/// The files of /etc that saggar writes: nothing of the host's users, hosts or identity is in them.
-fn made_files(
-    identity: &Identity,
-    network: &Network,
-    without: Option<&WithoutNetwork>,
+/// The files of /etc that saggar generates. They contain nothing of the host's users, hosts or identity.
+fn generated_files(
+    identity: &SandboxIdentity,
+    network: &NetworkSpec,
+    fallback: Option<&NetworkFallback>,
 ) -> Vec<(PathBuf, String)> {
-    let Identity { uid, gid, .. } = identity;
-    // Root keeps its name in the list only when it is not the user itself.
+    let SandboxIdentity { uid, gid, .. } = identity;
+    // Root is listed separately only if the user is not root itself.
     let (root_user, root_group) = (
         if *uid == 0 { "" } else { "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" },
         if *gid == 0 { "" } else { "root:x:0:\n" },
     );
     let passwd = format!(
-        "{root_user}agent:x:{uid}:{gid}:agent:{HOME}:/bin/bash\n\
+        "{root_user}agent:x:{uid}:{gid}:agent:{SANDBOX_HOME}:/bin/bash\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     );
     let group = format!("{root_group}agent:x:{gid}:\nnogroup:x:65534:\n");
@@ -288,63 +314,66 @@ fn made_files(
         ("/etc/machine-id".into(), format!("{}\n", "0".repeat(32))),
         ("/etc/hostname".into(), "saggar\n".into()),
     ];
-    // Where every address is the sandbox's own, so is that of its resolver.
+    // Where every address is synthetic, the resolver is in the sandbox too.
     let resolver = match network {
-        Network::None => "# no network\n".to_owned(),
-        Network::Policy(_) => "nameserver 127.0.0.1\n".to_owned(),
-        // There is no UDP, and resolvers take questions over TCP too (RFC 7766).
-        Network::Narrow(Narrow { ports, .. }) if ports.contains(&DNS_PORT) => {
-            format!("options use-vc\n{}", without.map_or("", |without| &without.resolvers))
+        NetworkSpec::None => "# no network\n".to_owned(),
+        NetworkSpec::Policy(_) => "nameserver 127.0.0.1\n".to_owned(),
+        // UDP is not available; resolvers accept queries over TCP too (RFC 7766).
+        NetworkSpec::RestrictedHost(RestrictedHostNetwork { ports, .. }) if ports.contains(&DNS_PORT) => {
+            format!("options use-vc\n{}", fallback.map_or("", |without| &without.resolv_conf))
         }
-        Network::Narrow(_) => "# no names\n".to_owned(),
-        Network::Host => return files,
+        NetworkSpec::RestrictedHost(_) => "# no names\n".to_owned(),
+        NetworkSpec::Host => return files,
     };
     files.push(("/etc/hosts".into(), "127.0.0.1 localhost saggar\n::1 localhost saggar\n".into()));
     files.push(("/etc/resolv.conf".into(), resolver));
     files
 }
 
-/// What leaks in `/proc` (SECURITY, "Defaults"); each counts only where the host's /proc has it.
+/// Files of `/proc` that leak information of the host. Each is masked only if the host's /proc has it.
 const PROC_MASKS: &[ProcMask] = &[
-    ProcMask { name: "kcore", how: Cover::File },
-    ProcMask { name: "keys", how: Cover::File },
-    // Not `key-users`: it counts the keys of those users alone that the sandbox's user namespace maps.
-    ProcMask { name: "kmsg", how: Cover::File },
-    ProcMask { name: "timer_list", how: Cover::File },
-    ProcMask { name: "sched_debug", how: Cover::File },
-    ProcMask { name: "latency_stats", how: Cover::File },
-    ProcMask { name: "interrupts", how: Cover::File },
-    ProcMask { name: "kallsyms", how: Cover::File },
-    ProcMask { name: "sysrq-trigger", how: Cover::File },
-    ProcMask { name: "scsi", how: Cover::Directory },
-    ProcMask { name: "acpi", how: Cover::Directory },
-    ProcMask { name: "asound", how: Cover::Directory },
-    ProcMask { name: "bus", how: Cover::ReadOnly },
-    ProcMask { name: "fs", how: Cover::ReadOnly },
-    ProcMask { name: "irq", how: Cover::ReadOnly },
-    ProcMask { name: "sys", how: Cover::ReadOnly },
+    ProcMask { name: "kcore", kind: MaskKind::File },
+    ProcMask { name: "keys", kind: MaskKind::File },
+    // `key-users` is not listed: it shows only users that the sandbox's user namespace maps.
+    ProcMask { name: "kmsg", kind: MaskKind::File },
+    ProcMask { name: "timer_list", kind: MaskKind::File },
+    ProcMask { name: "sched_debug", kind: MaskKind::File },
+    ProcMask { name: "latency_stats", kind: MaskKind::File },
+    ProcMask { name: "interrupts", kind: MaskKind::File },
+    ProcMask { name: "kallsyms", kind: MaskKind::File },
+    ProcMask { name: "scsi", kind: MaskKind::Directory },
+    ProcMask { name: "acpi", kind: MaskKind::Directory },
+    ProcMask { name: "asound", kind: MaskKind::Directory },
+    ProcMask { name: "bus", kind: MaskKind::ReadOnly },
+    ProcMask { name: "fs", kind: MaskKind::ReadOnly },
+    ProcMask { name: "irq", kind: MaskKind::ReadOnly },
+    ProcMask { name: "sys", kind: MaskKind::ReadOnly },
+    // Reading gives nothing; only a descriptor for writing must be prevented.
+    ProcMask { name: "sysrq-trigger", kind: MaskKind::ReadOnly },
 ];
 
-fn rlimits(policy: &Effective) -> Vec<Rlimit> {
+fn rlimits(policy: &EffectivePolicy) -> Vec<RlimitSpec> {
     let nofile = &policy.limits.nofile;
     let fsize = policy.fsize();
-    // Never below tens of MB: agents keep their transcript in one file (AGENT-WIRE, section 7).
+    // At least 64 MiB: agents keep their transcript in one file.
     let fsize_bytes = fsize.value.bytes().max(64 * MIB);
-    let both = |resource, name, value, origin| Rlimit { resource, name, soft: value, hard: value, origin };
+    let both =
+        |resource, name, value, origin| RlimitSpec { resource, name, soft: value, hard: value, origin };
     let number = |resource: libc::__rlimit_resource_t| resource.cast_signed();
     vec![
-        // Not 0: below 1 the kernel writes no file, and yet starts the host's core handler, as root (core(5)).
+        // Not 0: with a limit below 1 the kernel writes no core file, but still starts the host's core
+        // handler, as root (core(5)).
         both(number(libc::RLIMIT_CORE), "core", 1, Origin::BUILT_IN),
         both(number(libc::RLIMIT_MEMLOCK), "memlock", 8 * MIB, Origin::BUILT_IN),
         both(number(libc::RLIMIT_RTPRIO), "rtprio", 0, Origin::BUILT_IN),
         both(number(libc::RLIMIT_NICE), "nice", 0, Origin::BUILT_IN),
-        both(number(libc::RLIMIT_FSIZE), "fsize", fsize_bytes, origin(&fsize.layer)),
-        Rlimit {
+        both(number(libc::RLIMIT_FSIZE), "fsize", fsize_bytes, layer_origin(&fsize.layer)),
+        RlimitSpec {
             resource: number(libc::RLIMIT_NOFILE),
             name: "nofile",
             soft: policy.limits.nofile_soft().into(),
             hard: nofile.value.into(),
-            origin: origin(&nofile.layer),
+            origin: layer_origin(&nofile.layer),
         },
     ]
 }
@@ -352,18 +381,22 @@ fn rlimits(policy: &Effective) -> Vec<Rlimit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Rules;
+    use crate::spec::HostRules;
 
     #[test]
     fn the_resolver_of_a_network_by_policy_is_inside() {
-        let identity = Identity { uid: 1000, gid: 1000, map: IdMap::Own { uid: 1000, gid: 1000 } };
-        let resolver = |network: Network| {
-            let files = made_files(&identity, &network, None);
+        let identity =
+            SandboxIdentity { uid: 1000, gid: 1000, map: HostIdMapping::Caller { uid: 1000, gid: 1000 } };
+        let resolver = |network: NetworkSpec| {
+            let files = generated_files(&identity, &network, None);
             files.into_iter().find(|(path, _)| path == Path::new("/etc/resolv.conf")).map(|(_, text)| text)
         };
-        assert_eq!(resolver(Network::Policy(Rules::default())).as_deref(), Some("nameserver 127.0.0.1\n"));
-        assert_eq!(resolver(Network::None).as_deref(), Some("# no network\n"));
-        // The host's own is shown.
-        assert_eq!(resolver(Network::Host), None);
+        assert_eq!(
+            resolver(NetworkSpec::Policy(HostRules::default())).as_deref(),
+            Some("nameserver 127.0.0.1\n")
+        );
+        assert_eq!(resolver(NetworkSpec::None).as_deref(), Some("# no network\n"));
+        // The host's own file is visible.
+        assert_eq!(resolver(NetworkSpec::Host), None);
     }
 }

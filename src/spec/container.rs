@@ -1,50 +1,51 @@
-//! The model of a container: what a bundle's `config.json` says, checked, with every word turned into the
-//! number or the flag that the kernel takes. [`crate::spec::oci`] makes it; [`crate::plan`] makes steps of it.
+//! The model of a container: a bundle's `config.json`, validated, with every keyword converted to the
+//! kernel's number or flag. [`crate::spec::oci`] creates it; [`crate::plan`] turns it into steps.
 //!
-//! It stands beside [`crate::spec::SandboxSpec`] and not inside it: a container's root, mounts and privileges are the
-//! bundle's word, an agent's are saggar's, and hardly a field would mean the same in both. They meet in the plan,
-//! whose steps the same child runs.
+//! It is separate from [`crate::spec::SandboxSpec`]: the bundle defines a container's root, mounts and
+//! privileges, saggar defines those of an agent's sandbox, and hardly any field would have the same meaning
+//! in both. The two meet in the plan: one kind of child process runs the steps of both.
 
-use super::sandbox::Program;
+use super::sandbox::ProgramSpec;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Everything about one container.
+/// The complete description of one container.
 #[derive(Debug, Clone)]
-pub struct Container {
-    /// `ociVersion` as it was given.
-    pub version: String,
+pub struct ContainerSpec {
+    /// `ociVersion` as given in the document.
+    pub oci_version: String,
     /// The root file system.
-    pub root: Root,
-    /// Namespaces that are made, and those that are joined; all others are inherited.
+    pub root: RootFilesystem,
+    /// Namespaces to create and to join; all others are inherited.
     pub namespaces: Namespaces,
     /// The id maps of a new user namespace.
-    pub ids: Option<IdMaps>,
+    pub id_maps: Option<IdMaps>,
     /// Offsets of a new time namespace.
-    pub time: TimeOffsets,
-    /// The name in the UTS namespace.
+    pub time_offsets: TimeOffsets,
+    /// The host name in the UTS namespace.
     pub hostname: Option<String>,
-    /// The NIS domain name.
+    /// The NIS domain name in the UTS namespace.
     pub domainname: Option<String>,
-    /// File systems, in the order in which they are mounted.
+    /// Mounts, in mount order.
     pub mounts: Vec<ContainerMount>,
-    /// Device nodes, the default ones among them.
-    pub devices: Vec<Device>,
-    /// Symbolic links that are made where nothing exists yet: absolute path inside, target. `/dev/fd` and the like.
+    /// Device nodes, including the default ones.
+    pub devices: Vec<DeviceSpec>,
+    /// Symbolic links to create where nothing exists, such as `/dev/fd`: absolute path in the container,
+    /// target.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Absolute paths inside that are covered where they exist.
-    pub masked: Vec<PathBuf>,
-    /// Absolute paths inside that are made read-only where they exist.
-    pub read_only: Vec<PathBuf>,
-    /// Names with dots, and values, for `/proc/sys`.
+    /// Absolute paths in the container to mask, where they exist.
+    pub masked_paths: Vec<PathBuf>,
+    /// Absolute paths in the container to make read-only, where they exist.
+    pub read_only_paths: Vec<PathBuf>,
+    /// Parameters of `/proc/sys`: name with dots, value.
     pub sysctl: BTreeMap<String, String>,
-    /// Network devices that move into the container: name outside, name inside.
+    /// Network devices to move into the container: name on the host, name in the container.
     pub net_devices: BTreeMap<String, String>,
     /// The program, as pid 1; `start` refuses a container without one.
-    pub process: Option<Process>,
+    pub process: Option<ProcessSpec>,
     /// The six kinds of hooks.
     pub hooks: Hooks,
-    /// `linux.seccomp`, lowered to a filter by the plan.
+    /// `linux.seccomp`; the plan compiles it to a filter.
     pub seccomp: Option<oci_spec::runtime::LinuxSeccomp>,
     /// `linux.cgroupsPath`.
     pub cgroups_path: Option<PathBuf>,
@@ -52,26 +53,26 @@ pub struct Container {
     pub resources: Option<oci_spec::runtime::LinuxResources>,
     /// `linux.intelRdt`.
     pub intel_rdt: Option<oci_spec::runtime::LinuxIntelRdt>,
-    /// mode (with flags) and nodes of set_mempolicy(2).
+    /// Mode (with flags) and nodes of set_mempolicy(2).
     pub memory_policy: Option<MemoryPolicy>,
     /// The SELinux label of mounts.
     pub mount_label: Option<String>,
-    /// Annotations.
+    /// The annotations of the bundle, unchanged.
     pub annotations: BTreeMap<String, String>,
 }
 
 /// The root file system of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
+pub struct RootFilesystem {
     /// Absolute path on the host.
     pub path: PathBuf,
-    /// Whether it is made read-only in the end.
+    /// Whether the root is made read-only at the end of the setup.
     pub read_only: bool,
-    /// `rootfsPropagation` as MS_* flags; without it the mounts are made slaves, and the root stays so.
+    /// `rootfsPropagation` as MS_* flags; without it the mounts become slaves, and so does the root.
     pub propagation: Option<u64>,
 }
 
-/// The kinds of namespaces.
+/// The types of namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespace {
     /// user_namespaces(7)
@@ -93,7 +94,8 @@ pub enum Namespace {
 }
 
 impl Namespace {
-    /// All of them, in the order in which they are joined: the user namespace first, for its capabilities.
+    /// All types, in the order in which they are joined: the user namespace first, because it grants the
+    /// capabilities.
     pub const ALL: [Namespace; 8] = [
         Namespace::User,
         Namespace::Mount,
@@ -105,8 +107,8 @@ impl Namespace {
         Namespace::Time,
     ];
 
-    /// Its CLONE_NEW* flag.
-    pub fn flag(self) -> u64 {
+    /// The CLONE_NEW* flag of clone3(2).
+    pub fn clone_flag(self) -> u64 {
         let flag = match self {
             Namespace::User => libc::CLONE_NEWUSER,
             Namespace::Mount => libc::CLONE_NEWNS,
@@ -120,8 +122,8 @@ impl Namespace {
         u64::from(flag.cast_unsigned())
     }
 
-    /// Its file in `/proc/PID/ns`.
-    pub fn file(self) -> &'static str {
+    /// The file name in `/proc/PID/ns`.
+    pub fn proc_name(self) -> &'static str {
         match self {
             Namespace::User => "user",
             Namespace::Mount => "mnt",
@@ -135,17 +137,17 @@ impl Namespace {
     }
 }
 
-/// What becomes of each namespace.
+/// The namespaces of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// Those that are made.
+    /// Namespaces to create.
     pub new: Vec<Namespace>,
-    /// Those that are joined, with the absolute path of each; never one that is also new.
+    /// Namespaces to join, with the absolute path of each; none is also in `new`.
     pub joined: BTreeMap<Namespace, PathBuf>,
 }
 
 impl Namespaces {
-    /// Whether the container has one that is not the runtime's.
+    /// Whether the container has a namespace of this type other than the runtime's.
     pub fn has(&self, namespace: Namespace) -> bool {
         self.new.contains(&namespace) || self.joined.contains_key(&namespace)
     }
@@ -154,11 +156,11 @@ impl Namespaces {
 /// One line of an id map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdExtent {
-    /// First id inside.
+    /// First id in the namespace.
     pub inside: u32,
     /// First id outside.
     pub outside: u32,
-    /// How many; never 0.
+    /// The number of ids; never 0.
     pub count: u32,
 }
 
@@ -180,7 +182,7 @@ pub struct TimeOffsets {
     pub boottime: Option<(i64, u32)>,
 }
 
-/// As /proc/PID/timens_offsets takes them.
+/// The format of /proc/PID/timens_offsets.
 impl std::fmt::Display for TimeOffsets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (clock, offset) in [("monotonic", self.monotonic), ("boottime", self.boottime)] {
@@ -194,13 +196,13 @@ impl std::fmt::Display for TimeOffsets {
 /// One entry of `mounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMount {
-    /// Absolute path inside.
-    pub at: PathBuf,
-    /// What is mounted.
+    /// Absolute path in the container.
+    pub destination: PathBuf,
+    /// The kind of mount.
     pub kind: ContainerMountKind,
-    /// MOUNT_ATTR_* bits of mount_setattr(2) that are set on the mount itself.
+    /// MOUNT_ATTR_* bits of mount_setattr(2) to set on the mount itself.
     pub set: u64,
-    /// MOUNT_ATTR_* bits that are cleared on the mount itself (`rw`, `dev`, `suid`, `exec`).
+    /// MOUNT_ATTR_* bits to clear on the mount itself (`rw`, `dev`, `suid`, `exec`).
     pub clear: u64,
     /// As `set`, on the whole tree (`rro`, `rnosuid`, …).
     pub set_recursive: u64,
@@ -209,62 +211,63 @@ pub struct ContainerMount {
     /// MS_* propagation flags (MS_PRIVATE, MS_SLAVE, MS_SHARED, MS_UNBINDABLE with or without MS_REC), in
     /// the order in which they are applied.
     pub propagation: Vec<u64>,
-    /// Maps of owners (`uidMappings`, `idmap`, `ridmap`).
+    /// The id mapping of the mount (`uidMappings`, `idmap`, `ridmap`).
     pub idmap: Option<MountIdMap>,
 }
 
-/// What a mount of a container is.
+/// The kinds of mounts of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerMountKind {
-    /// A tree of the host.
+    /// A bind mount of a host tree.
     Bind {
         /// Absolute path on the host.
         source: PathBuf,
-        /// With what is mounted below it.
+        /// Whether submounts are included.
         recursive: bool,
     },
-    /// A file system.
-    New {
-        /// Its type, as the kernel knows it; never `cgroup`.
+    /// A new file system.
+    Filesystem {
+        /// The file system type of the kernel; never `cgroup`.
         fstype: String,
-        /// Its source, `none` when there was none.
+        /// The source; `none` if the document has none.
         source: String,
-        /// Options for the file system: name, and value where there is one.
+        /// Options of the file system: name and optional value.
         options: Vec<(String, Option<String>)>,
         /// MS_* flags of the superblock: `ro`, `sync`, `dirsync`, `lazytime`, `mand`, `silent`, `iversion`.
         superblock: u64,
-        /// What lies at the path in the root is copied into it (`tmpcopyup`).
+        /// Whether the content at the path in the root is copied into it (`tmpcopyup`).
         copy_up: bool,
     },
-    /// The container's own cgroups (type `cgroup`, also where only cgroup2 exists), or `cgroup2`.
+    /// The container's own cgroups (type `cgroup`, even if only cgroup2 exists), or `cgroup2`.
     Cgroup,
-    /// Only the attributes of what is mounted there change, as asked (a propagation alone).
-    Change,
-    /// What is mounted there gets exactly the attributes that are asked for, and loses all others (`remount` with
+    /// Changes only the given attributes of the existing mount (a propagation option alone).
+    ChangeAttributes,
+    /// Sets exactly the given attributes on the existing mount and clears all others (`remount` with
     /// `bind`; mount(2), MS_REMOUNT with MS_BIND).
     Remount,
-    /// The same for the file system itself, too (`remount` without `bind`; mount(2), MS_REMOUNT).
+    /// As [`ContainerMountKind::Remount`], and reconfigures the file system itself (`remount` without `bind`; mount(2),
+    /// MS_REMOUNT).
     Reconfigure {
-        /// Options for the file system: name, and value where there is one.
+        /// Options of the file system: name and optional value.
         options: Vec<(String, Option<String>)>,
-        /// MS_* flags of the superblock that are set, as in `New`.
+        /// MS_* flags of the superblock to set, as in [`ContainerMountKind::Filesystem`].
         superblock: u64,
     },
 }
 
-/// The maps of an idmapped mount.
+/// The id mapping of an idmapped mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountIdMap {
-    /// The maps; without them those of the container's user namespace.
+    /// The maps; `None` for those of the container's user namespace.
     pub maps: Option<IdMaps>,
-    /// With what is mounted below it (`ridmap`).
+    /// Whether submounts are included (`ridmap`).
     pub recursive: bool,
 }
 
 /// A device node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// Absolute path inside.
+pub struct DeviceSpec {
+    /// Absolute path in the container.
     pub path: PathBuf,
     /// S_IFCHR, S_IFBLK or S_IFIFO.
     pub kind: u32,
@@ -274,55 +277,55 @@ pub struct Device {
     pub minor: u32,
     /// Permission bits.
     pub mode: u32,
-    /// Owner inside.
+    /// Owner in the container.
     pub uid: u32,
-    /// Group inside.
+    /// Group in the container.
     pub gid: u32,
 }
 
-/// The program of a container, or one that `exec` adds.
+/// The first program of a container, or one that `exec` adds.
 #[derive(Debug, Clone)]
-pub struct Process {
+pub struct ProcessSpec {
     /// Program, environment and working directory.
-    pub program: Program,
-    /// Whether it has a terminal of its own.
+    pub program: ProgramSpec,
+    /// Whether the program gets a new terminal.
     pub terminal: bool,
     /// Columns and rows of the terminal.
     pub console_size: Option<(u16, u16)>,
-    /// User id inside.
+    /// User id in the container.
     pub uid: u32,
-    /// Group id inside.
+    /// Group id in the container.
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// The caller's supplementary groups are kept instead (`run.oci.keep_original_groups`).
+    /// Whether the caller's supplementary groups are kept instead (`run.oci.keep_original_groups`).
     pub keep_groups: bool,
-    /// The mask of modes.
+    /// The umask(2); inherited if `None`.
     pub umask: Option<u32>,
-    /// The capability sets; without them none.
+    /// The capability sets; all empty if the document has none.
     pub capabilities: Capabilities,
-    /// setrlimit(2): number, soft, hard.
+    /// Limits for setrlimit(2): number, soft, hard.
     pub rlimits: Vec<(i32, u64, u64)>,
     /// Whether no_new_privs is set.
     pub no_new_privs: bool,
     /// The AppArmor profile to change to at execve.
     pub apparmor_profile: Option<String>,
-    /// The SELinux label to run under.
+    /// The SELinux label to run with.
     pub selinux_label: Option<String>,
-    /// oom_score_adj; left alone when not given.
+    /// oom_score_adj; unchanged if `None`.
     pub oom_score_adj: Option<i32>,
-    /// Class and priority of ioprio_set(2), packed.
+    /// Class and priority, packed as for ioprio_set(2).
     pub io_priority: Option<i32>,
     /// Attributes of sched_setattr(2).
     pub scheduler: Option<SchedulerAttributes>,
-    /// CPUs as bit masks: those while the process joins its cgroup, those after.
+    /// CPU masks: before and after the process joins its cgroup.
     pub cpu_affinity: CpuAffinity,
-    /// personality(2).
+    /// The argument of personality(2).
     pub personality: Option<u64>,
 }
 
-/// Capability sets as bit masks (capabilities(7)): what the running kernel does not know is dropped with a
-/// warning.
+/// Capability sets as bit masks (capabilities(7)). Capabilities unknown to the running kernel are dropped
+/// with a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
     /// The bounding set.
@@ -337,13 +340,13 @@ pub struct Capabilities {
     pub ambient: u64,
 }
 
-/// `execCPUAffinity`: CPU masks, word by word.
+/// `execCPUAffinity`: CPU masks in 64-bit words.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuAffinity {
-    /// Before the process is in its cgroup.
+    /// Before the process joins its cgroup.
     pub initial: Option<Vec<u64>>,
     /// Just before execve.
-    pub last: Option<Vec<u64>>,
+    pub at_exec: Option<Vec<u64>>,
 }
 
 /// `struct sched_attr` of sched_setattr(2).
@@ -357,20 +360,20 @@ pub struct SchedulerAttributes {
     pub nice: i32,
     /// Priority of a real-time policy.
     pub priority: u32,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Nanoseconds, for SCHED_DEADLINE.
     pub runtime: u64,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Nanoseconds, for SCHED_DEADLINE.
     pub deadline: u64,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Nanoseconds, for SCHED_DEADLINE.
     pub period: u64,
 }
 
 /// Arguments of set_mempolicy(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPolicy {
-    /// MPOL_* with MPOL_F_* flags.
+    /// MPOL_* combined with MPOL_F_* flags.
     pub mode: i32,
-    /// The nodes, word by word.
+    /// The mask of nodes, in 64-bit words.
     pub nodes: Vec<u64>,
 }
 
@@ -379,27 +382,27 @@ pub struct MemoryPolicy {
 pub struct Hook {
     /// Absolute path.
     pub path: PathBuf,
-    /// Arguments, the first is the program's name; without any, the path.
+    /// Arguments; the first is the program's name. If empty, the path is used.
     pub args: Vec<String>,
-    /// The whole environment, `NAME=value`; `None` is the runtime's own, as callers of runc and crun know it.
+    /// The whole environment, `NAME=value`; `None` for the runtime's own, as in runc and crun.
     pub env: Option<Vec<String>>,
-    /// Seconds after which it is killed and has failed.
+    /// Timeout in seconds. The hook is then killed and has failed.
     pub timeout: Option<u64>,
 }
 
-/// The six kinds of hooks, each in the order in which it runs.
+/// The six kinds of hooks, each in execution order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hooks {
-    /// In `create`, in the runtime's namespaces (deprecated by the specification, still called).
+    /// Run by `create` in the runtime's namespaces (deprecated by the specification, still called).
     pub prestart: Vec<Hook>,
-    /// In `create`, in the runtime's namespaces.
+    /// Run by `create` in the runtime's namespaces.
     pub create_runtime: Vec<Hook>,
-    /// In `create`, in the container's namespaces, before its root changes.
+    /// Run by `create` in the container's namespaces, before its root changes.
     pub create_container: Vec<Hook>,
-    /// In `start`, in the container, before its program.
+    /// Run by `start` in the container, before its program.
     pub start_container: Vec<Hook>,
-    /// In `start`, in the runtime's namespaces, after its program began.
+    /// Run by `start` in the runtime's namespaces, after its program has started.
     pub poststart: Vec<Hook>,
-    /// In `delete`, in the runtime's namespaces.
+    /// Run by `delete` in the runtime's namespaces.
     pub poststop: Vec<Hook>,
 }

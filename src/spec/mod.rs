@@ -1,8 +1,8 @@
-//! What a sandbox is to be, whoever asked for it.
+//! The specification of a sandbox, independent of the command that requests it.
 //!
-//! [`SandboxSpec`] is the model of an agent's sandbox ([`agent`] lowers a [`policy`] to it), [`container`] that of
-//! an OCI container ([`oci`] lowers a bundle's `config.json` to it); both become steps of one plan. Nothing here
-//! does I/O, but for [`policy::load`] and [`oci::load`].
+//! [`SandboxSpec`] is the model of an agent's sandbox ([`agent`] lowers a [`policy`] to it). [`container`]
+//! is the model of an OCI container ([`oci`] lowers a bundle's `config.json` to it). Both become the steps
+//! of a plan. This module does no I/O, except in [`policy::load`] and [`oci::load`].
 
 pub mod agent;
 pub mod container;
@@ -14,5 +14,5 @@ mod sandbox;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use limits::{PERIOD, lower as limits_of};
+pub use limits::{CPU_PERIOD_US, lower as limits_of};
 pub use sandbox::*;

@@ -1,10 +1,10 @@
-//! The model: a [`SandboxSpec`] says everything about a sandbox, and each thing says which layer set it.
+//! The model: a [`SandboxSpec`] describes a sandbox completely, and each part names the layer that set it.
 
-pub use super::policy::api::{KeyHeader, Upstream};
-pub use super::policy::hosts::Rules;
-pub use super::policy::names::{Profile, Protection, Strength};
-pub use super::policy::publish::Publish;
-pub use super::policy::resources::{Disk, NumberSet, PageSize};
+pub use super::policy::api::{ApiUpstream, KeyHeader};
+pub use super::policy::hosts::HostRules;
+pub use super::policy::names::{Protection, ProtectionStrength, SandboxProfile};
+pub use super::policy::publish::PublishedPort;
+pub use super::policy::resources::{CpusetList, DiskName, HugePageSize};
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -12,14 +12,14 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// Which layer set a value, in words: `built-in`, `/etc/saggar/config.toml`, `command line`.
+/// The layer that set a value, in words: `built-in`, `/etc/saggar/config.toml`, `command line`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub Cow<'static, str>);
 
 impl Origin {
-    /// What saggar does when nobody says otherwise.
+    /// The built-in defaults of saggar.
     pub const BUILT_IN: Origin = Origin(Cow::Borrowed("built-in"));
-    /// What the command line says.
+    /// The options of the command line.
     pub const COMMAND_LINE: Origin = Origin(Cow::Borrowed("command line"));
 }
 
@@ -29,209 +29,212 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Everything about one sandbox but the programs that run in it.
+/// The complete description of one sandbox, without the programs that run in it.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
-    /// Its name.
+    /// The name of the sandbox.
     pub id: SandboxId,
-    /// How tight it is as a whole.
-    pub profile: Profile,
-    /// Who the programs are, inside and on the host.
-    pub identity: Identity,
-    /// The name in its UTS namespace.
+    /// How strictly the sandbox confines programs.
+    pub profile: SandboxProfile,
+    /// User and group ids of the programs, in the sandbox and on the host.
+    pub identity: SandboxIdentity,
+    /// The host name in its UTS namespace.
     pub hostname: String,
-    /// What of the network there is.
-    pub network: Network,
-    /// Ports of the host that lead to servers inside, each with who asked for it.
-    pub publish: Vec<(Publish, Origin)>,
-    /// The way to the model API, where its key stays outside.
-    pub api: Option<Api>,
-    /// The file systems, in the order in which they are mounted; the private root lies under them.
-    pub mounts: Vec<Mount>,
+    /// The network of the sandbox.
+    pub network: NetworkSpec,
+    /// Ports of the host that are forwarded to servers in the sandbox, each with its origin.
+    pub published_ports: Vec<(PublishedPort, Origin)>,
+    /// The upstream of the model API, whose key stays outside the sandbox.
+    pub model_api: Option<ModelApiSpec>,
+    /// The mounts, in mount order, on top of the private root.
+    pub mounts: Vec<MountSpec>,
     /// Symbolic links of the private root: path, target.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Files of the private root that saggar writes: path, content.
+    /// Files of the private root that saggar generates: path, content.
     pub files: Vec<(PathBuf, String)>,
-    /// Paths inside a mounted tree that are bound over themselves.
-    pub pins: Vec<Pin>,
-    /// Paths inside a mounted tree that are covered, each only where it exists: path, who asked for it.
-    pub hidden: Vec<(PathBuf, Origin)>,
-    /// Paths of `/proc` that are covered or made read-only, each only where it exists.
+    /// Paths in a mounted tree to bind over themselves.
+    pub pinned_paths: Vec<PinnedPath>,
+    /// Paths in a mounted tree to mask, each only if it exists: path, origin.
+    pub hidden_paths: Vec<(PathBuf, Origin)>,
+    /// Paths of `/proc` to mask or make read-only, each only if it exists.
     pub proc_masks: Vec<ProcMask>,
-    /// Kernel limits of every program.
-    pub rlimits: Vec<Rlimit>,
+    /// Limits of setrlimit(2) for every program.
+    pub rlimits: Vec<RlimitSpec>,
     /// Limits that need a cgroup.
-    pub limits: Limits,
-    /// Whether the programs get a terminal of the sandbox's own.
+    pub limits: LimitsSpec,
+    /// Whether programs get a new terminal.
     pub terminal: bool,
-    /// The work tree, when the supervisor is to see it as the programs do.
-    pub shown: Option<PathBuf>,
-    /// Whether the standard streams are the caller's own, to be opened again by name.
-    pub streams: bool,
-    /// For each protection: must it hold, and who says so.
-    pub protections: Vec<(Protection, Strength, Origin)>,
+    /// The work tree, if the supervisor needs to see it as programs do.
+    pub visible_workspace: Option<PathBuf>,
+    /// Whether the standard streams are the caller's own, to be reopened by path.
+    pub reopen_streams: bool,
+    /// For each protection, its strength and origin.
+    pub protections: Vec<(Protection, ProtectionStrength, Origin)>,
 }
 
-/// Who the programs are. Capabilities do not belong here: there are none.
+/// The user and group ids of the programs. There are no capabilities here: programs have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
-    /// The user id inside.
+pub struct SandboxIdentity {
+    /// The user id in the sandbox.
     pub uid: u32,
-    /// The group id inside.
+    /// The group id in the sandbox.
     pub gid: u32,
-    /// How inner ids become ids of the host.
-    pub map: IdMap,
+    /// The mapping of sandbox ids to host ids.
+    pub map: HostIdMapping,
 }
 
-/// How inner ids become ids of the host (user_namespaces(7)).
+/// The mapping of sandbox ids to host ids (user_namespaces(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdMap {
-    /// One id, which is the caller's own: what an ordinary user may do.
-    Own {
+pub enum HostIdMapping {
+    /// One id, the caller's own: the mapping that an unprivileged user may create.
+    Caller {
         /// The caller's user id.
         uid: u32,
         /// The caller's group id.
         gid: u32,
     },
-    /// A block of 65536 ids that is the sandbox's alone; the host's 0 is never in it.
+    /// A block of 65536 ids for this sandbox alone. It never contains the host's id 0.
     Block {
         /// The first id of the block on the host.
         base: u32,
     },
 }
 
-/// How many ids a block has.
-pub const BLOCK: u32 = 65536;
+/// The number of ids in a block.
+pub const ID_BLOCK_SIZE: u32 = 65536;
 
-/// What of the network there is.
+/// The network of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Network {
-    /// A network namespace of its own with nothing but a loopback interface.
+pub enum NetworkSpec {
+    /// A new network namespace with only a loopback interface.
     #[default]
     None,
-    /// The same, with a way out to what the rules name.
-    Policy(Rules),
-    /// The host's network namespace, narrowed, for want of one of its own.
-    Narrow(Narrow),
+    /// A new network namespace, from which programs can reach the hosts that the rules allow.
+    Policy(HostRules),
+    /// The host's network namespace, restricted, because a new one is not available.
+    RestrictedHost(RestrictedHostNetwork),
     /// The host's network namespace.
     Host,
 }
 
-/// What there is of the host's network where no network namespace is to be had, and the policy prefers to go on.
+/// The part of the host's network that is available if the host does not support network namespaces and the
+/// policy only prefers one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Narrow {
-    /// Ports that may be called over TCP, at any host; without any there are no internet sockets.
+pub struct RestrictedHostNetwork {
+    /// TCP ports that programs can connect to, at any host; if empty, internet sockets are denied.
     pub ports: Vec<u16>,
-    /// Why no namespace is to be had.
-    pub why: String,
-    /// Whether programs are to reach unix sockets by path.
-    pub sockets: bool,
-    /// Whether a program is to listen on one.
-    pub listens: bool,
+    /// The reason why a network namespace is not available.
+    pub reason: String,
+    /// Whether programs may connect to unix sockets by path.
+    pub unix_sockets: bool,
+    /// Whether programs may listen on unix sockets.
+    pub unix_listeners: bool,
 }
 
-impl Network {
-    /// Whether the sandbox has a network namespace of its own.
-    pub fn is_own(&self) -> bool {
+impl NetworkSpec {
+    /// Whether the sandbox has its own network namespace.
+    pub fn has_own_namespace(&self) -> bool {
         match self {
-            Network::None | Network::Policy(_) => true,
-            Network::Narrow(_) | Network::Host => false,
+            NetworkSpec::None | NetworkSpec::Policy(_) => true,
+            NetworkSpec::RestrictedHost(_) | NetworkSpec::Host => false,
         }
     }
 }
 
-/// The way to the model API: a socket inside, and a port on its loopback where that is its own.
+/// The proxy to the model API: a unix socket in the sandbox, and a port on its loopback interface if that
+/// is its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Api {
-    /// Where requests go.
-    pub upstream: Upstream,
-    /// The header field that the key is sent in.
+pub struct ModelApiSpec {
+    /// The upstream that requests are forwarded to.
+    pub upstream: ApiUpstream,
+    /// The header field that carries the key.
     pub header: KeyHeader,
-    /// Where the key is.
-    pub key: KeySource,
-    /// What the upstream's certificate is held to, if not to what this host trusts.
+    /// The source of the key.
+    pub key: ApiKeySource,
+    /// Certificates (PEM) to verify the upstream with; without it, those that this host trusts.
     pub ca_file: Option<PathBuf>,
 }
 
-impl Api {
-    /// Where the socket stands inside.
-    pub const SOCKET: &str = "/run/api.sock";
-    /// The port on the loopback of a sandbox with a network of its own. It is nobody's (RFC 6335, 272 to 279 are not
-    /// assigned), below 1024, so that no program inside can take it, and spells API on a telephone.
+impl ModelApiSpec {
+    /// The path of the socket in the sandbox.
+    pub const SOCKET_PATH: &str = "/run/api.sock";
+    /// The port on the loopback interface of a sandbox with its own network. It is unassigned (RFC 6335:
+    /// 272 to 279), below 1024, so that no program in the sandbox can bind it, and spells API on a
+    /// telephone keypad.
     pub const PORT: u16 = 274;
-    /// What stands for the key inside: agents do not start without one.
+    /// The placeholder for the key in the sandbox: agents do not start without one.
     pub const PLACEHOLDER: &str = "saggar-adds-the-key-outside";
 }
 
-/// Where a key is.
+/// The source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
-    /// In this file of the host.
+pub enum ApiKeySource {
+    /// A file of the host.
     File(PathBuf),
-    /// On this descriptor, which the caller has opened.
+    /// A descriptor that the caller opened.
     Descriptor(RawFd),
 }
 
 /// One file system of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// Where it is, absolute, inside.
-    pub at: PathBuf,
-    /// What it is.
+pub struct MountSpec {
+    /// Absolute path in the sandbox.
+    pub destination: PathBuf,
+    /// The kind of mount.
     pub kind: MountKind,
-    /// Whether programs may write there.
+    /// Whether programs may write to it.
     pub writable: bool,
-    /// Which layer asked for it.
+    /// The layer that requested it.
     pub origin: Origin,
-    /// What it is for, for `explain`.
-    pub why: Cow<'static, str>,
+    /// Its purpose, for `explain`.
+    pub purpose: Cow<'static, str>,
 }
 
-/// What a mount is.
+/// The kinds of mounts of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountKind {
-    /// A file or directory of the system, where the host has it; a symbolic link stays one.
+    /// A file or directory of the system, if the host has it. A symbolic link is copied as a link.
     System {
         /// Its path on the host.
         source: PathBuf,
     },
-    /// A file or directory that somebody named: it must be there, is opened once by the parent, and as root
-    /// of the host its owners are mapped.
+    /// A file or directory that a layer named. It must exist and is opened once by the parent. If root of
+    /// the host starts the sandbox, its owners are mapped.
     Named {
-        /// Its path on the host, without links.
+        /// Its path on the host, canonicalized.
         source: PathBuf,
     },
-    /// A file system in memory.
+    /// A tmpfs.
     Tmpfs {
-        /// Bytes at most.
+        /// Maximum size in bytes.
         size: u64,
-        /// Inodes at most.
+        /// Maximum number of inodes.
         inodes: u64,
-        /// Mode of its root.
+        /// File mode of its root directory.
         mode: u32,
     },
-    /// A directory that somebody named, as [`MountKind::Named`], under an overlay: what programs change is
-    /// elsewhere, and never reaches it.
+    /// A directory as in [`MountKind::Named`], mounted under an overlay: changes by programs are stored
+    /// elsewhere and never reach it.
     Overlay {
-        /// Its path on the host, without links.
+        /// Its path on the host, canonicalized.
         lower: PathBuf,
-        /// Where what they change is.
-        changes: Changes,
+        /// The storage of the changes.
+        changes: OverlayUpper,
     },
-    /// The processes of this pid namespace.
+    /// The proc file system of the sandbox's pid namespace.
     Proc,
-    /// Pseudo-terminals of its own.
+    /// A new instance of devpts, for pseudo-terminals.
     Devpts {
-        /// How many at most.
+        /// Maximum number of pseudo-terminals.
         max: u32,
     },
-    /// POSIX message queues of its own.
+    /// A new instance of mqueue, for POSIX message queues.
     Mqueue,
 }
 
 impl MountKind {
-    /// The path on the host of a tree that somebody named.
-    pub fn named(&self) -> Option<&PathBuf> {
+    /// The host path of a tree that a layer named.
+    pub fn named_source(&self) -> Option<&PathBuf> {
         match self {
             MountKind::Named { source } | MountKind::Overlay { lower: source, .. } => Some(source),
             _ => None,
@@ -239,125 +242,126 @@ impl MountKind {
     }
 }
 
-/// Where the changes of an overlay are.
+/// The storage of the changes of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changes {
-    /// In memory: gone at the end.
+pub enum OverlayUpper {
+    /// A tmpfs, discarded at the end.
     Memory {
-        /// Bytes at most.
+        /// Maximum size in bytes.
         size: u64,
-        /// Inodes at most.
+        /// Maximum number of inodes.
         inodes: u64,
     },
-    /// In this directory of the host, in which `changes` and `work` are made; it stays.
+    /// A directory of the host, in which `changes` and `work` are created. It is kept.
     Directory(PathBuf),
 }
 
-/// A path inside a mounted tree that is bound over itself, so that it cannot be renamed away.
+/// A path in a mounted tree that is bound over itself, so that it cannot be renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
-    /// Where it is inside, absolute.
-    pub at: PathBuf,
-    /// Read-only, or only held in its place.
+pub struct PinnedPath {
+    /// Absolute path in the sandbox.
+    pub path: PathBuf,
+    /// Whether it is also read-only.
     pub read_only: bool,
-    /// Why.
-    pub why: Cow<'static, str>,
-    /// Which layer asked for it.
+    /// The reason for the protection.
+    pub reason: Cow<'static, str>,
+    /// The layer that requested it.
     pub origin: Origin,
 }
 
-/// What happens to a path of `/proc`.
+/// A masked path of `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcMask {
     /// The name below `/proc`.
     pub name: &'static str,
-    /// How it is covered.
-    pub how: Cover,
+    /// The kind of mask.
+    pub kind: MaskKind,
 }
 
-/// How a path is covered.
+/// The kinds of masks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cover {
-    /// A file: `/dev/null` lies over it.
+pub enum MaskKind {
+    /// A file: `/dev/null` is bound over it.
     File,
-    /// A directory: an empty, read-only one lies over it.
+    /// A directory: an empty, read-only directory is mounted over it.
     Directory,
-    /// It can be read and not written.
+    /// Bound over itself read-only.
     ReadOnly,
 }
 
 /// One limit of setrlimit(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rlimit {
-    /// `RLIMIT_NOFILE` and the like.
+pub struct RlimitSpec {
+    /// The resource, such as `RLIMIT_NOFILE`.
     pub resource: i32,
-    /// Its name in words.
+    /// The name for messages.
     pub name: &'static str,
-    /// The limit that holds.
+    /// The soft limit.
     pub soft: u64,
-    /// How far a program may raise it.
+    /// The hard limit, up to which a program may raise the soft limit.
     pub hard: u64,
     /// Which layer set it.
     pub origin: Origin,
 }
 
-/// Limits that need a cgroup; `None` is no limit, and for swap the 0 that goes with memory.
+/// Limits that need a cgroup. `None` is unlimited, except for swap: with a memory limit it is 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Limits {
+pub struct LimitsSpec {
     /// memory.max in bytes.
-    pub memory: Option<Limit<u64>>,
+    pub memory: Option<LimitSpec<u64>>,
     /// memory.high in bytes.
-    pub memory_high: Option<Limit<u64>>,
+    pub memory_high: Option<LimitSpec<u64>>,
     /// memory.swap.max in bytes.
-    pub swap: Option<Limit<u64>>,
-    /// hugetlb.SIZE.max in bytes, for each size of a page.
-    pub hugetlb: Vec<(PageSize, Limit<u64>)>,
+    pub swap: Option<LimitSpec<u64>>,
+    /// hugetlb.SIZE.max in bytes, for each page size.
+    pub hugetlb: Vec<(HugePageSize, LimitSpec<u64>)>,
     /// cpu.max in thousandths of a core.
-    pub cpu_milli: Option<Limit<u64>>,
+    pub cpu_milli: Option<LimitSpec<u64>>,
     /// cpu.max.burst in microseconds.
-    pub cpu_burst: Option<Limit<u64>>,
-    /// cpu.weight; without a meaning while `cpu_idle` is true.
-    pub cpu_weight: Option<Limit<u64>>,
+    pub cpu_burst: Option<LimitSpec<u64>>,
+    /// cpu.weight; ignored while `cpu_idle` is true.
+    pub cpu_weight: Option<LimitSpec<u64>>,
     /// cpu.idle.
-    pub cpu_idle: Option<Limit<bool>>,
-    /// cpuset.cpus.
-    pub cpuset_cpus: Option<Limit<NumberSet>>,
-    /// cpuset.mems.
-    pub cpuset_mems: Option<Limit<NumberSet>>,
-    /// io.max: each disk, the key of a rate there (`rbps`, `wbps`, `riops`, `wiops`), and the rate.
-    pub io: Vec<(Disk, &'static str, Limit<u64>)>,
-    /// io.weight.
-    pub io_weight: Option<Limit<u64>>,
+    pub cpu_idle: Option<LimitSpec<bool>>,
+    /// cpuset.cpus: the CPUs that programs can run on.
+    pub cpuset_cpus: Option<LimitSpec<CpusetList>>,
+    /// cpuset.mems: the memory nodes that programs can use.
+    pub cpuset_mems: Option<LimitSpec<CpusetList>>,
+    /// io.max: disk, key of the rate (`rbps`, `wbps`, `riops`, `wiops`), rate per second.
+    pub io: Vec<(DiskName, &'static str, LimitSpec<u64>)>,
+    /// io.weight; the default is 100.
+    pub io_weight: Option<LimitSpec<u64>>,
     /// pids.max; threads count.
-    pub pids: Option<Limit<u64>>,
-    /// Processor time in milliseconds.
-    pub cpu_time: Option<Limit<u64>>,
-    /// Bytes of the workspace and the home directory.
-    pub disk: Option<Limit<u64>>,
-    /// Files, directories and links there.
-    pub inodes: Option<Limit<u64>>,
+    pub pids: Option<LimitSpec<u64>>,
+    /// CPU time in milliseconds.
+    pub cpu_time: Option<LimitSpec<u64>>,
+    /// Bytes in the workspace and the home directory.
+    pub disk: Option<LimitSpec<u64>>,
+    /// Number of files, directories and links in the workspace and the home directory.
+    pub inodes: Option<LimitSpec<u64>>,
 }
 
-/// A limit, whether it must hold, and who set it.
+/// A limit, its strength and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit<T> {
+pub struct LimitSpec<T> {
     /// Its value.
     pub value: T,
-    /// True when a file or the command line named it, or required its protection (DECISIONS 1).
-    pub named: bool,
+    /// Whether the limit is required: a file or the command line set it, or requires its protection
+    /// (DECISIONS 1).
+    pub required: bool,
     /// Which layer set it.
     pub origin: Origin,
 }
 
-/// A program to run in a sandbox: what `exec` and the first program have in common.
+/// A program to run in a sandbox: the first program, or one of `exec`.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct ProgramSpec {
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
-    /// The file to execute; without it the first argument is looked for on the PATH inside.
+    /// The file to execute; if `None`, the first argument is looked up on the PATH of the sandbox.
     pub file: Option<PathBuf>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(OsString, OsString)>,
-    /// The working directory inside.
+    /// The working directory in the sandbox.
     pub cwd: PathBuf,
 }

@@ -1,9 +1,9 @@
-//! How long a test has worked: a machine that is busy with something else is no defect.
+//! Time limits for tests in CPU time, so that a busy machine does not fail a test.
 
 use nix::time::ClockId;
 use std::time::Duration;
 
-/// Counts the processor time of this thread.
+/// Measures the CPU time of this thread.
 pub(crate) struct Worked(Duration);
 
 impl Worked {
@@ -11,7 +11,7 @@ impl Worked {
         Worked(now())
     }
 
-    /// Fails when it was more than this.
+    /// Fails if more CPU time was used.
     #[track_caller]
     pub(crate) fn at_most(&self, most: Duration, what: &str) {
         let worked = now() - self.0;

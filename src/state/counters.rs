@@ -1,16 +1,16 @@
-//! What has happened since the machine was booted, counted across processes: how many sandboxes were started, how
-//! many starts were refused and why, how many programs ran out of memory (saggar(1), METRICS).
+//! Counters since boot, shared by all processes of a user: sandboxes started, starts that failed by error code, and
+//! programs killed for lack of memory (saggar(1), METRICS).
 //!
-//! The counters are one page of numbers in the runtime directory, which every saggar of a user adds to by itself:
-//! no lock, no daemon, nothing that could wait for another process. A start is counted when its program runs, and so
-//! costs it nothing. Where the page cannot be had nothing is counted: no command fails for that.
+//! The counters are one page of numbers in the runtime directory. Every saggar process of the user adds to it directly:
+//! no lock, no daemon, no wait for another process. A start is counted after its program runs, so it costs the start no
+//! time. If the page cannot be opened, nothing is counted and no command fails.
 //!
 //! ```text
-//! <runtime>/.counters   word 0: MARK; then one word for each counter, by its number
+//! <runtime>/.counters   word 0: MAGIC; then one word for each counter, by its index
 //! ```
 
 use crate::error::{Code, Error, Result};
-use crate::sys::shared::Shared;
+use crate::sys::shared_words::SharedWords;
 use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -18,56 +18,56 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The name of the file: none that a sandbox can have.
-pub const FILE: &str = ".counters";
+/// Name of the file; not a valid sandbox name.
+pub const FILE_NAME: &str = ".counters";
 
-/// What the file begins with: the order of the counters.
-const MARK: u64 = u64::from_le_bytes(*b"saggar\0\x01");
+/// First word of the file; it also identifies the order of the counters.
+const MAGIC: u64 = u64::from_le_bytes(*b"saggar\0\x01");
 
-/// What was started.
+/// Kind of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// By `agent` or `wrap`.
+pub enum StartKind {
+    /// A sandbox started by `agent` or `wrap`.
     Sandbox,
-    /// By `create` and `start`, or `run`.
+    /// A container started by `create` and `start`, or by `run`.
     Container,
 }
 
-/// Something that is counted.
+/// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// Programs that were killed for want of memory, in sandboxes.
+    /// Number of programs in sandboxes that were killed for lack of memory.
     OomKills,
-    /// First programs that ran.
-    Starts(Kind),
-    /// Starts that came to nothing, by the code of their error.
-    Refusals(Kind, Code),
+    /// Number of first programs that ran.
+    Starts(StartKind),
+    /// Number of starts that failed, by the code of their error.
+    StartFailures(StartKind, Code),
 }
 
-impl Kind {
-    /// Both.
-    pub const ALL: [Kind; 2] = [Kind::Sandbox, Kind::Container];
+impl StartKind {
+    /// All kinds of starts.
+    pub const ALL: [StartKind; 2] = [StartKind::Sandbox, StartKind::Container];
 
-    /// As it stands in a label.
+    /// Value of the label in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Sandbox => "sandbox",
-            Kind::Container => "container",
+            StartKind::Sandbox => "sandbox",
+            StartKind::Container => "container",
         }
     }
 }
 
 impl Counter {
-    /// Where it stands; what stands there once stays there.
-    fn word(self) -> usize {
+    /// Index of the word in the page; it never changes.
+    fn index(self) -> usize {
         let of_kind = |kind| match kind {
-            Kind::Sandbox => 0,
-            Kind::Container => 1,
+            StartKind::Sandbox => 0,
+            StartKind::Container => 1,
         };
         match self {
             Counter::OomKills => 1,
             Counter::Starts(kind) => 2 + of_kind(kind),
-            Counter::Refusals(kind, code) => {
+            Counter::StartFailures(kind, code) => {
                 let code = match code {
                     Code::Usage => 0,
                     Code::Invalid => 1,
@@ -86,19 +86,19 @@ impl Counter {
     }
 }
 
-/// Something was started by this process.
-static STARTED: AtomicBool = AtomicBool::new(false);
+/// This process has counted a start.
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Counts a start.
-pub fn started(kind: Kind) {
-    STARTED.store(true, Ordering::Relaxed);
+/// Counts a successful start.
+pub fn count_start(kind: StartKind) {
+    HAS_STARTED.store(true, Ordering::Relaxed);
     add(Counter::Starts(kind), 1);
 }
 
-/// Counts a start that came to nothing; an error after the start is none.
-pub fn refused(kind: Kind, error: &Error) {
-    if !STARTED.load(Ordering::Relaxed) {
-        add(Counter::Refusals(kind, error.code()), 1);
+/// Counts a failed start; an error after a successful start is not counted.
+pub fn count_start_failure(kind: StartKind, error: &Error) {
+    if !HAS_STARTED.load(Ordering::Relaxed) {
+        add(Counter::StartFailures(kind, error.code()), 1);
     }
 }
 
@@ -107,61 +107,61 @@ pub fn add(counter: Counter, count: u64) {
     if count == 0 {
         return;
     }
-    let put = |shared: &Shared| {
-        shared.words()[counter.word()].fetch_add(count, Ordering::Relaxed);
+    let put = |shared: &SharedWords| {
+        shared.words()[counter.index()].fetch_add(count, Ordering::Relaxed);
     };
-    let is_held = HELD.with(|held| {
+    let is_held = PAGE.with(|held| {
         let Some(held) = held.get() else { return false };
         held.iter().for_each(put);
         true
     });
     if !is_held {
-        of_runtime_dir().iter().for_each(put);
+        open_in_runtime_dir().iter().for_each(put);
     }
 }
 
 thread_local! {
-    /// The page of a process that keeps it, or that there is none to be had.
-    static HELD: OnceCell<Option<Shared>> = const { OnceCell::new() };
+    /// The page, opened once per process; `None` inside if it cannot be opened.
+    static PAGE: OnceCell<Option<SharedWords>> = const { OnceCell::new() };
 }
 
-/// Keeps the page mapped from now on: for a process that is about to give up the right to open it.
-pub fn hold() {
-    HELD.with(|held| held.get_or_init(of_runtime_dir).is_some());
+/// Maps the page and keeps it mapped, for a process that is about to drop the right to open it.
+pub fn map_page() {
+    PAGE.with(|held| held.get_or_init(open_in_runtime_dir).is_some());
 }
 
-fn of_runtime_dir() -> Option<Shared> {
-    let opened = super::runtime_dir().and_then(|directory| open(&directory, true));
+fn open_in_runtime_dir() -> Option<SharedWords> {
+    let opened = super::runtime_dir().and_then(|directory| open_page(&directory, true));
     opened.inspect_err(|error| log::debug!("not counted: {error}")).ok()
 }
 
-/// The counters as they are now.
+/// A read-only view of the counters, which reads current values.
 #[derive(Debug)]
-pub struct Counters(Option<Shared>);
+pub struct CounterPage(Option<SharedWords>);
 
-impl Counters {
-    /// Of this user; before anything was counted all are 0.
+impl CounterPage {
+    /// Opens the counters of this user; all are 0 before the first count.
     ///
     /// # Errors
-    /// As [`super::check_own`]; [`Code::Invalid`] for a file that is none of this version; [`Code::System`].
+    /// As [`super::check_private_directory`]; [`Code::Invalid`] for a file of another version; [`Code::System`].
     pub fn read() -> Result<Self> {
         let directory = super::runtime_path();
-        if directory.join(FILE).symlink_metadata().is_err() {
-            return Ok(Counters(None));
+        if directory.join(FILE_NAME).symlink_metadata().is_err() {
+            return Ok(CounterPage(None));
         }
-        super::check_own(&directory)?;
-        open(&directory, false).map(Some).map(Counters)
+        super::check_private_directory(&directory)?;
+        open_page(&directory, false).map(Some).map(CounterPage)
     }
 
-    /// One of them.
+    /// Reads one counter.
     pub fn get(&self, counter: Counter) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.words()[counter.word()].load(Ordering::Relaxed))
+        self.0.as_ref().map_or(0, |shared| shared.words()[counter.index()].load(Ordering::Relaxed))
     }
 }
 
-/// Opens the page of this directory, which is ours alone.
-fn open(directory: &Path, make: bool) -> Result<Shared> {
-    let path = directory.join(FILE);
+/// Opens the page in this directory, which only this user can write.
+fn open_page(directory: &Path, make: bool) -> Result<SharedWords> {
+    let path = directory.join(FILE_NAME);
     let fail = |what: &str, why: &dyn std::fmt::Display| {
         Error::system(format_args!("{what} the counters {}", path.display()), why)
     };
@@ -171,11 +171,11 @@ fn open(directory: &Path, make: bool) -> Result<Shared> {
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
         return Err(fail("open", &"it is not a regular file"));
     }
-    let shared = Shared::map(file.as_fd()).map_err(|errno| fail("map", &errno.desc()))?;
+    let shared = SharedWords::map(file.as_fd()).map_err(|errno| fail("map", &errno.desc()))?;
     let mark = &shared.words()[0];
-    // Whoever comes first marks it; all others find the mark.
-    match mark.compare_exchange(0, MARK, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) | Err(MARK) => Ok(shared),
+    // The first process writes the magic number; all later ones find it.
+    match mark.compare_exchange(0, MAGIC, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) | Err(MAGIC) => Ok(shared),
         Err(_) => Err(Error::new(Code::Invalid, format!("{} is not one of this version", path.display()))
             .hint("remove it: counting begins anew")),
     }
@@ -187,8 +187,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn all() -> Vec<Counter> {
-        let of_kind = Kind::ALL.into_iter().flat_map(|kind| {
-            let refusals = Code::ALL.into_iter().map(move |code| Counter::Refusals(kind, code));
+        let of_kind = StartKind::ALL.into_iter().flat_map(|kind| {
+            let refusals = Code::ALL.into_iter().map(move |code| Counter::StartFailures(kind, code));
             refusals.chain([Counter::Starts(kind)])
         });
         of_kind.chain([Counter::OomKills]).collect()
@@ -196,9 +196,9 @@ mod tests {
 
     #[test]
     fn every_counter_has_a_word_of_its_own() {
-        let words: BTreeSet<usize> = all().into_iter().map(Counter::word).collect();
+        let words: BTreeSet<usize> = all().into_iter().map(Counter::index).collect();
         assert_eq!(words.len(), all().len());
-        assert!(!words.contains(&0) && words.iter().all(|word| *word < crate::sys::shared::WORDS));
+        assert!(!words.contains(&0) && words.iter().all(|word| *word < crate::sys::shared_words::WORDS));
     }
 
     #[test]
@@ -208,21 +208,21 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let shared = open(scratch.path(), true).unwrap();
+                        let shared = open_page(scratch.path(), true).unwrap();
                         shared.words()[1].fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
         });
-        let counters = Counters(Some(open(scratch.path(), false).unwrap()));
+        let counters = CounterPage(Some(open_page(scratch.path(), false).unwrap()));
         assert_eq!(counters.get(Counter::OomKills), 4000);
     }
 
     #[test]
     fn what_is_not_the_page_is_refused_by_name() {
         let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join(FILE);
-        let refusal = || open(scratch.path(), false).unwrap_err().to_string();
+        let path = scratch.path().join(FILE_NAME);
+        let refusal = || open_page(scratch.path(), false).unwrap_err().to_string();
         std::fs::write(&path, "something else").unwrap();
         assert!(refusal().ends_with("/.counters is not one of this version"), "{}", refusal());
         std::fs::remove_file(&path).unwrap();

@@ -1,22 +1,33 @@
-//! Directories: where sandboxes that run are recorded, and where sessions last (DECISIONS 27). Containers of the
-//! OCI verbs have a root of their own: [`container`].
+//! The directories in which running sandboxes are recorded and sessions are stored (DECISIONS 27). The containers of
+//! the OCI commands have a root of their own: [`container`].
 
 pub mod container;
 pub mod counters;
-pub mod lent;
-pub mod live;
+pub mod delegated_directory;
 pub mod process;
+pub mod running;
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
+use crate::sys::replace_file::{SyncPolicy, Writers, replace_file};
 use nix::sys::stat::FileStat;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the runtime directory is: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
+/// Replaces the file `path` of a directory of saggar's as a whole, while a lock excludes other writers.
+///
+/// # Errors
+/// [`Code::System`].
+pub fn replace_record(path: &Path, bytes: &[u8], mode: u32, sync: SyncPolicy) -> Result<()> {
+    replace_file(path, Writers::One, mode, sync, |file| file.write_all(bytes))
+        .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
+}
+
+/// Path of the runtime directory: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
 pub fn runtime_path() -> PathBuf {
     let uid = geteuid();
     if uid.is_root() {
@@ -28,18 +39,18 @@ pub fn runtime_path() -> PathBuf {
     }
 }
 
-/// The runtime directory, made when it is missing, mode 0700; one that somebody else owns or can write is
+/// The runtime directory, created with mode 0700 if it is missing. A directory that another user owns or can write is
 /// refused.
 ///
 /// # Errors
-/// [`Code::Refused`] for a directory that is not ours alone; [`Code::System`].
+/// [`Code::Refused`] for a directory that another user owns or can write; [`Code::System`].
 pub fn runtime_dir() -> Result<PathBuf> {
     let path = runtime_path();
-    own_directory(&path)?;
+    ensure_private_directory(&path)?;
     Ok(path)
 }
 
-/// Where the directory of sessions is: below `$SAGGAR_STATE_DIR`; else `/var/lib/saggar/sessions`, or below
+/// Path of the directory of sessions: below `$SAGGAR_STATE_DIR`; else `/var/lib/saggar/sessions`, or below
 /// `$XDG_STATE_HOME` or `~/.local/state`.
 ///
 /// # Errors
@@ -72,25 +83,26 @@ pub fn sessions_path() -> Result<PathBuf> {
     Ok(base.join("sessions"))
 }
 
-/// The directory of sessions, made as [`runtime_dir`] is.
+/// The directory of sessions, created as [`runtime_dir`] is.
 ///
 /// # Errors
 /// As [`sessions_path`] and [`runtime_dir`].
 pub fn sessions_dir() -> Result<PathBuf> {
     let sessions = sessions_path()?;
     if let Some(base) = sessions.parent() {
-        own_directory(base)?;
+        ensure_private_directory(base)?;
     }
-    own_directory(&sessions)?;
+    ensure_private_directory(&sessions)?;
     Ok(sessions)
 }
 
-/// Makes `path`, mode 0700, unless it is there; in both cases it is then a directory of ours that nobody
-/// else can write.
+/// Creates `path` with mode 0700 unless it exists. On success it is a directory that this user owns and no other user
+/// can write.
 ///
 /// # Errors
-/// [`Code::Refused`] when it is a link, not a directory, or not ours alone; [`Code::System`].
-pub fn own_directory(path: &Path) -> Result<()> {
+/// [`Code::Refused`] when it is a symbolic link, not a directory, or owned or writable by another user;
+/// [`Code::System`].
+pub fn ensure_private_directory(path: &Path) -> Result<()> {
     let shown = path.display();
     if let Some(parent) = path.parent()
         && !parent.exists()
@@ -103,17 +115,17 @@ pub fn own_directory(path: &Path) -> Result<()> {
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => check_own(path),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => check_private_directory(path),
         Err(e) => Err(Error::system(format_args!("make the directory {shown}"), e)),
     }
 }
 
-/// Whether the directory `path` is ours alone.
+/// Checks that `path` is a directory that this user owns and no other user can write.
 ///
 /// # Errors
-/// [`Code::Refused`] when it is a link, not a directory, or not ours alone; [`Code::System`] when it is not
-/// there.
-pub fn check_own(path: &Path) -> Result<()> {
+/// [`Code::Refused`] when it is a symbolic link, not a directory, or owned or writable by another user;
+/// [`Code::System`] when it does not exist.
+pub fn check_private_directory(path: &Path) -> Result<()> {
     let shown = path.display();
     let meta = path
         .symlink_metadata()
@@ -126,7 +138,7 @@ pub fn check_own(path: &Path) -> Result<()> {
         return refuse("it is not a directory");
     }
     if meta.uid() != geteuid().as_raw() {
-        return refuse("it belongs to somebody else");
+        return refuse("it belongs to another user");
     }
     if meta.permissions().mode() & 0o022 != 0 {
         return refuse("others can write to it");
@@ -134,7 +146,8 @@ pub fn check_own(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How a lock file is opened: 0600, its content left alone, no link followed, a FIFO in its place not waited for.
+/// The options to open a lock file: mode 0600, content kept, no symbolic link followed, no wait for a FIFO in its
+/// place.
 pub fn lock_options() -> fs::OpenOptions {
     let mut options = fs::OpenOptions::new();
     options.write(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -149,25 +162,25 @@ pub fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
     Ok(runtime_dir()?.join(id.as_str()))
 }
 
-/// What tells a socket file from any other: written down when it is made, so that a later start can know a dead
-/// socket of ours in a shared directory.
+/// Identifies a socket file. It is recorded when the file is created, so that a later start recognises a stale socket
+/// of saggar in a shared directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketRecord {
-    /// The device of the file system.
+    /// Device of the file system.
     pub dev: u64,
-    /// The inode.
+    /// Inode number.
     pub ino: u64,
-    /// When the inode last changed: seconds.
+    /// Time of the last change of the inode: seconds since the Unix epoch.
     pub ctime: i64,
-    /// And nanoseconds.
+    /// The nanoseconds of that time.
     pub ctime_nsec: i64,
 }
 
 impl SocketRecord {
     // The types of these fields differ between architectures.
     #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
-    /// What tells the file of `stat` from others.
-    pub fn of(stat: &FileStat) -> Option<Self> {
+    /// The identity of the file of this `stat` result.
+    pub fn from_stat(stat: &FileStat) -> Option<Self> {
         Some(SocketRecord {
             dev: stat.st_dev.try_into().ok()?,
             ino: stat.st_ino.try_into().ok()?,
@@ -176,8 +189,8 @@ impl SocketRecord {
         })
     }
 
-    /// Whether it is the same file, changed or not.
-    pub fn same_file(&self, other: &SocketRecord) -> bool {
+    /// Whether both name the same file, whether it was changed or not.
+    pub fn is_same_file(&self, other: &SocketRecord) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
 }

@@ -1,5 +1,6 @@
-//! Which process a pid means: a number alone may have been given to another since.
+//! Identifies a process by more than its pid, which the kernel may have reused.
 
+use crate::error::{Error, Result};
 use crate::sys::{Errno, SysResult, pidfd};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -7,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A process for as long as the machine runs: its pid, when it started, and which boot that was.
+/// A process, unique across reboots: its pid, its start time, and the boot id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessId {
@@ -21,54 +22,54 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// The process that has this pid now; `None` when there is none.
-    pub fn of(pid: i32) -> Option<Self> {
-        let (_, start_time) = stat(pid)?;
+    pub fn from_pid(pid: i32) -> Option<Self> {
+        let (_, start_time) = read_stat(pid)?;
         Some(ProcessId { pid, start_time, boot_id: boot_id().to_owned() })
     }
 
-    /// This process.
-    pub fn own() -> Option<Self> {
-        ProcessId::of(std::process::id().cast_signed())
+    /// The current process.
+    pub fn current() -> Option<Self> {
+        ProcessId::from_pid(std::process::id().cast_signed())
     }
 
-    /// Whether it runs; one that waits for its parent to reap it does not.
+    /// Whether it runs; false for a zombie.
     pub fn is_alive(&self) -> bool {
-        let now = stat(self.pid);
-        self.boot_id == boot_id() && now.is_some_and(|now| now.1 == self.start_time && !is_over(now.0))
+        let now = read_stat(self.pid);
+        self.boot_id == boot_id() && now.is_some_and(|now| now.1 == self.start_time && !has_exited(now.0))
     }
 
-    /// How it ended, as wait(2) gives it, while it waits for its parent to reap it (field 52 of /proc/PID/stat).
+    /// The wait status (wait(2)) of a zombie, before its parent reaps it (field 52 of /proc/PID/stat).
     pub fn zombie_status(&self) -> Option<i32> {
         let text = fs::read(format!("/proc/{}/stat", self.pid)).ok()?;
-        let (state, start_time) = parse(&text)?;
+        let (state, start_time) = parse_stat(&text)?;
         let last = text.trim_ascii_end().rsplit(|byte| *byte == b' ').next()?;
         let is_it = self.boot_id == boot_id() && start_time == self.start_time && state == b'Z';
         if is_it { std::str::from_utf8(last).ok()?.parse().ok() } else { None }
     }
 
-    /// A pidfd of it, and of no other.
+    /// Opens a pidfd of this process, and of no other with the same pid.
     ///
     /// # Errors
-    /// ESRCH when it is gone; those of pidfd_open(2).
-    pub fn open(&self) -> SysResult<OwnedFd> {
+    /// ESRCH when it has exited; those of pidfd_open(2).
+    pub fn open_pidfd(&self) -> SysResult<OwnedFd> {
         let pidfd = pidfd::open(self.pid)?;
-        // Looked at after the descriptor was opened: had the pid changed hands before, this shows it.
+        // Checked after the open: this detects a pid that was reused before it.
         if self.is_alive() { Ok(pidfd) } else { Err(Errno::ESRCH) }
     }
 
-    /// Kills it and waits until it has ended, at most for `patience`; whether it has. A process that cannot be
-    /// killed by us, or hangs in the kernel, has not.
-    pub fn kill(&self, patience: Duration) -> bool {
-        let Ok(pidfd) = self.open() else { return !self.is_alive() };
+    /// Kills the process and waits at most `max_wait` until it has ended; true if it has. False for a process that this
+    /// user cannot kill, or that hangs in the kernel.
+    pub fn kill_and_wait(&self, max_wait: Duration) -> bool {
+        let Ok(pidfd) = self.open_pidfd() else { return !self.is_alive() };
         let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
-        wait(&pidfd, patience)
+        wait_for_exit(&pidfd, max_wait)
     }
 }
 
-/// Waits until the process behind a pidfd has ended, reaped or not, at most for `patience`; whether it has.
-pub fn wait(pidfd: &OwnedFd, patience: Duration) -> bool {
+/// Waits at most `max_wait` until the process of a pidfd has ended, reaped or not; true if it has.
+pub fn wait_for_exit(pidfd: &OwnedFd, max_wait: Duration) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let end = Instant::now() + patience;
+    let end = Instant::now() + max_wait;
     loop {
         let left = end.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
@@ -83,17 +84,29 @@ pub fn wait(pidfd: &OwnedFd, patience: Duration) -> bool {
     }
 }
 
-fn is_over(state: u8) -> bool {
+fn has_exited(state: u8) -> bool {
     matches!(state, b'Z' | b'X' | b'x')
 }
 
-/// State and start time of a process.
-fn stat(pid: i32) -> Option<(u8, u64)> {
-    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+/// When the process that has this pid now started, in clock ticks after boot.
+///
+/// # Errors
+/// [`crate::error::Code::System`] when there is none.
+pub fn start_time(pid: i32) -> Result<u64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read(&path).map_err(|e| Error::system(format_args!("read {path}"), e))?;
+    let (_, start_time) = parse_stat(&text)
+        .ok_or_else(|| Error::system(format_args!("read {path}"), "it has no start time"))?;
+    Ok(start_time)
 }
 
-fn parse(text: &[u8]) -> Option<(u8, u64)> {
-    // The name, in parentheses, may have any byte in it.
+/// State and start time of a process.
+fn read_stat(pid: i32) -> Option<(u8, u64)> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
+    // The process name, in parentheses, may contain any byte.
     let after = text.iter().rposition(|byte| *byte == b')')? + 2;
     let fields = std::str::from_utf8(text.get(after..)?).ok()?;
     let mut fields = fields.split(' ');
@@ -101,7 +114,7 @@ fn parse(text: &[u8]) -> Option<(u8, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// The name of this boot.
+/// The id of this boot.
 pub fn boot_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| {
@@ -118,16 +131,16 @@ mod tests {
     #[test]
     fn a_process_is_itself_until_it_ends_and_its_pid_alone_is_not_enough() {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let id = ProcessId::of(child.id().cast_signed()).unwrap();
-        assert!(id.is_alive() && id.open().is_ok());
+        let id = ProcessId::from_pid(child.id().cast_signed()).unwrap();
+        assert!(id.is_alive() && id.open_pidfd().is_ok());
         let other_time = ProcessId { start_time: id.start_time + 1, ..id.clone() };
         let other_boot = ProcessId { boot_id: "another".into(), pid: id.pid, start_time: id.start_time };
         for other in [other_time, other_boot] {
-            assert!(!other.is_alive() && other.open().is_err() && other.kill(Duration::ZERO));
+            assert!(!other.is_alive() && other.open_pidfd().is_err() && other.kill_and_wait(Duration::ZERO));
         }
-        assert!(id.kill(Duration::from_secs(60)));
+        assert!(id.kill_and_wait(Duration::from_secs(60)));
         assert!(!id.is_alive(), "a zombie is over");
         child.wait().unwrap();
-        assert!(!id.is_alive() && ProcessId::of(id.pid).is_none_or(|now| now != id));
+        assert!(!id.is_alive() && ProcessId::from_pid(id.pid).is_none_or(|now| now != id));
     }
 }

@@ -1,27 +1,29 @@
-//! The event loop of one sandbox: one thread, one [`mio::Poll`], everything that hangs on it.
+//! The event loop of one sandbox: one thread and one [`mio::Poll`] for all of its descriptors.
 //!
-//! [`sandbox`] turns what pid 1 and the gates say into [`sandbox::Happening`]s; [`wrap`] and [`agent`] are
-//! the two loops that act on them. [`beside`] is the loop of the bridge of a container, whose sandbox is another's;
-//! what it shares with the agent's is in [`talk`].
+//! [`sandbox`] turns the messages of pid 1 and of the exec barriers into [`sandbox::SandboxEvent`]s. [`wrap`] and
+//! [`agent`] are the two loops that handle them. [`sidecar`] is the loop of a container's bridge, whose sandbox another
+//! process supervises. [`channel`] is shared by the loops of agents and containers.
 
 pub mod agent;
-pub mod api;
-pub mod beside;
-pub mod clock;
+pub mod api_process;
+mod channel;
 mod confine;
 mod memory;
 mod network;
-mod pins;
-mod privileged;
+mod pin_watch;
+mod privileged_operations;
+mod process_tree;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
-pub mod quarantine;
-mod relay;
+pub mod quarantine_monitor;
+mod relay_process;
 pub mod sandbox;
+pub mod sidecar;
 pub mod signals;
 pub mod status;
-mod talk;
 pub mod terminal;
-mod tree;
+pub mod time_limits;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 mod worker;
 pub mod wrap;
+
+pub use confine::SUPERVISOR_RIGHTS;

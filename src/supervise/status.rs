@@ -1,11 +1,11 @@
-//! The status descriptor (`--status-fd`): what happened, as NDJSON, since a program's exit status can be
-//! any number (saggar(1), STATUS EVENTS).
+//! The status descriptor (`--status-fd`): events as NDJSON, since the exit status alone cannot be told apart from the
+//! program's own (saggar(1), STATUS EVENTS).
 
-use crate::cgroup::agent::usage::Usage;
-use crate::egress::io::Refusal;
-use crate::egress::io::publish::{Published, Unanswered};
+use crate::cgroup::agent::usage::SandboxUsage;
+use crate::egress::io::NetworkDenial;
+use crate::egress::io::publish::{PortForward, UnreachablePort};
 use crate::error::{Code, Error, Result};
-use crate::plan::Degraded;
+use crate::plan::agent::DegradedProtection;
 use crate::sys::file;
 use serde::Serialize;
 use serde_json::Value;
@@ -14,321 +14,323 @@ use std::io::Write;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-/// One line on the status descriptor.
+/// An event: one line on the status descriptor.
 #[derive(Debug, Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-pub enum Event<'a> {
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum StatusEvent<'a> {
     /// The program runs.
     Started {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
         /// The program's pid on the host.
         pid: i32,
-        /// Protections that are missing.
-        degraded: Vec<Missing<'a>>,
+        /// Protections that are missing on this host.
+        degraded: Vec<MissingProtection<'a>>,
     },
-    /// Something appeared under a protected name, and was moved away.
+    /// A file appeared under a protected name, and was moved to quarantine.
     Quarantined {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// Where it was.
-        #[serde(serialize_with = "lossy")]
+        /// Its former path.
+        #[serde(serialize_with = "serialize_lossy")]
         path: &'a Path,
-        /// Where it is.
-        #[serde(serialize_with = "lossy")]
+        /// Its path in the quarantine.
+        #[serde(serialize_with = "serialize_lossy")]
         to: &'a Path,
-        /// What it is.
+        /// The kind of finding.
         why: &'a str,
     },
-    /// Something appeared in the workspace that the host should not trust, and is where it was.
+    /// A file appeared in the workspace that the host should not trust; it was not moved.
     Reported {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// Where it is.
-        #[serde(serialize_with = "lossy")]
+        /// Path of the file.
+        #[serde(serialize_with = "serialize_lossy")]
         path: &'a Path,
-        /// What it is.
+        /// The kind of finding.
         why: &'a str,
     },
-    /// What it left for the host to run, when it is over and there was something.
-    Left {
-        /// The sandbox.
+    /// The number of findings in the workspace, sent at the end if there are any.
+    Findings {
+        /// Id of the sandbox.
         id: &'a str,
-        /// How many were moved to quarantine, named in an event or not.
+        /// Number of files moved to quarantine, with or without an event of their own.
         quarantined: usize,
-        /// How many are where they were.
+        /// Number of files that were not moved.
         reported: usize,
     },
-    /// Everything in it stands still.
+    /// The sandbox is frozen.
     Paused {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
     },
-    /// It goes on.
+    /// The sandbox runs again.
     Resumed {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
     },
-    /// Its limits have changed.
+    /// The policy of the sandbox has changed.
     Updated {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// As `state` of the control socket has it.
+        /// The new generation, as in `state` of the control socket.
         generation: u64,
     },
-    /// A program wanted something of the network that the policy does not give.
-    Refused {
-        /// The sandbox.
+    /// The policy denied a program access to the network.
+    #[serde(rename = "refused")]
+    Denied {
+        /// Id of the sandbox.
         id: &'a str,
-        /// What, and why not.
+        /// The access and the reason.
         #[serde(flatten)]
-        refusal: Refusal,
+        refusal: NetworkDenial,
     },
-    /// A program called a host that it may call, and that is not to be had.
-    Unreachable {
-        /// The sandbox.
+    /// A program connected to an allowed host that could not be reached.
+    #[serde(rename = "unreachable")]
+    HostUnreachable {
+        /// Id of the sandbox.
         id: &'a str,
-        /// What, and why not.
+        /// The access and the reason.
         #[serde(flatten)]
-        refusal: Refusal,
+        refusal: NetworkDenial,
     },
-    /// A port of the host leads inside.
+    /// A port of the host is forwarded to a port of the sandbox.
     Published {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// From where to where.
+        /// Both ports.
         #[serde(flatten)]
-        published: Published,
+        published: PortForward,
     },
-    /// Somebody called such a port, and nobody inside answered.
-    Unanswered {
-        /// The sandbox.
+    /// A client connected to a published port, and no server inside accepted.
+    PortUnreachable {
+        /// Id of the sandbox.
         id: &'a str,
-        /// Which, and why not.
+        /// The port and the reason.
         #[serde(flatten)]
-        unanswered: Unanswered,
+        unreachable_port: UnreachablePort,
     },
-    /// The model API could not be reached, or is served no more.
+    /// The model API could not be reached, or is no longer served.
     Api {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// What is wrong.
+        /// The error.
         why: &'a str,
     },
-    /// The relay has ended: nothing of the network is reached any more.
+    /// The relay has exited: the sandbox has no network any more.
     Relay {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// What is wrong.
+        /// The error.
         why: &'a str,
     },
-    /// The kernel killed a program for want of memory, and the sandbox goes on.
+    /// The OOM killer killed a program, and the sandbox still runs.
     Oom {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// The name of the program, where the kernel says it.
+        /// Name of the program, if the kernel's log names it.
         #[serde(skip_serializing_if = "Option::is_none")]
         program: Option<&'a str>,
-        /// Its pid on the host, likewise.
+        /// Its pid on the host, if the kernel's log names it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pid: Option<i32>,
-        /// What the sandbox has used.
-        usage: Usage,
+        /// Resource usage of the sandbox.
+        usage: SandboxUsage,
     },
-    /// A command that a server ran beside the agent is over.
+    /// A command that a server ran next to the agent has ended.
     Exec {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
         /// The command's pid on the host.
         pid: i32,
-        /// How it ended.
+        /// Its result.
         #[serde(flatten)]
-        end: ExecEnd,
+        end: ExecResult,
     },
-    /// It is over.
+    /// The sandbox has ended.
     Exited {
-        /// The sandbox.
+        /// Id of the sandbox.
         id: &'a str,
-        /// Why.
-        reason: Reason,
-        /// The program's own exit status, when it exited.
+        /// The reason.
+        reason: ExitReason,
+        /// The program's exit status, if it exited.
         #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<u8>,
-        /// The signal that ended it, when one did.
+        /// The signal that killed the program, if one did.
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
-        /// The limit that ended it, or that it met.
+        /// The limit that ended the program, or that it exceeded.
         #[serde(skip_serializing_if = "Option::is_none")]
-        limit: Option<Met>,
-        /// What saggar has to say about it.
+        limit: Option<ExceededLimit>,
+        /// The error message of saggar, if there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
         message: Option<String>,
-        /// What it has used, where a cgroup could tell.
+        /// Resource usage, if the sandbox had a cgroup.
         #[serde(skip_serializing_if = "Option::is_none")]
-        usage: Option<Usage>,
+        usage: Option<SandboxUsage>,
     },
 }
 
-/// How a command ended, and what it used where it had a cgroup of its own.
+/// The result of a command, with its resource usage if it had a cgroup of its own.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ExecEnd {
-    /// Why.
-    pub reason: Reason,
-    /// Its own exit status, when it exited.
+pub struct ExecResult {
+    /// Why it ended.
+    pub reason: ExitReason,
+    /// Its exit status, if it exited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<u8>,
-    /// The signal that ended it, when one did.
+    /// The signal that killed it, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// The limit that ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Met>,
-    /// The most memory that it and all it started had at one time, in bytes.
+    pub limit: Option<ExceededLimit>,
+    /// Peak memory of the command and its descendants, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_peak: Option<u64>,
-    /// Their processor time in microseconds.
+    /// Processor time of the command and its descendants, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_usec: Option<u64>,
 }
 
-/// A limit that ended something, or that was met.
+/// A limit that ended a program, or that was exceeded.
 #[derive(Debug, Clone, Copy, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Met {
-    /// Memory: the kernel killed it.
+pub enum ExceededLimit {
+    /// Memory: the OOM killer killed it.
     Memory,
-    /// Wall-clock time: saggar killed it, as with the two that follow.
+    /// Wall-clock time: saggar killed it.
     Timeout,
-    /// Processor time.
+    /// Processor time: saggar killed it.
     CpuTime,
-    /// Time without a command.
+    /// Time without a command: saggar killed it.
     Idle,
-    /// The size of one file: the kernel ended what wrote beyond it, by SIGXFSZ.
+    /// File size: the kernel killed the process that wrote beyond it, by SIGXFSZ.
     Fsize,
-    /// Processes: forks were refused, and the program went its way.
+    /// Number of processes: forks failed, and the program continued.
     Pids,
-    /// Bytes or inodes of workspace and home: there was no room for more in the end.
+    /// Bytes or inodes of workspace and home: the disk was full at the end.
     Disk,
 }
 
-/// What is known of an end beside its reason.
+/// Evidence about an end, besides its reason.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Marks<'a> {
-    /// What was used.
-    pub usage: Option<&'a Usage>,
-    /// The signal that ended it.
+pub struct ExitEvidence<'a> {
+    /// Resource usage.
+    pub usage: Option<&'a SandboxUsage>,
+    /// The signal that killed the program.
     pub signal: Option<i32>,
-    /// Whether there was room on disk for nothing more.
-    pub disk: bool,
+    /// Whether the disk was full.
+    pub disk_is_full: bool,
 }
 
-impl Met {
-    /// The limit behind an end, or one that was met before it.
-    pub fn of(reason: Reason, marks: Marks<'_>) -> Option<Self> {
-        let refused = marks.usage.and_then(|usage| usage.pids_refused).is_some_and(|forks| forks > 0);
+impl ExceededLimit {
+    /// The limit that caused an end, or that was exceeded before it.
+    pub fn from_evidence(reason: ExitReason, evidence: ExitEvidence<'_>) -> Option<Self> {
+        let refused = evidence.usage.and_then(|usage| usage.pids_refused).is_some_and(|forks| forks > 0);
         match reason {
-            Reason::Oom => Some(Met::Memory),
-            Reason::Timeout => Some(Met::Timeout),
-            Reason::Signal if marks.signal == Some(libc::SIGXFSZ) => Some(Met::Fsize),
-            Reason::Exit | Reason::Signal if refused => Some(Met::Pids),
-            Reason::Exit | Reason::Signal if marks.disk => Some(Met::Disk),
+            ExitReason::Oom => Some(ExceededLimit::Memory),
+            ExitReason::Timeout => Some(ExceededLimit::Timeout),
+            ExitReason::Signal if evidence.signal == Some(libc::SIGXFSZ) => Some(ExceededLimit::Fsize),
+            ExitReason::Exit | ExitReason::Signal if refused => Some(ExceededLimit::Pids),
+            ExitReason::Exit | ExitReason::Signal if evidence.disk_is_full => Some(ExceededLimit::Disk),
             _ => None,
         }
     }
 }
 
-/// A path need not be UTF-8, and JSON must be.
-fn lossy<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+/// Serializes a path lossily: a path need not be UTF-8, and JSON must be.
+fn serialize_lossy<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
 /// A missing protection.
 #[derive(Debug, Serialize)]
-pub struct Missing<'a> {
+pub struct MissingProtection<'a> {
     what: &'a str,
     why: &'a str,
 }
 
-/// The missing protections of a plan as they stand in an event.
-pub fn missing(degraded: &[Degraded]) -> Vec<Missing<'_>> {
-    degraded.iter().map(|d| Missing { what: &d.what, why: &d.why }).collect()
+/// The missing protections of a plan in the format of events.
+pub fn missing_protections(degraded: &[DegradedProtection]) -> Vec<MissingProtection<'_>> {
+    degraded.iter().map(|d| MissingProtection { what: &d.name, why: &d.reason }).collect()
 }
 
 /// Why a sandbox ended.
 #[derive(Debug, Clone, Copy, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Reason {
+pub enum ExitReason {
     /// The program exited.
     Exit,
-    /// A signal ended it.
+    /// A signal killed the program.
     Signal,
-    /// The kernel's out-of-memory killer.
+    /// The kernel's OOM killer killed the program.
     Oom,
     /// The wall-clock limit.
     Timeout,
     /// The policy: a protection was undone.
     Policy,
-    /// saggar itself.
+    /// An error of saggar itself.
     Runtime,
 }
 
-/// A result, or why the sandbox ended and the error to tell.
-pub type Outcome<T> = std::result::Result<T, (Reason, Error)>;
+/// A result, or the reason of the end and the error to report.
+pub type SupervisionResult<T> = std::result::Result<T, (ExitReason, Error)>;
 
-/// An error of saggar itself.
-pub(super) fn runtime(error: Error) -> (Reason, Error) {
-    (Reason::Runtime, error)
+/// The result for an error of saggar itself.
+pub(super) fn runtime_error(error: Error) -> (ExitReason, Error) {
+    (ExitReason::Runtime, error)
 }
 
-/// Where status events go, if anywhere.
+/// Writes status events; does nothing without a descriptor.
 #[derive(Debug, Default)]
-pub struct Status {
+pub struct StatusWriter {
     file: Option<File>,
-    /// Events for whoever else hears of them, since they were taken last.
-    heard: Option<Vec<Value>>,
-    /// Takes all events of a worker, whose status is its supervisor's.
-    taker: Option<Taker>,
+    /// Events for the control socket since the last [`StatusWriter::take_events`]; `None` while queueing is off.
+    queued: Option<Vec<Value>>,
+    /// Gets all events of a worker, which reports through its supervisor.
+    sink: Option<EventSink>,
 }
 
-/// Takes events.
-struct Taker(Box<dyn FnMut(String)>);
+/// Receives events as JSON.
+struct EventSink(Box<dyn FnMut(String)>);
 
-impl std::fmt::Debug for Taker {
+impl std::fmt::Debug for EventSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Taker")
     }
 }
 
-impl Status {
-    /// Takes the open descriptor `fd` over, close-on-exec.
+impl StatusWriter {
+    /// Duplicates the open descriptor `fd`, close-on-exec.
     ///
     /// # Errors
     /// [`Code::Usage`] when it is not open or is a standard stream of the program.
     pub fn open(fd: Option<RawFd>) -> Result<Self> {
-        let file = fd.map(|fd| take_descriptor(fd, "--status-fd")).transpose()?;
-        Ok(Status { file, heard: None, taker: None })
+        let file = fd.map(|fd| duplicate_fd(fd, "--status-fd")).transpose()?;
+        Ok(StatusWriter { file, queued: None, sink: None })
     }
 
-    /// That of a worker.
-    pub(super) fn of_worker(taker: impl FnMut(String) + 'static) -> Self {
-        Status { file: None, heard: None, taker: Some(Taker(Box::new(taker))) }
+    /// The writer of a worker: passes all events to `taker`.
+    pub(super) fn for_worker(taker: impl FnMut(String) + 'static) -> Self {
+        StatusWriter { file: None, queued: None, sink: Some(EventSink(Box::new(taker))) }
     }
 
-    /// Says what a worker has said.
-    pub(super) fn pass_on(&mut self, event: &str) {
+    /// Writes an event that a worker has sent.
+    pub(super) fn forward(&mut self, event: &str) {
         let Ok(parsed) = serde_json::from_str(event) else { return };
         if let Some(file) = &mut self.file {
             let _ = file.write_all(format!("{event}\n").as_bytes());
         }
-        if let Some(heard) = &mut self.heard {
+        if let Some(heard) = &mut self.queued {
             heard.push(parsed);
         }
     }
 
-    /// Says that nothing was started, and why. There was no sandbox, so it has no name.
-    pub fn refused(&mut self, error: &Error) {
-        let (reason, message) = (Reason::Runtime, Some(error.to_string()));
-        self.say(&Event::Exited {
+    /// Reports that a start failed, and why. No sandbox exists, so the event has no id.
+    pub fn report_start_failure(&mut self, error: &Error) {
+        let (reason, message) = (ExitReason::Runtime, Some(error.to_string()));
+        self.write(&StatusEvent::Exited {
             id: "",
             reason,
             exit_code: None,
@@ -339,31 +341,31 @@ impl Status {
         });
     }
 
-    /// Whether anybody reads it.
-    pub fn is_read(&self) -> bool {
-        self.file.is_some() || self.heard.is_some()
+    /// Whether events are written anywhere.
+    pub fn has_reader(&self) -> bool {
+        self.file.is_some() || self.queued.is_some()
     }
 
-    /// Whether events are kept for [`Status::heard`].
-    pub fn listen(&mut self, listen: bool) {
-        if listen != self.heard.is_some() {
-            self.heard = listen.then(Vec::new);
+    /// Sets whether events are kept for [`StatusWriter::take_events`].
+    pub fn set_queueing(&mut self, listen: bool) {
+        if listen != self.queued.is_some() {
+            self.queued = listen.then(Vec::new);
         }
     }
 
     /// The events since the last call.
-    pub fn heard(&mut self) -> Vec<Value> {
-        self.heard.as_mut().map(std::mem::take).unwrap_or_default()
+    pub fn take_events(&mut self) -> Vec<Value> {
+        self.queued.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Writes one event. A reader that is gone is not worth an error.
-    pub fn say(&mut self, event: &Event<'_>) {
-        if let Some(Taker(take)) = &mut self.taker
+    /// Writes one event. A failed write is ignored.
+    pub fn write(&mut self, event: &StatusEvent<'_>) {
+        if let Some(EventSink(take)) = &mut self.sink
             && let Ok(event) = serde_json::to_string(event)
         {
             take(event);
         }
-        if let Some(heard) = &mut self.heard {
+        if let Some(heard) = &mut self.queued {
             heard.extend(serde_json::to_value(event));
         }
         if let Some(file) = &mut self.file
@@ -375,14 +377,14 @@ impl Status {
     }
 }
 
-/// Duplicates a descriptor that an option names, close-on-exec; the number itself stays as it was.
+/// Duplicates a descriptor that an option names, close-on-exec; the descriptor itself is not changed.
 ///
 /// # Errors
 /// [`Code::Usage`] when it is not open.
-pub fn take_descriptor(fd: RawFd, option: &str) -> Result<File> {
+pub fn duplicate_fd(fd: RawFd, option: &str) -> Result<File> {
     let closed = || {
         Error::new(Code::Usage, format!("{option} {fd}: descriptor {fd} is not open"))
             .hint(format!("open it in the caller, as in {option} 3 3>file"))
     };
-    file::duplicate_number(fd).map(File::from).map_err(|_| closed())
+    file::duplicate(fd).map(File::from).map_err(|_| closed())
 }

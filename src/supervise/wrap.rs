@@ -1,36 +1,40 @@
-//! The loop of `saggar wrap`: one program, its standard streams as they are (or, where they are terminals,
-//! relayed to a terminal of the sandbox's own), its signals and its exit status.
+//! The loop of `saggar wrap`: one program, its standard streams, its signals and its exit status. Standard streams are
+//! inherited, or relayed to a terminal of the sandbox's own if they are terminals.
 //!
 //! ```text
-//! starting ── the terminal's master, if one is needed ──> asked ── Running ──> running ── Gone ──> over
+//! starting ── master of the terminal, if needed ──> requested ── Running ──> running ── SandboxExited ──> over
 //! ```
-//! It returns from `over` when the last output is on the host's terminal. As soon as the program is asked for, and
-//! before it can have said anything, the loop parts with its launcher and gives up its rights ([`super::confine`]).
+//! The loop returns when the last output has been written to the host's terminal. As soon as it has requested the
+//! program, and before the program can have written anything, the loop hands over to its launcher and drops its rights
+//! ([`super::confine`]).
 
-use super::api::Api;
-use super::clock::{Clock, Times};
-use super::confine::{self, Rights};
+use super::api_process::ApiProcess;
+use super::confine::{self, SupervisorRights};
 use super::memory::{self, MemoryGuard};
-use super::network::Network;
-use super::pins::{self, PinWatch};
-use super::quarantine::Warden;
-use super::sandbox::{Ended, Happening, Sandbox, register};
+use super::network::SandboxNetwork;
+use super::pin_watch::{self, PinWatch};
+use super::quarantine_monitor::QuarantineMonitor;
+use super::sandbox::{ProgramExit, RunningSandbox, SandboxEvent, register};
 use super::signals;
-use super::status::{Event, Marks, Met, Outcome, Reason, Status, missing, runtime};
-use super::terminal::{Streams, Terminal, no_terminal};
-use super::worker::{Looks, Seen, Workers};
-use crate::cgroup::agent::usage::Usage;
-use crate::egress::io::publish::Listeners;
-use crate::error::{Code, Error, Result};
-use crate::launch::Launched;
-use crate::launch::guard::{self, Guard};
-use crate::plan::Plan;
-use crate::session::changes::Kept;
-use crate::session::meter::Meter;
-use crate::spec::{Pin, Program};
-use crate::stage::launcher::Launcher;
-use crate::stage::wire::ExecFlags;
-use crate::state::counters::{self, Kind};
+use super::status::{
+    ExceededLimit, ExitEvidence, ExitReason, StatusEvent, StatusWriter, SupervisionResult,
+    missing_protections, runtime_error,
+};
+use super::terminal::{CallerStreams, Terminal, no_terminal_error};
+use super::time_limits::{LimitClock, TimeLimits};
+use super::worker::{ScanClient, ScanResult, WorkerContext};
+use crate::cgroup::agent::usage::SandboxUsage;
+use crate::egress::io::publish::PublishedListeners;
+use crate::error::{Code, Error, Result, status};
+use crate::launch::agent::LaunchedSandbox;
+use crate::launch::agent::cleanup::{self, CleanupGuard};
+use crate::plan::agent::AgentPlan;
+use crate::session::disk_usage::DiskUsage;
+use crate::session::retained_changes::RetainedChanges;
+use crate::spec::{PinnedPath, ProgramSpec};
+use crate::stage::agent::launcher::{self, Launcher};
+use crate::stage::agent::wire::ExecFlags;
+use crate::state::counters::{self, StartKind};
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,57 +42,57 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-// Those from 1 to 3 are the terminal's.
+// Tokens 1 to 3 are those of the terminal.
 const SIGNALS: Token = Token(0);
 const MEMORY: Token = Token(4);
 const PINS: Token = Token(5);
 const LAUNCHER: Token = Token(7);
 
-/// What is to be run, and how.
+/// The parameters of [`run`].
 #[derive(Debug)]
-pub struct Job<'a> {
-    /// The sandbox's name.
+pub struct WrapJob<'a> {
+    /// Id of the sandbox.
     pub id: &'a str,
     /// Its plan.
-    pub plan: &'a Plan,
+    pub plan: &'a AgentPlan,
     /// Its protected paths.
-    pub pins: &'a [Pin],
-    /// Looks for what appears under protected names.
-    pub warden: Warden,
-    /// What the sandbox leaves on the host.
-    pub guard: &'a mut Guard,
+    pub pins: &'a [PinnedPath],
+    /// Scans for files under protected names.
+    pub quarantine_monitor: QuarantineMonitor,
+    /// Host resources to clean up at the end.
+    pub guard: &'a mut CleanupGuard,
     /// The program.
-    pub program: &'a Program,
-    /// The ports of the host that lead inside.
-    pub published: Listeners,
-    /// What serves the model API to it, where something does.
-    pub api: Option<Api>,
-    /// Its limits of time; it is never idle.
-    pub times: Times,
-    /// What bounds it on disk.
-    pub meter: Option<Meter>,
-    /// The place of the changes of an overlay that are kept.
-    pub kept: Option<&'a Kept>,
-    /// The user and the group that the supervisor becomes, where it is root.
+    pub program: &'a ProgramSpec,
+    /// The listening sockets of published ports.
+    pub published: PublishedListeners,
+    /// The process that serves the model API, if there is one.
+    pub api: Option<ApiProcess>,
+    /// Its time limits; it is never idle.
+    pub time_limits: TimeLimits,
+    /// The mechanism that limits its disk usage, if there is a limit.
+    pub disk_usage: Option<DiskUsage>,
+    /// Where retained changes of an overlay are stored.
+    pub retained_changes: Option<&'a RetainedChanges>,
+    /// The user and group id that the supervisor changes to if it is root.
     pub supervisor: Option<u32>,
-    /// Where events go.
-    pub status: Status,
+    /// Where events are written.
+    pub status: StatusWriter,
 }
 
-/// Runs the program to its end; the exit status of saggar, and whether there are changes in an overlay that is kept.
+/// Runs the program to its end. Returns the exit status of saggar, and whether a retained overlay has changes.
 ///
 /// # Errors
-/// What kept the program from running.
-pub fn run(mut job: Job<'_>, launched: Launched) -> (Result<u8>, Option<bool>) {
-    // The loop is dropped before anything is said: the host's terminal is as it was.
+/// Why the program could not be run.
+pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Option<bool>) {
+    // The loop is dropped before any message is printed: that restores the host's terminal.
     let api = job.api.take();
     let launched_pid = launched.pid;
-    let started = Loop::new(&mut job, api, launched).map_err(runtime);
-    let mut end = End {
-        workers: Workers {
-            warden: job.warden,
-            meter: job.meter,
-            kept: job.kept,
+    let started = WrapLoop::new(&mut job, api, launched).map_err(runtime_error);
+    let mut end = WrapCleanup {
+        workers: WorkerContext {
+            quarantine_monitor: job.quarantine_monitor,
+            disk_usage: job.disk_usage,
+            retained_changes: job.retained_changes,
             init: launched_pid,
             cgroup: None,
             session: None,
@@ -96,44 +100,44 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> (Result<u8>, Option<bool>) {
         guard: job.guard,
         launcher: None,
         supervisor: job.supervisor,
-        seen: None,
-        counted: false,
+        scan_result: None,
+        oom_kills_counted: false,
         usage: None,
-        over: None,
+        exceeded_limit: None,
     };
     let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
-    end.count();
-    end.look(&mut job.status);
-    let seen = end.seen.unwrap_or_default();
+    end.count_oom_kills();
+    end.scan(&mut job.status);
+    let seen = end.scan_result.unwrap_or_default();
     let result = match outcome {
         Ok((reason, ended)) => {
-            let usage = end.measure(&job.status, reason == Reason::Oom);
+            let usage = end.measure(&job.status, reason == ExitReason::Oom);
             let memory = || {
-                (reason == Reason::Oom)
-                    .then(|| usage.unwrap_or_default().out_of_memory(&name_of(job.program)))
+                (reason == ExitReason::Oom)
+                    .then(|| usage.unwrap_or_default().describe_oom_kill(&program_name(job.program)))
             };
-            let (limit, message) = end.over.take().unzip();
+            let (limit, message) = end.exceeded_limit.take().unzip();
             let message = message.or_else(memory);
             if let Some(message) = &message {
                 log::warn!("{message}");
             }
             let (exit_code, signal) = match ended {
-                Ended::Exit(code) => (Some(code), None),
-                Ended::Signal(signal) => (None, Some(signal)),
+                ProgramExit::Exit(code) => (Some(code), None),
+                ProgramExit::Signal(signal) => (None, Some(signal)),
             };
-            let marks = Marks { usage: usage.as_ref(), signal, disk: seen.disk_is_full };
-            let (id, limit) = (job.id, limit.or_else(|| Met::of(reason, marks)));
-            job.status.say(&Event::Exited { id, reason, exit_code, signal, limit, message, usage });
-            Ok(if reason == Reason::Timeout { 124 } else { ended.exit_status() })
+            let marks = ExitEvidence { usage: usage.as_ref(), signal, disk_is_full: seen.disk_is_full };
+            let (id, limit) = (job.id, limit.or_else(|| ExceededLimit::from_evidence(reason, marks)));
+            job.status.write(&StatusEvent::Exited { id, reason, exit_code, signal, limit, message, usage });
+            Ok(if reason == ExitReason::Timeout { status::TIME_LIMIT } else { ended.exit_status() })
         }
         Err((reason, error)) => {
             let (message, usage) = (Some(error.to_string()), end.measure(&job.status, false));
-            job.status.say(&Event::Exited {
+            job.status.write(&StatusEvent::Exited {
                 id: job.id,
                 reason,
                 exit_code: None,
                 signal: None,
-                limit: Met::of(reason, Marks::default()),
+                limit: ExceededLimit::from_evidence(reason, ExitEvidence::default()),
                 message,
                 usage,
             });
@@ -143,103 +147,105 @@ pub fn run(mut job: Job<'_>, launched: Launched) -> (Result<u8>, Option<bool>) {
     (result, seen.has_changes)
 }
 
-/// What is to be done when no program is left.
-struct End<'a> {
-    workers: Workers<'a>,
-    guard: &'a mut Guard,
-    /// Once the loop has given up its rights.
+/// The clean-up after the last program.
+struct WrapCleanup<'a> {
+    workers: WorkerContext<'a>,
+    guard: &'a mut CleanupGuard,
+    /// The launcher, once the loop has dropped its rights.
     launcher: Option<Rc<Launcher>>,
     supervisor: Option<u32>,
-    /// What the last look came to.
-    seen: Option<Seen>,
-    counted: bool,
-    /// What was used, once it was asked for: later there is no cgroup to tell.
-    usage: Option<Usage>,
-    /// The limit of time that was reached.
-    over: Option<(Met, String)>,
+    /// The result of the last scan.
+    scan_result: Option<ScanResult>,
+    oom_kills_counted: bool,
+    /// Resource usage, once it was measured: the cgroup is removed later.
+    usage: Option<SandboxUsage>,
+    /// The time limit that was exceeded.
+    exceeded_limit: Option<(ExceededLimit, String)>,
 }
 
-impl End<'_> {
-    /// Nothing but a pid 1 is left that the kernel is taking apart, with all its namespaces: there is time.
-    fn begin(&mut self, oom: bool, status: &mut Status) {
-        if self.seen.is_none() {
+impl WrapCleanup<'_> {
+    /// Does work while the kernel tears down the namespaces of pid 1, so that it costs no time.
+    fn begin_cleanup(&mut self, oom: bool, status: &mut StatusWriter) {
+        if self.scan_result.is_none() {
             self.measure(status, oom);
-            self.count();
-            self.look(status);
-            self.guard.end();
+            self.count_oom_kills();
+            self.scan(status);
+            self.guard.begin_cleanup();
         }
     }
 
-    /// What was used, for whoever wants to know: a reader of events, or we ourselves when it was killed.
-    fn measure(&mut self, status: &Status, oom: bool) -> Option<Usage> {
-        if self.usage.is_none() && (status.is_read() || oom) {
-            self.usage = self.guard.cgroup().and_then(Usage::of);
+    /// Resource usage, if it is needed: for a reader of events, or for the message about a killed program.
+    fn measure(&mut self, status: &StatusWriter, oom: bool) -> Option<SandboxUsage> {
+        if self.usage.is_none() && (status.has_reader() || oom) {
+            self.usage = self.guard.cgroup().and_then(SandboxUsage::read);
         }
         self.usage
     }
 
-    /// Counts who ran out of memory, once, while there is a cgroup that can tell.
-    fn count(&mut self) {
-        if !std::mem::replace(&mut self.counted, true) {
-            memory::count_rest(None, self.guard.cgroup());
+    /// Counts OOM kills, once, while the cgroup exists.
+    fn count_oom_kills(&mut self) {
+        if !std::mem::replace(&mut self.oom_kills_counted, true) {
+            memory::count_unreported_kills(None, self.guard.cgroup());
         }
     }
 
-    /// Looks for what appeared under protected names, once, when nobody can add to it.
-    fn look(&mut self, status: &mut Status) {
-        if self.seen.is_none() {
+    /// Scans for files under protected names, once, when no program can add one.
+    fn scan(&mut self, status: &mut StatusWriter) {
+        if self.scan_result.is_none() {
             let launcher = self.launcher.as_deref();
-            self.seen = Some(Looks::default().everywhere(launcher, &mut self.workers, status));
+            self.scan_result =
+                Some(ScanClient::default().scan_everything(launcher, &mut self.workers, status));
         }
     }
 }
 
-struct Loop<'a> {
+struct WrapLoop<'a> {
     id: &'a str,
-    plan: &'a Plan,
-    pins: &'a [Pin],
-    watch: Option<PinWatch>,
-    program: &'a Program,
+    plan: &'a AgentPlan,
+    pins: &'a [PinnedPath],
+    pin_watch: Option<PinWatch>,
+    program: &'a ProgramSpec,
     poll: Poll,
     signals: nix::sys::signalfd::SignalFd,
-    sandbox: Sandbox<'a>,
-    network: Network,
-    api: Option<Api>,
-    streams: Streams,
+    sandbox: RunningSandbox<'a>,
+    network: SandboxNetwork,
+    api: Option<ApiProcess>,
+    streams: CallerStreams,
     terminal: Option<Terminal>,
-    /// The program, once it was asked for.
-    main: Option<u32>,
-    clock: Clock,
+    /// The program's number, once it was requested.
+    program_id: Option<u32>,
+    clock: LimitClock,
     pid: i32,
-    ended: Option<Ended>,
-    /// Tells what is killed for want of memory, once the program runs.
+    ended: Option<ProgramExit>,
+    /// Reports OOM kills, once the program runs.
     memory: Option<MemoryGuard>,
-    /// The program was.
-    oom: bool,
-    /// Whether nothing but a dying pid 1 is left.
-    alone: bool,
-    /// What there is to return when the terminal has taken the last of the output.
-    over: Option<(Reason, Ended)>,
+    /// The OOM killer killed the program.
+    oom_killed: bool,
+    /// Whether only a dying pid 1 is left.
+    only_init_left: bool,
+    /// The result to return when the terminal has taken the last output.
+    result: Option<(ExitReason, ProgramExit)>,
 }
 
-impl<'a> Loop<'a> {
-    fn new(job: &mut Job<'a>, api: Option<Api>, launched: Launched) -> Result<Self> {
+impl<'a> WrapLoop<'a> {
+    fn new(job: &mut WrapJob<'a>, api: Option<ApiProcess>, launched: LaunchedSandbox) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
-        let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
+        let sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
         let published = std::mem::take(&mut job.published);
-        let network = Network::of(job.plan, (sandbox.pid(), job.supervisor), published, poll.registry())?;
-        api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
-        // What tells of memory is opened while it can be; what it tells before the program runs is of its start.
+        let network =
+            SandboxNetwork::start(job.plan, (sandbox.pid(), job.supervisor), published, poll.registry())?;
+        api.as_ref().map_or(Ok(()), |api| api.register(poll.registry()))?;
+        // The memory watch is opened while this process may; kills before the program runs belong to its start.
         let own = job.guard.cgroup();
-        let memory = own.and_then(|own| MemoryGuard::that_tells(own, poll.registry(), MEMORY));
-        let streams = Streams::of_this_process()?;
-        let mut it = Loop {
+        let memory = own.and_then(|own| MemoryGuard::observing(own, poll.registry(), MEMORY));
+        let streams = CallerStreams::of_this_process()?;
+        let mut it = WrapLoop {
             id: job.id,
             plan: job.plan,
             pins: job.pins,
-            watch: None,
+            pin_watch: None,
             program: job.program,
             poll,
             signals,
@@ -248,14 +254,14 @@ impl<'a> Loop<'a> {
             api,
             streams,
             terminal: None,
-            main: None,
-            clock: Clock::new(job.times.clone()),
+            program_id: None,
+            clock: LimitClock::new(job.time_limits.clone()),
             pid: 0,
             ended: None,
             memory,
-            oom: false,
-            alone: false,
-            over: None,
+            oom_killed: false,
+            only_init_left: false,
+            result: None,
         };
         if !it.streams.need_terminal() {
             it.start(None)?;
@@ -263,80 +269,99 @@ impl<'a> Loop<'a> {
         Ok(it)
     }
 
-    /// Asks for the program. Our copy of the slave ends here: when the last one inside is closed, the master
-    /// has to hear of it.
+    /// Requests the program. Closes our copy of the slave: the master must get a hang-up when the last copy inside is
+    /// closed.
     fn start(&mut self, slave: Option<OwnedFd>) -> Result<()> {
         let (streams, terminal) = self.streams.for_program(slave.as_ref())?;
-        let flags = ExecFlags::LAST | terminal;
-        self.main = Some(self.sandbox.exec(self.poll.registry(), self.program, streams, flags, false)?);
+        let flags = ExecFlags::MAIN | terminal;
+        self.program_id =
+            Some(self.sandbox.exec(self.poll.registry(), self.program, streams, flags, false)?);
         Ok(())
     }
 
-    /// Parts with the launcher, and gives up all rights: pid 1 is at work on its steps, and the program is asked for.
-    fn part(&mut self, end: &mut End<'_>) -> Result<()> {
-        guard::sweep_by_the_way();
-        counters::hold();
+    /// Hands over to the launcher and drops all rights, while pid 1 works on its setup and the request is pending.
+    fn drop_privileges(&mut self, end: &mut WrapCleanup<'_>) -> Result<()> {
+        cleanup::sweep_best_effort();
+        counters::map_page();
         let descriptors = end.workers.descriptors();
-        let work = &mut |worker, argument, fds| end.workers.work(worker, argument, fds);
-        let launcher = end.guard.part(self.sandbox.launched(), descriptors, work)?;
-        self.api.iter_mut().for_each(|api| api.part(&launcher));
-        // Without it nobody could end a sandbox that does not end by itself.
+        let launcher = end.guard.spawn_launcher(self.sandbox.launched(), descriptors, &mut end.workers)?;
+        self.api.iter_mut().for_each(|api| api.use_launcher(&launcher));
+        // Without the launcher no process could end a sandbox that does not end by itself.
         register(self.poll.registry(), launcher.pidfd(), LAUNCHER)?;
         end.launcher = Some(launcher);
         let reads = end.guard.cgroup().into_iter().collect();
-        confine::enter(&Rights { id: end.supervisor, reads, ..Rights::default() })
+        confine::confine_supervisor(&SupervisorRights {
+            id: end.supervisor,
+            bounding_set: Some(launcher::RIGHTS.capabilities),
+            readable: reads,
+            ..SupervisorRights::default()
+        })?;
+        end.guard.await_watcher();
+        Ok(())
     }
 
-    fn run(&mut self, status: &mut Status, end: &mut End<'_>) -> Outcome<(Reason, Ended)> {
+    fn run(
+        &mut self,
+        status: &mut StatusWriter,
+        end: &mut WrapCleanup<'_>,
+    ) -> SupervisionResult<(ExitReason, ProgramExit)> {
         let mut events = Events::with_capacity(16);
-        if self.main.is_some() {
-            self.part(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+        if self.program_id.is_some() {
+            self.drop_privileges(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime_error)?;
         }
         loop {
             self.network.tick(self.poll.registry());
-            self.network.ask(&self.sandbox);
-            self.network.tell_published(self.id, status, |text| log::warn!("{text}"));
-            self.network.tell(self.id, status, |text| log::warn!(target: crate::log::CAUSED, "{text}"));
+            self.network.request_sockets(&self.sandbox);
+            self.network.report_published(self.id, status, |text| log::warn!("{text}"));
+            self.network.report(
+                self.id,
+                status,
+                |text| log::warn!(target: crate::log::SANDBOX_CAUSED, "{text}"),
+            );
             self.api.iter_mut().for_each(|api| {
-                api.tell(self.id, status, |text| log::warn!(target: crate::log::CAUSED, "{text}"))
+                api.report_errors(
+                    self.id,
+                    status,
+                    |text| log::warn!(target: crate::log::SANDBOX_CAUSED, "{text}"),
+                )
             });
-            let at_rest = !self.relay().map_err(runtime)?;
+            let at_rest = !self.relay().map_err(runtime_error)?;
             if at_rest
-                && let Some(over) = self.over.filter(|_| self.is_drained())
-                && self.network.is_settled()
+                && let Some(over) = self.result.filter(|_| self.is_drained())
+                && self.network.is_drained()
             {
                 return Ok(over);
             }
-            if self.alone && self.over.is_none() {
-                end.begin(self.oom, status);
+            if self.only_init_left && self.result.is_none() {
+                end.begin_cleanup(self.oom_killed, status);
             }
-            if let Some(over) = self.clock.over() {
-                end.over = Some(over);
+            if let Some(over) = self.clock.exceeded() {
+                end.exceeded_limit = Some(over);
                 self.sandbox.kill();
-                // What it wrote until now is shown, as far as the host's terminal takes it at once.
-                while self.relay().map_err(runtime)? {}
-                return Ok((Reason::Timeout, Ended::Signal(libc::SIGKILL)));
+                // Shows pending output, as far as the host's terminal takes it without blocking.
+                while self.relay().map_err(runtime_error)? {}
+                return Ok((ExitReason::Timeout, ProgramExit::Signal(libc::SIGKILL)));
             }
-            match self.poll.poll(&mut events, self.patience(at_rest)) {
+            match self.poll.poll(&mut events, self.poll_timeout(at_rest)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                other => other.map_err(|e| runtime(Error::system("wait for events", e)))?,
+                other => other.map_err(|e| runtime_error(Error::system("wait for events", e)))?,
             }
             for event in &events {
-                if self.terminal.as_mut().is_some_and(|terminal| terminal.event(event)) {
+                if self.terminal.as_mut().is_some_and(|terminal| terminal.on_event(event)) {
                     continue;
                 }
-                if self.network.ready(event) {
+                if self.network.on_event(event) {
                     continue;
                 }
-                if self.api.as_mut().is_some_and(|api| api.ready(self.poll.registry(), event.token())) {
+                if self.api.as_mut().is_some_and(|api| api.on_event(self.poll.registry(), event.token())) {
                     continue;
                 }
                 if event.token() == SIGNALS {
-                    self.pass_signals();
+                    self.forward_signals();
                     continue;
                 }
                 if event.token() == MEMORY {
-                    self.memory.iter_mut().for_each(|memory| memory.hear(self.id, status));
+                    self.memory.iter_mut().for_each(|memory| memory.check(self.id, status));
                     continue;
                 }
                 if event.token() == PINS {
@@ -347,149 +372,156 @@ impl<'a> Loop<'a> {
                     self.check_launcher(end)?;
                     continue;
                 }
-                let happened = self.sandbox.event(self.poll.registry(), event.token());
+                let happened = self.sandbox.on_event(self.poll.registry(), event.token());
                 for happening in happened.into_iter().flatten() {
-                    self.take(happening, status, end)?;
+                    self.on_sandbox_event(happening, status, end)?;
                 }
             }
         }
     }
 
-    fn take(&mut self, happening: Happening, status: &mut Status, end: &mut End<'_>) -> Outcome<()> {
-        if self.over.is_some() {
+    fn on_sandbox_event(
+        &mut self,
+        event: SandboxEvent,
+        status: &mut StatusWriter,
+        end: &mut WrapCleanup<'_>,
+    ) -> SupervisionResult<()> {
+        if self.result.is_some() {
             return Ok(());
         }
-        match happening {
-            Happening::Terminal(master) if self.main.is_none() => {
-                let (terminal, slave) = Terminal::attach(master, &self.streams).map_err(runtime)?;
+        match event {
+            SandboxEvent::Terminal(master) if self.program_id.is_none() => {
+                let (terminal, slave) = Terminal::attach(master, &self.streams).map_err(runtime_error)?;
                 self.terminal = Some(terminal);
-                self.start(Some(slave)).map_err(runtime)?;
-                self.part(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime)?;
+                self.start(Some(slave)).map_err(runtime_error)?;
+                self.drop_privileges(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime_error)?;
             }
             // A stream has become a terminal since the plan was made.
-            Happening::Ready if self.main.is_none() => {
+            SandboxEvent::Ready if self.program_id.is_none() => {
                 self.sandbox.kill();
-                return Err(runtime(no_terminal()));
+                return Err(runtime_error(no_terminal_error()));
             }
-            Happening::Ready => self.watch_pins(end.launcher.as_deref())?,
-            Happening::Waiting(_, pid) => self.pid = pid,
-            Happening::Handed(handed) => self.network.take_over(handed),
-            Happening::Socket(family, socket) => self.network.supply(family, socket),
-            Happening::Offered(socket) => {
+            SandboxEvent::Ready => self.watch_pins(end.launcher.as_deref())?,
+            SandboxEvent::AtBarrier(_, pid) => self.pid = pid,
+            SandboxEvent::Transferred(handed) => self.network.send_transferred(handed),
+            SandboxEvent::Socket(family, socket) => self.network.send_socket(family, socket),
+            SandboxEvent::ApiSocket(socket) => {
                 if let Some(api) = &mut self.api {
-                    api.offer(socket);
+                    api.add_socket(socket);
                 }
             }
-            Happening::Running(_) => {
-                let degraded = missing(&self.plan.degraded);
-                counters::started(Kind::Sandbox);
-                status.say(&Event::Started { id: self.id, pid: self.pid, degraded });
+            SandboxEvent::Running(_) => {
+                let degraded = missing_protections(&self.plan.degraded);
+                counters::count_start(StartKind::Sandbox);
+                status.write(&StatusEvent::Started { id: self.id, pid: self.pid, degraded });
                 let started =
                     self.terminal.as_mut().map_or(Ok(()), |terminal| terminal.start(self.poll.registry()));
-                started.map_err(runtime)?;
+                started.map_err(runtime_error)?;
             }
-            Happening::NotRun(_, error) => {
+            SandboxEvent::StartFailed(_, error) => {
                 self.sandbox.kill();
-                return Err(runtime(error));
+                return Err(runtime_error(error));
             }
-            Happening::Exited(id, how, alone) if self.main == Some(id) => {
+            SandboxEvent::Exited(id, how, alone) if self.program_id == Some(id) => {
                 self.ended = Some(how);
-                self.alone = alone;
-                self.ask_for_oom(self.pid, how, status);
+                self.only_init_left = alone;
+                self.check_oom_kill(self.pid, how, status);
             }
-            Happening::Gone(Some(error)) => return Err(runtime(error)),
-            Happening::Gone(None) => {
+            SandboxEvent::SandboxExited(Some(error)) => return Err(runtime_error(error)),
+            SandboxEvent::SandboxExited(None) => {
                 self.clock.stop();
                 if self.ended.is_none() {
-                    self.ask_for_oom(self.sandbox.pid(), KILLED, status);
+                    self.check_oom_kill(self.sandbox.pid(), KILLED_BY_KERNEL, status);
                 }
-                self.over = Some(outcome(self.ended, self.oom));
+                self.result = Some(final_exit(self.ended, self.oom_killed));
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether the kernel killed this process for want of memory, and with it the program.
-    fn ask_for_oom(&mut self, pid: i32, how: Ended, status: &mut Status) {
-        let memory = self.memory.as_mut().filter(|_| how == KILLED);
-        self.oom = memory.is_some_and(|memory| memory.has_killed(pid, self.id, status));
+    /// Records whether the OOM killer killed this process, and with it the program.
+    fn check_oom_kill(&mut self, pid: i32, how: ProgramExit, status: &mut StatusWriter) {
+        let memory = self.memory.as_mut().filter(|_| how == KILLED_BY_KERNEL);
+        self.oom_killed = memory.is_some_and(|memory| memory.was_oom_killed(pid, self.id, status));
     }
 
-    fn watch_pins(&mut self, launcher: Option<&Launcher>) -> Outcome<()> {
-        let table = || pins::table(launcher, self.sandbox.pid());
-        self.watch = PinWatch::new(table, self.pins, self.poll.registry(), PINS)
+    fn watch_pins(&mut self, launcher: Option<&Launcher>) -> SupervisionResult<()> {
+        let table = || pin_watch::open_mount_table(launcher, self.sandbox.pid());
+        self.pin_watch = PinWatch::new(table, self.pins, self.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
         Ok(())
     }
 
-    /// A pin that was undone ends everything, unless all is over anyway.
-    fn check_pins(&mut self) -> Outcome<()> {
-        if self.over.is_some() {
+    /// An undone pin ends the sandbox, unless it is ending anyway.
+    fn check_pins(&mut self) -> SupervisionResult<()> {
+        if self.result.is_some() {
             return Ok(());
         }
-        self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
+        self.pin_watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
     }
 
-    /// A launcher that is gone before it was told to end was killed.
-    fn check_launcher(&mut self, end: &End<'_>) -> Outcome<()> {
-        if end.guard.is_ending() {
+    /// A launcher that exits before it is asked to was killed.
+    fn check_launcher(&mut self, end: &WrapCleanup<'_>) -> SupervisionResult<()> {
+        if end.guard.is_cleaning_up() {
             return Ok(());
         }
         self.sandbox.kill();
-        Err(runtime(Error::new(Code::System, "the launcher of the sandbox was killed")))
+        Err(runtime_error(Error::new(Code::System, "the launcher of the sandbox was killed")))
     }
 
-    /// Moves what the terminals have for each other; true when there may be more at once.
+    /// Copies data between the terminals; true when there may be more at once.
     fn relay(&mut self) -> Result<bool> {
         self.terminal.as_mut().map_or(Ok(false), |terminal| terminal.pump(self.poll.registry()))
     }
 
-    /// How long to wait for events at most.
-    fn patience(&self, at_rest: bool) -> Option<Duration> {
+    /// Longest wait for events.
+    fn poll_timeout(&self, at_rest: bool) -> Option<Duration> {
         if !at_rest {
             return Some(Duration::ZERO);
         }
-        let relay = self.terminal.as_ref().and_then(Terminal::patience);
-        self.clock.left().into_iter().chain(relay).chain(self.network.patience()).min()
+        let relay = self.terminal.as_ref().and_then(Terminal::poll_timeout);
+        self.clock.poll_timeout().into_iter().chain(relay).chain(self.network.poll_timeout()).min()
     }
 
     fn is_drained(&self) -> bool {
         self.terminal.as_ref().is_none_or(Terminal::is_drained)
     }
 
-    /// Signals reach the program as if it ran bare: one from the terminal goes to its whole process group.
-    fn pass_signals(&mut self) {
-        while let Some((signal, from_terminal)) = signals::next(&self.signals) {
+    /// Forwards signals as if the program ran without saggar: one from the terminal goes to its whole process group.
+    fn forward_signals(&mut self) {
+        while let Some((signal, from_terminal)) = signals::read_next(&self.signals) {
             match signal {
-                Signal::SIGTSTP => self.stop(),
-                Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM if self.is_alone() => {
-                    self.give_up(signal);
+                Signal::SIGTSTP => self.stop_with_program(),
+                Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM
+                    if self.has_no_program() =>
+                {
+                    self.end_without_program(signal);
                 }
-                _ => self.pass(signal, from_terminal),
+                _ => self.forward_signal(signal, from_terminal),
             }
         }
     }
 
-    fn pass(&mut self, signal: Signal, to_group: bool) {
+    fn forward_signal(&mut self, signal: Signal, to_group: bool) {
         match (signal, &mut self.terminal) {
             (Signal::SIGWINCH, Some(terminal)) => terminal.resize(),
             (Signal::SIGCONT, Some(terminal)) => terminal.resume(),
             _ => {}
         }
-        // A new size of its own terminal tells the program; without one it hears of the host's.
-        if let Some(main) = self.main
+        // A resize of its own terminal notifies the program; without one it gets the SIGWINCH of the host's.
+        if let Some(main) = self.program_id
             && (signal != Signal::SIGWINCH || self.terminal.is_none())
         {
             self.sandbox.signal(main, signal, to_group || signal == Signal::SIGCONT);
         }
     }
 
-    /// The program stops, then we do, so that the shell that waits for us sees it. SIGSTOP, because the
-    /// program leads a session of its own: nobody in it could continue its group, and the kernel drops a
-    /// SIGTSTP for such a one (credentials(7), orphaned process groups).
-    fn stop(&mut self) {
-        if let Some(main) = self.main {
+    /// Stops the program, then this process, so that the shell that waits for it sees the stop. SIGSTOP, because the
+    /// program leads a session of its own: no process in it could continue its group, and the kernel drops a SIGTSTP
+    /// for an orphaned process group (credentials(7)).
+    fn stop_with_program(&mut self) {
+        if let Some(main) = self.program_id {
             self.sandbox.signal(main, Signal::SIGSTOP, true);
         }
         if let Some(terminal) = &mut self.terminal {
@@ -498,36 +530,36 @@ impl<'a> Loop<'a> {
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
     }
 
-    /// No program hears signals: it is not asked for yet, or gone and its last output stuck.
-    fn is_alone(&self) -> bool {
-        self.main.is_none() || self.over.is_some()
+    /// No program can get signals: it has not been requested yet, or it has exited and its last output is stuck.
+    fn has_no_program(&self) -> bool {
+        self.program_id.is_none() || self.result.is_some()
     }
 
-    /// Ends without a program to pass the signal to.
-    fn give_up(&mut self, signal: Signal) {
+    /// Ends without a program to forward the signal to.
+    fn end_without_program(&mut self, signal: Signal) {
         self.sandbox.kill();
         self.clock.stop();
         self.terminal = None;
-        self.over.get_or_insert((Reason::Signal, Ended::Signal(signal as i32)));
+        self.result.get_or_insert((ExitReason::Signal, ProgramExit::Signal(signal as i32)));
     }
 }
 
-/// How the kernel ends what it finds too large.
-const KILLED: Ended = Ended::Signal(libc::SIGKILL);
+/// How the OOM killer ends a process.
+const KILLED_BY_KERNEL: ProgramExit = ProgramExit::Signal(libc::SIGKILL);
 
-/// The name of a program, for people.
-fn name_of(program: &Program) -> String {
+/// The name of a program in messages.
+fn program_name(program: &ProgramSpec) -> String {
     let path = program.argv.first().map(Path::new);
     let name = path.and_then(Path::file_name).unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// How it ended when pid 1 is gone: by the program's own end, or killed from outside.
-fn outcome(ended: Option<Ended>, oom: bool) -> (Reason, Ended) {
+/// The exit after pid 1 has exited: the program's own, or SIGKILL from outside.
+fn final_exit(ended: Option<ProgramExit>, oom: bool) -> (ExitReason, ProgramExit) {
     match ended {
-        Some(KILLED) | None if oom => (Reason::Oom, KILLED),
-        Some(how @ Ended::Exit(_)) => (Reason::Exit, how),
-        Some(how @ Ended::Signal(_)) => (Reason::Signal, how),
-        None => (Reason::Signal, Ended::Signal(libc::SIGKILL)),
+        Some(KILLED_BY_KERNEL) | None if oom => (ExitReason::Oom, KILLED_BY_KERNEL),
+        Some(how @ ProgramExit::Exit(_)) => (ExitReason::Exit, how),
+        Some(how @ ProgramExit::Signal(_)) => (ExitReason::Signal, how),
+        None => (ExitReason::Signal, ProgramExit::Signal(libc::SIGKILL)),
     }
 }

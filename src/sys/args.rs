@@ -1,5 +1,5 @@
-//! Where the kernel put the arguments and the environment of this process, so that a forked pid 1 can
-//! blank its copy: `/proc/1/cmdline` and `/proc/1/environ` of a sandbox must say nothing.
+//! Locates the argument and environment strings that the kernel placed on the stack of this process. A forked pid 1
+//! overwrites its copy with NUL bytes, so that `/proc/1/cmdline` and `/proc/1/environ` of a sandbox are empty.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
@@ -16,8 +16,8 @@ extern "C" fn remember(argc: libc::c_int, argv: *mut *mut libc::c_char, envp: *m
     if argc == 0 {
         return;
     }
-    // SAFETY: the kernel lays the strings of argv and then of envp out without a gap (execve(2), proc(5)
-    // on arg_start to env_end); each pointer of both lists is valid until its terminating null pointer.
+    // SAFETY: the kernel lays out the strings of argv and then of envp without a gap (execve(2), proc(5) on arg_start
+    // to env_end); each pointer of both lists is valid until its terminating null pointer.
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     unsafe {
         let first = *argv;
@@ -35,13 +35,13 @@ extern "C" fn remember(argc: libc::c_int, argv: *mut *mut libc::c_char, envp: *m
 /// Fills the argument and environment strings of this process with NUL bytes.
 ///
 /// # Safety
-/// Nothing of this process may read `std::env::args`, `environ` or a pointer into them afterwards: call
-/// it in a forked child that will not.
-pub unsafe fn blank() {
+/// After this call, no code of this process may read `std::env::args`, `environ` or a pointer into them. Call it in a
+/// forked child that reads none of them.
+pub unsafe fn blank_arguments() {
     let start = START.load(Relaxed);
     if !start.is_null() {
-        // SAFETY: `remember` measured this writable region of our own stack; the caller promises that
-        // nobody reads it any more.
+        // SAFETY: `remember` measured this writable region of our own stack; the caller promises that no code reads it
+        // afterwards.
         unsafe { std::ptr::write_bytes(start, 0, LEN.load(Relaxed)) };
     }
 }

@@ -1,5 +1,5 @@
-//! Trying something in a child that is thrown away: whether the kernel does it for this user is found by
-//! doing it, and the child takes the traces with it.
+//! Tests a kernel feature in a disposable child. The child uses the feature, so the result holds for this user on this
+//! kernel; the child's exit removes all traces.
 
 use super::{Errno, SysResult, clone, pidfd, process};
 use nix::sys::wait::WaitStatus;
@@ -7,87 +7,87 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What became of an attempt.
+/// The result of [`attempt`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It works.
+pub enum AttemptOutcome {
+    /// `job` succeeded.
     Works,
-    /// The child could not be made (clone3(2)), or not be prepared.
+    /// The child could not be created (clone3(2)) or prepared.
     NoChild(Errno),
-    /// The child was there, and the thing itself failed.
+    /// The child ran and `job` returned this error.
     Fails(Errno),
-    /// The child was killed by this signal.
+    /// This signal killed the child.
     Killed(i32),
 }
 
-impl Outcome {
-    /// Whether it works.
+impl AttemptOutcome {
+    /// Whether the outcome is [`AttemptOutcome::Works`].
     pub fn works(self) -> bool {
-        self == Outcome::Works
+        self == AttemptOutcome::Works
     }
 }
 
-/// Runs `job` in a child with these namespaces (flags of clone3(2)) and tells what came of it. `prepare`
-/// runs here, with the child's pid, while the child waits: that is where its id maps are written.
+/// Runs `job` in a child with new namespaces (`flags` of clone3(2)) and returns the outcome. `prepare` runs in the
+/// caller with the child's pid while the child waits; it writes the child's id maps.
 ///
-/// The caller must have one thread: otherwise nothing is tried, and the outcome is `NoChild(EBUSY)`.
+/// The caller must have one thread. Otherwise no child is created, and the outcome is `NoChild(EBUSY)`.
 pub fn attempt(
     flags: u64,
     prepare: impl FnOnce(i32) -> SysResult<()>,
     job: impl FnOnce() -> SysResult<()>,
-) -> Outcome {
-    match try_it(flags, prepare, job) {
+) -> AttemptOutcome {
+    match try_in_child(flags, prepare, job) {
         Ok(outcome) => outcome,
-        Err(errno) => Outcome::NoChild(errno),
+        Err(errno) => AttemptOutcome::NoChild(errno),
     }
 }
 
-fn try_it(
+fn try_in_child(
     flags: u64,
     prepare: impl FnOnce(i32) -> SysResult<()>,
     job: impl FnOnce() -> SysResult<()>,
-) -> SysResult<Outcome> {
+) -> SysResult<AttemptOutcome> {
     if process::thread_count()? != 1 {
         return Err(Errno::EBUSY);
     }
-    let (gate, opener) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    // SAFETY: one thread, as just checked, so that every lock is free in the child as well.
+    let (barrier, opener) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    // SAFETY: this process has one thread, as just checked, so every lock is free in the child as well.
     match unsafe { clone::clone3(flags, None) }? {
-        clone::Side::Child => {
+        clone::CloneSide::Child => {
             drop(opener);
-            run_and_exit(gate, job)
+            run_and_exit(barrier, job)
         }
-        clone::Side::Parent { pid, pidfd } => {
-            drop(gate);
+        clone::CloneSide::Parent { pid, pidfd } => {
+            drop(barrier);
             if let Err(errno) = prepare(pid) {
                 let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
                 pidfd::reap(pidfd.as_fd())?;
                 return Err(errno);
             }
-            // A child that is gone already says why by its status.
+            // If the child has already exited, its status holds the reason.
             let _ = File::from(opener).write_all(b"g");
             Ok(match pidfd::reap(pidfd.as_fd())? {
-                WaitStatus::Exited(_, 0) => Outcome::Works,
-                WaitStatus::Exited(_, status) => Outcome::Fails(Errno::from_raw(status)),
-                WaitStatus::Signaled(_, signal, _) => Outcome::Killed(signal as i32),
-                _ => Outcome::Fails(Errno::EIO),
+                WaitStatus::Exited(_, 0) => AttemptOutcome::Works,
+                WaitStatus::Exited(_, status) => AttemptOutcome::Fails(Errno::from_raw(status)),
+                WaitStatus::Signaled(_, signal, _) => AttemptOutcome::Killed(signal as i32),
+                _ => AttemptOutcome::Fails(Errno::EIO),
             })
         }
     }
 }
 
-/// Every error number fits in an exit status.
-fn run_and_exit(gate: OwnedFd, job: impl FnOnce() -> SysResult<()>) -> ! {
+/// Exits with the error number of `job`; every error number fits in an exit status.
+fn run_and_exit(barrier: OwnedFd, job: impl FnOnce() -> SysResult<()>) -> ! {
     /// A panic must not unwind into the parent's code.
-    struct Never;
-    impl Drop for Never {
+    struct ExitOnUnwind;
+    impl Drop for ExitOnUnwind {
         fn drop(&mut self) {
             process::exit_now(Errno::EIO as i32);
         }
     }
-    let _never = Never;
-    let let_go = File::from(gate).read(&mut [0]).is_ok_and(|count| count == 1);
-    let done = if let_go { job() } else { Err(Errno::ECANCELED) };
+    let _never = ExitOnUnwind;
+    let released = File::from(barrier).read(&mut [0]).is_ok_and(|count| count == 1);
+    let done = if released { job() } else { Err(Errno::ECANCELED) };
     process::exit_now(done.map_or_else(|errno| errno as i32, |()| 0))
 }
 
@@ -95,11 +95,11 @@ fn run_and_exit(gate: OwnedFd, job: impl FnOnce() -> SysResult<()>) -> ! {
 mod tests {
     use super::*;
 
-    /// The harness has threads: a child of it could meet a lock that nobody holds.
+    /// The test harness has several threads: its child could wait for a lock that no thread of the child holds.
     #[test]
     fn nothing_is_tried_beside_other_threads() {
         let outcome = std::thread::spawn(|| attempt(0, |_| Ok(()), || Ok(()))).join().unwrap();
-        assert_eq!(outcome, Outcome::NoChild(Errno::EBUSY));
+        assert_eq!(outcome, AttemptOutcome::NoChild(Errno::EBUSY));
         assert!(!outcome.works());
     }
 }

@@ -1,4 +1,4 @@
-//! bpf(2), as far as device filters of cgroup v2 need it.
+//! bpf(2): the commands that device filters of cgroup v2 need.
 
 use super::{Errno, SysResult, call, call_fd};
 use std::ffi::CStr;
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// One instruction: `struct bpf_insn` of linux/bpf.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Insn {
+pub struct BpfInsn {
     /// Operation.
     pub code: u8,
     /// Destination register in the low four bits, source register in the high ones.
@@ -29,17 +29,17 @@ const PROG_DETACH: libc::c_int = 9;
 const TYPE_DEVICE: u32 = 15;
 /// BPF_CGROUP_DEVICE
 const ATTACH_DEVICE: u32 = 6;
-/// BPF_F_ALLOW_MULTI: beside what others attach; all must allow.
+/// BPF_F_ALLOW_MULTI: the program is attached next to other programs; all of them must allow an access.
 const ALLOW_MULTI: u32 = 2;
-/// BPF_F_REPLACE (Linux 5.6): in the place of another program, at once.
+/// BPF_F_REPLACE (Linux 5.6): atomically replaces an attached program.
 const REPLACE: u32 = 4;
 
-/// The most programs that [`attached`] looks at; the kernel allows 64.
-const MOST: usize = 64;
+/// Maximum number of programs that [`find_attached`] inspects; the kernel allows 64 for each cgroup.
+const MAX_PROGRAMS: usize = 64;
 
 #[repr(C)]
 #[derive(Default)]
-struct Load {
+struct ProgLoadAttr {
     kind: u32,
     insn_cnt: u32,
     insns: u64,
@@ -54,7 +54,7 @@ struct Load {
 
 #[repr(C)]
 #[derive(Default)]
-struct Attach {
+struct ProgAttachAttr {
     target: u32,
     program: u32,
     kind: u32,
@@ -64,7 +64,7 @@ struct Attach {
 
 #[repr(C)]
 #[derive(Default)]
-struct Query {
+struct ProgQueryAttr {
     target: u32,
     kind: u32,
     flags: u32,
@@ -76,7 +76,7 @@ struct Query {
 
 #[repr(C)]
 #[derive(Default)]
-struct ById {
+struct ProgByIdAttr {
     id: u32,
     next: u32,
     flags: u32,
@@ -84,7 +84,7 @@ struct ById {
 
 #[repr(C)]
 #[derive(Default)]
-struct InfoByFd {
+struct InfoByFdAttr {
     fd: u32,
     len: u32,
     info: u64,
@@ -93,7 +93,7 @@ struct InfoByFd {
 /// The beginning of `struct bpf_prog_info`.
 #[repr(C)]
 #[derive(Default)]
-struct Info {
+struct ProgInfo {
     kind: u32,
     id: u32,
     tag: [u8; 8],
@@ -107,10 +107,10 @@ struct Info {
 }
 
 const _: () = {
-    assert!(size_of::<Insn>() == 8);
-    assert!(std::mem::offset_of!(Load, name) == 48);
-    assert!(std::mem::offset_of!(Query, count) == 24);
-    assert!(std::mem::offset_of!(Info, name) == 64);
+    assert!(size_of::<BpfInsn>() == 8);
+    assert!(std::mem::offset_of!(ProgLoadAttr, name) == 48);
+    assert!(std::mem::offset_of!(ProgQueryAttr, count) == 24);
+    assert!(std::mem::offset_of!(ProgInfo, name) == 64);
 };
 
 fn number(fd: BorrowedFd<'_>) -> u32 {
@@ -125,24 +125,24 @@ fn name_of(name: &CStr) -> [u8; 16] {
     bytes
 }
 
-/// Loads a device filter. `name` is what [`attached`] finds it by: at most 15 letters, digits and underscores.
+/// Loads a device filter. [`find_attached`] finds the program by `name`: at most 15 letters, digits and underscores.
 ///
 /// # Errors
-/// Those of bpf(2): EPERM without CAP_BPF or CAP_SYS_ADMIN in the first user namespace, EACCES or EINVAL for a program that
-/// the verifier does not take.
-pub fn load_device_filter(program: &[Insn], name: &CStr) -> SysResult<OwnedFd> {
-    let mut load = Load {
+/// Those of bpf(2): EPERM without CAP_BPF or CAP_SYS_ADMIN in the initial user namespace, EACCES or EINVAL if the
+/// verifier rejects the program.
+pub fn load_device_filter(program: &[BpfInsn], name: &CStr) -> SysResult<OwnedFd> {
+    let mut load = ProgLoadAttr {
         kind: TYPE_DEVICE,
         insn_cnt: u32::try_from(program.len()).map_err(|_| Errno::E2BIG)?,
         insns: program.as_ptr() as u64,
         license: c"Apache-2.0".as_ptr() as u64,
         name: name_of(name),
-        ..Load::default()
+        ..ProgLoadAttr::default()
     };
-    call_fd!(libc::SYS_bpf, PROG_LOAD, &raw mut load, size_of::<Load>())
+    call_fd!(libc::SYS_bpf, PROG_LOAD, &raw mut load, size_of::<ProgLoadAttr>())
 }
 
-/// Attaches a device filter to a cgroup, in the place of `replaced` when that is given.
+/// Attaches a device filter to a cgroup. It replaces the program `replaced` if one is given.
 ///
 /// # Errors
 /// Those of bpf(2).
@@ -151,56 +151,61 @@ pub fn attach(
     program: BorrowedFd<'_>,
     replaced: Option<BorrowedFd<'_>>,
 ) -> SysResult<()> {
-    let mut attach = Attach {
+    let mut attach = ProgAttachAttr {
         target: number(cgroup),
         program: number(program),
         kind: ATTACH_DEVICE,
         flags: if replaced.is_some() { ALLOW_MULTI | REPLACE } else { ALLOW_MULTI },
         replaced: replaced.map_or(0, number),
     };
-    call!(libc::SYS_bpf, PROG_ATTACH, &raw mut attach, size_of::<Attach>())?;
+    call!(libc::SYS_bpf, PROG_ATTACH, &raw mut attach, size_of::<ProgAttachAttr>())?;
     Ok(())
 }
 
-/// Takes a device filter away from a cgroup.
+/// Detaches a device filter from a cgroup.
 ///
 /// # Errors
 /// Those of bpf(2).
 pub fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> SysResult<()> {
-    let mut attach =
-        Attach { target: number(cgroup), program: number(program), kind: ATTACH_DEVICE, ..Attach::default() };
-    call!(libc::SYS_bpf, PROG_DETACH, &raw mut attach, size_of::<Attach>())?;
+    let mut attach = ProgAttachAttr {
+        target: number(cgroup),
+        program: number(program),
+        kind: ATTACH_DEVICE,
+        ..ProgAttachAttr::default()
+    };
+    call!(libc::SYS_bpf, PROG_DETACH, &raw mut attach, size_of::<ProgAttachAttr>())?;
     Ok(())
 }
 
-/// A device filter of this name that is attached to the cgroup itself.
+/// The device filter with this name that is attached to the cgroup itself.
 ///
 /// # Errors
 /// Those of bpf(2).
-pub fn attached(cgroup: BorrowedFd<'_>, name: &CStr) -> SysResult<Option<OwnedFd>> {
-    let mut ids = [0u32; MOST];
-    let mut query = Query {
+pub fn find_attached(cgroup: BorrowedFd<'_>, name: &CStr) -> SysResult<Option<OwnedFd>> {
+    let mut ids = [0u32; MAX_PROGRAMS];
+    let mut query = ProgQueryAttr {
         target: number(cgroup),
         kind: ATTACH_DEVICE,
         ids: ids.as_mut_ptr() as u64,
-        count: u32::try_from(MOST).map_err(|_| Errno::EINVAL)?,
-        ..Query::default()
+        count: u32::try_from(MAX_PROGRAMS).map_err(|_| Errno::EINVAL)?,
+        ..ProgQueryAttr::default()
     };
-    call!(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<Query>())?;
+    call!(libc::SYS_bpf, PROG_QUERY, &raw mut query, size_of::<ProgQueryAttr>())?;
     for id in ids.iter().take(query.count as usize) {
-        let mut by_id = ById { id: *id, ..ById::default() };
-        // Gone since the query: not ours, which nobody else takes away.
-        let Ok(program) = call_fd!(libc::SYS_bpf, PROG_GET_FD_BY_ID, &raw mut by_id, size_of::<ById>())
+        let mut by_id = ProgByIdAttr { id: *id, ..ProgByIdAttr::default() };
+        // The program was detached after the query. Only saggar detaches its own programs, so it was another one.
+        let Ok(program) =
+            call_fd!(libc::SYS_bpf, PROG_GET_FD_BY_ID, &raw mut by_id, size_of::<ProgByIdAttr>())
         else {
             continue;
         };
-        let mut info = Info::default();
-        let mut by_fd = InfoByFd {
+        let mut info = ProgInfo::default();
+        let mut by_fd = InfoByFdAttr {
             fd: number(program.as_fd()),
-            len: u32::try_from(size_of::<Info>()).map_err(|_| Errno::EINVAL)?,
+            len: u32::try_from(size_of::<ProgInfo>()).map_err(|_| Errno::EINVAL)?,
             info: (&raw mut info) as u64,
         };
-        call!(libc::SYS_bpf, OBJ_GET_INFO_BY_FD, &raw mut by_fd, size_of::<InfoByFd>())?;
+        call!(libc::SYS_bpf, OBJ_GET_INFO_BY_FD, &raw mut by_fd, size_of::<InfoByFdAttr>())?;
         if info.name == name_of(name) {
             return Ok(Some(program));
         }

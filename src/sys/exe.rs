@@ -1,5 +1,5 @@
-//! The file that this process executes: whether it can be written through /proc/PID/exe, and executing it again
-//! from where it cannot.
+//! The executable file of this process: checks whether it can be written through /proc/PID/exe, and executes it again
+//! from a read-only copy or mount.
 
 use super::{Errno, SysResult, call, call_fd, file, mount};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const SELF: &CStr = c"/proc/self/exe";
 
-/// Whether our file lies on a read-only mount or is a sealed memory file.
+/// Whether the executable is on a read-only mount or is a sealed memory file.
 ///
 /// # Errors
 /// Those of open(2) without /proc.
@@ -21,19 +21,19 @@ pub fn is_read_only() -> SysResult<bool> {
     Ok(seals.is_ok_and(|seals| seals & i64::from(libc::F_SEAL_WRITE) != 0))
 }
 
-/// Whether we ourselves could change our file: it is ours, or may be written.
+/// Whether this user could change the executable: the user owns it or may write it.
 ///
 /// # Errors
 /// Those of stat(2) without /proc.
-pub fn is_ours() -> SysResult<bool> {
+pub fn is_writable_by_us() -> SysResult<bool> {
     use nix::unistd::{AccessFlags, faccessat};
     let owner = nix::sys::stat::stat(SELF)?.st_uid;
     let writable = faccessat(file::cwd(), SELF, AccessFlags::W_OK, nix::fcntl::AtFlags::AT_EACCESS);
-    // A file that is executed is busy, and only that keeps its owner away.
+    // A running executable is busy (ETXTBSY). For its owner that is the only obstacle to writing it.
     Ok(owner == nix::unistd::geteuid().as_raw() || matches!(writable, Ok(()) | Err(Errno::ETXTBSY)))
 }
 
-/// Our file in a detached read-only mount that nobody else has.
+/// The executable in a detached read-only mount that no other process has.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN; EINVAL for a file that is in no mount of this namespace.
@@ -44,14 +44,14 @@ pub fn read_only_view() -> SysResult<OwnedFd> {
     Ok(view)
 }
 
-/// A sealed copy of our file in memory.
+/// A sealed copy of the executable in a memory file.
 ///
 /// # Errors
 /// Those of memfd_create(2), sendfile(2) and fcntl(2).
 pub fn sealed_copy() -> SysResult<OwnedFd> {
     const MFD_EXEC: libc::c_uint = 0x10;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag, and execute without it.
+    // Kernels before 6.3 do not support the flag, and execute the memory file without it.
     let copy = match call_fd!(libc::SYS_memfd_create, c"saggar".as_ptr(), flags | MFD_EXEC) {
         Err(Errno::EINVAL) => call_fd!(libc::SYS_memfd_create, c"saggar".as_ptr(), flags)?,
         other => other?,
@@ -64,7 +64,7 @@ pub fn sealed_copy() -> SysResult<OwnedFd> {
     Ok(copy)
 }
 
-/// Executes an open file (execveat(2), AT_EMPTY_PATH); returns only when that fails.
+/// Executes an open file (execveat(2), AT_EMPTY_PATH). Returns only on failure.
 pub fn execute(file: &OwnedFd, argv: &[CString], env: &[CString]) -> Errno {
     let list = |strings: &[CString]| -> Vec<*const c_char> {
         strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()

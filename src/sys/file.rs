@@ -1,13 +1,14 @@
-//! Files by descriptors: openat2(2) and its neighbours, without a path resolved twice.
+//! File operations by descriptor: openat2(2) and related calls. No path is resolved twice.
 
 use super::{Errno, SysResult, call, call_fd};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// How [`open`] may resolve a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolve {
-    /// As open(2) does.
+    /// With the rules of open(2).
     Ordinary,
     /// Never leave the directory, follow no symbolic link at all (openat2(2): RESOLVE_BENEATH,
     /// RESOLVE_NO_SYMLINKS).
@@ -19,10 +20,10 @@ pub enum Resolve {
     InRoot,
 }
 
-/// How often a path is walked again that something was moved or mounted beside.
+/// Maximum number of attempts for a path that was not resolved because of concurrent renames or mounts (EAGAIN).
 const TRIES: usize = 1000;
 
-/// Opens `path` below `dir`, always close-on-exec. `flags` are those of open(2); `mode` counts with O_CREAT.
+/// Opens `path` below `dir`, always close-on-exec. `flags` are those of open(2); `mode` applies with O_CREAT.
 ///
 /// # Errors
 /// Those of openat2(2); ELOOP for a refused link, EXDEV for a path that leaves the directory.
@@ -41,8 +42,8 @@ pub fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32, how: Resolv
     let size = size_of::<libc::open_how>();
     let mut tries = TRIES;
     loop {
-        // EAGAIN: whatever was renamed or mounted meanwhile, anywhere on this machine, the kernel cannot say that a
-        // ".." on the way has not left the directory.
+        // EAGAIN: during a rename or mount anywhere on the machine, the kernel cannot guarantee that a ".." in the path
+        // has not left the directory.
         match call_fd!(libc::SYS_openat2, dir.as_raw_fd(), path.as_ptr(), &raw const args, size) {
             Err(Errno::EAGAIN) if resolve != 0 && tries > 0 => tries -= 1,
             opened => return opened,
@@ -50,42 +51,50 @@ pub fn open(dir: BorrowedFd<'_>, path: &CStr, flags: i32, mode: u32, how: Resolv
     }
 }
 
-/// The working directory, as the `dir` of the calls here.
+/// A path or a name as the system calls take it: with a NUL byte at its end.
+///
+/// # Errors
+/// EINVAL for a path with a NUL byte.
+pub fn c_path(path: impl AsRef<OsStr>) -> SysResult<CString> {
+    CString::new(path.as_ref().as_bytes()).map_err(|_| Errno::EINVAL)
+}
+
+/// The working directory, as the `dir` argument of the functions of this module.
 pub fn cwd() -> BorrowedFd<'static> {
     // SAFETY: AT_FDCWD is not a descriptor but a name that is always valid for the *at calls.
     unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) }
 }
 
-/// A descriptor by its number, for calls that only look: it may not be open.
-pub fn number(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: never -1, which is what a borrowed descriptor may not be; a number that is not open gives EBADF.
+/// Borrows a descriptor by its number, for calls that only inspect it. It may be closed.
+pub fn borrow_number(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the number is never -1, which a borrowed descriptor may not be; a number that is not open gives EBADF.
     unsafe { BorrowedFd::borrow_raw(fd.max(0)) }
 }
 
-/// Sets the mode of what was opened, also with O_PATH alone, which fchmod(2) does not take: the link in /proc leads to
-/// exactly that.
+/// Sets the mode of an open file, also of one opened with O_PATH, which fchmod(2) does not accept. The link in /proc
+/// leads to exactly that file.
 ///
 /// # Errors
 /// The error number of chmod(2).
 pub fn set_mode(file: BorrowedFd<'_>, mode: u32) -> SysResult<()> {
     let mode = rustix::fs::Mode::from_raw_mode(mode & 0o7777);
-    rustix::fs::chmod(link_to(file).as_c_str(), mode).map_err(|e| Errno::from_raw(e.raw_os_error()))
+    rustix::fs::chmod(proc_fd_path(file).as_c_str(), mode).map_err(|e| Errno::from_raw(e.raw_os_error()))
 }
 
-/// Opens what was opened with O_PATH, for more.
+/// Opens a file again with other flags, for example one that was opened with O_PATH.
 ///
 /// # Errors
 /// The error number of open(2).
-pub fn open_again(file: BorrowedFd<'_>, flags: i32) -> SysResult<OwnedFd> {
-    open(cwd(), &link_to(file), flags, 0, Resolve::Ordinary)
+pub fn reopen(file: BorrowedFd<'_>, flags: i32) -> SysResult<OwnedFd> {
+    open(cwd(), &proc_fd_path(file), flags, 0, Resolve::Ordinary)
 }
 
-/// The link in /proc that leads to an open file.
-fn link_to(file: BorrowedFd<'_>) -> CString {
+/// The path in /proc/self/fd of an open file.
+fn proc_fd_path(file: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }
 
-/// mkdirat(2). An existing entry is left as it is and is no error.
+/// mkdirat(2). An existing entry is left unchanged and is not an error.
 ///
 /// # Errors
 /// Those of mkdirat(2) but EEXIST.
@@ -108,8 +117,8 @@ pub fn symlink(target: &CStr, dir: BorrowedFd<'_>, path: &CStr) -> SysResult<()>
 /// fsetxattr(2).
 ///
 /// # Errors
-/// Those of fsetxattr(2): EOPNOTSUPP where the file system has none of this kind.
-pub fn set_attribute(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> SysResult<()> {
+/// Those of fsetxattr(2): EOPNOTSUPP if the file system does not support attributes of this kind.
+pub fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> SysResult<()> {
     call!(libc::SYS_fsetxattr, fd.as_raw_fd(), name.as_ptr(), value.as_ptr(), value.len(), 0)?;
     Ok(())
 }
@@ -117,7 +126,7 @@ pub fn set_attribute(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> SysResult
 /// Writes all of `bytes`.
 ///
 /// # Errors
-/// Those of write(2); EIO when the kernel takes nothing.
+/// Those of write(2); EIO if the kernel writes zero bytes.
 pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
     while !bytes.is_empty() {
         match nix::unistd::write(fd, bytes) {
@@ -130,9 +139,9 @@ pub fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
     Ok(())
 }
 
-/// Begins to write what is in the page cache of a file, and does not wait (sync_file_range(2)). It is a favour: what
-/// cannot be begun is written later.
-pub fn begin_writing(fd: BorrowedFd<'_>) {
+/// Starts writing the dirty pages of a file to disk, without waiting (sync_file_range(2)). Errors are ignored, because
+/// the kernel writes the pages later in any case.
+pub fn start_writeback(fd: BorrowedFd<'_>) {
     let flags = libc::SYNC_FILE_RANGE_WRITE;
     let _ = call!(libc::SYS_sync_file_range, fd.as_raw_fd(), 0_i64, 0_i64, flags);
 }
@@ -155,16 +164,16 @@ pub fn unlink(dir: BorrowedFd<'_>, name: &CStr) -> SysResult<()> {
     Ok(())
 }
 
-/// What the link `name` in `dir` says; how many bytes of it are in `buffer`.
+/// Reads the target of the symbolic link `name` in `dir` into `buffer`. Returns its length in bytes.
 ///
 /// # Errors
-/// EINVAL when it is no link.
+/// EINVAL if the file is not a symbolic link.
 pub fn read_link(dir: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> SysResult<usize> {
     let len = call!(libc::SYS_readlinkat, dir.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr(), buffer.len())?;
     usize::try_from(len).map_err(|_| Errno::EIO)
 }
 
-/// Gives an open file, O_PATH or not, an owner (fchownat(2), AT_EMPTY_PATH).
+/// Sets the owner of an open file, also of one opened with O_PATH (fchownat(2), AT_EMPTY_PATH).
 ///
 /// # Errors
 /// Those of fchownat(2).
@@ -173,16 +182,16 @@ pub fn set_owner(file: BorrowedFd<'_>, uid: u32, gid: u32) -> SysResult<()> {
     Ok(())
 }
 
-/// Some entries of an open directory as getdents64(2) lays them out; how many bytes, 0 at the end.
+/// Reads entries of an open directory in the layout of getdents64(2). Returns the number of bytes, 0 at the end.
 ///
 /// # Errors
 /// Those of getdents64(2).
-pub fn entries(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<usize> {
+pub fn read_entries(dir: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<usize> {
     let len = call!(libc::SYS_getdents64, dir.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())?;
     usize::try_from(len).map_err(|_| Errno::EIO)
 }
 
-/// Device and inode of an open file: what it is, whatever its name is.
+/// Device and inode of an open file: its identity, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// st_dev
@@ -200,11 +209,11 @@ pub fn identity(fd: BorrowedFd<'_>) -> SysResult<FileId> {
     Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// A close-on-exec duplicate of a descriptor that somebody named by its number.
+/// A close-on-exec duplicate of a descriptor that a caller gave by its number.
 ///
 /// # Errors
-/// EBADF when it is not open.
-pub fn duplicate_number(fd: RawFd) -> SysResult<OwnedFd> {
+/// EBADF if it is not open.
+pub fn duplicate(fd: RawFd) -> SysResult<OwnedFd> {
     call_fd!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 10)
 }
 
@@ -249,7 +258,7 @@ pub fn cloexec_from(first: RawFd) -> SysResult<()> {
 /// Those of close_range(2).
 ///
 /// # Safety
-/// Nothing that owns one of the others may use or close it any more.
+/// Owners of the other descriptors may neither use nor close them afterwards.
 pub unsafe fn close_others(mut first: RawFd, kept: impl Iterator<Item = RawFd> + Clone) -> SysResult<()> {
     while let Some(next) = kept.clone().filter(|number| *number >= first).min() {
         if next > first {
@@ -272,16 +281,16 @@ pub fn fill_standard_streams() -> SysResult<()> {
         if null.as_raw_fd() > 2 {
             return Ok(());
         }
-        // The stream's from now on.
+        // The descriptor now belongs to the standard stream.
         let _ = null.into_raw_fd();
     }
 }
 
-/// A sealed, close-on-exec memory file that holds `bytes` (memfd_create(2)): nobody can change it.
+/// A sealed, close-on-exec memory file that holds `bytes` (memfd_create(2)). No process can change its content.
 ///
 /// # Errors
 /// Those of memfd_create(2), write(2) and fcntl(2).
-pub fn sealed(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
+pub fn sealed_memfd(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let fd = call_fd!(libc::SYS_memfd_create, name.as_ptr(), flags)?;
     write_all(std::os::fd::AsFd::as_fd(&fd), bytes)?;
@@ -290,8 +299,8 @@ pub fn sealed(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
     Ok(fd)
 }
 
-/// How many bytes wait in a pipe or a stream socket (ioctl_pipe(2), unix(7)).
-pub fn waiting(fd: BorrowedFd<'_>) -> usize {
+/// Number of bytes that can be read from a pipe or a stream socket (ioctl_pipe(2), unix(7)).
+pub fn bytes_available(fd: BorrowedFd<'_>) -> usize {
     let mut count: libc::c_int = 0;
     let asked = call!(libc::SYS_ioctl, fd.as_raw_fd(), libc::FIONREAD, &raw mut count);
     asked.ok().and_then(|_| usize::try_from(count).ok()).unwrap_or(0)

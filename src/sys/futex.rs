@@ -1,12 +1,12 @@
-//! Waiting for a word of memory that another process of ours changes (futex(2)).
+//! Waits for changes of a word in memory that this process shares with another (futex(2)).
 
 use super::{Errno, SysResult, call};
 use std::sync::atomic::AtomicU32;
 
-/// Waits while the word is `value`. It may return earlier: look again.
+/// Waits while the word is `value`. It may return earlier: the caller must check the word again.
 ///
 /// # Errors
-/// The error number of futex(2), but for those that mean "look again".
+/// The error number of futex(2), except those that mean that the word must be checked again.
 pub fn wait(word: &AtomicU32, value: u32) -> SysResult<()> {
     let forever = std::ptr::null::<libc::timespec>();
     match call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, value, forever) {
@@ -15,7 +15,7 @@ pub fn wait(word: &AtomicU32, value: u32) -> SysResult<()> {
     }
 }
 
-/// Wakes whoever waits for the word. It never fails for a word that is there.
+/// Wakes all waiters of the word. It never fails for a mapped word.
 pub fn wake(word: &AtomicU32) {
     let _ = call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX);
 }

@@ -1,5 +1,5 @@
-//! The landlock calls (landlock(7)) without allocation, for use in the child. Which rights there are at
-//! which ABI is decided in [`crate::plan::landlock`], with the landlock crate.
+//! The landlock calls (landlock(7)) without allocation, for use in the child. [`crate::plan::agent::landlock`] decides which
+//! rights exist at which ABI, with the landlock crate.
 
 use super::{SysResult, call, call_fd};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ pub struct RulesetAttr {
 }
 
 #[repr(C, packed)]
-struct PathBeneath {
+struct PathBeneathAttr {
     allowed_access: u64,
     parent_fd: i32,
 }
@@ -33,7 +33,7 @@ pub const TRUNCATE: u64 = 1 << 14;
 
 /// `struct landlock_net_port_attr` of linux/landlock.h.
 #[repr(C)]
-struct NetPort {
+struct NetPortAttr {
     allowed_access: u64,
     port: u64,
 }
@@ -46,7 +46,7 @@ const RULE_PATH_BENEATH: libc::c_int = 1;
 const RULE_NET_PORT: libc::c_int = 2;
 const CREATE_RULESET_VERSION: libc::c_uint = 1;
 
-/// The landlock ABI of the running kernel, 0 when there is none or it is switched off.
+/// The landlock ABI of the running kernel; 0 if landlock is not supported or disabled.
 pub fn abi() -> u32 {
     let null = std::ptr::null::<RulesetAttr>();
     call!(libc::SYS_landlock_create_ruleset, null, 0usize, CREATE_RULESET_VERSION)
@@ -55,7 +55,7 @@ pub fn abi() -> u32 {
         .unwrap_or(0)
 }
 
-/// A new ruleset. Only as many bytes as the ABI knows are passed: ABI 1 to 3 take 8, 4 and 5 take 16.
+/// A new ruleset. It passes only as many bytes as the ABI defines: 8 for ABI 1 to 3, 16 for 4 and 5.
 ///
 /// # Errors
 /// Those of landlock_create_ruleset(2).
@@ -73,22 +73,22 @@ pub fn create_ruleset(attr: &RulesetAttr, abi: u32) -> SysResult<OwnedFd> {
 /// # Errors
 /// Those of landlock_add_rule(2).
 pub fn allow_beneath(ruleset: BorrowedFd<'_>, path: BorrowedFd<'_>, access: u64) -> SysResult<()> {
-    let rule = PathBeneath { allowed_access: access, parent_fd: path.as_raw_fd() };
+    let rule = PathBeneathAttr { allowed_access: access, parent_fd: path.as_raw_fd() };
     call!(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), RULE_PATH_BENEATH, &raw const rule, 0)?;
     Ok(())
 }
 
-/// Grants connections to this port over TCP (ABI 4).
+/// Grants TCP connections to this port (ABI 4).
 ///
 /// # Errors
 /// Those of landlock_add_rule(2).
-pub fn allow_connecting(ruleset: BorrowedFd<'_>, port: u16) -> SysResult<()> {
-    let rule = NetPort { allowed_access: CONNECT_TCP, port: port.into() };
+pub fn allow_connect(ruleset: BorrowedFd<'_>, port: u16) -> SysResult<()> {
+    let rule = NetPortAttr { allowed_access: CONNECT_TCP, port: port.into() };
     call!(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), RULE_NET_PORT, &raw const rule, 0)?;
     Ok(())
 }
 
-/// Puts this thread, and all that it starts, in the domain; no_new_privs must be on.
+/// Restricts this thread, and all processes that it starts, to the domain; no_new_privs must be set.
 ///
 /// # Errors
 /// Those of landlock_restrict_self(2); E2BIG after 16 layers.

@@ -1,18 +1,18 @@
-//! The start of a statically linked program, in the place of glibc's own: the same steps in the same order
-//! (csu/libc-start.c, sysdeps/x86/libc-start.h), but for one. It does not ask the processor what it is.
+//! Start code of a statically linked program, in place of glibc's. It takes the same steps in the same order
+//! (csu/libc-start.c, sysdeps/x86/libc-start.h), except that it does not query the processor's features.
 //!
-//! glibc asks some 70 times (CPUID), for functions of strings that are made for this very processor and for the
-//! sizes of its caches. In a virtual machine every question ends in the hypervisor: together two thirds of a
-//! millisecond, a seventh of a whole start of a sandbox. Unasked, glibc takes the functions that every x86-64 has
-//! (SSE2), and here are the sizes that it begins with itself.
+//! glibc executes CPUID about 70 times, to choose string functions for this processor and to learn its cache sizes. In
+//! a virtual machine each CPUID exits to the hypervisor: together two thirds of a millisecond, a seventh of a whole
+//! sandbox start. Without CPUID, glibc uses the functions that every x86-64 processor supports (SSE2), and this file
+//! sets the cache sizes that glibc has as initial values.
 //!
-//! The names used here are glibc's inner ones, which may change their meaning from version to version. So the
-//! build script lets this file in (`saggar_libc_start`) where the archive is of a version that it was tried with,
-//! and `packaging/static_link.rs` lists those; any other has the start of its own. It is a part of the binary
-//! alone, since the library is linked with the shared libc in tests.
+//! The symbols used here are internal to glibc, and their meaning may change between versions. The build script
+//! therefore enables this file (`saggar_libc_start`) only if the libc archive is of a version that was tested with it.
+//! `packaging/static_link.rs` lists those versions; any other version keeps its own start code. It is part of the
+//! binary only, since tests link the library with the shared libc.
 //!
-//! Who runs here: the program before its first instruction. Until [`_dl_relocate_static_pie`] no address in memory is
-//! right, so that everything is reached from the instruction pointer; until [`__libc_setup_tls`] there is no errno.
+//! It runs before the first instruction of the program. Until [`_dl_relocate_static_pie`] no address in memory is
+//! valid, so all symbols are reached relative to the instruction pointer; until [`__libc_setup_tls`] there is no errno.
 
 use std::arch::asm;
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -25,7 +25,7 @@ unsafe extern "C" {
     static mut __environ: *mut *mut c_char;
     static mut __libc_stack_end: *mut c_void;
     static __libc_enable_secure: c_int;
-    /// 16 random bytes of the kernel's, anywhere on the stack.
+    /// 16 random bytes from the kernel, at any address on the stack.
     static _dl_random: *const [usize; 2];
     static __preinit_array_start: [Init; 0];
     static __preinit_array_end: [Init; 0];
@@ -47,7 +47,7 @@ unsafe extern "C" {
     fn exit(status: c_int) -> !;
 }
 
-/// What the functions of strings go by (sysdeps/x86/cacheinfo.h), each with what it has before the questions.
+/// Thresholds of the string functions (sysdeps/x86/cacheinfo.h), with glibc's initial values.
 mod sizes {
     use super::{c_int, c_long};
 
@@ -61,7 +61,7 @@ mod sizes {
     static __x86_shared_cache_size_half: c_long = 512 * KIB;
     #[unsafe(no_mangle)]
     static __x86_shared_cache_size: c_long = 1024 * KIB;
-    /// Three quarters of the shared cache, as glibc has it.
+    /// Three quarters of the shared cache, as glibc computes it.
     #[unsafe(no_mangle)]
     static __x86_shared_non_temporal_threshold: c_long = 768 * KIB;
     #[unsafe(no_mangle)]
@@ -74,24 +74,24 @@ mod sizes {
     static __x86_string_control: c_int = 0;
 }
 
-/// Calls by the instruction pointer: the table of addresses is not relocated yet.
+/// Calls a function relative to the instruction pointer: the table of addresses is not relocated yet.
 macro_rules! call_early {
     ($function:path $(, $argument:expr)?) => {
         asm!("call {}", sym $function, $(in("rdi") $argument,)? clobber_abi("C"))
     };
 }
 
-/// Stores by the instruction pointer.
+/// Stores a value relative to the instruction pointer.
 macro_rules! store_early {
     ($place:path, $value:expr) => {
         asm!("mov [rip + {}], {}", sym $place, in(reg) $value, options(nostack, preserves_flags))
     };
 }
 
-/// What `_start` calls. `init` and `fini` are of programs that were linked with a glibc before 2.34.
+/// The function that `_start` calls. `init` and `fini` are used by programs that were linked with a glibc before 2.34.
 ///
 /// # Safety
-/// For `_start` alone.
+/// Only `_start` may call it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __libc_start_main(
     main: Main,
@@ -102,9 +102,9 @@ unsafe extern "C" fn __libc_start_main(
     rtld_fini: Option<extern "C" fn(*mut c_void)>,
     stack_end: *mut c_void,
 ) -> ! {
-    // SAFETY: as the kernel lays a new program's stack out (execve(2), getauxval(3)): `argv` ends in a null pointer,
-    // the environment follows and ends in one, and the auxiliary vector follows that. The functions are called in
-    // the order in which glibc calls them, each of them once; there is one thread.
+    // SAFETY: the kernel lays out a new program's stack like this (execve(2), getauxval(3)): `argv` ends in a null
+    // pointer, the environment follows and ends in one, and the auxiliary vector follows that. The functions are called
+    // in the order in which glibc calls them, each of them once; there is one thread.
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     unsafe {
         let envp = argv.offset(argc as isize + 1);
@@ -116,11 +116,11 @@ unsafe extern "C" fn __libc_start_main(
         store_early!(__libc_stack_end, stack_end);
         call_early!(_dl_aux_init, vector.add(1));
         call_early!(__tunables_init, envp);
-        // Here glibc asks. The relocation also chooses the functions of strings.
+        // At this point glibc executes CPUID. The relocation also chooses the string functions.
         call_early!(_dl_relocate_static_pie);
         call_early!(__libc_setup_tls);
         let [canary, guard] = _dl_random.read_unaligned();
-        // The canary's first byte is zero, so that no string writes it.
+        // The first byte of the canary is zero, so that no string function can write it.
         asm!("mov fs:[0x28], {}", in(reg) canary & !0xff, options(nostack, preserves_flags));
         asm!("mov fs:[0x30], {}", in(reg) guard, options(nostack, preserves_flags));
         let none = std::ptr::null_mut();
@@ -143,7 +143,7 @@ unsafe extern "C" fn __libc_start_main(
 }
 
 extern "C" fn finish(_: *mut c_void) {
-    // SAFETY: called by exit(3), once.
+    // SAFETY: exit(3) calls this function once.
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     unsafe {
         let destructors = between(&raw const __fini_array_start, &raw const __fini_array_end);
@@ -152,8 +152,10 @@ extern "C" fn finish(_: *mut c_void) {
     }
 }
 
+/// The elements between the linker's start and end symbols of an array.
+///
 /// # Safety
-/// The linker's marks of one array.
+/// `start` and `end` must be the linker's symbols of one array.
 unsafe fn between<T>(start: *const [T; 0], end: *const [T; 0]) -> &'static [T] {
     let len = (end.addr() - start.addr()) / size_of::<T>();
     // SAFETY: as the caller promises.

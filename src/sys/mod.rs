@@ -1,49 +1,51 @@
-//! The only raw system calls of saggar, as thin safe wrappers.
+//! The raw system calls of saggar, as thin safe wrappers.
 //!
-//! Everything here takes borrowed descriptors and C strings, gives back owned descriptors or an
-//! [`Errno`], and allocates nothing: the child of a start uses the same functions as the parent.
-//! `unsafe` lives here and in [`crate::stage`] only.
+//! The functions take borrowed descriptors and C strings and return owned descriptors or an [`Errno`]. They allocate
+//! nothing unless the module says so, because the child of a start uses the same functions as the parent. Only this
+//! module and [`crate::stage`] contain `unsafe` code.
 #![allow(unsafe_code)]
 
 pub mod args;
 pub mod attempt;
-pub mod begin;
 pub mod bpf;
 pub mod caps;
-pub mod catch;
+pub mod clock;
 pub mod clone;
 pub mod confine;
+pub mod disposable_child;
 pub mod exe;
 pub mod file;
-pub mod folder;
 pub mod futex;
 pub mod keyring;
 pub mod landlock;
-pub mod loopback;
+pub mod loop_device;
 pub mod mount;
 pub mod namespace;
 pub mod net;
-pub mod offer;
 pub mod pidfd;
 pub mod process;
 pub mod pty;
 pub mod quota;
 pub mod random;
 pub mod read;
+pub mod redirect;
+pub mod reject_sniffer;
+pub mod replace_file;
 pub mod route;
 pub mod scm;
 pub mod seccomp;
-pub mod shared;
-pub mod throwaway;
-pub mod unheard;
+pub mod service_socket;
+pub mod shared_words;
+pub mod startup;
 pub mod unix_diag;
+pub mod untrusted_directory;
 pub mod worker;
 
 pub use nix::errno::Errno;
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// What a system call gives: its value or the error number.
+/// The result of a system call: its value or the error number.
 pub type SysResult<T> = Result<T, Errno>;
 
 /// Turns the return value of `libc::syscall` into a result.
@@ -51,14 +53,14 @@ pub(crate) fn check(ret: libc::c_long) -> SysResult<libc::c_long> {
     if ret < 0 { Err(Errno::last()) } else { Ok(ret) }
 }
 
-/// Turns the return value of a call that makes a descriptor into an owned one.
+/// Turns the return value of a call that creates a descriptor into an owned descriptor.
 pub(crate) fn check_fd(ret: libc::c_long) -> SysResult<OwnedFd> {
     let fd = RawFd::try_from(check(ret)?).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel has just created this descriptor for us, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The raw system call, checked. Only for numbers that neither nix nor libc wraps.
+/// Makes a raw system call and checks its result. Only for calls that neither nix nor libc wraps.
 macro_rules! call {
     ($nr:expr $(, $arg:expr)* $(,)?) => {
         // SAFETY: every caller in this module passes arguments of the types that the manual page of the

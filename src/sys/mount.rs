@@ -1,10 +1,10 @@
-//! The mount API by descriptors: open_tree(2), move_mount(2), fsopen(2), mount_setattr(2); Linux 5.12.
+//! The descriptor-based mount API: open_tree(2), move_mount(2), fsopen(2), mount_setattr(2); Linux 5.12.
 
 use super::{SysResult, call, call_fd};
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// mount_setattr(2) attributes that a tree gets; all are only ever added.
+/// mount_setattr(2) attributes of a tree. They are only ever added.
 pub use libc::{MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
 
 const AT_RECURSIVE: libc::c_uint = libc::AT_RECURSIVE as libc::c_uint;
@@ -12,11 +12,11 @@ const AT_EMPTY_PATH: libc::c_uint = libc::AT_EMPTY_PATH as libc::c_uint;
 const CLONE_TREE: libc::c_uint = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
 const MOVE_EMPTY_BOTH: libc::c_uint = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
 
-/// A detached copy of the mount tree below the open `at`, with its submounts when `recursive`.
+/// A detached copy of the mount tree at the open file `at`, with its submounts if `recursive`.
 ///
 /// # Errors
-/// EINVAL when `at` belongs to another mount namespace or has locked submounts and `recursive` is off;
-/// EPERM without CAP_SYS_ADMIN over the mount namespace.
+/// EINVAL if `at` belongs to another mount namespace, or has locked submounts and `recursive` is off; EPERM without
+/// CAP_SYS_ADMIN over the mount namespace.
 pub fn clone_tree(at: BorrowedFd<'_>, recursive: bool) -> SysResult<OwnedFd> {
     let flags = CLONE_TREE | AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
     call_fd!(libc::SYS_open_tree, at.as_raw_fd(), c"".as_ptr(), flags)
@@ -38,6 +38,16 @@ pub fn clone_tree_at(dir: BorrowedFd<'_>, path: &CStr) -> SysResult<OwnedFd> {
 pub fn attach(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> SysResult<()> {
     let (from, to) = (tree.as_raw_fd(), target.as_raw_fd());
     call!(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), MOVE_EMPTY_BOTH)?;
+    Ok(())
+}
+
+/// As [`attach`], at a path below `dir`. A symbolic link within the path is followed; one as its last component is not.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_at(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> SysResult<()> {
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
+    call!(libc::SYS_move_mount, tree.as_raw_fd(), c"".as_ptr(), dir.as_raw_fd(), path.as_ptr(), flags)?;
     Ok(())
 }
 
@@ -74,8 +84,8 @@ fn setattr(tree: BorrowedFd<'_>, attr: &libc::mount_attr, recursive: bool) -> Sy
     Ok(())
 }
 
-/// Changes of the mount or the tree behind a descriptor: MOUNT_ATTR_* bits to set and to clear, and one MS_*
-/// propagation flag (0: as it is). An empty path of a descriptor that is not the root of a mount is EINVAL.
+/// Changes the mount or the tree at a descriptor: MOUNT_ATTR_* bits to set and to clear, and one MS_* propagation flag
+/// (0: unchanged). It fails with EINVAL if the descriptor is not the root of a mount.
 ///
 /// # Errors
 /// Those of mount_setattr(2): EPERM for an attribute that a user namespace may not clear.
@@ -90,17 +100,17 @@ pub fn change(
     setattr(tree, &attr, recursive)
 }
 
-/// As [`idmap_tree`], for the mount alone where `recursive` is off, and with its propagation as it is.
+/// As [`idmap_tree`], but for the mount alone unless `recursive`, and without changing its propagation.
 ///
 /// # Errors
 /// As [`idmap_tree`].
-pub fn map_owners(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, recursive: bool) -> SysResult<()> {
+pub fn idmap_mount(tree: BorrowedFd<'_>, userns: BorrowedFd<'_>, recursive: bool) -> SysResult<()> {
     let userns_fd = u64::try_from(userns.as_raw_fd()).map_err(|_| super::Errno::EBADF)?;
     let attr = libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
     setattr(tree, &attr, recursive)
 }
 
-/// mount(2) on the working directory: for what fsconfig(2) cannot say.
+/// mount(2) on the working directory, for options that fsconfig(2) does not support.
 ///
 /// # Errors
 /// Those of mount(2).
@@ -109,20 +119,20 @@ pub fn mount_here(source: &CStr, kind: &CStr, flags: u64, data: &CStr) -> SysRes
     Ok(())
 }
 
-/// mount(2) with MS_REMOUNT on the working directory: the file system and its mount get these flags and no others;
-/// the access times stay as they are where `flags` have none of them.
+/// mount(2) with MS_REMOUNT on the working directory. The file system and its mount get these flags and no others; the
+/// access time flags are unchanged if `flags` has none of them.
 ///
 /// # Errors
-/// Those of mount(2): EINVAL for a directory that nothing is mounted on.
+/// Those of mount(2): EINVAL for a directory that is not a mount point.
 pub fn remount_here(flags: u64, data: &CStr) -> SysResult<()> {
     mount_here(c"none", c"none", flags | libc::MS_REMOUNT, data)
 }
 
-/// Lets go what is mounted with its root at the working directory.
+/// Unmounts the mount whose root is the working directory.
 ///
 /// # Errors
 /// Those of umount2(2).
-pub fn detach_here() -> SysResult<()> {
+pub fn unmount_here() -> SysResult<()> {
     call!(libc::SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
     Ok(())
 }
@@ -139,8 +149,8 @@ pub fn is_mount_root(at: BorrowedFd<'_>) -> SysResult<bool> {
     Ok(stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0)
 }
 
-/// Moves the attached mount whose root is the working directory over `/`, and makes it the root (for roots that
-/// pivot_root(2) refuses).
+/// Moves the attached mount whose root is the working directory over `/`, and makes it the root, for roots that
+/// pivot_root(2) refuses.
 ///
 /// # Errors
 /// Those of move_mount(2) and chroot(2).
@@ -158,11 +168,11 @@ pub fn change_root_to_working_directory() -> SysResult<()> {
     Ok(())
 }
 
-/// Whether the kernel has file systems of `kind`, or finds the module.
+/// Whether the kernel supports file systems of `kind` or can load a module for them.
 ///
 /// # Errors
-/// Those of fsopen(2): ENODEV when it has none.
-pub fn knows(kind: &CStr) -> SysResult<()> {
+/// Those of fsopen(2): ENODEV if it does not.
+pub fn knows_filesystem(kind: &CStr) -> SysResult<()> {
     call_fd!(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC).map(drop)
 }
 
@@ -178,7 +188,7 @@ pub fn new_filesystem(
     new_filesystem_from(kind, options.iter().copied(), attributes)
 }
 
-/// As [`new_filesystem`], with options from anywhere.
+/// As [`new_filesystem`], with options from an iterator.
 ///
 /// # Errors
 /// As [`new_filesystem`].
@@ -215,26 +225,26 @@ const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
-/// Makes the working directory, which must be the root of a mount, the root of this mount namespace, and
-/// detaches the old root that then lies over it (pivot_root(2), "pivot_root(".", ".")").
+/// Makes the working directory, which must be the root of a mount, the root of this mount namespace, and detaches the
+/// old root that then covers it (pivot_root(2), "pivot_root(".", ".")").
 ///
 /// # Errors
 /// Those of pivot_root(2) and umount2(2).
 pub fn pivot_to_working_directory() -> SysResult<()> {
     call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
-    detach_here()
+    unmount_here()
 }
 
-/// As [`pivot_to_working_directory`], where mounts of the old root may have peers on the host: none of them
-/// hears that it is let go. `old` is the root so far.
+/// As [`pivot_to_working_directory`], for an old root whose mounts may have peers on the host. The unmount does not
+/// propagate to them. `old` is the current root.
 ///
 /// # Errors
 /// Those of pivot_root(2), mount_setattr(2) and umount2(2).
-pub fn pivot_and_leave(old: BorrowedFd<'_>) -> SysResult<()> {
+pub fn pivot_without_propagation(old: BorrowedFd<'_>) -> SysResult<()> {
     call!(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
     change(old, 0, 0, libc::MS_SLAVE, true)?;
     nix::unistd::fchdir(old)?;
-    detach_here()?;
+    unmount_here()?;
     nix::unistd::chdir(c"/")
 }
 

@@ -1,9 +1,9 @@
-//! Making and joining namespaces (namespaces(7)).
+//! Creates and joins namespaces (namespaces(7)).
 
 use super::{Errno, SysResult, call, call_fd};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Makes namespaces, CLONE_NEW* flags, for this process alone.
+/// Creates namespaces (CLONE_NEW* flags) and moves this process into them.
 ///
 /// # Errors
 /// The error number of unshare(2).
@@ -12,7 +12,7 @@ pub fn unshare(flags: libc::c_int) -> SysResult<()> {
     Ok(())
 }
 
-/// Joins a namespace, `kind` is its CLONE_NEW* flag; or by a pidfd several at once (Linux 5.8).
+/// Joins a namespace. `kind` is its CLONE_NEW* flag; with a pidfd it can hold several flags (Linux 5.8).
 ///
 /// # Errors
 /// The error number of setns(2).
@@ -24,7 +24,7 @@ pub fn join(namespace: BorrowedFd<'_>, kind: libc::c_int) -> SysResult<()> {
 /// The user namespace that owns a namespace (ioctl_ns(2), Linux 4.9).
 ///
 /// # Errors
-/// EPERM when it is not below the caller's own.
+/// EPERM if it is not a descendant of the caller's user namespace.
 pub fn owner(namespace: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     const NS_GET_USERNS: libc::Ioctl = 0xb701;
     call_fd!(libc::SYS_ioctl, namespace.as_raw_fd(), NS_GET_USERNS)
@@ -33,7 +33,7 @@ pub fn owner(namespace: BorrowedFd<'_>) -> SysResult<OwnedFd> {
 /// The kind of the namespace behind a file of /proc/PID/ns, as its CLONE_NEW* flag (ioctl_ns(2), Linux 4.11).
 ///
 /// # Errors
-/// ENOTTY for another file.
+/// ENOTTY for any other file.
 pub fn namespace_kind(file: BorrowedFd<'_>) -> SysResult<u64> {
     const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
     let kind = call!(libc::SYS_ioctl, file.as_raw_fd(), NS_GET_NSTYPE)?;

@@ -1,51 +1,51 @@
-//! The network namespace of a sandbox: its loopback interface, and sockets of it.
+//! The network namespace of a sandbox: its loopback interface and its sockets.
 
 use super::{SysResult, call_fd, check};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// IFF_UP and IFF_RUNNING: small bits, in the short that ifreq has for them.
+/// IFF_UP and IFF_RUNNING: both fit in the short field of ifreq.
 const UP: libc::c_short = 0x1 | 0x40;
 
-/// A family of addresses.
+/// A family of internet addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4.
-    Four,
+    V4,
     /// IPv6.
-    Six,
+    V6,
 }
 
-/// As a word of a message.
-impl From<Family> for u32 {
-    fn from(family: Family) -> u32 {
+/// The value in a message between processes of saggar.
+impl From<IpFamily> for u32 {
+    fn from(family: IpFamily) -> u32 {
         match family {
-            Family::Four => 4,
-            Family::Six => 6,
+            IpFamily::V4 => 4,
+            IpFamily::V6 => 6,
         }
     }
 }
 
-impl From<u32> for Family {
-    fn from(word: u32) -> Family {
-        if word == 6 { Family::Six } else { Family::Four }
+impl From<u32> for IpFamily {
+    fn from(word: u32) -> IpFamily {
+        if word == 6 { IpFamily::V6 } else { IpFamily::V4 }
     }
 }
 
-/// A non-blocking socket for connections in the current network namespace, to which it belongs for ever.
+/// A non-blocking stream socket. It belongs permanently to the current network namespace.
 ///
 /// # Errors
-/// Those of socket(2): EAFNOSUPPORT for a family that the kernel does not have.
-pub fn stream_socket(family: Family) -> SysResult<OwnedFd> {
+/// Those of socket(2): EAFNOSUPPORT for a family that the kernel does not support.
+pub fn stream_socket(family: IpFamily) -> SysResult<OwnedFd> {
     let family = match family {
-        Family::Four => AddressFamily::Inet,
-        Family::Six => AddressFamily::Inet6,
+        IpFamily::V4 => AddressFamily::Inet,
+        IpFamily::V6 => AddressFamily::Inet6,
     };
     socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
 }
 
-/// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then gives it 127.0.0.1 and ::1. What
-/// comes back is a socket of that namespace.
+/// Sets `lo` up in the current network namespace (netdevice(7)); the kernel then assigns 127.0.0.1 and ::1 to it.
+/// Returns a socket of that namespace.
 ///
 /// # Errors
 /// EPERM without CAP_NET_ADMIN over the namespace.

@@ -1,8 +1,9 @@
-//! What a process sets on itself: prctl(2), ids, signals, limits, execve.
+//! Attributes of the current process: prctl(2), ids, signals, limits, scheduling, execve.
 
 use super::{Errno, SysResult, call, check};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::ffi::{CStr, c_char};
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// prctl(2) with up to three arguments.
 ///
@@ -22,8 +23,8 @@ pub fn set_name(name: &CStr) -> SysResult<()> {
     Ok(())
 }
 
-/// The raw calls, for this thread alone: glibc's would signal other threads, and there are none.
-/// Drops supplementary groups too when `clear_groups`.
+/// Changes the uid and gid of this thread. It makes the raw calls: glibc's wrappers would signal other threads, and
+/// there are none. It also drops supplementary groups if `clear_groups`.
 ///
 /// # Errors
 /// EINVAL for an id that the user namespace does not map; EPERM.
@@ -36,8 +37,9 @@ pub fn become_user(uid: u32, gid: u32, clear_groups: bool) -> SysResult<()> {
     Ok(())
 }
 
-/// Supplementary groups, group, user: each real, effective, saved and file system id. `None` leaves it as it is.
-/// An empty list where setgroups is denied (user_namespaces(7)) is passed over: there is nobody to drop them.
+/// Sets supplementary groups, gid and uid: each as real, effective, saved and file system id. `None` leaves a value
+/// unchanged. An empty list is ignored where setgroups is denied (user_namespaces(7)), because there are then no groups
+/// to drop.
 ///
 /// # Errors
 /// EINVAL for an id that the user namespace does not map; EPERM.
@@ -57,20 +59,20 @@ pub fn set_ids(uid: Option<u32>, gid: Option<u32>, groups: Option<&[u32]>) -> Sy
     Ok(())
 }
 
-/// Sets one resource limit of a process (0: ours) exactly, soft and hard (prlimit(2)).
+/// Sets one resource limit of a process (0: this one) exactly, soft and hard (prlimit(2)).
 ///
 /// # Errors
-/// EPERM for a hard limit above the present one without CAP_SYS_RESOURCE; EINVAL.
+/// EPERM for a hard limit above the current one without CAP_SYS_RESOURCE; EINVAL.
 pub fn set_limit(pid: i32, resource: i32, soft: u64, hard: u64) -> SysResult<()> {
     let new = libc::rlimit64 { rlim_cur: soft, rlim_max: hard };
     call!(libc::SYS_prlimit64, pid, resource, &raw const new, std::ptr::null_mut::<libc::rlimit64>())?;
     Ok(())
 }
 
-/// One resource limit of a process (0: ours).
+/// One resource limit of a process (0: this one).
 ///
 /// # Errors
-/// EINVAL for an unknown resource; EPERM for a process that is not ours.
+/// EINVAL for an unknown resource; EPERM for a process of another user.
 pub fn limit(pid: i32, resource: i32) -> SysResult<libc::rlimit64> {
     let mut now = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let none = std::ptr::null::<libc::rlimit64>();
@@ -78,10 +80,10 @@ pub fn limit(pid: i32, resource: i32) -> SysResult<libc::rlimit64> {
     Ok(now)
 }
 
-/// sched_setaffinity(2) of a process (0: ours), CPUs as bits, word by word.
+/// sched_setaffinity(2) of a process (0: this one): CPUs as a bit mask in words of 64 bits.
 ///
 /// # Errors
-/// EINVAL when none of them can be used.
+/// EINVAL if none of the CPUs can be used.
 pub fn set_affinity(pid: i32, cpus: &[u64]) -> SysResult<()> {
     call!(libc::SYS_sched_setaffinity, pid, size_of_val(cpus), cpus.as_ptr())?;
     Ok(())
@@ -91,7 +93,7 @@ pub fn set_affinity(pid: i32, cpus: &[u64]) -> SysResult<()> {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SchedAttr {
-    /// Bytes of this struct; [`set_scheduler`] fills it in.
+    /// Size of this struct in bytes; [`set_scheduler`] sets it.
     pub size: u32,
     /// SCHED_*.
     pub policy: u32,
@@ -99,17 +101,17 @@ pub struct SchedAttr {
     pub flags: u64,
     /// Nice value.
     pub nice: i32,
-    /// Priority of a real-time policy.
+    /// Priority under a real-time policy.
     pub priority: u32,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Runtime for SCHED_DEADLINE, in nanoseconds.
     pub runtime: u64,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Deadline for SCHED_DEADLINE, in nanoseconds.
     pub deadline: u64,
-    /// Nanoseconds, of SCHED_DEADLINE.
+    /// Period for SCHED_DEADLINE, in nanoseconds.
     pub period: u64,
 }
 
-/// sched_setattr(2) on ourselves.
+/// sched_setattr(2) for the current process.
 ///
 /// # Errors
 /// Those of sched_setattr(2).
@@ -119,7 +121,7 @@ pub fn set_scheduler(mut attributes: SchedAttr) -> SysResult<()> {
     Ok(())
 }
 
-/// ioprio_set(2) on ourselves: class and priority, packed.
+/// ioprio_set(2) for the current process: class and priority, packed.
 ///
 /// # Errors
 /// Those of ioprio_set(2).
@@ -138,17 +140,17 @@ pub fn set_personality(value: u64) -> SysResult<()> {
     Ok(())
 }
 
-/// set_mempolicy(2): MPOL_* with flags, nodes as bits, word by word.
+/// set_mempolicy(2): MPOL_* with flags, and nodes as a bit mask in words of 64 bits.
 ///
 /// # Errors
-/// EINVAL for a node that is not there; ENOSYS without NUMA.
+/// EINVAL for a node that does not exist; ENOSYS without NUMA.
 pub fn set_memory_policy(mode: i32, nodes: &[u64]) -> SysResult<()> {
-    // No nodes are a null pointer: with another one the kernel looks at the length, and refuses 0.
+    // An empty set needs a null pointer: with any other pointer the kernel checks the length, and rejects 0.
     if nodes.is_empty() {
         call!(libc::SYS_set_mempolicy, mode, std::ptr::null::<u64>(), 0)?;
         return Ok(());
     }
-    // The kernel reads one bit less than it is told (set_mempolicy(2), BUGS).
+    // The kernel reads one bit fewer than the length argument (set_mempolicy(2), BUGS).
     call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), nodes.len() * 64 + 1)?;
     Ok(())
 }
@@ -162,7 +164,7 @@ pub fn set_domain_name(name: &CStr) -> SysResult<()> {
     Ok(())
 }
 
-/// Whether the working directory lies below our root: getcwd(2) says "(unreachable)" where it does not.
+/// Whether the working directory is below the root of this process: otherwise getcwd(2) returns "(unreachable)".
 ///
 /// # Errors
 /// Those of getcwd(2).
@@ -172,7 +174,7 @@ pub fn working_directory_is_inside() -> SysResult<bool> {
     Ok(buffer[0] == b'/')
 }
 
-/// Sets one resource limit of this process, soft and hard (setrlimit(2)), never above its present hard one.
+/// Sets one resource limit of this process, soft and hard (setrlimit(2)), at most to its current hard limit.
 ///
 /// # Errors
 /// EINVAL for an unknown resource.
@@ -181,32 +183,33 @@ pub fn lower_limit(resource: i32, soft: u64, hard: u64) -> SysResult<()> {
     set_limit(0, resource, soft.min(hard), hard)
 }
 
-/// Default actions for every signal and an empty mask: what a program expects at its start (signal(7)).
+/// Sets the default action for every signal and an empty mask: the state that programs expect at their start
+/// (signal(7)).
 pub fn reset_signals() {
     reset_signal_actions();
     unblock_signals();
 }
 
-/// An empty mask.
+/// Sets an empty signal mask.
 pub fn unblock_signals() {
     let empty = 0u64;
     let _ = call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const empty, 0usize, 8usize);
 }
 
-/// Default actions for every signal; the mask stays.
-/// The raw calls, because glibc hides its two internal signals.
+/// Sets the default action for every signal; the mask is unchanged. It makes the raw calls, because glibc hides its two
+/// internal signals.
 pub fn reset_signal_actions() {
     // SAFETY: all zeros is the kernel's `struct sigaction` with SIG_DFL, no flags and an empty mask, at
     // least as long as the kernel reads.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
     let old = std::ptr::null_mut::<libc::sigaction>();
     for signal in 1..=64 {
-        // SIGKILL and SIGSTOP answer EINVAL, and need nothing.
+        // SIGKILL and SIGSTOP return EINVAL; their actions cannot change.
         let _ = call!(libc::SYS_rt_sigaction, signal, &raw const default, old, 8usize);
     }
 }
 
-/// Ignores a signal; children whose end is told by an ignored SIGCHLD are reaped by the kernel (sigaction(2)).
+/// Ignores a signal. If SIGCHLD is ignored, the kernel reaps children (sigaction(2)).
 ///
 /// # Errors
 /// EINVAL for a signal that cannot be ignored.
@@ -229,7 +232,7 @@ pub fn ignores(signal: i32) -> bool {
         && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks every signal; the mask that held before comes back.
+/// Blocks every signal. Returns the previous mask.
 ///
 /// # Errors
 /// Those of rt_sigprocmask(2).
@@ -239,7 +242,7 @@ pub fn block_signals() -> SysResult<u64> {
     Ok(old)
 }
 
-/// Replaces this process by a program; returns only when that fails.
+/// Replaces this process by the program at `path`. Returns only on failure.
 ///
 /// # Safety
 /// `argv` and `envp` must be null-terminated lists of NUL-terminated strings.
@@ -248,17 +251,16 @@ pub unsafe fn execve(path: &CStr, argv: *const *const c_char, envp: *const *cons
     Errno::last()
 }
 
-/// Replaces this process by the program that descriptor `file` is (execveat(2), AT_EMPTY_PATH); returns only when
-/// that fails.
+/// Replaces this process by the program behind descriptor `file` (execveat(2), AT_EMPTY_PATH). Returns only on failure.
 ///
 /// # Safety
 /// `argv` and `envp` must be null-terminated lists of NUL-terminated strings.
-pub unsafe fn execute_open(file: RawFd, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
+pub unsafe fn execveat(file: RawFd, argv: *const *const c_char, envp: *const *const c_char) -> Errno {
     let _ = call!(libc::SYS_execveat, file, c"".as_ptr(), argv, envp, libc::AT_EMPTY_PATH);
     Errno::last()
 }
 
-/// Sleeps until a signal comes; with all of them blocked, until SIGKILL.
+/// Sleeps until a signal arrives. If all signals are blocked, only SIGKILL ends the sleep.
 pub fn sleep_forever() {
     let (none, forever) = (std::ptr::null_mut::<libc::pollfd>(), std::ptr::null::<libc::timespec>());
     let _ = call!(libc::SYS_ppoll, none, 0usize, forever, std::ptr::null::<u64>(), 0usize);
@@ -270,16 +272,16 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// How many threads this process has (/proc/self/task, proc(5)): a fork needs it to be one.
+/// The number of threads of this process (/proc/self/task, proc(5)). A fork requires one.
 ///
 /// # Errors
 /// Those of stat(2) on /proc/self/task.
 pub fn thread_count() -> SysResult<u64> {
-    // A directory has one link of its own, one from its parent, and one for each directory in it.
+    // The link count of a directory is 2 plus the number of its subdirectories.
     Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink.saturating_sub(2))
 }
 
-/// Polls one descriptor for `events` without waiting: true when one of them, or an error, stands.
+/// Polls one descriptor for `events` without waiting. Returns true if one of them or an error is pending.
 ///
 /// # Errors
 /// Those of poll(2).
@@ -288,6 +290,13 @@ pub fn is_ready(fd: RawFd, events: i16) -> SysResult<bool> {
     // SAFETY: one pollfd, which lives until the call returns.
     let ready = check(unsafe { libc::poll(&raw mut poll, 1, 0) }.into())?;
     Ok(ready > 0)
+}
+
+/// Waits at most `most` until the descriptor is readable or has an error. Returns whether it is. A signal ends the wait
+/// early.
+pub fn is_readable_within(fd: BorrowedFd<'_>, most: impl Into<PollTimeout>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    poll(&mut fds, most).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

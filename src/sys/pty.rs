@@ -16,10 +16,10 @@ pub fn open_slave(master: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     check_fd(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())
 }
 
-/// The number of a master in its devpts (TIOCGPTN).
+/// The number of a master in its devpts instance (TIOCGPTN).
 ///
 /// # Errors
-/// ENOTTY when it is none.
+/// ENOTTY if it is not a terminal.
 pub fn number(master: BorrowedFd<'_>) -> SysResult<u32> {
     let mut number: libc::c_uint = 0;
     // SAFETY: TIOCGPTN writes one unsigned int.
@@ -27,10 +27,10 @@ pub fn number(master: BorrowedFd<'_>) -> SysResult<u32> {
     Ok(number)
 }
 
-/// The size of a terminal (TIOCGWINSZ).
+/// The window size of a terminal (TIOCGWINSZ).
 ///
 /// # Errors
-/// ENOTTY when it is none.
+/// ENOTTY if it is not a terminal.
 pub fn window_size(terminal: BorrowedFd<'_>) -> SysResult<libc::winsize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize.
@@ -38,20 +38,20 @@ pub fn window_size(terminal: BorrowedFd<'_>) -> SysResult<libc::winsize> {
     Ok(size)
 }
 
-/// Gives a terminal a size; its foreground processes get SIGWINCH (TIOCSWINSZ).
+/// Sets the window size of a terminal; its foreground processes get SIGWINCH (TIOCSWINSZ).
 ///
 /// # Errors
-/// ENOTTY when it is none.
+/// ENOTTY if it is not a terminal.
 pub fn set_window_size(terminal: BorrowedFd<'_>, size: &libc::winsize) -> SysResult<()> {
     // SAFETY: TIOCSWINSZ reads one winsize.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, std::ptr::from_ref(size)) }.into())?;
     Ok(())
 }
 
-/// Makes the terminal the controlling one of this session leader (TIOCSCTTY).
+/// Makes the terminal the controlling terminal of this session leader (TIOCSCTTY).
 ///
 /// # Errors
-/// EPERM when this is no session leader or the terminal has a session.
+/// EPERM if this process is not a session leader or the terminal already has a session.
 pub fn take_controlling(terminal: BorrowedFd<'_>) -> SysResult<()> {
     // SAFETY: TIOCSCTTY takes a value.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;

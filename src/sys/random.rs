@@ -2,7 +2,7 @@
 
 use super::{Errno, SysResult, call};
 
-/// Fills `bytes`; waits until the kernel's generator has been seeded.
+/// Fills `bytes`. Waits until the kernel's generator has been seeded.
 ///
 /// # Errors
 /// The error number of getrandom(2).
@@ -17,7 +17,7 @@ pub fn fill(mut bytes: &mut [u8]) -> SysResult<()> {
     Ok(())
 }
 
-/// A number that nobody guesses at the first try.
+/// An unpredictable 16-bit number.
 ///
 /// # Errors
 /// As [`fill`].

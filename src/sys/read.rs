@@ -1,13 +1,13 @@
-//! Files that somebody else may have exchanged for something else, read without harm. For the parent: unlike its
-//! neighbours this allocates.
+//! Safe reading of files that another user may have replaced. For the parent only: unlike most of [`crate::sys`] these
+//! functions allocate.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// At most `limit` bytes of a regular file; `None` for anything else, or when it cannot be read. A link is not
-/// followed, a FIFO is not waited for.
+/// Reads at most `limit` bytes of a regular file. Returns `None` for any other file or if it cannot be read. It does
+/// not follow a symbolic link and does not wait for a FIFO.
 pub fn small_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
@@ -19,61 +19,61 @@ pub fn small_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Why a file was not read whole.
+/// The reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
-    /// It cannot be opened or read.
+pub enum ReadFileError {
+    /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is something else than a regular file.
+    /// The path is not a regular file; the value names its type.
     #[error("it is {0}, not a regular file")]
-    Kind(&'static str),
-    /// It is larger than the limit, in bytes.
-    #[error("it is larger than {}", size(*.0))]
+    NotRegular(&'static str),
+    /// The file is larger than the limit, in bytes.
+    #[error("it is larger than {}", size_text(*.0))]
     TooLarge(u64),
-    /// It is not in the folder that it was looked for in.
+    /// The path leads out of the directory.
     #[error("it leads out of the folder")]
     LeavesFolder,
-    /// It is a link where none is followed.
+    /// The file is a symbolic link, and the caller follows none.
     #[error("it is a symbolic link that cannot be followed here")]
     Link,
-    /// The owner of the folder that it is in may not be able to read it.
+    /// The owner of the directory may not be able to read the file.
     #[error(
         "it belongs to uid {owner}, and the owner of the folder (uid {folder}) may not be able to read it"
     )]
-    Foreign {
-        /// The owner of the file.
+    ForeignOwner {
+        /// Uid of the file's owner.
         owner: u32,
-        /// The owner of the folder.
+        /// Uid of the directory's owner.
         folder: u32,
     },
 }
 
-/// The whole of a regular file. Links are followed, as the caller named the file; nothing is waited for, and what is
-/// not a regular file is not even opened.
+/// Reads a whole regular file. It follows symbolic links, since the caller named the file. It never waits, and opens
+/// only regular files.
 ///
 /// # Errors
-/// [`Unread`]; the file may grow while it is read, and then counts by what was read.
-pub fn whole_file(path: &Path, limit: u64) -> Result<Vec<u8>, Unread> {
-    regular(&std::fs::metadata(path)?)?;
+/// [`ReadFileError`]. If the file grows while it is read, the bytes read count against the limit.
+pub fn whole_file(path: &Path, limit: u64) -> Result<Vec<u8>, ReadFileError> {
+    check_regular(&std::fs::metadata(path)?)?;
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    // Whoever exchanged it in between gets no further than this.
+    // A file that was exchanged after the first check is rejected here.
     let metadata = file.metadata()?;
-    regular(&metadata)?;
+    check_regular(&metadata)?;
     if metadata.len() > limit {
-        return Err(Unread::TooLarge(limit));
+        return Err(ReadFileError::TooLarge(limit));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit { Err(Unread::TooLarge(limit)) } else { Ok(bytes) }
+    if bytes.len() as u64 > limit { Err(ReadFileError::TooLarge(limit)) } else { Ok(bytes) }
 }
 
-/// A limit in words.
-fn size(bytes: u64) -> String {
+/// A size as text.
+fn size_text(bytes: u64) -> String {
     if bytes >> 20 == 0 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
 }
 
-pub(super) fn regular(metadata: &Metadata) -> Result<(), Unread> {
+pub(super) fn check_regular(metadata: &Metadata) -> Result<(), ReadFileError> {
     let kind = metadata.file_type();
     let name = match () {
         () if kind.is_file() => return Ok(()),
@@ -82,7 +82,7 @@ pub(super) fn regular(metadata: &Metadata) -> Result<(), Unread> {
         () if kind.is_socket() => "a socket",
         () => "a device",
     };
-    Err(Unread::Kind(name))
+    Err(ReadFileError::NotRegular(name))
 }
 
 #[cfg(test)]

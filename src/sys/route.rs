@@ -1,4 +1,5 @@
-//! Network devices and their addresses over a route socket (rtnetlink(7)). For the parent: this allocates.
+//! Network devices and their addresses over a route socket (rtnetlink(7)). For the parent only: these functions
+//! allocate.
 
 use super::{Errno, SysResult, call};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,14 +12,14 @@ const IFA_LABEL: u16 = 3;
 const IFA_FLAGS: u16 = 8;
 const IFA_F_PERMANENT: u32 = 0x80;
 
-/// Bytes of `struct nlmsghdr`, of `struct ifinfomsg` and of `struct ifaddrmsg`.
+/// Sizes in bytes of `struct nlmsghdr`, of `struct ifinfomsg` and of `struct ifaddrmsg`.
 const HEADER: usize = 16;
 const LINK: usize = 16;
 const ADDRESS: usize = 8;
 
-/// An address of a device, as the kernel told it: `struct ifaddrmsg` and the attributes that say what it is.
+/// An address of a device, as the kernel sent it: `struct ifaddrmsg` and its attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct DeviceAddress {
     message: [u8; ADDRESS],
     attributes: Vec<u8>,
 }
@@ -27,7 +28,7 @@ pub struct Address {
 ///
 /// # Errors
 /// ENODEV; EINVAL for a name that is too long.
-pub fn index(socket: BorrowedFd<'_>, name: &str) -> SysResult<u32> {
+pub fn device_index(socket: BorrowedFd<'_>, name: &str) -> SysResult<u32> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -41,11 +42,11 @@ pub fn index(socket: BorrowedFd<'_>, name: &str) -> SysResult<u32> {
     u32::try_from(unsafe { request.ifr_ifru.ifru_ifindex }).map_err(|_| Errno::ENODEV)
 }
 
-/// The lasting addresses of global scope that a device has.
+/// The permanent addresses of global scope of a device.
 ///
 /// # Errors
 /// Those of the socket.
-pub fn addresses(socket: BorrowedFd<'_>, index: u32) -> SysResult<Vec<Address>> {
+pub fn addresses(socket: BorrowedFd<'_>, index: u32) -> SysResult<Vec<DeviceAddress>> {
     let dump = u16::try_from(libc::NLM_F_DUMP).unwrap_or(0);
     send(socket, libc::RTM_GETADDR, dump, &[0; ADDRESS], &[])?;
     let mut found = Vec::new();
@@ -54,35 +55,35 @@ pub fn addresses(socket: BorrowedFd<'_>, index: u32) -> SysResult<Vec<Address>> 
         for (kind, payload) in messages(&bytes) {
             match i32::from(kind) {
                 libc::NLMSG_DONE => return Ok(found),
-                libc::NLMSG_ERROR => return answer(payload).map(|()| found),
+                libc::NLMSG_ERROR => return parse_ack(payload).map(|()| found),
                 _ => found.extend(address(payload, index)),
             }
         }
     }
 }
 
-fn address(payload: &[u8], index: u32) -> Option<Address> {
+fn address(payload: &[u8], index: u32) -> Option<DeviceAddress> {
     let message: [u8; ADDRESS] = payload.get(..ADDRESS)?.try_into().ok()?;
     let of = u32::from_ne_bytes(message[4..8].try_into().ok()?);
     if of != index || message[3] != libc::RT_SCOPE_UNIVERSE {
         return None;
     }
     let (mut attributes, mut flags) = (Vec::new(), u32::from(message[2]));
-    for (kind, value) in parse(&payload[ADDRESS..]) {
+    for (kind, value) in parse_attributes(&payload[ADDRESS..]) {
         match kind {
-            // The label is the device's old name, and what lasts has no end.
+            // The label is the device's old name, and permanent addresses have no lifetime.
             IFA_CACHEINFO | IFA_LABEL => {}
             IFA_FLAGS => flags = u32::from_ne_bytes(value.try_into().ok()?),
             _ => attribute(&mut attributes, kind, value),
         }
     }
-    (flags & IFA_F_PERMANENT != 0).then_some(Address { message, attributes })
+    (flags & IFA_F_PERMANENT != 0).then_some(DeviceAddress { message, attributes })
 }
 
 /// Moves a device of the namespace of `socket` into the network namespace `to`, under the name `name`.
 ///
 /// # Errors
-/// EPERM; EEXIST when the name is taken there; EINVAL for a device that stays where it is, like `lo`.
+/// EPERM; EEXIST if the name exists there; EINVAL for a device that cannot be moved, such as `lo`.
 pub fn move_device(socket: BorrowedFd<'_>, index: u32, to: BorrowedFd<'_>, name: &str) -> SysResult<()> {
     let mut attributes = Vec::new();
     attribute(&mut attributes, IFLA_NET_NS_FD, &to.as_raw_fd().to_ne_bytes());
@@ -98,18 +99,18 @@ pub fn set_up(socket: BorrowedFd<'_>, index: u32) -> SysResult<()> {
     request(socket, libc::RTM_NEWLINK, 0, &link(index, libc::IFF_UP.cast_unsigned()), &[])
 }
 
-/// Gives a device an address that another one had, or itself elsewhere.
+/// Adds an address to a device. The address may come from another device, or from this one in another namespace.
 ///
 /// # Errors
 /// EPERM; EEXIST.
-pub fn add_address(socket: BorrowedFd<'_>, index: u32, address: &Address) -> SysResult<()> {
+pub fn add_address(socket: BorrowedFd<'_>, index: u32, address: &DeviceAddress) -> SysResult<()> {
     let mut message = address.message;
     message[4..8].copy_from_slice(&index.to_ne_bytes());
     let new = u16::try_from(libc::NLM_F_CREATE | libc::NLM_F_EXCL).unwrap_or(0);
     request(socket, libc::RTM_NEWADDR, new, &message, &address.attributes)
 }
 
-/// `struct ifinfomsg`, with these flags set and no other changed.
+/// `struct ifinfomsg` that sets these flags and changes no others.
 fn link(index: u32, flags: u32) -> [u8; LINK] {
     let mut message = [0; LINK];
     message[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -118,7 +119,7 @@ fn link(index: u32, flags: u32) -> [u8; LINK] {
     message
 }
 
-/// `struct rtattr`, its value, and what aligns the next one.
+/// Appends `struct rtattr`, its value, and padding to the alignment of the next attribute.
 fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     to.extend(len.to_ne_bytes());
@@ -139,7 +140,7 @@ fn request(
     send(socket, kind, flags | acknowledge, message, attributes)?;
     let bytes = receive(socket)?;
     match messages(&bytes).next() {
-        Some((kind, payload)) if i32::from(kind) == libc::NLMSG_ERROR => answer(payload),
+        Some((kind, payload)) if i32::from(kind) == libc::NLMSG_ERROR => parse_ack(payload),
         _ => Err(Errno::EPROTO),
     }
 }
@@ -170,7 +171,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> SysResult<Vec<u8>> {
 }
 
 /// `struct nlmsgerr` begins with the negative error number.
-pub(super) fn answer(payload: &[u8]) -> SysResult<()> {
+pub(super) fn parse_ack(payload: &[u8]) -> SysResult<()> {
     let number = payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match number {
         Some(0) => Ok(()),
@@ -179,7 +180,7 @@ pub(super) fn answer(payload: &[u8]) -> SysResult<()> {
     }
 }
 
-/// The messages of one datagram: kind and payload.
+/// The messages of one datagram, as kind and payload.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
@@ -190,8 +191,8 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The attributes of a message: kind and value.
-pub(super) fn parse(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+/// The attributes of a message, as kind and value.
+pub(super) fn parse_attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
@@ -211,17 +212,17 @@ mod tests {
         let mut bytes = Vec::new();
         attribute(&mut bytes, 3, b"eth0\0");
         attribute(&mut bytes, 28, &7i32.to_ne_bytes());
-        let read: Vec<_> = parse(&bytes).collect();
+        let read: Vec<_> = parse_attributes(&bytes).collect();
         assert_eq!(read, [(3, &b"eth0\0"[..]), (28, &7i32.to_ne_bytes()[..])]);
-        assert_eq!(parse(&bytes[..6]).count(), 0, "a torn attribute is none");
+        assert_eq!(parse_attributes(&bytes[..6]).count(), 0, "a torn attribute is none");
     }
 
     #[test]
     fn devices_of_this_namespace_are_found() {
         let socket = crate::sys::net::route_socket().unwrap();
-        assert_eq!(index(socket.as_fd(), "lo").unwrap(), 1);
-        assert_eq!(index(socket.as_fd(), "no-such-device"), Err(Errno::ENODEV));
-        // 127.0.0.1 is of host scope.
+        assert_eq!(device_index(socket.as_fd(), "lo").unwrap(), 1);
+        assert_eq!(device_index(socket.as_fd(), "no-such-device"), Err(Errno::ENODEV));
+        // 127.0.0.1 has host scope.
         assert_eq!(addresses(socket.as_fd(), 1).unwrap(), []);
     }
 }

@@ -3,33 +3,33 @@
 use super::{Errno, SysResult, check};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// The most descriptors that one message carries here.
+/// Maximum number of descriptors in one message.
 pub const MAX_FDS: usize = 8;
 
-/// Room for one control message of [`MAX_FDS`] descriptors and one of credentials, aligned for cmsghdr.
+/// Buffer for one control message of [`MAX_FDS`] descriptors and one of credentials, aligned for cmsghdr.
 #[repr(C, align(8))]
-struct Control([u8; 128]);
+struct ControlBuffer([u8; 128]);
 
-/// What came with a message.
+/// A received message.
 #[derive(Debug, Default)]
-pub struct Received {
-    /// Bytes of the message; 0 at the end of the stream.
+pub struct ReceivedMessage {
+    /// Length of the message in bytes; 0 at the end of the stream.
     pub len: usize,
     /// Descriptors, in the order in which they were sent; close-on-exec.
     pub fds: [Option<OwnedFd>; MAX_FDS],
-    /// The sender's pid in our pid namespace, when the socket has SO_PASSCRED.
+    /// The sender's pid in our pid namespace, if the socket has SO_PASSCRED.
     pub pid: Option<i32>,
 }
 
 /// Sends one message and up to [`MAX_FDS`] descriptors.
 ///
 /// # Errors
-/// Those of sendmsg(2); EINVAL for too many descriptors; EPIPE (never SIGPIPE) when the peer is gone.
+/// Those of sendmsg(2); EINVAL for too many descriptors; EPIPE (never SIGPIPE) if the peer has closed the socket.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
     if fds.len() > MAX_FDS {
         return Err(Errno::EINVAL);
     }
-    let mut control = Control([0; 128]);
+    let mut control = ControlBuffer([0; 128]);
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -63,12 +63,12 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()
     }
 }
 
-/// Receives one message into `buffer`, with the descriptors and the credentials that came with it.
+/// Receives one message into `buffer`, with its descriptors and credentials.
 ///
 /// # Errors
 /// Those of recvmsg(2): EAGAIN on a non-blocking socket without a message.
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<Received> {
-    let mut control = Control([0; 128]);
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<ReceivedMessage> {
+    let mut control = ControlBuffer([0; 128]);
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all zeros is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -81,14 +81,15 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> SysResult<Received>
         let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         match check(got as libc::c_long) {
             Ok(len) => break usize::try_from(len).map_err(|_| Errno::EIO)?,
-            // Said once, by a peer that went without reading all we sent: what it said before is still there.
+            // The kernel reports ECONNRESET once if the peer closed the socket with unread data; messages that the peer
+            // sent before can still be received.
             Err(Errno::EINTR | Errno::ECONNRESET) => {}
             Err(errno) => return Err(errno),
         }
     };
-    let mut received = Received { len, ..Received::default() };
-    // SAFETY: the kernel filled the control buffer; the CMSG macros stay inside msg_controllen, and each
-    // descriptor in it was made for us just now.
+    let mut received = ReceivedMessage { len, ..ReceivedMessage::default() };
+    // SAFETY: the kernel filled the control buffer; the CMSG macros stay inside msg_controllen, and each descriptor in
+    // it was created for this process just now.
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -118,7 +119,7 @@ mod tests {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
     use std::os::fd::AsFd;
 
-    /// pid 1 reports a failed step and goes, while the request for the first program waits for it.
+    /// pid 1 reports a failed step and exits while the request for the first program is still unread.
     #[test]
     fn last_words_are_heard_from_a_peer_that_left_something_unread() {
         let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);

@@ -1,6 +1,6 @@
-//! The other end of a connection between unix sockets (sock_diag(7)). For the parent: this allocates.
+//! The peer of a connected unix socket (sock_diag(7)). For the parent only: these functions allocate.
 
-use super::route::{answer, messages, parse, receive, send};
+use super::route::{messages, parse_ack, parse_attributes, receive, send};
 use super::{Errno, SysResult};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::os::fd::AsFd;
@@ -9,16 +9,15 @@ use std::os::fd::AsFd;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
-/// Bytes of `struct unix_diag_req` and of `struct unix_diag_msg`.
+/// Sizes in bytes of `struct unix_diag_req` and of `struct unix_diag_msg`.
 const REQUEST: usize = 24;
 const MESSAGE: usize = 16;
 
-/// The inode of the socket at the other end of the connection of the socket with this inode, which is one of our own
-/// network namespace.
+/// The inode of the socket that is connected to the socket with this inode. Both are in our own network namespace.
 ///
 /// # Errors
-/// ENOENT when there is no such socket, when its other end is closed, and on a kernel without unix_diag.
-pub fn peer(inode: u64) -> SysResult<u32> {
+/// ENOENT if there is no such socket, if its peer is closed, and on a kernel without unix_diag.
+pub fn peer_inode(inode: u64) -> SysResult<u32> {
     let inode = u32::try_from(inode).map_err(|_| Errno::ENOENT)?;
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?;
@@ -26,17 +25,17 @@ pub fn peer(inode: u64) -> SysResult<u32> {
     let bytes = receive(socket.as_fd())?;
     let (kind, payload) = messages(&bytes).next().ok_or(Errno::EPROTO)?;
     if i32::from(kind) == libc::NLMSG_ERROR {
-        return answer(payload).and(Err(Errno::ENOENT));
+        return parse_ack(payload).and(Err(Errno::ENOENT));
     }
     let attributes = payload.get(MESSAGE..).ok_or(Errno::EPROTO)?;
-    let peer = parse(attributes).find(|(kind, _)| *kind == UNIX_DIAG_PEER).ok_or(Errno::ENOENT)?.1;
+    let peer = parse_attributes(attributes).find(|(kind, _)| *kind == UNIX_DIAG_PEER).ok_or(Errno::ENOENT)?.1;
     match u32::from_ne_bytes(peer.try_into().map_err(|_| Errno::EPROTO)?) {
         0 => Err(Errno::ENOENT),
         inode => Ok(inode),
     }
 }
 
-/// `struct unix_diag_req` for one socket, in whatever state, with any cookie.
+/// `struct unix_diag_req` for one socket, in any state, with any cookie.
 fn request(inode: u32) -> [u8; REQUEST] {
     let mut request = [0xff; REQUEST];
     request[..4].copy_from_slice(&[1, 0, 0, 0]); // AF_UNIX
@@ -55,10 +54,10 @@ mod tests {
     fn the_other_end_is_named_until_it_is_closed() {
         let (one, other) = UnixStream::pair().unwrap();
         let inode = |end: &UnixStream| nix::sys::stat::fstat(end).unwrap().st_ino;
-        assert_eq!(u64::from(peer(inode(&one)).unwrap()), inode(&other));
-        assert_eq!(u64::from(peer(inode(&other)).unwrap()), inode(&one));
+        assert_eq!(u64::from(peer_inode(inode(&one)).unwrap()), inode(&other));
+        assert_eq!(u64::from(peer_inode(inode(&other)).unwrap()), inode(&one));
         drop(other);
-        assert_eq!(peer(inode(&one)), Err(Errno::ENOENT));
-        assert!(one.as_raw_fd() > 0 && peer(0).is_err());
+        assert_eq!(peer_inode(inode(&one)), Err(Errno::ENOENT));
+        assert!(one.as_raw_fd() > 0 && peer_inode(0).is_err());
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::served::Stage;
 use crate::support::bridge_client::SESSION;
 
-/// Speaks the seed's protocol on its socket: says each query back as a message.
+/// Speaks the bridge's protocol on its socket: says each query back as a message.
 const AGENT: &str = r#"#!/usr/bin/python3
 import json, os, socket
 server = socket.socket(socket.AF_UNIX)
@@ -63,7 +63,7 @@ as_each_caller! {
     }
 
     /// A FIFO, a directory, a socket whose queue is full, nothing: the supervisor waits for none of them.
-    fn nothing_that_an_agent_puts_there_stops_the_supervisor(caller) {
+    fn files_in_place_of_the_agent_socket_do_not_block_the_supervisor(caller) {
         let full = "#!/usr/bin/python3\nimport os, socket, time\nname = os.environ['ASH_BRIDGE_SOCKET']\n\
                     server = socket.socket(socket.AF_UNIX)\nserver.bind(name + 'x')\nserver.listen(0)\n\
                     first = socket.socket(socket.AF_UNIX)\nfirst.connect(name + 'x')\n\

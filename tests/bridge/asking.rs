@@ -34,7 +34,7 @@ fn audit(stage: &Stage) -> Vec<Value> {
 
 as_each_caller! {
     /// RB-28 to RB-31: asked under a fresh name, answered in any order, once, byte for byte; all of it audited.
-    fn rb_28_questions_go_out_and_answers_come_back(caller) {
+    fn rb_28_permission_requests_are_answered_once_in_any_order(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -72,8 +72,8 @@ as_each_caller! {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// RB-28: a server of seed 000 hears the agent's own line and answers by the agent's own name.
-    fn rb_28_the_first_dialect_has_the_agents_own_line(caller) {
+    /// RB-28: a server of the first dialect hears the agent's own line and answers by the agent's own name.
+    fn rb_28_first_dialect_server_gets_the_agents_own_request_line(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -94,7 +94,7 @@ as_each_caller! {
     }
 
     /// RB-32, RB-33: an interrupt and the agent's death close what is open, and say so.
-    fn rb_33_an_interrupt_and_a_death_close_what_is_open(caller) {
+    fn rb_33_interrupt_and_agent_death_close_open_requests(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -122,7 +122,7 @@ as_each_caller! {
     }
 
     /// RB-34 and `permissions.timeout`: nobody answers, and the turn goes on without permission.
-    fn rb_34_a_question_that_nobody_answers_is_denied_in_time(caller) {
+    fn rb_34_unanswered_permission_request_is_denied_after_the_timeout(caller) {
         let stage = Stage::new(caller);
         let policy = stage.place.make_file("policy.toml", "[permissions]\ntimeout = '200ms'\n");
         let served = scripted(&stage, &["--policy", policy.to_str().unwrap()]);
@@ -132,13 +132,13 @@ as_each_caller! {
         assert!(outcome.is_done());
         assert!(outcome.of_type("control_cancel_request").any(|line| line["request_id"] == "a"), "{outcome:?}");
         let said = outcome.of_type("assistant").next().unwrap()["message"]["content"][0]["text"].as_str().unwrap();
-        assert!(said.contains("deny") && said.contains("nobody answered within 200ms"), "{said}");
+        assert!(said.contains("deny") && said.contains("no answer within 200ms"), "{said}");
         served.shut_down(&mut client);
         assert_eq!(audit(&stage)[0]["by"], "timeout");
     }
 
     /// RB-35: the same names in two sandboxes are two questions.
-    fn rb_35_two_sandboxes_do_not_cross(caller) {
+    fn rb_35_permission_requests_of_two_sandboxes_are_separate(caller) {
         let stages = [Stage::new(caller), Stage::new(caller)];
         let served = [scripted(&stages[0], &[]), scripted(&stages[1], &[])];
         let mut clients = [served[0].connect(), served[1].connect()];
@@ -189,7 +189,7 @@ as_each_caller! {
         ended.refused(125, &["permissions.allow = Bash", "may only tighten"]);
         stage.place.make_file("work/saggar.toml", "[permissions]\ndeny = ['mcp__x(y)']\n");
         let ended = stage.run(stage.command(&["--adapter", "demo", "hi"]));
-        ended.refused(125, &["saggar.toml:2", "permissions.deny[0]", "which field"]);
+        ended.refused(125, &["saggar.toml:2", "permissions.deny[0]", "the field of this tool"]);
     }
 
     /// `permissions.modes` is the verdict on a mode, in either dialect.

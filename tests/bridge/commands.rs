@@ -87,7 +87,7 @@ as_each_caller! {
     }
 
     /// BP-18: a character may be cut at any byte.
-    fn bp_18_characters_are_whole_however_they_come(caller) {
+    fn bp_18_characters_split_at_any_byte_are_decoded(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();
@@ -114,7 +114,7 @@ as_each_caller! {
     }
 
     /// BP-19: 49 MiB are a line; 65 MiB cost their connection and nothing else; the memory is given back.
-    fn bp_19_a_large_line_passes_and_a_larger_one_costs_its_connection(caller) {
+    fn bp_19_line_above_the_size_limit_closes_its_connection(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut other = served.connect();
@@ -148,7 +148,7 @@ as_each_caller! {
     }
 
     /// BP-28, BP-25, DECISIONS 16: events go to who asked; turns queue; an `exec` of another does not wait.
-    fn bp_28_two_servers_do_not_hear_each_other(caller) {
+    fn bp_28_events_go_only_to_the_requesting_server(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let (mut one, mut two) = (served.connect(), served.connect());

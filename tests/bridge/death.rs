@@ -58,7 +58,7 @@ as_each_caller! {
     }
 
     /// BP-27: its own exit code is told.
-    fn bp_27_a_crash_is_told_with_its_code(caller) {
+    fn bp_27_agent_crash_is_reported_with_its_exit_code(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();
@@ -109,7 +109,7 @@ as_each_caller! {
     }
 
     /// The end of what an agent said before it died is not lost, nor held up by a child that keeps its stdout.
-    fn the_last_words_of_an_agent_are_heard(caller) {
+    fn output_of_an_agent_before_its_death_is_delivered(caller) {
         let stage = Stage::new(caller);
         let agent = format!(
             "#!/bin/sh\nread -r line\necho '{INIT}'\nsleep 1000 &\nsetsid sleep 1000 &\n\
@@ -154,7 +154,7 @@ as_each_caller! {
     }
 
     /// An agent that writes without reading, and one that neither reads nor writes, while prompts pile up.
-    fn an_agent_that_does_not_read_holds_nobody_up(caller) {
+    fn agent_that_does_not_read_blocks_no_client(caller) {
         let stage = Stage::new(caller);
         let served = stage.scripted("stream-json", "#!/bin/sh\nexec sleep 1000\n");
         let mut client = served.connect();

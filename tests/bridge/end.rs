@@ -27,7 +27,7 @@ fn busy(stage: &Stage) -> Served {
 
 as_each_caller! {
     /// BP-35: a polite signal ends the turn, everything in the sandbox, and saggar itself with 0.
-    fn bp_35_polite_signals_end_it_well(caller) {
+    fn bp_35_termination_signal_ends_saggar_with_status_0(caller) {
         let stage = Stage::new(caller);
         for (round, signal) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().enumerate() {
             let served = if round == 0 { busy(&stage) } else { stage.serve(&["--adapter", "demo", "--resume"]) };

@@ -27,7 +27,7 @@ as_each_caller! {
     }
 
     /// BP-21: exit codes, signals, both streams, bytes that are no UTF-8.
-    fn bp_21_a_result_says_how_it_ended(caller) {
+    fn bp_21_exec_result_has_exit_code_signal_and_both_streams(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();

@@ -86,7 +86,7 @@ as_each_caller! {
     }
 
     /// BP-22: a command that is killed takes along whatever got away from it; one that ends leaves it running.
-    fn bp_22_what_gets_away_dies_with_a_command_that_is_killed(caller) {
+    fn bp_22_escaped_descendants_die_with_a_killed_command(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();

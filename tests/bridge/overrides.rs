@@ -82,7 +82,7 @@ as_each_caller! {
     }
 
     /// What is not what it is to be, and what an agent cannot be given, is refused before anything starts.
-    fn what_cannot_be_given_is_refused_by_name(caller) {
+    fn options_that_an_agent_does_not_support_are_refused_by_name(caller) {
         let stage = Stage::new(caller);
         let file = |name: &str, text: &str| stage.place.make_file(name, text).to_str().unwrap().to_owned();
         let (good, bad) = (file("good.json", "{\"mcpServers\":{}}"), file("bad.json", "{"));
@@ -100,7 +100,7 @@ as_each_caller! {
         assert_eq!(run(&stage, &["--system-prompt", "x", "--system-prompt-file", &good]).code, 2);
         for (options, adapter) in [(["--mcp-config", good.as_str()], "demo"), (["--system-prompt", "x"], "bridge")] {
             let options = [&options[..], &["--adapter", adapter, "--agent-cmd", "/bin/cat", "hi"]].concat();
-            stage.run(stage.command(&options)).refused(125, &[options[0], &format!("speaks {adapter}"), "--adapter stream-json"]);
+            stage.run(stage.command(&options)).refused(125, &[options[0], &format!("not supported by the {adapter} adapter"), "--adapter stream-json"]);
         }
         assert!(!stage.place.join("state/saggar/sessions").join(stage.name()).exists(), "no session was made");
     }
@@ -111,7 +111,7 @@ as_each_caller! {
         operator(&stage, "locked = ['limits', 'network', 'agent']\n[limits]\ntimeout = '1h'\n");
         let demo = |options: &[&str]| stage.run(stage.command(&[options, &["hi"]].concat()));
         let by = "config.toml locks limits, which may only be tightened after it";
-        demo(&["--timeout", "2h"]).refused(125, &["command line asks for limits.timeout = 2h, above the 1h of ", by, "hint: ask for less"]);
+        demo(&["--timeout", "2h"]).refused(125, &["command line asks for limits.timeout = 2h, above the 1h of ", by, "hint: request less"]);
         demo(&["--pids", "600"]).refused(125, &["limits.pids = 600, above the 512 of built-in", by]);
         demo(&["--net", "host"]).refused(125, &["network.mode = host", "locks network"]);
         demo(&["--adapter", "demo"]).refused(125, &["adapter = demo", "locks agent"]);

@@ -66,7 +66,7 @@ as_each_caller! {
     }
 
     /// The same when nobody reads stdout, and the agent has much to say.
-    fn the_time_limit_holds_when_nobody_reads(caller) {
+    fn time_limit_applies_while_stdout_is_not_read(caller) {
         let stage = Stage::new(caller);
         let script = stage.script("agent", "#!/bin/sh\nread -r line\nexec yes '{\"type\":\"assistant\"}'\n");
         let command = stage.command(&[
@@ -95,7 +95,7 @@ as_each_caller! {
     }
 
     /// Nobody is there to ask: the answer is no, and the command does not run.
-    fn a_permission_that_nobody_gives_is_denied(caller) {
+    fn permission_request_without_a_user_is_denied(caller) {
         let stage = Stage::new(caller);
         let ended = stage.run(stage.command(&["--adapter", "demo", "ask: echo > ran"]));
         assert_eq!(ended.code, 0, "{ended:?}");
@@ -104,7 +104,7 @@ as_each_caller! {
     }
 
     /// What happened, on a descriptor of its own.
-    fn the_status_descriptor_tells_start_and_end(caller) {
+    fn status_descriptor_reports_start_and_exit(caller) {
         let stage = Stage::new(caller);
         // A shell opens it: what this process opened for one child, all its children would have.
         let mut command = stage.place.command("/bin/sh".as_ref());

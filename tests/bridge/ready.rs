@@ -1,5 +1,5 @@
-//! BP-04 to BP-06, DECISIONS 22: when the bridge says that it is ready, and how a server of the seed's kind
-//! starts it.
+//! BP-04 to BP-06, DECISIONS 22: when the bridge says that it is ready, and how a server
+//! starts it as its child.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ as_each_caller! {
         served.shut_down(&mut client);
     }
 
-    /// DECISIONS 22: a server of the seed's kind names everything in the environment and reads stdout.
+    /// DECISIONS 22: a server names everything in the environment and reads stdout.
     fn bp_05_a_server_starts_it_by_its_environment(caller) {
         let stage = Stage::new(caller);
         let workspace = stage.place.make_dir("other", 0o755);

@@ -62,7 +62,7 @@ fn spooled(stage: &Stage, script: &str, more: &[&str]) -> Served {
 
 as_each_caller! {
     /// A server goes in the middle of a turn; what it missed is told byte for byte, then what comes.
-    fn bp_30_a_turn_is_told_whole_to_a_server_that_comes_back(caller) {
+    fn bp_30_reconnecting_server_gets_the_whole_turn(caller) {
         let stage = Stage::new(caller);
         let served = spooled(&stage, WAITS, &[]);
         let mut client = served.connect();
@@ -95,12 +95,12 @@ as_each_caller! {
         client.send(&json!({"cmd": "replay", "after": 0, "id": 1}));
         let told: Vec<Value> = client.events_until(|event| event["id"] == 1);
         assert_eq!(told[0]["seq"], 5, "what another connection did is told too");
-        assert!(told[2]["error"].as_str().unwrap().contains("told of all events already"));
+        assert!(told[2]["error"].as_str().unwrap().contains("receives all events already"));
         served.shut_down(&mut plain);
     }
 
     /// A connection that does not ask hears what it hears without a spool, byte for byte.
-    fn who_does_not_ask_notices_nothing(caller) {
+    fn connection_without_replay_gets_the_same_bytes_as_without_a_spool(caller) {
         let said = |spool: bool| {
             let stage = Stage::new(caller);
             fs::write(stage.work().join("go"), "").unwrap();
@@ -176,7 +176,7 @@ as_each_caller! {
     }
 
     /// The bound holds on disk, and what has gone is one gap.
-    fn beyond_the_bound_there_is_a_gap(caller) {
+    fn spool_above_its_limit_reports_one_gap(caller) {
         let stage = Stage::new(caller);
         let policy = stage.place.make_file("small.toml", "bridge.spool = '1M'\n");
         let served = spooled(&stage, &talkative(40, 100_000), &["--policy", policy.to_str().unwrap()]);
@@ -196,7 +196,7 @@ as_each_caller! {
     }
 
     /// A replaying server that does not read costs neither memory nor the others; it is told from the disk.
-    fn bp_29_a_slow_replay_holds_up_nobody(caller) {
+    fn bp_29_slow_replay_blocks_no_other_client(caller) {
         let stage = Stage::new(caller);
         let served = spooled(&stage, &talkative(400, 100_000), &[]);
         let mut slow = served.connect();
@@ -218,7 +218,7 @@ as_each_caller! {
     }
 
     /// Shown by explain, bounded for folders, and an error where it cannot be.
-    fn the_bound_is_the_operators(caller) {
+    fn folder_policy_cannot_raise_the_spool_limit(caller) {
         let stage = Stage::new(caller);
         let mut command = stage.place.saggar();
         command.arg("explain").arg(stage.work());
@@ -246,7 +246,7 @@ fn fill(path: &Path) {
 
 /// Where nothing can be written the conversation goes on; what was lost is a gap, and no number comes again.
 #[test]
-fn a_full_disk_is_a_gap() {
+fn full_disk_causes_a_gap_and_the_conversation_continues() {
     let caller = match Caller::root() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),

@@ -113,7 +113,7 @@ fn check(server: &Server) -> BTreeMap<u64, usize> {
 }
 
 as_each_caller! {
-    fn no_event_is_lost_or_doubled_whoever_is_killed(caller) {
+    fn killed_process_neither_loses_nor_repeats_events(caller) {
         let seed = env::var("SAGGAR_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| {
             u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() % (1 << 32)).unwrap()

@@ -68,7 +68,7 @@ as_each_caller! {
     }
 
     /// `explain` tells of them, and runs none.
-    fn kc_28_explain_tells_of_the_scripts(caller) {
+    fn kc_28_explain_lists_scripts_and_runs_none(caller) {
         let stage = Stage::new(caller);
         stage.place.make_file("work/startup.sh", ": > ran");
         let explain = |more: &[&str]| {

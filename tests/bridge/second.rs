@@ -135,7 +135,7 @@ as_each_caller! {
     }
 
     /// RB-06, RB-12, RB-13: what says nothing is ignored without a word.
-    fn rb_06_what_says_nothing_is_ignored(caller) {
+    fn rb_06_messages_without_content_are_ignored(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -178,7 +178,7 @@ as_each_caller! {
     }
 
     /// RB-14, RB-15: what is empty is no message; images have their key, and nothing else changes.
-    fn rb_14_what_a_message_says_is_cleaned(caller) {
+    fn rb_14_message_content_is_normalized(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -227,7 +227,7 @@ as_each_caller! {
     }
 
     /// RB-19 to RB-21, RB-23: what is set holds for the next turn; an interrupt ends one.
-    fn rb_19_what_is_set_holds_for_the_next_turn(caller) {
+    fn rb_19_settings_apply_to_the_next_turn(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();
@@ -314,7 +314,7 @@ as_each_caller! {
     }
 
     /// BP-27 in this dialect: a turn whose agent dies does not just go silent.
-    fn a_turn_whose_agent_dies_says_so(caller) {
+    fn turn_of_a_dead_agent_reports_an_error(caller) {
         let stage = Stage::new(caller);
         let served = scripted(&stage, &[]);
         let mut client = served.connect();

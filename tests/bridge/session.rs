@@ -24,7 +24,7 @@ as_each_caller! {
         stage.run(stage.command(&["--adapter", "demo", "recall"])).refused(125, &["exists", "--resume"]);
     }
 
-    /// AGENT-WIRE 3: the agent has no lock of its own, so the session has one.
+    /// The agent has no lock of its own, so the session has one.
     fn a_session_has_one_server(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
@@ -61,7 +61,7 @@ as_each_caller! {
     }
 
     /// What is no agent's folder, or cannot work, is refused before anything is started.
-    fn what_cannot_work_is_refused(caller) {
+    fn agent_start_that_cannot_work_is_refused(caller) {
         let stage = Stage::new(caller);
         let empty = stage.place.make_dir("empty", 0o755);
         let mut command = stage.place.saggar();

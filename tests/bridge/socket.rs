@@ -131,7 +131,7 @@ as_each_caller! {
     }
 
     /// DECISIONS 21: whatever else came to stand there since is an error and stays, also for `saggar gc`.
-    fn bp_03_what_a_dead_sandbox_did_not_record_stays(caller) {
+    fn bp_03_files_that_a_dead_sandbox_did_not_record_are_kept(caller) {
         let changes: [fn(&Path); 3] = [
             |path| fs::set_permissions(path, fs::Permissions::from_mode(0o660)).unwrap(),
             |path| {

@@ -2,7 +2,7 @@
 
 use super::member::Member;
 use super::rooms::{NEEDS_ROOT, Room, can, id, is_root, place};
-use saggar::cgroup::{Driver, Group, Layout, Place, Wanted};
+use saggar::cgroup::{CgroupDriver, CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ macro_rules! needs_cgroups {
 fn two_hundred_cycles_leave_nothing() {
     needs_cgroups!();
     for _ in 0..200 {
-        let place = place(&Layout::discover().unwrap());
+        let place = place(&CgroupLayout::discover().unwrap());
         let mut room = Room::at(place, serde_json::json!({ "pids": { "limit": 32 } })).unwrap();
         let member = room.run("read end");
         let directories = room.place.directories.clone();
@@ -32,16 +32,16 @@ fn two_hundred_cycles_leave_nothing() {
     }
 }
 
-fn at(cgroups_path: &str) -> Place {
+fn at(cgroups_path: &str) -> CgroupLocation {
     let annotations = BTreeMap::new();
-    let wanted = Wanted {
+    let wanted = CgroupRequest {
         id: "unused",
         cgroups_path: Some(Path::new(cgroups_path)),
-        driver: Driver::Cgroupfs,
+        driver: CgroupDriver::Cgroupfs,
         rootless: false,
         annotations: &annotations,
     };
-    Place::choose(&Layout::discover().unwrap(), &wanted).unwrap()
+    CgroupLocation::choose(&CgroupLayout::discover().unwrap(), &wanted).unwrap()
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn a_cgroup_that_was_there_stays() {
     let there = at(&format!("/{name}"));
     there.directories.iter().for_each(|one| fs::create_dir(&one.path).unwrap());
     // One container in it, one below it.
-    let inside = Group::create(&at(&format!("/{name}")), None).unwrap();
-    let below = Group::create(&at(&format!("/{name}/a/b")), None).unwrap();
+    let inside = CgroupHandle::create(&at(&format!("/{name}")), None).unwrap();
+    let below = CgroupHandle::create(&at(&format!("/{name}/a/b")), None).unwrap();
     below.remove().unwrap();
     for one in &there.directories {
         assert!(one.path.exists() && !one.path.join("a").exists(), "{}", one.path.display());
@@ -66,7 +66,7 @@ fn a_cgroup_that_was_there_stays() {
 }
 
 #[test]
-fn what_the_container_made_below_goes_with_it() {
+fn cgroups_made_by_the_container_are_removed_with_it() {
     needs_cgroups!();
     let room = Room::with(serde_json::json!({}));
     for one in &room.place.directories {
@@ -85,21 +85,21 @@ fn the_state_of_a_dead_runtime_is_enough_to_remove_everything() {
     let mut member = room.run("sleep 100");
     let state = serde_json::to_string(&room.place).unwrap();
     room.group = None;
-    let place: Place = serde_json::from_str(&state).unwrap();
+    let place: CgroupLocation = serde_json::from_str(&state).unwrap();
     assert_eq!(place, room.place);
-    let group = Group::open(&place).unwrap();
+    let group = CgroupHandle::open(&place).unwrap();
     group.kill_all(libc::SIGKILL).unwrap();
     group.remove().unwrap();
     assert!(!member.wait().success());
     assert!(place.directories.iter().all(|one| !one.path.exists()));
     // And once more, for a delete that was interrupted.
-    Group::open(&place).unwrap().remove().unwrap();
+    CgroupHandle::open(&place).unwrap().remove().unwrap();
 }
 
 #[test]
-fn what_is_refused_leaves_nothing() {
+fn refused_limit_leaves_no_cgroup() {
     needs_cgroups!();
-    let place = place(&Layout::discover().unwrap());
+    let place = place(&CgroupLayout::discover().unwrap());
     let bad = serde_json::json!({ "unified": { "no_such.file": "1" } });
     let error = Room::at(place.clone(), bad).unwrap_err();
     assert!(error.to_string().contains("unified.no_such.file"), "{error}");
@@ -111,6 +111,6 @@ fn a_busy_cgroup_is_named_with_its_processes() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({}));
     let member: Member = room.run("read end");
-    let error = Group::open(&room.place).unwrap().remove().unwrap_err();
+    let error = CgroupHandle::open(&room.place).unwrap().remove().unwrap_err();
     assert!(error.to_string().contains(&member.pid().to_string()), "{error}");
 }

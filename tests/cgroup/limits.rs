@@ -3,7 +3,7 @@
 use super::rooms::{NEEDS_ROOT, Room, can, is_root, place, resources, unified};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use saggar::cgroup::oom::OomEvent;
-use saggar::cgroup::{Driver, Group, Layout, OomWatch, Place, Wanted};
+use saggar::cgroup::{CgroupDriver, CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest, OomWatch};
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +13,7 @@ macro_rules! needs_cgroups {
         if let Err(why) = can() {
             skip!("{why}");
         }
-        $(if Layout::discover().unwrap().home($controller).is_none() {
+        $(if CgroupLayout::discover().unwrap().hierarchy_of($controller).is_none() {
             skip!("this host has no {} controller", $controller);
         })*
     };
@@ -22,11 +22,11 @@ macro_rules! needs_cgroups {
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn who_takes_more_memory_than_there_is_dies_and_it_is_told() {
+fn process_above_the_memory_limit_is_killed_and_reported() {
     needs_cgroups!("memory");
     let mut room = Room::with(serde_json::json!({ "memory": { "limit": 32 * MIB, "swap": 32 * MIB } }));
     let mut watch = room.group().watch_oom().unwrap();
-    assert_eq!(watch.look().unwrap(), OomEvent::Nothing);
+    assert_eq!(watch.next_event().unwrap(), OomEvent::NoChange);
     // tail keeps a line of 200 MB in memory.
     let mut member = room.run("head -c 200000000 /dev/zero | exec tail");
     assert_eq!(next(&mut watch), OomEvent::OutOfMemory);
@@ -43,21 +43,21 @@ fn next(watch: &mut OomWatch) -> OomEvent {
     loop {
         let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut fds, PollTimeout::from(30_000u16)).unwrap(), 1, "nobody told");
-        match watch.look().unwrap() {
-            OomEvent::Nothing => {}
+        match watch.next_event().unwrap() {
+            OomEvent::NoChange => {}
             event => return event,
         }
     }
 }
 
 #[test]
-fn the_watch_tells_that_it_is_over() {
+fn oom_watch_reports_the_end_of_the_cgroup() {
     needs_cgroups!("memory");
     let mut room = Room::with(serde_json::json!({}));
     let _member = room.run("read end");
     let mut watch = room.group().watch_oom().unwrap();
     drop(room);
-    assert_eq!(next(&mut watch), OomEvent::Over);
+    assert_eq!(next(&mut watch), OomEvent::Ended);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn the_error_of_a_limit_names_file_value_and_cure() {
 }
 
 #[test]
-fn what_is_counted_has_the_shape_of_runcs_events() {
+fn statistics_have_the_format_of_runc_events() {
     needs_cgroups!("memory");
     let mut room =
         Room::with(serde_json::json!({ "memory": { "limit": 64 * MIB }, "pids": { "limit": 10 } }));
@@ -259,14 +259,14 @@ fn what_is_counted_has_the_shape_of_runcs_events() {
 #[test]
 fn a_limit_without_its_controller_is_refused_by_name() {
     needs_cgroups!();
-    let layout = Layout::discover().unwrap();
+    let layout = CgroupLayout::discover().unwrap();
     let mut refused = 0;
     for (controller, limit) in [
         ("net_cls", serde_json::json!({ "network": { "classID": 1_048_577 } })),
         ("rdma", serde_json::json!({ "rdma": { "mlx5_1": { "hcaHandles": 3 } } })),
         ("io", serde_json::json!({ "unified": { "io.max": "8:0 rbps=1000" } })),
     ] {
-        if layout.home(controller).is_some() {
+        if layout.hierarchy_of(controller).is_some() {
             continue;
         }
         refused += 1;
@@ -280,22 +280,22 @@ fn a_limit_without_its_controller_is_refused_by_name() {
 #[test]
 fn an_ordinary_user_without_cgroups_may_ask_for_no_limits() {
     let annotations = std::collections::BTreeMap::new();
-    let wanted = Wanted {
+    let wanted = CgroupRequest {
         id: "nowhere",
         cgroups_path: None,
-        driver: Driver::Cgroupfs,
+        driver: CgroupDriver::Cgroupfs,
         rootless: true,
         annotations: &annotations,
     };
     // A host whose cgroups are not the user's.
-    let place = Place::choose(&Layout::default(), &wanted).unwrap();
-    let mut group = Group::create(&place, None).unwrap();
+    let place = CgroupLocation::choose(&CgroupLayout::default(), &wanted).unwrap();
+    let mut group = CgroupHandle::create(&place, None).unwrap();
     assert!(group.dirfd_for_clone().is_none());
     group.enter(std::process::id().cast_signed()).unwrap();
     assert_eq!(group.pids().unwrap().len(), 0);
     group.remove().unwrap();
     let limits = resources(serde_json::json!({ "memory": { "limit": 1 << 20 } }));
-    let error = Group::create(&place, Some(&limits)).unwrap_err();
+    let error = CgroupHandle::create(&place, Some(&limits)).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with("rootless needs no limits + no cgrouppath when no permission is granted"),
@@ -303,7 +303,7 @@ fn an_ordinary_user_without_cgroups_may_ask_for_no_limits() {
     );
     assert!(error.hint_text().unwrap().contains("Delegate=yes"));
     let mut off = place;
-    off.driver = Driver::Disabled;
-    let error = Group::create(&off, Some(&limits)).unwrap_err();
+    off.driver = CgroupDriver::Disabled;
+    let error = CgroupHandle::create(&off, Some(&limits)).unwrap_err();
     assert!(error.to_string().starts_with("cgroups are switched off"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use super::member::Member;
 use super::rooms::{Room, can, place, unified};
-use saggar::cgroup::Group;
+use saggar::cgroup::CgroupHandle;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
@@ -35,7 +35,7 @@ fn a_process_that_joins_is_in_every_hierarchy() {
     let mut room = Room::with(serde_json::json!({}));
     let init = room.run("read end");
     let joins = Member::waiting("read end");
-    let opened = Group::open(&room.place).unwrap();
+    let opened = CgroupHandle::open(&room.place).unwrap();
     opened.enter_exec(joins.pid(), init.pid()).unwrap();
     let mut expected = [init.pid(), joins.pid()];
     expected.sort_unstable();
@@ -43,7 +43,7 @@ fn a_process_that_joins_is_in_every_hierarchy() {
 }
 
 #[test]
-fn what_is_frozen_stands_still_until_it_is_thawed() {
+fn frozen_processes_do_not_run_until_thawed() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({}));
     let mut member = room.run("while read line; do echo \"$line\"; done");
@@ -67,7 +67,7 @@ fn what_is_frozen_stands_still_until_it_is_thawed() {
 }
 
 #[test]
-fn killing_forgets_nobody_who_forks() {
+fn kill_all_reaches_processes_that_fork_meanwhile() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({ "pids": { "limit": 64 } }));
     // Each of them starts another for as long as it lives.
@@ -80,7 +80,7 @@ fn killing_forgets_nobody_who_forks() {
 }
 
 #[test]
-fn the_frozen_die_of_sigkill() {
+fn frozen_processes_die_of_sigkill() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({}));
     let mut member = room.run("sleep 100");
@@ -90,7 +90,7 @@ fn the_frozen_die_of_sigkill() {
 }
 
 #[test]
-fn any_signal_reaches_all() {
+fn kill_all_sends_any_signal_to_all_processes() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({}));
     let script = "(trap 'echo got; exit' USR1; echo begun; while :; do :; done) & \
@@ -107,15 +107,15 @@ fn a_container_with_processes_is_not_made_again_at_the_same_place() {
     needs_cgroups!();
     let mut room = Room::with(serde_json::json!({}));
     let _member = room.run("read end");
-    let error = Group::create(&room.place, None).unwrap_err();
+    let error = CgroupHandle::create(&room.place, None).unwrap_err();
     assert_eq!(error.code().name(), "exists", "{error}");
     // A place that is chosen when it is there already.
     let again = {
         let mut again = room.place.clone();
-        again.directories.iter_mut().for_each(|directory| directory.made.clear());
+        again.directories.iter_mut().for_each(|directory| directory.created.clear());
         again
     };
-    let error = Group::create(&again, None).unwrap_err();
+    let error = CgroupHandle::create(&again, None).unwrap_err();
     assert!(error.to_string().starts_with("container's cgroup is not empty: 1 process(es)"), "{error}");
 }
 

@@ -2,14 +2,14 @@
 
 use super::member::Member;
 use oci_spec::runtime::LinuxResources;
-use saggar::cgroup::{Driver, Group, Layout, Place, Wanted};
-use saggar::host::cgroups::Version;
+use saggar::cgroup::{CgroupDriver, CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
+use saggar::host::cgroups::CgroupVersion;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether this user can make cgroups here: root can, others where some are delegated to them.
 pub(super) fn can() -> Result<(), String> {
-    match is_root() || !place(&Layout::discover().unwrap()).directories.is_empty() {
+    match is_root() || !place(&CgroupLayout::discover().unwrap()).directories.is_empty() {
         true => Ok(()),
         false => Err(NEEDS_ROOT.to_owned()),
     }
@@ -29,22 +29,22 @@ pub(super) fn id() -> String {
 }
 
 /// A place on this host, or on what of it `layout` tells.
-pub(super) fn place(layout: &Layout) -> Place {
+pub(super) fn place(layout: &CgroupLayout) -> CgroupLocation {
     let annotations = BTreeMap::new();
-    let wanted = Wanted {
+    let wanted = CgroupRequest {
         id: &id(),
         cgroups_path: None,
-        driver: Driver::Cgroupfs,
+        driver: CgroupDriver::Cgroupfs,
         rootless: !is_root(),
         annotations: &annotations,
     };
-    Place::choose(layout, &wanted).unwrap()
+    CgroupLocation::choose(layout, &wanted).unwrap()
 }
 
 /// The cgroup v2 hierarchy of this host alone.
-pub(super) fn unified() -> Option<Layout> {
-    let mut layout = Layout::discover().unwrap();
-    layout.hierarchies.retain(|one| one.version == Version::V2);
+pub(super) fn unified() -> Option<CgroupLayout> {
+    let mut layout = CgroupLayout::discover().unwrap();
+    layout.hierarchies.retain(|one| one.version == CgroupVersion::V2);
     (!layout.hierarchies.is_empty()).then_some(layout)
 }
 
@@ -56,22 +56,22 @@ pub(super) fn resources(json: serde_json::Value) -> LinuxResources {
 /// Cgroups, which go with this value.
 #[derive(Debug)]
 pub(super) struct Room {
-    pub(super) group: Option<Group>,
-    pub(super) place: Place,
+    pub(super) group: Option<CgroupHandle>,
+    pub(super) place: CgroupLocation,
 }
 
 impl Room {
     /// Cgroups with these limits, in all hierarchies of this host.
     pub(super) fn with(json: serde_json::Value) -> Self {
-        Self::at(place(&Layout::discover().unwrap()), json).unwrap()
+        Self::at(place(&CgroupLayout::discover().unwrap()), json).unwrap()
     }
 
-    pub(super) fn at(place: Place, json: serde_json::Value) -> saggar::error::Result<Self> {
-        let group = Some(Group::create(&place, Some(&resources(json)))?);
+    pub(super) fn at(place: CgroupLocation, json: serde_json::Value) -> saggar::error::Result<Self> {
+        let group = Some(CgroupHandle::create(&place, Some(&resources(json)))?);
         Ok(Room { group, place })
     }
 
-    pub(super) fn group(&mut self) -> &mut Group {
+    pub(super) fn group(&mut self) -> &mut CgroupHandle {
         self.group.as_mut().unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! What `saggar gc` removes of cgroups: those of dead sandboxes, and nobody else's.
 
 use super::rooms::{NEEDS_ROOT, id, is_root};
-use saggar::cgroup::{place, sweep};
+use saggar::cgroup::{cgroup_path, remove_stale};
 use saggar::id::SandboxId;
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Makes `saggar-ID` with these cgroups below it.
 fn made(id: &str, below: &[&str]) -> PathBuf {
-    let path = place(&SandboxId::parse(id).unwrap()).expect("a cgroup v2 hierarchy");
+    let path = cgroup_path(&SandboxId::parse(id).unwrap()).expect("a cgroup v2 hierarchy");
     fs::create_dir(&path).unwrap();
     below.iter().for_each(|name| fs::create_dir(path.join(name)).unwrap());
     path
@@ -35,8 +35,8 @@ fn cgroups_of_others_stay_with_what_is_in_them() {
     };
     let (swept, stay) = (make(&ours), make(&others));
     let known = |id: &str| !ours.iter().chain(&others).any(|(one, _)| one == id);
-    assert_eq!(sweep(Duration::from_secs(3600), known), 0, "none is old enough");
-    assert_eq!(sweep(Duration::ZERO, known), ours.len());
+    assert_eq!(remove_stale(Duration::from_secs(3600), known), 0, "none is old enough");
+    assert_eq!(remove_stale(Duration::ZERO, known), ours.len());
     for path in swept {
         assert!(!path.exists(), "{} is left", path.display());
     }

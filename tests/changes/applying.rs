@@ -39,7 +39,7 @@ as_each_caller! {
         });
     }
 
-    /// DECISIONS 5. One name is enough, and then nothing is done at all.
+    /// DECISIONS 34. One name is enough, and then nothing is done at all.
     fn protected_names_are_refused_unless_they_are_allowed(caller) {
         on_each(caller, |work| {
             work.begin("echo x > fine; mkdir -p sub/.vscode sub/.claude; echo {} > sub/.vscode/tasks.json; echo {} > sub/.claude/settings.json; git init -q sub/repo; mkdir bare; cd bare; mkdir objects refs; echo 'ref: refs/heads/main' > HEAD; echo '[core]' > config");
@@ -150,7 +150,7 @@ as_each_caller! {
 
 /// As root what is made in somebody's folder is that somebody's.
 #[test]
-fn what_root_applies_belongs_to_the_folders_owner() {
+fn files_applied_as_root_belong_to_the_folder_owner() {
     let caller = match crate::support::caller::Caller::root() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 
 use super::{ID, Work, on_each};
+use crate::isolation::wrapped::finish;
 use crate::support::process::Process;
-use crate::walls::wrapped::finish;
 
 /// Something of every kind.
 const SCRIPT: &str = "printf 'one\\n2\\nthree\\n' > src/main; rm -r old; echo new > new; mkdir -p d/e; echo x > d/e/f; \
@@ -54,7 +54,7 @@ as_each_caller! {
     }
 
     /// Nothing is nothing, also where files were touched, written as they were, and renamed back.
-    fn what_is_the_same_is_no_change(caller) {
+    fn unchanged_content_is_not_reported_as_a_change(caller) {
         on_each(caller, |work| {
             work.begin("touch kept; cat src/main > x; cat x > src/main; rm x; mv old o; mv o old; mkdir t; rmdir t; chmod 600 kept; chmod 644 kept");
             assert_eq!(work.diff(), [""; 0], "overlay: {}", work.overlay);
@@ -62,7 +62,7 @@ as_each_caller! {
     }
 
     /// A directory that was replaced, and one that was renamed with all that is in it.
-    fn what_takes_the_place_of_something_else_is_both(caller) {
+    fn replaced_entry_is_reported_as_removed_and_added(caller) {
         on_each(caller, |work| {
             work.begin("rm -r old; mkdir old; echo c > old/c; rm kept; mkdir kept; echo k > kept/k; mv src source; echo file > src");
             assert_eq!(
@@ -77,7 +77,7 @@ as_each_caller! {
     }
 
     /// What the folder's owner did meanwhile is none of the agent's changes, and what both did is a conflict.
-    fn later_edits_of_the_folder_are_told_apart(caller) {
+    fn later_edits_of_the_folder_are_distinguished_from_agent_changes(caller) {
         on_each(caller, |work| {
             work.begin("echo agent > src/main; rm kept; echo agent > both");
             work.write("src/main", "user");
@@ -97,7 +97,7 @@ as_each_caller! {
         });
     }
 
-    fn a_session_without_anything_to_show_says_why(caller) {
+    fn diff_without_recorded_changes_is_refused_with_the_reason(caller) {
         let work = Work::new(caller, false);
         work.run(&["diff", ID]).refused(&["session work does not exist"]);
         work.run(&["diff", "../x"]).refused(&["../x"]);

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use saggar::session::snapshot::{Limits, extract};
+use saggar::session::snapshot::{SnapshotLimits, extract};
 
 use super::trees::{Is, describe};
 use super::{ID, Work, on_each};
@@ -32,7 +32,7 @@ fn kill(work: &Work, words: &[&str], at: usize) {
 fn content(file: &Path) -> BTreeMap<PathBuf, Is> {
     let into = tempfile::tempdir_in("/var/tmp").unwrap();
     let at = File::open(into.path()).unwrap();
-    extract(File::open(file).unwrap(), at.as_fd(), Limits::default(), None).unwrap();
+    extract(File::open(file).unwrap(), at.as_fd(), SnapshotLimits::default()).unwrap();
     describe(&into.path().join("workspace"), false)
 }
 

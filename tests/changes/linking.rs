@@ -43,7 +43,7 @@ as_each_caller! {
     }
 
     /// A program that can read the folder could hold a lock on it for ever.
-    fn a_lock_on_the_folder_holds_nothing_up(caller) {
+    fn lock_on_the_folder_blocks_no_command(caller) {
         let work = Work::new(caller, false);
         work.begin("echo x > new; echo y > src/main");
         let folder = fs::File::open(work.folder()).unwrap();
@@ -65,7 +65,7 @@ as_each_caller! {
             let mut command = work.place.saggar();
             command.args(["wrap", "--profile", profile, "--workspace"]).arg(work.folder());
             command.args(["--", "python3", "-c", LEASE]);
-            let ended = crate::walls::wrapped::finish(crate::support::process::Process::start(&work.place, command));
+            let ended = crate::isolation::wrapped::finish(crate::support::process::Process::start(&work.place, command));
             assert_ne!(ended.code(), 0, "{profile}: {ended:?}");
             assert!(ended.stderr.contains("PermissionError"), "{profile}: {ended:?}");
             assert_eq!(fs::metadata(work.folder().join("lease")).unwrap().size(), 0);

@@ -14,10 +14,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::isolation::wrapped::{Ended, finish};
 use crate::support::caller::Caller;
 use crate::support::place::Place;
 use crate::support::process::Process;
-use crate::walls::wrapped::{Ended, finish};
 
 /// The session of a test.
 const ID: &str = "work";

@@ -5,17 +5,19 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use proptest::prelude::*;
-use saggar::session::apply::{Allowed, apply, check};
-use saggar::session::diff::{Trees, compare};
-use saggar::session::snapshot::{Label, Limits, extract, write};
-use saggar::session::workspace::{Origin, Place};
-use saggar::session::{choose, copy};
+use saggar::session::apply::{ApplyOptions, apply, check_changes};
+use saggar::session::diff::{WorkspaceTrees, compare_trees};
+use saggar::session::snapshot::{
+    SnapshotLabel, SnapshotLimits, SnapshotPart, extract, extract_part, write_snapshot,
+};
+use saggar::session::workspace_origin::{ChangeStorage, WorkspaceOrigin};
+use saggar::session::{copy, select};
 use tempfile::TempDir;
 
 use super::trees::{act, deeds, describe};
 
-fn label(place: Place) -> Label {
-    Label { version: 1, session: "s".into(), place: Some(place), agent_session: Some("x".into()) }
+fn label(place: ChangeStorage) -> SnapshotLabel {
+    SnapshotLabel { version: 1, session: "s".into(), place: Some(place), agent_session: Some("x".into()) }
 }
 
 /// A session with an empty workspace and home.
@@ -27,7 +29,7 @@ fn session() -> TempDir {
 
 fn snapshot(session: &Path, all: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write(session, &label(Place::Copy), &mut bytes, all, Limits::default()).unwrap();
+    write_snapshot(session, &label(ChangeStorage::Copy), &mut bytes, all, SnapshotLimits::default()).unwrap();
     bytes
 }
 
@@ -35,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_snapshot_has_is_restored_exactly(work in deeds(40), home in deeds(12)) {
+    fn snapshots_of_random_trees_are_restored_exactly(work in deeds(40), home in deeds(12)) {
         let session = session();
         fs::create_dir(session.path().join("workspace")).unwrap();
         act(&session.path().join("workspace"), &work);
@@ -43,11 +45,20 @@ proptest! {
         let bytes = snapshot(session.path(), true);
         let into = tempfile::tempdir_in("/var/tmp").unwrap();
         let at = File::open(into.path()).unwrap();
-        let contents = extract(&bytes[..], at.as_fd(), Limits::default(), None).unwrap();
-        prop_assert_eq!(contents.label, label(Place::Copy));
+        let contents = extract(&bytes[..], at.as_fd(), SnapshotLimits::default()).unwrap();
+        prop_assert_eq!(contents.label, label(ChangeStorage::Copy));
         for tree in ["workspace", "home/.claude"] {
             let (was, is) = (describe(&session.path().join(tree), true), describe(&into.path().join(tree), true));
             prop_assert_eq!(was, is);
+        }
+        // In parts it is the same.
+        let parts = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = File::open(parts.path()).unwrap();
+        for part in [SnapshotPart::Tree, SnapshotPart::Home] {
+            extract_part(&bytes[..], at.as_fd(), SnapshotLimits::default(), part).unwrap();
+        }
+        for tree in ["workspace", "home/.claude"] {
+            prop_assert_eq!(describe(&parts.path().join(tree), true), describe(&into.path().join(tree), true));
         }
         // The same again is the same, byte for byte.
         prop_assert_eq!(snapshot(session.path(), true), bytes);
@@ -61,28 +72,28 @@ proptest! {
         act(&from, &folder);
         fs::create_dir(session.path().join("workspace")).unwrap();
         let (source, copy) = (File::open(&from).unwrap(), File::open(session.path().join("workspace")).unwrap());
-        copy::content(&from, source.as_fd(), copy.as_fd()).unwrap().store(session.path()).unwrap();
-        let origin = Origin { place: Place::Copy, folder: from.clone(), since: i128::MAX, more: Vec::new() };
-        let unchanged = compare(&Trees::open(session.path(), origin.clone()).unwrap()).unwrap();
+        copy::copy_content(&from, source.as_fd(), copy.as_fd()).unwrap().store(session.path()).unwrap();
+        let origin = WorkspaceOrigin { storage: ChangeStorage::Copy, folder: from.clone(), since: i128::MAX, protected_by_policy: Vec::new() };
+        let unchanged = compare_trees(&WorkspaceTrees::open(session.path(), origin.clone()).unwrap()).unwrap();
         prop_assert!(unchanged.is_empty(), "{:?}", unchanged);
         act(&session.path().join("workspace"), &work);
-        let allowed = Allowed { protected: true, conflicts: false, links: true };
+        let allowed = ApplyOptions { allow_protected: true, allow_conflicts: false, allow_links: true };
         // First one of the changes alone, with what it needs; then the rest.
-        let mut trees = Trees::open(session.path(), origin.clone()).unwrap();
-        let changes = compare(&trees).unwrap();
+        let mut trees = WorkspaceTrees::open(session.path(), origin.clone()).unwrap();
+        let changes = compare_trees(&trees).unwrap();
         if !changes.is_empty() {
             let path = changes[part % changes.len()].path.clone();
-            let some = choose::with_parents(changes, std::slice::from_ref(&path)).unwrap();
-            check(&some, &allowed).unwrap();
+            let some = select::select_with_parents(changes, std::slice::from_ref(&path)).unwrap();
+            check_changes(&some, &allowed).unwrap();
             apply(&mut trees, &some, &allowed).unwrap();
             trees.manifest.store(session.path()).unwrap();
         }
-        let mut trees = Trees::open(session.path(), origin).unwrap();
-        let changes = compare(&trees).unwrap();
-        check(&changes, &allowed).unwrap();
+        let mut trees = WorkspaceTrees::open(session.path(), origin).unwrap();
+        let changes = compare_trees(&trees).unwrap();
+        check_changes(&changes, &allowed).unwrap();
         apply(&mut trees, &changes, &allowed).unwrap();
         prop_assert_eq!(describe(&from, false), describe(&session.path().join("workspace"), false));
-        prop_assert!(compare(&trees).unwrap().is_empty());
+        prop_assert!(compare_trees(&trees).unwrap().is_empty());
     }
 
     /// A stand-in for a fuzzer: a true archive with some bytes changed, taken out or put in, packed again.
@@ -118,8 +129,8 @@ proptest! {
         let into = outside.path().join("into");
         fs::create_dir(&into).unwrap();
         let at = File::open(&into).unwrap();
-        let limits = Limits { entries: 1000, bytes: 1 << 20 };
-        let _ = extract(&zstd::encode_all(&tar[..], 1).unwrap()[..], at.as_fd(), limits, None);
+        let limits = SnapshotLimits { entries: 1000, bytes: 1 << 20 };
+        let _ = extract(&zstd::encode_all(&tar[..], 1).unwrap()[..], at.as_fd(), limits);
         let beside: Vec<_> = fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         prop_assert_eq!(beside, ["into"]);
     }
@@ -129,6 +140,6 @@ proptest! {
         let into = tempfile::tempdir_in("/var/tmp").unwrap();
         let at = File::open(into.path()).unwrap();
         let bytes = if packed { zstd::encode_all(&bytes[..], 1).unwrap() } else { bytes };
-        prop_assert!(extract(&bytes[..], at.as_fd(), Limits::default(), None).is_err());
+        prop_assert!(extract(&bytes[..], at.as_fd(), SnapshotLimits::default()).is_err());
     }
 }

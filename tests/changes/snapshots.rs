@@ -57,7 +57,7 @@ as_each_caller! {
         });
     }
 
-    fn nothing_is_left_out_when_that_is_asked_for(caller) {
+    fn snapshot_with_option_all_is_restored_with_all_files(caller) {
         let work = Work::new(caller, false);
         work.begin(SCRIPT);
         let output = work.place.join("all.tar.zst");
@@ -72,7 +72,7 @@ as_each_caller! {
     }
 
     /// KC-21: what one session has goes on in another.
-    fn a_snapshot_goes_on_in_another_session(caller) {
+    fn snapshot_of_one_session_can_be_restored_in_another(caller) {
         on_each(caller, |work| {
             work.begin("echo x > new; rm kept; mkdir -p $HOME/.claude; echo t > $HOME/.claude/t");
             let output = work.place.join("s.tar.zst");
@@ -104,7 +104,7 @@ as_each_caller! {
         assert!(!copy.session().join("restore.new").exists());
     }
 
-    fn what_is_too_much_is_refused_and_leaves_nothing(caller) {
+    fn snapshot_and_restore_above_the_disk_limit_are_refused(caller) {
         let work = Work::new(caller, false);
         work.begin("truncate -s 5M large");
         let output = work.place.join("s.tar.zst");

@@ -65,7 +65,7 @@ as_each_caller! {
         });
     }
 
-    fn what_a_worker_makes_belongs_to_the_owner_of_the_folder(caller) {
+    fn files_made_by_a_worker_belong_to_the_folder_owner(caller) {
         on_each(caller, |work| {
             let owner = give(caller, &work);
             work.begin("echo new > src/main; mkdir d; echo x > d/x; ln -s x d/link; rm kept");
@@ -109,7 +109,7 @@ fn a_file_that_the_owner_of_the_folder_cannot_read_is_not_copied_for_the_agent()
     let secret = work.folder().join("secret");
     fs::write(&secret, "secret").unwrap();
     fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let ended = crate::walls::wrapped::finish(Process::start(&work.place, work.start("cat secret", &[])));
+    let ended = crate::isolation::wrapped::finish(Process::start(&work.place, work.start("cat secret", &[])));
     assert_ne!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.contains("the owner of the folder cannot read it"), "{ended:?}");
 }

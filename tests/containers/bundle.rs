@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use saggar::error::Result;
-use saggar::launch::container::{self as launch, Console, Create, Init, NoCgroup, Options, Record, Start};
-use saggar::plan::container::Filter;
-use saggar::spec::Program;
+use saggar::launch::container::{
+    self as launch, ConsoleTarget, ContainerCreateRequest, ContainerOptions, ContainerRecorder,
+    ContainerStartRequest, LaunchedProcess, NoCgroup,
+};
+use saggar::plan::container::ContainerFilter;
+use saggar::spec::ProgramSpec;
 use saggar::spec::container::{
-    Capabilities, Container, ContainerMount, ContainerMountKind, CpuAffinity, Device, Hooks, IdExtent,
-    IdMaps, Namespace, Namespaces, Process, Root, TimeOffsets,
+    Capabilities, ContainerMount, ContainerMountKind, ContainerSpec, CpuAffinity, DeviceSpec, Hooks,
+    IdExtent, IdMaps, Namespace, Namespaces, ProcessSpec, RootFilesystem, TimeOffsets,
 };
 use tempfile::TempDir;
 
@@ -22,25 +25,25 @@ use super::Caller;
 /// A container in a scratch directory.
 pub(crate) struct Bundle {
     pub(crate) dir: TempDir,
-    pub(crate) container: Container,
-    pub(crate) options: Options,
-    pub(crate) filter: Option<Filter>,
+    pub(crate) container: ContainerSpec,
+    pub(crate) options: ContainerOptions,
+    pub(crate) filter: Option<ContainerFilter>,
 }
 
 /// What is written down of a container here: nothing.
 #[derive(Default)]
 pub(crate) struct Nothing;
 
-impl Record for Nothing {
-    fn born(&mut self, _: &Init) -> Result<()> {
+impl ContainerRecorder for Nothing {
+    fn init_spawned(&mut self, _: &LaunchedProcess) -> Result<()> {
         Ok(())
     }
 
-    fn created(&mut self, _: &Init) -> Result<()> {
+    fn init_created(&mut self, _: &LaunchedProcess) -> Result<()> {
         Ok(())
     }
 
-    fn state(&self, status: &str, pid: i32) -> String {
+    fn oci_state(&self, status: &str, pid: i32) -> String {
         format!(r#"{{"ociVersion":"1.3.0","id":"test","status":"{status}","pid":{pid},"bundle":"/b"}}"#)
     }
 }
@@ -49,7 +52,7 @@ pub(crate) fn mount(at: &str, fstype: &str, options: &[(&str, &str)], set: u64) 
     let options = options
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (!value.is_empty()).then(|| (*value).to_owned())));
-    let kind = ContainerMountKind::New {
+    let kind = ContainerMountKind::Filesystem {
         fstype: fstype.to_owned(),
         source: fstype.to_owned(),
         options: options.collect(),
@@ -65,7 +68,7 @@ pub(crate) fn bind(source: &Path, at: &str, set: u64) -> ContainerMount {
 
 fn any_mount(at: &str, kind: ContainerMountKind, set: u64) -> ContainerMount {
     ContainerMount {
-        at: at.into(),
+        destination: at.into(),
         kind,
         set,
         clear: 0,
@@ -117,7 +120,7 @@ impl Bundle {
             mount("/sys", "sysfs", &[], CLOSED | libc::MOUNT_ATTR_RDONLY),
             bind(Path::new("/usr"), "/usr", libc::MOUNT_ATTR_RDONLY),
         ];
-        let device = |name: &str, major, minor| Device {
+        let device = |name: &str, major, minor| DeviceSpec {
             path: Path::new("/dev").join(name),
             kind: libc::S_IFCHR,
             major,
@@ -134,12 +137,12 @@ impl Bundle {
             device("urandom", 1, 9),
             device("tty", 5, 0),
         ];
-        let container = Container {
-            version: "1.3.0".to_owned(),
-            root: Root { path: root, read_only: false, propagation: None },
+        let container = ContainerSpec {
+            oci_version: "1.3.0".to_owned(),
+            root: RootFilesystem { path: root, read_only: false, propagation: None },
             namespaces: Namespaces { new, joined: Default::default() },
-            ids,
-            time: TimeOffsets::default(),
+            id_maps: ids,
+            time_offsets: TimeOffsets::default(),
             hostname: Some("inside".to_owned()),
             domainname: None,
             mounts,
@@ -153,8 +156,13 @@ impl Bundle {
             ]
             .map(|(path, target)| (path.into(), target.into()))
             .into(),
-            masked: vec!["/proc/kcore".into(), "/proc/acpi".into(), "/sys/firmware".into(), "/nope".into()],
-            read_only: vec!["/proc/sys".into(), "/proc/sysrq-trigger".into()],
+            masked_paths: vec![
+                "/proc/kcore".into(),
+                "/proc/acpi".into(),
+                "/sys/firmware".into(),
+                "/nope".into(),
+            ],
+            read_only_paths: vec!["/proc/sys".into(), "/proc/sysrq-trigger".into()],
             sysctl: Default::default(),
             net_devices: Default::default(),
             process: Some(process(script, all)),
@@ -167,10 +175,10 @@ impl Bundle {
             mount_label: None,
             annotations: Default::default(),
         };
-        Bundle { dir, container, options: Options::default(), filter: None }
+        Bundle { dir, container, options: ContainerOptions::default(), filter: None }
     }
 
-    pub(crate) fn process(&mut self) -> &mut Process {
+    pub(crate) fn process(&mut self) -> &mut ProcessSpec {
         self.container.process.as_mut().unwrap()
     }
 
@@ -182,13 +190,13 @@ impl Bundle {
         &self.container.root.path
     }
 
-    pub(crate) fn create(&self) -> Result<Init> {
-        self.create_with(Console::None)
+    pub(crate) fn create(&self) -> Result<LaunchedProcess> {
+        self.create_with(ConsoleTarget::None)
     }
 
-    pub(crate) fn create_with(&self, console: Console<'_>) -> Result<Init> {
+    pub(crate) fn create_with(&self, console: ConsoleTarget<'_>) -> Result<LaunchedProcess> {
         let state_dir = self.state_dir();
-        let request = Create {
+        let request = ContainerCreateRequest {
             container: &self.container,
             id: "test",
             bundle: Path::new("/"),
@@ -201,10 +209,10 @@ impl Bundle {
         launch::create(&request, &NoCgroup, &mut Nothing)
     }
 
-    pub(crate) fn start(&self, init: &Init) -> Result<()> {
+    pub(crate) fn start(&self, init: &LaunchedProcess) -> Result<()> {
         let state_dir = self.state_dir();
-        let state = Nothing.state("created", init.pid);
-        launch::start(&Start {
+        let state = Nothing.oci_state("created", init.pid);
+        launch::start(&ContainerStartRequest {
             container: &self.container,
             state_dir: &state_dir,
             init: init.pidfd.as_fd(),
@@ -232,9 +240,9 @@ impl Bundle {
 }
 
 /// `sh -c script` with these capabilities.
-pub(crate) fn process(script: &str, capabilities: u64) -> Process {
-    Process {
-        program: Program {
+pub(crate) fn process(script: &str, capabilities: u64) -> ProcessSpec {
+    ProcessSpec {
+        program: ProgramSpec {
             argv: ["sh", "-c", script].map(Into::into).into(),
             file: None,
             env: vec![("PATH".into(), "/usr/bin:/usr/sbin".into())],
@@ -266,7 +274,7 @@ pub(crate) fn process(script: &str, capabilities: u64) -> Process {
     }
 }
 
-pub(crate) fn wait(init: &Init) -> WaitStatus {
+pub(crate) fn wait(init: &LaunchedProcess) -> WaitStatus {
     waitid(Id::PIDFd(init.pidfd.as_fd()), WaitPidFlag::WEXITED).unwrap()
 }
 
@@ -278,7 +286,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn catch() -> Self {
-        let before = [1, 2].map(|fd| saggar::sys::file::duplicate_number(fd).unwrap());
+        let before = [1, 2].map(|fd| saggar::sys::file::duplicate(fd).unwrap());
         let (said, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         for fd in [1, 2] {
             // SAFETY: our own standard streams.

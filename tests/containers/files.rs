@@ -29,8 +29,8 @@ pub(crate) fn masked(caller: Caller) {
     fs::write(bundle.root().join("etc/secret"), "secret").unwrap();
     fs::create_dir(bundle.root().join("etc/private")).unwrap();
     fs::write(bundle.root().join("etc/private/key"), "secret").unwrap();
-    bundle.container.masked.extend(["/etc/secret".into(), "/etc/private".into()]);
-    bundle.container.read_only.push("/etc".into());
+    bundle.container.masked_paths.extend(["/etc/secret".into(), "/etc/private".into()]);
+    bundle.container.read_only_paths.push("/etc".into());
     bundle.container.root.read_only = true;
     let (_, said) = bundle.run();
     let lines: Vec<_> = said.lines().collect();
@@ -59,7 +59,7 @@ pub(crate) fn attributes(caller: Caller) {
     let file = bundle.dir.path().join("file");
     bundle.container.mounts.push(bind(&file, "/sub/file", 0));
     let change = ContainerMount {
-        kind: ContainerMountKind::Change,
+        kind: ContainerMountKind::ChangeAttributes,
         ..bind(&file, "/sub/file", libc::MOUNT_ATTR_RDONLY)
     };
     bundle.container.mounts.push(change);
@@ -97,7 +97,7 @@ pub(crate) fn copy_up(caller: Caller) {
     fs::write(data.join("deep/file"), "copied\n").unwrap();
     fs::set_permissions(&data, fs::Permissions::from_mode(0o751)).unwrap();
     let mut tmpfs = mount("/data", "tmpfs", &[], 0);
-    let ContainerMountKind::New { copy_up, .. } = &mut tmpfs.kind else { unreachable!() };
+    let ContainerMountKind::Filesystem { copy_up, .. } = &mut tmpfs.kind else { unreachable!() };
     *copy_up = true;
     bundle.container.mounts.push(tmpfs);
     assert_eq!(bundle.said(), "copied\n751\n");
@@ -127,7 +127,7 @@ pub(crate) fn no_pivot(caller: Caller) {
 
 pub(crate) fn other_device(caller: Caller) {
     let mut bundle = Bundle::new(caller, "true");
-    bundle.container.mounts.retain(|mount| !mount.at.starts_with("/dev"));
+    bundle.container.mounts.retain(|mount| !mount.destination.starts_with("/dev"));
     fs::create_dir(bundle.root().join("dev")).unwrap();
     let null = bundle.root().join("dev/null");
     fs::write(&null, "not a device").unwrap();

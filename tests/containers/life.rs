@@ -7,9 +7,11 @@ use std::path::Path;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
-use saggar::launch::container::{self as launch, Console, Exec, Init, NoCgroup, Record};
-use saggar::plan::container::Filter;
-use saggar::spec::container::{Hook, Process};
+use saggar::launch::container::{
+    self as launch, ConsoleTarget, ContainerExecRequest, ContainerRecorder, LaunchedProcess, NoCgroup,
+};
+use saggar::plan::container::ContainerFilter;
+use saggar::spec::container::{Hook, ProcessSpec};
 use saggar::sys::pidfd;
 
 use super::Caller;
@@ -68,19 +70,19 @@ struct Dying {
     at: &'static str,
 }
 
-impl Record for Dying {
-    fn born(&mut self, init: &Init) -> saggar::error::Result<()> {
+impl ContainerRecorder for Dying {
+    fn init_spawned(&mut self, init: &LaunchedProcess) -> saggar::error::Result<()> {
         use std::io::Write;
         self.tell.write_all(init.pid.to_string().as_bytes()).unwrap();
         self.die("born")
     }
 
-    fn created(&mut self, _: &Init) -> saggar::error::Result<()> {
+    fn init_created(&mut self, _: &LaunchedProcess) -> saggar::error::Result<()> {
         self.die("created")
     }
 
-    fn state(&self, status: &str, pid: i32) -> String {
-        Nothing.state(status, pid)
+    fn oci_state(&self, status: &str, pid: i32) -> String {
+        Nothing.oci_state(status, pid)
     }
 }
 
@@ -104,13 +106,13 @@ pub(crate) fn killed(caller: Caller) {
         let runtime = match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 super::heap::may_be_used();
-                let request = launch::Create {
+                let request = launch::ContainerCreateRequest {
                     container: &bundle.container,
                     id: "test",
                     bundle: Path::new("/"),
                     state_dir: &state_dir,
                     filter: None,
-                    console: Console::None,
+                    console: ConsoleTarget::None,
                     streams: None,
                     options: bundle.options,
                 };
@@ -187,7 +189,7 @@ pub(crate) fn bad_hooks(caller: Caller) {
     let mut bundle = Bundle::new(caller, "echo program");
     bundle.container.hooks.create_runtime = vec![hook("echo why >&2; exit 4", None)];
     let error = bundle.create().unwrap_err().to_string();
-    assert_eq!(error, "createRuntime hook #0 /bin/sh: exit status 4: it said \"why\"");
+    assert_eq!(error, "createRuntime hook #0 /bin/sh: exit status 4: its output was \"why\"");
     let begin = std::time::Instant::now();
     bundle.container.hooks.create_runtime = vec![hook("sleep 1000 & sleep 1000", Some(1))];
     let error = bundle.create().unwrap_err().to_string();
@@ -210,7 +212,7 @@ pub(crate) fn bad_hooks(caller: Caller) {
 }
 
 /// A container that runs until its gate is written to.
-fn gated(caller: Caller) -> (Bundle, Init) {
+fn gated(caller: Caller) -> (Bundle, LaunchedProcess) {
     let bundle = Bundle::new(caller, "read word < /tmp/gate");
     let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
     nix::unistd::mkfifo(&bundle.root().join("tmp/gate"), mode).unwrap();
@@ -219,20 +221,20 @@ fn gated(caller: Caller) -> (Bundle, Init) {
     (bundle, init)
 }
 
-fn open(bundle: &Bundle, init: &Init) {
+fn open(bundle: &Bundle, init: &LaunchedProcess) {
     fs::write(bundle.root().join("tmp/gate"), "\n").unwrap();
     wait(init);
 }
 
 fn exec(
     bundle: &Bundle,
-    init: &Init,
-    process: &Process,
-    console: Console<'_>,
-    filter: Option<&Filter>,
-) -> saggar::error::Result<Init> {
+    init: &LaunchedProcess,
+    process: &ProcessSpec,
+    console: ConsoleTarget<'_>,
+    filter: Option<&ContainerFilter>,
+) -> saggar::error::Result<LaunchedProcess> {
     launch::exec(
-        &Exec {
+        &ContainerExecRequest {
             container: &bundle.container,
             process,
             init: init.pidfd.as_fd(),
@@ -241,7 +243,7 @@ fn exec(
             console,
             streams: None,
             options: bundle.options,
-            state: &Nothing.state("running", init.pid),
+            state: &Nothing.oci_state("running", init.pid),
         },
         &NoCgroup,
     )
@@ -253,8 +255,8 @@ pub(crate) fn exec_terminal(caller: Caller) {
     program.terminal = true;
     let refused = libc::SECCOMP_RET_ERRNO | libc::EUSERS as u32;
     let filter = super::process::answering(&[libc::SYS_mkdir], refused);
-    let filter = Filter { program: filter, flags: 0, listener: None };
-    let added = exec(&bundle, &init, &program, Console::Keep, Some(&filter)).unwrap();
+    let filter = ContainerFilter { program: filter, flags: 0, listener: None };
+    let added = exec(&bundle, &init, &program, ConsoleTarget::Keep, Some(&filter)).unwrap();
     let mut master = fs::File::from(added.terminal.as_ref().unwrap().try_clone().unwrap());
     let (mut said, mut buffer) = (Vec::new(), [0; 256]);
     while let Ok(len @ 1..) = master.read(&mut buffer) {
@@ -272,7 +274,7 @@ pub(crate) fn exec_all(caller: Caller) {
     let output = Output::catch();
     let mut program = process(script, 1);
     program.program.cwd = "/tmp".into();
-    let added = exec(&bundle, &init, &program, Console::None, None);
+    let added = exec(&bundle, &init, &program, ConsoleTarget::None, None);
     let said = output.end();
     let added = added.unwrap_or_else(|error| panic!("{error} {said}"));
     assert!(matches!(wait(&added), WaitStatus::Exited(_, 0)), "{said}");
@@ -285,7 +287,7 @@ pub(crate) fn exec_all(caller: Caller) {
     }
     assert_eq!(rest, ["inside", "/tmp", "4", "CapEff:\t0000000000000001", "0"]);
     program.program.argv = vec!["nope".into()];
-    let error = exec(&bundle, &init, &program, Console::None, None).unwrap_err();
+    let error = exec(&bundle, &init, &program, ConsoleTarget::None, None).unwrap_err();
     assert_eq!(error.to_string(), "exec: \"nope\": executable file not found in $PATH");
     let left = children();
     assert_eq!(left.trim(), init.pid.to_string(), "the init alone is left");

@@ -38,7 +38,8 @@ impl std::ops::Deref for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
+        // A mount that came from a container lies over ours; the directory stays while one of them is there.
+        while nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH).is_ok() {}
     }
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn locked(caller: Caller) {
     let mut bundle = Bundle::new(caller, "cat /proc/self/mountinfo");
     let host = of_the_host(&bundle, libc::MS_NOSUID | libc::MS_NODEV);
     let map = vec![IdExtent { inside: 0, outside: 1 << 24, count: 65536 }];
-    bundle.container.ids = Some(IdMaps { uid: map.clone(), gid: map });
+    bundle.container.id_maps = Some(IdMaps { uid: map.clone(), gid: map });
     bundle.container.namespaces.new.push(Namespace::User);
     for path in ["", "tmp", "etc"].map(|name| bundle.root().join(name)) {
         std::os::unix::fs::chown(path, Some(1 << 24), Some(1 << 24)).unwrap();

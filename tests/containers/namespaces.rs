@@ -33,7 +33,7 @@ pub(crate) fn mapped(caller: Caller) {
         "id -u; cat /proc/self/uid_map /proc/self/gid_map; stat -c %u /secret/file /tmp; touch /tmp/made";
     let mut bundle = Bundle::new(caller, script);
     let map = vec![IdExtent { inside: 0, outside: 1 << 24, count: 65536 }];
-    bundle.container.ids = Some(IdMaps { uid: map.clone(), gid: map });
+    bundle.container.id_maps = Some(IdMaps { uid: map.clone(), gid: map });
     bundle.container.namespaces.new.push(Namespace::User);
     // Only we can go there.
     let closed = bundle.dir.path().join("closed");
@@ -66,14 +66,14 @@ pub(crate) fn joined(caller: Caller) {
     let shared = [Namespace::Pid, Namespace::Network, Namespace::Ipc, Namespace::Uts, Namespace::User];
     let had: Vec<_> = shared.into_iter().filter(|kind| names.new.contains(kind)).collect();
     names.new.retain(|kind| !shared.contains(kind));
-    let path = |kind: &Namespace| format!("/proc/{}/ns/{}", init.pid, kind.file()).into();
+    let path = |kind: &Namespace| format!("/proc/{}/ns/{}", init.pid, kind.proc_name()).into();
     names.joined = had.iter().map(|kind| (*kind, path(kind))).collect();
-    second.container.ids = None;
+    second.container.id_maps = None;
     second.container.hostname = None;
     let said = second.said();
     assert_ne!(said.lines().next(), Some("1"), "{said}");
     for kind in &had {
-        assert!(said.contains(&namespace(&init.pid.to_string(), kind.file())), "{kind:?}: {said}");
+        assert!(said.contains(&namespace(&init.pid.to_string(), kind.proc_name())), "{kind:?}: {said}");
     }
     assert!(!said.contains(&namespace(&init.pid.to_string(), "mnt")));
     fs::write(gate, "\n").unwrap();
@@ -96,8 +96,8 @@ pub(crate) fn wrong_kind(caller: Caller) {
 pub(crate) fn clocks(caller: Caller) {
     let mut bundle = Bundle::new(caller, "cat /proc/self/timens_offsets; cut -d. -f1 /proc/uptime");
     bundle.container.namespaces.new.push(Namespace::Time);
-    bundle.container.time.boottime = Some((1_000_000_000, 5));
-    bundle.container.time.monotonic = Some((77, 0));
+    bundle.container.time_offsets.boottime = Some((1_000_000_000, 5));
+    bundle.container.time_offsets.monotonic = Some((77, 0));
     let said = bundle.said();
     let words: Vec<_> = said.split_whitespace().collect();
     assert_eq!(words[..6], ["monotonic", "77", "0", "boottime", "1000000000", "5"]);
@@ -109,7 +109,7 @@ pub(crate) fn joined_clocks(caller: Caller) {
     let mut first = Bundle::new(caller, "read word < /tmp/gate");
     if caller == Caller::Root {
         let own = vec![IdExtent { inside: 0, outside: 0, count: 1 << 16 }];
-        first.container.ids = Some(IdMaps { uid: own.clone(), gid: own });
+        first.container.id_maps = Some(IdMaps { uid: own.clone(), gid: own });
         first.container.namespaces.new.push(Namespace::User);
     }
     let gate = first.root().join("tmp/gate");
@@ -122,15 +122,15 @@ pub(crate) fn joined_clocks(caller: Caller) {
     second.container.namespaces.new.push(Namespace::Time);
     let user = format!("/proc/{}/ns/user", init.pid);
     second.container.namespaces.joined = [(Namespace::User, user.into())].into();
-    second.container.ids = None;
-    second.container.time.monotonic = Some((7, 8));
-    second.container.time.boottime = Some((1_000_000_000, 0));
+    second.container.id_maps = None;
+    second.container.time_offsets.monotonic = Some((7, 8));
+    second.container.time_offsets.boottime = Some((1_000_000_000, 0));
     let said = second.said();
     let words: Vec<_> = said.split_whitespace().collect();
     assert_eq!(words[..6], ["monotonic", "7", "8", "boottime", "1000000000", "0"], "{said}");
     assert_eq!(words[6], namespace(&init.pid.to_string(), "user"));
     // An offset before the zero of the clock.
-    second.container.time.boottime = Some((-1_000_000_000, 0));
+    second.container.time_offsets.boottime = Some((-1_000_000_000, 0));
     let error = second.create().unwrap_err().to_string();
     assert!(error.starts_with("linux.timeOffsets: "), "{error}");
     fs::write(gate, "\n").unwrap();
@@ -140,9 +140,12 @@ pub(crate) fn joined_clocks(caller: Caller) {
 pub(crate) fn no_group_map(caller: Caller) {
     let mut bundle = Bundle::new(caller, "id -u; cat /proc/self/gid_map | wc -l");
     let uid = vec![IdExtent { inside: 0, outside: nix::unistd::geteuid().as_raw(), count: 1 }];
-    bundle.container.ids = Some(IdMaps { uid, gid: Vec::new() });
+    bundle.container.id_maps = Some(IdMaps { uid, gid: Vec::new() });
     // The kernel makes no file for a group that is not mapped, and no file system with one in it.
-    bundle.container.mounts.retain(|mount| mount.at.ends_with("proc") || mount.at.ends_with("usr"));
+    bundle
+        .container
+        .mounts
+        .retain(|mount| mount.destination.ends_with("proc") || mount.destination.ends_with("usr"));
     bundle.container.devices.clear();
     bundle.container.links.clear();
     fs::create_dir(bundle.root().join("proc")).unwrap();
@@ -162,8 +165,8 @@ pub(crate) fn chroot(caller: Caller) {
         "{error}"
     );
     bundle.container.mounts.clear();
-    bundle.container.masked.clear();
-    bundle.container.read_only.clear();
+    bundle.container.masked_paths.clear();
+    bundle.container.read_only_paths.clear();
     // There is no shell in it: whatever runs is found missing, inside.
     let error = bundle.create().unwrap_err();
     assert_eq!(error.to_string(), "exec: \"sh\": executable file not found in $PATH");

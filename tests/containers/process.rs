@@ -6,8 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
-use saggar::launch::container::Console;
-use saggar::plan::container::{Filter, Listener};
+use saggar::launch::container::ConsoleTarget;
+use saggar::plan::container::{ContainerFilter, SeccompListener};
 use saggar::spec::container::Capabilities;
 use saggar::sys::scm;
 use saggar::sys::seccomp::SockFilter;
@@ -135,7 +135,7 @@ pub(crate) fn missing_program(caller: Caller) {
 /// CVE-2024-21626: a descriptor of the host's tree as the working directory.
 pub(crate) fn working_directory(caller: Caller) {
     let mut bundle = Bundle::new(caller, "pwd");
-    let host = saggar::sys::file::duplicate_number(fs::File::open("/").unwrap().as_raw_fd()).unwrap();
+    let host = saggar::sys::file::duplicate(fs::File::open("/").unwrap().as_raw_fd()).unwrap();
     // SAFETY: a number that nothing else has here.
     unsafe { libc::dup2(host.as_raw_fd(), 3) };
     bundle.options.preserve_fds = 1;
@@ -156,9 +156,9 @@ pub(crate) fn terminal(caller: Caller) {
     bundle.process().console_size = Some((101, 33));
     bundle.process().program.env.push(("TERM".into(), "xterm".into()));
     let error = bundle.create().unwrap_err();
-    assert!(error.to_string().contains("nobody takes the terminal"), "{error}");
+    assert!(error.to_string().contains("no process takes the terminal"), "{error}");
 
-    let init = bundle.create_with(Console::Keep).unwrap();
+    let init = bundle.create_with(ConsoleTarget::Keep).unwrap();
     bundle.start(&init).unwrap();
     let mut master = fs::File::from(init.terminal.as_ref().unwrap().try_clone().unwrap());
     let mut said = Vec::new();
@@ -172,7 +172,7 @@ pub(crate) fn terminal(caller: Caller) {
 
     let path = bundle.dir.path().join("console.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let init = bundle.create_with(Console::Socket(&path)).unwrap();
+    let init = bundle.create_with(ConsoleTarget::Socket(&path)).unwrap();
     let (stream, _) = listener.accept().unwrap();
     let mut name = [0; 64];
     let mut received = scm::receive(std::os::fd::AsFd::as_fd(&stream), &mut name).unwrap();
@@ -216,7 +216,7 @@ pub(crate) fn filter(caller: Caller) {
         let more = answering(&deadly, libc::SECCOMP_RET_KILL_PROCESS);
         program.pop();
         program.extend(&more[1..]);
-        bundle.filter = Some(Filter { program, flags: 0, listener: None });
+        bundle.filter = Some(ContainerFilter { program, flags: 0, listener: None });
         let said = bundle.said();
         assert!(said.contains("Too many users"), "{said}");
         assert!(said.contains(&format!("NoNewPrivs:\t{}", u8::from(no_new_privs))), "{said}");
@@ -230,8 +230,8 @@ pub(crate) fn listener(caller: Caller) {
     let calls = [libc::SYS_execve, libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_mkdir];
     let path = bundle.dir.path().join("listener.sock");
     let asks = answering(&calls, libc::SECCOMP_RET_USER_NOTIF);
-    let heard = Listener { path: path.clone(), metadata: Some("meta".to_owned()) };
-    bundle.filter = Some(Filter { program: asks, flags: 0, listener: Some(heard) });
+    let heard = SeccompListener { path: path.clone(), metadata: Some("meta".to_owned()) };
+    bundle.filter = Some(ContainerFilter { program: asks, flags: 0, listener: Some(heard) });
     let output = Output::catch();
     let init = bundle.create().unwrap();
     let without = bundle.start(&init).unwrap_err().to_string();

@@ -38,7 +38,7 @@ as_each_caller! {
     }
 
     /// The time without a command begins where it began; a command ends it.
-    fn a_sandbox_is_given_up_as_idle_by_a_later_word(caller) {
+    fn idle_timeout_can_be_changed_on_a_running_sandbox(caller) {
         let stage = Stage::new(caller);
         let served = serve(&stage, &["--adapter", "demo"]);
         let mut client = ControlClient::connect(&socket(&stage));
@@ -51,7 +51,7 @@ as_each_caller! {
     }
 
     /// What cannot change is refused by its name, and nothing else of the call is done either.
-    fn what_cannot_change_is_refused_whole(caller) {
+    fn update_with_an_immutable_setting_changes_nothing(caller) {
         let stage = Stage::new(caller);
         let served = serve(&stage, &["--adapter", "demo"]);
         let mut client = ControlClient::connect(&socket(&stage));

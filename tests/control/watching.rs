@@ -35,7 +35,7 @@ as_each_caller! {
     }
 
     /// What goes to --status-fd is heard here too, to the end; by those who asked for it.
-    fn events_are_heard_to_the_end(caller) {
+    fn control_client_gets_events_until_the_exit(caller) {
         let stage = Stage::new(caller);
         let served = serve(&stage, &["--adapter", "demo"]);
         let mut deaf = ControlClient::connect(&socket(&stage));
@@ -50,7 +50,7 @@ as_each_caller! {
         assert!(deaf.heard.is_empty());
         deaf.get("shutdown");
         let event = client.event();
-        assert_eq!((&event["event"], &event["quarantined"]), (&json!("left"), &json!(1)), "{event}");
+        assert_eq!((&event["event"], &event["quarantined"]), (&json!("findings"), &json!(1)), "{event}");
         let event = client.event();
         assert_eq!((&event["event"], &event["reason"], &event["exit_code"]), (&json!("exited"), &json!("exit"), &json!(0)));
         assert!(served.end().0.success());

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use crate::isolation::wrapped::Wrap;
 use crate::support::deadline::Deadline;
 use crate::support::process::{Process, Watch, killed_by};
 use crate::support::wait;
-use crate::walls::wrapped::Wrap;
 
 /// How long a killed sandbox may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_millis(1500);

@@ -1,7 +1,7 @@
 //! saggar-bridge(7) against the protocol.
 
 use super::page::Page;
-use saggar::bridge::proto::{Command, Event, LogLevel, Request};
+use saggar::bridge::proto::{BridgeCommand, BridgeEvent, CommandBody, LogLevel};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,39 +18,39 @@ const COMMANDS: [&str; 7] = [
 ];
 
 /// The name of a request on the wire; a new kind does not compile until it has one here.
-fn name(request: &Request) -> &'static str {
+fn name(request: &CommandBody) -> &'static str {
     match request {
-        Request::Query(_) => "query",
-        Request::Resume(_) => "resume",
-        Request::Interrupt => "interrupt",
-        Request::Shutdown => "shutdown",
-        Request::Exec(_) => "exec",
-        Request::Set(_) => "set",
-        Request::Replay(_) => "replay",
-        Request::Answer(_) => "control_response",
+        CommandBody::Query(_) => "query",
+        CommandBody::Resume(_) => "resume",
+        CommandBody::Interrupt => "interrupt",
+        CommandBody::Shutdown => "shutdown",
+        CommandBody::Exec(_) => "exec",
+        CommandBody::Set(_) => "set",
+        CommandBody::Replay(_) => "replay",
+        CommandBody::Response(_) => "control_response",
     }
 }
 
 /// One of each event; a new kind does not compile until it is here.
-fn events() -> Vec<Event<'static>> {
+fn events() -> Vec<BridgeEvent<'static>> {
     let all = vec![
-        Event::Ready,
-        Event::Message { data: "1" },
-        Event::Error { text: "" },
-        Event::Done { session: "" },
-        Event::ExecResult { exit_code: 0, stdout: "", stderr: "", truncated: true },
-        Event::Gap { from: 1, to: 2 },
-        Event::Log { level: LogLevel::Info, text: "", ts: 0 },
+        BridgeEvent::Ready,
+        BridgeEvent::Message { data: "1" },
+        BridgeEvent::Error { text: "" },
+        BridgeEvent::Done { session: "" },
+        BridgeEvent::ExecResult { exit_code: 0, stdout: "", stderr: "", truncated: true },
+        BridgeEvent::Gap { from: 1, to: 2 },
+        BridgeEvent::Log { level: LogLevel::Info, text: "", ts: 0 },
     ];
     for event in &all {
         match event {
-            Event::Ready
-            | Event::Message { .. }
-            | Event::Error { .. }
-            | Event::Done { .. }
-            | Event::ExecResult { .. }
-            | Event::Gap { .. }
-            | Event::Log { .. } => {}
+            BridgeEvent::Ready
+            | BridgeEvent::Message { .. }
+            | BridgeEvent::Error { .. }
+            | BridgeEvent::Done { .. }
+            | BridgeEvent::ExecResult { .. }
+            | BridgeEvent::Gap { .. }
+            | BridgeEvent::Log { .. } => {}
         }
     }
     all
@@ -61,10 +61,10 @@ fn every_command_of_the_wire_has_its_entry_and_no_other() {
     let names: BTreeSet<&str> = COMMANDS
         .iter()
         .map(|line| {
-            let command = Command::parse(Cow::Borrowed(line.as_bytes())).unwrap().unwrap();
+            let command = BridgeCommand::parse(Cow::Borrowed(line.as_bytes())).unwrap().unwrap();
             let value: Value = serde_json::from_str(line).unwrap();
-            assert_eq!(value["cmd"], name(&command.request));
-            name(&command.request)
+            assert_eq!(value["cmd"], name(&command.body));
+            name(&command.body)
         })
         .collect();
     let page = Page::read("saggar-bridge.7");
@@ -93,6 +93,6 @@ fn every_command_in_an_example_is_valid() {
     let lines: Vec<&str> = source.lines().filter(|line| line.starts_with("{\"cmd\":")).collect();
     assert!(lines.len() >= 3, "the examples were not found");
     for line in lines {
-        assert!(Command::parse(Cow::Borrowed(line.as_bytes())).is_ok(), "{line}");
+        assert!(BridgeCommand::parse(Cow::Borrowed(line.as_bytes())).is_ok(), "{line}");
     }
 }

@@ -3,7 +3,7 @@
 use super::page::{PAGES, Page};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use saggar::cli::oci::OciCommand;
-use saggar::cli::{Cli, Command};
+use saggar::cli::{Cli, CliCommand};
 use std::collections::BTreeSet;
 
 /// Long options and names of commands.
@@ -51,7 +51,7 @@ fn command_line(of: Of) -> Words {
     let is_verb = |name: &str| verbs.get_subcommands().any(|verb| verb.get_name() == name);
     let mut cli = Cli::command();
     // What the verbs take may stand before them, and is theirs.
-    let before: Vec<_> = saggar::cli::oci::Global::augment_args(clap::Command::new("before"))
+    let before: Vec<_> = saggar::cli::oci::OciGlobalArgs::augment_args(clap::Command::new("before"))
         .get_arguments()
         .map(|argument| argument.get_id().clone())
         .collect();
@@ -139,7 +139,7 @@ fn every_call_in_an_example_is_one_that_saggar_understands() {
             let parsed = Cli::try_parse_from(std::iter::once("saggar".to_owned()).chain(words));
             let cli = parsed.unwrap_or_else(|error| panic!("{name}: saggar {call}: {error}"));
             // `wrap` takes an option that it does not know for the program.
-            if let Command::Wrap(args) = cli.command {
+            if let CliCommand::Wrap(args) = cli.command {
                 let program = args.argv[0].to_string_lossy();
                 assert!(!program.starts_with('-'), "{name}: saggar {call}: no such option: {program}");
             }

@@ -5,6 +5,7 @@
 //! from a `match` that does not compile when a new one is left out.
 
 mod bridge;
+mod citations;
 mod command;
 mod control;
 mod names;
@@ -12,3 +13,4 @@ mod page;
 mod policy;
 mod promises;
 mod status;
+mod words;

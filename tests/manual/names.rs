@@ -1,10 +1,10 @@
 //! The tables of protected names in saggar-security(7) against those of the code.
 
 use super::page::Page;
-use saggar::spec::protect::{HOME, Name, WORK_TREE};
+use saggar::spec::protect::{HOME_NAMES, ProtectedName, WORK_TREE_NAMES};
 
 /// Rows as the page prints them: a program and its names, in order.
-fn rows(table: &[Name]) -> Vec<(&str, Vec<&str>)> {
+fn rows(table: &[ProtectedName]) -> Vec<(&str, Vec<&str>)> {
     let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
     for name in table {
         match rows.last_mut() {
@@ -26,6 +26,6 @@ fn protected_names_of_the_page_are_those_of_the_code() {
             row.extend(names.split(' '));
         }
     }
-    let expected: Vec<_> = rows(WORK_TREE).into_iter().chain(rows(HOME)).collect();
+    let expected: Vec<_> = rows(WORK_TREE_NAMES).into_iter().chain(rows(HOME_NAMES)).collect();
     assert_eq!(printed, expected);
 }

@@ -1,8 +1,8 @@
 //! saggar-policy(5) against the schema, and the environment of saggar(1) against the built-in list.
 
 use super::page::Page;
-use saggar::spec::policy::parse::Format;
-use saggar::spec::policy::{Document, Effective, Home, Protection, schema};
+use saggar::spec::policy::parse::PolicyFormat;
+use saggar::spec::policy::{EffectivePolicy, HomeSource, PolicyDocument, Protection, schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ fn every_protection_is_listed_with_its_default() {
 fn every_variable_that_is_passed_is_in_the_environment_of_saggar_1() {
     let page = Page::read("saggar.1");
     let listed = page.tags_in("ENVIRONMENT", "Ev");
-    let policy = Effective::built_in(Home::Tmp);
+    let policy = EffectivePolicy::built_in(HomeSource::Tmp);
     let missing: Vec<_> =
         policy.env.rules.keys().map(|name| name.as_str()).filter(|name| !listed.contains(name)).collect();
     assert!(missing.is_empty(), "saggar.1 lacks variables: {missing:?}");
@@ -85,11 +85,11 @@ fn the_shipped_default_policy_names_nothing_and_shows_every_key_rightly() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/defaults.toml");
     let shipped = std::fs::read_to_string(path).unwrap();
     let parse = |text: &str| {
-        let document = saggar::spec::policy::parse::parse(path, Format::Toml, text.as_bytes());
+        let document = saggar::spec::policy::parse::parse(path, PolicyFormat::Toml, text.as_bytes());
         document.unwrap_or_else(|error| panic!("{error}"))
     };
     // A limit that a file names is required: a default that named one would refuse to start on many hosts.
-    assert_eq!(parse(&shipped), Document::default(), "the shipped policy names a value");
+    assert_eq!(parse(&shipped), PolicyDocument::default(), "the shipped policy names a value");
 
     // A comment has a space after its mark, a value has none.
     let is_value = |line: &str| line.starts_with('#') && !line.starts_with("# ") && line.len() > 1;

@@ -2,12 +2,12 @@
 
 use super::page::Page;
 use saggar::error::Code;
-use saggar::supervise::status::Reason;
+use saggar::supervise::status::ExitReason;
 use std::collections::BTreeSet;
 
 /// Every reason; a new one does not compile until it is here.
-fn reasons() -> Vec<Reason> {
-    use Reason::{Exit, Oom, Policy, Runtime, Signal, Timeout};
+fn reasons() -> Vec<ExitReason> {
+    use ExitReason::{Exit, Oom, Policy, Runtime, Signal, Timeout};
     let all = vec![Exit, Signal, Oom, Timeout, Policy, Runtime];
     for reason in &all {
         match reason {
@@ -37,7 +37,7 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "started",
         "quarantined",
         "reported",
-        "left",
+        "findings",
         "paused",
         "resumed",
         "updated",
@@ -45,7 +45,7 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "refused",
         "unreachable",
         "published",
-        "unanswered",
+        "port_unreachable",
         "relay",
         "oom",
         "exec",
@@ -75,5 +75,21 @@ fn every_code_is_in_exit_status_with_its_status_and_no_other() {
         let line = entry.lines().next().unwrap_or_default();
         let status = format!("({})", code.exit_status());
         assert!(line.ends_with(&status), "{}: {line:?} does not end in {status}", code.name());
+    }
+}
+
+#[test]
+fn tables_of_exit_statuses_are_those_of_the_code() {
+    use saggar::error::status;
+    for (name, own, programs) in [("saggar.1", status::OF_RUNS, "N"), ("saggar-oci.8", status::OF_OCI, "0")] {
+        let signals = format!("{}+N", status::SIGNAL_BASE);
+        let numbers =
+            own.iter().map(u8::to_string).chain([programs.to_owned(), signals]).collect::<BTreeSet<_>>();
+        let source = std::fs::read_to_string(format!("{}/man/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let section = source.split(".Sh EXIT STATUS").nth(1).unwrap().split("\n.Sh ").next().unwrap();
+        let tags = section.lines().filter_map(|line| line.strip_prefix(".It ")?.split(' ').next());
+        let is_status = |tag: &&str| tag.contains("+N") || *tag == "N" || tag.parse::<u8>().is_ok();
+        let listed: BTreeSet<_> = tags.filter(is_status).map(str::to_owned).collect();
+        assert_eq!(listed, numbers, "{name}");
     }
 }

@@ -35,7 +35,7 @@ fn a_prompt_decides_the_reply() {
 }
 
 #[test]
-fn a_tool_that_is_not_offered_is_said_in_words() {
+fn mock_describes_a_tool_that_is_not_offered_as_text() {
     let reply = reply_to(&prompt("mock:run true"));
     assert_eq!(reply, Reply::Text("the agent offers no tool Bash".to_owned()));
 }
@@ -72,7 +72,7 @@ fn one_connection_serves_requests_with_a_length_and_in_chunks() {
 }
 
 #[test]
-fn a_stream_ends_when_told_and_is_counted_when_left() {
+fn mock_stream_ends_on_request_and_abandoned_streams_are_counted() {
     let place = Place::new(Caller::current());
     let socket = place.join("api.sock");
     let api = MockApi::on_unix(&socket);

@@ -42,7 +42,7 @@ as_each_caller! {
         assert_eq!(network.calls(), ["198.18.7.7 80"]);
         let refused = network.refused();
         let [(whom, why)] = &refused[..] else { panic!("{refused:?}") };
-        assert!(whom == ":80" && why.contains("call the host by its name"), "{whom} {why}");
+        assert!(whom == ":80" && why.contains("connect to the host by its name"), "{whom} {why}");
         for rules in [&["lab.example"][..], &["lab.example", "198.18.7.8"]] {
             assert!(!network.run(rules, script).stdout.contains("hello"));
         }
@@ -54,7 +54,7 @@ as_each_caller! {
     }
 
     /// inet_aton(3) reads all of these, and curl with it.
-    fn other_spellings_are_no_way_round(caller) {
+    fn other_notations_of_forbidden_addresses_are_refused(caller) {
         let network = network!(caller);
         let hosts = ["2852039166", "0xa9.254.169.254", "[::ffff:169.254.169.254]", "0251.0376.0251.0376", "127.1", "[::ffff:127.0.0.1]", "0"];
         let script = hosts.map(|host| format!("curl -g -sS -m 20 'http://{host}/' 2>&1")).join("\n") + "\ntrue";

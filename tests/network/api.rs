@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::Value;
 
 use super::Network;
+use crate::isolation::wrapped::Ended;
 use crate::support::caller::Caller;
 use crate::support::rounds;
-use crate::walls::wrapped::Ended;
 
 const KEY: &str = "sk-saggar-test-0123456789abcdef";
 const PLAIN: &str = "http://127.0.0.1:8081";
@@ -173,7 +173,7 @@ as_each_caller! {
         assert!(api.heard().is_empty());
     }
 
-    fn an_upstream_that_is_not_reached_is_told(caller) {
+    fn unreachable_upstream_is_reported(caller) {
         let api = api!(caller);
         for (upstream, words) in [
             ("http://127.0.0.1:9", &["connect to 127.0.0.1:9", "refused"][..]),
@@ -205,7 +205,7 @@ as_each_caller! {
     }
 
     /// The way to the API is none to its host, and none to another.
-    fn nothing_else_is_reached(caller) {
+    fn model_api_route_reaches_no_other_host(caller) {
         let api = api!(caller);
         let ended = api.sh("for url in http://127.0.0.1:8081/ http://93.184.215.14/ http://four.example/; do
             curl -sS -m 20 $url; echo $?; done
@@ -218,7 +218,7 @@ as_each_caller! {
     }
 
     /// With a network by policy, too, and beside it.
-    fn a_network_by_policy_stands_beside_it(caller) {
+    fn model_api_works_together_with_a_network_policy(caller) {
         let api = api!(caller);
         let script = "curl -sS -m 20 http://127.0.0.1:274/v1 && curl -sS -m 20 http://four.example/; curl -sS -m 20 http://127.0.0.1:8081/; echo $?";
         let ended = api.run_to(PLAIN, &["--allow-host", "four.example"], &["/bin/sh", "-c", script]);
@@ -231,7 +231,7 @@ as_each_caller! {
     }
 
     /// Lengths that disagree, folded lines and the like: an upstream hears one request for each that was meant.
-    fn requests_of_two_meanings_do_not_go_on(caller) {
+    fn ambiguous_requests_are_not_forwarded_to_the_upstream(caller) {
         let api = api!(caller);
         let smuggled = "GET /smuggled HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n";
         let heads = [
@@ -313,7 +313,7 @@ print(said.count(b'HTTP/1.1 200'), b'\"length\": 5' in said)");
         assert!(peak.parse::<u32>().unwrap() < 48 << 10, "{peak} KiB");
     }
 
-    fn a_hundred_ask_at_once(caller) {
+    fn model_api_serves_a_hundred_concurrent_requests(caller) {
         let api = api!(caller);
         let ended = api.python("import threading, urllib.request
 said = []
@@ -327,7 +327,7 @@ print(said.count(200))");
 
     /// Who holds connections open has others wait, and no more than so many are there. One place is that of whom the
     /// socket waits for.
-    fn connections_have_a_bound(caller) {
+    fn model_api_connections_are_limited(caller) {
         let api = api!(caller);
         let ended = api.python("import socket
 def call(): return socket.create_connection(('127.0.0.1', 274), 20)
@@ -402,7 +402,7 @@ END
         assert_eq!(api.heard().len(), 1);
     }
 
-    fn it_ends_with_the_supervisor(caller) {
+    fn model_api_process_exits_with_the_supervisor(caller) {
         let api = api!(caller);
         let outside = "\"$@\" 3>events & saggar=$!
             read -r _ <up
@@ -418,7 +418,7 @@ END
     }
 
     /// It is started again, and that is told; not for ever.
-    fn one_that_dies_is_started_again_a_few_times(caller) {
+    fn crashed_model_api_process_is_restarted_a_limited_number_of_times(caller) {
         let api = api!(caller);
         let outside = "\"$@\" 3>events & saggar=$!
             for round in 1 2 3 4; do
@@ -440,11 +440,11 @@ END
         let told = api.events("api");
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0]["why"].as_str().unwrap().contains("is started again"));
-        assert!(told[3]["why"].as_str().unwrap().contains("too often; nobody serves it any more"));
+        assert!(told[3]["why"].as_str().unwrap().contains("too often; it is no longer served"));
     }
 
     /// The file is checked as ssh checks its own, and what is in it is never repeated.
-    fn a_key_that_is_none_is_refused_before_the_start(caller) {
+    fn invalid_key_file_is_refused_before_the_start(caller) {
         let api = api!(caller);
         let network = &api.network;
         let run = |key: &str| network.run_with(&["--api", PLAIN, "--api-key-file", key], &["/bin/true"]);
@@ -489,12 +489,12 @@ END
         let locked = format!("locked = ['api']\n[api]\nupstream = '{PLAIN}'\nkey_file = '{}'\n", api.key);
         let policy = api.network.wrap.place.make_file("policy.toml", &locked).to_str().unwrap().to_owned();
         let ended = api.network.run_with(&["--policy", &policy, "--api-key-fd", "3"], &["/bin/true"]);
-        ended.refused(&["--api-key-fd", "locks api", "its key is the one that is used"]);
+        ended.refused(&["--api-key-fd", "locks api", "its key is used"]);
         api.network.run_with(&["--policy", &policy], &["/bin/true"]).success();
     }
 
     /// What the agent can write does not say where the key goes.
-    fn a_folder_sets_nothing_of_it(caller) {
+    fn folder_policy_cannot_configure_the_model_api(caller) {
         let api = api!(caller);
         let file = api.network.wrap.work().join(".saggar.toml");
         for (text, key) in [

@@ -38,12 +38,12 @@ as_each_caller! {
         assert_eq!(refused.len(), 1, "{refused:?}");
         assert_eq!((&refused[0]["host"], &refused[0]["port"]), (&json!("good.example"), &json!(80)));
         let why = refused[0]["why"].as_str().unwrap();
-        assert!(why.contains("said no") && why.contains("not today"), "{why}");
+        assert!(why.contains("was denied") && why.contains("not today"), "{why}");
         assert_eq!(refused[0]["program"]["name"], "curl");
     }
 
     /// By taking the suggestion of the question; then it holds as long as the sandbox lives, at that port alone.
-    fn a_yes_can_be_kept(caller) {
+    fn allowed_connection_can_be_remembered(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &ASK);
         served.begin(GET);
@@ -61,7 +61,7 @@ as_each_caller! {
     }
 
     /// A session that goes on does not ask again; and a yes is none where the rules no longer say to ask.
-    fn a_kept_yes_lasts_as_long_as_the_session(caller) {
+    fn remembered_permission_lasts_as_long_as_the_session(caller) {
         let network = network!(caller);
         let session = ["--session", "kept"];
         let mut served = Served::new(&network, &[&ASK[..], &session].concat());
@@ -85,7 +85,7 @@ as_each_caller! {
     }
 
     /// RB-29, RB-31: what is no plain yes is none; and the first answer is the one that counts.
-    fn a_malformed_answer_is_no_yes(caller) {
+    fn malformed_reply_does_not_allow_a_connection(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &ASK);
         served.begin(GET);
@@ -100,18 +100,18 @@ as_each_caller! {
     }
 
     /// RB-34.
-    fn nobody_answers_in_time(caller) {
+    fn unanswered_connection_request_is_denied_after_the_timeout(caller) {
         let network = network!(caller);
         let policy = network.wrap.place.make_file("p.toml", "permissions.timeout = '1s'");
         let mut served = Served::new(&network, &[&ASK[..], &["--policy", policy.to_str().unwrap()]].concat());
         let said = served.run(GET);
         assert!(!said.contains("hello"), "{said}");
         served.end();
-        assert!(network.refused()[0].1.contains("nobody answered within 1s"));
+        assert!(network.refused()[0].1.contains("no answer within 1s"));
     }
 
     /// Many connections to one port of a host are one question.
-    fn connections_wait_together(caller) {
+    fn connections_to_one_port_share_one_permission_request(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &ASK);
         served.begin("for i in 1 2 3 4 5; do curl -sS -m 20 http://good.example/ & done; wait");
@@ -135,7 +135,7 @@ as_each_caller! {
     }
 
     /// RB-32: who has given up is not asked about any more.
-    fn a_program_that_ends_takes_its_question_back(caller) {
+    fn exited_program_cancels_its_permission_request(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &ASK);
         let mut control = served.control(&network);
@@ -192,16 +192,16 @@ as_each_caller! {
     }
 
     /// Where nobody can be asked, nothing is reached.
-    fn a_program_of_wrap_has_nobody_to_ask(caller) {
+    fn wrap_denies_connections_that_need_a_permission(caller) {
         let network = network!(caller);
         let ended = network.run_with(&ASK, &["/bin/sh", "-c", GET]);
         assert!(!ended.stdout.contains("hello"), "{ended:?}");
-        network.has_refused("good.example:80", "nobody to ask");
+        network.has_refused("good.example:80", "no client is connected");
         assert_eq!(network.contacts(), Vec::<String>::new());
     }
 
     /// What is allowed is not asked about, and what is denied neither.
-    fn only_the_rest_is_asked_about(caller) {
+    fn allowed_and_denied_hosts_cause_no_permission_request(caller) {
         let network = network!(caller);
         let options = ["--ask-host", "*", "--allow-host", "good.example", "--deny-host", "other.example"];
         let mut served = Served::new(&network, &options);

@@ -22,7 +22,7 @@ other.sendall(b\"two\"); print(other.recv(9))
 
 as_each_caller! {
     /// Rules come and go, with a number; ports that nobody had named before are heard from then on, below 1024 too.
-    fn hosts_come_and_go(caller) {
+    fn host_rules_can_be_added_and_removed_at_run_time(caller) {
         let network_of_test = network!(caller);
         let mut served = Served::new(&network_of_test, &["--allow-host", "four.example:443"]);
         let mut control = served.control(&network_of_test);
@@ -63,7 +63,7 @@ as_each_caller! {
     }
 
     /// What waits for an answer is judged by the new rules.
-    fn what_waits_is_judged_again(caller) {
+    fn waiting_connections_are_judged_by_the_new_rules(caller) {
         let network_of_test = network!(caller);
         let mut served = Served::new(&network_of_test, &["--ask-host", "*"]);
         let mut control = served.control(&network_of_test);
@@ -80,7 +80,7 @@ as_each_caller! {
     }
 
     /// All of a change holds or nothing; who has seen an older state is told so.
-    fn a_change_is_whole_or_none(caller) {
+    fn network_update_is_applied_whole_or_not_at_all(caller) {
         let network_of_test = network!(caller);
         let mut served = Served::new(&network_of_test, &["--allow-host", "good.example"]);
         let mut control = served.control(&network_of_test);

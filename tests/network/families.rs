@@ -50,7 +50,7 @@ fn kinds(events: &[Value]) -> BTreeSet<&str> {
 
 as_each_caller! {
     /// With the very errors that they get where nobody is asked.
-    fn refused_sockets_are_told(caller) {
+    fn denied_socket_families_are_reported(caller) {
         let network = network!(caller);
         let program = [PYTHON, "-c", ASK];
         let plain = network.wrap.run(&[], &program).success();
@@ -69,7 +69,7 @@ as_each_caller! {
         assert!(events.iter().all(|event| event["why"] == WHY && event["program"]["name"] == "python3"));
     }
 
-    fn they_are_told_of_what_runs_beside_an_agent(caller) {
+    fn denied_socket_families_of_exec_commands_are_reported(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &["--allow-host", "good.example"]);
         let said = served.run("python3 -c 'import socket; socket.socket(40, 1)' 2>&1");
@@ -82,7 +82,7 @@ as_each_caller! {
     }
 
     /// Each is answered, and who asks is killed when it is to be; the others go on meanwhile.
-    fn a_flood_of_them_is_bounded(caller) {
+    fn flood_of_denied_sockets_is_rate_limited(caller) {
         let network = network!(caller);
         let script = format!("import socket
 def ask():

@@ -38,8 +38,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::isolation::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
-use crate::walls::wrapped::{Ended, Wrap};
 
 /// A place with hosts beside it.
 pub(crate) struct Network {

@@ -15,7 +15,7 @@ as_each_caller! {
         assert_eq!(network.refused(), []);
     }
 
-    fn programs_of_all_kinds_reach_it(caller) {
+    fn programs_of_all_kinds_reach_a_named_host(caller) {
         let network = network!(caller);
         let python = "import urllib.request as u; print(u.urlopen('http://four.example/').read().decode(), end='')";
         let node = "fetch('http://four.example/').then(r => r.text()).then(t => process.stdout.write(t))";
@@ -33,7 +33,7 @@ as_each_caller! {
     }
 
     /// The host may speak first, and either side may end its half first.
-    fn a_host_that_speaks_first_is_heard(caller) {
+    fn host_that_sends_first_is_relayed(caller) {
         let network = network!(caller);
         let script = "import socket
 s = socket.create_connection(('four.example', 5432))

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::Network;
+use crate::isolation::wrapped::Ended;
 use crate::support::caller::Caller;
-use crate::walls::wrapped::Ended;
 
 /// Says of each way into the network whether it is open.
 const TRY: &str = "import errno, os, socket
@@ -87,7 +87,7 @@ as_each_caller! {
         }
     }
 
-    fn the_wall_of_nesting_is_the_same(caller) {
+    fn host_network_filter_applies_to_the_nesting_profile(caller) {
         let network = network!(caller);
         network.wrap.place.close();
         let options = ["--prefer", "network", "--profile", "nesting", "--allow-host", "93.184.215.14:80"];
@@ -101,7 +101,7 @@ as_each_caller! {
     }
 
     /// With a namespace the preference changes nothing, and without one the start is refused unless it is said.
-    fn it_is_for_want_of_a_namespace_alone(caller) {
+    fn host_network_filter_is_used_only_without_a_network_namespace(caller) {
         let network = network!(caller);
         let refused = network.run_without(caller, &["--allow-host", "93.184.215.14"], &["/bin/true"]);
         refused.refused(&["join the network namespace", "No space left on device", "--prefer network"]);
@@ -124,10 +124,10 @@ as_each_caller! {
     }
 
     /// Ports that lead inside, and whatever else takes a namespace, are refused with the reason.
-    fn what_takes_a_namespace_is_refused(caller) {
+    fn options_that_need_a_network_namespace_are_refused_without_one(caller) {
         let network = network!(caller);
         let options = ["--prefer", "network", "--publish", "127.0.0.1:0:80"];
         let ended = network.run_without(caller, &options, &["/bin/true"]);
-        ended.refused(&["publish 127.0.0.1:0:80", "takes a network namespace", "No space left on device"]);
+        ended.refused(&["publish 127.0.0.1:0:80", "needs a network namespace", "No space left on device"]);
     }
 }

@@ -61,7 +61,7 @@ fn told(events: &[Value]) -> Vec<(&str, &str)> {
 }
 
 as_each_caller! {
-    fn calls_to_sockets_of_the_host_are_told(caller) {
+    fn connections_to_host_unix_sockets_are_reported(caller) {
         let network = network!(caller);
         let served = network.wrap.place.make_dir("served", 0o777);
         let (stream, datagrams) = (served.join("stream"), served.join("datagrams"));
@@ -97,7 +97,7 @@ as_each_caller! {
     }
 
     /// Its own, those that it is shown, and those that nobody has.
-    fn other_calls_are_not_told(caller) {
+    fn other_unix_connections_are_not_reported(caller) {
         let network = network!(caller);
         network.wrap.place.make_dir("served", 0o777);
         let script = format!("{CALL}
@@ -127,7 +127,7 @@ left.send(b'a'); print(right.recv(1))
     }
 
     /// The relay has its turns meanwhile.
-    fn calls_without_a_pause_are_told_in_bounds(caller) {
+    fn flood_of_unix_connections_is_reported_with_a_limit(caller) {
         let network = network!(caller);
         network.wrap.place.make_dir("served", 0o777);
         let script = format!("{CALL}

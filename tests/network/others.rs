@@ -98,7 +98,7 @@ for head in {heads:?}:
     }
 
     /// Whatever is no connection to a named port: it fails at once, and there is nothing else to speak with.
-    fn other_protocols_have_nowhere_to_go(caller) {
+    fn other_protocols_reach_no_host(caller) {
         let network = network!(caller);
         let script = "import socket, time
 def tried(what, call):

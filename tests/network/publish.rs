@@ -1,7 +1,7 @@
 //! Published ports: who calls a port of the host reaches a server inside, and nothing else becomes possible.
 
 use super::Network;
-use crate::walls::wrapped::Ended;
+use crate::isolation::wrapped::Ended;
 
 /// A server inside that says who calls, to each; it runs until it is killed.
 const NAMING: &str = "import socket, sys
@@ -77,7 +77,7 @@ print(said(8080, '::1'))";
     }
 
     /// A network by policy is no hindrance, and the way out works beside it.
-    fn it_works_beside_a_network_by_policy(caller) {
+    fn published_port_works_together_with_a_network_policy(caller) {
         let network = network!(caller);
         let server = format!(
             "import subprocess\nsubprocess.run(['curl', '-sS', '-m', '20', 'http://four.example/'])\n{NAMING}"
@@ -89,7 +89,7 @@ print(said(8080, '::1'))";
     }
 
     /// By an event and a line of the log; both addresses get one port.
-    fn a_port_that_nobody_named_is_told(caller) {
+    fn automatically_chosen_published_port_is_reported(caller) {
         let network = network!(caller);
         let script = "ports = [e for e in log if e['event'] == 'published']
 assert [e['to'] for e in ports] == [3000, 3000] and log[-1]['event'] == 'started', log
@@ -150,7 +150,7 @@ print(all(s.recv(10) == str(number).encode() for number, s in enumerate(many)))"
     }
 
     /// More than so many wait until one of them is gone.
-    fn callers_have_a_bound(caller) {
+    fn connections_to_a_published_port_are_limited(caller) {
         let network = network!(caller);
         let script = "many = [call(8080) for _ in range(512)]
 def said(s): s.sendall(b'x'); return s.recv(1)
@@ -188,7 +188,7 @@ sandbox.wait()";
     }
 
     /// What a server has said last arrives, though its sandbox is gone.
-    fn the_last_words_of_a_server_arrive(caller) {
+    fn last_output_of_an_exiting_server_arrives(caller) {
         let network = network!(caller);
         // It says as much as all buffers on the way hold, and ends; who has called is slow to hear it.
         let server = "import os, select, socket
@@ -210,24 +210,24 @@ open('sent', 'w').write(str(count))";
         let network = network!(caller);
         let script = "start(); event('started')
 print(*{said(8080) for _ in range(20)})
-unanswered = event('unanswered')
+unanswered = event('port_unreachable')
 print(unanswered['to'], unanswered['why'], unanswered['times'])
 open('begin', 'w').close(); listens(); print(said(8080), end='')";
         let server = format!("open('begin').read()\n{NAMING}");
         let program = ["/usr/bin/python3", "-c", &server, "127.0.0.1", "3000"];
         let script = format!("os.mkfifo('begin')\n{script}{DOWN}\nfor line in events: log.append(json.loads(line))
-print(sum(e['event'] == 'unanswered' for e in log) < 20, any(e['event'] == 'unreachable' for e in log))");
+print(sum(e['event'] == 'port_unreachable' for e in log) < 20, any(e['event'] == 'unreachable' for e in log))");
         // With a network by policy it is no call of a program's.
         let options = ["--publish", "8080:3000", "--allow-host", "good.example"];
         let ended = network.front(&script, &options, &program);
-        let told = "published: 127.0.0.1:8080: nobody answers on port 3000 inside";
+        let told = "published: 127.0.0.1:8080: no process answers on port 3000 inside";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
         assert_eq!(ended.success(), "ConnectionResetError\n3000 Connection refused 1\nyou are 127.0.0.1\nTrue False\n");
     }
 
     /// A connection to a port that nobody has is sometimes given that very port to come from, and then hears itself:
     /// where ports are given out in order, once in some ten thousand.
-    fn nobody_is_answered_by_an_echo(caller) {
+    fn self_connection_to_a_published_port_is_not_relayed(caller) {
         let network = network!(caller);
         let script = "start(); event('started')
 for _ in range(20000):
@@ -242,7 +242,7 @@ print('none')";
     }
 
     /// Programs that stand still take nothing: the others are served.
-    fn who_does_not_take_its_callers_holds_nobody_up(caller) {
+    fn server_that_does_not_accept_blocks_no_other_port(caller) {
         let network = network!(caller);
         let server = format!(
             "import os, socket, subprocess, sys
@@ -360,7 +360,7 @@ print(said(port))";
     }
 
     /// Ports at which saggar itself hears calls inside, and what is no port of a sandbox of its own network.
-    fn what_cannot_be_published_says_so(caller) {
+    fn invalid_published_port_is_refused_with_the_reason(caller) {
         let network = network!(caller);
         for port in ["443", "3128", "1080", "53"] {
             let publish = format!("8080:{port}");

@@ -39,7 +39,7 @@ print(all(s.recv(10) == str(number).encode() for number, s in enumerate(many)))"
     }
 
     /// A host that answers and takes no more: the answer comes, whatever the program goes on to send.
-    fn the_answer_to_what_is_too_much_is_heard(caller) {
+    fn early_reply_of_a_host_reaches_a_sending_program(caller) {
         let network = network!(caller);
         let script = "import socket
 s = socket.create_connection(('four.example', 8080))
@@ -54,7 +54,7 @@ print(s.recv(100).split(b' ')[1].decode())";
     }
 
     /// The last bytes of a program that is gone reach their host.
-    fn what_a_program_sent_last_arrives(caller) {
+    fn last_bytes_of_an_exited_program_arrive(caller) {
         let network = network!(caller);
         let script = "import socket; s = socket.create_connection(('four.example', 5432)); s.sendall(b'last')";
         for _ in 0..5 {
@@ -66,7 +66,7 @@ print(s.recv(100).split(b' ')[1].decode())";
     }
 
     /// The way to the relay is never crowded: what the host has for that (bbr paces) would only hold back.
-    fn nothing_holds_back_on_the_way_to_the_relay(caller) {
+    fn connections_to_the_relay_use_no_pacing(caller) {
         let network = network!(caller);
         let script = "import socket
 for family, address in (socket.AF_INET, '93.184.215.14'), (socket.AF_INET6, '2606:2800:21f:cb07::14'):
@@ -78,7 +78,7 @@ for family, address in (socket.AF_INET, '93.184.215.14'), (socket.AF_INET6, '260
     }
 
     /// More than the host takes at once, beside an agent that ends.
-    fn what_was_sent_beside_an_agent_that_ends_arrives(caller) {
+    fn bytes_sent_by_a_command_arrive_after_the_agent_exits(caller) {
         let network = network!(caller);
         // The host has time to write it down.
         let starter = "\"$@\" 3>events; status=$?; for i in $(seq 100); do grep -q 'heard .* bytes' contacts && exit $status; sleep 0.05; done; exit 1";

@@ -1,7 +1,7 @@
 //! What the resolvers of the host are asked, and how: by datagram, and over TCP where an answer does not fit one.
 
 use super::{Network, ended_cut, told};
-use crate::walls::wrapped::Ended;
+use crate::isolation::wrapped::Ended;
 
 /// Runs a script in a sandbox that may reach every name, where the host has this resolv.conf.
 fn run_with_conf(network: &Network, conf: &str, script: &str) -> Ended {
@@ -56,7 +56,7 @@ as_each_caller! {
     }
 
     /// Neither its time nor anybody else's connection waits for the stream.
-    fn a_slow_long_answer_holds_nobody_up(caller) {
+    fn slow_dns_reply_over_tcp_blocks_no_other_connection(caller) {
         let network = network!(caller);
         let conf = "nameserver 93.184.215.53\\noptions timeout:2 attempts:1\\n";
         let script = "{ curl -sS -m 20 http://slow.example/ 2>&1; echo $?; } & slow=$!
@@ -69,7 +69,7 @@ as_each_caller! {
     }
 
     /// What is said over TCP is believed as little as a datagram.
-    fn a_long_answer_that_lies_is_none(caller) {
+    fn invalid_dns_reply_over_tcp_is_ignored(caller) {
         let network = network!(caller);
         for (name, why) in [
             ("cut", "a resolver ends the connection before its answer"),

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use crate::isolation::wrapped::Wrap;
 use crate::support::caller::Caller;
-use crate::walls::wrapped::Wrap;
 
 /// Says what the socket says at the path of its argument, or why it does not.
 const CONNECT: &str = "import socket, sys
@@ -59,7 +59,7 @@ as_each_caller! {
         assert_eq!(relative.code(), 2, "a path has no `..`: {relative:?}");
     }
 
-    fn what_is_no_socket_or_leads_over_a_link_is_refused(caller) {
+    fn named_socket_that_is_no_socket_or_a_link_is_refused(caller) {
         let wrap = Wrap::new(caller);
         wrap.place.make_dir("served", 0o755);
         let path = serve(&wrap, caller, "served/a.sock");
@@ -72,7 +72,7 @@ as_each_caller! {
             (wrap.place.join("linked/a.sock"), ["over a symbolic link", real.as_str()]),
             (file, ["it is no socket", "--ro and --rw"]),
             (wrap.place.join("served"), ["it is no socket", "--ro and --rw"]),
-            (wrap.place.join("none.sock"), ["No such file", "has to be started first"]),
+            (wrap.place.join("none.sock"), ["No such file", "start the server of this socket first"]),
         ] {
             let what = format!("show the socket {}", named.display());
             wrap.run(&["--allow-socket", text(&named)], &["/bin/true"]).refused(&[&what, words[0], words[1]]);
@@ -85,7 +85,7 @@ as_each_caller! {
     }
 
     /// It works, and who started it hears of it at every start.
-    fn a_way_out_of_the_sandbox_is_told(caller) {
+    fn risky_named_socket_is_reported_at_each_start(caller) {
         let wrap = Wrap::new(caller);
         let path = serve(&wrap, caller, "docker.sock");
         wrap.place.make_file("work/connect.py", CONNECT);

@@ -63,7 +63,7 @@ fn each(whom: &[&str], why: &str) -> Vec<(String, String)> {
 
 as_each_caller! {
     /// By name where there is one, over both families, with the program.
-    fn another_port_is_told(caller) {
+    fn connection_to_another_port_is_reported(caller) {
         let network = network!(caller);
         let calls = ["tcp:good.example:8443", "tcp:93.184.215.15:5432", "tcp:[2001:db8::5]:22"];
         let stderr = refused(&network, &["--allow-host", "good.example"], &calls);
@@ -75,7 +75,7 @@ as_each_caller! {
         assert_eq!(network.contacts(), Vec::<String>::new());
     }
 
-    fn the_stand_in_of_either_family_is_told_by_its_name(caller) {
+    fn rejected_connection_to_a_stand_in_address_is_reported_by_name(caller) {
         let network = network!(caller);
         let script = "for family in 4 6; do curl -$family -sS -m 20 http://good.example:844$family/ 2>/dev/null; echo $?; done";
         assert_eq!(network.run(&["good.example"], script).success(), "7\n7\n");
@@ -85,7 +85,7 @@ as_each_caller! {
         assert!(events.iter().all(|event| event["program"]["name"] == "curl"), "{events:?}");
     }
 
-    fn a_rule_that_denies_the_port_is_told(caller) {
+    fn report_of_a_rejected_connection_names_the_denying_rule(caller) {
         let network = network!(caller);
         let options = ["--allow-host", "good.example", "--deny-host", "good.example:8443", "--deny-host", "203.0.113.0/24:22"];
         refused(&network, &options, &["tcp:good.example:8443", "tcp:203.0.113.9:22"]);
@@ -94,7 +94,7 @@ as_each_caller! {
         assert_eq!(rules, ["good.example:8443", "203.0.113.0/24:22"]);
     }
 
-    fn datagrams_are_told(caller) {
+    fn rejected_datagrams_are_reported(caller) {
         let network = network!(caller);
         let calls = ["udp:good.example:443", "udp:93.184.215.15:123", "udp:[2001:db8::5]:443"];
         let stderr = refused(&network, &["--allow-host", "good.example"], &calls);
@@ -105,7 +105,7 @@ as_each_caller! {
 
     /// A server that listens there on the host hears nothing. That nobody listens inside is no matter for a log:
     /// programs look for their own servers until these are up.
-    fn the_loopback_is_told_in_events_alone(caller) {
+    fn rejected_loopback_connections_are_reported_only_as_events(caller) {
         let network = network!(caller);
         let calls = ["tcp:127.0.0.1:5432", "tcp:[::1]:5432", "udp:127.0.0.1:5433", "udp:[::1]:5433"];
         let program = [&[PYTHON, "-c", CALL], &calls[..]].concat();
@@ -118,7 +118,7 @@ as_each_caller! {
     }
 
     /// What saggar answers somebody who no longer waits is refused by the kernel too.
-    fn our_own_answers_are_not_told(caller) {
+    fn replies_of_saggar_itself_are_not_reported(caller) {
         let network = network!(caller);
         let script = "import socket
 query = bytes([7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + b'\\x04GOOD\\x07example\\0' + bytes([0, 1, 0, 1])
@@ -137,7 +137,7 @@ except OSError: pass";
 
     /// The agent and what runs beside it, with the pid that the host knows it by; also of a socket that was never
     /// connected.
-    fn the_program_of_a_datagram_is_told(caller) {
+    fn report_of_a_rejected_datagram_names_the_program(caller) {
         let network = network!(caller);
         let mut served = Served::new(&network, &["--allow-host", "good.example"]);
         for (family, address) in [("AF_INET", "203.0.113.9"), ("AF_INET6", "2001:db8::9")] {
@@ -198,7 +198,7 @@ print(calls, int(time.monotonic() - begin))";
         // Of so many some are lost, and those of the last second are not told any more.
         assert!((calls / 20..=calls).contains(&times(&events)), "{} of {calls}", times(&events));
         assert!(times(&same) > 100, "{same:?}");
-        // P3: a person sees some, and how many there were.
+        // A person sees some, and how many there were.
         let lines = stderr.matches("network:").count();
         assert!((32..=32 + 2 * (seconds + 3)).contains(&lines), "{lines} in {seconds} s");
         assert!(stderr.contains("more lines left out"), "{stderr}");

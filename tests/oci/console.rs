@@ -149,7 +149,7 @@ as_each_caller! {
         converse(&mut listener.terminal().0, "stty: standard input");
     }
 
-    fn a_terminal_that_nobody_takes_is_an_error_and_leaves_nothing(caller) {
+    fn terminal_without_a_receiver_is_an_error_and_leaves_nothing(caller) {
         let bench = Bench::new(caller);
         let (bundle, nobody) = (bench.bundle(), bench.place.join("work/nobody.sock"));
         let (bundle, nobody) = (bundle.to_str().unwrap(), nobody.to_str().unwrap());

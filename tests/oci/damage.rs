@@ -60,7 +60,7 @@ as_each_caller! {
     }
 
     /// What nothing leads to any more is said, and the exit status says it too.
-    fn delete_force_says_what_it_cannot_find(caller) {
+    fn delete_force_reports_resources_that_it_cannot_find(caller) {
         let bench = Bench::new(caller);
         for (what, damage) in &DAMAGES[1..] {
             let id = bench.start();
@@ -81,7 +81,7 @@ as_each_caller! {
         }
     }
 
-    fn damaged_locks_and_sockets_hang_nobody(caller) {
+    fn damaged_locks_and_sockets_block_no_command(caller) {
         let bench = Bench::new(caller);
         for name in ["lock", "start.sock"] {
             for (what, damage) in DAMAGES {
@@ -137,12 +137,12 @@ fn delete_force_frees_what_is_frozen_anywhere() {
         };
         let _ = fs::create_dir(&frozen);
         fs::write(frozen.join("cgroup.procs"), pid.to_string()).unwrap();
-        let (file, value) =
+        let (is, value) =
             if prefix.is_empty() { ("cgroup.freeze", "1") } else { ("freezer.state", "FROZEN") };
-        fs::write(frozen.join(file), value).unwrap();
+        fs::write(frozen.join(is), value).unwrap();
         let deleted = bench.say(&["delete", "--force", &id]);
         let is_gone = watch.is_gone_by(Deadline::usual());
-        let _ = fs::write(frozen.join(file), if prefix.is_empty() { "0" } else { "THAWED" });
+        let _ = fs::write(frozen.join(is), if prefix.is_empty() { "0" } else { "THAWED" });
         watch.wait_gone(place);
         let _ = fs::remove_dir(&frozen);
         assert!(is_gone && deleted.status.success(), "{place}: {deleted:?}");
@@ -180,7 +180,8 @@ fn delete_force_leaves_strangers_where_they_are() {
 
 /// A process that did not start in the clock tick in which the container did: within one, a pid does not come round.
 fn stranger(bench: &Bench, id: &str) -> std::process::Child {
-    let started = |pid: u32| saggar::state::process::ProcessId::of(pid.cast_signed()).unwrap().start_time;
+    let started =
+        |pid: u32| saggar::state::process::ProcessId::from_pid(pid.cast_signed()).unwrap().start_time;
     let own = started(bench.pid(id));
     loop {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();

@@ -15,7 +15,7 @@ as_each_caller! {
         bench.say(&["delete", "--force", "../nobody"]).fails("id");
     }
 
-    fn delete_of_what_is_not_stopped_is_an_error_and_has_no_effect(caller) {
+    fn delete_of_a_container_that_is_not_stopped_is_an_error_without_effect(caller) {
         let bench = Bench::new(caller);
         let id = bench.id();
         bench.create(&id).ok();

@@ -92,7 +92,7 @@ fn a_range_that_is_not_the_users_is_refused_and_its_own_is_named() {
 }
 
 #[test]
-fn a_user_without_a_range_is_told_so() {
+fn user_without_a_subordinate_id_range_gets_an_error() {
     let caller = match Caller::root() {
         // Nobody's own files are looked at, and no account of a Debian system has a range but those of people.
         Ok(_) => Caller::named("nobody"),

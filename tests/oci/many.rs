@@ -1,6 +1,14 @@
 //! Many containers at once.
 
+use std::fs;
+use std::path::PathBuf;
+
+use saggar::cgroup::CgroupLayout;
+use serde_json::json;
+
 use super::bundle::Bench;
+use crate::races::stepped::stepped;
+use crate::support::caller::Caller;
 use crate::support::process::Watch;
 use crate::support::rounds;
 
@@ -37,6 +45,40 @@ fn all(bench: &Bench, ids: &[String], args: impl Fn(&str) -> Vec<String>) {
         .collect();
     for (child, err, what) in children {
         let status = super::bundle::end_of(child, &what);
-        assert!(status.success(), "{what}: {}", std::fs::read_to_string(err.path()).unwrap());
+        assert!(status.success(), "{what}: {}", fs::read_to_string(err.path()).unwrap());
     }
+}
+
+/// The cgroup above is there when the place is chosen and goes after it, three times in each hierarchy, as the end of
+/// another container takes it along.
+#[test]
+fn a_cgroup_is_made_though_the_one_above_goes() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    let bench = Bench::new(caller);
+    let id = bench.id();
+    let (above, name) = (format!("above-{id}"), format!("above-{id}/{id}"));
+    let hierarchies: Vec<PathBuf> = CgroupLayout::discover()
+        .unwrap()
+        .hierarchies
+        .iter()
+        .map(|one| one.mount_point.join(&above))
+        .collect();
+    hierarchies.iter().for_each(|path| fs::create_dir(path).unwrap());
+    bench.configure(|config| {
+        config["linux"]["cgroupsPath"] = format!("/{name}").into();
+        config["process"]["args"] = json!(["/bin/true"]);
+    });
+    let verb = bench.command(&["run", "--bundle", bench.bundle().to_str().unwrap(), &id]);
+    let (mut gone, output) = (vec![0; hierarchies.len()], bench.place.join("output"));
+    let status = stepped(&bench.place, &verb, &output, |_| {
+        let is_chosen = bench.state_dir(&id).exists();
+        for (path, gone) in hierarchies.iter().zip(&mut gone).filter(|(_, gone)| is_chosen && **gone < 3) {
+            *gone += u32::from(fs::remove_dir(path).is_ok());
+        }
+    });
+    let said = fs::read_to_string(&output).unwrap();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(gone.iter().all(|gone| *gone == 3), "{gone:?}");
+    let left: Vec<_> = hierarchies.iter().filter(|path| path.exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

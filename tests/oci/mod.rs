@@ -1,8 +1,8 @@
 //! The OCI verbs, driven as orchestrators drive them: each MUST of runtime.md, and what callers count on.
 
+pub(crate) mod bridge;
 pub(crate) mod bundle;
 
-mod bridge;
 mod console;
 mod create;
 mod cve;

@@ -97,7 +97,7 @@ as_each_caller! {
     fn checkpoints_are_refused_in_words(caller) {
         let bench = Bench::new(caller);
         for args in [["checkpoint", "some"], ["restore", "some"], ["checkpoint", "--help"]] {
-            let said = bench.say(&args).fails("no checkpoints");
+            let said = bench.say(&args).fails("does not support checkpoints");
             assert_eq!((said.status.code(), said.stdout.as_str()), (Some(2), ""));
         }
     }
@@ -151,7 +151,7 @@ fn exec_joins_the_named_cgroup_below_the_containers() {
 
 /// What has no pid namespace of its own does not go with the first process.
 #[test]
-fn kill_all_reaches_what_outlives_the_first_process() {
+fn kill_all_reaches_processes_that_survive_the_init() {
     let Some(bench) = root() else { skip!("this test needs to be started as root") };
     bench.configure(|config| {
         config["linux"]["namespaces"].as_array_mut().unwrap().retain(|one| one["type"] != "pid");
@@ -197,7 +197,7 @@ fn update_takes_each_limit_by_its_option() {
 }
 
 #[test]
-fn events_tells_statistics_again_and_again_and_that_memory_ran_out() {
+fn events_reports_statistics_periodically_and_out_of_memory() {
     let Some(bench) = root() else { skip!("this test needs to be started as root") };
     bench.configure(|config| {
         // Once told to, it doubles a word until the kernel ends it.

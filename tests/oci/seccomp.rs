@@ -4,7 +4,7 @@ use super::bundle::{Bench, Said};
 use serde_json::{Value, json};
 
 /// Docker's default profile, as its engine writes it.
-const DOCKER: &str = include_str!("../../src/plan/seccomp/tests/docker.json");
+const DOCKER: &str = include_str!("../../src/plan/container/seccomp/tests/docker.json");
 
 /// All that a static busybox calls to print a line and to end, and execve. What the runtime calls after the load
 /// of a filter would have to be here too.
@@ -111,7 +111,7 @@ as_each_caller! {
         }
     }
 
-    fn what_makes_no_sense_fails_the_create_by_its_path(caller) {
+    fn invalid_seccomp_settings_fail_create_with_their_json_path(caller) {
         let bench = Bench::new(caller);
         let with = |key: &str, value: Value| {
             let mut seccomp = but_mkdir("SCMP_ACT_ERRNO");

@@ -12,7 +12,7 @@ as_each_caller! {
         Bench::new(caller).say(&["start", "nobody"]).fails("does not exist");
     }
 
-    fn start_of_what_is_not_created_is_an_error_and_has_no_effect(caller) {
+    fn start_of_a_container_that_is_not_created_is_an_error_without_effect(caller) {
         let bench = Bench::new(caller);
         let id = bench.start();
         let pid = bench.pid(&id);

@@ -4,40 +4,45 @@ use std::fmt::Write;
 use std::path::Path;
 
 use insta::assert_snapshot;
-use saggar::plan::container::mount::What;
-use saggar::plan::container::step::{Phase, Step, Steps};
-use saggar::plan::container::{self, Facts, Filter, Hierarchy, Options, Plan};
-use saggar::spec::container::{Container, Namespace};
+use saggar::plan::container::mount::MountOperation;
+use saggar::plan::container::step::{ContainerPhase, ContainerStep, ContainerSteps};
+use saggar::plan::container::{
+    self, ContainerFacts, ContainerFilter, ContainerHierarchy, ContainerOptions, ContainerPlan,
+};
+use saggar::spec::container::{ContainerSpec, Namespace};
 use saggar::spec::oci;
 use serde_json::{Value, json};
 
 /// What `saggar spec` prints, changed.
-fn container(change: impl FnOnce(&mut Value)) -> Container {
+fn container(change: impl FnOnce(&mut Value)) -> ContainerSpec {
     let mut config: Value =
         serde_json::from_slice(include_bytes!("../../src/spec/oci/example.json")).unwrap();
     change(&mut config);
-    oci::parse(config.to_string().into_bytes(), Path::new("/srv/bundle")).unwrap().container
+    oci::parse_config(config.to_string().into_bytes(), Path::new("/srv/bundle")).unwrap().container
 }
 
-fn facts() -> Facts {
-    let hierarchy = Hierarchy { name: String::new(), own: "/sys/fs/cgroup/box".into(), links: Vec::new() };
-    Facts {
+fn facts() -> ContainerFacts {
+    let hierarchy =
+        ContainerHierarchy { name: String::new(), directory: "/sys/fs/cgroup/box".into(), links: Vec::new() };
+    ContainerFacts {
         privileged: true,
         setgroups: true,
         known_capabilities: 0x1ff_ffff_ffff,
         bounding: 0x1ff_ffff_ffff,
         hierarchies: vec![hierarchy],
-        ..Facts::default()
+        ..ContainerFacts::default()
     }
 }
 
-fn filter() -> Filter {
-    Filter { program: Vec::new(), flags: 0, listener: None }
+fn filter() -> ContainerFilter {
+    ContainerFilter { program: Vec::new(), flags: 0, listener: None }
 }
 
-fn words(plan: &Plan) -> String {
-    let mut text =
-        format!("namespaces {:#x}, by an intermediate process: {}\n", plan.namespaces, plan.intermediate);
+fn words(plan: &ContainerPlan) -> String {
+    let mut text = format!(
+        "namespaces {:#x}, by an intermediate process: {}\n",
+        plan.namespaces, plan.needs_intermediate
+    );
     for (index, step) in plan.steps.as_slice().iter().enumerate() {
         writeln!(text, "{:3} {:?}: {step}", index + 1, step.phase()).unwrap();
     }
@@ -45,8 +50,8 @@ fn words(plan: &Plan) -> String {
     text
 }
 
-fn plan(change: impl FnOnce(&mut Value)) -> Plan {
-    container::build(&container(change), &facts(), Options::default(), Some(&filter())).unwrap()
+fn plan(change: impl FnOnce(&mut Value)) -> ContainerPlan {
+    container::build(&container(change), &facts(), ContainerOptions::default(), Some(&filter())).unwrap()
 }
 
 #[test]
@@ -76,14 +81,15 @@ fn the_plan_of_exec() {
     let container = container(|_| {});
     let process = container.process.as_ref().unwrap();
     let plan =
-        container::build_exec(&container, process, &facts(), Options::default(), Some(&filter())).unwrap();
+        container::build_exec(&container, process, &facts(), ContainerOptions::default(), Some(&filter()))
+            .unwrap();
     assert_snapshot!(words(&plan));
 }
 
 /// user_namespaces(7), /proc/PID/setgroups: who maps its own group alone has no other.
 #[test]
 fn groups_that_cannot_be_had_are_left_out_with_a_warning_or_refused() {
-    let denied = Facts { setgroups: false, ..facts() };
+    let denied = ContainerFacts { setgroups: false, ..facts() };
     let build = |groups: &[u32], new: bool| {
         let container = container(|config| {
             config["process"]["user"] = json!({ "uid": 0, "gid": 7, "additionalGids": groups });
@@ -94,11 +100,11 @@ fn groups_that_cannot_be_had_are_left_out_with_a_warning_or_refused() {
                 config["linux"]["gidMappings"] = map;
             }
         });
-        container::build(&container, &denied, Options::default(), Some(&filter()))
+        container::build(&container, &denied, ContainerOptions::default(), Some(&filter()))
     };
-    let groups = |plan: &Plan| {
+    let groups = |plan: &ContainerPlan| {
         let found = plan.steps.as_slice().iter().find_map(|step| match step {
-            Step::User { groups, .. } => groups.clone(),
+            ContainerStep::SetUser { groups, .. } => groups.clone(),
             _ => None,
         });
         found.unwrap()
@@ -118,7 +124,7 @@ fn groups_that_cannot_be_had_are_left_out_with_a_warning_or_refused() {
 #[test]
 fn an_order_that_does_not_protect_is_refused() {
     let steps = plan(|_| {}).steps.as_slice().to_vec();
-    assert!(Steps::new(steps.clone()).is_ok());
+    assert!(ContainerSteps::new(steps.clone()).is_ok());
     for first in 0..steps.len() {
         for second in first + 1..steps.len() {
             if steps[first].phase() == steps[second].phase() {
@@ -126,15 +132,15 @@ fn an_order_that_does_not_protect_is_refused() {
             }
             let mut wrong = steps.clone();
             wrong.swap(first, second);
-            assert!(Steps::new(wrong).is_err(), "{} and {}", steps[first], steps[second]);
+            assert!(ContainerSteps::new(wrong).is_err(), "{} and {}", steps[first], steps[second]);
         }
     }
-    for missing in [Phase::Bounding, Phase::Capabilities] {
+    for missing in [ContainerPhase::Bounding, ContainerPhase::Capabilities] {
         let without = steps.iter().filter(|step| step.phase() != missing).cloned().collect();
-        assert!(Steps::new(without).is_err(), "{missing:?}");
+        assert!(ContainerSteps::new(without).is_err(), "{missing:?}");
     }
-    let open = steps.iter().filter(|step| !matches!(step, Step::CloseDescriptors { .. })).cloned();
-    assert!(Steps::new(open.collect()).is_err());
+    let open = steps.iter().filter(|step| !matches!(step, ContainerStep::CloseDescriptors { .. })).cloned();
+    assert!(ContainerSteps::new(open.collect()).is_err());
 }
 
 /// Between the filter and the program there is nothing that the filter could stop.
@@ -143,18 +149,18 @@ fn the_filter_is_the_last_thing_before_the_program() {
     for terminal in [true, false] {
         let plan = plan(|config| config["process"]["terminal"] = json!(terminal));
         let steps = plan.steps.as_slice();
-        assert_eq!(steps[steps.len() - 2..], [Step::Seccomp, Step::Execute]);
-        assert_eq!(steps[steps.len() - 3], Step::AwaitStart);
+        assert_eq!(steps[steps.len() - 2..], [ContainerStep::Seccomp, ContainerStep::Execute]);
+        assert_eq!(steps[steps.len() - 3], ContainerStep::AwaitStart);
     }
 }
 
 /// The plan holds by itself, whoever made the model.
 #[test]
-fn what_would_reach_the_host_is_refused() {
+fn container_settings_that_would_change_the_host_are_refused() {
     let refused = |without: Namespace, says: &str| {
         let mut container = container(|_| {});
         container.namespaces.new.retain(|namespace| *namespace != without);
-        let error = container::build(&container, &facts(), Options::default(), None).unwrap_err();
+        let error = container::build(&container, &facts(), ContainerOptions::default(), None).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     };
     refused(Namespace::Mount, "linux.maskedPaths or linux.readonlyPaths needs a mount namespace");
@@ -163,7 +169,7 @@ fn what_would_reach_the_host_is_refused() {
         let mut container = container(|_| {});
         container.namespaces.new.retain(|namespace| *namespace != without);
         container.sysctl = [(name.to_owned(), "1".to_owned())].into();
-        let error = container::build(&container, &facts(), Options::default(), None).unwrap_err();
+        let error = container::build(&container, &facts(), ContainerOptions::default(), None).unwrap_err();
         assert!(error.to_string().contains(name), "{error}");
     }
 }
@@ -180,12 +186,12 @@ fn mount_labels_are_for_those_that_take_them() {
             json!({ "destination": "/o", "type": "overlay", "options": [format!("lowerdir={long}")] });
         config["mounts"].as_array_mut().unwrap().push(overlay);
     });
-    let facts = Facts { selinux: true, ..facts() };
-    let plan = container::build(&labelled, &facts, Options::default(), None).unwrap();
+    let facts = ContainerFacts { selinux: true, ..facts() };
+    let plan = container::build(&labelled, &facts, ContainerOptions::default(), None).unwrap();
     let mut seen = Vec::new();
     for step in plan.steps.as_slice() {
-        let Step::Mount(mount) = step else { continue };
-        let What::New { fstype, options, classic, .. } = &mount.what else { continue };
+        let ContainerStep::Mount(mount) = step else { continue };
+        let MountOperation::New { fstype, options, legacy: classic, .. } = &mount.operation else { continue };
         let context = options.iter().find(|(name, _)| name.as_c_str() == c"context");
         let by_option = context.is_some_and(|(_, value)| value.as_ref().unwrap().to_str() == Ok(label));
         let by_root = mount.label.as_ref().is_some_and(|own| own.to_str() == Ok(label));
@@ -209,22 +215,22 @@ fn mount_labels_are_for_those_that_take_them() {
         ("tmpfs", true, false),
     ];
     assert_eq!(seen, expected.map(|(fstype, option, root)| (fstype.to_owned(), option, root)));
-    let error = container::build(&labelled, &self::facts(), Options::default(), None).unwrap_err();
+    let error = container::build(&labelled, &self::facts(), ContainerOptions::default(), None).unwrap_err();
     assert_eq!(error.to_string(), "linux.mountLabel is given, and SELinux is not enabled on this host");
 }
 
 /// What cannot be given is told, and nothing else is left out with it.
 #[test]
 fn capabilities_that_cannot_be_had_are_left_out_with_a_warning() {
-    let facts = Facts { bounding: 1 << 5, ..facts() };
-    let plan = container::build(&container(|_| {}), &facts, Options::default(), None).unwrap();
+    let facts = ContainerFacts { bounding: 1 << 5, ..facts() };
+    let plan = container::build(&container(|_| {}), &facts, ContainerOptions::default(), None).unwrap();
     assert!(
         plan.warnings.iter().any(|warning| warning.contains("CAP_NET_BIND_SERVICE")),
         "{:?}",
         plan.warnings
     );
     let kept = plan.steps.as_slice().iter().find_map(|step| match step {
-        Step::BoundingSet { keep } => Some(*keep),
+        ContainerStep::LimitBoundingSet { keep } => Some(*keep),
         _ => None,
     });
     assert_eq!(kept, Some(1 << 5));

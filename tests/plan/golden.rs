@@ -4,14 +4,14 @@
 use std::fmt::Write;
 
 use insta::assert_snapshot;
-use saggar::plan::step::Step;
-use saggar::plan::{Plan, Tree};
-use saggar::spec::policy::Profile;
+use saggar::plan::agent::step::AgentStep;
+use saggar::plan::agent::{AgentPlan, TreeMode};
+use saggar::spec::policy::SandboxProfile;
 
 use super::{ROOT, USER, plan_of};
 
 /// A plan in words, with the numbers that its steps do not say.
-fn words(plan: &Plan) -> String {
+fn words(plan: &AgentPlan) -> String {
     let mut text = format!("namespaces {:#x}\n", plan.namespaces);
     let maps = |map: &str| map.trim_end().replace('\n', ", ");
     writeln!(text, "uid map {}\ngid map {}", maps(&plan.maps.uid), maps(&plan.maps.gid)).unwrap();
@@ -22,9 +22,9 @@ fn words(plan: &Plan) -> String {
             "slot {index}: {}{}",
             slot.path.display(),
             match slot.tree {
-                Tree::None => "",
-                Tree::Mapped => " as a mapped tree",
-                Tree::Plain { .. } => " as it is",
+                TreeMode::None => "",
+                TreeMode::Mapped => " as a mapped tree",
+                TreeMode::Plain { .. } => " as it is",
             }
         )
         .unwrap();
@@ -32,9 +32,9 @@ fn words(plan: &Plan) -> String {
     for (index, step) in plan.steps.as_slice().iter().enumerate() {
         write!(text, "{:3} {:?}: {step}", index + 1, step.phase()).unwrap();
         match step {
-            Step::Tmpfs { inodes, mode, .. } => write!(text, ", {inodes:?} inodes, mode {mode:?}"),
-            Step::Proc { hide, .. } => write!(text, ", hiding others: {hide}"),
-            Step::NewKeyring { required } => write!(text, ", required: {required}"),
+            AgentStep::Tmpfs { inodes, mode, .. } => write!(text, ", {inodes:?} inodes, mode {mode:?}"),
+            AgentStep::Proc { hide_foreign: hide, .. } => write!(text, ", hiding others: {hide}"),
+            AgentStep::NewKeyring { required } => write!(text, ", required: {required}"),
             _ => Ok(()),
         }
         .unwrap();
@@ -45,7 +45,7 @@ fn words(plan: &Plan) -> String {
         Some(domain) => {
             writeln!(text, "landlock ABI {}: {:?}", domain.abi, domain.attr).unwrap();
             for rule in &domain.rules {
-                writeln!(text, "  {}: {:#x} {}", rule.path.to_string_lossy(), rule.access, rule.words)
+                writeln!(text, "  {}: {:#x} {}", rule.path.to_string_lossy(), rule.access, rule.description)
                     .unwrap();
             }
         }
@@ -58,20 +58,20 @@ fn words(plan: &Plan) -> String {
 
 #[test]
 fn strict_as_root() {
-    assert_snapshot!(words(&plan_of(Profile::Strict, ROOT)));
+    assert_snapshot!(words(&plan_of(SandboxProfile::Strict, ROOT)));
 }
 
 #[test]
 fn strict_as_an_ordinary_user() {
-    assert_snapshot!(words(&plan_of(Profile::Strict, USER)));
+    assert_snapshot!(words(&plan_of(SandboxProfile::Strict, USER)));
 }
 
 #[test]
 fn nesting_as_root() {
-    assert_snapshot!(words(&plan_of(Profile::Nesting, ROOT)));
+    assert_snapshot!(words(&plan_of(SandboxProfile::Nesting, ROOT)));
 }
 
 #[test]
 fn nesting_as_an_ordinary_user() {
-    assert_snapshot!(words(&plan_of(Profile::Nesting, USER)));
+    assert_snapshot!(words(&plan_of(SandboxProfile::Nesting, USER)));
 }

@@ -10,18 +10,18 @@ mod owners;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use saggar::host::{Host, Kind};
+use saggar::host::{HostFacts, PathKind};
 use saggar::id::SandboxId;
-use saggar::plan::{self, Plan};
-use saggar::spec::agent::{self, Asked};
-use saggar::spec::policy::{Effective, Home, Layer, Profile, Setting};
-use saggar::spec::{IdMap, Origin, Pin, SandboxSpec};
+use saggar::plan::agent::{self as plan, AgentPlan};
+use saggar::spec::agent::{self, AgentSandboxRequest};
+use saggar::spec::policy::{EffectivePolicy, HomeSource, PolicyLayer, SandboxProfile, Setting};
+use saggar::spec::{HostIdMapping, Origin, PinnedPath, SandboxSpec};
 
 /// Where the work is, on this host.
 const WORK: &str = "/srv/work";
 
 /// A merged-/usr host with landlock at ABI 6.
-fn host() -> Host {
+fn host() -> HostFacts {
     let directories = [
         "/usr",
         "/etc/alternatives",
@@ -46,47 +46,47 @@ fn host() -> Host {
         "/srv/work/.env",
     ];
     let links = [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
-    let mut paths: HashMap<PathBuf, Kind> = HashMap::new();
-    paths.extend(directories.map(|path| (path.into(), Kind::Directory)));
-    paths.extend(files.map(|path| (path.into(), Kind::File)));
-    paths.extend(links.map(|(path, target)| (path.into(), Kind::Link(target.into()))));
-    Host { landlock_abi: 6, paths, ..Host::default() }
+    let mut paths: HashMap<PathBuf, PathKind> = HashMap::new();
+    paths.extend(directories.map(|path| (path.into(), PathKind::Directory)));
+    paths.extend(files.map(|path| (path.into(), PathKind::File)));
+    paths.extend(links.map(|(path, target)| (path.into(), PathKind::Link(target.into()))));
+    HostFacts { landlock_abi: 6, paths, ..HostFacts::default() }
 }
 
-const ROOT: IdMap = IdMap::Block { base: 1_000_013_824 };
-const USER: IdMap = IdMap::Own { uid: 1001, gid: 1002 };
+const ROOT: HostIdMapping = HostIdMapping::Block { base: 1_000_013_824 };
+const USER: HostIdMapping = HostIdMapping::Caller { uid: 1001, gid: 1002 };
 
 /// What `wrap` asks for in [`WORK`], which has a repository.
-fn spec(profile: Profile, map: IdMap) -> SandboxSpec {
-    let mut policy = Effective::built_in(Home::Tmp);
-    policy.profile = Setting::new(profile, &Layer::CommandLine);
-    let pin = |name: &str, read_only| Pin {
-        at: Path::new(WORK).join(name),
+fn spec(profile: SandboxProfile, map: HostIdMapping) -> SandboxSpec {
+    let mut policy = EffectivePolicy::built_in(HomeSource::Tmp);
+    policy.profile = Setting::new(profile, &PolicyLayer::CommandLine);
+    let pin = |name: &str, read_only| PinnedPath {
+        path: Path::new(WORK).join(name),
         read_only,
-        why: "decides what the host's git runs".into(),
+        reason: "decides what the host's git runs".into(),
         origin: Origin::BUILT_IN,
     };
-    let asked = Asked {
+    let asked = AgentSandboxRequest {
         id: SandboxId::parse("golden").unwrap(),
-        map,
+        id_mapping: map,
         workspace: WORK.into(),
-        changes: None,
+        overlay_upper: None,
         agent_folder: None,
         home: None,
-        program: Vec::new(),
-        own: Vec::new(),
-        api: None,
-        pins: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],
+        program_mounts: Vec::new(),
+        runtime_mounts: Vec::new(),
+        model_api: None,
+        pinned_paths: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],
         terminal: true,
-        shown: true,
-        streams: true,
-        without_network: None,
+        visible_workspace: true,
+        reopen_streams: true,
+        network_fallback: None,
     };
-    let mut spec = agent::lower(&policy, asked).unwrap();
-    spec.hidden.push((Path::new(WORK).join(".env"), Origin::COMMAND_LINE));
+    let mut spec = agent::lower_policy(&policy, asked).unwrap();
+    spec.hidden_paths.push((Path::new(WORK).join(".env"), Origin::COMMAND_LINE));
     spec
 }
 
-fn plan_of(profile: Profile, map: IdMap) -> Plan {
+fn plan_of(profile: SandboxProfile, map: HostIdMapping) -> AgentPlan {
     plan::build(&spec(profile, map), &host()).unwrap()
 }

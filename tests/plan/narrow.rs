@@ -1,31 +1,36 @@
 //! What stands for the network wall where no namespace is to be had.
 
-use saggar::host::Host;
-use saggar::plan::step::Step;
-use saggar::plan::{self, Plan};
-use saggar::spec::policy::Profile;
-use saggar::spec::{Narrow, Network};
+use saggar::host::HostFacts;
+use saggar::plan::agent::step::AgentStep;
+use saggar::plan::agent::{self as plan, AgentPlan};
+use saggar::spec::policy::SandboxProfile;
+use saggar::spec::{NetworkSpec, RestrictedHostNetwork};
 use saggar::sys::landlock::{BIND_TCP, CONNECT_TCP};
 
 use super::{USER, host, spec};
 
 /// The plan with such a network, on a kernel with this landlock ABI.
-fn plan(profile: Profile, abi: u32, narrow: &Narrow) -> Result<Plan, String> {
+fn plan(profile: SandboxProfile, abi: u32, narrow: &RestrictedHostNetwork) -> Result<AgentPlan, String> {
     let mut spec = spec(profile, USER);
-    spec.network = Network::Narrow(narrow.clone());
-    plan::build(&spec, &Host { landlock_abi: abi, ..host() }).map_err(|error| error.to_string())
+    spec.network = NetworkSpec::RestrictedHost(narrow.clone());
+    plan::build(&spec, &HostFacts { landlock_abi: abi, ..host() }).map_err(|error| error.to_string())
 }
 
-fn narrow(ports: &[u16]) -> Narrow {
-    Narrow { ports: ports.to_vec(), why: "not here".to_owned(), sockets: false, listens: false }
+fn narrow(ports: &[u16]) -> RestrictedHostNetwork {
+    RestrictedHostNetwork {
+        ports: ports.to_vec(),
+        reason: "not here".to_owned(),
+        unix_sockets: false,
+        unix_listeners: false,
+    }
 }
 
 /// The filters that are loaded before pid 1's own, by name.
-fn filters(plan: &Plan) -> Vec<&'static str> {
+fn filters(plan: &AgentPlan) -> Vec<&'static str> {
     let steps = plan.steps.as_slice();
-    assert_eq!(steps.last(), Some(&Step::Seccomp));
-    let name = |step: &Step| match step {
-        Step::Narrow(narrowing) => Some(narrowing.describe().name),
+    assert_eq!(steps.last(), Some(&AgentStep::Seccomp));
+    let name = |step: &AgentStep| match step {
+        AgentStep::RestrictHostNetwork(narrowing) => Some(narrowing.describe().name),
         _ => None,
     };
     steps.iter().filter_map(name).collect()
@@ -33,11 +38,15 @@ fn filters(plan: &Plan) -> Vec<&'static str> {
 
 #[test]
 fn landlock_and_a_filter_take_the_place_of_the_namespace() {
-    for profile in [Profile::Strict, Profile::Nesting] {
+    for profile in [SandboxProfile::Strict, SandboxProfile::Nesting] {
         let plan = plan(profile, 6, &narrow(&[80, 443])).unwrap();
         assert_eq!(plan.namespaces & u64::from(libc::CLONE_NEWNET.cast_unsigned()), 0);
         assert!(
-            !plan.steps.as_slice().iter().any(|step| matches!(step, Step::MakeNetwork | Step::JoinNetwork))
+            !plan
+                .steps
+                .as_slice()
+                .iter()
+                .any(|step| matches!(step, AgentStep::MakeNetwork | AgentStep::JoinNetwork))
         );
         let domain = plan.landlock.as_ref().unwrap();
         assert_eq!(
@@ -46,10 +55,10 @@ fn landlock_and_a_filter_take_the_place_of_the_namespace() {
         );
         assert_eq!(domain.attr.scoped, 0b11);
         assert_eq!(filters(&plan), ["tcp"]);
-        let degraded = plan.degraded.iter().find(|one| one.what == "network").unwrap();
+        let degraded = plan.degraded.iter().find(|one| one.name == "network").unwrap();
         assert_eq!(
-            degraded.why,
-            "no network namespace is to be had (not here): TCP to ports 80, 443 of any host is open instead, this \
+            degraded.reason,
+            "no network namespace is available (not here): TCP to ports 80, 443 of any host is open instead, this \
              machine among them, and nothing listens"
         );
     }
@@ -63,7 +72,7 @@ fn without_ports_a_filter_is_enough() {
         (5, vec!["offline", "pairs"]),
         (1, vec!["offline", "pairs"]),
     ] {
-        let plan = plan(Profile::Strict, abi, &narrow(&[])).unwrap();
+        let plan = plan(SandboxProfile::Strict, abi, &narrow(&[])).unwrap();
         assert_eq!(filters(&plan), expected, "ABI {abi}");
         let handled = if abi >= 4 { BIND_TCP | CONNECT_TCP } else { 0 };
         assert_eq!(plan.landlock.unwrap().attr.access_net, handled, "ABI {abi}");
@@ -72,18 +81,21 @@ fn without_ports_a_filter_is_enough() {
 
 /// A wall that the kernel does not have is not left out.
 #[test]
-fn what_the_kernel_cannot_wall_off_is_refused() {
-    assert_eq!(filters(&plan(Profile::Strict, 4, &narrow(&[443])).unwrap()), ["tcp", "pairs"]);
+fn network_restriction_without_kernel_support_is_refused() {
+    assert_eq!(filters(&plan(SandboxProfile::Strict, 4, &narrow(&[443])).unwrap()), ["tcp", "pairs"]);
     for (abi, what, word) in [
         (3, narrow(&[443]), "ABI 4 (Linux 6.7), which is 3 here"),
-        (5, Narrow { sockets: true, ..narrow(&[]) }, "programs get no unix sockets"),
-        (5, Narrow { listens: true, ..narrow(&[]) }, "programs get no unix sockets"),
-        (7, Narrow { listens: true, ..narrow(&[443]) }, "programs cannot listen"),
+        (5, RestrictedHostNetwork { unix_sockets: true, ..narrow(&[]) }, "programs get no unix sockets"),
+        (5, RestrictedHostNetwork { unix_listeners: true, ..narrow(&[]) }, "programs get no unix sockets"),
+        (7, RestrictedHostNetwork { unix_listeners: true, ..narrow(&[443]) }, "programs cannot listen"),
     ] {
-        let error = plan(Profile::Strict, abi, &what).unwrap_err();
+        let error = plan(SandboxProfile::Strict, abi, &what).unwrap_err();
         assert!(error.contains(word) && error.contains("not here"), "{error}");
     }
-    for fine in [Narrow { sockets: true, ..narrow(&[443]) }, Narrow { listens: true, ..narrow(&[]) }] {
-        plan(Profile::Strict, 6, &fine).unwrap();
+    for fine in [
+        RestrictedHostNetwork { unix_sockets: true, ..narrow(&[443]) },
+        RestrictedHostNetwork { unix_listeners: true, ..narrow(&[]) },
+    ] {
+        plan(SandboxProfile::Strict, 6, &fine).unwrap();
     }
 }

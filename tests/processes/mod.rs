@@ -2,19 +2,23 @@
 //! each process of saggar has given up, and a supervisor that was taken over is played by making system calls in it.
 
 pub(crate) mod account;
+mod container;
+mod explained;
+mod looks;
 mod relay;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod taken;
+mod workers;
 
 use account::{Account, family};
 use serde_json::json;
 use std::io::Read;
 
+use crate::isolation::wrapped::Wrap;
 use crate::session::stage::{Sessions, control, supervisor};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
 use crate::support::process::Process;
-use crate::walls::wrapped::Wrap;
 
 /// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, KILL, SETGID, SETUID, SETPCAP, SYS_PTRACE, SYS_ADMIN.
 const LAUNCHER: u64 = 0x2801ef;

@@ -9,10 +9,10 @@ use std::process::ChildStdout;
 
 use super::account::{self, Account, family};
 use super::assert_table;
+use crate::isolation::wrapped::Wrap;
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
 use crate::support::process::Process;
-use crate::walls::wrapped::Wrap;
 
 /// A relay and its attribution.
 struct Pair {
@@ -29,10 +29,10 @@ impl Pair {
 }
 
 /// Says that it is up, and stays until its input ends.
-const STAYS: &str = "echo up; exec cat";
+pub(super) const STAYS: &str = "echo up; exec cat";
 
 /// A sandbox with these options whose program is up, and its standard output.
-fn up(wrap: &Wrap, options: &[&str], script: &str) -> (Process, ChildStdout) {
+pub(super) fn up(wrap: &Wrap, options: &[&str], script: &str) -> (Process, ChildStdout) {
     let mut command = wrap.place.command(Path::new("/bin/sh"));
     let saggar = wrap.place.saggar();
     command.args(["-c", "exec \"$@\" 3>events", "sh"]).arg(saggar.get_program());
@@ -46,7 +46,7 @@ fn up(wrap: &Wrap, options: &[&str], script: &str) -> (Process, ChildStdout) {
 }
 
 as_each_caller! {
-    fn what_relays_has_the_rights_of_the_table(caller) {
+    fn relay_has_the_rights_of_the_table(caller) {
         let wrap = Wrap::new(caller);
         let (process, _stdout) = up(&wrap, &["--allow-host", "four.example", "--publish", "0:3000"], STAYS);
         assert_table(caller, process.pid());
@@ -208,18 +208,18 @@ fn an_attribution_that_was_taken_over_changes_nothing() {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn int(value: i32) -> u64 {
+pub(super) fn int(value: i32) -> u64 {
     i64::from(value).cast_unsigned()
 }
 
 /// The arguments of openat(2), and nearly those of openat2(2).
 #[cfg(target_arch = "x86_64")]
-fn opens(flags: i32) -> [u64; 6] {
+pub(super) fn opens(flags: i32) -> [u64; 6] {
     [int(libc::AT_FDCWD), 0, int(flags), 0o600, 0, 0]
 }
 
 #[cfg(target_arch = "x86_64")]
-fn assert_refused(calls: &[(&str, i32)]) {
+pub(super) fn assert_refused(calls: &[(&str, i32)]) {
     let refusals = [libc::EPERM, libc::EACCES, libc::EAFNOSUPPORT];
     let others: Vec<_> = calls.iter().filter(|(_, errno)| !refusals.contains(errno)).collect();
     assert!(others.is_empty(), "not refused, but: {others:?}");

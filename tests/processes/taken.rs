@@ -7,14 +7,16 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::{account, running};
+use crate::isolation::wrapped::Wrap;
 use crate::session::stage::{Sessions, supervisor};
 use crate::support::caller::Caller;
-use crate::walls::wrapped::Wrap;
 
 /// A process that makes the system calls that it is told to, and goes on as before when this is dropped.
 pub(crate) struct Taken {
     pid: Pid,
     before: libc::user_regs_struct,
+    /// Its tracer is another, and it is to make the call before which it was stopped.
+    is_before_call: bool,
 }
 
 impl Taken {
@@ -24,7 +26,18 @@ impl Taken {
         ptrace::interrupt(pid).expect("it is seized");
         stopped(pid);
         let before = ptrace::getregs(pid).expect("it has stopped");
-        Taken { pid, before }
+        Taken { pid, before, is_before_call: false }
+    }
+
+    /// One that is traced already, and stopped right before a system call, which it makes after this is dropped.
+    pub(crate) fn before_call(pid: Pid) -> Self {
+        let before = ptrace::getregs(pid).expect("it has stopped");
+        // A call that there is none of, in its place.
+        ptrace::setregs(pid, libc::user_regs_struct { orig_rax: u64::MAX, ..before })
+            .expect("it has stopped");
+        ptrace::step(pid, None).expect("it has stopped");
+        stopped(pid);
+        Taken { pid, before, is_before_call: true }
     }
 
     /// Makes a call with `text` in its memory, whose address is the argument of this number; the error number, or 0.
@@ -61,7 +74,15 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let _ = ptrace::setregs(self.pid, self.before);
+        let mut registers = self.before;
+        if self.is_before_call {
+            registers.rip -= 2;
+            registers.rax = registers.orig_rax;
+            registers.orig_rax = u64::MAX;
+            let _ = ptrace::setregs(self.pid, registers);
+            return;
+        }
+        let _ = ptrace::setregs(self.pid, registers);
         let _ = ptrace::detach(self.pid, None);
     }
 }
@@ -75,7 +96,11 @@ fn stopped(pid: Pid) {
 /// What a process with root's rights would do first; every one is refused.
 pub(crate) fn assert_harmless(process: u32) {
     account::until(process, |account| account.seccomp == 2);
-    let taken = Taken::over(process);
+    assert_refused(&Taken::over(process));
+}
+
+/// The same of one that [`Taken`] has stopped.
+pub(crate) fn assert_refused(taken: &Taken) {
     let int = |value: i32| i64::from(value).cast_unsigned();
     let here = int(libc::AT_FDCWD);
     let read = [here, 0, int(libc::O_RDONLY), 0, 0, 0];
@@ -103,7 +128,6 @@ pub(crate) fn assert_harmless(process: u32) {
         ("load a module", taken.call(libc::SYS_init_module, [0; 6], None)),
         ("load bpf", taken.call(libc::SYS_bpf, [0; 6], None)),
     ];
-    drop(taken);
     refused.retain(|(_, errno)| ![libc::EPERM, libc::EACCES].contains(errno));
     assert!(refused.is_empty(), "not refused, but: {refused:?}");
 }

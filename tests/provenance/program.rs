@@ -103,19 +103,19 @@ as_each_caller! {
             let absolute = attack.stage.work().join("tool");
             let program = if program.starts_with('/') { absolute.to_str().unwrap() } else { program };
             attack.named(program);
-            attack.refused(&attack.agent(&[]), &["agent folder saggar.toml", "agent_cmd", "stands nowhere inside"]);
+            attack.refused(&attack.agent(&[]), &["agent folder saggar.toml", "agent_cmd", "is not available inside"]);
             fs::remove_file(attack.stage.work().join("saggar.toml")).unwrap();
-            attack.refused(&attack.wrap(&[program]), &["the link", "stands nowhere inside", "hint: "]);
+            attack.refused(&attack.wrap(&[program]), &["the link", "is not available inside", "hint: "]);
         }
         let attack = attack();
         let path = format!("{}:/usr/bin:/bin", attack.stage.work().display());
         let mut command = attack.stage.place.saggar();
         command.args(["wrap", "tool"]).env("PATH", path);
-        attack.refused(&attack.run(command), &["the link", "stands nowhere inside"]);
+        attack.refused(&attack.run(command), &["the link", "is not available inside"]);
     }
 
     /// What a folder may name.
-    fn folder_may_name_what_stands_inside(caller) {
+    fn folder_policy_may_name_programs_inside_the_folder(caller) {
         for program in ["./own", "./link", "own in full"] {
             let attack = Attack::new(caller);
             attack.stage.script("own", "#!/bin/sh\nread -r line\necho ran > seen\necho '{\"type\":\"result\"}'\nread -r line\n");

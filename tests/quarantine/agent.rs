@@ -3,11 +3,11 @@
 use std::fs;
 
 use super::told::{Session, events, id, names, telling};
+use crate::isolation::wrapped::finish;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
 use crate::support::place::Place;
 use crate::support::process::Process;
-use crate::walls::wrapped::finish;
 
 /// A place with an agent's folder.
 fn place(caller: Caller) -> Place {
@@ -25,7 +25,7 @@ fn start(place: &Place, options: &[&str]) -> Process {
 }
 
 as_each_caller! {
-    fn what_a_turn_leaves_is_gone_before_the_next(caller) {
+    fn protected_names_left_by_a_turn_are_quarantined_before_the_next(caller) {
         let place = place(caller);
         let session = Session::of(&place);
         let socket = place.join("run/b.sock");

@@ -8,9 +8,9 @@ use std::path::Path;
 use super::attacks::{Attack, EVIL, all};
 use super::repositories::{ALL, Repository};
 use super::told::{EVENTS, Session, telling};
+use crate::isolation::wrapped::Wrap;
 use crate::support::caller::Caller;
 use crate::support::rounds;
-use crate::walls::wrapped::Wrap;
 
 /// A directory that an earlier session left: no repository by its names, and the host has no reason to look at it.
 const OLD: &str = "mkdir -p old-git/hooks; git init -q t; cp -r t/.git/. old-git; rm -rf t; rm -rf old-git/objects old-git/refs old-git/HEAD old-git/hooks/*; \
@@ -64,7 +64,7 @@ fn case(caller: Caller, repository: Option<&Repository>, attack: &Attack) -> Opt
 }
 
 as_each_caller! {
-    fn nothing_that_was_planted_runs_on_the_host(caller) {
+    fn planted_git_programs_do_not_run_on_the_host(caller) {
         // Every third attack on one repository, or every attack on every repository.
         let all_repositories: Vec<Option<&Repository>> = [None].into_iter().chain(ALL.iter().map(Some)).collect();
         let (step, repositories) = (rounds(3, 1), rounds(1, all_repositories.len()));
@@ -83,7 +83,7 @@ as_each_caller! {
     }
 
     /// The canary is one: without a sandbox in between, most attacks work.
-    fn attacks_work_where_nothing_is_looked_for(caller) {
+    fn git_attack_succeeds_without_a_sandbox(caller) {
         let wrap = Wrap::new(caller);
         let canary = wrap.place.join("tmp/canary");
         let evil = wrap.place.make_file(&format!("work/{EVIL}"), &format!("#!/bin/sh\necho ran >> {}\ncat\n", canary.display()));

@@ -5,7 +5,7 @@ use std::fs;
 use super::commands::quarantine;
 use super::told::{Session, events, id, names};
 use super::wrapped::run;
-use crate::walls::wrapped::Wrap;
+use crate::isolation::wrapped::Wrap;
 
 as_each_caller! {
     fn a_repository_at_any_depth_is_found(caller) {
@@ -36,7 +36,7 @@ as_each_caller! {
         assert_eq!(ended.code(), 0, "{ended:?}");
         assert_eq!(fs::read_dir(wrap.work().join("a/.git/hooks")).unwrap().count(), 0);
         assert!((1..=300).all(|n| !wrap.work().join(format!("b/{n}/.git/hooks/pre-commit")).exists()));
-        let left = events(&wrap.place, "left");
+        let left = events(&wrap.place, "findings");
         assert_eq!((left.len(), left[0]["quarantined"].as_u64()), (1, Some(301)), "{left:?}");
         assert_eq!(events(&wrap.place, "quarantined").len(), 100);
         assert!(ended.stderr.contains("201 of them not named"), "{}", ended.stderr.lines().last().unwrap_or_default());

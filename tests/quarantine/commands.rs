@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::told::{Session, id, names};
 use super::wrapped::run;
-use crate::walls::wrapped::{Ended, Wrap};
+use crate::isolation::wrapped::{Ended, Wrap};
 
 /// `saggar quarantine` with these words.
 pub(super) fn quarantine(wrap: &Wrap, words: &[&str]) -> Ended {
@@ -28,7 +28,7 @@ fn listed(wrap: &Wrap) -> Vec<String> {
 }
 
 as_each_caller! {
-    fn what_was_moved_is_listed_restored_and_removed(caller) {
+    fn quarantined_items_are_listed_restored_and_removed(caller) {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
         let script = "echo evil > .bashrc; mkdir .vscode; echo x > .vscode/tasks.json; ln -s /etc/passwd .envrc; git init -q a; git -C a config core.pager evil; exit 0";
@@ -40,7 +40,7 @@ as_each_caller! {
         all.sort();
         assert_eq!(all, [".bashrc", ".envrc", ".vscode", "a/.git/config"]);
         let table = quarantine(&wrap, &["list"]).success();
-        assert!(table.contains("says core.pager") && table.contains(&id), "{table}");
+        assert!(table.contains("sets core.pager") && table.contains(&id), "{table}");
 
         quarantine(&wrap, &["restore", &id, ".vscode", "a/.git/config"]).success();
         assert_eq!(fs::read_to_string(wrap.work().join(".vscode/tasks.json")).unwrap(), "x\n");

@@ -4,8 +4,8 @@ use std::fs;
 
 use super::told::{Session, events, moved, names, telling};
 use super::wrapped::run;
+use crate::isolation::wrapped::Wrap;
 use crate::support::caller::Caller;
-use crate::walls::wrapped::Wrap;
 
 as_each_caller! {
     fn links_fifos_and_directories_are_moved_as_they_are(caller) {

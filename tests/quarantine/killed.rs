@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::told::Session;
 use super::wrapped::run;
+use crate::isolation::wrapped::{Wrap, finish};
 use crate::support::process::Process;
 use crate::support::wait;
-use crate::walls::wrapped::{Wrap, finish};
 
 /// Plants in a sandbox whose supervisor is killed then.
 fn plant_and_kill(wrap: &Wrap) {

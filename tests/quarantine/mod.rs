@@ -1,4 +1,4 @@
-//! What appears in a workspace under a protected name, and what becomes of it (DECISIONS 5).
+//! What appears in a workspace under a protected name, and what becomes of it (DECISIONS 34).
 
 mod agent;
 mod attacks;

@@ -1,13 +1,13 @@
-//! A rename on the host takes a pin away with the old file (DECISIONS 5): the sandbox ends.
+//! A rename on the host takes a pin away with the old file (DECISIONS 34): the sandbox ends.
 
 use std::path::Path;
 
 use super::told::{events, telling};
+use crate::isolation::wrapped::{Wrap, finish};
 use crate::kill::alive_in;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::process::Process;
 use crate::support::wait;
-use crate::walls::wrapped::{Wrap, finish};
 
 use super::told::Session;
 

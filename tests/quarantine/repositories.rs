@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 
+use crate::isolation::wrapped::{Wrap, finish};
 use crate::support::caller::Caller;
 use crate::support::process::Process;
 use crate::support::wait;
-use crate::walls::wrapped::{Wrap, finish};
 
 /// One kind.
 pub(super) struct Repository {
@@ -227,7 +227,7 @@ as_each_caller! {
     }
 
     /// G7: with a home directory as the workspace.
-    fn what_a_home_directory_starts_is_protected(caller) {
+    fn startup_files_of_a_home_workspace_are_protected(caller) {
         let wrap = Wrap::new(caller);
         wrap.outside("cd ../home; mkdir -p .ssh .config/git .config/systemd/user .config/autostart .config/saggar .local/bin; \
             echo x > .ssh/config; echo x > .ssh/authorized_keys; echo x > .config/git/config; echo x > .local/bin/x");

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::told::{Session, ends_with, events, moved, names, telling};
+use crate::isolation::wrapped::{Ended, Wrap};
 use crate::support::process::Process;
-use crate::walls::wrapped::{Ended, Wrap};
 
 pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
     let saggar = wrap.command(options, &["/bin/sh", "-c", script]);
@@ -13,7 +13,7 @@ pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
 }
 
 as_each_caller! {
-    fn what_appears_is_moved_and_told_and_the_rest_stays(caller) {
+    fn new_protected_names_are_quarantined_and_reported_and_others_stay(caller) {
         let wrap = Wrap::new(caller);
         let session = Session::of(&wrap.place);
         wrap.place.make_file("work/.profile", "mine");
@@ -36,7 +36,7 @@ as_each_caller! {
         assert_eq!(fs::metadata(&session.0).unwrap().mode() & 0o777, 0o700);
     }
 
-    /// The `.git` of a worktree or of a submodule is a file that says where git's directory is.
+    /// The `.git` of a worktree or of a submodule is a file that decides where git's directory is.
     fn a_pointer_to_a_git_directory_that_was_there_stays(caller) {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
@@ -48,7 +48,7 @@ as_each_caller! {
         }
     }
 
-    fn without_anything_nothing_is_made(caller) {
+    fn run_without_new_protected_names_creates_no_quarantine(caller) {
         let wrap = Wrap::new(caller);
         let session = Session::of(&wrap.place);
         assert_eq!(run(&wrap, &[], "echo x > file").stderr, "");
@@ -81,7 +81,7 @@ as_each_caller! {
         expected.sort();
         assert_eq!(names(&wrap.place), expected);
         let why = &events(&wrap.place, "quarantined").iter().find(|event| event["path"].as_str().unwrap().ends_with("config")).unwrap()["why"].clone();
-        assert_eq!(why, "says core.fsmonitor, core.hookspath, include.path");
+        assert_eq!(why, "sets core.fsmonitor, core.hookspath, include.path");
         for at in [".", "sub"] {
             let said = wrap.outside(&format!("cd {at} && git config --local -l && git log --oneline | wc -l && git status --porcelain -uno"));
             assert!(!said.contains("hookspath") && !said.contains("fsmonitor") && !said.contains("include"), "{said}");

@@ -10,6 +10,7 @@
 //! | [`adversary`] | which names are exchanged when |
 //! | [`victim`] | what must not change |
 //! | [`verbs`] | the verbs of a session |
+//! | [`sweeps`] | starts beside sweeps |
 //! | [`workspaces`] | starts on a work tree itself, the last look at it, and the way back out of quarantine |
 //!
 //! `SAGGAR_TEST_LONG=1` takes all attacks, up to ten minutes for each verb (`SAGGAR_TEST_RACE=SECONDS` for others).
@@ -17,7 +18,8 @@
 mod adversary;
 mod decoys;
 mod names;
-mod stepped;
+pub(crate) mod stepped;
+mod sweeps;
 mod verbs;
 mod victim;
 mod workspaces;
@@ -37,11 +39,11 @@ use decoys::Decoys;
 use stepped::stepped;
 use victim::{Victim, has_no_secret};
 
+use crate::isolation::wrapped::{Ended, finish};
 use crate::support::caller::Caller;
 use crate::support::place::Place;
 use crate::support::process::Process;
 use crate::support::rounds;
-use crate::walls::wrapped::{Ended, finish};
 
 /// Who owns the folder where root starts: a user without any right to the victim.
 const OWNER: u32 = 12345;

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs `verb`, its output in the file `output`, and calls `each` before every system call with the process that is about
 /// to make it. Processes in other namespaces, the sandboxes, are let go. The exit status; `None` for a signal, which is
 /// how a command ends that waits for ever.
-pub(super) fn stepped(
+pub(crate) fn stepped(
     place: &Place,
     verb: &Command,
     output: &Path,
@@ -73,6 +73,7 @@ pub(super) fn stepped(
             WaitStatus::PtraceSyscall(_)
                 if is_saggar && ptrace::syscall_info(pid).is_ok_and(|info| info.op == ENTRY) =>
             {
+                stay_visible(pid);
                 each(pid);
             }
             WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => passed_on = Some(signal),
@@ -90,6 +91,20 @@ pub(super) fn stepped(
     }
     status
 }
+
+/// A worker that is about to hide its memory from its user stays as it is, for names to be seen in its calls.
+#[cfg(target_arch = "x86_64")]
+fn stay_visible(pid: Pid) {
+    let Ok(mut registers) = ptrace::getregs(pid) else { return };
+    let hides = (libc::SYS_prctl.cast_unsigned(), u64::from(libc::PR_SET_DUMPABLE.cast_unsigned()), 0);
+    if (registers.orig_rax, registers.rdi, registers.rsi) == hides {
+        registers.rsi = 1;
+        let _ = ptrace::setregs(pid, registers);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn stay_visible(_: Pid) {}
 
 /// Whether a process is in the namespaces of this thread.
 fn is_ours(pid: Pid) -> bool {

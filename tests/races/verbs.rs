@@ -109,12 +109,12 @@ fn one(
 }
 
 as_each_caller! {
-    /// FINDINGS, S3: a directory that `apply` made was exchanged for a link before it got its mode.
+    /// A directory that `apply` made was exchanged for a link before it got its mode.
     fn apply_changes_nothing_but_the_folder(caller) {
         race_verb(caller, &["session", "apply", "--force", ID], Raced::all);
     }
 
-    /// The attack of S3 on each call that changes something, one after the other.
+    /// That attack on each call that changes something, one after the other.
     fn no_name_that_apply_changes_can_be_exchanged(caller) {
         own_mounts();
         let mut sweeps = Sweeps::first();
@@ -137,6 +137,25 @@ as_each_caller! {
 
     fn restore_changes_nothing_but_the_session(caller) {
         race_verb(caller, &["session", "restore", ID, "FILE"], Raced::inside);
+    }
+
+    /// An adversary that sees no name in the calls of the workers would prove nothing of them.
+    fn names_that_the_workers_of_snapshot_and_restore_use_are_seen(caller) {
+        own_mounts();
+        let raced = Raced::new(caller);
+        raced.begin(Left::Copy);
+        let file = raced.place.join("state/s.tar.zst");
+        let file = file.to_str().unwrap();
+        let snapshot = ["session", "snapshot", "--output", file, ID];
+        let restore = ["session", "restore", ID, file];
+        for (verb, name) in [(&snapshot[..], "workspace/d/e/f"), (&restore, "restore.new/workspace/d/e/f")] {
+            let (mut is_seen, path) = (false, raced.session().join(name));
+            let status = stepped(&raced.place, &raced.command(verb), &raced.place.join("output"), |pid| {
+                let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                is_seen |= program == "saggar:files\n" && names::used(pid).iter().any(|used| used.path == path);
+            });
+            assert_eq!((status, is_seen), (Some(0), true), "{verb:?}");
+        }
     }
 
     fn remove_removes_nothing_but_the_session(caller) {

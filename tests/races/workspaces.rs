@@ -145,7 +145,7 @@ as_each_caller! {
         });
     }
 
-    fn what_comes_back_from_quarantine_stays_in_the_tree(caller) {
+    fn quarantine_restore_writes_only_inside_the_tree(caller) {
         race_for_a_while(&KINDS, Sweeps::without_mounts, |state, sweeps| {
             let raced = Raced::with_state(caller, state);
             let ended = finish(Process::start(&raced.place, raced.wrap(&plant())));

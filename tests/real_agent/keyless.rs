@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::program::ENVIRONMENT;
+use crate::isolation::wrapped::Ended;
 use crate::mock_api::MockApi;
 use crate::network::Network;
 use crate::support::caller::Caller;
-use crate::walls::wrapped::Ended;
 
 /// A connection of the supervisor's network for each to the mock, which listens on a unix socket.
 const RELAY: &str = "import socket, sys, threading

@@ -37,7 +37,7 @@ time.sleep(1000)
 as_each_caller! {
     /// KC-01: files, processes, sockets and shared memory of one are nothing to the other, and neither shares a
     /// namespace with the other or with the host.
-    fn kc_01_sessions_are_told_apart(caller) {
+    fn kc_01_sessions_are_isolated_from_each_other(caller) {
         // Nobody but root sees into a supervisor.
         if !crate::support::caller::Caller::current().is_root() {
             skip!("this test needs to be started as root");

@@ -33,7 +33,7 @@ as_each_caller! {
         let shown = sessions.show("cold");
         assert!(text(&shown, "cause").contains(&format!("process {}, was killed", watch.pid())), "{shown}");
         assert_eq!((&shown["supervisor"], &shown["bridgeSocket"]), (&Value::Null, &Value::Null));
-        sessions.run(&["send", "cold", "hi"]).refused(125, &["nobody serves it", "saggar session resume cold"]);
+        sessions.run(&["send", "cold", "hi"]).refused(125, &["it is not served", "saggar session resume cold"]);
         sessions.ok(&["resume", "cold"]);
         assert!(inside.is_gone_by(Deadline::after(std::time::Duration::ZERO)), "two agents with one conversation");
         let again = sessions.show("cold");
@@ -45,7 +45,7 @@ as_each_caller! {
     }
 
     /// KC-22: a supervisor that was killed, and whose process is still there, is not taken for one that serves.
-    fn kc_22_a_supervisor_that_is_just_being_killed_serves_nobody(caller) {
+    fn kc_22_dying_supervisor_is_not_taken_for_a_serving_one(caller) {
         let sessions = Sessions::new(caller);
         let mut session = sessions.create("dying", &[]);
         for round in 0..10 {
@@ -82,7 +82,7 @@ as_each_caller! {
     }
 
     /// KC-22: neither a pid that another process has now, nor one of another boot, is the supervisor.
-    fn kc_22_a_recycled_pid_is_nobody(caller) {
+    fn kc_22_recycled_pid_is_not_taken_for_the_supervisor(caller) {
         let sessions = Sessions::new(caller);
         let session = sessions.create("pid", &[]);
         sessions.send("pid", "my name is Ann");
@@ -96,7 +96,7 @@ as_each_caller! {
                 record["state"] = json!("active");
             },
             |record| {
-                let now = saggar::state::process::ProcessId::own().unwrap();
+                let now = saggar::state::process::ProcessId::current().unwrap();
                 record["supervisor"] = json!({ "pid": now.pid, "startTime": now.start_time, "bootId": "another" });
                 record["state"] = json!("paused");
             },
@@ -138,7 +138,7 @@ as_each_caller! {
     /// KC-18: a start that fails is an error with its reason, and the next one is as good as the first.
     fn kc_18_a_resume_that_fails_is_an_error_with_its_reason(caller) {
         let sessions = Sessions::new(caller);
-        let script = sessions.stage.place.make_file("agent", "#!/bin/sh\nread -r line\necho '{\"type\":\"result\"}'\nread -r line\n");
+        let script = sessions.stage.place.make_file("agent", "#!/bin/sh\nread -r line\necho '{\"type\":\"end\"}'\nread -r line\n");
         let set = |mode: u32| {
             use std::os::unix::fs::PermissionsExt;
             fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();

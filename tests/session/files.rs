@@ -69,7 +69,7 @@ as_each_caller! {
     }
 
     /// fcntl(2): who has a lease on a file may hold up whoever opens it for 45 seconds.
-    fn a_lease_on_a_file_holds_nobody_up(caller) {
+    fn lease_on_a_file_blocks_no_client(caller) {
         let sessions = Sessions::new(caller);
         // Programs inside are refused leases: a process of the host holds this one.
         let hold = "import fcntl, signal, sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\nf = open('held', 'w')\n\

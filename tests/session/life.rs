@@ -122,7 +122,7 @@ as_each_caller! {
     }
 
     /// A creation that fails says why, with the status of a start, and leaves nothing.
-    fn kc_18_what_does_not_start_leaves_nothing(caller) {
+    fn kc_18_failed_creation_leaves_nothing(caller) {
         let sessions = Sessions::new(caller);
         let work = sessions.stage.work();
         let work = work.to_str().unwrap();

@@ -80,7 +80,7 @@ as_each_caller! {
     }
 
     /// KC-26: only who waits is put away, only after the limit, and can go on.
-    fn kc_26_an_idle_session_is_put_away(caller) {
+    fn kc_26_idle_session_is_paused_after_its_limit(caller) {
         let sessions = Sessions::new(caller);
         let policy = sessions.stage.place.make_file("idle.toml", "[limits]\nidle = '1s'\n");
         let session = sessions.create("idle", &["--policy", policy.to_str().unwrap()]);

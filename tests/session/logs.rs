@@ -49,7 +49,7 @@ as_each_caller! {
     }
 
     /// Who follows hears of each entry at once, and of the end.
-    fn logs_are_followed_until_nobody_serves(caller) {
+    fn followed_logs_end_with_the_supervisor(caller) {
         let sessions = Sessions::new(caller);
         let session = sessions.create("tail", &[]);
         let mut process = Process::start(&sessions.stage.place, sessions.command(&["logs", "--follow", "--json", "tail"]));

@@ -105,7 +105,7 @@ pub(crate) fn text(object: &Value, field: &str) -> String {
 /// The supervisor of a session that is served.
 #[track_caller]
 pub(crate) fn supervisor(session: &Value) -> Watch {
-    let pid = session["supervisor"]["pid"].as_u64().unwrap_or_else(|| panic!("nobody serves {session}"));
+    let pid = session["supervisor"]["pid"].as_u64().unwrap_or_else(|| panic!("no supervisor in {session}"));
     Watch::of(u32::try_from(pid).unwrap()).expect("the supervisor lives")
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod lines;
 pub(crate) mod network;
 pub(crate) mod place;
 pub(crate) mod process;
+pub(crate) mod source;
 pub(crate) mod wait;
 
 mod tests;

@@ -1,8 +1,8 @@
 //! `saggar wrap` on a terminal (DECISIONS 6): a terminal of the sandbox's own inside, the host's outside.
 
+mod isolation;
 mod jobs;
 mod progress;
 mod questions;
 mod relay;
 mod screen;
-mod walls;

@@ -12,7 +12,7 @@ fn line(place: &Place, prompt: &str) -> Vec<String> {
 
 as_each_caller! {
     /// The tool by its name, with the time, on a line that is taken away before the answer.
-    fn a_tool_that_runs_is_told_and_the_line_taken_away(caller) {
+    fn running_tool_is_shown_and_its_line_is_erased(caller) {
         let place = Place::new(caller);
         place.make_file("work/CLAUDE.md", "The folder of a test.\n");
         let mut screen = Screen::streams(&place, Some(caller), ALL, &line(&place, "run: sleep 2.5"));
@@ -25,7 +25,7 @@ as_each_caller! {
     }
 
     /// A pipe gets the messages and nothing that drives a terminal, wherever standard error goes.
-    fn nothing_is_told_on_a_pipe(caller) {
+    fn progress_is_not_printed_to_a_pipe(caller) {
         let place = Place::new(caller);
         place.make_file("work/CLAUDE.md", "The folder of a test.\n");
         let mut screen = Screen::streams(&place, Some(caller), [Terminal, Pipe, Terminal], &line(&place, "run: sleep 1.5"));

@@ -83,7 +83,7 @@ fn joined(screen: &str) -> String {
 const PROMPT: &str = "Allow this? [y/N] ";
 
 as_each_caller! {
-    /// P1: the end of a long command is on the screen, at any width, with nothing that the terminal broke.
+    /// The end of a long command is on the screen, at any width, with nothing that the terminal broke.
     fn the_whole_command_is_on_the_screen(caller) {
         for size in [(31, 40), (31, 80)] {
             let place = Place::new(caller);
@@ -148,7 +148,7 @@ as_each_caller! {
         }
     }
 
-    /// P1: what was typed before the question is no answer.
+    /// What was typed before the question is no answer.
     fn typed_ahead_input_is_no_answer(caller) {
         let place = Place::new(caller);
         let size = (31, 80);
@@ -169,7 +169,7 @@ as_each_caller! {
     fn a_host_question_has_its_real_domain_and_port(caller) {
         for size in [(31, 40), (31, 80)] {
             let place = Place::new(caller);
-            let host = format!("{}.evil.example", "registry.npmjs.org.".repeat(5));
+            let host = format!("{}.evil.example", "registry.example.org.".repeat(5));
             let question = serde_json::json!({
                 "subtype": "can_use_tool", "tool_name": "SandboxNetworkAccess", "tool_use_id": "t",
                 "input": { "host": host, "port": 4443 }, "description": format!("curl (pid 7) wants to reach {host}:4443"),

@@ -89,7 +89,7 @@ as_each_caller! {
     }
 
     /// No race between the program's end and the end of its output.
-    fn what_ends_at_once_loses_nothing(caller) {
+    fn output_of_a_program_that_exits_at_once_is_complete(caller) {
         let place = Place::new(caller);
         for round in 0..200 {
             let mut screen = Screen::wrap(&place, caller, &["echo", "last words"]);

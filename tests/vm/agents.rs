@@ -243,7 +243,7 @@ as_each_caller! {
     }
 
     /// KC-08: the agent that takes all memory dies of it, and is told to have; one that is killed is not.
-    fn given_a_cgroup_it_is_told_who_killed_the_agent(caller) {
+    fn given_a_cgroup_the_cause_of_a_killed_agent_is_reported(caller) {
         let given = Given::new(caller);
         let mut served = Served::new(&given);
         let error = served.client.turn("grow").end["error"].as_str().unwrap().to_owned();
@@ -320,7 +320,7 @@ as_each_caller! {
         let used: u64 = used.lines().next().unwrap().strip_prefix("usage_usec ").unwrap().parse().unwrap();
         let told = read["cpu"]["usage_usec"].as_u64().unwrap();
         assert!(told <= used && told > used / 2, "{told} of {used}");
-        assert_eq!((&read["met"]["oom_kills"], &read["met"]["pids"]), (&0.into(), &0.into()));
+        assert_eq!((&read["exceeded"]["oom_kills"], &read["exceeded"]["pids"]), (&0.into(), &0.into()));
         assert!(read["pressure"]["memory"]["some"]["total"].is_u64(), "{read}");
         let table = own(&[]);
         assert!(table.starts_with("ID "), "{table}");
@@ -344,7 +344,7 @@ as_each_caller! {
 
 /// DECISIONS 10: who cannot be held together at the limit of memory runs, and the log says so.
 #[test]
-fn given_a_cgroup_a_leaf_that_would_not_die_whole_is_told_of() {
+fn given_a_cgroup_a_leaf_without_group_kill_is_logged() {
     let caller = match Caller::root() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),

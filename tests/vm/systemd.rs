@@ -163,7 +163,7 @@ as_each_caller! {
         assert!(said.stdout.contains(&container.unit), "{said:?}");
     }
 
-    fn systemd_is_told_each_limit_and_undoes_none(caller) {
+    fn systemd_gets_each_limit_and_undoes_none(caller) {
         let units = Units::new(caller);
         let mut cpu = json!({ "shares": 512, "quota": 50000, "period": 100_000 });
         // Debian's user@.service is given no cpuset.

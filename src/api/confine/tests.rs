@@ -1,5 +1,4 @@
-//! What is left to a process that is confined. The test binary runs itself again, on one test, and that one confines
-//! its thread.
+//! The rights of a confined process. The test binary executes itself for one test, which confines its thread.
 
 use super::*;
 use nix::sys::prctl;
@@ -12,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::Command;
 
-/// Says who the supervisor is.
+/// The environment variable with the pid of the supervisor.
 const PROBE: &str = "SAGGAR_TEST_CONFINED_FOR";
 
 #[test]
@@ -41,7 +40,7 @@ fn little_is_left() {
     assert_eq!(prctl::get_no_new_privs(), Ok(true));
     assert_eq!(prctl::get_dumpable(), Ok(false));
     assert_eq!(prctl::get_pdeathsig(), Ok(Some(Signal::SIGKILL)));
-    // The filter of agents: a call that it does not know, which has no right to it either way.
+    // The filter of agents denies this call, with or without capabilities.
     assert_eq!(nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER), Err(Errno::EPERM));
 
     if abi == 0 {
@@ -54,7 +53,7 @@ fn little_is_left() {
     assert!(denied(std::fs::read_dir("/usr").map(drop)));
     assert!(denied(File::create("/tmp/saggar-confined").map(drop)));
     assert!(denied(Command::new("/bin/true").status().map(drop)));
-    // What was open stays so.
+    // Open descriptors stay usable.
     assert!((&before).read_exact(&mut [0]).is_ok());
     if abi >= 4 {
         assert!(TcpStream::connect(upstream.local_addr().unwrap()).is_ok());

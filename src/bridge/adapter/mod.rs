@@ -1,150 +1,150 @@
-//! What each kind of agent speaks, as pure translators: one turn in, the agent's lines out, nothing kept but
-//! what the dialect needs. A new kind of agent is one file here.
+//! Translators for each type of agent, without I/O. An adapter encodes a turn as lines for the agent and parses the
+//! agent's lines. It stores only the state that its protocol needs. A new type of agent is one file here.
 //!
-//! The core ([`super::core`]) owns turns, time and connections; an adapter only knows words.
+//! The core ([`super::core`]) owns turns, time and connections. An adapter only encodes and parses.
 
-mod flags;
-mod once;
-mod relay;
+mod native;
+mod single_start;
+mod start_flags;
 mod stream_json;
 
-pub use once::Once;
-pub use relay::Relay;
-pub use stream_json::StreamJson;
+pub use native::NativeAdapter;
+pub use single_start::SingleStartAdapter;
+pub use stream_json::StreamJsonAdapter;
 
-use super::proto::{LogLevel, Query};
+use super::proto::{LogLevel, QueryCommand};
 use std::fmt;
 
-/// Where the agent is spoken to.
+/// The channel to the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// On the program's stdin and stdout.
+pub enum AgentTransport {
+    /// The program's stdin and stdout.
     Stdio,
-    /// On a unix socket the program listens on.
+    /// A unix socket on which the program listens.
     Socket,
 }
 
-/// What the core knows that an adapter needs to word a turn.
+/// State of the core that an adapter needs to encode a turn.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
-    /// The agent's own name for the conversation, once it has said one.
+pub struct TurnContext<'a> {
+    /// The agent's own id of the session, once the agent has sent one.
     pub agent_session: Option<&'a str>,
-    /// The conversation began in an earlier process and this one has not been told of it.
-    pub catch_up: bool,
+    /// The conversation began in an earlier process and this process has not received a `resume` for it.
+    pub needs_resume: bool,
 }
 
-/// What to do to abort the turn.
+/// How to abort the turn.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// Tell the agent this; it ends the turn itself.
-    Tell(Vec<u8>),
-    /// The agent has not heard of the turn yet: it is over.
-    Unheard,
+pub enum AbortAction {
+    /// Send these bytes to the agent, which then ends the turn itself.
+    Send(Vec<u8>),
+    /// The agent has not received the turn yet. The turn can end at once.
+    NotSent,
 }
 
-/// What one line of the agent means.
+/// The meaning of one line of the agent.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum AdapterEvent<'a> {
     /// A message for the server.
-    Message(Message<'a>),
-    /// The agent takes commands now.
+    Message(AgentMessage<'a>),
+    /// The agent accepts commands now.
     Ready,
-    /// The agent is up with its conversation: the answer to [`Adapter::resume`].
+    /// The agent has loaded its conversation: the response to [`Adapter::encode_resume`].
     Resumed,
-    /// The adapter has something more to tell the agent.
-    Tell(Vec<u8>),
+    /// Send these bytes to the agent.
+    Send(Vec<u8>),
     /// The turn is complete.
     Done,
-    /// The agent says that the turn failed.
+    /// The agent reports that the turn failed; the error text.
     Failed(String),
-    /// The turn cannot begin, and the agent has not heard of it.
-    Refused(String),
-    /// Something for the log only.
-    Note(LogLevel, String),
+    /// The turn cannot start, and the agent has not received it; the error text.
+    TurnRejected(String),
+    /// A line for the log only.
+    Log(LogLevel, String),
     /// The line is not JSON.
-    Plain,
-    /// Nothing of interest.
-    Nothing,
+    NotJson,
+    /// The line needs no action.
+    Ignored,
 }
 
 /// A message of the agent.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct AgentMessage<'a> {
     /// Its JSON, byte for byte as the agent wrote it.
     pub data: &'a str,
-    /// It is a piece of an answer, wanted only by turns that asked for pieces.
-    pub partial: bool,
-    /// The turn is complete with it.
+    /// Part of a message. Only turns that requested partial messages receive it.
+    pub is_partial: bool,
+    /// The message completes the turn.
     pub ends_turn: bool,
-    /// It asks the server for something, or takes such a question back: it must reach somebody even when no
-    /// turn runs (DECISIONS 19).
-    pub asks: bool,
-    /// The agent's own name for the conversation, when this message says it.
+    /// A control request or its cancellation. A client must receive it even when no turn runs (DECISIONS 19).
+    pub is_control: bool,
+    /// The agent's own id of the session, if this message contains it.
     pub agent_session: Option<String>,
 }
 
-/// A translator between the bridge and one kind of agent.
+/// A translator between the bridge and one type of agent.
 pub trait Adapter: fmt::Debug + Send {
     /// The adapter's name in policies and on the command line.
     fn name(&self) -> &'static str;
 
-    /// Where the agent is spoken to.
-    fn transport(&self) -> Transport;
+    /// The channel to the agent.
+    fn transport(&self) -> AgentTransport;
 
-    /// Words to append to the agent's command. `resume` is the agent's own name of the conversation to go on
-    /// with; `flags` come from [`Adapter::flags`].
-    fn arguments(&self, resume: Option<&str>, flags: &[String]) -> Vec<String>;
+    /// Arguments to append to the agent's command. `resume` is the agent's own id of the session to continue; `flags`
+    /// is the result of [`Adapter::start_flags`].
+    fn start_arguments(&self, resume: Option<&str>, flags: &[String]) -> Vec<String>;
 
-    /// The words that a process must have been started with to serve this query.
+    /// The arguments with which a process must have been started to run this query.
     ///
     /// # Errors
-    /// What is wrong with the query, before anything has been done about it.
-    fn flags(&self, query: &Query) -> Result<Vec<String>, String>;
+    /// An invalid field of the query. No state has changed.
+    fn start_flags(&self, query: &QueryCommand) -> Result<Vec<String>, String>;
 
-    /// Whether the agent says [`Heard::Ready`] before it may be spoken to.
-    fn greets(&self) -> bool;
+    /// Whether the agent sends [`AdapterEvent::Ready`] before it accepts input.
+    fn sends_ready(&self) -> bool;
 
-    /// Whether a live agent must hear a `resume`; else it has its conversation from its arguments.
-    fn hears_resume(&self) -> bool;
+    /// Whether a running agent needs a `resume`. If not, it loads its conversation from its arguments.
+    fn takes_resume(&self) -> bool;
 
-    /// A new process runs: forget the old one.
-    fn started(&mut self);
+    /// Resets the state for a new process.
+    fn on_start(&mut self);
 
-    /// What to tell the agent so that it begins a turn.
-    fn query(&mut self, query: &Query, context: Context<'_>) -> Vec<u8>;
+    /// Encodes a turn for the agent.
+    fn encode_query(&mut self, query: &QueryCommand, context: TurnContext<'_>) -> Vec<u8>;
 
-    /// Whether the turn waits for the agent to agree to its settings: it has been begun, and not yet heard of.
-    fn opening(&self) -> bool;
+    /// Whether the turn waits for the agent to accept its settings. The prompt is then not sent yet.
+    fn awaits_settings(&self) -> bool;
 
-    /// What to tell the agent so that it says it is up: [`Heard::Resumed`], or [`Heard::Done`].
-    fn resume(&mut self, line: &str) -> Vec<u8>;
+    /// Encodes a request that the agent answers once it has loaded its conversation, as [`AdapterEvent::Resumed`] or
+    /// [`AdapterEvent::Done`].
+    fn encode_resume(&mut self, line: &str) -> Vec<u8>;
 
-    /// What to tell the agent so that it aborts the turn.
-    fn abort(&mut self) -> Abort;
+    /// How to abort the running turn.
+    fn abort_turn(&mut self) -> AbortAction;
 
-    /// What to tell the agent so that it has this answer, a line of its own kind.
-    fn answer(&mut self, line: &str) -> Vec<u8>;
+    /// Encodes a response to a question of the agent; `line` is a `control_response`.
+    fn encode_response(&mut self, line: &str) -> Vec<u8>;
 
-    /// Whether the agent can be brought into a permission mode: else nobody is told that it was (RB-22).
-    fn takes_modes(&self) -> bool;
+    /// Whether the agent supports permission modes. If not, `set_permission_mode` fails (RB-22).
+    fn supports_modes(&self) -> bool;
 
-    /// Reads one line, without its newline. `in_turn` says whether a query runs.
-    fn hear<'a>(&mut self, line: &'a str, in_turn: bool) -> Heard<'a>;
+    /// Parses one line, without its newline. `in_turn` is true while a query runs.
+    fn parse_line<'a>(&mut self, line: &'a str, in_turn: bool) -> AdapterEvent<'a>;
 }
 
-/// The adapter of this name: `stream-json`, `bridge` or `demo`.
-pub fn by_name(name: &str) -> Option<Box<dyn Adapter>> {
+/// The adapter with this name: `stream-json`, `bridge` or `demo`.
+pub fn adapter_by_name(name: &str) -> Option<Box<dyn Adapter>> {
     match name {
-        "stream-json" => Some(Box::new(StreamJson::new())),
-        "bridge" => Some(Box::new(Relay::bridge())),
-        "demo" => Some(Box::new(Relay::demo())),
+        "stream-json" => Some(Box::new(StreamJsonAdapter::new())),
+        "bridge" => Some(Box::new(NativeAdapter::bridge())),
+        "demo" => Some(Box::new(NativeAdapter::demo())),
         _ => None,
     }
 }
 
-/// A line for the agent: one line whatever its reader takes for the end of one, and a newline.
-fn line_out(json: &str) -> Vec<u8> {
-    let json = super::proto::json::one_line(json.trim_ascii());
+/// Encodes JSON as one line for the agent, with all line breaks escaped, and a newline.
+fn encode_line(json: &str) -> Vec<u8> {
+    let json = super::proto::json::escape_line_breaks(json.trim_ascii());
     let mut line = Vec::with_capacity(json.len() + 1);
     line.extend_from_slice(json.as_bytes());
     line.push(b'\n');

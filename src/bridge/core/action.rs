@@ -1,170 +1,157 @@
-//! What the core asks of the world around it, and what the world tells back.
+//! The actions that the core requests from its caller, and the types of their results.
 
 use crate::bridge::proto::LogLevel;
-use crate::bridge::proto::permission::Audit;
+use crate::bridge::proto::permission::AuditRecord;
 use std::fmt;
-use std::time::Duration;
 
-/// A connection. Never used again for another one.
+/// The id of a connection; never reused for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// One run of an `exec` command. Never used again for another one.
+/// The id of one run of an `exec` command; never reused for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExecId(pub u64);
 
-/// Something to be done, in the order given.
+/// An action for the caller. Actions must be carried out in order.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Write this to the connection, and report progress with [`super::Bridge::conn_written`].
+pub enum BridgeAction {
+    /// Write these bytes to the connection, and report progress with [`super::Bridge::conn_written`].
     Send {
-        /// To whom.
+        /// The recipient.
         conn: ConnId,
-        /// One or more whole lines that must leave together, one write when it fits.
+        /// One or more whole lines that must be sent together, in one write if possible.
         bytes: Vec<u8>,
     },
-    /// Close the connection; the core has forgotten it already.
+    /// Close the connection. The core has already removed it.
     Close {
-        /// Which.
+        /// The connection to close.
         conn: ConnId,
-        /// Write what was sent before, as far as it goes.
+        /// Whether to write pending output first, as far as the client reads it.
         flush: bool,
     },
-    /// Start the agent; answer with `agent_started` or `agent_exited`.
-    StartAgent(Start),
-    /// End the agent's process, which may still be starting; answer with `agent_exited`, once.
-    StopAgent(Stop),
-    /// Send the agent SIGINT: it did not react to words.
+    /// Start the agent. Report with `agent_started` or `agent_exited`.
+    StartAgent(AgentStart),
+    /// Stop the agent's process, which may still be starting. Report with `agent_exited`, once.
+    StopAgent(AgentStop),
+    /// Send SIGINT to the agent, because it did not react to an abort message.
     InterruptAgent,
-    /// Write this to the agent, and report progress with [`super::Bridge::agent_input_written`].
+    /// Write these bytes to the agent, and report progress with [`super::Bridge::agent_input_written`].
     AgentInput(Vec<u8>),
-    /// Stop reading what the agent writes: its reader does not keep up (BP-29).
-    PauseAgent,
-    /// Read the agent again.
+    /// Read the agent's output again, which [`super::Bridge::wants_agent_output`] had paused for a slow client (BP-29).
     ResumeAgent,
-    /// Run `/bin/sh -c command` in the sandbox; answer with `exec_finished` or `exec_failed`.
+    /// Run `/bin/sh -c command` in the sandbox. Report with `exec_finished` or `exec_failed`. The core measures the
+    /// time limit and sends `KillExec`.
     RunExec {
-        /// Names this run.
+        /// The id of this run.
         exec: ExecId,
-        /// The shell command.
+        /// The script for the shell.
         command: String,
-        /// When it will be killed; the core keeps the time and sends `KillExec`.
-        timeout: Duration,
     },
-    /// Kill the whole process tree of a run; `exec_finished` still follows, with what it wrote so far.
+    /// Kill the whole process tree of a run. `exec_finished` still follows, with the output so far.
     KillExec {
-        /// Which.
+        /// The run to kill.
         exec: ExecId,
     },
-    /// The agent has said its own name for the conversation: keep it for a later start.
-    Learned {
-        /// The server's name for it.
+    /// Store the agent's own id of the session, for a later start.
+    SaveAgentSession {
+        /// The server's id of the session.
         session: String,
-        /// The agent's.
+        /// The agent's own id of the session.
         agent_session: String,
     },
-    /// The agent has ended by itself and its turn fails with it: to be on record before anybody is told (KC-23).
-    AgentFailed,
-    /// Whole event lines no connection waits for: a session spools them, the foreground drops them.
-    Unclaimed(Vec<u8>),
-    /// A line of the agent that is no message: not JSON. Only with [`super::Config::plain_lines`].
-    Plain(Vec<u8>),
-    /// A decision about a question of the agent, for the session's audit: to be written before what follows.
-    Audit(Box<Audit>),
-    /// The end of a question about a host ([`super::Bridge::ask_about_host`]).
-    HostAnswered(HostAnswer),
-    /// A question about a tool is open, under this name: see [`super::Bridge::permissions`].
-    PermissionAsked(String),
-    /// It is no longer.
+    /// Record that the agent exited by itself and its turn failed. Must happen before any event is sent (KC-23).
+    RecordAgentFailure,
+    /// A line of the agent that is not JSON. Only with [`super::BridgeConfig::plain_lines`].
+    PlainOutput(Vec<u8>),
+    /// The audit record of a decision on a question of the agent. It must be written before the next action.
+    Audit(Box<AuditRecord>),
+    /// The result of a question about a host ([`super::Bridge::ask_about_host`]).
+    HostQuestionAnswered(HostQuestionResult),
+    /// A permission question with this id was opened; see [`super::Bridge::pending_permissions`].
+    PermissionRequested(String),
+    /// The permission question with this id was closed.
     PermissionClosed(String),
-    /// An entry for the sandbox's log.
+    /// A line for the sandbox's log.
     Log {
-        /// How loud.
+        /// The level.
         level: LogLevel,
-        /// What to write.
+        /// The text.
         text: String,
     },
-    /// All is over: write what is still to be written, close everything, exit 0.
+    /// The bridge has ended: write pending output, close everything and exit with code 0.
     Shutdown,
 }
 
-/// What was said about a host.
+/// The answer to a question about a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostAnswer {
+pub struct HostQuestionResult {
     /// The number of the question.
     pub number: u64,
-    /// It may be reached; else why not.
+    /// `Ok` if connections to the host are allowed, else the reason of the denial.
     pub verdict: Result<(), String>,
-    /// The answer holds for good: a yes for the session, a no for as long as the sandbox lives.
+    /// Whether the answer is remembered: an allowance for the session, a denial until the sandbox ends.
     pub keep: bool,
 }
 
 /// How to start the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Start {
-    /// Words to append to the agent's command.
+pub struct AgentStart {
+    /// Arguments to append to the agent's command.
     pub arguments: Vec<String>,
-    /// The agent's own name of the conversation it is to go on with, if there is one; `arguments` say it
-    /// already where the agent takes it there.
-    pub resume: Option<String>,
 }
 
-/// How to end the agent. The core escalates by itself.
+/// How to stop the agent. The core escalates from one method to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Close its stdin or its connection: an idle agent exits.
+pub enum AgentStop {
+    /// Close its stdin or its connection. An idle agent then exits.
     CloseInput,
-    /// SIGTERM.
+    /// Send SIGTERM.
     Terminate,
     /// Kill its whole process tree.
     Kill,
 }
 
-/// How the agent's process ended (BP-27).
+/// The exit status of the agent's process (BP-27).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exit {
-    /// It exited.
+pub enum AgentExitStatus {
+    /// It exited with this code.
     Code(i32),
-    /// A signal killed it.
+    /// It was killed by this signal.
     Signal(i32),
     /// The kernel killed it at its memory limit.
     OutOfMemory,
-    /// It ran past its time limit.
-    TimeLimit,
-    /// It was ended because of what it did.
-    Policy(String),
-    /// It never ran.
+    /// It could not be started; the reason.
     NotStarted(String),
-    /// It ended, and nobody could see how.
-    Unseen,
+    /// It ended with an unknown status.
+    Unknown,
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for AgentExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Exit::Code(code) => write!(f, "the agent exited with code {code}"),
-            Exit::Signal(signal) => match nix::sys::signal::Signal::try_from(*signal) {
+            AgentExitStatus::Code(code) => write!(f, "the agent exited with code {code}"),
+            AgentExitStatus::Signal(signal) => match nix::sys::signal::Signal::try_from(*signal) {
                 Ok(name) => write!(f, "the agent was killed by signal {signal} ({name})"),
                 Err(_) => write!(f, "the agent was killed by signal {signal}"),
             },
-            Exit::OutOfMemory => f.write_str("the agent was killed at its memory limit"),
-            Exit::TimeLimit => f.write_str("the agent was ended at its time limit"),
-            Exit::Policy(why) => write!(f, "the agent was ended by policy: {}", super::scrub(why)),
-            Exit::Unseen => f.write_str("the agent has ended"),
-            Exit::NotStarted(why) => write!(f, "the agent could not be started: {}", super::scrub(why)),
+            AgentExitStatus::OutOfMemory => f.write_str("the agent was killed at its memory limit"),
+            AgentExitStatus::Unknown => f.write_str("the agent has ended"),
+            AgentExitStatus::NotStarted(why) => {
+                write!(f, "the agent could not be started: {}", super::redact_paths(why))
+            }
         }
     }
 }
 
-/// What an `exec` left behind.
+/// The result of an `exec`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ExecOutcome {
     /// The exit code; 128+N after signal N.
     pub exit_code: i32,
-    /// What it wrote to stdout, up to the limit of whoever ran it.
+    /// Its standard output, up to the output limit of the caller.
     pub stdout: Vec<u8>,
-    /// What it wrote to stderr, likewise.
+    /// Its standard error, up to the output limit of the caller.
     pub stderr: Vec<u8>,
-    /// Whether anything was cut off (BP-23).
+    /// Whether output was truncated (BP-23).
     pub truncated: bool,
 }

@@ -1,23 +1,23 @@
-//! The bytes that all line buffers of one supervisor hold together (DECISIONS 20).
+//! The memory budget of all line buffers of one supervisor (DECISIONS 20).
 
-/// The ceiling over everything: 256 MiB.
-pub(super) const TOTAL: usize = 256 << 20;
+/// Limit of all buffers together: 256 MiB.
+pub(super) const BUFFER_LIMIT: usize = 256 << 20;
 
-/// The part of it that unfinished lines and waiting commands of servers may have: the rest is for the agent's
-/// own line and its way out, so that servers cannot starve it.
-const INBOUND: usize = 128 << 20;
+/// Limit of unfinished lines and queued commands of servers. The rest is reserved for the agent's line and for output,
+/// so that servers cannot starve the agent.
+const INBOUND_LIMIT: usize = 128 << 20;
 
-/// Counts what is held. Whoever takes gives back exactly as much, the same way.
+/// Counts reserved bytes. Every reservation must be released with the matching function.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct BufferBudget {
     used: usize,
     inbound: usize,
 }
 
-impl Budget {
-    /// Takes room for bytes from the agent or for a server.
+impl BufferBudget {
+    /// Reserves bytes for output of the agent or for a server; returns false if the budget is exhausted.
     #[must_use]
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
         let fits = self.has_room(bytes);
         if fits {
             self.used += bytes;
@@ -25,40 +25,40 @@ impl Budget {
         fits
     }
 
-    /// Whether so many bytes could be taken.
+    /// Whether this many bytes can be reserved.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        bytes <= TOTAL.saturating_sub(self.used)
+        bytes <= BUFFER_LIMIT.saturating_sub(self.used)
     }
 
-    /// Takes room for bytes from a server.
+    /// Reserves bytes for input of a server; returns false if the budget is exhausted.
     #[must_use]
-    pub(super) fn take_inbound(&mut self, bytes: usize) -> bool {
-        let fits = self.allows_inbound(bytes) && self.take(bytes);
+    pub(super) fn reserve_inbound(&mut self, bytes: usize) -> bool {
+        let fits = self.has_inbound_room(bytes) && self.reserve(bytes);
         if fits {
             self.inbound += bytes;
         }
         fits
     }
 
-    /// Whether the servers' part has room, whatever the rest holds.
-    pub(super) fn allows_inbound(&self, bytes: usize) -> bool {
-        bytes <= INBOUND.saturating_sub(self.inbound)
+    /// Whether the inbound limit allows this many bytes, regardless of the total.
+    pub(super) fn has_inbound_room(&self, bytes: usize) -> bool {
+        bytes <= INBOUND_LIMIT.saturating_sub(self.inbound)
     }
 
-    /// Gives back what was taken with [`Budget::take`].
-    pub(super) fn give(&mut self, bytes: usize) {
+    /// Releases bytes reserved with [`BufferBudget::reserve`].
+    pub(super) fn release(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.used, "more given back than taken");
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Gives back what was taken with [`Budget::take_inbound`].
-    pub(super) fn give_inbound(&mut self, bytes: usize) {
+    /// Releases bytes reserved with [`BufferBudget::reserve_inbound`].
+    pub(super) fn release_inbound(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.inbound, "more given back than taken");
         self.inbound = self.inbound.saturating_sub(bytes);
-        self.give(bytes);
+        self.release(bytes);
     }
 
-    /// How many bytes are held.
+    /// Number of reserved bytes.
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -1,85 +1,87 @@
-//! Which dialect a connection speaks: its first valid object says (DECISIONS 18).
+//! The dialect of a connection: its first valid object decides (DECISIONS 18).
 //!
 //! ```text
-//!   undecided ──query, resume, exec, interrupt, shutdown──> First
+//!   undecided ──query, resume, exec, interrupt, shutdown──> Command
 //!       │
-//!       └──── user, control_request (no cmd, no ev) ──────> Second
+//!       └──── user, control_request (no cmd, no ev) ──────> Sdk
 //! ```
-//! Until then bad lines are answered as in the first. An answer to a question of the agent is a line of both:
-//! it decides only when it names a question as the second dialect does. A `set` is about the connection, and
-//! decides nothing: so a connection can be prepared for either.
+//! Until then invalid lines are answered as in the command dialect. A response to a question of the agent is valid in
+//! both dialects. It selects the SDK dialect only if it uses the bridge's id of the question. A `set` changes the
+//! connection and selects no dialect, so that a connection can be configured for either.
 
-use super::conn::Conn;
+use super::connection::BridgeConnection;
 use super::{Bridge, ConnId};
-use crate::bridge::proto::permission::{Reading, read_response};
-use crate::bridge::proto::second::{Inbound, fixes, read};
-use crate::bridge::proto::{Command, Request};
+use crate::bridge::proto::permission::{ParsedResponse, parse_response};
+use crate::bridge::proto::sdk_dialect::{SdkMessage, parse_sdk_message, selects_sdk_dialect};
+use crate::bridge::proto::{BridgeCommand, CommandBody};
 use std::borrow::Cow;
 
-/// What a connection speaks.
+/// The dialect of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// Commands and events (seed 000).
-    First,
-    /// Bare lines of the agent's own kind (seed 003).
-    Second,
+    /// Commands and events.
+    Command,
+    /// Bare lines in the agent's own format.
+    Sdk,
 }
 
-impl Conn {
-    pub(super) fn is_second(&self) -> bool {
-        self.dialect == Some(Dialect::Second)
+impl BridgeConnection {
+    pub(super) fn speaks_sdk(&self) -> bool {
+        self.dialect == Some(Dialect::Sdk)
     }
 
-    /// Whether only the conversation itself is told (RB-01): the default of the second dialect.
-    pub(super) fn filters(&self) -> bool {
-        self.filter.unwrap_or(self.is_second())
+    /// Whether only the conversation is sent (RB-01): the default of the SDK dialect.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.filter_setting.unwrap_or(self.speaks_sdk())
     }
 }
 
 impl Bridge {
-    pub(super) fn line(&mut self, conn: ConnId, line: Cow<'_, [u8]>) {
-        let Some(dialect) = self.conns.get(&conn).map(|conn| conn.dialect) else { return };
-        if dialect.is_none() && (fixes(&line) || self.names_question(&line)) {
-            self.speaks(conn, Dialect::Second);
-            return self.second_line(conn, &line);
+    pub(super) fn handle_line(&mut self, conn: ConnId, line: Cow<'_, [u8]>) {
+        let Some(dialect) = self.connections.get(&conn).map(|conn| conn.dialect) else { return };
+        if dialect.is_none() && (selects_sdk_dialect(&line) || self.answers_open_question(&line)) {
+            self.set_dialect(conn, Dialect::Sdk);
+            return self.handle_sdk_line(conn, &line);
         }
-        if dialect == Some(Dialect::Second) {
-            return self.second_line(conn, &line);
+        if dialect == Some(Dialect::Sdk) {
+            return self.handle_sdk_line(conn, &line);
         }
-        match Command::parse(line) {
+        match BridgeCommand::parse(line) {
             Ok(None) => {}
             Ok(Some(command)) => {
-                if dialect.is_none() && !matches!(command.request, Request::Answer(_) | Request::Set(_)) {
-                    self.speaks(conn, Dialect::First);
+                if dialect.is_none()
+                    && !matches!(command.body, CommandBody::Response(_) | CommandBody::Set(_))
+                {
+                    self.set_dialect(conn, Dialect::Command);
                 }
-                self.command(conn, command);
+                self.handle_command(conn, command);
             }
-            Err(bad) => self.send(conn, bad.event()),
+            Err(bad) => self.send(conn, bad.error_event()),
         }
     }
 
-    pub(super) fn is_second(&self, conn: ConnId) -> bool {
-        self.conns.get(&conn).is_some_and(Conn::is_second)
+    pub(super) fn is_sdk(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(BridgeConnection::speaks_sdk)
     }
 
-    fn speaks(&mut self, conn: ConnId, dialect: Dialect) {
-        if let Some(conn) = self.conns.get_mut(&conn) {
+    fn set_dialect(&mut self, conn: ConnId, dialect: Dialect) {
+        if let Some(conn) = self.connections.get_mut(&conn) {
             conn.dialect = Some(dialect);
         }
     }
 
-    /// Whether the line answers an open question by the name that the bridge gave it: a server of the second
-    /// dialect that has come back.
-    fn names_question(&self, line: &[u8]) -> bool {
+    /// Whether the line answers an open question by the bridge's id. Such a line comes from a server of the SDK
+    /// dialect that has reconnected.
+    fn answers_open_question(&self, line: &[u8]) -> bool {
         if self.questions.iter().next().is_none() {
             return false;
         }
-        let id = match read(line) {
-            Ok(Inbound::Cancel(id)) => id,
-            Ok(Inbound::Answer(response)) => match read_response(response, true) {
-                Reading::Whole(answer) => answer.request_id,
-                Reading::Malformed { request_id, .. } => request_id,
-                Reading::Nameless(_) => return false,
+        let id = match parse_sdk_message(line) {
+            Ok(SdkMessage::Cancel(id)) => id,
+            Ok(SdkMessage::Response(response)) => match parse_response(response, true) {
+                ParsedResponse::Complete(answer) => answer.request_id,
+                ParsedResponse::Malformed { request_id, .. } => request_id,
+                ParsedResponse::NoRequestId(_) => return false,
             },
             _ => return false,
         };

@@ -1,97 +1,99 @@
-//! The bridge itself, without any I/O: bytes and time in, [`Action`]s out.
+//! The bridge without I/O: bytes and time in, [`BridgeAction`]s out.
 //!
-//! [`Bridge`] owns the connections, the queue of commands, the one turn and what is known of the agent. It
-//! keeps these promises, whatever servers and agents do:
+//! [`Bridge`] owns the connections, the command queue, the running turn and the state of the agent. Its invariants
+//! hold for any input from servers and agents:
 //! - every `query`, `resume` and `exec` ends in exactly one terminal event (DECISIONS 15);
-//! - every question of the agent about a tool is decided once, and never in its favour without a valid answer;
-//! - one turn at a time; nothing of a turn reaches a later command (DECISIONS 16, BP-26);
-//! - what it holds never passes 256 MiB (DECISIONS 20).
+//! - every question of the agent about a tool is decided once, and never allowed without a valid response;
+//! - one turn runs at a time, and none of its output reaches a later command (DECISIONS 16, BP-26);
+//! - its buffers never exceed 256 MiB (DECISIONS 20).
 //!
-//! It reads and writes no file either: what is to outlive it goes to a [`Store`](super::proto::spool::Store).
+//! It does no file I/O either: persistent data goes to a [`SpoolStore`](super::proto::spool::SpoolStore).
 //!
-//! The caller tells it what happened, then takes [`Bridge::next_action`] until there is none; it calls
-//! [`Bridge::tick`] with the time first, and again at [`Bridge::next_deadline`].
+//! The caller reports each event, then takes actions from [`Bridge::next_action`] until there are none. It calls
+//! [`Bridge::tick`] with the current time before each report, and again at [`Bridge::next_deadline`].
 
 mod action;
 mod agent;
-mod asking;
 mod budget;
-mod conn;
+mod connection;
 mod dialect;
-mod ending;
 mod exec;
+mod questions;
 mod queue;
-mod scrub;
-mod second;
+mod redact;
+mod sdk_dialect;
+mod shutdown;
 mod spool;
 mod turn;
 
-pub use action::{Action, ConnId, ExecId, Exit, HostAnswer, Outcome, Start, Stop};
-pub use asking::{NotTaken, Told};
-pub use scrub::scrub;
+pub use action::{
+    AgentExitStatus, AgentStart, AgentStop, BridgeAction, ConnId, ExecId, ExecOutcome, HostQuestionResult,
+};
+pub use questions::{PermissionResponseError, QuestionRecipient};
+pub use redact::redact_paths;
 
 use super::adapter::Adapter;
 use super::proto::LINE_LIMIT;
-use super::proto::permission::Table;
-use super::proto::second::SEEN;
-use crate::spec::policy::Permissions;
-use agent::Agent;
-use budget::Budget;
-use conn::Conn;
-use ending::Ending;
-use exec::Running;
-use queue::Waiting;
-use second::Shared;
-use spool::Spool;
+use super::proto::permission::QuestionTable;
+use super::proto::sdk_dialect::DEFAULT_REMEMBERED;
+use crate::spec::policy::PermissionPolicy;
+use agent::AgentState;
+use budget::BufferBudget;
+use connection::BridgeConnection;
+use exec::RunningExec;
+use queue::QueuedCommand;
+use sdk_dialect::SdkState;
+use shutdown::ShutdownState;
+use spool::BridgeSpool;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turn::Turn;
 
-/// What becomes of a turn whose connection goes (DECISIONS 20).
+/// The effect of a closed connection on its turn (DECISIONS 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disconnect {
-    /// It is aborted: `saggar agent` in the foreground.
+pub enum DisconnectPolicy {
+    /// The turn is aborted: `saggar agent` in the foreground.
     Abort,
-    /// It goes on, and what it says is [`Action::Unclaimed`]. With [`Bridge::keep_events`] it is kept, and commands
-    /// that wait and every `exec` go on as well.
+    /// The turn continues, and its output has no recipient. With [`Bridge::enable_spool`]
+    /// the output is stored, and queued commands and every `exec` continue as well.
     Detach,
 }
 
-/// How a bridge is to work.
+/// The configuration of a bridge.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// What becomes of a turn whose connection goes.
-    pub disconnect: Disconnect,
-    /// The server's name for the conversation, when it is known before the first command.
+pub struct BridgeConfig {
+    /// The effect of a closed connection on its turn.
+    pub disconnect: DisconnectPolicy,
+    /// The server's id of the session, if it is known before the first command.
     pub session: Option<String>,
-    /// The agent's own name for the conversation, from an earlier run ([`Action::Learned`]).
+    /// The agent's own id of the session, from an earlier run ([`BridgeAction::SaveAgentSession`]).
     pub agent_session: Option<String>,
-    /// The session as the second dialect and its servers call it.
-    pub name: String,
-    /// The process that answers `initialize`.
+    /// The session id in lines of the SDK dialect.
+    pub session_name: String,
+    /// The pid in the response to `initialize`.
     pub pid: u32,
-    /// How many uuids are remembered, each way, to drop echoes and repetitions (RB-10).
-    pub remembered: usize,
-    /// What is said to questions of the agent, and how long an answer is waited for.
-    pub permissions: Permissions,
-    /// The wall clock at time zero of [`Bridge::tick`], in milliseconds since 1970: for `log` events.
+    /// Number of uuids remembered in each direction, to drop echoes and repetitions (RB-10).
+    pub max_remembered: usize,
+    /// The policy for permission questions, and their timeout.
+    pub permissions: PermissionPolicy,
+    /// The wall clock at time zero of [`Bridge::tick`], in milliseconds since 1970, for `log` events.
     pub epoch_ms: u64,
-    /// The longest line, in bytes.
+    /// Maximum length of a line, in bytes.
     pub line_limit: usize,
-    /// Lines of the agent that are not JSON become [`Action::Plain`], and no entries of the log.
+    /// Whether lines of the agent that are not JSON become [`BridgeAction::PlainOutput`] instead of log lines.
     pub plain_lines: bool,
 }
 
-impl Default for Config {
+impl Default for BridgeConfig {
     fn default() -> Self {
-        Config {
-            disconnect: Disconnect::Abort,
+        BridgeConfig {
+            disconnect: DisconnectPolicy::Abort,
             session: None,
             agent_session: None,
-            name: String::new(),
+            session_name: String::new(),
             pid: 0,
-            remembered: SEEN,
-            permissions: Permissions::built_in(),
+            max_remembered: DEFAULT_REMEMBERED,
+            permissions: PermissionPolicy::built_in(),
             epoch_ms: 0,
             line_limit: LINE_LIMIT,
             plain_lines: false,
@@ -102,142 +104,142 @@ impl Default for Config {
 /// The bridge of one agent.
 #[derive(Debug)]
 pub struct Bridge {
-    config: Config,
+    config: BridgeConfig,
     adapter: Box<dyn Adapter>,
     now: Duration,
-    budget: Budget,
-    conns: BTreeMap<ConnId, Conn>,
-    /// Connections whose server will say no more; it may still listen.
-    finished: BTreeSet<ConnId>,
-    /// Connections whose reader does not keep up.
-    full: BTreeSet<ConnId>,
-    /// Connections that went, whose commands are still to be seen to.
-    gone: Vec<ConnId>,
-    waiting: VecDeque<Waiting>,
+    budget: BufferBudget,
+    connections: BTreeMap<ConnId, BridgeConnection>,
+    /// Half-closed connections: the client sends no more and may still receive.
+    half_closed: BTreeSet<ConnId>,
+    /// Connections whose client does not read fast enough.
+    backlogged: BTreeSet<ConnId>,
+    /// Closed connections whose commands are not ended yet.
+    closed: Vec<ConnId>,
+    queue: VecDeque<QueuedCommand>,
     turn: Option<Turn>,
-    /// Questions of the agent that nobody has answered.
-    questions: Table<Told>,
-    /// Questions that were denied with their turn, until the agent takes them back: its name for each, who was
-    /// told, and what that one hears if the agent does not.
-    leaving: Vec<(String, Told, String)>,
-    /// What the second dialect remembers over connections.
-    shared: Shared,
-    /// What is kept, where that is wanted.
-    spool: Option<Spool>,
-    execs: BTreeMap<ExecId, Running>,
-    next_exec: u64,
-    ended: u64,
-    agent: Agent,
+    /// Open questions of the agent.
+    questions: QuestionTable<QuestionRecipient>,
+    /// Questions that were denied with their turn and that the agent has not cancelled yet: the agent's id, the
+    /// recipient, and the line for the recipient if the agent does not cancel.
+    pending_cancellations: Vec<(String, QuestionRecipient, String)>,
+    /// State of the SDK dialect that all connections share.
+    sdk_state: SdkState,
+    /// The event store, if enabled.
+    spool: Option<BridgeSpool>,
+    execs: BTreeMap<ExecId, RunningExec>,
+    next_exec_id: u64,
+    commands_ended: u64,
+    agent: AgentState,
     session: Option<String>,
-    ending: Option<Ending>,
-    paused: bool,
-    actions: VecDeque<Action>,
+    shutdown: Option<ShutdownState>,
+    is_paused: bool,
+    actions: VecDeque<BridgeAction>,
 }
 
 impl Bridge {
-    /// A bridge to an agent that does not run yet; the first query starts it.
-    pub fn new(config: Config, adapter: Box<dyn Adapter>) -> Self {
+    /// Creates a bridge to an agent that does not run yet. The first query starts it.
+    pub fn new(config: BridgeConfig, adapter: Box<dyn Adapter>) -> Self {
         Bridge {
-            agent: Agent::new(config.line_limit, config.agent_session.clone()),
+            agent: AgentState::new(config.line_limit, config.agent_session.clone()),
             session: config.session.clone(),
             adapter,
             now: Duration::ZERO,
-            budget: Budget::default(),
-            conns: BTreeMap::new(),
-            finished: BTreeSet::new(),
-            full: BTreeSet::new(),
-            gone: Vec::new(),
-            waiting: VecDeque::new(),
+            budget: BufferBudget::default(),
+            connections: BTreeMap::new(),
+            half_closed: BTreeSet::new(),
+            backlogged: BTreeSet::new(),
+            closed: Vec::new(),
+            queue: VecDeque::new(),
             turn: None,
-            questions: Table::default(),
-            leaving: Vec::new(),
-            shared: Shared::new(config.remembered),
+            questions: QuestionTable::default(),
+            pending_cancellations: Vec::new(),
+            sdk_state: SdkState::new(config.max_remembered),
             spool: None,
             execs: BTreeMap::new(),
-            next_exec: 0,
-            ended: 0,
-            ending: None,
-            paused: false,
+            next_exec_id: 0,
+            commands_ended: 0,
+            shutdown: None,
+            is_paused: false,
             actions: VecDeque::new(),
             config,
         }
     }
 
-    /// The time is `now`, from a clock that never goes back. Everything that is told next happens then.
+    /// Sets the current time, from a monotonic clock, and handles timeouts. Later reports happen at this time.
     pub fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         if self.next_deadline().is_none_or(|deadline| deadline > self.now) {
             return;
         }
         while let Some((_, conn)) = self.next_stall().filter(|(until, _)| *until <= self.now) {
-            self.doom(conn);
+            self.evict(conn);
         }
-        self.feed_all();
+        self.feed_followers();
         self.tick_questions();
         self.tick_turn();
         self.tick_agent();
         self.tick_execs();
-        self.settle();
+        self.process_pending();
     }
 
-    /// When to call [`Bridge::tick`] next, if nothing happens before.
+    /// When to call [`Bridge::tick`] next, unless something is reported before.
     pub fn next_deadline(&self) -> Option<Duration> {
         let turn = self.turn.as_ref().and_then(Turn::deadline);
         let stall = self.next_stall().map(|(until, _)| until);
         let question = self.questions.deadline();
         let feed = self.feed_deadline();
-        [turn, stall, question, feed, self.agent.deadline(), self.exec_deadline(), self.ending_deadline()]
+        [turn, stall, question, feed, self.agent.deadline(), self.exec_deadline(), self.shutdown_deadline()]
             .into_iter()
             .flatten()
             .min()
             .filter(|deadline| *deadline != Duration::MAX)
     }
 
-    /// The next thing to be done.
-    pub fn next_action(&mut self) -> Option<Action> {
-        // What leaves has been kept.
+    /// The next action for the caller.
+    pub fn next_action(&mut self) -> Option<BridgeAction> {
+        // Events are stored before they are sent.
         self.flush_spool();
         self.actions.pop_front()
     }
 
-    /// While the sandbox stands still, commands are refused that it would have to answer (KC-19).
-    pub fn pause(&mut self, paused: bool) {
-        self.paused = paused;
+    /// Sets the paused state. While the sandbox is frozen, commands that it would have to answer are rejected (KC-19).
+    pub fn set_paused(&mut self, paused: bool) {
+        self.is_paused = paused;
     }
 
-    /// Whether it is about to shut down.
-    pub fn is_ending(&self) -> bool {
-        self.ending.is_some()
+    /// Whether the bridge is shutting down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutdown.is_some()
     }
 
-    /// Whether it was told so last.
+    /// Whether the bridge is paused.
     pub fn is_paused(&self) -> bool {
-        self.paused
+        self.is_paused
     }
 
-    /// The server's name for the conversation, once it is known.
+    /// The server's id of the session, once it is known.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
 
-    /// Whether a turn runs or an `exec` does: what a caller calls busy.
+    /// Whether a turn or an `exec` runs.
     pub fn is_busy(&self) -> bool {
         self.turn.is_some() || !self.execs.is_empty()
     }
 
-    /// How many commands have ended, in `done`, `error` or with nobody to hear it.
+    /// Number of commands that have ended, with `done`, with `error` or without a recipient.
     pub fn commands_ended(&self) -> u64 {
-        self.ended
+        self.commands_ended
     }
 
-    /// How many bytes all buffers hold together.
+    /// Number of bytes in all buffers together.
     pub fn held_bytes(&self) -> usize {
         self.budget.used()
     }
 
-    /// Whether more of the agent's output may be read now.
+    /// Whether the caller may read more output of the agent.
     pub fn wants_agent_output(&self) -> bool {
-        !self.agent.paused
+        !self.agent.is_paused
     }
 
     /// The wall clock now, in milliseconds since 1970.
@@ -245,19 +247,19 @@ impl Bridge {
         self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Brings everything to rest after something happened.
-    fn settle(&mut self) {
+    /// Handles the consequences of a report until the state is stable.
+    fn process_pending(&mut self) {
         loop {
             self.abandon_commands();
-            self.pump();
-            self.advance_ending();
-            self.close_finished();
-            // Each of these can drop a connection that does not read, which is seen to in another round.
-            if self.gone.is_empty() {
+            self.start_runnable();
+            self.advance_shutdown();
+            self.close_drained();
+            // Each of these can evict a connection that does not read, which needs another iteration.
+            if self.closed.is_empty() {
                 break;
             }
         }
-        self.balance();
+        self.update_backpressure();
     }
 }
 

@@ -1,244 +1,251 @@
-//! Commands that wait: which may run when (DECISIONS 15, 16).
+//! The command queue: when a command may run (DECISIONS 15, 16).
 //!
-//! - One turn at a time, over all connections, in the order they came.
-//! - A command without an id waits for the earlier ones of its connection; one with an id never does.
-//! - An `exec` waits for nothing else. `interrupt` and `shutdown` do not come here: they never wait.
+//! - One turn at a time over all connections, in order of arrival.
+//! - A command without an id waits for the earlier ones of its connection; a command with an id does not.
+//! - An `exec` waits for nothing else. `interrupt` and `shutdown` are never queued.
 
-use super::conn::Reply;
+use super::connection::CommandReply;
 use super::{Bridge, ConnId};
-use crate::bridge::proto::{Command, Event, Exec, Field, Id, Query, Request, Resume, Set, json};
+use crate::bridge::proto::{
+    BridgeCommand, BridgeEvent, CommandBody, CommandId, ExecCommand, QueryCommand, QueryField, ResumeCommand,
+    SetCommand, json,
+};
 use std::collections::BTreeSet;
 
-/// How many turns may wait.
-pub(super) const WAITING_TURNS: usize = 64;
-/// How many other commands may wait, of one connection and together.
-const WAITING_OTHERS: usize = 64;
-const WAITING_OTHERS_TOTAL: usize = 1024;
-/// How many `exec` may run at once.
-const RUNNING_EXECS: usize = 64;
+/// Maximum number of queued turns.
+pub(super) const MAX_QUEUED_TURNS: usize = 64;
+/// Maximum number of other queued commands, per connection and in total.
+const MAX_QUEUED_PER_CONNECTION: usize = 64;
+const MAX_QUEUED_COMMANDS: usize = 1024;
+/// Maximum number of `exec` commands that run at the same time.
+const MAX_RUNNING_EXECS: usize = 64;
 
-/// What a connection hears that said it would only listen.
-const OUTBOUND_ONLY: &str = "this connection is outbound-only";
+/// The error for a command on an outbound-only connection.
+const OUTBOUND_ONLY_ERROR: &str = "this connection is outbound-only";
 
-/// A command that has not begun.
+/// A command that has not started.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) reply: Reply,
-    /// Bytes taken from the budget for it.
-    pub(super) charged: usize,
-    job: Job,
+pub(super) struct QueuedCommand {
+    pub(super) reply: CommandReply,
+    /// Bytes reserved in the budget for the command.
+    pub(super) reserved_bytes: usize,
+    job: QueuedJob,
 }
 
 #[derive(Debug)]
-enum Job {
-    Query(Box<Query>, Vec<String>),
-    Resume(Resume),
-    Exec(Exec),
-    Set(Set),
+enum QueuedJob {
+    Query(Box<QueryCommand>, Vec<String>),
+    Resume(ResumeCommand),
+    Exec(ExecCommand),
+    Set(SetCommand),
     Replay(u64),
-    /// Answered with an error; in its order, so that the error ends no earlier command.
-    Refused(String),
+    /// Answered with this error, in order of arrival, so that the error does not end an earlier command.
+    Rejected(String),
 }
 
-impl Waiting {
+impl QueuedCommand {
     pub(super) fn is_turn(&self) -> bool {
-        matches!(self.job, Job::Query(..) | Job::Resume(_))
+        matches!(self.job, QueuedJob::Query(..) | QueuedJob::Resume(_))
     }
 }
 
 impl Bridge {
-    pub(super) fn command(&mut self, conn: ConnId, command: Command) {
-        let Command { id, request } = command;
-        let outbound_only = self.conns.get(&conn).is_some_and(|conn| conn.outbound_only);
+    pub(super) fn handle_command(&mut self, conn: ConnId, command: BridgeCommand) {
+        let BridgeCommand { id, body: request } = command;
+        let outbound_only = self.connections.get(&conn).is_some_and(|conn| conn.outbound_only);
         match request {
-            Request::Interrupt | Request::Shutdown | Request::Answer(_) if outbound_only => {
-                self.complain(conn, id, OUTBOUND_ONLY);
+            CommandBody::Interrupt | CommandBody::Shutdown | CommandBody::Response(_) if outbound_only => {
+                self.send_error(conn, id, OUTBOUND_ONLY_ERROR);
             }
-            Request::Query(_) | Request::Resume(_) | Request::Exec(_) if outbound_only => {
-                self.enqueue(Reply::new(conn, id), 0, Err(OUTBOUND_ONLY.into()));
+            CommandBody::Query(_) | CommandBody::Resume(_) | CommandBody::Exec(_) if outbound_only => {
+                self.enqueue(CommandReply::new(conn, id), 0, Err(OUTBOUND_ONLY_ERROR.into()));
             }
-            Request::Interrupt => {
+            CommandBody::Interrupt => {
                 self.interrupt(conn);
                 self.acknowledge(conn, id);
             }
-            Request::Shutdown => self.shut_down(id.map(|id| Reply::new(conn, Some(id)))),
-            Request::Answer(answer) => self.first_answer(conn, id, &answer),
-            Request::Query(query) => {
+            CommandBody::Shutdown => self.begin_shutdown(id.map(|id| CommandReply::new(conn, Some(id)))),
+            CommandBody::Response(answer) => self.handle_command_response(conn, id, &answer),
+            CommandBody::Query(query) => {
                 let charge = query.line().len();
                 let job = self.check_paused().and_then(|()| self.check_query(&query));
-                let job = job.map(|flags| Job::Query(query, flags));
-                self.enqueue(Reply::new(conn, id), charge, job);
+                let job = job.map(|flags| QueuedJob::Query(query, flags));
+                self.enqueue(CommandReply::new(conn, id), charge, job);
             }
-            Request::Resume(resume) => {
+            CommandBody::Resume(resume) => {
                 let charge = resume.line.len();
                 let job = self.check_paused().and_then(|()| self.check_session(&resume.session));
-                let job = job.map(|()| Job::Resume(resume));
-                self.enqueue(Reply::new(conn, id), charge, job);
+                let job = job.map(|()| QueuedJob::Resume(resume));
+                self.enqueue(CommandReply::new(conn, id), charge, job);
             }
-            Request::Exec(exec) => {
+            CommandBody::Exec(exec) => {
                 let charge = exec.command.len();
-                let job = self.check_paused().map(|()| Job::Exec(exec));
-                self.enqueue(Reply::new(conn, id), charge, job);
+                let job = self.check_paused().map(|()| QueuedJob::Exec(exec));
+                self.enqueue(CommandReply::new(conn, id), charge, job);
             }
-            Request::Replay(after) => {
-                self.enqueue(Reply::new(conn, id), 0, Ok(Job::Replay(after)));
+            CommandBody::Replay(after) => {
+                self.enqueue(CommandReply::new(conn, id), 0, Ok(QueuedJob::Replay(after)));
             }
-            Request::Set(set) => {
-                self.enqueue(Reply::new(conn, id), 0, Ok(Job::Set(set)));
+            CommandBody::Set(set) => {
+                self.enqueue(CommandReply::new(conn, id), 0, Ok(QueuedJob::Set(set)));
             }
         }
     }
 
-    /// A turn that a message of the second dialect asks for; whether it found its place.
-    pub(super) fn enqueue_query(&mut self, reply: Reply, query: Box<Query>) -> bool {
+    /// Queues the turn of an SDK message; returns whether it was accepted.
+    pub(super) fn enqueue_query(&mut self, reply: CommandReply, query: Box<QueryCommand>) -> bool {
         let charge = query.line().len();
-        let job = self.adapter.flags(&query).map(|flags| Job::Query(query, flags));
+        let job = self.adapter.start_flags(&query).map(|flags| QueuedJob::Query(query, flags));
         self.enqueue(reply, charge, job)
     }
 
     /// Starts every command that may run now.
-    pub(super) fn pump(&mut self) {
-        while let Some(waiting) = self.runnable().and_then(|at| self.waiting.remove(at)) {
-            let Waiting { reply, charged, job } = waiting;
-            if let Some(conn) = self.conns.get_mut(&reply.conn) {
-                conn.busy |= reply.ordered();
+    pub(super) fn start_runnable(&mut self) {
+        while let Some(waiting) = self.next_runnable().and_then(|at| self.queue.remove(at)) {
+            let QueuedCommand { reply, reserved_bytes: charged, job } = waiting;
+            if let Some(conn) = self.connections.get_mut(&reply.conn) {
+                conn.is_busy |= reply.is_ordered();
             }
             match job {
-                Job::Query(query, flags) => self.begin_query(reply, query, flags, charged),
-                Job::Resume(resume) => {
-                    self.budget.give_inbound(charged);
-                    self.begin_resume(reply, resume);
+                QueuedJob::Query(query, flags) => self.start_query(reply, query, flags, charged),
+                QueuedJob::Resume(resume) => {
+                    self.budget.release_inbound(charged);
+                    self.start_resume(reply, resume);
                 }
-                Job::Exec(exec) => {
-                    self.budget.give_inbound(charged);
-                    self.begin_exec(reply, exec);
+                QueuedJob::Exec(exec) => {
+                    self.budget.release_inbound(charged);
+                    self.start_exec(reply, exec);
                 }
-                Job::Set(set) => self.apply(reply, &set),
-                Job::Replay(after) => self.begin_replay(reply, after),
-                Job::Refused(text) => self.fail(reply, &text),
+                QueuedJob::Set(set) => self.apply_set(reply, &set),
+                QueuedJob::Replay(after) => self.start_replay(reply, after),
+                QueuedJob::Rejected(text) => self.fail_command(reply, &text),
             }
         }
     }
 
-    /// Ends everything that waits with this error.
-    pub(super) fn refuse_waiting(&mut self, text: &str) {
-        for waiting in std::mem::take(&mut self.waiting) {
-            self.budget.give_inbound(waiting.charged);
-            self.fail(waiting.reply, text);
+    /// Ends all queued commands with this error.
+    pub(super) fn reject_queued(&mut self, text: &str) {
+        for waiting in std::mem::take(&mut self.queue) {
+            self.budget.release_inbound(waiting.reserved_bytes);
+            self.fail_command(waiting.reply, text);
         }
     }
 
-    /// Ends the first waiting turn of a connection as if it had been interrupted; whether there was one.
-    pub(super) fn cancel_waiting_turn(&mut self, conn: ConnId) -> bool {
-        let at = self.waiting.iter().position(|w| w.reply.conn == conn && w.is_turn());
-        let Some(waiting) = at.and_then(|at| self.waiting.remove(at)) else { return false };
-        self.budget.give_inbound(waiting.charged);
+    /// Ends the first queued turn of a connection as interrupted; returns whether there was one.
+    pub(super) fn cancel_queued_turn(&mut self, conn: ConnId) -> bool {
+        let at = self.queue.iter().position(|w| w.reply.conn == conn && w.is_turn());
+        let Some(waiting) = at.and_then(|at| self.queue.remove(at)) else { return false };
+        self.budget.release_inbound(waiting.reserved_bytes);
         let session = self.session.clone().unwrap_or_default();
-        self.done(waiting.reply, &session);
+        self.complete_command(waiting.reply, &session);
         true
     }
 
-    /// Gives a command its place, or a refusal that place; whether it was no refusal.
-    fn enqueue(&mut self, mut reply: Reply, charge: usize, job: Result<Job, String>) -> bool {
-        let refusal = if self.ending.is_some() {
+    /// Queues a command, or an error in its place; returns whether the command was accepted.
+    fn enqueue(&mut self, mut reply: CommandReply, charge: usize, job: Result<QueuedJob, String>) -> bool {
+        let refusal = if self.shutdown.is_some() {
             Some("the bridge is shutting down")
         } else {
-            job.as_ref().ok().and_then(|job| self.no_room(reply.conn, job, charge))
+            job.as_ref().ok().and_then(|job| self.queue_refusal(reply.conn, job, charge))
         };
         let (job, charged) = match (refusal, job) {
-            (Some(text), _) => (Job::Refused(text.into()), 0),
-            (None, Err(text)) => (Job::Refused(text), 0),
+            (Some(text), _) => (QueuedJob::Rejected(text.into()), 0),
+            (None, Err(text)) => (QueuedJob::Rejected(text), 0),
             (None, Ok(job)) => (job, charge),
         };
-        self.opened(&reply);
-        if matches!(job, Job::Refused(_)) && self.crowded(reply.conn) {
-            // Not even a place for the refusal: it is said at once, out of its order.
-            if let Job::Refused(text) = job {
-                self.fail_out_of_order(reply, &text);
+        self.count_open_command(&reply);
+        if matches!(job, QueuedJob::Rejected(_)) && self.is_queue_full(reply.conn) {
+            // The queue has no space for the error either. It is sent at once, out of order.
+            if let QueuedJob::Rejected(text) = job {
+                self.fail_unqueued(reply, &text);
             }
             return false;
         }
-        let is_taken = !matches!(job, Job::Refused(_));
-        if matches!(job, Job::Query(..) | Job::Resume(_) | Job::Exec(_)) {
-            reply.command = self.begin_command(reply.id.as_ref());
+        let is_taken = !matches!(job, QueuedJob::Rejected(_));
+        if matches!(job, QueuedJob::Query(..) | QueuedJob::Resume(_) | QueuedJob::Exec(_)) {
+            reply.command = self.record_command_start(reply.id.as_ref());
         }
-        self.waiting.push_back(Waiting { reply, charged, job });
+        self.queue.push_back(QueuedCommand { reply, reserved_bytes: charged, job });
         is_taken
     }
 
-    /// Why the job finds no place, if it does not; else its room is taken.
-    fn no_room(&mut self, conn: ConnId, job: &Job, charge: usize) -> Option<&'static str> {
+    /// Reserves space for the job, or returns the reason why it is rejected.
+    fn queue_refusal(&mut self, conn: ConnId, job: &QueuedJob, charge: usize) -> Option<&'static str> {
         let full = match job {
-            Job::Query(..) | Job::Resume(_) => (self.waiting.iter().filter(|w| w.is_turn()).count()
-                >= WAITING_TURNS)
-                .then_some("too many turns wait for the agent"),
-            _ => self.crowded(conn).then_some("too many commands wait"),
+            QueuedJob::Query(..) | QueuedJob::Resume(_) => {
+                (self.queue.iter().filter(|w| w.is_turn()).count() >= MAX_QUEUED_TURNS)
+                    .then_some("too many turns wait for the agent")
+            }
+            _ => self.is_queue_full(conn).then_some("too many commands wait"),
         };
         full.or_else(|| {
-            (!self.hold_inbound(conn, charge)).then_some("the bridge holds too many waiting commands")
+            (!self.reserve_inbound(conn, charge)).then_some("the bridge holds too many waiting commands")
         })
     }
 
-    fn crowded(&self, conn: ConnId) -> bool {
-        let others = || self.waiting.iter().filter(|w| !w.is_turn());
-        others().filter(|w| w.reply.conn == conn).count() >= WAITING_OTHERS
-            || others().count() >= WAITING_OTHERS_TOTAL
+    fn is_queue_full(&self, conn: ConnId) -> bool {
+        let others = || self.queue.iter().filter(|w| !w.is_turn());
+        others().filter(|w| w.reply.conn == conn).count() >= MAX_QUEUED_PER_CONNECTION
+            || others().count() >= MAX_QUEUED_COMMANDS
     }
 
-    /// An error for a command that never got its place: the ones before it stay as they are.
-    fn fail_out_of_order(&mut self, reply: Reply, text: &str) {
-        let busy = self.conns.get(&reply.conn).is_some_and(|conn| conn.busy);
+    /// Sends an error for a command that was never queued; earlier commands are not affected.
+    fn fail_unqueued(&mut self, reply: CommandReply, text: &str) {
+        let busy = self.connections.get(&reply.conn).is_some_and(|conn| conn.is_busy);
         let conn = reply.conn;
-        self.fail(reply, text);
-        if let Some(conn) = self.conns.get_mut(&conn) {
-            conn.busy = busy;
+        self.fail_command(reply, text);
+        if let Some(conn) = self.connections.get_mut(&conn) {
+            conn.is_busy = busy;
         }
     }
 
-    /// The first waiting command that may run.
-    fn runnable(&self) -> Option<usize> {
-        // Connections with an earlier command without an id that still waits.
+    /// The first queued command that may run.
+    fn next_runnable(&self) -> Option<usize> {
+        // Connections with an earlier queued command without an id.
         let mut behind = BTreeSet::new();
-        self.waiting.iter().position(|waiting| {
+        self.queue.iter().position(|waiting| {
             let conn = waiting.reply.conn;
-            if waiting.reply.ordered() {
-                let busy = self.conns.get(&conn).map_or_else(|| self.runs_ordered(conn), |conn| conn.busy);
+            if waiting.reply.is_ordered() {
+                let busy = self
+                    .connections
+                    .get(&conn)
+                    .map_or_else(|| self.runs_ordered_command(conn), |conn| conn.is_busy);
                 if busy || behind.contains(&conn) {
                     return false;
                 }
                 behind.insert(conn);
             }
             match &waiting.job {
-                Job::Query(..) => self.turn.is_none(),
-                Job::Resume(resume) => self.turn.is_none() || self.serves(&resume.session),
-                Job::Exec(_) => self.execs.len() < RUNNING_EXECS,
-                Job::Set(_) | Job::Replay(_) | Job::Refused(_) => true,
+                QueuedJob::Query(..) => self.turn.is_none(),
+                QueuedJob::Resume(resume) => self.turn.is_none() || self.has_loaded_session(&resume.session),
+                QueuedJob::Exec(_) => self.execs.len() < MAX_RUNNING_EXECS,
+                QueuedJob::Set(_) | QueuedJob::Replay(_) | QueuedJob::Rejected(_) => true,
             }
         })
     }
 
-    /// Whether a command of a connection that is gone runs that those behind it wait for.
-    fn runs_ordered(&self, conn: ConnId) -> bool {
-        self.turn.as_ref().is_some_and(|turn| turn.is_ordered_of(conn)) || self.runs_ordered_exec(conn)
+    /// Whether a command of a closed connection runs for which its later commands wait.
+    fn runs_ordered_command(&self, conn: ConnId) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_ordered_for(conn)) || self.runs_ordered_exec(conn)
     }
 
     fn check_paused(&self) -> Result<(), String> {
-        if self.paused { Err("the session is paused: resume it first".to_owned()) } else { Ok(()) }
+        if self.is_paused { Err("the session is paused: resume it first".to_owned()) } else { Ok(()) }
     }
 
-    fn check_query(&mut self, query: &Query) -> Result<Vec<String>, String> {
-        let flags = self.adapter.flags(query)?;
+    fn check_query(&mut self, query: &QueryCommand) -> Result<Vec<String>, String> {
+        let flags = self.adapter.start_flags(query)?;
         if self.config.permissions.modes.is_some()
-            && let Some(mode) = query.field(Field::PermissionMode)
+            && let Some(mode) = query.field(QueryField::PermissionMode)
         {
-            let mode = json::string(mode).unwrap_or_default();
+            let mode = json::parse_string(mode).unwrap_or_default();
             self.config.permissions.may_set_mode(&mode).map_err(|why| format!("query: {why}"))?;
         }
         self.check_session(query.session())?;
         Ok(flags)
     }
 
-    /// A live bridge serves one conversation; the first command names it.
+    /// A bridge serves one session. The first command sets its id.
     fn check_session(&mut self, session: &str) -> Result<(), String> {
         match &self.session {
             Some(served) if served != session => {
@@ -253,26 +260,27 @@ impl Bridge {
         }
     }
 
-    fn apply(&mut self, reply: Reply, set: &Set) {
-        if let Some(conn) = self.conns.get_mut(&reply.conn) {
-            conn.log = set.log.unwrap_or(conn.log);
-            conn.filter = set.filter.or(conn.filter);
+    fn apply_set(&mut self, reply: CommandReply, set: &SetCommand) {
+        if let Some(conn) = self.connections.get_mut(&reply.conn) {
+            conn.wants_log = set.log.unwrap_or(conn.wants_log);
+            conn.filter_setting = set.filter.or(conn.filter_setting);
             conn.outbound_only = set.outbound_only.unwrap_or(conn.outbound_only);
         }
         let session = self.session.clone().unwrap_or_default();
-        self.done(reply, &session);
+        self.complete_command(reply, &session);
     }
 
-    /// `interrupt`, `shutdown` and answers say nothing of their own, but for an id (DECISIONS 15).
-    pub(super) fn acknowledge(&mut self, conn: ConnId, id: Option<Id>) {
+    /// Sends `done` for `interrupt`, `shutdown` and responses, which have no other event, if they have an id
+    /// (DECISIONS 15).
+    pub(super) fn acknowledge(&mut self, conn: ConnId, id: Option<CommandId>) {
         if let Some(id) = id {
             let session = self.session.as_deref().unwrap_or_default();
-            let done = Event::Done { session }.encode(Some(&id));
+            let done = BridgeEvent::Done { session }.encode(Some(&id));
             self.send(conn, done);
         }
     }
 
-    pub(super) fn complain(&mut self, conn: ConnId, id: Option<Id>, text: &str) {
-        self.send(conn, Event::Error { text }.encode(id.as_ref()));
+    pub(super) fn send_error(&mut self, conn: ConnId, id: Option<CommandId>, text: &str) {
+        self.send(conn, BridgeEvent::Error { text }.encode(id.as_ref()));
     }
 }

@@ -1,89 +1,92 @@
-//! What is kept of the conversation, and the connections that asked for it (`replay`).
+//! Stored events of the session, and the connections that follow them (`replay`).
 //!
 //! ```text
-//!   plain ──replay──> behind ──all that is kept has been sent──> live
-//!                       ▲                                         │
-//!                       └───────── it does not keep up ───────────┘
+//!   plain ──replay──> lagging ──all stored events were sent──> live
+//!                        ▲                                       │
+//!                        └──── the client reads too slowly ──────┘
 //! ```
-//! An event of a turn gets its number and is kept before it is sent to anybody. A connection that follows hears
-//! every event with its number, in order: live ones from memory as long as it keeps up, else from the store, a piece
-//! at a time as it drains. So what it hears has no seam, and a slow one costs neither the turn nor memory.
+//! An event of a turn is numbered and stored before it is sent. A follower receives every event with its number, in
+//! order: live events from memory while it reads fast enough, else from the store, one chunk at a time as its backlog
+//! drains. The sequence has no gaps at the transition, and a slow client delays no turn and holds no memory.
 
-use super::action::{Action, ConnId};
-use super::conn::Reply;
-use super::{Bridge, Disconnect};
-use crate::bridge::proto::second::look;
-use crate::bridge::proto::spool::{Found, Kind, Left, Place, Record, Store, numbered};
-use crate::bridge::proto::{Event, Id, LogLevel, json};
+use super::action::{BridgeAction, ConnId};
+use super::connection::CommandReply;
+use super::{Bridge, DisconnectPolicy};
+use crate::bridge::proto::sdk_dialect::classify_line;
+use crate::bridge::proto::spool::{
+    SavedSpool, SpoolPosition, SpoolReadResult, SpoolRecord, SpoolRecordKind, SpoolStore,
+    with_sequence_number,
+};
+use crate::bridge::proto::{BridgeEvent, CommandId, LogLevel, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// As much of all buffers as a replay may fill: what happens now goes before what has happened.
-const SHARE: usize = super::budget::TOTAL / 2;
-/// More than the number adds to a line.
-const NUMBER: usize = 32;
+/// Share of all buffers that replays may fill. The rest is for live events.
+const REPLAY_BUFFER_LIMIT: usize = super::budget::BUFFER_LIMIT / 2;
+/// Upper bound of the bytes that the number adds to a line.
+const SEQ_FIELD_SIZE: usize = 32;
 
-/// What an earlier run left undone is told so.
-const ENDED_BEFORE: &str = "the bridge ended before this command did";
+/// The error for a command that an earlier run did not finish.
+const INTERRUPTED_ERROR: &str = "the bridge ended before this command did";
 
-/// The store of a bridge that has one.
+/// The event store and its followers.
 #[derive(Debug)]
-pub(super) struct Spool {
-    store: Box<dyn Store>,
+pub(super) struct BridgeSpool {
+    store: Box<dyn SpoolStore>,
     /// The number of the next event.
-    next: u64,
-    /// The name of the next command.
+    next_event: u64,
+    /// The store's number of the next command.
     next_command: u64,
-    /// Something was given to the store since it was flushed.
+    /// Records were appended since the last flush.
     is_dirty: bool,
-    /// Connections that asked.
+    /// Connections that sent `replay`.
     followers: BTreeSet<ConnId>,
-    /// Those of them that have more to hear from the store.
-    behind: BTreeSet<ConnId>,
-    /// Why nothing can be kept, since the last look.
-    trouble: Option<String>,
-    /// Numbers cannot even be reserved: nobody is told any.
-    has_no_numbers: bool,
+    /// Followers that have not received all stored events.
+    lagging: BTreeSet<ConnId>,
+    /// Why records could not be stored, since the last check.
+    failure: Option<String>,
+    /// Numbers could not be reserved either, so no event is sent with a number.
+    has_lost_numbers: bool,
 }
 
-/// How far a connection that asked has come.
+/// The replay position of a follower.
 #[derive(Debug)]
-pub(super) struct Follow {
-    /// The number of the next event that it is to hear.
+pub(super) struct ReplayCursor {
+    /// The number of the next event to send.
     next: u64,
-    /// Where that is.
-    place: Place,
-    /// Bytes that it waits for room for.
-    wants: usize,
-    /// The `replay` itself, until the event of this number has been sent.
-    replay: Option<(Reply, u64)>,
+    /// The position of that event in the store.
+    position: SpoolPosition,
+    /// Free buffer bytes that the next event needs.
+    needed_bytes: usize,
+    /// The `replay` command, until the event with this number has been sent.
+    replay: Option<(CommandReply, u64)>,
 }
 
 impl Bridge {
-    /// Keeps events from here on, so that a server that comes back can ask for them: turns outlive their
-    /// connections. What an earlier run left undone ends in an `error`.
-    pub fn keep_events(&mut self, store: Box<dyn Store>, left: Left) {
-        self.config.disconnect = Disconnect::Detach;
-        self.remember(left.told, left.taken);
-        self.spool = Some(Spool {
+    /// Stores events from now on, so that a server can reconnect and request them; turns outlive their connections.
+    /// Commands that an earlier run did not finish end in an `error`.
+    pub fn enable_spool(&mut self, store: Box<dyn SpoolStore>, saved: SavedSpool) {
+        self.config.disconnect = DisconnectPolicy::Detach;
+        self.restore_seen_messages(saved.sent_messages, saved.received_messages);
+        self.spool = Some(BridgeSpool {
             store,
-            next: left.next,
-            next_command: left.next_command,
+            next_event: saved.next_event,
+            next_command: saved.next_command,
             is_dirty: false,
             followers: BTreeSet::new(),
-            behind: BTreeSet::new(),
-            trouble: None,
-            has_no_numbers: false,
+            lagging: BTreeSet::new(),
+            failure: None,
+            has_lost_numbers: false,
         });
-        for unended in left.unended {
-            let id = Id::of_json(&unended.id);
-            let line = Event::Error { text: ENDED_BEFORE }.encode(id.as_ref());
-            self.keep(unended.command, &line, None);
+        for unended in saved.unfinished {
+            let id = CommandId::from_json(&unended.id);
+            let line = BridgeEvent::Error { text: INTERRUPTED_ERROR }.encode(id.as_ref());
+            self.store_events(unended.command, &line, None);
         }
         self.flush_spool();
     }
 
-    /// The end in good order. Nothing happens afterwards.
+    /// Closes the store cleanly. No call may follow.
     pub fn close_spool(&mut self) {
         self.flush_spool();
         if let Some(spool) = &mut self.spool {
@@ -91,118 +94,133 @@ impl Bridge {
         }
     }
 
-    /// The number of the newest event, where events are kept.
+    /// The number of the newest event, if events are stored.
     pub fn newest_event(&self) -> Option<u64> {
-        self.spool.as_ref().map(|spool| spool.next - 1)
+        self.spool.as_ref().map(|spool| spool.next_event - 1)
     }
 
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn is_spooling(&self) -> bool {
         self.spool.is_some()
     }
 
-    /// Whether the connection hears what is kept, and so needs not be told of it.
-    pub(super) fn follows(&self, conn: ConnId) -> bool {
+    /// Whether the connection receives stored events, and so needs no direct copy.
+    pub(super) fn is_follower(&self, conn: ConnId) -> bool {
         self.spool.as_ref().is_some_and(|spool| spool.followers.contains(&conn))
     }
 
-    /// Whether there is more for it in the store.
-    pub(super) fn is_behind(&self, conn: ConnId) -> bool {
-        self.spool.as_ref().is_some_and(|spool| spool.behind.contains(&conn))
+    /// Whether the connection has not received all stored events.
+    pub(super) fn is_lagging(&self, conn: ConnId) -> bool {
+        self.spool.as_ref().is_some_and(|spool| spool.lagging.contains(&conn))
     }
 
-    /// Gives a command that was taken its name in the store; 0 where there is none.
-    pub(super) fn begin_command(&mut self, id: Option<&Id>) -> u64 {
+    /// Records the start of a command and returns its number in the store; 0 without a store.
+    pub(super) fn record_command_start(&mut self, id: Option<&CommandId>) -> u64 {
         let Some(spool) = &mut self.spool else { return 0 };
         let command = spool.next_command;
         spool.next_command += 1;
         spool.is_dirty = true;
-        let body = id.map_or("", Id::as_json).as_bytes();
-        spool.store.append(&[Record { kind: Kind::Begun, number: spool.next - 1, command, body }]);
+        let body = id.map_or("", CommandId::as_json).as_bytes();
+        spool.store.append(&[SpoolRecord {
+            kind: SpoolRecordKind::CommandStarted,
+            number: spool.next_event - 1,
+            command,
+            body,
+        }]);
         command
     }
 
-    /// Keeps the events of these lines, and tells those who follow. The last one ends `command`, unless that is 0;
-    /// `data` is that of a message, for those who filter.
-    pub(super) fn keep(&mut self, command: u64, lines: &[u8], data: Option<&str>) {
+    /// Stores the events in these lines and sends them to followers. The last one ends `command`, unless that is 0.
+    /// `data` is the data of a message, for connections that filter.
+    pub(super) fn store_events(&mut self, command: u64, lines: &[u8], data: Option<&str>) {
         let Some(spool) = &mut self.spool else { return };
-        let first = spool.next;
+        let first = spool.next_event;
         let all: Vec<&[u8]> = match data {
             Some(_) => vec![lines],
             None => lines.split_inclusive(|byte| *byte == b'\n').collect(),
         };
         let numbers = first..;
-        let records: Vec<Record<'_>> = all
+        let records: Vec<SpoolRecord<'_>> = all
             .iter()
             .zip(numbers)
             .enumerate()
             .map(|(at, (body, number))| {
                 let ends = command != 0 && at + 1 == all.len();
-                let kind = if ends { Kind::Last } else { Kind::Event };
-                Record { kind, number, command: if ends { command } else { 0 }, body }
+                let kind = if ends { SpoolRecordKind::LastEvent } else { SpoolRecordKind::Event };
+                SpoolRecord { kind, number, command: if ends { command } else { 0 }, body }
             })
             .collect();
-        spool.next += records.len() as u64;
+        spool.next_event += records.len() as u64;
         spool.is_dirty = true;
         let place = spool.store.append(&records);
         if spool.followers.is_empty() {
             return;
         }
-        let told: Vec<u8> =
-            records.iter().filter_map(|record| numbered(record.body, record.number)).flatten().collect();
+        let told: Vec<u8> = records
+            .iter()
+            .filter_map(|record| with_sequence_number(record.body, record.number))
+            .flatten()
+            .collect();
         for conn in spool.followers.clone() {
-            self.tell_follower(conn, first, place, &told, data);
+            self.send_to_follower(conn, first, place, &told, data);
         }
     }
 
-    /// A line of the agent: it is kept, and its connection hears it as it hears others.
-    pub(super) fn pass_kept(&mut self, conn: ConnId, id: Option<&Id>, data: &str) {
-        let line = Event::Message { data }.encode(id);
-        self.keep(0, &line, Some(data));
-        match self.conns.get(&conn) {
-            Some(_) if self.follows(conn) => {}
-            Some(to) if to.is_second() || to.filters() => self.tell_looked_at(conn, id, data),
+    /// Stores a line of the agent and sends it to its connection.
+    pub(super) fn store_and_forward(&mut self, conn: ConnId, id: Option<&CommandId>, data: &str) {
+        let line = BridgeEvent::Message { data }.encode(id);
+        self.store_events(0, &line, Some(data));
+        match self.connections.get(&conn) {
+            Some(_) if self.is_follower(conn) => {}
+            Some(to) if to.speaks_sdk() || to.is_filtered() => self.send_classified(conn, id, data),
             Some(_) => self.send(conn, line),
             None => {}
         }
     }
 
-    fn tell_follower(&mut self, conn: ConnId, first: u64, place: Place, told: &[u8], data: Option<&str>) {
-        let has_room = self.budget.used().saturating_add(told.len()) <= SHARE;
-        let keeps_up = has_room && !self.is_full(conn);
-        let (Some(spool), Some(to)) = (&mut self.spool, self.conns.get_mut(&conn)) else { return };
-        let filters = to.filters();
-        let Some(follow) = to.follow.as_mut().filter(|follow| follow.next == first) else { return };
-        if spool.behind.contains(&conn) {
-            // It has heard all before, and does not know it yet.
+    fn send_to_follower(
+        &mut self,
+        conn: ConnId,
+        first: u64,
+        position: SpoolPosition,
+        bytes: &[u8],
+        data: Option<&str>,
+    ) {
+        let has_room = self.budget.used().saturating_add(bytes.len()) <= REPLAY_BUFFER_LIMIT;
+        let keeps_up = has_room && !self.is_backlogged(conn);
+        let (Some(spool), Some(to)) = (&mut self.spool, self.connections.get_mut(&conn)) else { return };
+        let filters = to.is_filtered();
+        let Some(follow) = to.replay_cursor.as_mut().filter(|follow| follow.next == first) else { return };
+        if spool.lagging.contains(&conn) {
+            // The cursor is at the end; the next feed notices it.
             return;
         }
         if !keeps_up {
-            follow.place = place;
-            follow.wants = told.len();
-            spool.behind.insert(conn);
+            follow.position = position;
+            follow.needed_bytes = bytes.len();
+            spool.lagging.insert(conn);
             return;
         }
-        follow.next = spool.next;
-        if !(filters && data.is_some_and(hides)) {
-            self.send(conn, told.to_vec());
+        follow.next = spool.next_event;
+        if !(filters && data.is_some_and(is_filtered_out)) {
+            self.send(conn, bytes.to_vec());
         }
     }
 
-    /// What was kept so far outlives us: to be called before anything leaves.
+    /// Flushes the store; must be called before anything is sent.
     pub(super) fn flush_spool(&mut self) {
         let Some(spool) = self.spool.as_mut().filter(|spool| spool.is_dirty) else { return };
         spool.is_dirty = false;
         match spool.store.flush() {
             Ok(()) => {
-                spool.has_no_numbers = false;
-                if let Some(why) = spool.trouble.take() {
+                spool.has_lost_numbers = false;
+                if let Some(why) = spool.failure.take() {
                     self.log(LogLevel::Warn, &format!("events are kept again; it was: {why}"));
                 }
             }
             Err(trouble) => {
-                let is_new = spool.trouble.replace(trouble.why.clone()).is_none();
-                if !trouble.numbers_hold && !std::mem::replace(&mut spool.has_no_numbers, true) {
-                    self.drop_followers();
+                let is_new = spool.failure.replace(trouble.why.clone()).is_none();
+                if !trouble.numbers_reserved && !std::mem::replace(&mut spool.has_lost_numbers, true) {
+                    self.evict_followers();
                 }
                 if is_new {
                     let why = &trouble.why;
@@ -212,58 +230,61 @@ impl Bridge {
         }
     }
 
-    /// The numbers of what was just told may be given again: they leave on no connection.
-    fn drop_followers(&mut self) {
+    /// Evicts all followers, because the numbers of recent events may be assigned again. None of them may be sent.
+    fn evict_followers(&mut self) {
         let followers = self.spool.as_ref().map(|spool| spool.followers.clone()).unwrap_or_default();
         for conn in followers {
-            self.actions.retain(|action| !matches!(action, Action::Send { conn: to, .. } if *to == conn));
-            self.doom(conn);
+            self.actions
+                .retain(|action| !matches!(action, BridgeAction::Send { conn: to, .. } if *to == conn));
+            self.evict(conn);
         }
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     pub(super) fn forget_follower(&mut self, conn: ConnId) {
         if let Some(spool) = &mut self.spool {
             spool.followers.remove(&conn);
-            spool.behind.remove(&conn);
+            spool.lagging.remove(&conn);
         }
     }
 
-    pub(super) fn begin_replay(&mut self, reply: Reply, after: u64) {
+    pub(super) fn start_replay(&mut self, reply: CommandReply, after: u64) {
         let conn = reply.conn;
         let Some(spool) = &mut self.spool else {
-            return self.fail(reply, "replay: this bridge keeps no events; saggar agent --spool does");
+            return self
+                .fail_command(reply, "replay: this bridge keeps no events; saggar agent --spool does");
         };
-        let newest = spool.next - 1;
+        let newest = spool.next_event - 1;
         if after > newest {
             let text = format!("replay: there is no event {after} yet; the newest is {newest}");
-            return self.fail(reply, &text);
+            return self.fail_command(reply, &text);
         }
-        if spool.has_no_numbers {
-            let why = spool.trouble.clone().unwrap_or_default();
-            return self.fail(reply, &format!("replay: events cannot be kept now: {why}"));
+        if spool.has_lost_numbers {
+            let why = spool.failure.clone().unwrap_or_default();
+            return self.fail_command(reply, &format!("replay: events cannot be kept now: {why}"));
         }
         if spool.followers.contains(&conn) {
-            return self.fail(reply, "replay: this connection is told of all events already");
+            return self.fail_command(reply, "replay: this connection receives all events already");
         }
-        let Some(to) = self.conns.get_mut(&conn) else { return };
+        let Some(to) = self.connections.get_mut(&conn) else { return };
         let next = after + 1;
         let place = spool.store.find(next);
-        to.follow = Some(Follow { next, place, wants: 0, replay: Some((reply, newest)) });
+        to.replay_cursor =
+            Some(ReplayCursor { next, position: place, needed_bytes: 0, replay: Some((reply, newest)) });
         spool.followers.insert(conn);
-        spool.behind.insert(conn);
+        spool.lagging.insert(conn);
         self.feed(conn);
     }
 
-    /// When the next connection can be told more of what is kept.
+    /// When the next follower can receive more stored events.
     pub(super) fn feed_deadline(&self) -> Option<Duration> {
         let spool = self.spool.as_ref()?;
-        spool.behind.iter().any(|conn| self.can_feed(*conn)).then_some(self.now)
+        spool.lagging.iter().any(|conn| self.can_feed(*conn)).then_some(self.now)
     }
 
-    /// Tells connections more of what is kept: a piece for each, so that no other has to wait.
-    pub(super) fn feed_all(&mut self) {
-        let behind = self.spool.as_ref().map(|spool| spool.behind.clone()).unwrap_or_default();
+    /// Sends stored events to followers, one chunk each, so that none delays another.
+    pub(super) fn feed_followers(&mut self) {
+        let behind = self.spool.as_ref().map(|spool| spool.lagging.clone()).unwrap_or_default();
         for conn in behind {
             if self.can_feed(conn) {
                 self.feed(conn);
@@ -271,46 +292,50 @@ impl Bridge {
         }
     }
 
-    /// Whether it keeps up, and there is room for what it is to hear next.
+    /// Whether the connection is not backlogged and the buffers have space for its next event.
     fn can_feed(&self, conn: ConnId) -> bool {
-        let wants = self.conns.get(&conn).and_then(|to| to.follow.as_ref()).map_or(0, |follow| follow.wants);
-        !self.is_full(conn) && self.room() >= wants
+        let wants = self
+            .connections
+            .get(&conn)
+            .and_then(|to| to.replay_cursor.as_ref())
+            .map_or(0, |follow| follow.needed_bytes);
+        !self.is_backlogged(conn) && self.free_replay_bytes() >= wants
     }
 
-    fn room(&self) -> usize {
-        SHARE.saturating_sub(self.budget.used())
+    fn free_replay_bytes(&self) -> usize {
+        REPLAY_BUFFER_LIMIT.saturating_sub(self.budget.used())
     }
 
-    /// Tells a connection what is kept, until it is full or has all.
+    /// Sends stored events to a connection, until it is backlogged or has received all.
     fn feed(&mut self, conn: ConnId) {
         self.flush_spool();
-        while !self.is_full(conn) {
-            let room = self.room().saturating_sub(NUMBER);
-            let (Some(spool), Some(to)) = (&mut self.spool, self.conns.get_mut(&conn)) else { return };
-            let filters = to.filters();
-            let Some(follow) = &mut to.follow else { return };
-            let found = match follow.next == spool.next {
-                true => Found::End,
-                false => spool.store.read(&mut follow.place, follow.next, room),
+        while !self.is_backlogged(conn) {
+            let room = self.free_replay_bytes().saturating_sub(SEQ_FIELD_SIZE);
+            let (Some(spool), Some(to)) = (&mut self.spool, self.connections.get_mut(&conn)) else { return };
+            let filters = to.is_filtered();
+            let Some(follow) = &mut to.replay_cursor else { return };
+            let found = match follow.next == spool.next_event {
+                true => SpoolReadResult::End,
+                false => spool.store.read(&mut follow.position, follow.next, room),
             };
             match found {
-                Found::Event { number, line } => {
-                    self.skip_to(conn, number);
-                    let hidden = filters && is_hidden(&line);
-                    if let Some(line) = numbered(&line, number).filter(|_| !hidden) {
+                SpoolReadResult::Event { number, line } => {
+                    self.report_gap(conn, number);
+                    let hidden = filters && is_line_filtered_out(&line);
+                    if let Some(line) = with_sequence_number(&line, number).filter(|_| !hidden) {
                         self.send(conn, line);
                     }
-                    self.has_heard(conn, number);
+                    self.mark_delivered(conn, number);
                 }
-                Found::Large(size) => {
-                    follow.wants = size.saturating_add(NUMBER);
+                SpoolReadResult::TooLarge(size) => {
+                    follow.needed_bytes = size.saturating_add(SEQ_FIELD_SIZE);
                     return;
                 }
-                Found::End => {
-                    let next = spool.next;
-                    self.skip_to(conn, next);
+                SpoolReadResult::End => {
+                    let next = spool.next_event;
+                    self.report_gap(conn, next);
                     if let Some(spool) = &mut self.spool {
-                        spool.behind.remove(&conn);
+                        spool.lagging.remove(&conn);
                     }
                     return self.end_replay(conn);
                 }
@@ -318,69 +343,74 @@ impl Bridge {
         }
     }
 
-    /// What is missing before this number is told to be missing.
-    fn skip_to(&mut self, conn: ConnId, number: u64) {
+    /// Sends a `gap` for the missing events before this number.
+    fn report_gap(&mut self, conn: ConnId, number: u64) {
         loop {
-            let Some(follow) = self.conns.get(&conn).and_then(|to| to.follow.as_ref()) else { return };
+            let Some(follow) = self.connections.get(&conn).and_then(|to| to.replay_cursor.as_ref()) else {
+                return;
+            };
             let from = follow.next;
             if from >= number {
                 return;
             }
-            // Not across the answer to the replay.
+            // The gap must not span the `done` of the replay.
             let target = follow.replay.as_ref().map(|(_, target)| *target).filter(|target| *target >= from);
             let to = target.unwrap_or(u64::MAX).min(number - 1);
-            self.send(conn, Event::Gap { from, to }.encode(None));
-            self.has_heard(conn, to);
+            self.send(conn, BridgeEvent::Gap { from, to }.encode(None));
+            self.mark_delivered(conn, to);
         }
     }
 
-    fn has_heard(&mut self, conn: ConnId, number: u64) {
-        let Some(follow) = self.conns.get_mut(&conn).and_then(|to| to.follow.as_mut()) else { return };
-        (follow.next, follow.wants) = (number + 1, 0);
+    fn mark_delivered(&mut self, conn: ConnId, number: u64) {
+        let Some(follow) = self.connections.get_mut(&conn).and_then(|to| to.replay_cursor.as_mut()) else {
+            return;
+        };
+        (follow.next, follow.needed_bytes) = (number + 1, 0);
         if follow.replay.as_ref().is_some_and(|(_, target)| *target <= number) {
             self.end_replay(conn);
         }
     }
 
-    /// Everything that was there when it was asked for has been told.
+    /// Ends the `replay` command: all events stored when it began have been sent.
     fn end_replay(&mut self, conn: ConnId) {
-        let follow = self.conns.get_mut(&conn).and_then(|to| to.follow.as_mut());
+        let follow = self.connections.get_mut(&conn).and_then(|to| to.replay_cursor.as_mut());
         let Some((reply, newest)) = follow.and_then(|follow| follow.replay.take()) else { return };
         let session = self.session.clone().unwrap_or_default();
-        let done = Event::Done { session: &session }.encode(reply.id.as_ref());
-        let done = numbered(&done, newest).unwrap_or(done);
-        self.close_command(reply, done, None);
+        let done = BridgeEvent::Done { session: &session }.encode(reply.id.as_ref());
+        let done = with_sequence_number(&done, newest).unwrap_or(done);
+        self.finish_command(reply, done, None);
     }
 
-    /// The bridge ends: what is still being told is in the store for whoever comes next.
+    /// Ends running replays with an error at shutdown. Their events remain in the store.
     pub(super) fn fail_replays(&mut self, text: &str) {
         let followers = self.spool.as_ref().map(|spool| spool.followers.clone()).unwrap_or_default();
         for conn in followers {
-            let follow = self.conns.get_mut(&conn).and_then(|to| to.follow.as_mut());
+            let follow = self.connections.get_mut(&conn).and_then(|to| to.replay_cursor.as_mut());
             if let Some((reply, _)) = follow.and_then(|follow| follow.replay.take()) {
-                self.fail(reply, text);
+                self.fail_command(reply, text);
             }
         }
     }
 
-    /// Writes down that a message was told, or taken (RB-39).
-    pub(super) fn note(&mut self, told: bool, uuid: &str) {
+    /// Stores the uuid of a sent or a received message (RB-39).
+    pub(super) fn store_uuid(&mut self, is_sent: bool, uuid: &str) {
         if let Some(spool) = &mut self.spool {
             spool.is_dirty = true;
-            spool.store.note(told, uuid);
+            spool.store.store_uuid(is_sent, uuid);
         }
     }
 }
 
-/// Whether a kept line is a message that a connection that filters does not hear.
-fn is_hidden(line: &[u8]) -> bool {
+/// Whether a stored line is a message that a filtering connection does not receive.
+fn is_line_filtered_out(line: &[u8]) -> bool {
     let text = std::str::from_utf8(line).unwrap_or_default();
     let data = json::scan(text.trim_end(), &["data"]).ok().and_then(|scan| scan.fields[0]);
-    data.is_some_and(hides)
+    data.is_some_and(is_filtered_out)
 }
 
-/// The same of its data. Questions of the agent are for everybody.
-fn hides(data: &str) -> bool {
-    let kind = || json::scan(data, &["type"]).ok().and_then(|scan| scan.fields[0].and_then(json::string));
-    !look(data).eligible && !kind().is_some_and(|kind| kind.starts_with("control_"))
+/// Whether this data is hidden from a filtering connection. Questions of the agent are always sent.
+fn is_filtered_out(data: &str) -> bool {
+    let kind =
+        || json::scan(data, &["type"]).ok().and_then(|scan| scan.fields[0].and_then(json::parse_string));
+    !classify_line(data).is_eligible && !kind().is_some_and(|kind| kind.starts_with("control_"))
 }

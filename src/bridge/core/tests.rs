@@ -1,55 +1,55 @@
-//! The core against scripted agents and servers. `World` plays the supervisor: it does what the core asks.
+//! The core against scripted agents and servers. `World` plays the supervisor: it carries out the core's actions.
 
-mod agents;
-mod asking;
-mod asking_model;
-mod death;
+mod backpressure;
+mod disconnects;
+mod memory_store;
 mod model;
 mod order;
-mod pressure;
+mod questions;
+mod questions_model;
 mod replay;
 mod replay_model;
-mod second;
-mod shelf;
+mod scripted_agents;
+mod sdk_dialect;
 mod turns;
 
 use super::*;
-use crate::bridge::adapter::{Adapter, Relay, StreamJson};
-use agents::Script;
+use crate::bridge::adapter::{Adapter, NativeAdapter, StreamJsonAdapter};
+use scripted_agents::Script;
 use serde_json::Value;
 
 /// The core, an agent and some servers.
 struct World {
     bridge: Bridge,
-    /// What each connection has been sent.
+    /// The bytes sent to each connection.
     heard: BTreeMap<ConnId, Vec<u8>>,
     closed: Vec<ConnId>,
     agent: Option<Script>,
     make: fn() -> Script,
-    starts: Vec<Start>,
-    actions: Vec<Action>,
+    starts: Vec<AgentStart>,
+    actions: Vec<BridgeAction>,
     now: Duration,
-    /// What is sent is written at once.
+    /// Output is written at once.
     reading: bool,
-    /// Connections that read only when they are told to: how many bytes wait for each.
+    /// Connections that read on demand, with the number of bytes that wait for each.
     slow: BTreeMap<ConnId, usize>,
-    /// The agent hears what it is told at once, and says what it has to say.
+    /// The agent reads its input at once and writes its output.
     lively: bool,
-    /// The agent reads nothing of what it is told.
+    /// The agent does not read its input.
     deaf: bool,
     shut: bool,
 }
 
 impl World {
     fn new(make: fn() -> Script) -> World {
-        World::with(Config::default(), Box::new(StreamJson::new()), make)
+        World::with(BridgeConfig::default(), Box::new(StreamJsonAdapter::new()), make)
     }
 
     fn relay(make: fn() -> Script) -> World {
-        World::with(Config::default(), Box::new(Relay::demo()), make)
+        World::with(BridgeConfig::default(), Box::new(NativeAdapter::demo()), make)
     }
 
-    fn with(config: Config, adapter: Box<dyn Adapter>, make: fn() -> Script) -> World {
+    fn with(config: BridgeConfig, adapter: Box<dyn Adapter>, make: fn() -> Script) -> World {
         World {
             bridge: Bridge::new(config, adapter),
             heard: BTreeMap::new(),
@@ -68,7 +68,7 @@ impl World {
     }
 
     fn open(&mut self, conn: u64) {
-        self.bridge.conn_open(ConnId(conn));
+        self.bridge.conn_opened(ConnId(conn));
         self.act();
     }
 
@@ -82,7 +82,7 @@ impl World {
         self.say(conn, &format!(r#"{{"cmd":"query","prompt":{prompt},"sessionId":"s"{rest}}}"#));
     }
 
-    /// Does what the core asks, until it asks no more.
+    /// Carries out the core's actions until there are none.
     fn act(&mut self) {
         loop {
             while let Some(action) = self.bridge.next_action() {
@@ -99,9 +99,9 @@ impl World {
         }
     }
 
-    fn do_one(&mut self, action: Action) {
+    fn do_one(&mut self, action: BridgeAction) {
         match &action {
-            Action::Send { conn, bytes } => {
+            BridgeAction::Send { conn, bytes } => {
                 let count = bytes.len();
                 self.heard.entry(*conn).or_default().extend_from_slice(bytes);
                 if let Some(waiting) = self.slow.get_mut(conn) {
@@ -111,33 +111,33 @@ impl World {
                 }
                 return;
             }
-            Action::Close { conn, .. } => self.closed.push(*conn),
-            Action::StartAgent(start) => {
+            BridgeAction::Close { conn, .. } => self.closed.push(*conn),
+            BridgeAction::StartAgent(start) => {
                 self.starts.push(start.clone());
                 self.agent = Some((self.make)());
                 self.bridge.agent_started();
             }
-            Action::AgentInput(bytes) => {
+            BridgeAction::AgentInput(bytes) => {
                 let count = bytes.len();
                 if let Some(agent) = self.agent.as_mut().filter(|_| !self.deaf) {
                     agent.hear(bytes);
                 }
                 self.bridge.agent_input_written(count);
             }
-            Action::StopAgent(stop) => {
+            BridgeAction::StopAgent(stop) => {
                 let stubborn = self.agent.as_ref().is_some_and(|agent| agent.stubborn);
-                if self.agent.is_some() && (!stubborn || *stop == Stop::Kill) {
+                if self.agent.is_some() && (!stubborn || *stop == AgentStop::Kill) {
                     self.agent = None;
-                    self.bridge.agent_exited(&Exit::Code(0));
+                    self.bridge.agent_exited(&AgentExitStatus::Code(0));
                 }
             }
-            Action::Shutdown => self.shut = true,
+            BridgeAction::Shutdown => self.shut = true,
             _ => {}
         }
         self.actions.push(action);
     }
 
-    /// A slow connection reads so much of what waits for it.
+    /// A slow connection reads this many bytes.
     fn read_slowly(&mut self, conn: ConnId, bytes: usize) {
         let Some(waiting) = self.slow.get_mut(&conn) else { return };
         let bytes = bytes.min(*waiting);
@@ -146,10 +146,10 @@ impl World {
         self.act();
     }
 
-    fn kill_agent(&mut self, exit: &Exit) {
+    fn kill_agent(&mut self, exit: &AgentExitStatus) {
         self.agent = None;
         if std::mem::take(&mut self.deaf) {
-            self.bridge.agent_left_input();
+            self.bridge.agent_left_unread_input();
         }
         self.bridge.agent_exited(exit);
         self.act();
@@ -167,14 +167,14 @@ impl World {
         self.act();
     }
 
-    /// The events a connection has heard so far.
+    /// The events that a connection has received so far.
     fn events(&self, conn: u64) -> Vec<Value> {
         let bytes = self.heard.get(&ConnId(conn)).map(Vec::as_slice).unwrap_or_default();
         let lines = std::str::from_utf8(bytes).unwrap().lines();
         lines.map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
     }
 
-    /// The kinds of those events, in short: `id:` before those with an id, the type of messages.
+    /// The types of those events, in short: `id:` before events with an id; the type of messages.
     fn kinds(&self, conn: u64) -> Vec<String> {
         let kind = |event: &Value| {
             let ev = event["ev"].as_str().unwrap();
@@ -192,15 +192,15 @@ impl World {
     }
 
     fn execs(&self) -> Vec<ExecId> {
-        let exec = |action: &Action| match action {
-            Action::RunExec { exec, .. } => Some(*exec),
+        let exec = |action: &BridgeAction| match action {
+            BridgeAction::RunExec { exec, .. } => Some(*exec),
             _ => None,
         };
         self.actions.iter().filter_map(exec).collect()
     }
 
     fn finish_exec(&mut self, exec: ExecId, stdout: &str) {
-        let outcome = Outcome { stdout: stdout.into(), ..Outcome::default() };
+        let outcome = ExecOutcome { stdout: stdout.into(), ..ExecOutcome::default() };
         self.bridge.exec_finished(exec, &outcome);
         self.act();
     }

@@ -1,19 +1,21 @@
-//! The listening socket, its connections and the core, on the supervisor's loop.
+//! The listening socket, its connections and the core, on the supervisor's event loop.
 //!
 //! The supervisor's loop is:
 //! ```text
 //! loop {
-//!     while let Some(action) = hub.next_action() { do it }
+//!     while let Some(action) = hub.next_action() { carry it out }
 //!     poll(timeout: until hub.next_deadline());
 //!     hub.tick(now);
-//!     for event in events { if hub.owns(token) { hub.ready(event) } else { … hub.bridge(|b| b.agent_output(…)) } }
+//!     for event in events {
+//!         if hub.owns_token(token) { hub.on_event(event) } else { … hub.with_bridge(|b| b.agent_output(…)) }
+//!     }
 //! }
 //! ```
-//! What the core wants said to a connection, the hub says itself; everything else comes out of
-//! [`Hub::next_action`]. The core is that of the bridge, or another that speaks with connections ([`Core`]).
+//! The hub itself carries out the core's actions on connections. All other actions are returned by
+//! [`ConnectionHub::next_action`]. The core is the bridge or another implementation of [`HubCore`].
 
-use super::peer::Callers;
-use super::{Core, Listener, Outbox, Step};
+use super::peer_filter::PeerFilter;
+use super::{HubCore, HubStep, Outbox, UnixSocketListener};
 use crate::bridge::core::{Bridge, ConnId};
 use crate::error::{Error, Result};
 use mio::event::Event;
@@ -23,122 +25,123 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
-/// How many tokens a hub takes, from its first one on: the listener and the connections.
-pub const TOKENS: usize = 1 + MAX_CONNECTIONS;
+/// Number of tokens that a hub uses, from its first one on: the listener and the connections.
+pub const HUB_TOKENS: usize = 1 + MAX_CONNECTIONS;
 
-/// How many connections there may be; more wait in the backlog of the socket.
+/// Maximum number of connections. More wait in the backlog of the socket.
 const MAX_CONNECTIONS: usize = 1024;
-/// How much is read from one connection before others get their turn.
-const READ_SHARE: usize = 1 << 20;
-/// The size of one read.
+/// Maximum number of bytes read from one connection before others are served.
+const READ_BUDGET: usize = 1 << 20;
+/// Size of one read, in bytes.
 const CHUNK: usize = 64 << 10;
-/// How many connections are accepted, or refused, before others get their turn.
-const ACCEPT_SHARE: usize = 64;
-/// How long accepting rests when descriptors ran out.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// How long a closed connection may take to read its last words, and how many bytes they may have.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-const LAST_WORDS_LIMIT: usize = 64 << 10;
+/// Maximum number of connections accepted, or rejected, before others are served.
+const ACCEPT_BUDGET: usize = 64;
+/// Delay before the next accept when no descriptors are left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Time limit for a closed connection to read its last output, and the maximum size of that output, in bytes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_CLOSE_BACKLOG: usize = 64 << 10;
 
 /// A core with its sockets.
 #[derive(Debug)]
-pub struct Hub<C: Core = Bridge> {
+pub struct ConnectionHub<C: HubCore = Bridge> {
     core: C,
-    listener: Option<Listener>,
+    listener: Option<UnixSocketListener>,
     registry: Registry,
-    first: usize,
+    first_token: usize,
     now: Duration,
     next_conn: u64,
-    conns: BTreeMap<usize, Conn>,
+    connections: BTreeMap<usize, HubConnection>,
     slots: BTreeMap<ConnId, usize>,
-    /// Connections with something to write.
-    dirty: BTreeSet<usize>,
-    /// Connections that may have more to read; they were left for fairness or because they did not read.
+    /// Connections with output to write.
+    unwritten: BTreeSet<usize>,
+    /// Connections that may have more input. They were skipped for fairness or because their client did not read.
     unread: BTreeSet<usize>,
-    /// Slots given up since the last tick. An event for the old connection may still be in the same batch, and
-    /// must not be taken for one of a new connection.
-    resting: BTreeSet<usize>,
-    callers: Callers,
+    /// Slots released since the last tick. An event of the old connection may still be in the same batch, and must not
+    /// be delivered to a new connection.
+    retired_slots: BTreeSet<usize>,
+    peer_filter: PeerFilter,
     /// When to accept again.
     accept_at: Option<Duration>,
     actions: VecDeque<C::Action>,
-    /// Nothing more is told until they are done.
-    held: bool,
+    /// The core gets no more events until the queued actions are carried out.
+    awaits_actions: bool,
     chunk: Box<[u8]>,
 }
 
 #[derive(Debug)]
-struct Conn {
+struct HubConnection {
     id: ConnId,
     stream: UnixStream,
     outbox: Outbox,
-    /// WRITABLE is registered: only while there is a backlog, for every such event costs a wake-up.
-    writable: bool,
-    /// Closed by the core; gone when the outbox is empty, or then.
-    linger: Option<Duration>,
-    /// The other side will send no more.
-    finished: bool,
+    /// WRITABLE is registered. Only while there is a backlog, because every such event costs a wake-up.
+    wants_writable: bool,
+    /// Set when the core has closed the connection. It is removed when the outbox is empty, or at this time.
+    close_deadline: Option<Duration>,
+    /// The client has closed its sending side.
+    read_closed: bool,
 }
 
-impl Hub<Bridge> {
-    /// Tells the core what happened to the agent or an `exec`.
-    pub fn bridge<T>(&mut self, told: impl FnOnce(&mut Bridge) -> T) -> T {
-        self.core(told)
+impl ConnectionHub<Bridge> {
+    /// Reports an event of the agent or an `exec` to the core.
+    pub fn with_bridge<T>(&mut self, action: impl FnOnce(&mut Bridge) -> T) -> T {
+        self.with_core(action)
     }
 }
 
-impl<C: Core> Hub<C> {
-    /// Takes the core and its socket, and registers with the loop under [`TOKENS`] tokens from `first` on.
+impl<C: HubCore> ConnectionHub<C> {
+    /// Takes the core and its socket, and registers the socket with the loop. Uses [`HUB_TOKENS`] tokens from `first`
+    /// on.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`] when the loop does not take the socket.
-    pub fn new(core: C, mut listener: Listener, registry: &Registry, first: Token) -> Result<Self> {
+    /// [`crate::error::Code::System`] if the socket cannot be registered.
+    pub fn new(core: C, mut listener: UnixSocketListener, registry: &Registry, first: Token) -> Result<Self> {
         let path = listener.path().to_owned();
         let system = |e| Error::system(format_args!("register the socket {}", path.display()), e);
         let registry = registry.try_clone().map_err(system)?;
-        let callers = Callers::new(listener.peers());
+        let callers = PeerFilter::new(listener.peers());
         registry.register(listener.socket(), first, Interest::READABLE).map_err(system)?;
-        Ok(Hub {
+        Ok(ConnectionHub {
             core,
             listener: Some(listener),
             registry,
-            first: first.0,
+            first_token: first.0,
             now: Duration::ZERO,
             next_conn: 0,
-            conns: BTreeMap::new(),
+            connections: BTreeMap::new(),
             slots: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
             unread: BTreeSet::new(),
-            resting: BTreeSet::new(),
-            callers,
+            retired_slots: BTreeSet::new(),
+            peer_filter: callers,
             accept_at: None,
             actions: VecDeque::new(),
-            held: false,
+            awaits_actions: false,
             chunk: vec![0; CHUNK].into_boxed_slice(),
         })
     }
 
-    /// Whether an event with this token is the hub's.
-    pub fn owns(&self, token: Token) -> bool {
-        (self.first..self.first + TOKENS).contains(&token.0)
+    /// Whether this token belongs to the hub.
+    pub fn owns_token(&self, token: Token) -> bool {
+        (self.first_token..self.first_token + HUB_TOKENS).contains(&token.0)
     }
 
-    /// Tells the core something that did not come from a connection.
-    pub fn core<T>(&mut self, told: impl FnOnce(&mut C) -> T) -> T {
-        let answer = told(&mut self.core);
+    /// Reports an event to the core that did not come from a connection.
+    pub fn with_core<T>(&mut self, action: impl FnOnce(&mut C) -> T) -> T {
+        let answer = action(&mut self.core);
         self.flush();
         answer
     }
 
-    /// Looks at the core.
-    pub fn state(&self) -> &C {
+    /// The core.
+    pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// The time is `now`; to be called before anything else in a round of the loop.
+    /// Sets the current time. Must be called first in each iteration of the loop.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
-        self.resting.clear();
+        self.retired_slots.clear();
         self.core.tick(now);
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept();
@@ -146,48 +149,48 @@ impl<C: Core> Hub<C> {
         for slot in std::mem::take(&mut self.unread) {
             self.read(slot);
         }
-        let late = |conn: &Conn| conn.linger.is_some_and(|until| until <= now);
+        let late = |conn: &HubConnection| conn.close_deadline.is_some_and(|until| until <= now);
         let late: Vec<usize> =
-            self.conns.iter().filter(|(_, conn)| late(conn)).map(|(slot, _)| *slot).collect();
+            self.connections.iter().filter(|(_, conn)| late(conn)).map(|(slot, _)| *slot).collect();
         for slot in late {
             self.remove(slot);
         }
         self.flush();
     }
 
-    /// When to call [`Hub::tick`] next, if nothing happens before.
+    /// When to call [`ConnectionHub::tick`] next, unless an event comes before.
     pub fn next_deadline(&self) -> Option<Duration> {
         let unread = self.unread.iter().any(|slot| self.may_read(*slot)).then_some(self.now);
-        let linger = self.conns.values().filter_map(|conn| conn.linger).min();
+        let linger = self.connections.values().filter_map(|conn| conn.close_deadline).min();
         [self.core.next_deadline(), self.accept_at, unread, linger].into_iter().flatten().min()
     }
 
-    /// The next thing for the supervisor to do.
+    /// The next action for the supervisor.
     pub fn next_action(&mut self) -> Option<C::Action> {
-        if self.actions.is_empty() && std::mem::take(&mut self.held) {
+        if self.actions.is_empty() && std::mem::take(&mut self.awaits_actions) {
             self.flush();
         }
         self.actions.pop_front()
     }
 
-    /// Whether there is something for the supervisor to do.
+    /// Whether there is an action for the supervisor.
     pub fn has_actions(&self) -> bool {
-        self.held || !self.actions.is_empty()
+        self.awaits_actions || !self.actions.is_empty()
     }
 
     /// Handles an event of one of the hub's tokens.
-    pub fn ready(&mut self, event: &Event) {
-        let slot = event.token().0.wrapping_sub(self.first);
+    pub fn on_event(&mut self, event: &Event) {
+        let slot = event.token().0.wrapping_sub(self.first_token);
         if slot == 0 {
             self.accept();
-        } else if self.conns.contains_key(&slot) {
+        } else if self.connections.contains_key(&slot) {
             if event.is_writable() {
-                self.dirty.insert(slot);
+                self.unwritten.insert(slot);
             }
             if event.is_error() || (event.is_read_closed() && event.is_write_closed()) {
-                // Nobody is there to answer, but a last word may be: a `shutdown`, said and gone.
+                // The client has disconnected, but may have sent input before, such as a `shutdown`.
                 self.read(slot);
-                self.gone(slot);
+                self.handle_disconnect(slot);
             } else if event.is_readable() || event.is_read_closed() {
                 self.read(slot);
             }
@@ -195,12 +198,12 @@ impl<C: Core> Hub<C> {
         self.flush();
     }
 
-    /// How many connections are open.
-    pub fn connections(&self) -> usize {
-        self.conns.len()
+    /// Number of open connections.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
     }
 
-    /// Stops listening, and removes the socket file if it is still ours.
+    /// Stops listening, and removes the socket file if it is still the hub's own.
     pub fn stop_listening(&mut self) {
         if let Some(mut listener) = self.listener.take() {
             let _ = self.registry.deregister(listener.socket());
@@ -208,77 +211,88 @@ impl<C: Core> Hub<C> {
         self.accept_at = None;
     }
 
-    /// Whether everything said has been written: after the last action there is nothing to wait for.
+    /// Whether all output has been written. After the last action the supervisor waits for this.
     pub fn is_drained(&self) -> bool {
-        self.conns.values().all(|conn| conn.outbox.is_empty())
+        self.connections.values().all(|conn| conn.outbox.is_empty())
     }
 
-    /// Takes a connection that did not come by the socket: the supervisor's own client.
-    pub fn adopt(&mut self, stream: UnixStream) {
+    /// Adds a connection that was not accepted from the socket: the supervisor's own client.
+    pub fn add_connection(&mut self, stream: UnixStream) {
         if let Some(slot) = self.free_slot() {
-            self.admit(slot, stream);
+            self.register_connection(slot, stream);
         }
     }
 
     fn accept(&mut self) {
         self.accept_at = None;
-        for _ in 0..ACCEPT_SHARE {
+        for _ in 0..ACCEPT_BUDGET {
             let Some(slot) = self.free_slot() else { break };
             let Some(listener) = &mut self.listener else { return };
             match listener.socket().accept() {
-                Ok((stream, _)) if self.callers.accept(&stream, listener.path(), self.now) => {
-                    self.admit(slot, stream);
+                Ok((stream, _)) if self.peer_filter.admits(&stream, listener.path(), self.now) => {
+                    self.register_connection(slot, stream);
                 }
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // Out of descriptors or memory: the event will not come again, so a later look must.
+                // No descriptors or memory are left. The event does not come again, so accept is retried later.
                 Err(_) => {
-                    self.accept_at = Some(self.now + ACCEPT_REST);
+                    self.accept_at = Some(self.now + ACCEPT_RETRY_DELAY);
                     return;
                 }
             }
         }
-        // A slot that rests is free again after the next tick; else the next connection that goes makes room.
-        let may_go_on = !self.resting.is_empty() || self.free_slot().is_some();
-        self.accept_at = may_go_on.then_some(self.now);
+        // A retired slot is free again after the next tick. Otherwise the next closed connection frees one.
+        let can_accept = !self.retired_slots.is_empty() || self.free_slot().is_some();
+        self.accept_at = can_accept.then_some(self.now);
     }
 
     fn free_slot(&self) -> Option<usize> {
-        (1..TOKENS).find(|slot| !self.conns.contains_key(slot) && !self.resting.contains(slot))
+        (1..HUB_TOKENS)
+            .find(|slot| !self.connections.contains_key(slot) && !self.retired_slots.contains(slot))
     }
 
-    fn admit(&mut self, slot: usize, mut stream: UnixStream) {
-        if self.registry.register(&mut stream, Token(self.first + slot), Interest::READABLE).is_err() {
+    fn register_connection(&mut self, slot: usize, mut stream: UnixStream) {
+        if self.registry.register(&mut stream, Token(self.first_token + slot), Interest::READABLE).is_err() {
             return;
         }
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let outbox = Outbox::default();
-        self.conns.insert(slot, Conn { id, stream, outbox, writable: false, linger: None, finished: false });
+        self.connections.insert(
+            slot,
+            HubConnection {
+                id,
+                stream,
+                outbox,
+                wants_writable: false,
+                close_deadline: None,
+                read_closed: false,
+            },
+        );
         self.slots.insert(id, slot);
-        self.core.conn_open(id);
+        self.core.conn_opened(id);
         self.flush();
     }
 
     fn may_read(&self, slot: usize) -> bool {
-        self.conns.get(&slot).is_some_and(|conn| {
-            !conn.finished && conn.linger.is_none() && self.core.conn_wants_input(conn.id)
+        self.connections.get(&slot).is_some_and(|conn| {
+            !conn.read_closed && conn.close_deadline.is_none() && self.core.conn_wants_input(conn.id)
         })
     }
 
     fn read(&mut self, slot: usize) {
-        let mut share = READ_SHARE;
+        let mut share = READ_BUDGET;
         while self.may_read(slot) {
             if share == 0 {
                 self.unread.insert(slot);
                 return;
             }
-            let Some(conn) = self.conns.get_mut(&slot) else { return };
+            let Some(conn) = self.connections.get_mut(&slot) else { return };
             match conn.stream.read(&mut self.chunk) {
                 Ok(0) => {
-                    conn.finished = true;
-                    return self.core.conn_finished(conn.id);
+                    conn.read_closed = true;
+                    return self.core.conn_half_closed(conn.id);
                 }
                 Ok(count) => {
                     share = share.saturating_sub(count);
@@ -287,18 +301,18 @@ impl<C: Core> Hub<C> {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return self.gone(slot),
+                Err(_) => return self.handle_disconnect(slot),
             }
         }
-        // Its answers pile up: what it says next is read when they have been taken.
-        if self.conns.get(&slot).is_some_and(|conn| !conn.finished) {
+        // Its output is backlogged. Its input is read when the client has read the output.
+        if self.connections.get(&slot).is_some_and(|conn| !conn.read_closed) {
             self.unread.insert(slot);
         }
     }
 
-    /// The other side is gone.
-    fn gone(&mut self, slot: usize) {
-        if let Some(conn) = self.conns.get(&slot) {
+    /// Handles a disconnected client.
+    fn handle_disconnect(&mut self, slot: usize) {
+        if let Some(conn) = self.connections.get(&slot) {
             let id = conn.id;
             self.remove(slot);
             self.core.conn_closed(id);
@@ -306,64 +320,64 @@ impl<C: Core> Hub<C> {
     }
 
     fn remove(&mut self, slot: usize) {
-        if let Some(mut conn) = self.conns.remove(&slot) {
+        if let Some(mut conn) = self.connections.remove(&slot) {
             self.slots.remove(&conn.id);
-            self.dirty.remove(&slot);
+            self.unwritten.remove(&slot);
             self.unread.remove(&slot);
             let _ = self.registry.deregister(&mut conn.stream);
-            self.resting.insert(slot);
-            if self.conns.len() + self.resting.len() >= MAX_CONNECTIONS {
+            self.retired_slots.insert(slot);
+            if self.connections.len() + self.retired_slots.len() >= MAX_CONNECTIONS {
                 self.accept_at = Some(self.now);
             }
         }
     }
 
-    /// Does what the core wants done to connections, and writes what there is to write.
+    /// Carries out the core's actions on connections, and writes pending output.
     fn flush(&mut self) {
         loop {
-            while let Some(step) = if self.held { None } else { self.core.next_step() } {
+            while let Some(step) = if self.awaits_actions { None } else { self.core.next_step() } {
                 match step {
-                    Step::Send { conn, bytes } => {
+                    HubStep::Send { conn, bytes } => {
                         let slot = self.slots.get(&conn).copied();
                         if let Some((slot, conn)) =
-                            slot.and_then(|slot| Some((slot, self.conns.get_mut(&slot)?)))
+                            slot.and_then(|slot| Some((slot, self.connections.get_mut(&slot)?)))
                         {
                             conn.outbox.push(bytes);
-                            self.dirty.insert(slot);
+                            self.unwritten.insert(slot);
                         }
                     }
-                    Step::Close { conn, flush } => self.close(conn, flush),
-                    Step::Other(action) => self.actions.push_back(action),
-                    Step::First(action) => {
+                    HubStep::Close { conn, flush } => self.close(conn, flush),
+                    HubStep::Other(action) => self.actions.push_back(action),
+                    HubStep::OtherFirst(action) => {
                         self.actions.push_back(action);
-                        self.held = true;
+                        self.awaits_actions = true;
                     }
                 }
             }
-            let Some(slot) = self.dirty.pop_first() else { break };
+            let Some(slot) = self.unwritten.pop_first() else { break };
             self.write(slot);
         }
     }
 
     fn write(&mut self, slot: usize) {
-        let Some(conn) = self.conns.get_mut(&slot) else { return };
+        let Some(conn) = self.connections.get_mut(&slot) else { return };
         let id = conn.id;
         let waiting = conn.outbox.len();
         if conn.outbox.write_to(&mut conn.stream).is_err() {
-            // Nobody listens any more. What was said before may still be read: the end of that, or the hang-up
-            // event that is on its way, removes the connection.
+            // The client does not read any more. Earlier input may still be unread: its end, or the pending hang-up
+            // event, removes the connection.
             conn.outbox.clear();
         }
         let count = waiting - conn.outbox.len();
         let backlog = !conn.outbox.is_empty();
-        if backlog != conn.writable {
-            conn.writable = backlog;
+        if backlog != conn.wants_writable {
+            conn.wants_writable = backlog;
             let interest = if backlog { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-            if self.registry.reregister(&mut conn.stream, Token(self.first + slot), interest).is_err() {
-                return self.gone(slot);
+            if self.registry.reregister(&mut conn.stream, Token(self.first_token + slot), interest).is_err() {
+                return self.handle_disconnect(slot);
             }
         }
-        if !backlog && conn.linger.is_some() {
+        if !backlog && conn.close_deadline.is_some() {
             return self.remove(slot);
         }
         self.core.conn_written(id, count);
@@ -374,9 +388,9 @@ impl<C: Core> Hub<C> {
         if flush {
             self.write(slot);
         }
-        match self.conns.get_mut(&slot) {
-            Some(conn) if flush && !conn.outbox.is_empty() && conn.outbox.len() <= LAST_WORDS_LIMIT => {
-                conn.linger = Some(self.now + LAST_WORDS);
+        match self.connections.get_mut(&slot) {
+            Some(conn) if flush && !conn.outbox.is_empty() && conn.outbox.len() <= MAX_CLOSE_BACKLOG => {
+                conn.close_deadline = Some(self.now + CLOSE_TIMEOUT);
             }
             _ => self.remove(slot),
         }

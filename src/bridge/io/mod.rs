@@ -1,17 +1,17 @@
 //! The sockets of the bridge, on a mio loop that the supervisor owns.
 //!
-//! [`Listener`] makes the socket file safely, [`Hub`] carries bytes between its connections and a core
-//! ([`super::core::Bridge`], or any other [`Core`]), [`Outbox`] is what waits to be written.
+//! [`UnixSocketListener`] creates the socket file, [`ConnectionHub`] carries bytes between its connections and a core
+//! ([`super::core::Bridge`] or another [`HubCore`]), and [`Outbox`] buffers output.
 
-mod core;
 mod hub;
+mod hub_core;
 mod listener;
 mod outbox;
-mod peer;
+mod peer_filter;
 
-pub use core::{Core, Step};
-pub use hub::{Hub, TOKENS};
-pub use listener::{Listener, Unpublished, expand};
+pub use hub::{ConnectionHub, HUB_TOKENS};
+pub use hub_core::{HubCore, HubStep};
+pub use listener::{UnixSocketListener, UnpublishedListener, expand_socket_path};
 pub use outbox::Outbox;
 
 #[cfg(test)]

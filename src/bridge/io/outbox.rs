@@ -1,37 +1,37 @@
-//! Bytes that wait until the other side takes them.
+//! Buffered output of a connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 
-/// Small pieces are put together up to this size, so that they leave in one write.
-const JOIN: usize = 64 << 10;
+/// Small chunks are joined up to this size, in bytes, so that they are sent in one write.
+const MAX_JOINED_SIZE: usize = 64 << 10;
 
-/// A queue of bytes in front of a writer that does not block.
+/// A queue of bytes for a non-blocking writer.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    pieces: VecDeque<Vec<u8>>,
-    /// How much of the first piece has been written.
+    chunks: VecDeque<Vec<u8>>,
+    /// Number of bytes of the first chunk that were written.
     written: usize,
     len: usize,
 }
 
 impl Outbox {
-    /// Adds bytes. A piece is never torn apart by what is added: it leaves in one write when it fits.
+    /// Adds bytes. They are not split across chunks, so that they are sent in one write if possible.
     pub fn push(&mut self, bytes: Vec<u8>) {
         self.len += bytes.len();
-        match self.pieces.back_mut() {
-            Some(last) if last.len() + bytes.len() <= JOIN => last.extend_from_slice(&bytes),
-            _ => self.pieces.push_back(bytes),
+        match self.chunks.back_mut() {
+            Some(last) if last.len() + bytes.len() <= MAX_JOINED_SIZE => last.extend_from_slice(&bytes),
+            _ => self.chunks.push_back(bytes),
         }
     }
 
-    /// Writes as much as `to` takes now; gives how much that was.
+    /// Writes as many bytes as `to` accepts now, and returns their number.
     ///
     /// # Errors
-    /// What the writer says, but for `WouldBlock` and `Interrupted`.
+    /// The error of the writer, except `WouldBlock` and `Interrupted`.
     pub fn write_to(&mut self, to: &mut impl Write) -> io::Result<usize> {
         let mut total = 0;
-        while let Some(first) = self.pieces.front() {
+        while let Some(first) = self.chunks.front() {
             match to.write(&first[self.written..]) {
                 Ok(0) if !first.is_empty() => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -39,7 +39,7 @@ impl Outbox {
                     self.written += count;
                     self.len -= count;
                     if self.written == first.len() {
-                        self.pieces.pop_front();
+                        self.chunks.pop_front();
                         self.written = 0;
                     }
                 }
@@ -51,17 +51,17 @@ impl Outbox {
         Ok(total)
     }
 
-    /// How many bytes wait.
+    /// Number of buffered bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets what waits.
+    /// Discards all buffered bytes.
     pub fn clear(&mut self) {
         *self = Outbox::default();
     }
@@ -71,7 +71,7 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    /// Takes a few bytes per write, and then blocks.
+    /// Accepts a few bytes per write, then blocks.
     struct Narrow {
         taken: Vec<u8>,
         room: usize,

@@ -1,12 +1,12 @@
 //! The hub over real sockets, with scripted and with real agents.
 
+mod conversations;
 mod load;
 mod sockets;
-mod talk;
 
 use super::*;
-use crate::bridge::adapter::{Adapter, Relay};
-use crate::bridge::core::{Action, Bridge, Config, Exit, Outcome};
+use crate::bridge::adapter::{Adapter, NativeAdapter};
+use crate::bridge::core::{AgentExitStatus, Bridge, BridgeAction, BridgeConfig, ExecOutcome};
 use mio::{Events, Poll, Token};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A supervisor: a loop, a hub, and an agent on two channels.
+/// A supervisor: an event loop, a hub, and an agent on two channels.
 struct Rig {
     poll: Poll,
-    hub: Hub,
+    hub: ConnectionHub,
     path: PathBuf,
     started: Instant,
     agent: Option<Wire>,
-    /// Makes an agent; without, queries only start an agent that says nothing.
+    /// Creates an agent. Without it, queries start an agent that writes nothing.
     make: Option<fn() -> Wire>,
     told: Vec<u8>,
     shut: bool,
@@ -39,15 +39,15 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bridge.sock");
         let poll = Poll::new().unwrap();
-        let listener = Listener::bind(&path).unwrap();
-        let bridge = Bridge::new(Config::default(), adapter);
-        let hub = Hub::new(bridge, listener, poll.registry(), Token(10)).unwrap();
+        let listener = UnixSocketListener::bind(&path).unwrap();
+        let bridge = Bridge::new(BridgeConfig::default(), adapter);
+        let hub = ConnectionHub::new(bridge, listener, poll.registry(), Token(10)).unwrap();
         let started = Instant::now();
         Rig { poll, hub, path, started, agent: None, make, told: Vec::new(), shut: false, _dir: dir }
     }
 
     fn demo() -> Rig {
-        Rig::new(Box::new(Relay::demo()), Some(demo_agent))
+        Rig::new(Box::new(NativeAdapter::demo()), Some(demo_agent))
     }
 
     fn connect(&self) -> Client {
@@ -56,7 +56,7 @@ impl Rig {
         Client { reader: BufReader::new(stream) }
     }
 
-    /// One round of the loop.
+    /// One iteration of the loop.
     fn turn(&mut self) {
         while let Some(action) = self.hub.next_action() {
             self.act(action);
@@ -67,18 +67,18 @@ impl Rig {
         self.poll.poll(&mut events, Some(until.min(Duration::from_millis(1)))).unwrap();
         self.hub.tick(self.started.elapsed());
         for event in &events {
-            assert!(self.hub.owns(event.token()));
-            self.hub.ready(event);
+            assert!(self.hub.owns_token(event.token()));
+            self.hub.on_event(event);
         }
-        if self.hub.state().wants_agent_output() {
+        if self.hub.core().wants_agent_output() {
             let said: Vec<Vec<u8>> = self.agent.iter().flat_map(|agent| agent.output.try_iter()).collect();
             for bytes in said {
-                self.hub.bridge(|bridge| bridge.agent_output(&bytes));
+                self.hub.with_bridge(|bridge| bridge.agent_output(&bytes));
             }
         }
     }
 
-    /// Rounds of the loop until `done` says so; fails after a minute.
+    /// Runs the loop until `done` returns true; fails after a minute.
     fn until(&mut self, mut done: impl FnMut(&mut Rig) -> bool) {
         let start = Instant::now();
         while !done(self) {
@@ -87,7 +87,7 @@ impl Rig {
         }
     }
 
-    /// Runs the loop while a client does what it does, on a thread.
+    /// Runs the loop while a client runs on a thread.
     fn while_client<T: Send + 'static>(&mut self, client: impl FnOnce() -> T + Send + 'static) -> T {
         let thread = std::thread::spawn(client);
         self.until(|_| thread.is_finished());
@@ -96,29 +96,29 @@ impl Rig {
         value
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: BridgeAction) {
         match action {
-            Action::StartAgent(_) => {
+            BridgeAction::StartAgent(_) => {
                 self.agent = self.make.map(|make| make());
-                self.hub.bridge(Bridge::agent_started);
+                self.hub.with_bridge(Bridge::agent_started);
             }
-            Action::AgentInput(bytes) => {
+            BridgeAction::AgentInput(bytes) => {
                 let count = bytes.len();
                 match &self.agent {
                     Some(agent) => drop(agent.input.send(bytes)),
                     None => self.told.extend_from_slice(&bytes),
                 }
-                self.hub.bridge(|bridge| bridge.agent_input_written(count));
+                self.hub.with_bridge(|bridge| bridge.agent_input_written(count));
             }
-            Action::StopAgent(_) => {
+            BridgeAction::StopAgent(_) => {
                 self.agent = None;
-                self.hub.bridge(|bridge| bridge.agent_exited(&Exit::Code(0)));
+                self.hub.with_bridge(|bridge| bridge.agent_exited(&AgentExitStatus::Code(0)));
             }
-            Action::RunExec { exec, command, .. } => {
-                let outcome = Outcome { stdout: command.into_bytes(), ..Outcome::default() };
-                self.hub.bridge(|bridge| bridge.exec_finished(exec, &outcome));
+            BridgeAction::RunExec { exec, command, .. } => {
+                let outcome = ExecOutcome { stdout: command.into_bytes(), ..ExecOutcome::default() };
+                self.hub.with_bridge(|bridge| bridge.exec_finished(exec, &outcome));
             }
-            Action::Shutdown => self.shut = true,
+            BridgeAction::Shutdown => self.shut = true,
             _ => {}
         }
     }
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// Everything up to the next `done` or `error`.
+    /// All events up to the next `done` or `error`.
     fn turn(&mut self) -> Vec<serde_json::Value> {
         let mut events = Vec::new();
         loop {
@@ -203,7 +203,7 @@ impl Client {
     }
 }
 
-/// Runs the rest of a test in a process of its own, where descriptors and memory are its alone. True there.
+/// Runs the rest of a test in its own process, so that its descriptors and memory can be measured. Returns true there.
 fn alone(test: &str) -> bool {
     const MARK: &str = "SAGGAR_TEST_ALONE";
     if std::env::var_os(MARK).is_some() {

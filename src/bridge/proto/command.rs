@@ -1,27 +1,28 @@
-//! Commands: what a server may say on the first dialect, checked once (seed 000; BP-14 to BP-17, BP-20).
+//! Commands: the lines of the command dialect that a server sends, each validated once (saggar-bridge(7), BP-14 to
+//! BP-17, BP-20).
 
-use super::json::{self, Scan};
-use super::permission::{Reading, Verdict, read_response};
-use super::{DEPTH_LIMIT, event::Event};
+use super::json::{self, JsonScan};
+use super::permission::{ParsedResponse, PermissionVerdict, parse_response};
+use super::{DEPTH_LIMIT, event::BridgeEvent};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long an `exec` may run when the command does not say (BP-22).
-const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest timeout a command may ask for: a day.
-const EXEC_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The longest `id`, in bytes of JSON: it is copied to every event of its command.
-const ID_LIMIT: usize = 1024;
+/// Time limit of an `exec` whose command gives no timeout (BP-22).
+const DEFAULT_EXEC_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum timeout of an `exec`: one day.
+const MAX_EXEC_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// Maximum length of an `id`, in bytes of JSON. The id is copied to every event of its command.
+const MAX_ID_LENGTH: usize = 1024;
 
-/// A command's own name, echoed on its events: any JSON string or number, as the text it came in.
+/// The id of a command, echoed on its events: any JSON string or number, as its original text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Id(Box<str>);
+pub struct CommandId(Box<str>);
 
-impl Id {
-    /// The id that this JSON text was; `None` for an empty one.
-    pub fn of_json(text: &str) -> Option<Id> {
-        (!text.is_empty()).then(|| Id(text.into()))
+impl CommandId {
+    /// An id from its JSON text; `None` for empty text.
+    pub fn from_json(text: &str) -> Option<CommandId> {
+        (!text.is_empty()).then(|| CommandId(text.into()))
     }
 
     /// The JSON text.
@@ -32,169 +33,169 @@ impl Id {
 
 /// One valid command.
 #[derive(Debug)]
-pub struct Command {
-    /// Echoed on every event of this command.
-    pub id: Option<Id>,
-    /// What is asked for.
-    pub request: Request,
+pub struct BridgeCommand {
+    /// The id that is echoed on every event of this command.
+    pub id: Option<CommandId>,
+    /// The operation, with its parameters.
+    pub body: CommandBody,
 }
 
-/// What a command asks for.
+/// The operation of a command.
 #[derive(Debug)]
-pub enum Request {
+pub enum CommandBody {
     /// Run one turn of the agent.
-    Query(Box<Query>),
-    /// Bring the agent up with its conversation.
-    Resume(Resume),
+    Query(Box<QueryCommand>),
+    /// Start the agent with its conversation.
+    Resume(ResumeCommand),
     /// Abort the running turn.
     Interrupt,
     /// End the bridge and the agent.
     Shutdown,
-    /// Run a shell command beside the agent, in the same sandbox.
-    Exec(Exec),
-    /// Change this connection.
-    Set(Set),
-    /// Tell of every event behind the one of this number, and of all that come.
+    /// Run a shell command in the agent's sandbox, next to the agent.
+    Exec(ExecCommand),
+    /// Change settings of this connection.
+    Set(SetCommand),
+    /// Send every event with a number above this one, and all later events.
     Replay(u64),
-    /// An answer to the agent's own control request, for the agent.
-    Answer(Answer),
+    /// A response to the agent's own control request, forwarded to the agent.
+    Response(QuestionResponse),
 }
 
-/// A field of a `query` that changes how the agent works (DECISIONS 17).
+/// An optional field of a `query` that changes how the agent works (DECISIONS 17).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
-    /// `model`: which model answers.
+pub enum QueryField {
+    /// `model`: the model that answers.
     Model = 15,
-    /// `thinking`: how much the agent may think.
+    /// `thinking`: the limit of the agent's thinking.
     Thinking,
-    /// `permissionMode`: what it may do without asking.
+    /// `permissionMode`: what the agent may do without a permission question.
     PermissionMode,
-    /// `maxTurns`: how often it may call the model.
+    /// `maxTurns`: the maximum number of model calls.
     MaxTurns,
-    /// `maxBudgetUsd`: what that may cost.
+    /// `maxBudgetUsd`: the maximum cost in US dollars.
     MaxBudgetUsd,
-    /// `effort`: how hard it tries.
+    /// `effort`: the effort level.
     Effort,
-    /// `outputFormat`: the schema of its answer.
+    /// `outputFormat`: the schema of the agent's output.
     OutputFormat,
-    /// `allowedTools`: tools it need not ask for.
+    /// `allowedTools`: tools that run without a permission question.
     AllowedTools,
-    /// `disallowedTools`: tools it does not have.
+    /// `disallowedTools`: tools that the agent may not use.
     DisallowedTools,
-    /// `betas`: features of the API to switch on.
+    /// `betas`: beta features of the API to enable.
     Betas,
-    /// `initialAgent`: which of its agents answers.
+    /// `initialAgent`: the agent definition that answers.
     InitialAgent,
-    /// `subagents`: agents it may call.
+    /// `subagents`: the agent definitions that the agent may call.
     Subagents,
 }
 
-/// A `query`: the line as it came, and where its parts stand in it. One copy, however long the prompt.
+/// A `query`: the received line and the ranges of its fields in it. The line is stored once, however long the prompt.
 #[derive(Debug)]
-pub struct Query {
+pub struct QueryCommand {
     line: String,
     session: String,
-    partials: bool,
-    fields: [Option<Range<usize>>; NAMES.len()],
-    unknown: Vec<String>,
-    /// The server's own name of the message, of the second dialect.
+    wants_partials: bool,
+    fields: [Option<Range<usize>>; FIELD_NAMES.len()],
+    unknown_fields: Vec<String>,
+    /// The server's uuid of the message; only in the SDK dialect.
     uuid: Option<String>,
 }
 
-impl Query {
-    /// The whole command as it came.
+impl QueryCommand {
+    /// The whole command as received.
     pub fn line(&self) -> &str {
         &self.line
     }
 
-    /// The prompt: any JSON, as the text it is (BP-20).
+    /// The prompt: any JSON, as its original text (BP-20).
     pub fn prompt(&self) -> &str {
-        self.at(PROMPT).unwrap_or("null")
+        self.field_at(PROMPT).unwrap_or("null")
     }
 
-    /// The server's name for the conversation.
+    /// The server's id of the session.
     pub fn session(&self) -> &str {
         &self.session
     }
 
-    /// Whether `stream_event` lines are wanted.
-    pub fn partials(&self) -> bool {
-        self.partials
+    /// Whether the server wants `stream_event` lines.
+    pub fn wants_partials(&self) -> bool {
+        self.wants_partials
     }
 
-    /// The JSON text of an optional field; `null` counts as absent.
-    pub fn field(&self, field: Field) -> Option<&str> {
-        self.at(field as usize).filter(|text| *text != "null")
+    /// The JSON text of an optional field; `None` also for `null`.
+    pub fn field(&self, field: QueryField) -> Option<&str> {
+        self.field_at(field as usize).filter(|text| *text != "null")
     }
 
-    /// Names of fields that nothing here knows, shortened.
-    pub fn unknown(&self) -> &[String] {
-        &self.unknown
+    /// Names of unknown fields, shortened.
+    pub fn unknown_fields(&self) -> &[String] {
+        &self.unknown_fields
     }
 
-    /// The server's own name of this message, which the agent is told too; only of the second dialect.
+    /// The server's uuid of this message, which the agent receives too; only in the SDK dialect.
     pub fn uuid(&self) -> Option<&str> {
         self.uuid.as_deref()
     }
 
-    fn at(&self, index: usize) -> Option<&str> {
+    fn field_at(&self, index: usize) -> Option<&str> {
         self.fields[index].clone().map(|range| &self.line[range])
     }
 }
 
 /// A `resume`.
 #[derive(Debug)]
-pub struct Resume {
-    /// The whole command as it came.
+pub struct ResumeCommand {
+    /// The whole command as received.
     pub line: String,
-    /// The server's name for the conversation.
+    /// The server's id of the session.
     pub session: String,
 }
 
 /// An `exec`.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Exec {
-    /// What `/bin/sh -c` is to run.
+pub struct ExecCommand {
+    /// The script that `/bin/sh -c` runs.
     pub command: String,
-    /// After this its whole process tree is killed.
+    /// Time limit. The whole process tree is killed when it expires.
     pub timeout: Duration,
 }
 
-/// A `set`: what it leaves out stays as it is.
+/// A `set`. A setting that it leaves out does not change.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Set {
-    /// Whether `log` events are wanted.
+pub struct SetCommand {
+    /// Whether the connection receives `log` events.
     pub log: Option<bool>,
-    /// The eligibility filter of the second dialect.
+    /// The eligibility filter of the SDK dialect.
     pub filter: Option<bool>,
-    /// The outbound-only mode of the second dialect.
+    /// The outbound-only mode of the SDK dialect.
     pub outbound_only: Option<bool>,
 }
 
-/// A `control_response` or `control_cancel_request` of the right shape.
+/// A well-formed `control_response` or `control_cancel_request`.
 #[derive(Debug)]
-pub struct Answer {
-    /// The whole line as it came.
+pub struct QuestionResponse {
+    /// The whole line as received.
     pub line: String,
-    /// The agent's request that is answered.
+    /// The id of the agent's request that the line answers.
     pub request_id: String,
-    /// What it says; `None` when it takes the question from the agent without an answer.
-    pub verdict: Option<Verdict>,
+    /// The verdict; `None` when the line cancels the question without an answer.
+    pub verdict: Option<PermissionVerdict>,
 }
 
-/// Why a line is no command; it is answered with one `error` (BP-15).
+/// A line that is not a valid command. The bridge answers it with one `error` event (BP-15).
 #[derive(Debug, PartialEq, Eq)]
-pub struct BadLine {
-    /// The id of the line, when that much could be read.
-    pub id: Option<Id>,
-    /// What is wrong with it.
+pub struct InvalidCommand {
+    /// The id of the line, if it could be parsed.
+    pub id: Option<CommandId>,
+    /// The reason of the rejection, for the `error` event.
     pub reason: String,
 }
 
-impl BadLine {
-    /// The `error` that answers this line.
-    pub fn event(&self) -> Vec<u8> {
-        Event::Error { text: &self.reason }.encode(self.id.as_ref())
+impl InvalidCommand {
+    /// The `error` event that answers this line.
+    pub fn error_event(&self) -> Vec<u8> {
+        BridgeEvent::Error { text: &self.reason }.encode(self.id.as_ref())
     }
 }
 
@@ -214,8 +215,8 @@ const RESPONSE: usize = 12;
 const AFTER: usize = 13;
 const PROMPT: usize = 14;
 
-/// Every top-level field that has a meaning; the names after `prompt` stand in the order of [`Field`].
-const NAMES: [&str; 27] = [
+/// Every known top-level field. The names after `prompt` are in the order of [`QueryField`].
+const FIELD_NAMES: [&str; 27] = [
     "cmd",
     "ev",
     "id",
@@ -245,34 +246,34 @@ const NAMES: [&str; 27] = [
     "subagents",
 ];
 
-// [`Field`] counts on from there.
-const _: () = assert!(PROMPT + 1 == Field::Model as usize);
+// [`QueryField`] starts at the index after `prompt`.
+const _: () = assert!(PROMPT + 1 == QueryField::Model as usize);
 
-type Line<'a> = Scan<'a, { NAMES.len() }>;
+type CommandScan<'a> = JsonScan<'a, { FIELD_NAMES.len() }>;
 
-impl Command {
-    /// Reads one line; `None` for a blank one (BP-17).
+impl BridgeCommand {
+    /// Parses one line; `None` for a blank line (BP-17).
     ///
     /// # Errors
-    /// [`BadLine`], to be answered; the connection goes on.
-    pub fn parse(line: Cow<'_, [u8]>) -> Result<Option<Command>, BadLine> {
+    /// [`InvalidCommand`], which the bridge sends as an `error` event. The connection stays open.
+    pub fn parse(line: Cow<'_, [u8]>) -> Result<Option<BridgeCommand>, InvalidCommand> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
         }
-        let nameless = |reason: String| BadLine { id: None, reason };
+        let nameless = |reason: String| InvalidCommand { id: None, reason };
         let text = match line {
             Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map(Cow::Borrowed).ok(),
             Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).ok(),
         };
         let text = text.ok_or_else(|| nameless("the line is not valid utf-8".into()))?;
-        if json::deeper_than(&text, DEPTH_LIMIT) {
+        if json::is_deeper_than(&text, DEPTH_LIMIT) {
             return Err(nameless(format!("the line is nested deeper than {DEPTH_LIMIT}")));
         }
-        let scan =
-            json::scan(&text, &NAMES).map_err(|e| nameless(format!("the line is not a JSON object: {e}")))?;
-        let id = read_id(scan.fields[ID]).map_err(nameless)?;
-        match read(&scan) {
-            Ok(Kind::Query { session, partials }) => {
+        let scan = json::scan(&text, &FIELD_NAMES)
+            .map_err(|e| nameless(format!("the line is not a JSON object: {e}")))?;
+        let id = parse_id(scan.fields[ID]).map_err(nameless)?;
+        match parse_fields(&scan) {
+            Ok(ParsedLine::Query { session, partials }) => {
                 let start = text.as_ptr().addr();
                 let fields = scan.fields.map(|field| {
                     field.map(|part| {
@@ -281,146 +282,157 @@ impl Command {
                     })
                 });
                 let unknown = scan.unknown;
-                let query = Query { line: text.into_owned(), session, partials, fields, unknown, uuid: None };
-                Ok(Some(Command { id, request: Request::Query(Box::new(query)) }))
+                let query = QueryCommand {
+                    line: text.into_owned(),
+                    session,
+                    wants_partials: partials,
+                    fields,
+                    unknown_fields: unknown,
+                    uuid: None,
+                };
+                Ok(Some(BridgeCommand { id, body: CommandBody::Query(Box::new(query)) }))
             }
-            Ok(Kind::Resume { session }) => {
+            Ok(ParsedLine::Resume { session }) => {
                 let line = text.into_owned();
-                Ok(Some(Command { id, request: Request::Resume(Resume { line, session }) }))
+                Ok(Some(BridgeCommand { id, body: CommandBody::Resume(ResumeCommand { line, session }) }))
             }
-            Ok(Kind::Answer { request_id, verdict }) => {
+            Ok(ParsedLine::Response { request_id, verdict }) => {
                 let line = text.into_owned();
-                Ok(Some(Command { id, request: Request::Answer(Answer { line, request_id, verdict }) }))
+                Ok(Some(BridgeCommand {
+                    id,
+                    body: CommandBody::Response(QuestionResponse { line, request_id, verdict }),
+                }))
             }
-            Ok(Kind::Other(request)) => Ok(Some(Command { id, request })),
-            Err(reason) => Err(BadLine { id, reason }),
+            Ok(ParsedLine::Whole(request)) => Ok(Some(BridgeCommand { id, body: request })),
+            Err(reason) => Err(InvalidCommand { id, reason }),
         }
     }
 }
 
-/// What a line says, before the line itself is moved into the command.
-enum Kind {
+/// The parsed content of a line, before the line itself is moved into the command.
+enum ParsedLine {
     Query { session: String, partials: bool },
     Resume { session: String },
-    Answer { request_id: String, verdict: Option<Verdict> },
-    Other(Request),
+    Response { request_id: String, verdict: Option<PermissionVerdict> },
+    Whole(CommandBody),
 }
 
-fn read(line: &Line<'_>) -> Result<Kind, String> {
+fn parse_fields(line: &CommandScan<'_>) -> Result<ParsedLine, String> {
     if let Some(key) = line.forbidden {
         return Err(format!("the key {key} is not allowed"));
     }
     if let Some(at) = line.repeated {
-        return Err(format!("the field {} stands there twice", NAMES[at]));
+        return Err(format!("the field {} is given twice", FIELD_NAMES[at]));
     }
     let fields = &line.fields;
     match (fields[CMD], fields[EV], fields[TYPE]) {
         (Some(_), Some(_), _) => Err("a line has cmd or ev, not both".into()),
-        (Some(cmd), None, _) => read_command(cmd, line),
+        (Some(cmd), None, _) => parse_command(cmd, line),
         (None, Some(_), _) => Err("a command is expected here, not an event".into()),
-        (None, None, Some(kind)) => read_typed(kind, line),
+        (None, None, Some(kind)) => parse_typed_line(kind, line),
         (None, None, None) => Err("the field cmd is missing".into()),
     }
 }
 
-fn read_command(cmd: &str, line: &Line<'_>) -> Result<Kind, String> {
-    let cmd = json::string(cmd).ok_or("the field cmd is not a string")?;
+fn parse_command(cmd: &str, line: &CommandScan<'_>) -> Result<ParsedLine, String> {
+    let cmd = json::parse_string(cmd).ok_or("the field cmd is not a string")?;
     match cmd.as_str() {
         "query" => {
             if line.fields[PROMPT].is_none() {
                 return Err("query: the field prompt is missing".into());
             }
-            let partials = boolean(line, PARTIALS)?.unwrap_or(false);
-            Ok(Kind::Query { session: text(line, SESSION, "query")?, partials })
+            let partials = bool_field(line, PARTIALS)?.unwrap_or(false);
+            Ok(ParsedLine::Query { session: string_field(line, SESSION, "query")?, partials })
         }
-        "resume" => Ok(Kind::Resume { session: text(line, SESSION, "resume")? }),
-        "interrupt" => Ok(Kind::Other(Request::Interrupt)),
-        "shutdown" => Ok(Kind::Other(Request::Shutdown)),
+        "resume" => Ok(ParsedLine::Resume { session: string_field(line, SESSION, "resume")? }),
+        "interrupt" => Ok(ParsedLine::Whole(CommandBody::Interrupt)),
+        "shutdown" => Ok(ParsedLine::Whole(CommandBody::Shutdown)),
         "exec" => {
-            let command = text(line, COMMAND, "exec")?;
+            let command = string_field(line, COMMAND, "exec")?;
             if command.contains('\0') {
                 return Err("exec: the command has a NUL character".into());
             }
-            Ok(Kind::Other(Request::Exec(Exec { command, timeout: timeout(line)? })))
+            Ok(ParsedLine::Whole(CommandBody::Exec(ExecCommand { command, timeout: timeout_field(line)? })))
         }
         "set" => {
             let (log, filter, outbound_only) =
-                (boolean(line, LOG)?, boolean(line, FILTER)?, boolean(line, OUTBOUND)?);
-            Ok(Kind::Other(Request::Set(Set { log, filter, outbound_only })))
+                (bool_field(line, LOG)?, bool_field(line, FILTER)?, bool_field(line, OUTBOUND)?);
+            Ok(ParsedLine::Whole(CommandBody::Set(SetCommand { log, filter, outbound_only })))
         }
         "replay" => {
             let after = line.fields[AFTER].ok_or("replay: the field after is missing")?;
             let after = serde_json::from_str(after).map_err(|_| "replay: the field after is not a number")?;
-            Ok(Kind::Other(Request::Replay(after)))
+            Ok(ParsedLine::Whole(CommandBody::Replay(after)))
         }
         other => Err(format!("unknown command {:?}", json::shorten(other))),
     }
 }
 
-/// A line with a `type` and no `cmd`: answers to the agent are taken; the rest is the second dialect.
-fn read_typed(kind: &str, line: &Line<'_>) -> Result<Kind, String> {
-    let kind = json::string(kind).ok_or("the field type is not a string")?;
+/// Parses a line with a `type` and no `cmd`. Responses to the agent are accepted; other lines belong to the SDK
+/// dialect.
+fn parse_typed_line(kind: &str, line: &CommandScan<'_>) -> Result<ParsedLine, String> {
+    let kind = json::parse_string(kind).ok_or("the field type is not a string")?;
     match kind.as_str() {
         "control_response" => {
             let response = line.fields[RESPONSE].ok_or("control_response: the field response is missing")?;
-            match read_response(response, false) {
-                Reading::Whole(answer) => {
-                    Ok(Kind::Answer { request_id: answer.request_id, verdict: Some(answer.verdict) })
+            match parse_response(response, false) {
+                ParsedResponse::Complete(answer) => {
+                    Ok(ParsedLine::Response { request_id: answer.request_id, verdict: Some(answer.verdict) })
                 }
-                Reading::Malformed { why, .. } | Reading::Nameless(why) => {
+                ParsedResponse::Malformed { why, .. } | ParsedResponse::NoRequestId(why) => {
                     Err(format!("control_response: {why}"))
                 }
             }
         }
         "control_cancel_request" => {
-            let request_id = text(line, REQUEST_ID, "control_cancel_request")?;
-            Ok(Kind::Answer { request_id, verdict: None })
+            let request_id = string_field(line, REQUEST_ID, "control_cancel_request")?;
+            Ok(ParsedLine::Response { request_id, verdict: None })
         }
         "user" | "control_request" => Err(format!(
-            "{kind}: this line belongs to the second dialect, and this connection speaks the first"
+            "{kind}: this line belongs to the second dialect, and this connection uses the first"
         )),
         other => Err(format!("unknown type {:?}", json::shorten(other))),
     }
 }
 
-fn read_id(id: Option<&str>) -> Result<Option<Id>, String> {
+fn parse_id(id: Option<&str>) -> Result<Option<CommandId>, String> {
     let Some(text) = id else { return Ok(None) };
     if !text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
         return Err("the field id is neither a string nor a number".into());
     }
-    if text.len() > ID_LIMIT {
-        return Err(format!("the field id is longer than {ID_LIMIT} bytes"));
+    if text.len() > MAX_ID_LENGTH {
+        return Err(format!("the field id is longer than {MAX_ID_LENGTH} bytes"));
     }
-    Ok(Some(Id(text.into())))
+    Ok(Some(CommandId(text.into())))
 }
 
-fn text(line: &Line<'_>, at: usize, whose: &str) -> Result<String, String> {
-    let name = NAMES[at];
+fn string_field(line: &CommandScan<'_>, at: usize, whose: &str) -> Result<String, String> {
+    let name = FIELD_NAMES[at];
     let json = line.fields[at].ok_or_else(|| format!("{whose}: the field {name} is missing"))?;
-    json::string(json).ok_or_else(|| format!("{whose}: the field {name} is not a string"))
+    json::parse_string(json).ok_or_else(|| format!("{whose}: the field {name} is not a string"))
 }
 
-fn boolean(line: &Line<'_>, at: usize) -> Result<Option<bool>, String> {
+fn bool_field(line: &CommandScan<'_>, at: usize) -> Result<Option<bool>, String> {
     match line.fields[at] {
         None | Some("null") => Ok(None),
         Some("true") => Ok(Some(true)),
         Some("false") => Ok(Some(false)),
-        Some(_) => Err(format!("the field {} is neither true nor false", NAMES[at])),
+        Some(_) => Err(format!("the field {} is neither true nor false", FIELD_NAMES[at])),
     }
 }
 
-fn timeout(line: &Line<'_>) -> Result<Duration, String> {
+fn timeout_field(line: &CommandScan<'_>) -> Result<Duration, String> {
     let ms = match line.fields[TIMEOUT] {
-        None | Some("null") => return Ok(EXEC_TIMEOUT),
+        None | Some("null") => return Ok(DEFAULT_EXEC_TIMEOUT),
         Some(json) => serde_json::from_str::<f64>(json).ok(),
     };
     match ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1000.0).ok()) {
-        Some(time) if !time.is_zero() => Ok(time.min(EXEC_TIMEOUT_MAX)),
+        Some(time) if !time.is_zero() => Ok(time.min(MAX_EXEC_TIMEOUT)),
         _ => Err("exec: the field timeout is not a positive number of milliseconds".into()),
     }
 }
 
-mod user;
+mod user_message;
 
 #[cfg(test)]
 mod tests;

@@ -1,23 +1,23 @@
-//! Events: what a server hears. No other `ev` than these ever leaves (BP-12, BP-33).
+//! Events: the lines that the bridge sends to a server. The bridge sends no other value of `ev` (BP-12, BP-33).
 
-use super::command::Id;
+use super::command::CommandId;
 use super::json;
 use std::io::Write;
 
-/// How loud a log line is.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// For those who look for a fault.
+    /// Details for troubleshooting.
     Debug,
-    /// What the agent says beside its messages, and what becomes of it.
+    /// Output of the agent outside its messages, and changes of its state.
     Info,
-    /// Something was left out or lost.
+    /// Data was dropped or lost.
     Warn,
 }
 
 impl LogLevel {
-    /// The name on the wire.
+    /// The value of `level` on the wire.
     pub fn name(self) -> &'static str {
         match self {
             LogLevel::Debug => "debug",
@@ -27,89 +27,89 @@ impl LogLevel {
     }
 }
 
-/// One event, borrowing what it carries.
+/// One event; it borrows its data.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
-    /// The bridge takes commands; first on every connection, once (BP-04).
+pub enum BridgeEvent<'a> {
+    /// The bridge accepts commands. It is the first event of every connection and is sent once (BP-04).
     Ready,
     /// A line of the agent.
     Message {
-        /// The line itself, put in byte for byte: valid JSON (BP-11).
+        /// The line, inserted byte for byte: valid JSON (BP-11).
         data: &'a str,
     },
-    /// The command failed; nothing more follows for it (BP-13).
+    /// The command failed. It is the last event of the command (BP-13).
     Error {
-        /// What happened, for people.
+        /// The error message.
         text: &'a str,
     },
     /// The command is complete.
     Done {
-        /// The server's name for the conversation; empty for an `exec`.
+        /// The server's id of the session; empty for an `exec`.
         session: &'a str,
     },
-    /// What an `exec` left behind. Its `done` follows in the same buffer (BP-21).
+    /// The result of an `exec`. Its `done` follows in the same buffer (BP-21).
     ExecResult {
         /// The exit code; 128+N after signal N, 124 after the timeout.
         exit_code: i32,
-        /// What it wrote, as text; bytes that are not UTF-8 are replaced.
+        /// Standard output as text; bytes that are not UTF-8 are replaced.
         stdout: &'a str,
-        /// The same, of its other stream.
+        /// Standard error as text; bytes that are not UTF-8 are replaced.
         stderr: &'a str,
-        /// Whether output was cut off at the limit (BP-23).
+        /// Whether output was truncated at the limit (BP-23).
         truncated: bool,
     },
-    /// These events are lost; only on connections that asked for what they missed.
+    /// A range of events is lost. Only connections that sent `replay` receive this event.
     Gap {
-        /// The first number that is missing.
+        /// The first missing number.
         from: u64,
-        /// The last one.
+        /// The last missing number.
         to: u64,
     },
-    /// Something for the log; only on connections that asked (DECISIONS 18).
+    /// A log line. Only connections with `log` enabled receive it (DECISIONS 18).
     Log {
-        /// How loud.
+        /// The level.
         level: LogLevel,
-        /// What was said.
+        /// The log text.
         text: &'a str,
-        /// When, in milliseconds since 1970.
+        /// The time, in milliseconds since 1970.
         ts: u64,
     },
 }
 
-impl Event<'_> {
-    /// The line on the wire, with its newline; `id` is that of the command it belongs to.
-    pub fn encode(self, id: Option<&Id>) -> Vec<u8> {
+impl BridgeEvent<'_> {
+    /// The line on the wire, with its newline. `id` is the id of the command that the event belongs to.
+    pub fn encode(self, id: Option<&CommandId>) -> Vec<u8> {
         let mut line = Vec::with_capacity(self.size_hint());
         self.append(id, &mut line);
         line
     }
 
-    /// The same, after what already stands in `line`: for events that must leave together.
-    pub fn append(self, id: Option<&Id>, line: &mut Vec<u8>) {
+    /// Appends the encoded event to `line`, for events that must be written together.
+    pub fn append(self, id: Option<&CommandId>, line: &mut Vec<u8>) {
         match self {
-            Event::Ready => line.extend_from_slice(b"{\"ev\":\"ready\""),
-            Event::Message { data } => {
+            BridgeEvent::Ready => line.extend_from_slice(b"{\"ev\":\"ready\""),
+            BridgeEvent::Message { data } => {
                 line.extend_from_slice(b"{\"ev\":\"message\",\"data\":");
                 line.extend_from_slice(data.as_bytes());
             }
-            Event::Error { text } => string(line, "{\"ev\":\"error\",\"error\":", text),
-            Event::Done { session } => string(line, "{\"ev\":\"done\",\"sessionId\":", session),
-            Event::ExecResult { exit_code, stdout, stderr, truncated } => {
-                number(line, "{\"ev\":\"exec_result\",\"exitCode\":", i64::from(exit_code));
-                string(line, ",\"stdout\":", stdout);
-                string(line, ",\"stderr\":", stderr);
+            BridgeEvent::Error { text } => push_string(line, "{\"ev\":\"error\",\"error\":", text),
+            BridgeEvent::Done { session } => push_string(line, "{\"ev\":\"done\",\"sessionId\":", session),
+            BridgeEvent::ExecResult { exit_code, stdout, stderr, truncated } => {
+                push_number(line, "{\"ev\":\"exec_result\",\"exitCode\":", i64::from(exit_code));
+                push_string(line, ",\"stdout\":", stdout);
+                push_string(line, ",\"stderr\":", stderr);
                 if truncated {
                     line.extend_from_slice(b",\"truncated\":true");
                 }
             }
-            Event::Gap { from, to } => {
-                // Writing to a Vec cannot fail.
+            BridgeEvent::Gap { from, to } => {
+                // A write to a Vec cannot fail.
                 let _ = write!(line, "{{\"ev\":\"gap\",\"from\":{from},\"to\":{to}");
             }
-            Event::Log { level, text, ts } => {
-                string(line, "{\"ev\":\"log\",\"level\":", level.name());
-                string(line, ",\"text\":", text);
-                number(line, ",\"ts\":", i64::try_from(ts).unwrap_or(i64::MAX));
+            BridgeEvent::Log { level, text, ts } => {
+                push_string(line, "{\"ev\":\"log\",\"level\":", level.name());
+                push_string(line, ",\"text\":", text);
+                push_number(line, ",\"ts\":", i64::try_from(ts).unwrap_or(i64::MAX));
             }
         }
         if let Some(id) = id {
@@ -121,23 +121,23 @@ impl Event<'_> {
 
     fn size_hint(self) -> usize {
         match self {
-            Event::Message { data } => data.len() + 64,
-            Event::ExecResult { stdout, stderr, .. } => stdout.len() + stderr.len() + 128,
+            BridgeEvent::Message { data } => data.len() + 64,
+            BridgeEvent::ExecResult { stdout, stderr, .. } => stdout.len() + stderr.len() + 128,
             _ => 128,
         }
     }
 }
 
-fn string(line: &mut Vec<u8>, before: &str, text: &str) {
+fn push_string(line: &mut Vec<u8>, before: &str, text: &str) {
     line.extend_from_slice(before.as_bytes());
-    // A string is written to memory: neither can fail. Were it to, the line must still be JSON.
+    // Serialising a string to memory cannot fail. If it did, the line must still be JSON.
     if serde_json::to_writer(&mut *line, text).is_err() {
         line.extend_from_slice(json::quote("").as_bytes());
     }
 }
 
-fn number(line: &mut Vec<u8>, before: &str, number: i64) {
-    // Writing to a Vec cannot fail.
+fn push_number(line: &mut Vec<u8>, before: &str, number: i64) {
+    // A write to a Vec cannot fail.
     let _ = write!(line, "{before}{number}");
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn bp_11_data_is_the_line_byte_for_byte() {
         let data = r#"{ "a":1e400,"a":12345678901234567890,"s":"\u0000\ud800","n":2.50 }"#;
-        let line = Event::Message { data }.encode(None);
+        let line = BridgeEvent::Message { data }.encode(None);
         assert_eq!(String::from_utf8(line).unwrap(), format!("{{\"ev\":\"message\",\"data\":{data}}}\n"));
     }
 
@@ -156,12 +156,12 @@ mod tests {
     fn bp_01_every_event_is_one_line_of_json() {
         let nasty = "a\nb\r\u{2028}\"\\\0";
         for event in [
-            Event::Ready,
-            Event::Error { text: nasty },
-            Event::Done { session: nasty },
-            Event::ExecResult { exit_code: -1, stdout: nasty, stderr: nasty, truncated: true },
-            Event::Log { level: LogLevel::Info, text: nasty, ts: u64::MAX },
-            Event::Gap { from: 1, to: u64::MAX },
+            BridgeEvent::Ready,
+            BridgeEvent::Error { text: nasty },
+            BridgeEvent::Done { session: nasty },
+            BridgeEvent::ExecResult { exit_code: -1, stdout: nasty, stderr: nasty, truncated: true },
+            BridgeEvent::Log { level: LogLevel::Info, text: nasty, ts: u64::MAX },
+            BridgeEvent::Gap { from: 1, to: u64::MAX },
         ] {
             let line = event.encode(None);
             assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1));

@@ -1,8 +1,7 @@
-//! Looking into a line of JSON without building a tree of it: a few named top-level fields, as the text
-//! they stand in.
+//! Scans a line of JSON without building a tree: finds a few named top-level fields and returns their original text.
 //!
-//! Nothing here recurses over the input, and nothing is kept of a field that was not asked for, so that
-//! neither depth nor a million keys cost memory. Numbers and strings are never converted.
+//! Nothing here recurses over the input, and fields that were not requested are not stored. Neither depth nor a
+//! million keys cost memory. Numbers and strings are never converted.
 
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
@@ -10,51 +9,55 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// How many unknown field names are remembered for the log, and how many bytes of each.
-const UNKNOWN_KEPT: usize = 16;
-const UNKNOWN_LEN: usize = 64;
+/// Maximum number of unknown field names that are stored for the log.
+const MAX_UNKNOWN_FIELDS: usize = 16;
+const MAX_UNKNOWN_NAME: usize = 64;
 
-/// Keys that no command may have at top level: a JavaScript reader would take them for its own (BP-16).
-const FORBIDDEN: [&str; 3] = ["__proto__", "constructor", "prototype"];
+/// Keys that a command may not have at top level, because a JavaScript reader resolves them on its own objects
+/// (BP-16).
+const FORBIDDEN_KEYS: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
-/// What stands at the top level of one JSON object.
+/// The top-level fields of one JSON object.
 #[derive(Debug)]
-pub struct Scan<'a, const N: usize> {
-    /// The text of each field that was asked for; of a repeated one the last, as JavaScript reads it.
+pub struct JsonScan<'a, const N: usize> {
+    /// The text of each requested field. For a repeated field, the last one, as in JavaScript.
     pub fields: [Option<&'a str>; N],
-    /// The index of a field that stands there twice.
+    /// The index of a requested field that occurs twice.
     pub repeated: Option<usize>,
-    /// A forbidden key that stands there.
+    /// A forbidden key that occurs.
     pub forbidden: Option<&'static str>,
-    /// Names of fields nobody asked for: the first few, shortened.
+    /// Names of other fields: the first few, shortened.
     pub unknown: Vec<String>,
 }
 
-/// Reads one JSON object and finds the fields `names` in it, wherever they stand.
+/// Parses one JSON object and finds the fields `names` in it, in any order.
 ///
 /// # Errors
 /// The reason why `text` is not one JSON object.
-pub fn scan<'a, const N: usize>(text: &'a str, names: &[&str; N]) -> Result<Scan<'a, N>, serde_json::Error> {
+pub fn scan<'a, const N: usize>(
+    text: &'a str,
+    names: &[&str; N],
+) -> Result<JsonScan<'a, N>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let found = reader.deserialize_map(Fields { names })?;
+    let found = reader.deserialize_map(FieldVisitor { names })?;
     reader.end()?;
     Ok(found)
 }
 
-/// The string that `json` is, or `None` when it is another kind of value.
-pub fn string(json: &str) -> Option<String> {
+/// The string value of `json`, or `None` if it is another type of value.
+pub fn parse_string(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// The JSON text of a string.
+/// Encodes a string as JSON.
 pub fn quote(text: &str) -> String {
-    // Writing a string to memory cannot fail; serde_json's signature says it may.
+    // Encoding a string to memory cannot fail; serde_json's signature allows for failure.
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// Whether objects and arrays in `text` are nested deeper than `limit`. Linear, without recursion; says
-/// nothing about whether `text` is JSON.
-pub fn deeper_than(text: &str, limit: usize) -> bool {
+/// Whether objects and arrays in `text` are nested deeper than `limit`. Linear, without recursion. Does not check that
+/// `text` is JSON.
+pub fn is_deeper_than(text: &str, limit: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in text.bytes() {
         if in_string {
@@ -81,11 +84,11 @@ pub fn deeper_than(text: &str, limit: usize) -> bool {
     false
 }
 
-/// The same JSON without the characters that some readers take for the end of a line.
+/// Returns the same JSON without the characters that some readers treat as line ends.
 ///
-/// A raw carriage return can only be white space in JSON, and U+2028 and U+2029 can only be inside a string,
-/// so neither change alters the value. A line cut in two by the agent's reader would end the agent.
-pub fn one_line(json: &str) -> Cow<'_, str> {
+/// A raw carriage return can only be white space in JSON, and U+2028 and U+2029 can only be inside a string, so
+/// neither change alters the value. If the agent's reader split the line there, the agent would exit.
+pub fn escape_line_breaks(json: &str) -> Cow<'_, str> {
     if !json.contains(['\r', '\u{2028}', '\u{2029}']) {
         return Cow::Borrowed(json);
     }
@@ -93,39 +96,39 @@ pub fn one_line(json: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// Shortens a name that came from outside, for an error text.
+/// Shortens a name from untrusted input, for an error text.
 pub fn shorten(text: &str) -> String {
-    match text.char_indices().nth(UNKNOWN_LEN) {
+    match text.char_indices().nth(MAX_UNKNOWN_NAME) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
 }
 
-struct Fields<'n, const N: usize> {
+struct FieldVisitor<'n, const N: usize> {
     names: &'n [&'n str; N],
 }
 
-impl<'de, const N: usize> Visitor<'de> for Fields<'_, N> {
-    type Value = Scan<'de, N>;
+impl<'de, const N: usize> Visitor<'de> for FieldVisitor<'_, N> {
+    type Value = JsonScan<'de, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Scan { fields: [None; N], repeated: None, forbidden: None, unknown: Vec::new() };
-        while let Some(raw) = map.next_key_seed(Raw)? {
-            let value = map.next_value_seed(Raw)?;
-            // A key is compared as a reader would see it, after its escapes. One that is no text (a lone
-            // surrogate) is none of ours.
-            let Some(key) = unquote(raw) else { continue };
+        let mut found = JsonScan { fields: [None; N], repeated: None, forbidden: None, unknown: Vec::new() };
+        while let Some(raw) = map.next_key_seed(RawSeed)? {
+            let value = map.next_value_seed(RawSeed)?;
+            // The key is compared after its escapes are decoded, as a reader would see it. A key that is not valid
+            // text (a lone surrogate) matches no field.
+            let Some(key) = unquote_key(raw) else { continue };
             if let Some(at) = self.names.iter().position(|name| *name == key) {
                 if found.fields[at].replace(value).is_some() {
                     found.repeated = Some(at);
                 }
-            } else if let Some(bad) = FORBIDDEN.into_iter().find(|bad| *bad == key) {
+            } else if let Some(bad) = FORBIDDEN_KEYS.into_iter().find(|bad| *bad == key) {
                 found.forbidden = Some(bad);
-            } else if found.unknown.len() < UNKNOWN_KEPT {
+            } else if found.unknown.len() < MAX_UNKNOWN_FIELDS {
                 found.unknown.push(shorten(&key));
             }
         }
@@ -133,16 +136,16 @@ impl<'de, const N: usize> Visitor<'de> for Fields<'_, N> {
     }
 }
 
-/// The text of a JSON string; borrowed when it has no escapes.
-fn unquote(raw: &str) -> Option<Cow<'_, str>> {
+/// The text of a JSON string; borrowed if it has no escapes.
+fn unquote_key(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') { string(raw).map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+    if inner.contains('\\') { parse_string(raw).map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
 }
 
-/// Any JSON, as the text it stands in.
-struct Raw;
+/// Deserialises any JSON value as its original text.
+struct RawSeed;
 
-impl<'de> DeserializeSeed<'de> for Raw {
+impl<'de> DeserializeSeed<'de> for RawSeed {
     type Value = &'de str;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<&'de str, D::Error> {
@@ -180,16 +183,16 @@ mod tests {
 
     #[test]
     fn depth_is_counted_outside_strings_only() {
-        assert!(!deeper_than(r#"{"a":"[[[[\"[[","b":[]}"#, 2));
-        assert!(deeper_than("[[[1]]]", 2));
+        assert!(!is_deeper_than(r#"{"a":"[[[[\"[[","b":[]}"#, 2));
+        assert!(is_deeper_than("[[[1]]]", 2));
         let deep = "[".repeat(5_000_000);
-        assert!(deeper_than(&deep, 128));
+        assert!(is_deeper_than(&deep, 128));
         assert!(scan(&format!("{{\"a\":{deep}"), &["a"]).is_err());
     }
 
     #[test]
     fn one_line_takes_out_what_ends_lines_elsewhere() {
-        assert_eq!(one_line("{\"a\":\r\"x\u{2028}y\"}"), "{\"a\": \"x\\u2028y\"}");
-        assert!(matches!(one_line("{}"), Cow::Borrowed(_)));
+        assert_eq!(escape_line_breaks("{\"a\":\r\"x\u{2028}y\"}"), "{\"a\": \"x\\u2028y\"}");
+        assert!(matches!(escape_line_breaks("{}"), Cow::Borrowed(_)));
     }
 }

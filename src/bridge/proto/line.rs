@@ -1,84 +1,84 @@
-//! Bytes to lines: linear in the input whatever the size of the pieces, bounded in memory.
+//! Splits bytes into lines: linear time whatever the chunk size, and bounded memory.
 //!
-//! A line that lies whole in the bytes just read is borrowed from them; only a line that began in earlier
-//! bytes is held, and leaves by move, so that the memory of a large line goes with it.
+//! A line that is complete in the bytes just read is borrowed from them. Only a line that began in earlier bytes is
+//! stored, and it is moved out, so that its memory is freed with it.
 
 use std::borrow::Cow;
 use std::io::BufRead;
 
-/// The longest line either side may send, in bytes without its newline: 64 MiB (BP-19).
+/// Maximum length of a line in either direction, in bytes without its newline: 64 MiB (BP-19).
 pub const LINE_LIMIT: usize = 64 << 20;
 
-/// What [`LineSplitter::next`] found.
+/// Result of [`LineSplitter::next`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Split<'a> {
-    /// One whole line, without its newline.
+pub enum SplitLine<'a> {
+    /// One complete line, without its newline.
     Line(Cow<'a, [u8]>),
-    /// The line passed the limit; what remains of it, up to its newline, is skipped. Told once per line.
+    /// The line exceeds the limit. The rest of it, up to its newline, is skipped. Returned once per line.
     TooLong,
 }
 
-/// The beginning of a line, waiting for its newline.
+/// Splits a stream of bytes into lines; stores the beginning of an unfinished line.
 #[derive(Debug)]
 pub struct LineSplitter {
-    held: Vec<u8>,
+    partial_line: Vec<u8>,
     limit: usize,
-    skipping: bool,
+    is_skipping: bool,
 }
 
 impl LineSplitter {
-    /// A splitter whose lines have at most `limit` bytes.
+    /// Creates a splitter with a maximum line length of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        LineSplitter { held: Vec::new(), limit, skipping: false }
+        LineSplitter { partial_line: Vec::new(), limit, is_skipping: false }
     }
 
-    /// Takes the next line off `input`, or holds what is left of it and answers `None`.
-    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<Split<'a>> {
+    /// Takes the next line from `input`. Without a newline, stores the rest of `input` and returns `None`.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Option<SplitLine<'a>> {
         while !input.is_empty() {
-            let (piece, ended) = cut(input);
-            if self.skipping {
-                self.skipping = !ended;
+            let (piece, ended) = take_line(input);
+            if self.is_skipping {
+                self.is_skipping = !ended;
                 continue;
             }
-            if self.held.len() + piece.len() > self.limit {
-                self.held = Vec::new();
-                self.skipping = !ended;
-                return Some(Split::TooLong);
+            if self.partial_line.len() + piece.len() > self.limit {
+                self.partial_line = Vec::new();
+                self.is_skipping = !ended;
+                return Some(SplitLine::TooLong);
             }
-            if ended && self.held.is_empty() {
-                return Some(Split::Line(Cow::Borrowed(piece)));
+            if ended && self.partial_line.is_empty() {
+                return Some(SplitLine::Line(Cow::Borrowed(piece)));
             }
-            self.held.extend_from_slice(piece);
+            self.partial_line.extend_from_slice(piece);
             if ended {
-                return Some(Split::Line(Cow::Owned(std::mem::take(&mut self.held))));
+                return Some(SplitLine::Line(Cow::Owned(std::mem::take(&mut self.partial_line))));
             }
         }
         None
     }
 
-    /// How many bytes of an unfinished line are held.
-    pub fn held(&self) -> usize {
-        self.held.len()
+    /// Number of bytes stored of the unfinished line.
+    pub fn held_bytes(&self) -> usize {
+        self.partial_line.len()
     }
 
-    /// Gives up the unfinished line: what follows up to its newline is skipped.
-    pub fn abandon(&mut self) {
-        self.held = Vec::new();
-        self.skipping = true;
+    /// Discards the unfinished line and skips input up to its newline.
+    pub fn skip_line(&mut self) {
+        self.partial_line = Vec::new();
+        self.is_skipping = true;
     }
 
-    /// The unfinished line at the end of the input, if there is one; the splitter is as new afterwards.
+    /// Takes the unfinished line at the end of the input, if there is one. The splitter can then be reused.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
-        self.skipping = false;
-        let rest = std::mem::take(&mut self.held);
+        self.is_skipping = false;
+        let rest = std::mem::take(&mut self.partial_line);
         (!rest.is_empty()).then_some(rest)
     }
 }
 
-/// Splits `input` after its first newline: the bytes before it, and whether there was one.
-fn cut<'a>(input: &mut &'a [u8]) -> (&'a [u8], bool) {
+/// Splits `input` after its first newline. Returns the bytes before it, and whether there was a newline.
+fn take_line<'a>(input: &mut &'a [u8]) -> (&'a [u8], bool) {
     let all = *input;
-    // skip_until on a slice is the standard library's own memchr, and cannot fail.
+    // skip_until on a slice uses the standard library's memchr and cannot fail.
     let taken = input.skip_until(b'\n').unwrap_or(all.len());
     match all[..taken].split_last() {
         Some((b'\n', line)) => (line, true),
@@ -97,8 +97,8 @@ mod tests {
             let mut input = *piece;
             while let Some(split) = splitter.next(&mut input) {
                 found.push(match split {
-                    Split::Line(line) => Some(line.into_owned()),
-                    Split::TooLong => None,
+                    SplitLine::Line(line) => Some(line.into_owned()),
+                    SplitLine::TooLong => None,
                 });
             }
         }
@@ -121,14 +121,14 @@ mod tests {
             lines(&mut splitter, &[b"1234\n12345\n12", b"345", b"678\nok\n"]),
             [Some(b"1234".to_vec()), None, None, Some(b"ok".to_vec())]
         );
-        assert_eq!(splitter.held.capacity(), 0);
+        assert_eq!(splitter.partial_line.capacity(), 0);
     }
 
     #[test]
     fn an_abandoned_line_is_skipped_to_its_newline_and_the_last_line_is_finished() {
         let mut splitter = LineSplitter::new(64);
         assert!(lines(&mut splitter, &[b"abc"]).is_empty());
-        splitter.abandon();
+        splitter.skip_line();
         assert_eq!(lines(&mut splitter, &[b"def\nnext\nrest"]), [Some(b"next".to_vec())]);
         assert_eq!(splitter.finish(), Some(b"rest".to_vec()));
         assert_eq!(splitter.finish(), None);

@@ -1,7 +1,7 @@
-//! The wire protocol of the bridge, without any I/O: bytes to lines, lines to commands, events to lines.
+//! The wire protocol of the bridge, without I/O: bytes to lines, lines to commands, events to lines.
 //!
-//! One JSON object a line, UTF-8, both ways (seed 000). Inbound lines are checked once, here; what the agent
-//! said is never decoded and encoded again (seed 002).
+//! One JSON object per line, UTF-8, in both directions (saggar-bridge(7)). Inbound lines are validated once, here.
+//! Lines of the agent are never decoded and encoded again (BP-11).
 
 mod command;
 mod event;
@@ -9,16 +9,19 @@ mod frame;
 pub mod json;
 mod line;
 pub mod permission;
-pub mod second;
+pub mod sdk_dialect;
 pub mod spool;
 mod uuid;
 
-pub use command::{Answer, BadLine, Command, Exec, Field, Id, Query, Request, Resume, Set};
-pub use event::{Event, LogLevel};
+pub use command::{
+    BridgeCommand, CommandBody, CommandId, ExecCommand, InvalidCommand, QueryCommand, QueryField,
+    QuestionResponse, ResumeCommand, SetCommand,
+};
+pub use event::{BridgeEvent, LogLevel};
 pub use frame::{Frame, FrameError, OwnedEvent, decode, encode};
-pub use line::{LINE_LIMIT, LineSplitter, Split};
+pub use line::{LINE_LIMIT, LineSplitter, SplitLine};
 pub use uuid::uuid_v4;
 
-/// The deepest nesting of a command's JSON. It is what serde_json itself reads, so that every reader behind
-/// this one can (BP-15).
+/// Maximum nesting of a command's JSON. It equals serde_json's own limit, so that every later parser of the line
+/// accepts the same depth (BP-15).
 pub const DEPTH_LIMIT: usize = 128;

@@ -1,10 +1,10 @@
 //! Random uuids (RFC 9562, version 4).
 
-/// A fresh one, in its usual text form.
+/// Generates a random uuid in the usual text form.
 pub fn uuid_v4() -> String {
     let mut bytes = [0u8; 16];
-    // The kernel cannot fail here after boot. Were it to, the fixed uuid would be taken for a repetition
-    // wherever it matters, which is the safe side.
+    // The kernel cannot fail here after boot. If it did, the fixed uuid would be taken for a repetition wherever that
+    // matters, which fails closed.
     let _ = crate::sys::random::fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

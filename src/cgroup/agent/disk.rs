@@ -1,6 +1,6 @@
-//! The number of the whole disk that a policy means: what io.max and its like are about.
+//! The device number of the disk named in a policy, for io.max and similar files.
 
-use crate::spec::Disk;
+use crate::spec::DiskName;
 use nix::sys::stat::{SFlag, major, minor, stat};
 use std::fs;
 use std::path::Path;
@@ -8,23 +8,23 @@ use std::path::Path;
 /// `MAJOR:MINOR` of a whole disk.
 ///
 /// # Errors
-/// Why there is none, naming it.
-pub(super) fn number(disk: &Disk) -> Result<String, String> {
+/// The reason why there is none, with the disk's name.
+pub(super) fn device_number(disk: &DiskName) -> Result<String, String> {
     let text = disk.as_str();
     if !text.starts_with('/') {
-        return whole(text).ok_or_else(|| format!("no disk has the number {text}"));
+        return whole_disk_number(text).ok_or_else(|| format!("no disk has the number {text}"));
     }
     let found = stat(text).map_err(|errno| format!("look at {text}: {}", errno.desc()))?;
     let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
     let device = if kind == SFlag::S_IFBLK { found.st_rdev } else { found.st_dev };
     let number = format!("{}:{}", major(device), minor(device));
-    // File systems in memory, in layers and on several disks have a number of their own, with major 0.
-    whole(&number)
+    // File systems in memory, overlays, and file systems on several disks have an anonymous device number with major 0.
+    whole_disk_number(&number)
         .ok_or_else(|| format!("{text} is on no single disk (its device is {number}); name the disk"))
 }
 
 /// The whole disk of a disk or a partition (sysfs(5), /sys/dev/block).
-fn whole(number: &str) -> Option<String> {
+fn whole_disk_number(number: &str) -> Option<String> {
     let entry = Path::new("/sys/dev/block").join(number);
     let disk = if entry.join("partition").exists() { entry.join("..") } else { entry };
     Some(fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned())
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<String, String> {
-        number(&text.parse().unwrap())
+        device_number(&text.parse().unwrap())
     }
 
     #[test]

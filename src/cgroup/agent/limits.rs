@@ -1,131 +1,149 @@
-//! The limits of a sandbox: written and read back by the writer of [`crate::cgroup::limits`]; or foreseen.
+//! The limits of a sandbox: applied and read back by [`crate::cgroup::limits`], or checked in advance.
 //!
-//! One that must hold and does not is refused, with the file, the value and the cure; any other is `degraded`,
-//! with the file and the value.
+//! A required limit that does not hold is an error with the file, the value and a hint. Any other limit that does not
+//! hold is reported as `degraded`, with the file and the value.
 
-use super::Cgroup;
-use super::wanted::{CORE, Wanted, wanted};
-use crate::cgroup::limits::{Failure, Setting, hold, hold_all, numbers};
-use crate::cgroup::make::Refused;
-use crate::cgroup::tree::{Dir, Dirs, Tree};
+use super::SandboxCgroup;
+use super::requests::{CORE, LimitRequest, limit_requests};
+use crate::cgroup::control_files::{ControlFiles, OpenCgroup, OpenCgroups};
+use crate::cgroup::directories::RefusedController;
+use crate::cgroup::limits::{CgroupSetting, SettingFailure, apply_all, apply_setting, parse_number_list};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::{Version, controllers_for_children, words};
-use crate::host::delegation::lack;
-use crate::plan::Degraded;
-use crate::spec::Limits;
+use crate::host::cgroups::{CgroupVersion, controllers_for_children, read_words};
+use crate::host::delegation::diagnose_controller;
+use crate::plan::agent::DegradedProtection;
+use crate::spec::LimitsSpec;
 use nix::errno::Errno;
 use std::path::Path;
 
 /// Every controller that a limit may need.
-const ALL: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+const ALL_CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
 
-/// The controllers that these limits need, and no other.
-pub(super) fn controllers(limits: &Limits) -> Vec<&'static str> {
-    needed(wanted(limits, &|_| true).iter())
+/// The controllers that these limits need.
+pub(super) fn controllers(limits: &LimitsSpec) -> Vec<&'static str> {
+    needed_controllers(limit_requests(limits, &|_| true).iter())
 }
 
-fn needed<'a>(limits: impl Iterator<Item = &'a Wanted<'a>>) -> Vec<&'static str> {
-    let needed: Vec<_> = limits.map(|wanted| wanted.controller).collect();
-    ALL.into_iter().filter(|name| needed.contains(name)).collect()
+fn needed_controllers<'a>(limits: impl Iterator<Item = &'a LimitRequest<'a>>) -> Vec<&'static str> {
+    let needed: Vec<_> = limits.map(|request| request.controller).collect();
+    ALL_CONTROLLERS.into_iter().filter(|name| needed.contains(name)).collect()
 }
 
-/// Sets all limits of a new cgroup below `own`; without one, `why` says so.
+/// Sets all limits of a new cgroup below `own`; if there is no cgroup, `why` is the reason.
 ///
 /// # Errors
-/// [`Code::Unsupported`] when a limit cannot hold that must.
+/// [`Code::Unsupported`] if a required limit cannot hold.
 pub(super) fn set(
-    (cgroup, why): (Option<&Cgroup>, &str),
+    (cgroup, why): (Option<&SandboxCgroup>, &str),
     own: Option<&Path>,
-    limits: &Limits,
-    refused: Vec<Refused>,
-) -> Result<Vec<Degraded>> {
+    limits: &LimitsSpec,
+    refused: Vec<RefusedController>,
+) -> Result<Vec<DegradedProtection>> {
     let mut degraded = Vec::new();
-    let dirs = cgroup.map(|cgroup| open(&cgroup.path, refused)).transpose()?;
+    let dirs = cgroup.map(|cgroup| open_sandbox(&cgroup.path, refused)).transpose()?;
     let has = |file: &'static str| dirs.as_ref().is_some_and(|dirs| dirs.has("io", file));
-    let all = wanted(limits, &has);
-    for wanted in &all {
+    let all = limit_requests(limits, &has);
+    for request in &all {
         let result = match &dirs {
-            Some(dirs) => write(wanted, dirs),
-            None => Err(Failure { what: why.to_owned(), hint: String::new(), is_lack: true }),
+            Some(dirs) => apply_limit(request, dirs),
+            None => Err(SettingFailure {
+                message: why.to_owned(),
+                hint: String::new(),
+                is_missing_controller: true,
+            }),
         };
         let Err(failure) = result else { continue };
-        if wanted.required {
-            return Err(refusal(wanted, failure, own, &needed(all.iter().filter(|one| one.required))));
+        if request.required {
+            return Err(limit_error(
+                request,
+                failure,
+                own,
+                &needed_controllers(all.iter().filter(|one| one.required)),
+            ));
         }
-        degraded.push(Degraded { what: wanted.name.to_owned(), why: failure.what });
+        degraded.push(DegradedProtection { name: request.name.to_owned(), reason: failure.message });
     }
     Ok(degraded)
 }
 
-/// Changes the limits of a sandbox that runs from `before` to `after`: all that differ are written and read back, or
-/// all are as they were. The names of those that were written.
+/// Changes the limits of a running sandbox from `before` to `after`. Limits that differ are written and read back, all
+/// of them or none. Returns the names of those that were written.
 ///
 /// # Errors
-/// [`Code::Unsupported`] for a limit that cannot hold, with the file, the value and the cure; [`Code::Refused`] for less
-/// memory than programs hold on to.
-pub fn change(cgroup: Option<&Path>, before: &Limits, after: &Limits) -> Result<Vec<&'static str>> {
-    let dirs = cgroup.map(|path| open(path, Vec::new())).transpose()?;
+/// [`Code::Unsupported`] for a limit that cannot hold, with the file, the value and a hint; [`Code::Refused`] for a
+/// memory limit below what cannot be reclaimed.
+pub fn update(cgroup: Option<&Path>, before: &LimitsSpec, after: &LimitsSpec) -> Result<Vec<&'static str>> {
+    let dirs = cgroup.map(|path| open_sandbox(path, Vec::new())).transpose()?;
     let has = |file: &'static str| dirs.as_ref().is_some_and(|dirs| dirs.has("io", file));
-    let (before, after) = (wanted(before, &has), wanted(after, &has));
-    let same = |one: &Wanted, other: &Wanted| {
+    let (before, after) = (limit_requests(before, &has), limit_requests(after, &has));
+    let same = |one: &LimitRequest, other: &LimitRequest| {
         (one.name, &one.value, &one.settings) == (other.name, &other.value, &other.settings)
     };
-    let differs = |one: &Wanted| !before.iter().any(|other| same(one, other));
-    // A cgroup that is no longer idle has forgotten its weight.
+    let differs = |one: &LimitRequest| !before.iter().any(|other| same(one, other));
+    // The kernel drops the weight of a cgroup when cpu.idle is cleared.
     let woken = after.iter().any(|one| one.name == "cpu_idle" && differs(one));
-    let changed: Vec<&Wanted> =
+    let changed: Vec<&LimitRequest> =
         after.iter().filter(|one| differs(one) || (woken && one.name == "cpu_weight")).collect();
     let Some(first) = changed.first() else { return Ok(Vec::new()) };
     let Some(dirs) = &dirs else {
         let message = format!("the limit {} cannot change: the sandbox has no cgroup", first.name);
         return Err(Error::new(Code::Unsupported, message)
-            .hint("run saggar where its user may make cgroups (saggar doctor says how)"));
+            .hint("run saggar where its user may create cgroups (saggar doctor shows how)"));
     };
     let settings = settings(&changed, dirs)?;
     if let Some(limit) = changed.iter().find(|one| one.name == "memory") {
-        make_room(limit, dirs)?;
+        reclaim_memory(limit, dirs)?;
     }
-    let list: Vec<Setting> = settings.iter().map(|(_, setting)| setting.clone()).collect();
-    hold_all(&list, dirs).map_err(|(at, failure)| {
+    let list: Vec<CgroupSetting> = settings.iter().map(|(_, setting)| setting.clone()).collect();
+    apply_all(&list, dirs).map_err(|(at, failure)| {
         let limit = settings.get(at).map_or(*first, |(limit, _)| *limit);
-        refusal(limit, Failure { is_lack: false, ..failure }, None, &[])
+        limit_error(limit, SettingFailure { is_missing_controller: false, ..failure }, None, &[])
     })?;
     Ok(changed.iter().map(|one| one.name).collect())
 }
 
-/// The writes of these limits, before any of them: each has its controller.
-fn settings<'a>(changed: &[&'a Wanted<'a>], dirs: &Dirs) -> Result<Vec<(&'a Wanted<'a>, Setting)>> {
+/// The writes for these limits. It fails before any write if a controller is missing.
+fn settings<'a>(
+    changed: &[&'a LimitRequest<'a>],
+    dirs: &OpenCgroups,
+) -> Result<Vec<(&'a LimitRequest<'a>, CgroupSetting)>> {
     let mut all = Vec::new();
-    // No quota may be below the burst that was set for another one.
+    // A quota may not be lower than the current burst, which belongs to another quota.
     let both = ["cpu", "cpu_burst"].map(|name| changed.iter().find(|one| one.name == name));
     if let [Some(quota), Some(burst)] = both
         && let Some(first) = burst.settings.as_ref().ok().and_then(|list| list.first())
     {
-        all.push((*quota, Setting { value: "0".into(), tentative: true, ..first.clone() }));
+        all.push((*quota, CgroupSetting { value: "0".into(), tentative: true, ..first.clone() }));
     }
     for limit in changed {
-        let Wanted { name, controller, settings, .. } = limit;
-        if dirs.home(controller).is_none() {
+        let LimitRequest { name, controller, settings, .. } = limit;
+        if dirs.directory_for(controller).is_none() {
             let what = format!("{} has no {controller} controller", dirs.path(CORE, "").display());
-            let hint = "have the controller switched on at the start: name a limit of it there (saggar doctor says \
-                        what this host gives)";
-            let failure = Failure { what, hint: hint.to_owned(), is_lack: false };
-            return Err(refusal(limit, failure, None, &[]));
+            let hint = "have the controller switched on at the start: name a limit of it there (saggar doctor \
+                        shows what this host supports)";
+            let failure =
+                SettingFailure { message: what, hint: hint.to_owned(), is_missing_controller: false };
+            return Err(limit_error(limit, failure, None, &[]));
         }
         match settings {
             Ok(list) => all.extend(list.iter().map(|setting| (*limit, setting.clone()))),
             Err(why) => {
                 let hint = format!("give {name} a disk that lsblk lists");
-                return Err(refusal(limit, Failure { what: why.clone(), hint, is_lack: false }, None, &[]));
+                return Err(limit_error(
+                    limit,
+                    SettingFailure { message: why.clone(), hint, is_missing_controller: false },
+                    None,
+                    &[],
+                ));
             }
         }
     }
     Ok(all)
 }
 
-/// Has the kernel take back what it can before memory is limited to less than is in use: memory.max alone would have
-/// it kill for the rest. What programs hold on to stays theirs, and the limit is refused.
-fn make_room(limit: &Wanted, dirs: &Dirs) -> Result<()> {
+/// Makes the kernel reclaim memory before the limit is lowered below the current usage: with memory.max alone it would
+/// kill processes. If the rest cannot be reclaimed, the limit is refused.
+fn reclaim_memory(limit: &LimitRequest, dirs: &OpenCgroups) -> Result<()> {
     let file = |name: &str| dirs.read("memory", name);
     let in_use = || file("memory.current").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let Ok(most) = limit.value.parse::<u64>() else { return Ok(()) };
@@ -133,11 +151,11 @@ fn make_room(limit: &Wanted, dirs: &Dirs) -> Result<()> {
         return Ok(());
     }
     let high = file("memory.high").unwrap_or_else(|_| "max".to_owned());
-    // Above memory.high the kernel takes back at once, and never kills.
-    let asked = dirs.write("memory", "memory.high", &limit.value);
+    // Above memory.high the kernel reclaims immediately, and never kills.
+    let written = dirs.write("memory", "memory.high", &limit.value);
     let used = in_use().unwrap_or(0);
     let _ = dirs.write("memory", "memory.high", &high);
-    if asked.is_ok() && used <= most {
+    if written.is_ok() && used <= most {
         return Ok(());
     }
     let message = format!(
@@ -150,46 +168,55 @@ fn make_room(limit: &Wanted, dirs: &Dirs) -> Result<()> {
     Err(Error::new(Code::Refused, message).hint("end some of its programs first, or leave it more"))
 }
 
-/// Opens it, and reads which controllers it has.
-fn open(path: &Path, refused: Vec<Refused>) -> Result<Dirs> {
-    let says = |errno: Errno| Error::system(format_args!("open {}", path.display()), errno.desc());
-    let mut dir = Dir::open(path, Version::V2, &[]).map_err(says)?;
-    let controllers = dir.read("cgroup.controllers").map_err(says)?;
+/// Opens the sandbox's cgroup, and reads its controllers.
+fn open_sandbox(path: &Path, refused: Vec<RefusedController>) -> Result<OpenCgroups> {
+    let open_error = |errno: Errno| Error::system(format_args!("open {}", path.display()), errno.desc());
+    let mut dir = OpenCgroup::open(path, CgroupVersion::V2, &[]).map_err(open_error)?;
+    let controllers = dir.read("cgroup.controllers").map_err(open_error)?;
     dir.controllers = controllers.split_whitespace().map(str::to_owned).collect();
-    Ok(Dirs { list: vec![dir], refused })
+    Ok(OpenCgroups { list: vec![dir], refused_controllers: refused })
 }
 
-fn write(wanted: &Wanted, dirs: &Dirs) -> Result<(), Failure> {
-    let controller = wanted.controller;
-    if dirs.home(controller).is_none() {
+fn apply_limit(request: &LimitRequest, dirs: &OpenCgroups) -> Result<(), SettingFailure> {
+    let controller = request.controller;
+    if dirs.directory_for(controller).is_none() {
         let what = match dirs.refusal(controller) {
             Some((file, value, errno)) => format!("write {value:?} to {}: {}", file.display(), errno.desc()),
-            None => format!("the {controller} controller is not to be had here"),
+            None => format!("the {controller} controller is not available here"),
         };
-        let first = wanted.settings.as_ref().ok().and_then(|list| list.first());
+        let first = request.settings.as_ref().ok().and_then(|list| list.first());
         let what = match first {
             Some(first) => format!("{:?} cannot be in {}: {what}", first.value, first.file),
             None => what,
         };
-        return Err(Failure { what, hint: String::new(), is_lack: true });
+        return Err(SettingFailure { message: what, hint: String::new(), is_missing_controller: true });
     }
     let hint = || "lsblk lists the disks; or leave the limit out".to_owned();
-    let settings = wanted.settings.as_ref();
-    let settings = settings.map_err(|why| Failure { what: why.clone(), hint: hint(), is_lack: false })?;
-    settings.iter().try_for_each(|setting| hold(setting, dirs))
+    let settings = request.settings.as_ref();
+    let settings = settings.map_err(|why| SettingFailure {
+        message: why.clone(),
+        hint: hint(),
+        is_missing_controller: false,
+    })?;
+    settings.iter().try_for_each(|setting| apply_setting(setting, dirs))
 }
 
-/// The error of a limit that must hold; where it is the controller that is missing, the surroundings tell the cure,
-/// for all that is `needed`: who follows it should not come to the next lack.
-fn refusal(wanted: &Wanted, failure: Failure, own: Option<&Path>, needed: &[&str]) -> Error {
-    let Wanted { name, value, origin, controller, .. } = wanted;
-    let Failure { what, hint, is_lack } = failure;
+/// The error for a required limit. If a controller is missing, the hint covers all `needed` controllers, so that the
+/// user has to fix the host only once.
+fn limit_error(
+    request: &LimitRequest,
+    failure: SettingFailure,
+    own: Option<&Path>,
+    needed: &[&str],
+) -> Error {
+    let LimitRequest { name, value, origin, controller, .. } = request;
+    let SettingFailure { message: what, hint, is_missing_controller: is_lack } = failure;
     let (what, hint) = if is_lack && *controller == CORE {
-        (what, lack(own, "cpu", needed).cure)
+        (what, diagnose_controller(own, "cpu", needed).remedy)
     } else if is_lack {
-        let lack = lack(own, controller, needed);
-        let what = if what == lack.why { what } else { format!("{what}: {}", lack.why) };
-        (what, format!("{}; or leave the limit out", lack.cure))
+        let missing = diagnose_controller(own, controller, needed);
+        let what = if what == missing.reason { what } else { format!("{what}: {}", missing.reason) };
+        (what, format!("{}; or leave the limit out", missing.remedy))
     } else {
         (what, hint)
     };
@@ -197,37 +224,42 @@ fn refusal(wanted: &Wanted, failure: Failure, own: Option<&Path>, needed: &[&str
     Error::new(Code::Unsupported, message).hint(hint)
 }
 
-/// What a start would find missing of the limits; writes nothing. `refused` says why there would be no cgroup.
-pub(super) fn foresee(own: Option<&Path>, refused: Option<&str>, limits: &Limits) -> Vec<Degraded> {
+/// The limits that a start would not be able to set; writes nothing. `refused` is the reason if there would be no
+/// cgroup.
+pub(super) fn find_missing_limits(
+    own: Option<&Path>,
+    refused: Option<&str>,
+    limits: &LimitsSpec,
+) -> Vec<DegradedProtection> {
     let enabled = own.map(controllers_for_children).unwrap_or_default();
-    let missing = |wanted: &Wanted| -> Option<String> {
+    let missing = |request: &LimitRequest| -> Option<String> {
         if let Some(why) = refused {
             return Some(why.to_owned());
         }
-        if wanted.controller != CORE && !enabled.iter().any(|one| one == wanted.controller) {
-            return Some(lack(own, wanted.controller, &[]).why);
+        if request.controller != CORE && !enabled.iter().any(|one| one == request.controller) {
+            return Some(diagnose_controller(own, request.controller, &[]).reason);
         }
-        match &wanted.settings {
+        match &request.settings {
             Err(why) => Some(why.clone()),
-            Ok(_) => own.and_then(|own| outside(own, wanted)),
+            Ok(_) => own.and_then(|own| unavailable_reason(own, request)),
         }
     };
-    let wanted = wanted(limits, &|_| true);
-    let missing = wanted
-        .iter()
-        .filter_map(|wanted| Some(Degraded { what: wanted.name.to_owned(), why: missing(wanted)? }));
+    let requests = limit_requests(limits, &|_| true);
+    let missing = requests.iter().filter_map(|request| {
+        Some(DegradedProtection { name: request.name.to_owned(), reason: missing(request)? })
+    });
     missing.collect()
 }
 
-/// Why a set of CPUs or memory nodes cannot be had: our own cgroup has not all of them.
-fn outside(own: &Path, wanted: &Wanted) -> Option<String> {
-    let file = match wanted.name {
+/// The reason why a set of CPUs or memory nodes is not available: our own cgroup does not have all of them.
+fn unavailable_reason(own: &Path, request: &LimitRequest) -> Option<String> {
+    let file = match request.name {
         "cpuset_cpus" => "cpuset.cpus.effective",
         "cpuset_mems" => "cpuset.mems.effective",
         _ => return None,
     };
-    let text = words(own, file).join("");
-    let (has, asked) = (numbers(&text)?, numbers(&wanted.value)?);
-    let lacks = asked.iter().any(|number| !has.contains(number));
-    lacks.then(|| format!("{} has {text}, not all of {}", own.join(file).display(), wanted.value))
+    let text = read_words(own, file).join("");
+    let (has, requested) = (parse_number_list(&text)?, parse_number_list(&request.value)?);
+    let lacks = requested.iter().any(|number| !has.contains(number));
+    lacks.then(|| format!("{} has {text}, not all of {}", own.join(file).display(), request.value))
 }

@@ -1,196 +1,200 @@
-//! Sandboxes that run, and what they use, as the kernel tells it (row KC-34). What a host does not count is left
-//! out.
+//! Running sandboxes and their usage, as reported by the kernel (row KC-34). Values that a host does not count are
+//! omitted.
 
-use super::place::{MAIN, id_of, mount};
-use super::usage::{field, field_of};
-use crate::cgroup::stats::{Pressure, pressure_of};
+use super::path::{MAIN, parse_name, unified_mount};
+use super::usage::{parse_field, read_field};
+use crate::cgroup::stats::{Pressure, parse_pressure};
 use crate::id::SandboxId;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How deep cgroups are looked for.
-const DEPTH: usize = 16;
+/// Maximum depth of the search for cgroups.
+const MAX_DEPTH: usize = 16;
 
-/// A sandbox that has a cgroup with processes in it.
+/// A running sandbox: its cgroup has processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Live {
-    /// Its name.
+pub struct LiveSandbox {
+    /// The id of the sandbox.
     pub id: SandboxId,
-    /// Its cgroup.
+    /// The path of its cgroup.
     pub cgroup: PathBuf,
 }
 
-/// The sandboxes of this host whose cgroups belong to `owner`, or all of them.
-pub fn find(owner: Option<u32>) -> Vec<Live> {
+/// The running sandboxes of this host whose cgroups belong to `owner`, or all of them.
+pub fn find_sandboxes(owner: Option<u32>) -> Vec<LiveSandbox> {
     let mut found = Vec::new();
-    if let Some(mount) = mount() {
-        look(Path::new(mount), owner, DEPTH, &mut found);
+    if let Some(mount) = unified_mount() {
+        find_below(Path::new(mount), owner, MAX_DEPTH, &mut found);
     }
     found.sort_by(|one, other| (one.id.as_str(), &one.cgroup).cmp(&(other.id.as_str(), &other.cgroup)));
     found
 }
 
-fn look(directory: &Path, owner: Option<u32>, depth: usize, found: &mut Vec<Live>) {
+fn find_below(directory: &Path, owner: Option<u32>, depth: usize, found: &mut Vec<LiveSandbox>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let path = entry.path();
-        let id = id_of(&entry.file_name()).filter(|_| path.join(MAIN).is_dir());
+        let id = parse_name(&entry.file_name()).filter(|_| path.join(MAIN).is_dir());
         match id {
             Some(id) => {
-                let is_theirs =
+                let is_owned =
                     owner.is_none_or(|owner| entry.metadata().is_ok_and(|meta| meta.uid() == owner));
-                if is_theirs && field(&path, "cgroup.events", "populated") == Some(1) {
-                    found.push(Live { id, cgroup: path });
+                if is_owned && read_field(&path, "cgroup.events", "populated") == Some(1) {
+                    found.push(LiveSandbox { id, cgroup: path });
                 }
             }
-            None if depth > 0 => look(&path, owner, depth - 1, found),
+            None if depth > 0 => find_below(&path, owner, depth - 1, found),
             None => {}
         }
     }
 }
 
-/// Whether all of a sandbox stands still.
+/// Whether all processes of a sandbox are frozen.
 pub fn is_frozen(cgroup: &Path) -> bool {
-    field(cgroup, "cgroup.events", "frozen") == Some(1)
+    read_field(cgroup, "cgroup.events", "frozen") == Some(1)
 }
 
-/// What a sandbox uses and has used. Names and units are those of the kernel's files
+/// Current and accumulated usage of a sandbox. Names and units are those of the kernel's files
 /// (Documentation/admin-guide/cgroup-v2.rst).
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Stats {
-    /// Processor time.
+pub struct SandboxStats {
+    /// CPU time; `None` if the host does not count it, as for all fields.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
-    /// Memory.
+    pub cpu: Option<CpuTime>,
+    /// Memory in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Amount>,
-    /// Processes and threads.
+    pub memory: Option<ResourceUsage>,
+    /// Number of processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<Amount>,
-    /// Block devices, all together.
+    pub pids: Option<ResourceUsage>,
+    /// Block devices, summed over all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub io: Option<Io>,
-    /// How long programs waited for something.
-    pub pressure: Pressures,
-    /// How often limits were met.
-    pub met: Met,
+    pub io: Option<IoCounters>,
+    /// Pressure stall information.
+    pub pressure: PressureByResource,
+    /// Number of times each limit was exceeded.
+    pub exceeded: ExceededCounts,
 }
 
-/// Processor time in microseconds.
+/// CPU time in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Cpu {
-    /// All together.
+pub struct CpuTime {
+    /// Total time.
     pub usage_usec: u64,
-    /// In programs.
+    /// User time.
     pub user_usec: u64,
-    /// In the kernel.
+    /// Kernel time.
     pub system_usec: u64,
-    /// For which the limit held it up.
+    /// Time for which the limit throttled the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled_usec: Option<u64>,
-    /// Of one second, how many microseconds it may have at most.
+    /// The limit in microseconds for each second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_usec: Option<u64>,
 }
 
-/// Bytes of memory, or a number of processes.
+/// Usage in bytes of memory, or in processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Amount {
-    /// Now.
+pub struct ResourceUsage {
+    /// Current usage.
     pub current: u64,
-    /// The most at one time (memory: Linux 5.19, pids: Linux 6.11).
+    /// Peak usage (memory: Linux 5.19, pids: Linux 6.11).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak: Option<u64>,
-    /// The limit, where there is one.
+    /// The limit; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
 }
 
-/// Bytes and operations.
+/// Bytes and operations of block devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Io {
+pub struct IoCounters {
     /// Bytes read.
     pub rbytes: u64,
     /// Bytes written.
     pub wbytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub rios: u64,
-    /// Writes.
+    /// Number of writes.
     pub wios: u64,
 }
 
-/// Pressure of each kind.
+/// Pressure for each resource; `None` if the kernel does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Pressures {
-    /// For a processor.
+pub struct PressureByResource {
+    /// Tasks that waited for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Pressure>,
-    /// For memory.
+    /// Tasks that waited for memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Pressure>,
-    /// For a device.
+    /// Tasks that waited for a block device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<Pressure>,
 }
 
-/// Counts of events at limits.
+/// Number of times each limit was exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Met {
-    /// Processes that were killed for want of memory (oom_kill of memory.events).
+pub struct ExceededCounts {
+    /// Processes killed because memory ran out (oom_kill of memory.events).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kills: Option<u64>,
-    /// Times that memory was about to go over its limit (max of memory.events).
+    /// Times that memory usage was about to exceed its limit (max of memory.events).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// Forks that were refused (max of pids.events).
+    /// Forks that failed at the limit (max of pids.events).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
-    /// Periods in which the processor limit was used up (nr_throttled of cpu.stat).
+    /// Periods in which the CPU limit was used up (nr_throttled of cpu.stat).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u64>,
 }
 
-impl Stats {
+impl SandboxStats {
     /// Reads the files of a sandbox's cgroup.
-    pub fn of(cgroup: &Path) -> Self {
+    pub fn read(cgroup: &Path) -> Self {
         let text = |file: &str| fs::read_to_string(cgroup.join(file)).ok();
         let number = |file: &str| text(file)?.trim().parse().ok();
         let amount = |controller: &str| {
-            Some(Amount {
+            Some(ResourceUsage {
                 current: number(&format!("{controller}.current"))?,
                 peak: number(&format!("{controller}.peak")),
                 max: number(&format!("{controller}.max")),
             })
         };
-        let pressure = |kind: &str| Some(pressure_of(&text(&format!("{kind}.pressure"))?));
-        Stats {
+        let pressure = |kind: &str| Some(parse_pressure(&text(&format!("{kind}.pressure"))?));
+        SandboxStats {
             cpu: text("cpu.stat").as_deref().and_then(|stat| cpu(stat, text("cpu.max").as_deref())),
             memory: amount("memory"),
             pids: amount("pids"),
             io: text("io.stat").as_deref().map(io),
-            pressure: Pressures { cpu: pressure("cpu"), memory: pressure("memory"), io: pressure("io") },
-            met: Met {
-                oom_kills: field(cgroup, "memory.events", "oom_kill"),
-                memory: field(cgroup, "memory.events", "max"),
-                pids: field(cgroup, "pids.events", "max"),
-                cpu: field(cgroup, "cpu.stat", "nr_throttled"),
+            pressure: PressureByResource {
+                cpu: pressure("cpu"),
+                memory: pressure("memory"),
+                io: pressure("io"),
+            },
+            exceeded: ExceededCounts {
+                oom_kills: read_field(cgroup, "memory.events", "oom_kill"),
+                memory: read_field(cgroup, "memory.events", "max"),
+                pids: read_field(cgroup, "pids.events", "max"),
+                cpu: read_field(cgroup, "cpu.stat", "nr_throttled"),
             },
         }
     }
 }
 
-fn cpu(stat: &str, max: Option<&str>) -> Option<Cpu> {
-    let count = |name| field_of(stat, name);
+fn cpu(stat: &str, max: Option<&str>) -> Option<CpuTime> {
+    let count = |name| parse_field(stat, name);
     let quota = |max: &str| {
         let (quota, period) = max.trim().split_once(' ')?;
         let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
         quota.saturating_mul(1_000_000).checked_div(period)
     };
-    Some(Cpu {
+    Some(CpuTime {
         usage_usec: count("usage_usec")?,
         user_usec: count("user_usec")?,
         system_usec: count("system_usec")?,
@@ -199,9 +203,9 @@ fn cpu(stat: &str, max: Option<&str>) -> Option<Cpu> {
     })
 }
 
-/// The sum over all devices: `MAJOR:MINOR rbytes=N wbytes=N …`.
-fn io(stat: &str) -> Io {
-    let mut sum = Io::default();
+/// Sums all devices of lines `MAJOR:MINOR rbytes=N wbytes=N …`.
+fn io(stat: &str) -> IoCounters {
+    let mut sum = IoCounters::default();
     for (key, value) in stat.split_whitespace().filter_map(|word| word.split_once('=')) {
         let to = match key {
             "rbytes" => &mut sum.rbytes,
@@ -222,9 +226,9 @@ mod tests {
     #[test]
     fn what_the_host_does_not_count_is_left_out() {
         let scratch = tempfile::tempdir().unwrap();
-        assert_eq!(Stats::of(scratch.path()), Stats::default());
-        let nothing = serde_json::json!({ "pressure": {}, "met": {} });
-        assert_eq!(serde_json::to_value(Stats::default()).unwrap(), nothing);
+        assert_eq!(SandboxStats::read(scratch.path()), SandboxStats::default());
+        let nothing = serde_json::json!({ "pressure": {}, "exceeded": {} });
+        assert_eq!(serde_json::to_value(SandboxStats::default()).unwrap(), nothing);
     }
 
     #[test]
@@ -237,6 +241,6 @@ mod tests {
         let sum = io(
             "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n253:0 rbytes=10 wbytes=20 rios=30 wios=40\n",
         );
-        assert_eq!(sum, Io { rbytes: 11, wbytes: 22, rios: 33, wios: 44 });
+        assert_eq!(sum, IoCounters { rbytes: 11, wbytes: 22, rios: 33, wios: 44 });
     }
 }

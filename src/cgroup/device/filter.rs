@@ -1,24 +1,24 @@
-//! The rules as a program of type BPF_PROG_TYPE_CGROUP_DEVICE (cgroup v2).
+//! Compiles the device rules to a program of type BPF_PROG_TYPE_CGROUP_DEVICE (cgroup v2).
 //!
 //! ```text
-//! need = what the request asks for
-//! from the last rule to the first, where the device fits:
+//! need = the requested access
+//! from the last rule to the first, if the device matches:
 //!     allow: need -= the rule's access; nothing left: allowed
-//!     deny:  something of the rule's access still needed: refused
-//! what is left: as it is without rules
+//!     deny:  part of the rule's access still needed: denied
+//! the rest of need: the default
 //! ```
-//! So a request for reading and writing may be answered by two rules.
+//! So two rules together may allow a request for reading and writing.
 
-use super::{Kind, Rule, Rules};
-use crate::sys::bpf::{self, Insn};
+use super::{DeviceKind, DeviceRule, DeviceRules};
+use crate::sys::bpf::{self, BpfInsn};
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What our programs are found by.
-const NAME: &CStr = c"saggar_devices";
+/// The name by which our programs are found.
+const PROGRAM_NAME: &CStr = c"saggar_devices";
 
-/// Registers: the answer, the context, and what the request says.
+/// Registers: the result, the context, and the fields of the request.
 const R0: u8 = 0;
 const CONTEXT: u8 = 1;
 const NEED: u8 = 2;
@@ -37,16 +37,16 @@ const JUMP_IF_OTHER: u8 = 0x56; // BPF_JMP32 | BPF_JNE | BPF_K
 const JUMP_IF_SET: u8 = 0x46; // BPF_JMP32 | BPF_JSET | BPF_K
 const EXIT: u8 = 0x95; // BPF_JMP | BPF_EXIT
 
-fn op(code: u8, destination: u8, source: u8, offset: i16, constant: i32) -> Insn {
-    Insn { code, registers: destination | source << 4, offset, constant }
+fn op(code: u8, destination: u8, source: u8, offset: i16, constant: i32) -> BpfInsn {
+    BpfInsn { code, registers: destination | source << 4, offset, constant }
 }
 
-fn answer(allowed: bool) -> [Insn; 2] {
+fn return_verdict(allowed: bool) -> [BpfInsn; 2] {
     [op(MOVE, R0, 0, 0, i32::from(allowed)), op(EXIT, 0, 0, 0, 0)]
 }
 
-/// The program. The context is `struct bpf_cgroup_dev_ctx`: access and kind, major, minor.
-pub(in crate::cgroup) fn program(rules: &Rules) -> Vec<Insn> {
+/// Compiles the rules. The program's context is `struct bpf_cgroup_dev_ctx`: access and kind, major, minor.
+pub(in crate::cgroup) fn program(rules: &DeviceRules) -> Vec<BpfInsn> {
     let mut program = vec![
         op(LOAD_WORD, NEED, CONTEXT, 0, 0),
         op(LOAD_WORD, MAJOR, CONTEXT, 4, 0),
@@ -56,18 +56,18 @@ pub(in crate::cgroup) fn program(rules: &Rules) -> Vec<Insn> {
         op(SHIFT_RIGHT, NEED, 0, 0, 16),
     ];
     for rule in rules.list.iter().rev() {
-        block(rule, &mut program);
+        rule_block(rule, &mut program);
     }
-    program.extend(answer(rules.otherwise));
+    program.extend(return_verdict(rules.default_allow));
     program
 }
 
-/// One rule; where it does not decide, control falls out at its end.
-fn block(rule: &Rule, program: &mut Vec<Insn>) {
+/// Emits one rule; if it does not decide, execution continues after it.
+fn rule_block(rule: &DeviceRule, program: &mut Vec<BpfInsn>) {
     let devices = rule.devices;
     let kind = match devices.kind {
-        Kind::Block => 1,
-        Kind::Char => 2,
+        DeviceKind::Block => 1,
+        DeviceKind::Char => 2,
     };
     let numbers = [(MAJOR, devices.major), (MINOR, devices.minor)];
     let mut fits = vec![(KIND, kind)];
@@ -78,31 +78,30 @@ fn block(rule: &Rule, program: &mut Vec<Insn>) {
     } else {
         vec![op(JUMP_IF_SET, NEED, 0, 1, access), op(JUMP, 0, 0, 2, 0)]
     };
-    decide.extend(answer(rule.allow));
-    // Out of the block: over the tests that follow, and the decision.
+    decide.extend(return_verdict(rule.allow));
+    // Jumps out of the block, over the tests that follow and the decision.
     for (at, (register, constant)) in fits.iter().enumerate() {
         let over = fits.len() - 1 - at + decide.len();
-        // At most seven.
+        // The distance is at most seven instructions.
         let over = i16::try_from(over).unwrap_or(i16::MAX);
         program.push(op(JUMP_IF_OTHER, *register, 0, over, *constant));
     }
     program.append(&mut decide);
 }
 
-/// Puts the rules in force on a cgroup, in the place of those that we put there before: at no moment is there
-/// none.
+/// Attaches the rules to a cgroup, atomically in place of a program that saggar attached before.
 ///
 /// # Errors
 /// Those of bpf(2).
-pub(in crate::cgroup) fn put(cgroup: BorrowedFd<'_>, rules: &Rules) -> Result<(), Errno> {
-    let before = bpf::attached(cgroup, NAME)?;
-    if rules.is_everything() {
+pub(in crate::cgroup) fn attach(cgroup: BorrowedFd<'_>, rules: &DeviceRules) -> Result<(), Errno> {
+    let before = bpf::find_attached(cgroup, PROGRAM_NAME)?;
+    if rules.allows_everything() {
         return before.map_or(Ok(()), |before| bpf::detach(cgroup, before.as_fd()));
     }
-    let program = bpf::load_device_filter(&program(rules), NAME)?;
+    let program = bpf::load_device_filter(&program(rules), PROGRAM_NAME)?;
     bpf::attach(cgroup, program.as_fd(), before.as_ref().map(AsFd::as_fd))?;
-    // Read back.
-    match bpf::attached(cgroup, NAME)? {
+    // Reads back that the program is attached.
+    match bpf::find_attached(cgroup, PROGRAM_NAME)? {
         Some(_) => Ok(()),
         None => Err(Errno::EIO),
     }
@@ -110,12 +109,12 @@ pub(in crate::cgroup) fn put(cgroup: BorrowedFd<'_>, rules: &Rules) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ALL, Kind, tests::any_rules};
+    use super::super::{ALL, DeviceKind, tests::any_rules};
     use super::*;
     use proptest::prelude::*;
 
-    /// An interpreter of the operations above (Documentation/bpf/standardization/instruction-set.rst).
-    fn run(program: &[Insn], kind: Kind, major: u32, minor: u32, access: u8) -> u32 {
+    /// An interpreter of the instructions above (Documentation/bpf/standardization/instruction-set.rst).
+    fn run(program: &[BpfInsn], kind: DeviceKind, major: u32, minor: u32, access: u8) -> u32 {
         let context = [u32::from(access) << 16 | kind as u32, major, minor];
         let mut registers = [0u32; 11];
         let mut at = 0usize;
@@ -152,7 +151,7 @@ mod tests {
         #[test]
         fn the_program_says_what_the_rules_say(rules in any_rules(), major in 0u32..4, minor in 0u32..4) {
             let program = program(&rules);
-            for kind in [Kind::Block, Kind::Char] {
+            for kind in [DeviceKind::Block, DeviceKind::Char] {
                 for access in 1..=ALL {
                     let says = run(&program, kind, major, minor, access) == 1;
                     prop_assert_eq!(says, rules.allows(kind, major, minor, access), "{:?} {}", kind, access);
@@ -163,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_program_of_the_default_devices_does_not_change_by_itself() {
-        let program = program(&Rules::new(&[]).unwrap());
+        let program = program(&DeviceRules::new(&[]).unwrap());
         let text: Vec<_> = program
             .iter()
             .map(|i| format!("{:02x} {:02x} {:+} {:#x}", i.code, i.registers, i.offset, i.constant))
@@ -175,8 +174,8 @@ mod tests {
     fn numbers_above_two_to_the_31_are_compared_as_they_are() {
         let rule =
             serde_json::json!([{ "allow": true, "type": "c", "major": 4_294_967_295_u64, "minor": 7 }]);
-        let rules = Rules::new(&serde_json::from_value::<Vec<_>>(rule).unwrap()).unwrap();
-        assert_eq!(run(&program(&rules), Kind::Char, u32::MAX, 7, ALL), 1);
-        assert_eq!(run(&program(&rules), Kind::Char, u32::MAX, 8, ALL), 0);
+        let rules = DeviceRules::new(&serde_json::from_value::<Vec<_>>(rule).unwrap()).unwrap();
+        assert_eq!(run(&program(&rules), DeviceKind::Char, u32::MAX, 7, ALL), 1);
+        assert_eq!(run(&program(&rules), DeviceKind::Char, u32::MAX, 8, ALL), 0);
     }
 }

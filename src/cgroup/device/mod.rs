@@ -1,8 +1,8 @@
-//! `linux.resources.devices`: which devices a container may open or make.
+//! `linux.resources.devices`: the devices that a container may open or create.
 //!
-//! The rules are an ordered list; for each kind of access to a device the last rule that fits decides. Before
-//! them comes "deny all"; after them come the devices that every container has, as runc does it. In v1 that is
-//! written to `devices.allow` and `devices.deny` ([`v1`]); in v2 it is a program in the kernel ([`filter`]).
+//! The rules are an ordered list; for each kind of access to a device the last matching rule decides. "Deny all" comes
+//! first, and the default devices of every container last, as in runc. In v1 the rules are written to `devices.allow`
+//! and `devices.deny` ([`v1`]); in v2 they are a program in the kernel ([`filter`]).
 
 pub(super) mod filter;
 pub(super) mod v1;
@@ -10,87 +10,87 @@ pub(super) mod v1;
 use crate::error::{Code, Error, Result};
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
-/// Kinds of access, as the kernel counts them (linux/bpf.h, BPF_DEVCG_ACC_*).
+/// Kinds of access, with the kernel's values (linux/bpf.h, BPF_DEVCG_ACC_*).
 pub(super) const MKNOD: u8 = 1;
 pub(super) const READ: u8 = 2;
 pub(super) const WRITE: u8 = 4;
 pub(super) const ALL: u8 = MKNOD | READ | WRITE;
 
-/// Kinds of devices, as the kernel counts them (BPF_DEVCG_DEV_*).
+/// Kinds of devices, with the kernel's values (BPF_DEVCG_DEV_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum DeviceKind {
     Block = 1,
     Char = 2,
 }
 
-/// A set of devices; `None` is every number.
+/// A set of devices; `None` matches every number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Devices {
-    pub kind: Kind,
+pub(super) struct DeviceSet {
+    pub kind: DeviceKind,
     pub major: Option<u32>,
     pub minor: Option<u32>,
 }
 
-/// One rule.
+/// One device rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct DeviceRule {
     pub allow: bool,
-    pub devices: Devices,
+    pub devices: DeviceSet,
     pub access: u8,
 }
 
-/// What is so before the rules, and the rules, the last that fits first in force.
+/// The default, and the rules. If several rules match, the last one decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
-    /// Whether what no rule fits is allowed.
-    pub otherwise: bool,
-    /// In their order.
-    pub list: Vec<Rule>,
+pub(super) struct DeviceRules {
+    /// Whether a request that no rule matches is allowed.
+    pub default_allow: bool,
+    /// The rules in their order.
+    pub list: Vec<DeviceRule>,
 }
 
-/// What every container has: nodes of any device may be made (mknod alone opens nothing), and these devices.
-const ALWAYS: [(Kind, Option<u32>, Option<u32>, u8); 10] = [
-    (Kind::Char, None, None, MKNOD),
-    (Kind::Block, None, None, MKNOD),
-    (Kind::Char, Some(1), Some(3), ALL), // null
-    (Kind::Char, Some(1), Some(5), ALL), // zero
-    (Kind::Char, Some(1), Some(7), ALL), // full
-    (Kind::Char, Some(1), Some(8), ALL), // random
-    (Kind::Char, Some(1), Some(9), ALL), // urandom
-    (Kind::Char, Some(5), Some(0), ALL), // tty
-    (Kind::Char, Some(5), Some(2), ALL), // ptmx
-    (Kind::Char, Some(136), None, ALL),  // terminals
+/// The default devices of every container. Nodes of any device may be created (mknod alone opens nothing).
+const DEFAULT_DEVICES: [(DeviceKind, Option<u32>, Option<u32>, u8); 10] = [
+    (DeviceKind::Char, None, None, MKNOD),
+    (DeviceKind::Block, None, None, MKNOD),
+    (DeviceKind::Char, Some(1), Some(3), ALL), // null
+    (DeviceKind::Char, Some(1), Some(5), ALL), // zero
+    (DeviceKind::Char, Some(1), Some(7), ALL), // full
+    (DeviceKind::Char, Some(1), Some(8), ALL), // random
+    (DeviceKind::Char, Some(1), Some(9), ALL), // urandom
+    (DeviceKind::Char, Some(5), Some(0), ALL), // tty
+    (DeviceKind::Char, Some(5), Some(2), ALL), // ptmx
+    (DeviceKind::Char, Some(136), None, ALL),  // terminals
 ];
 
-impl Rules {
-    /// Checks the rules, and puts what always holds around them.
+impl DeviceRules {
+    /// Checks the rules, and adds the fixed rules before and after them.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a rule that says nothing the kernel knows.
+    /// [`Code::Invalid`] for a rule that has no meaning for the kernel.
     pub(super) fn new(rules: &[LinuxDeviceCgroup]) -> Result<Self> {
-        let mut all = Rules { otherwise: false, list: Vec::new() };
+        let mut all = DeviceRules { default_allow: false, list: Vec::new() };
         for (at, rule) in rules.iter().enumerate() {
             all.add(at, rule)?;
         }
-        // After "allow all", nothing is left to be allowed.
-        if !all.is_everything() {
-            let always = ALWAYS.iter().map(|(kind, major, minor, access)| {
-                let devices = Devices { kind: *kind, major: *major, minor: *minor };
-                Rule { allow: true, devices, access: *access }
+        // After "allow all" the default devices need no rule.
+        if !all.allows_everything() {
+            let always = DEFAULT_DEVICES.iter().map(|(kind, major, minor, access)| {
+                let devices = DeviceSet { kind: *kind, major: *major, minor: *minor };
+                DeviceRule { allow: true, devices, access: *access }
             });
             all.list.extend(always);
         }
         Ok(all)
     }
 
-    /// Whether there is nothing to be refused.
-    pub(super) fn is_everything(&self) -> bool {
-        self.otherwise && self.list.iter().all(|rule| rule.allow)
+    /// Whether no request is denied.
+    pub(super) fn allows_everything(&self) -> bool {
+        self.default_allow && self.list.iter().all(|rule| rule.allow)
     }
 
-    /// Whether devices are refused by their numbers, and not only what nobody has allowed.
-    pub(super) fn refuse_some(&self) -> bool {
+    /// Whether a rule denies devices by number, in addition to the default.
+    pub(super) fn denies_by_number(&self) -> bool {
         self.list.iter().any(|rule| !rule.allow)
     }
 
@@ -113,36 +113,36 @@ impl Rules {
                 other => return Err(refuse(format!("access has {other:?}"))),
             };
         }
-        let kinds: &[Kind] = match rule.typ() {
-            None | Some(LinuxDeviceType::A) => &[Kind::Block, Kind::Char],
-            Some(LinuxDeviceType::B) => &[Kind::Block],
-            Some(LinuxDeviceType::C | LinuxDeviceType::U) => &[Kind::Char],
+        let kinds: &[DeviceKind] = match rule.typ() {
+            None | Some(LinuxDeviceType::A) => &[DeviceKind::Block, DeviceKind::Char],
+            Some(LinuxDeviceType::B) => &[DeviceKind::Block],
+            Some(LinuxDeviceType::C | LinuxDeviceType::U) => &[DeviceKind::Char],
             Some(LinuxDeviceType::P) => return Err(refuse("a FIFO is no device".to_owned())),
         };
         if kinds.len() == 2 && major.is_none() && minor.is_none() && access == ALL {
-            // Nothing before it counts.
-            *self = Rules { otherwise: rule.allow(), list: Vec::new() };
+            // Rules before a rule for all devices have no effect.
+            *self = DeviceRules { default_allow: rule.allow(), list: Vec::new() };
             return Ok(());
         }
-        self.list.extend(kinds.iter().map(|kind| Rule {
+        self.list.extend(kinds.iter().map(|kind| DeviceRule {
             allow: rule.allow(),
-            devices: Devices { kind: *kind, major, minor },
+            devices: DeviceSet { kind: *kind, major, minor },
             access,
         }));
         Ok(())
     }
 
-    /// What the rules say of one request: the meaning that [`filter`] and [`v1`] must have.
+    /// The result of the rules for one request: the reference for [`filter`] and [`v1`].
     #[cfg(test)]
-    pub(super) fn allows(&self, kind: Kind, major: u32, minor: u32, access: u8) -> bool {
-        let fits = |rule: &&Rule| {
+    pub(super) fn allows(&self, kind: DeviceKind, major: u32, minor: u32, access: u8) -> bool {
+        let fits = |rule: &&DeviceRule| {
             rule.devices.kind == kind
                 && rule.devices.major.is_none_or(|number| number == major)
                 && rule.devices.minor.is_none_or(|number| number == minor)
         };
         [MKNOD, READ, WRITE].iter().filter(|bit| access & **bit != 0).all(|bit| {
             let last = self.list.iter().rev().filter(fits).find(|rule| rule.access & bit != 0);
-            last.map_or(self.otherwise, |rule| rule.allow)
+            last.map_or(self.default_allow, |rule| rule.allow)
         })
     }
 }
@@ -167,27 +167,27 @@ pub(super) mod tests {
         }
     }
 
-    /// Rules without what every container has, so that more can be refused.
-    pub(in crate::cgroup) fn any_rules() -> impl Strategy<Value = Rules> {
+    /// Rules without the default devices, so that more requests can be denied.
+    pub(in crate::cgroup) fn any_rules() -> impl Strategy<Value = DeviceRules> {
         prop::collection::vec(any_rule(), 0..8).prop_map(|list| {
-            let mut rules = Rules { otherwise: false, list: Vec::new() };
+            let mut rules = DeviceRules { default_allow: false, list: Vec::new() };
             list.iter().enumerate().for_each(|(at, rule)| rules.add(at, rule).unwrap());
             rules
         })
     }
 
-    fn rules(json: serde_json::Value) -> Result<Rules> {
-        Rules::new(&serde_json::from_value::<Vec<LinuxDeviceCgroup>>(json).unwrap())
+    fn rules(json: serde_json::Value) -> Result<DeviceRules> {
+        DeviceRules::new(&serde_json::from_value::<Vec<LinuxDeviceCgroup>>(json).unwrap())
     }
 
     #[test]
     fn without_rules_a_container_has_the_default_devices_alone() {
         let rules = rules(serde_json::json!([])).unwrap();
-        assert!(rules.allows(Kind::Char, 1, 3, ALL));
-        assert!(rules.allows(Kind::Char, 136, 7, READ | WRITE));
-        assert!(rules.allows(Kind::Block, 8, 0, MKNOD), "a node alone opens nothing");
-        assert!(!rules.allows(Kind::Block, 8, 0, READ));
-        assert!(!rules.allows(Kind::Char, 10, 229, WRITE));
+        assert!(rules.allows(DeviceKind::Char, 1, 3, ALL));
+        assert!(rules.allows(DeviceKind::Char, 136, 7, READ | WRITE));
+        assert!(rules.allows(DeviceKind::Block, 8, 0, MKNOD), "a node alone opens nothing");
+        assert!(!rules.allows(DeviceKind::Block, 8, 0, READ));
+        assert!(!rules.allows(DeviceKind::Char, 10, 229, WRITE));
     }
 
     #[test]
@@ -197,15 +197,15 @@ pub(super) mod tests {
             { "allow": false, "type": "b", "major": 8, "minor": 0, "access": "w" },
         ]))
         .unwrap();
-        assert!(rules.allows(Kind::Block, 8, 0, READ));
-        assert!(!rules.allows(Kind::Block, 8, 0, READ | WRITE));
-        assert!(rules.allows(Kind::Block, 8, 1, ALL));
-        assert!(!rules.is_everything());
+        assert!(rules.allows(DeviceKind::Block, 8, 0, READ));
+        assert!(!rules.allows(DeviceKind::Block, 8, 0, READ | WRITE));
+        assert!(rules.allows(DeviceKind::Block, 8, 1, ALL));
+        assert!(!rules.allows_everything());
     }
 
     #[test]
     fn allow_all_is_everything() {
-        assert!(rules(serde_json::json!([{ "allow": true, "type": "a" }])).unwrap().is_everything());
+        assert!(rules(serde_json::json!([{ "allow": true, "type": "a" }])).unwrap().allows_everything());
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Numbers of cgroup v1, in which `config.json` speaks, as numbers of cgroup v2.
+//! Converts values of cgroup v1, which `config.json` uses, to values of cgroup v2.
 
-/// `cpu.shares` (2 to 262144, by default 1024) as `cpu.weight` (1 to 10000, by default 100). The curve goes
-/// through all three points: it is that of crun since 1.23, runc since 1.4, and Kubernetes.
+/// Converts `cpu.shares` (2 to 262144, default 1024) to `cpu.weight` (1 to 10000, default 100). The curve maps the
+/// minimum, default and maximum to each other: the one of crun since 1.23, runc since 1.4, and Kubernetes.
 pub(crate) fn cpu_weight(shares: u64) -> u64 {
     if shares <= 2 {
         return 1;
@@ -9,25 +9,25 @@ pub(crate) fn cpu_weight(shares: u64) -> u64 {
     if shares >= 262_144 {
         return 10_000;
     }
-    // Up to 18 bits: exact in a double.
+    // The value has at most 18 bits, so the conversion to a double is exact.
     #[allow(clippy::cast_precision_loss)]
     let l = (shares as f64).log2();
     let exponent = (l * l + 125.0 * l) / 612.0 - 7.0 / 34.0;
-    // Between 1 and 10000.
+    // The result is between 1 and 10000.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let weight = 10f64.powf(exponent).ceil() as u64;
     weight.clamp(1, 10_000)
 }
 
-/// A weight of `blkio` (10 to 1000) as `io.weight` (1 to 10000), as runc and crun do.
+/// Converts a weight of `blkio` (10 to 1000) to `io.weight` (1 to 10000), as runc and crun do.
 pub(crate) fn io_weight(weight: u16) -> u64 {
     1 + (u64::from(weight).saturating_sub(10)) * 9999 / 990
 }
 
-/// Memory and swap together, as swap alone: `Ok(None)` leaves swap as it is, -1 is no limit.
+/// Converts a limit of memory plus swap to a limit of swap alone: `Ok(None)` leaves swap unchanged, -1 means no limit.
 ///
 /// # Errors
-/// Why the two numbers do not go together.
+/// The reason why the two numbers contradict each other.
 pub(crate) fn swap(memory_and_swap: Option<i64>, memory: Option<i64>) -> Result<Option<i64>, &'static str> {
     let memory = memory.unwrap_or(0);
     match memory_and_swap.unwrap_or(0) {

@@ -1,20 +1,20 @@
 //! `linux.resources.cpu`.
 
-use super::{Expect, Settings, convert, invalid, only_v1, version};
-use crate::cgroup::tree::Tree;
+use super::{CgroupSettings, ExpectedValue, convert, invalid_value_error, v1_only_error, version};
+use crate::cgroup::control_files::ControlFiles;
 use crate::error::Result;
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use oci_spec::runtime::LinuxCpu;
 
 const CPU: &str = "cpu";
 const CPUSET: &str = "cpuset";
 
-/// Microseconds: the kernel's own default.
-const PERIOD: u64 = 100_000;
+/// Default period in microseconds, as in the kernel.
+const DEFAULT_PERIOD: u64 = 100_000;
 
-pub(super) fn lower(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) -> Result<()> {
+pub(super) fn lower(cpu: &LinuxCpu, tree: &dyn ControlFiles, settings: &mut CgroupSettings) -> Result<()> {
     if cpu.idle().is_some_and(|idle| !(0..=1).contains(&idle)) {
-        return Err(invalid("cpu.idle", "is neither 0 nor 1"));
+        return Err(invalid_value_error("cpu.idle", "is neither 0 nor 1"));
     }
     let realtime =
         [cpu.realtime_runtime().map(|time| time != 0), cpu.realtime_period().map(|time| time != 0)];
@@ -25,48 +25,48 @@ pub(super) fn lower(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) ->
         || cpu.idle().is_some();
     if has_time || has_realtime {
         match version(tree, CPU, "cpu")? {
-            Version::V2 if has_realtime => {
+            CgroupVersion::V2 if has_realtime => {
                 let instead = ", or give the program a policy by process.scheduler";
-                return Err(only_v1("cpu.realtimeRuntime", instead));
+                return Err(v1_only_error("cpu.realtimeRuntime", instead));
             }
-            Version::V2 => v2(cpu, tree, settings),
-            Version::V1 => v1(cpu, tree, settings),
+            CgroupVersion::V2 => v2(cpu, tree, settings),
+            CgroupVersion::V1 => v1(cpu, tree, settings),
         }
     }
     for (field, file, value) in
         [("cpu.cpus", "cpuset.cpus", cpu.cpus()), ("cpu.mems", "cpuset.mems", cpu.mems())]
     {
         let Some(value) = value.as_deref().filter(|value| !value.is_empty()) else { continue };
-        if numbers(value).is_none() {
-            return Err(invalid(field, format!("{value:?} is no list such as 0-3,7")));
+        if parse_number_list(value).is_none() {
+            return Err(invalid_value_error(field, format!("{value:?} is no list such as 0-3,7")));
         }
         version(tree, CPUSET, field)?;
-        settings.push(field, (CPUSET, file), value, Expect::Set);
+        settings.push(field, (CPUSET, file), value, ExpectedValue::NumberSet);
     }
     Ok(())
 }
 
-fn v2(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
+fn v2(cpu: &LinuxCpu, tree: &dyn ControlFiles, settings: &mut CgroupSettings) {
     if let Some(idle) = cpu.idle() {
-        settings.push("cpu.idle", (CPU, "cpu.idle"), idle, Expect::Words);
+        settings.push("cpu.idle", (CPU, "cpu.idle"), idle, ExpectedValue::Words);
     }
     if let Some(shares) = cpu.shares().filter(|shares| *shares != 0) {
         if cpu.idle() == Some(1) {
             settings.warn("cpu.shares", "mean nothing beside cpu.idle, and are not set");
         } else {
             let weight = convert::cpu_weight(shares);
-            settings.push("cpu.shares", (CPU, "cpu.weight"), weight, Expect::Words);
+            settings.push("cpu.shares", (CPU, "cpu.weight"), weight, ExpectedValue::Words);
         }
     }
     let (quota, period) =
         (cpu.quota().filter(|quota| *quota != 0), cpu.period().filter(|period| *period != 0));
-    let burst = |settings: &mut Settings| {
+    let burst = |settings: &mut CgroupSettings| {
         if let Some(burst) = cpu.burst() {
-            settings.push("cpu.burst", (CPU, "cpu.max.burst"), burst, Expect::Words);
+            settings.push("cpu.burst", (CPU, "cpu.max.burst"), burst, ExpectedValue::Words);
         }
     };
     if quota.is_some() || period.is_some() {
-        // What is not given stays as it is.
+        // A value that is not given stays unchanged.
         let now = tree.read(CPU, "cpu.max").unwrap_or_default();
         let mut now = now.split_whitespace();
         let (quota_now, period_now) = (now.next().unwrap_or("max"), now.next());
@@ -78,24 +78,24 @@ fn v2(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
         let period_text = period
             .map(|period| period.to_string())
             .or_else(|| period_now.map(str::to_owned))
-            .unwrap_or_else(|| PERIOD.to_string());
-        // A burst is at most the quota: which of the two must go first depends on what there is now.
+            .unwrap_or_else(|| DEFAULT_PERIOD.to_string());
+        // A burst may not exceed the quota, so the order of the two writes depends on the current values.
         if cpu.burst().is_some() {
             burst(settings);
-            settings.tentative();
+            settings.mark_tentative();
         }
         let field = if quota.is_some() { "cpu.quota" } else { "cpu.period" };
-        settings.push(field, (CPU, "cpu.max"), format!("{quota_text} {period_text}"), Expect::Words);
+        settings.push(field, (CPU, "cpu.max"), format!("{quota_text} {period_text}"), ExpectedValue::Words);
     }
     burst(settings);
 }
 
-fn v1(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
+fn v1(cpu: &LinuxCpu, tree: &dyn ControlFiles, settings: &mut CgroupSettings) {
     let mut put = |field: &str, file: &str, value: Option<String>, tentative: bool| {
         if let Some(value) = value {
-            settings.push(field, (CPU, file), value, Expect::Words);
+            settings.push(field, (CPU, file), value, ExpectedValue::Words);
             if tentative {
-                settings.tentative();
+                settings.mark_tentative();
             }
         }
     };
@@ -108,8 +108,8 @@ fn v1(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
     if !is_idle {
         put("cpu.shares", "cpu.shares", not_zero(cpu.shares()), false);
     }
-    // Quota, period and burst bound one another, and the parent's share bounds them: which goes first depends on
-    // what there is now, so the first round may fail.
+    // Quota, period and burst limit one another, and the parent's share limits them. The order of the writes depends on
+    // the current values, so the first round may fail.
     let quota = cpu.quota().filter(|quota| *quota != 0).map(|quota| quota.max(-1).to_string());
     let burst = cpu.burst().map(|burst| burst.to_string());
     let files = [
@@ -130,8 +130,8 @@ fn v1(cpu: &LinuxCpu, tree: &dyn Tree, settings: &mut Settings) {
     }
 }
 
-/// The numbers of a list such as `0-3,7` (cpuset(7), List format), in ascending order; `None` for anything else.
-pub(in crate::cgroup) fn numbers(list: &str) -> Option<Vec<u16>> {
+/// The numbers of a list such as `0-3,7` (cpuset(7), List format), in ascending order; `None` for an invalid list.
+pub(in crate::cgroup) fn parse_number_list(list: &str) -> Option<Vec<u16>> {
     let mut all = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

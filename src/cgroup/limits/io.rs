@@ -1,16 +1,16 @@
 //! `linux.resources.blockIO`.
 
-use super::{Expect, Settings, convert, invalid, only_v1, version};
-use crate::cgroup::tree::Tree;
+use super::{CgroupSettings, ExpectedValue, convert, invalid_value_error, v1_only_error, version};
+use crate::cgroup::control_files::ControlFiles;
 use crate::error::Result;
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use oci_spec::runtime::{LinuxBlockIo, LinuxThrottleDevice};
 
-/// The names of the one controller.
+/// The controller's name in v1.
 const V1: &str = "blkio";
 const V2: &str = "io";
 
-pub(super) fn lower(io: &LinuxBlockIo, tree: &dyn Tree, settings: &mut Settings) -> Result<()> {
+pub(super) fn lower(io: &LinuxBlockIo, tree: &dyn ControlFiles, settings: &mut CgroupSettings) -> Result<()> {
     let throttles = [
         ("throttleReadBpsDevice", io.throttle_read_bps_device(), "read_bps_device", "rbps"),
         ("throttleWriteBpsDevice", io.throttle_write_bps_device(), "write_bps_device", "wbps"),
@@ -29,10 +29,10 @@ pub(super) fn lower(io: &LinuxBlockIo, tree: &dyn Tree, settings: &mut Settings)
     }
     let v2 = match tree.version(V1) {
         Some(_) => false,
-        None => version(tree, V2, "blockIO")? == Version::V2,
+        None => version(tree, V2, "blockIO")? == CgroupVersion::V2,
     };
     if leaf && (v2 || !tree.has(V1, "blkio.leaf_weight")) {
-        return Err(only_v1("blockIO.leafWeight", " (it went with the CFQ scheduler in Linux 5.0)"));
+        return Err(v1_only_error("blockIO.leafWeight", " (it went with the CFQ scheduler in Linux 5.0)"));
     }
     weight(io, v2, tree, settings)?;
     for (field, list, file, key) in throttles {
@@ -43,11 +43,11 @@ pub(super) fn lower(io: &LinuxBlockIo, tree: &dyn Tree, settings: &mut Settings)
     Ok(())
 }
 
-/// Weights, of the BFQ scheduler where it is there, as runc and crun do it.
-fn weight(io: &LinuxBlockIo, v2: bool, tree: &dyn Tree, settings: &mut Settings) -> Result<()> {
+/// Weights, those of the BFQ scheduler if it is active, as in runc and crun.
+fn weight(io: &LinuxBlockIo, v2: bool, tree: &dyn ControlFiles, settings: &mut CgroupSettings) -> Result<()> {
     let check = |field: &str, weight: Option<u16>| match weight.filter(|weight| *weight != 0) {
         Some(weight) if !(10..=1000).contains(&weight) => {
-            Err(invalid(field, format!("is {weight}, of 10 to 1000")))
+            Err(invalid_value_error(field, format!("is {weight}, of 10 to 1000")))
         }
         weight => Ok(weight),
     };
@@ -62,7 +62,8 @@ fn weight(io: &LinuxBlockIo, v2: bool, tree: &dyn Tree, settings: &mut Settings)
     let number = |weight: u16| if v2 && !bfq { convert::io_weight(weight) } else { u64::from(weight) };
     if let Some(weight) = check("blockIO.weight", io.weight())? {
         let number = number(weight);
-        let expect = if v2 { Expect::Line(format!("default {number}")) } else { Expect::Words };
+        let expect =
+            if v2 { ExpectedValue::LineStart(format!("default {number}")) } else { ExpectedValue::Words };
         settings.push("blockIO.weight", (controller, file), number, expect);
     }
     for device in io.weight_device().iter().flatten() {
@@ -70,17 +71,17 @@ fn weight(io: &LinuxBlockIo, v2: bool, tree: &dyn Tree, settings: &mut Settings)
         if let Some(weight) = check("blockIO.weightDevice.weight", device.weight())? {
             let text = format!("{at} {}", number(weight));
             let place = (controller, of_devices);
-            settings.push("blockIO.weightDevice", place, &text, Expect::Line(text.clone()));
+            settings.push("blockIO.weightDevice", place, &text, ExpectedValue::LineStart(text.clone()));
         }
         let leaf = check("blockIO.weightDevice.leafWeight", device.leaf_weight())?;
         if let Some(leaf) = leaf {
             let text = format!("{at} {leaf}");
             let place = (controller, "blkio.leaf_weight_device");
-            settings.push("blockIO.weightDevice", place, &text, Expect::Line(text.clone()));
+            settings.push("blockIO.weightDevice", place, &text, ExpectedValue::LineStart(text.clone()));
         }
     }
     if let Some(leaf) = check("blockIO.leafWeight", io.leaf_weight())? {
-        settings.push("blockIO.leafWeight", (controller, "blkio.leaf_weight"), leaf, Expect::Words);
+        settings.push("blockIO.leafWeight", (controller, "blkio.leaf_weight"), leaf, ExpectedValue::Words);
     }
     Ok(())
 }
@@ -90,16 +91,17 @@ fn throttle(
     device: &LinuxThrottleDevice,
     v2: bool,
     (file, key): (&str, &'static str),
-    settings: &mut Settings,
+    settings: &mut CgroupSettings,
 ) {
     let (at, rate) = (format!("{}:{}", device.major(), device.minor()), device.rate());
     if v2 {
         let value = if rate == 0 { "max".to_owned() } else { rate.to_string() };
         let text = format!("{at} {key}={value}");
-        settings.push(field, (V2, "io.max"), text, Expect::Key { device: at, key, value });
+        settings.push(field, (V2, "io.max"), text, ExpectedValue::DeviceKey { device: at, key, value });
     } else {
         let text = format!("{at} {rate}");
-        let expect = if rate == 0 { Expect::NoLine(at) } else { Expect::Line(text.clone()) };
+        let expect =
+            if rate == 0 { ExpectedValue::NoDeviceLine(at) } else { ExpectedValue::LineStart(text.clone()) };
         settings.push(field, (V1, &format!("blkio.throttle.{file}")), text, expect);
     }
 }

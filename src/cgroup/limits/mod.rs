@@ -1,105 +1,112 @@
-//! `linux.resources` as writes to control files, and each written, read back, and explained when it does not hold.
+//! `linux.resources` as writes to control files. Each write is read back; one that does not hold is an error with a
+//! hint.
 //!
-//! First everything is lowered to a list of [`Setting`]s, which is data; then the list is carried out. So what
-//! is invalid, or has no controller, is refused before anything is changed.
+//! First everything is lowered to a list of [`CgroupSetting`]s, which is data; then the list is applied. So invalid
+//! values and missing controllers are rejected before anything changes.
 //!
-//! | file | its one job |
+//! | module | purpose |
 //! |---|---|
-//! | [`memory`] [`cpu`] [`io`] [`small`] [`unified`] | one part of `linux.resources` each, for v1 and v2 |
-//! | [`set`] | one write, its check, and the cure when it fails |
-//! | [`all`] | several writes, all or none |
-//! | [`convert`] | numbers of v1 as numbers of v2 |
+//! | [`memory`] [`cpu`] [`io`] [`pids_and_network`] [`unified`] | one part of `linux.resources` each, for v1 and v2 |
+//! | [`setting`] | one write, its check, and a hint if it fails |
+//! | [`transaction`] | several writes, all or none |
+//! | [`convert`] | converts values of v1 to values of v2 |
 
-mod all;
 pub(super) mod convert;
 mod cpu;
 mod io;
 mod memory;
-mod set;
-mod small;
+mod pids_and_network;
+mod setting;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod unified;
 
-pub(super) use all::{Done, hold_all};
-pub(super) use cpu::numbers;
-pub(super) use memory::page;
-pub(super) use set::{Failure, hold};
+pub(super) use cpu::parse_number_list;
+pub(super) use memory::page_size;
+pub(super) use setting::{SettingFailure, apply_setting};
+pub(super) use transaction::{AppliedSettings, apply_all};
 
-use super::tree::Tree;
+use super::control_files::ControlFiles;
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use oci_spec::runtime::LinuxResources;
 
 /// One write to one control file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
-    /// What asked for it, below `linux.resources`.
+pub(super) struct CgroupSetting {
+    /// The field below `linux.resources` that requires it.
     pub field: String,
-    /// Whose file it is.
+    /// The controller of the file.
     pub controller: String,
-    /// Its name.
+    /// The name of the file.
     pub file: String,
-    /// What is written.
+    /// The text to write.
     pub value: String,
-    /// What must be read afterwards.
-    pub expect: Expect,
-    /// A failure is no error: the same is written again later, when what stands in its way has changed.
+    /// The content that the file must have afterwards.
+    pub expected: ExpectedValue,
+    /// Whether a failure is ignored: the same value is written again later, after settings that may have prevented it.
     pub tentative: bool,
 }
 
-/// What a file must read after a write.
+/// The expected content of a file after a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Expect {
-    /// The number that was written, rounded down to a multiple of this; `max`, `-1` and the greatest that the kernel
-    /// knows are the same.
+pub(super) enum ExpectedValue {
+    /// The number that was written, rounded down to a multiple of this value; `max`, `-1` and the kernel's maximum are
+    /// equal.
     Number(u64),
     /// The words that were written.
     Words,
-    /// These words at the beginning of a line.
-    Line(String),
-    /// In the line of a device `key=value`; without the line every key is `max`.
-    Key {
+    /// A line that starts with these words.
+    LineStart(String),
+    /// `key=value` in the line of a device; a missing line means `max` for every key.
+    DeviceKey {
         /// `major:minor`
         device: String,
-        /// Name.
+        /// The name of the key.
         key: &'static str,
-        /// Number or `max`.
+        /// A number or `max`.
         value: String,
     },
-    /// No line for this device.
-    NoLine(String),
-    /// The same set of numbers, as `0-3,7`.
-    Set,
-    /// The same set of numbers, in this other file, which tells what came of the write.
-    Effective(&'static str),
-    /// In some line every word that was written, where the file can be read at all.
-    Somewhere,
+    /// The device has no line.
+    NoDeviceLine(String),
+    /// The same set of numbers, in a notation such as `0-3,7`.
+    NumberSet,
+    /// The same set of numbers in this other file, which holds the effective value.
+    NumberSetIn(&'static str),
+    /// A line that contains every word written; not checked if the file cannot be read.
+    ContainsWords,
 }
 
-/// The settings that `linux.resources` comes to on this tree, and what means nothing on it.
+/// The settings that `linux.resources` requires on this host, and warnings about fields without effect.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
-    /// In the order in which they are written.
-    pub list: Vec<Setting>,
-    /// For the log.
+pub(super) struct CgroupSettings {
+    /// The settings in the order of the writes.
+    pub list: Vec<CgroupSetting>,
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }
 
-impl Settings {
-    fn push(&mut self, field: &str, (controller, file): (&str, &str), value: impl ToString, expect: Expect) {
-        self.list.push(Setting {
+impl CgroupSettings {
+    fn push(
+        &mut self,
+        field: &str,
+        (controller, file): (&str, &str),
+        value: impl ToString,
+        expect: ExpectedValue,
+    ) {
+        self.list.push(CgroupSetting {
             field: field.to_owned(),
             controller: controller.to_owned(),
             file: file.to_owned(),
             value: value.to_string(),
-            expect,
+            expected: expect,
             tentative: false,
         });
     }
 
-    /// The last one, tried once more at the end of its part: it may fail now.
-    fn tentative(&mut self) {
+    /// Marks the last setting as tentative: it may fail now and is written again at the end of its part.
+    fn mark_tentative(&mut self) {
         if let Some(last) = self.list.last_mut() {
             last.tentative = true;
         }
@@ -110,9 +117,9 @@ impl Settings {
     }
 }
 
-/// Lowers everything but the devices ([`super::device`]).
-pub(super) fn lower(resources: &LinuxResources, tree: &dyn Tree) -> Result<Settings> {
-    let mut settings = Settings::default();
+/// Lowers all resources except devices ([`super::device`]).
+pub(super) fn lower(resources: &LinuxResources, tree: &dyn ControlFiles) -> Result<CgroupSettings> {
+    let mut settings = CgroupSettings::default();
     if let Some(memory) = resources.memory() {
         memory::lower(memory, tree, &mut settings)?;
     }
@@ -120,19 +127,19 @@ pub(super) fn lower(resources: &LinuxResources, tree: &dyn Tree) -> Result<Setti
         cpu::lower(cpu, tree, &mut settings)?;
     }
     if let Some(pids) = resources.pids() {
-        small::pids(pids, tree, &mut settings)?;
+        pids_and_network::pids(pids, tree, &mut settings)?;
     }
     if let Some(block_io) = resources.block_io() {
         io::lower(block_io, tree, &mut settings)?;
     }
     for limit in resources.hugepage_limits().iter().flatten() {
-        small::hugepages(limit, tree, &mut settings)?;
+        pids_and_network::hugepages(limit, tree, &mut settings)?;
     }
     if let Some(network) = resources.network() {
-        small::network(network, tree, &mut settings)?;
+        pids_and_network::network(network, tree, &mut settings)?;
     }
     for (device, limit) in resources.rdma().iter().flatten() {
-        small::rdma(device, limit, tree, &mut settings)?;
+        pids_and_network::rdma(device, limit, tree, &mut settings)?;
     }
     if let Some(unified) = resources.unified() {
         unified::lower(unified, tree, &mut settings)?;
@@ -140,9 +147,9 @@ pub(super) fn lower(resources: &LinuxResources, tree: &dyn Tree) -> Result<Setti
     Ok(settings)
 }
 
-/// Carries the settings out, in their order, all of them or none.
-pub(super) fn carry_out(settings: &Settings, tree: &dyn Tree) -> Result<Done> {
-    hold_all(&settings.list, tree).map_err(|(at, Failure { what, hint, .. })| {
+/// Applies the settings in their order, all of them or none.
+pub(super) fn apply(settings: &CgroupSettings, tree: &dyn ControlFiles) -> Result<AppliedSettings> {
+    apply_all(&settings.list, tree).map_err(|(at, SettingFailure { message: what, hint, .. })| {
         let field = settings.list.get(at).map_or("", |setting| &setting.field);
         let message = format!("linux.resources.{field} cannot hold: {what}");
         Error::new(Code::Unsupported, message).hint(hint)
@@ -170,8 +177,8 @@ pub(super) fn controllers(resources: &LinuxResources) -> Vec<String> {
     needed
 }
 
-/// The interface of a controller that `field` needs.
-fn version(tree: &dyn Tree, controller: &str, field: &str) -> Result<Version> {
+/// The version of a controller that `field` needs.
+fn version(tree: &dyn ControlFiles, controller: &str, field: &str) -> Result<CgroupVersion> {
     tree.version(controller).ok_or_else(|| {
         let message = format!("linux.resources.{field} cannot hold: there is no {controller} controller here");
         Error::new(Code::Unsupported, message).hint(format!(
@@ -181,13 +188,13 @@ fn version(tree: &dyn Tree, controller: &str, field: &str) -> Result<Version> {
     })
 }
 
-/// A value that no kernel takes.
-fn invalid(field: &str, why: impl std::fmt::Display) -> Error {
+/// The error for a value that no kernel accepts.
+fn invalid_value_error(field: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Code::Invalid, format!("linux.resources.{field}: {why}"))
 }
 
-/// What only v1 has.
-fn only_v1(field: &str, instead: &str) -> Error {
+/// The error for a setting that only v1 supports.
+fn v1_only_error(field: &str, instead: &str) -> Error {
     let message = format!("linux.resources.{field} cannot hold: cgroup v2 has no such limit");
     Error::new(Code::Unsupported, message).hint(format!("leave it out{instead}"))
 }

@@ -1,5 +1,5 @@
-//! Every limit on a kernel that the test plays: it holds, its write fails, its file is missing, it reads back
-//! different.
+//! Tests every limit against a fake kernel: the limit holds, its write fails, its file is missing, or it reads back a
+//! different value.
 
 use super::*;
 use nix::errno::Errno;
@@ -8,55 +8,55 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// What goes wrong with one file.
+/// The fault of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum InjectedFault {
     Refused(Errno),
     Missing,
     Other,
-    /// What it reads whatever is written.
+    /// The file keeps this content whatever is written.
     Keeps(&'static str),
 }
 
-/// Control files that behave as the kernel's do.
-struct Fake {
-    version: Version,
+/// Fake control files with the behavior of the kernel's.
+struct FakeControlFiles {
+    version: CgroupVersion,
     without: Vec<&'static str>,
     files: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
-    fault: Option<(String, Fault)>,
+    fault: Option<(String, InjectedFault)>,
     /// Files whose first write fails.
     stubborn: RefCell<BTreeSet<String>>,
 }
 
-impl Fake {
-    fn new(version: Version) -> Self {
+impl FakeControlFiles {
+    fn new(version: CgroupVersion) -> Self {
         let (files, stubborn) = (RefCell::default(), RefCell::default());
-        Fake { version, without: Vec::new(), files, fault: None, stubborn }
+        FakeControlFiles { version, without: Vec::new(), files, fault: None, stubborn }
     }
 
-    fn fault(&self, file: &str) -> Option<Fault> {
+    fn fault(&self, file: &str) -> Option<InjectedFault> {
         self.fault.as_ref().filter(|(at, _)| at == file).map(|(_, fault)| *fault)
     }
 
-    fn apply(&self, limits: &serde_json::Value) -> Result<Settings> {
+    fn apply(&self, limits: &serde_json::Value) -> Result<CgroupSettings> {
         let settings = lower(&serde_json::from_value(limits.clone()).unwrap(), self)?;
-        carry_out(&settings, self)?;
+        apply(&settings, self)?;
         Ok(settings)
     }
 }
 
-/// Files with a line for each device.
+/// Whether the file has a line for each device.
 fn is_keyed(file: &str) -> bool {
     let whole = ["io.max", "rdma.max", "net_prio.ifpriomap"];
     whole.contains(&file) || file.ends_with("_device") || file == "io.weight" || file == "io.bfq.weight"
 }
 
-impl Tree for Fake {
-    fn version(&self, controller: &str) -> Option<Version> {
+impl ControlFiles for FakeControlFiles {
+    fn version(&self, controller: &str) -> Option<CgroupVersion> {
         let v1 = ["blkio", "net_cls", "net_prio"].contains(&controller);
         let fits = match self.version {
-            Version::V1 => controller != "io" && controller != "cgroup",
-            Version::V2 => !v1,
+            CgroupVersion::V1 => controller != "io" && controller != "cgroup",
+            CgroupVersion::V2 => !v1,
         };
         let known =
             ["memory", "cpu", "cpuset", "pids", "io", "hugetlb", "rdma", "cgroup"].contains(&controller);
@@ -65,13 +65,13 @@ impl Tree for Fake {
 
     fn read(&self, _: &str, file: &str) -> Result<String, Errno> {
         let missing = ["io.bfq.weight", "blkio.leaf_weight", "blkio.leaf_weight_device"].contains(&file);
-        if missing || self.fault(file) == Some(Fault::Missing) {
+        if missing || self.fault(file) == Some(InjectedFault::Missing) {
             return Err(Errno::ENOENT);
         }
-        if let Some(Fault::Keeps(text)) = self.fault(file) {
+        if let Some(InjectedFault::Keeps(text)) = self.fault(file) {
             return Ok(text.to_owned());
         }
-        let other = self.fault(file) == Some(Fault::Other);
+        let other = self.fault(file) == Some(InjectedFault::Other);
         let lines = self.files.borrow().get(file).cloned().unwrap_or_default();
         let lines = lines.into_iter().map(|(key, value)| {
             let value = if other { "7".to_owned() } else { value };
@@ -82,8 +82,8 @@ impl Tree for Fake {
 
     fn write(&self, _: &str, file: &str, value: &str) -> Result<(), Errno> {
         match self.fault(file) {
-            Some(Fault::Refused(errno)) => return Err(errno),
-            Some(Fault::Missing) => return Err(Errno::ENOENT),
+            Some(InjectedFault::Refused(errno)) => return Err(errno),
+            Some(InjectedFault::Missing) => return Err(Errno::ENOENT),
             _ => {}
         }
         if self.stubborn.borrow_mut().remove(file) {
@@ -110,7 +110,7 @@ impl Tree for Fake {
     }
 }
 
-/// All that means something in both.
+/// All fields that both versions support.
 fn common() -> serde_json::Value {
     json!({
         "memory": { "limit": 64 << 20, "swap": 96 << 20, "reservation": 32 << 20 },
@@ -131,10 +131,10 @@ fn common() -> serde_json::Value {
     })
 }
 
-fn all(version: Version) -> serde_json::Value {
+fn all(version: CgroupVersion) -> serde_json::Value {
     let mut all = common();
     match version {
-        Version::V1 => {
+        CgroupVersion::V1 => {
             for (part, key, value) in [
                 ("memory", "swappiness", json!(10)),
                 ("memory", "disableOOMKiller", json!(true)),
@@ -147,7 +147,7 @@ fn all(version: Version) -> serde_json::Value {
             all["network"] =
                 json!({ "classID": 1_048_577, "priorities": [{ "name": "eth0", "priority": 500 }] });
         }
-        Version::V2 => {
+        CgroupVersion::V2 => {
             all["unified"] = json!({
                 "memory.high": "50331648", "memory.oom.group": "1", "cgroup.max.depth": "3", "cpu.max.burst": "10000",
                 "io.max": "8:32 rbps=5 wiops=max\n8:48 wbps=6",
@@ -157,12 +157,12 @@ fn all(version: Version) -> serde_json::Value {
     all
 }
 
-const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
+const VERSIONS: [CgroupVersion; 2] = [CgroupVersion::V1, CgroupVersion::V2];
 
 #[test]
 fn every_limit_becomes_writes() {
     for version in VERSIONS {
-        let settings = Fake::new(version).apply(&all(version)).unwrap();
+        let settings = FakeControlFiles::new(version).apply(&all(version)).unwrap();
         let lines: Vec<_> = settings
             .list
             .iter()
@@ -176,14 +176,14 @@ fn every_limit_becomes_writes() {
     }
 }
 
-/// Plays each fault on each file that the limits write, and looks at the error.
-fn each(fault: Fault, check: impl Fn(&str, &str, &str)) {
+/// Injects a fault into each file that the limits write, and checks the error.
+fn each(fault: InjectedFault, check: impl Fn(&str, &str, &str)) {
     for version in VERSIONS {
-        let settings = Fake::new(version).apply(&all(version)).unwrap();
+        let settings = FakeControlFiles::new(version).apply(&all(version)).unwrap();
         let firm = settings.list.iter().filter(|one| !one.tentative);
         let files: BTreeSet<_> = firm.clone().map(|one| one.file.clone()).collect();
         for file in files {
-            let mut fake = Fake::new(version);
+            let mut fake = FakeControlFiles::new(version);
             fake.fault = Some((file.clone(), fault));
             let error = fake.apply(&all(version)).map(|_| ()).expect_err(&file);
             let text = error.to_string();
@@ -203,19 +203,21 @@ fn each(fault: Fault, check: impl Fn(&str, &str, &str)) {
 #[test]
 fn a_write_that_fails_is_told_with_its_cure() {
     for errno in [Errno::EINVAL, Errno::EIO, Errno::ENODEV, Errno::ERANGE, Errno::EBUSY] {
-        each(Fault::Refused(errno), |_, text, _| assert!(text.contains(errno.desc()), "{text}"));
+        each(InjectedFault::Refused(errno), |_, text, _| assert!(text.contains(errno.desc()), "{text}"));
     }
     for errno in [Errno::EACCES, Errno::EPERM] {
-        each(Fault::Refused(errno), |_, _, hint| assert!(hint.contains("Delegate="), "{hint}"));
+        each(InjectedFault::Refused(errno), |_, _, hint| assert!(hint.contains("Delegate="), "{hint}"));
     }
 }
 
 #[test]
 fn what_reads_back_different_does_not_hold() {
-    each(Fault::Other, |file, text, _| assert!(text.contains("reads") && text.contains(file), "{text}"));
+    each(InjectedFault::Other, |file, text, _| {
+        assert!(text.contains("reads") && text.contains(file), "{text}")
+    });
 }
 
-/// What is written as it is given may be rounded to pages, where it is a number of bytes; and nothing else.
+/// A value from `unified` may be rounded to pages if it is a number of bytes; no other difference is accepted.
 #[test]
 fn a_unified_limit_that_reads_back_different_does_not_hold() {
     for (value, keeps, holds) in [
@@ -226,14 +228,14 @@ fn a_unified_limit_that_reads_back_different_does_not_hold() {
         ("50331648", "50331647", false),
         ("max", "4096", false),
     ] {
-        let mut fake = Fake::new(Version::V2);
-        fake.fault = Some(("memory.some".to_owned(), Fault::Keeps(keeps)));
+        let mut fake = FakeControlFiles::new(CgroupVersion::V2);
+        fake.fault = Some(("memory.some".to_owned(), InjectedFault::Keeps(keeps)));
         let result = fake.apply(&json!({ "unified": { "memory.some": value } }));
         assert_eq!(result.is_ok(), holds, "{value} and {keeps}: {result:?}");
     }
 }
 
-/// Whichever file refuses, all others read afterwards what they read before.
+/// Whichever write fails, all other files are restored to their previous content.
 #[test]
 fn what_fails_half_way_leaves_everything_as_it_was() {
     let limits = |n: u64| {
@@ -246,13 +248,13 @@ fn what_fails_half_way_leaves_everything_as_it_was() {
         })
     };
     for version in VERSIONS {
-        let mut fake = Fake::new(version);
+        let mut fake = FakeControlFiles::new(version);
         fake.apply(&limits(20)).unwrap();
         let before = fake.files.borrow().clone();
         let files: Vec<String> = before.keys().cloned().collect();
         assert!(files.len() > 8, "{files:?}");
         for file in files {
-            fake.fault = Some((file.clone(), Fault::Refused(Errno::EINVAL)));
+            fake.fault = Some((file.clone(), InjectedFault::Refused(Errno::EINVAL)));
             if fake.apply(&limits(30)).is_err() {
                 assert_eq!(*fake.files.borrow(), before, "{file}");
             }
@@ -269,7 +271,7 @@ fn what_fails_half_way_leaves_everything_as_it_was() {
 fn a_missing_controller_is_told_before_anything_is_written() {
     for version in VERSIONS {
         for controller in ["memory", "cpu", "cpuset", "pids", "io", "blkio", "hugetlb", "rdma", "net_cls"] {
-            let mut fake = Fake::new(version);
+            let mut fake = FakeControlFiles::new(version);
             if fake.version(controller).is_none() {
                 continue;
             }
@@ -285,9 +287,9 @@ fn a_missing_controller_is_told_before_anything_is_written() {
 
 #[test]
 fn a_controller_that_could_not_be_switched_on_is_told_with_the_reason() {
-    struct Refusing(Fake);
-    impl Tree for Refusing {
-        fn version(&self, controller: &str) -> Option<Version> {
+    struct Refusing(FakeControlFiles);
+    impl ControlFiles for Refusing {
+        fn version(&self, controller: &str) -> Option<CgroupVersion> {
             self.0.version(controller)
         }
         fn read(&self, _: &str, _: &str) -> Result<String, Errno> {
@@ -303,10 +305,10 @@ fn a_controller_that_could_not_be_switched_on_is_told_with_the_reason() {
             Some((PathBuf::from("/fake/cgroup.subtree_control"), format!("+{controller}"), Errno::EBUSY))
         }
     }
-    let tree = Refusing(Fake::new(Version::V2));
+    let tree = Refusing(FakeControlFiles::new(CgroupVersion::V2));
     let limits = serde_json::from_value(json!({ "pids": { "limit": 5 } })).unwrap();
     let settings = lower(&limits, &tree).unwrap();
-    let error = carry_out(&settings, &tree).unwrap_err();
+    let error = apply(&settings, &tree).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("write \"+pids\" to /fake/cgroup.subtree_control: Device or resource busy"),
@@ -319,7 +321,7 @@ fn a_controller_that_could_not_be_switched_on_is_told_with_the_reason() {
 fn what_bounds_one_another_is_tried_in_both_orders() {
     for version in VERSIONS {
         for file in ["cpu.max.burst", "cpu.cfs_period_us", "cpu.cfs_burst_us", "cpu.cfs_quota_us"] {
-            let fake = Fake::new(version);
+            let fake = FakeControlFiles::new(version);
             fake.stubborn.borrow_mut().insert(file.to_owned());
             let limits = json!({ "cpu": { "quota": 50_000, "period": 100_000, "burst": 10_000 } });
             fake.apply(&limits).unwrap();
@@ -329,7 +331,7 @@ fn what_bounds_one_another_is_tried_in_both_orders() {
 
 #[test]
 fn in_v1_memory_and_swap_grow_from_the_outside_and_shrink_from_the_inside() {
-    let fake = Fake::new(Version::V1);
+    let fake = FakeControlFiles::new(CgroupVersion::V1);
     fake.write("memory", "memory.memsw.limit_in_bytes", "1000000").unwrap();
     let order = |limit: i64, swap: i64| {
         let limits = serde_json::from_value(json!({ "memory": { "limit": limit, "swap": swap } })).unwrap();
@@ -343,7 +345,7 @@ fn in_v1_memory_and_swap_grow_from_the_outside_and_shrink_from_the_inside() {
 
 #[test]
 fn what_means_nothing_is_refused_by_its_name() {
-    let (v1, v2) = (Version::V1, Version::V2);
+    let (v1, v2) = (CgroupVersion::V1, CgroupVersion::V2);
     for (version, limits, says) in [
         (v2, json!({ "memory": { "swappiness": 10 } }), "memory.swappiness"),
         (v2, json!({ "memory": { "disableOOMKiller": true } }), "memory.disableOOMKiller"),
@@ -369,7 +371,7 @@ fn what_means_nothing_is_refused_by_its_name() {
         (v2, json!({ "hugepageLimits": [{ "pageSize": "2mb", "limit": 1 }] }), "hugepageLimits.pageSize"),
         (v2, json!({ "rdma": { "a b": { "hcaHandles": 3 } } }), "rdma"),
     ] {
-        let error = Fake::new(version).apply(&limits).map(|_| ()).expect_err(says);
+        let error = FakeControlFiles::new(version).apply(&limits).map(|_| ()).expect_err(says);
         assert!(error.to_string().contains(says), "{error}");
     }
 }
@@ -384,16 +386,16 @@ fn zeros_are_how_callers_leave_fields_out() {
         "network": { "classID": 0 },
     });
     for version in VERSIONS {
-        let mut fake = Fake::new(version);
+        let mut fake = FakeControlFiles::new(version);
         // Not even the controllers are needed.
         fake.without = vec!["memory", "cpu", "cpuset", "pids", "io", "blkio", "net_cls"];
-        assert_eq!(fake.apply(&zeros).unwrap(), Settings::default());
+        assert_eq!(fake.apply(&zeros).unwrap(), CgroupSettings::default());
     }
 }
 
 #[test]
 fn a_quota_alone_keeps_the_period_and_a_period_alone_the_quota() {
-    let fake = Fake::new(Version::V2);
+    let fake = FakeControlFiles::new(CgroupVersion::V2);
     fake.write("cpu", "cpu.max", "30000 60000").unwrap();
     let max = |cpu: serde_json::Value| {
         let settings = fake.apply(&json!({ "cpu": cpu })).unwrap();
@@ -406,8 +408,8 @@ fn a_quota_alone_keeps_the_period_and_a_period_alone_the_quota() {
 
 #[test]
 fn a_kernel_that_does_not_count_swap_has_none_to_limit() {
-    let mut fake = Fake::new(Version::V2);
-    fake.fault = Some(("memory.swap.max".to_owned(), Fault::Missing));
+    let mut fake = FakeControlFiles::new(CgroupVersion::V2);
+    fake.fault = Some(("memory.swap.max".to_owned(), InjectedFault::Missing));
     let settings = fake.apply(&json!({ "memory": { "limit": 4096, "swap": 4096 } })).unwrap();
     assert_eq!(settings.list.len(), 1);
     assert_eq!(settings.warnings.len(), 1);

@@ -1,44 +1,44 @@
-//! What a container used, in the shape of runc's `events --stats`: names, units and what is left out when it
-//! is zero are runc's, for shims read them.
+//! Usage of a container, in the format of runc's `events --stats`. Names, units and the omission of zero values are
+//! those of runc, because shims parse them.
 
 mod text;
 mod v1;
 mod v2;
 
-pub(super) use v2::pressure_of;
+pub(super) use v2::parse_pressure;
 
-use super::tree::{Dirs, Tree};
+use super::control_files::{ControlFiles, OpenCgroups};
 use crate::error::Result;
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The `data` of an event of type `stats`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Stats {
-    /// Processor time.
-    pub cpu: Cpu,
-    /// Which processors and memory nodes.
-    pub cpuset: CpuSet,
+pub struct ContainerStats {
+    /// CPU time.
+    pub cpu: CpuStats,
+    /// CPUs and memory nodes that may be used.
+    pub cpuset: CpusetStats,
     /// Memory.
-    pub memory: Memory,
+    pub memory: MemoryStats,
     /// Processes and threads.
-    pub pids: Pids,
+    pub pids: PidsStats,
     /// Block devices.
-    pub blkio: BlockIo,
+    pub blkio: BlkioStats,
     /// Huge pages, by size.
-    pub hugetlb: BTreeMap<String, Hugetlb>,
-    /// Always empty: resource control groups are reported elsewhere.
-    pub intel_rdt: Empty,
-    /// Always null, as runc gives it for containers without interfaces of its own.
-    pub network_interfaces: Option<Vec<Empty>>,
+    pub hugetlb: BTreeMap<String, HugetlbStats>,
+    /// Always empty: resctrl groups are reported elsewhere.
+    pub intel_rdt: EmptyObject,
+    /// Always null, as in runc for containers without network interfaces of their own.
+    pub network_interfaces: Option<Vec<EmptyObject>>,
 }
 
-/// Reads everything, controller by controller, from where each is.
-pub(super) fn read(dirs: &Dirs) -> Result<Stats> {
-    let mut stats = Stats::default();
-    type Reader = fn(&Dirs, &mut Stats) -> Result<()>;
-    let readers: [(&str, Reader, Reader); 7] = [
+/// Reads all statistics, each controller from its hierarchy.
+pub(super) fn read(dirs: &OpenCgroups) -> Result<ContainerStats> {
+    let mut stats = ContainerStats::default();
+    type StatsReader = fn(&OpenCgroups, &mut ContainerStats) -> Result<()>;
+    let readers: [(&str, StatsReader, StatsReader); 7] = [
         ("memory", v1::memory, v2::memory),
         ("cpuacct", v1::cpuacct, v2::cpu),
         ("cpu", v1::cpu, v2::cpu),
@@ -50,8 +50,8 @@ pub(super) fn read(dirs: &Dirs) -> Result<Stats> {
     for (controller, of_v1, of_v2) in readers {
         match dirs.version(controller) {
             None => {}
-            Some(Version::V1) => of_v1(dirs, &mut stats)?,
-            Some(Version::V2) => of_v2(dirs, &mut stats)?,
+            Some(CgroupVersion::V1) => of_v1(dirs, &mut stats)?,
+            Some(CgroupVersion::V2) => of_v2(dirs, &mut stats)?,
         }
     }
     text::pids(dirs, &mut stats)?;
@@ -59,58 +59,58 @@ pub(super) fn read(dirs: &Dirs) -> Result<Stats> {
     Ok(stats)
 }
 
-/// `{}`
+/// An empty JSON object, `{}`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Empty {}
+pub struct EmptyObject {}
 
 fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// Processor time.
+/// CPU time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Cpu {
-    /// How much was used.
+pub struct CpuStats {
+    /// CPU time used.
     pub usage: CpuUsage,
-    /// How often the quota stopped it.
-    pub throttling: Throttling,
-    /// Pressure (v2).
+    /// Throttling by the quota.
+    pub throttling: ThrottlingStats,
+    /// Pressure (v2 only).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psi: Option<Pressure>,
 }
 
-/// Nanoseconds of processor time.
+/// CPU time in nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CpuUsage {
-    /// All together.
+    /// Total time.
     #[serde(skip_serializing_if = "is_zero")]
     pub total: u64,
-    /// By processor (v1).
+    /// Time on each CPU (v1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub percpu: Vec<u64>,
-    /// By processor, in the kernel (v1).
+    /// Kernel time on each CPU (v1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub percpu_kernel: Vec<u64>,
-    /// By processor, in programs (v1).
+    /// User time on each CPU (v1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub percpu_user: Vec<u64>,
-    /// In the kernel.
+    /// Kernel time.
     pub kernel: u64,
-    /// In programs.
+    /// User time.
     pub user: u64,
 }
 
-/// What the quota did.
+/// Throttling by the CPU quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Throttling {
-    /// Periods with something to run.
+pub struct ThrottlingStats {
+    /// Number of periods with runnable tasks.
     #[serde(skip_serializing_if = "is_zero")]
     pub periods: u64,
-    /// Periods in which the quota was used up.
+    /// Number of periods in which the quota was used up.
     #[serde(skip_serializing_if = "is_zero")]
     pub throttled_periods: u64,
-    /// Nanoseconds for which it was stopped.
+    /// Total throttled time in nanoseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub throttled_time: u64,
 }
@@ -118,34 +118,34 @@ pub struct Throttling {
 /// Pressure stall information (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Pressure {
-    /// Some task waited.
-    pub some: PressureLine,
-    /// All tasks waited.
-    pub full: PressureLine,
+    /// Time in which at least one task waited.
+    pub some: PressureAverages,
+    /// Time in which all tasks waited.
+    pub full: PressureAverages,
 }
 
-/// Shares of time in percent, and the total in microseconds.
+/// Percentages of time, and the total in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct PressureLine {
-    /// Over ten seconds.
+pub struct PressureAverages {
+    /// Average over 10 seconds, in percent.
     pub avg10: f64,
-    /// Over a minute.
+    /// Average over 60 seconds, in percent.
     pub avg60: f64,
-    /// Over five minutes.
+    /// Average over 300 seconds, in percent.
     pub avg300: f64,
-    /// Microseconds.
+    /// Total in microseconds.
     pub total: u64,
 }
 
 /// Processors and memory nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct CpuSet {
-    /// Numbers of processors.
+pub struct CpusetStats {
+    /// Numbers of the CPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u16>,
-    /// `cpuset.cpu_exclusive` (v1), as all that follow but `mems`.
+    /// `cpuset.cpu_exclusive` (v1), like all following fields but `mems`.
     pub cpu_exclusive: u64,
-    /// Numbers of memory nodes.
+    /// Numbers of the memory nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mems: Vec<u16>,
     /// `cpuset.mem_hardwall`
@@ -168,49 +168,49 @@ pub struct CpuSet {
 
 /// Memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Memory {
+pub struct MemoryStats {
     /// Bytes of page cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache: u64,
-    /// Memory in bytes.
-    pub usage: MemoryEntry,
-    /// Memory and swap together, in bytes.
-    pub swap: MemoryEntry,
+    /// Memory usage in bytes.
+    pub usage: MemoryUsage,
+    /// Memory plus swap, in bytes.
+    pub swap: MemoryUsage,
     /// Kernel memory in bytes (v1).
-    pub kernel: MemoryEntry,
-    /// Buffers of TCP in bytes (v1).
+    pub kernel: MemoryUsage,
+    /// TCP buffers in bytes (v1).
     #[serde(rename = "kernelTCP")]
-    pub kernel_tcp: MemoryEntry,
-    /// All of `memory.stat`.
+    pub kernel_tcp: MemoryUsage,
+    /// All fields of `memory.stat`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub raw: BTreeMap<String, u64>,
-    /// Pressure (v2).
+    /// Pressure (v2 only).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psi: Option<Pressure>,
 }
 
-/// One counter of memory.
+/// Usage and limit of one kind of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct MemoryEntry {
-    /// Bytes at most; 18446744073709551615 without a limit.
+pub struct MemoryUsage {
+    /// Limit in bytes; 18446744073709551615 without a limit.
     pub limit: u64,
-    /// Bytes now.
+    /// Current usage in bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub usage: u64,
-    /// The most that it was, in bytes.
+    /// Maximum usage so far, in bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub max: u64,
-    /// How often the limit was met.
+    /// Number of times the limit was reached.
     pub failcnt: u64,
 }
 
 /// Processes and threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Pids {
-    /// Now.
+pub struct PidsStats {
+    /// Current number.
     #[serde(skip_serializing_if = "is_zero")]
     pub current: u64,
-    /// At most; 0 without a limit.
+    /// Limit; 0 without a limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub limit: u64,
 }
@@ -218,39 +218,39 @@ pub struct Pids {
 /// Block devices.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BlockIo {
-    /// Bytes.
+pub struct BlkioStats {
+    /// Bytes transferred.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_service_bytes_recursive: Vec<BlockIoEntry>,
-    /// Requests.
+    pub io_service_bytes_recursive: Vec<BlkioEntry>,
+    /// Number of requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_serviced_recursive: Vec<BlockIoEntry>,
-    /// Requests that wait (v1, BFQ).
+    pub io_serviced_recursive: Vec<BlkioEntry>,
+    /// Number of queued requests (v1, BFQ).
     #[serde(rename = "ioQueueRecursive", skip_serializing_if = "Vec::is_empty")]
-    pub io_queued_recursive: Vec<BlockIoEntry>,
-    /// Nanoseconds of service (v1, BFQ).
+    pub io_queued_recursive: Vec<BlkioEntry>,
+    /// Service time in nanoseconds (v1, BFQ).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_service_time_recursive: Vec<BlockIoEntry>,
-    /// Nanoseconds of waiting (v1, BFQ).
+    pub io_service_time_recursive: Vec<BlkioEntry>,
+    /// Waiting time in nanoseconds (v1, BFQ).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_wait_time_recursive: Vec<BlockIoEntry>,
-    /// Merged requests (v1, BFQ).
+    pub io_wait_time_recursive: Vec<BlkioEntry>,
+    /// Number of merged requests (v1, BFQ).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_merged_recursive: Vec<BlockIoEntry>,
-    /// Milliseconds of device time (v1, BFQ).
+    pub io_merged_recursive: Vec<BlkioEntry>,
+    /// Device time in milliseconds (v1, BFQ).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub io_time_recursive: Vec<BlockIoEntry>,
-    /// Sectors (v1, BFQ).
+    pub io_time_recursive: Vec<BlkioEntry>,
+    /// Number of sectors (v1, BFQ).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sectors_recursive: Vec<BlockIoEntry>,
-    /// Pressure (v2).
+    pub sectors_recursive: Vec<BlkioEntry>,
+    /// Pressure (v2 only).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psi: Option<Pressure>,
 }
 
-/// One number of one device.
+/// One value of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct BlockIoEntry {
+pub struct BlkioEntry {
     /// Major number.
     #[serde(skip_serializing_if = "is_zero")]
     pub major: u64,
@@ -260,20 +260,20 @@ pub struct BlockIoEntry {
     /// `Read`, `Write`, `Sync`, …
     #[serde(skip_serializing_if = "String::is_empty")]
     pub op: String,
-    /// The number.
+    /// The value of the counter.
     #[serde(skip_serializing_if = "is_zero")]
     pub value: u64,
 }
 
 /// Huge pages of one size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Hugetlb {
-    /// Bytes now.
+pub struct HugetlbStats {
+    /// Current usage in bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub usage: u64,
-    /// The most that it was (v1).
+    /// Maximum usage so far, in bytes (v1).
     #[serde(skip_serializing_if = "is_zero")]
     pub max: u64,
-    /// How often the limit was met.
+    /// Number of times the limit was reached.
     pub failcnt: u64,
 }

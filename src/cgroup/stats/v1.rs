@@ -1,18 +1,18 @@
 //! Controllers of cgroup v1 (Documentation/admin-guide/cgroup-v1).
 
-use super::text::{entry, flat, number, parse, read};
-use super::{BlockIoEntry, MemoryEntry, Stats};
-use crate::cgroup::limits::numbers;
-use crate::cgroup::tree::Dirs;
+use super::text::{blkio_entry, parse_number, read_flat_keyed, read_number, read_optional};
+use super::{BlkioEntry, ContainerStats, MemoryUsage};
+use crate::cgroup::control_files::OpenCgroups;
+use crate::cgroup::limits::parse_number_list;
 use crate::error::Result;
 
-/// Nanoseconds of a tick of USER_HZ, which is 100 on all architectures that we build for.
-const TICK: u64 = 10_000_000;
+/// Nanoseconds in a tick of USER_HZ, which is 100 on all supported architectures.
+const NANOS_PER_TICK: u64 = 10_000_000;
 
-pub(super) fn memory(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let entry = |part: &str| -> Result<MemoryEntry> {
-        let read = |last: &str| number(dirs, "memory", &format!("memory.{part}{last}"));
-        Ok(MemoryEntry {
+pub(super) fn memory(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let entry = |part: &str| -> Result<MemoryUsage> {
+        let read = |last: &str| read_number(dirs, "memory", &format!("memory.{part}{last}"));
+        Ok(MemoryUsage {
             limit: read("limit_in_bytes")?,
             usage: read("usage_in_bytes")?,
             max: read("max_usage_in_bytes")?,
@@ -20,7 +20,7 @@ pub(super) fn memory(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
         })
     };
     let memory = &mut stats.memory;
-    memory.raw = flat(dirs, "memory", "memory.stat")?;
+    memory.raw = read_flat_keyed(dirs, "memory", "memory.stat")?;
     memory.cache = memory.raw.get("cache").copied().unwrap_or(0);
     memory.usage = entry("")?;
     memory.swap = entry("memsw.")?;
@@ -29,26 +29,26 @@ pub(super) fn memory(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn cpuacct(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
+pub(super) fn cpuacct(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
     let usage = &mut stats.cpu.usage;
-    usage.total = number(dirs, "cpuacct", "cpuacct.usage")?;
-    let percpu = read(dirs, "cpuacct", "cpuacct.usage_percpu")?.unwrap_or_default();
-    usage.percpu = percpu.split_whitespace().map(parse).collect();
-    let all = flat(dirs, "cpuacct", "cpuacct.stat")?;
-    let ticks = |name: &str| all.get(name).copied().unwrap_or(0).saturating_mul(TICK);
+    usage.total = read_number(dirs, "cpuacct", "cpuacct.usage")?;
+    let percpu = read_optional(dirs, "cpuacct", "cpuacct.usage_percpu")?.unwrap_or_default();
+    usage.percpu = percpu.split_whitespace().map(parse_number).collect();
+    let all = read_flat_keyed(dirs, "cpuacct", "cpuacct.stat")?;
+    let ticks = |name: &str| all.get(name).copied().unwrap_or(0).saturating_mul(NANOS_PER_TICK);
     (usage.user, usage.kernel) = (ticks("user"), ticks("system"));
-    // `cpu user system`, then a line for each processor.
-    let each = read(dirs, "cpuacct", "cpuacct.usage_all")?.unwrap_or_default();
+    // A header `cpu user system`, then a line for each CPU.
+    let each = read_optional(dirs, "cpuacct", "cpuacct.usage_all")?.unwrap_or_default();
     for line in each.lines().skip(1) {
-        let mut numbers = line.split_whitespace().skip(1).map(parse);
+        let mut numbers = line.split_whitespace().skip(1).map(parse_number);
         usage.percpu_user.extend(numbers.next());
         usage.percpu_kernel.extend(numbers.next());
     }
     Ok(())
 }
 
-pub(super) fn cpu(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let all = flat(dirs, "cpu", "cpu.stat")?;
+pub(super) fn cpu(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let all = read_flat_keyed(dirs, "cpu", "cpu.stat")?;
     let get = |name: &str| all.get(name).copied().unwrap_or(0);
     let throttling = &mut stats.cpu.throttling;
     throttling.periods = get("nr_periods");
@@ -57,11 +57,12 @@ pub(super) fn cpu(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn cpuset(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let read = |last: &str| read(dirs, "cpuset", &format!("cpuset.{last}"));
-    let list =
-        |last: &str| -> Result<Vec<u16>> { Ok(read(last)?.as_deref().and_then(numbers).unwrap_or_default()) };
-    let number = |last: &str| -> Result<u64> { Ok(read(last)?.as_deref().map_or(0, parse)) };
+pub(super) fn cpuset(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let read = |last: &str| read_optional(dirs, "cpuset", &format!("cpuset.{last}"));
+    let list = |last: &str| -> Result<Vec<u16>> {
+        Ok(read(last)?.as_deref().and_then(parse_number_list).unwrap_or_default())
+    };
+    let number = |last: &str| -> Result<u64> { Ok(read(last)?.as_deref().map_or(0, parse_number)) };
     let set = &mut stats.cpuset;
     (set.cpus, set.mems) = (list("cpus")?, list("mems")?);
     set.cpu_exclusive = number("cpu_exclusive")?;
@@ -77,13 +78,13 @@ pub(super) fn cpuset(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn blkio(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let list = |name: &str| -> Result<Vec<BlockIoEntry>> {
-        let of = |part: &str| read(dirs, "blkio", &format!("blkio.{part}.{name}"));
-        // BFQ counts only what goes through it.
-        let bfq = of("bfq")?.map(|text| entries(&text)).unwrap_or_default();
+pub(super) fn blkio(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let list = |name: &str| -> Result<Vec<BlkioEntry>> {
+        let of = |part: &str| read_optional(dirs, "blkio", &format!("blkio.{part}.{name}"));
+        // BFQ counts only the requests that it schedules.
+        let bfq = of("bfq")?.map(|text| blkio_entries(&text)).unwrap_or_default();
         if bfq.is_empty() {
-            Ok(of("throttle")?.map(|text| entries(&text)).unwrap_or_default())
+            Ok(of("throttle")?.map(|text| blkio_entries(&text)).unwrap_or_default())
         } else {
             Ok(bfq)
         }
@@ -100,14 +101,14 @@ pub(super) fn blkio(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-/// Lines `8:0 Read 4096`, or `8:0 4096`; the last, `Total 4096`, is of no device.
-fn entries(text: &str) -> Vec<BlockIoEntry> {
+/// Parses lines `8:0 Read 4096` or `8:0 4096`; the last line, `Total 4096`, belongs to no device.
+fn blkio_entries(text: &str) -> Vec<BlkioEntry> {
     let lines = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let (device, second) = (words.next()?, words.next()?);
         match words.next() {
-            Some(value) => entry(device, second, parse(value)),
-            None => entry(device, "", parse(second)),
+            Some(value) => blkio_entry(device, second, parse_number(value)),
+            None => blkio_entry(device, "", parse_number(second)),
         }
     });
     lines.collect()

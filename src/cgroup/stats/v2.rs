@@ -1,58 +1,59 @@
 //! Controllers of cgroup v2 (Documentation/admin-guide/cgroup-v2.rst).
 
-use super::text::{entry, flat, number, parse, read};
-use super::{Pressure, PressureLine, Stats};
-use crate::cgroup::limits::numbers;
-use crate::cgroup::tree::Dirs;
+use super::text::{blkio_entry, parse_number, read_flat_keyed, read_number, read_optional};
+use super::{ContainerStats, Pressure, PressureAverages};
+use crate::cgroup::control_files::OpenCgroups;
+use crate::cgroup::limits::parse_number_list;
 use crate::error::Result;
 
-/// Nanoseconds of a microsecond.
-const MICRO: u64 = 1000;
+/// Nanoseconds in a microsecond.
+const NANOS_PER_MICRO: u64 = 1000;
 
-pub(super) fn memory(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
+pub(super) fn memory(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
     const MEMORY: &str = "memory";
     let memory = &mut stats.memory;
-    memory.raw = flat(dirs, MEMORY, "memory.stat")?;
+    memory.raw = read_flat_keyed(dirs, MEMORY, "memory.stat")?;
     memory.cache = memory.raw.get("file").copied().unwrap_or(0);
-    memory.usage.usage = number(dirs, MEMORY, "memory.current")?;
-    memory.usage.limit = number(dirs, MEMORY, "memory.max")?;
-    memory.usage.max = number(dirs, MEMORY, "memory.peak")?;
-    memory.usage.failcnt = flat(dirs, MEMORY, "memory.events")?.get("max").copied().unwrap_or(0);
-    // As in v1, and as runc reports it: memory and swap together.
-    if let Some(swap) = read(dirs, MEMORY, "memory.swap.current")? {
-        let limit = number(dirs, MEMORY, "memory.swap.max")?;
-        memory.swap.usage = memory.usage.usage.saturating_add(parse(&swap));
+    memory.usage.usage = read_number(dirs, MEMORY, "memory.current")?;
+    memory.usage.limit = read_number(dirs, MEMORY, "memory.max")?;
+    memory.usage.max = read_number(dirs, MEMORY, "memory.peak")?;
+    memory.usage.failcnt = read_flat_keyed(dirs, MEMORY, "memory.events")?.get("max").copied().unwrap_or(0);
+    // Memory plus swap, as in v1 and in runc's report.
+    if let Some(swap) = read_optional(dirs, MEMORY, "memory.swap.current")? {
+        let limit = read_number(dirs, MEMORY, "memory.swap.max")?;
+        memory.swap.usage = memory.usage.usage.saturating_add(parse_number(&swap));
         memory.swap.limit = memory.usage.limit.saturating_add(limit);
-        memory.swap.failcnt = flat(dirs, MEMORY, "memory.swap.events")?.get("fail").copied().unwrap_or(0);
+        memory.swap.failcnt =
+            read_flat_keyed(dirs, MEMORY, "memory.swap.events")?.get("fail").copied().unwrap_or(0);
     }
     Ok(())
 }
 
-pub(super) fn cpu(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let all = flat(dirs, "cpu", "cpu.stat")?;
+pub(super) fn cpu(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let all = read_flat_keyed(dirs, "cpu", "cpu.stat")?;
     let get = |name: &str| all.get(name).copied().unwrap_or(0);
     let usage = &mut stats.cpu.usage;
-    usage.total = get("usage_usec").saturating_mul(MICRO);
-    usage.user = get("user_usec").saturating_mul(MICRO);
-    usage.kernel = get("system_usec").saturating_mul(MICRO);
+    usage.total = get("usage_usec").saturating_mul(NANOS_PER_MICRO);
+    usage.user = get("user_usec").saturating_mul(NANOS_PER_MICRO);
+    usage.kernel = get("system_usec").saturating_mul(NANOS_PER_MICRO);
     let throttling = &mut stats.cpu.throttling;
     throttling.periods = get("nr_periods");
     throttling.throttled_periods = get("nr_throttled");
-    throttling.throttled_time = get("throttled_usec").saturating_mul(MICRO);
+    throttling.throttled_time = get("throttled_usec").saturating_mul(NANOS_PER_MICRO);
     Ok(())
 }
 
-pub(super) fn cpuset(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
+pub(super) fn cpuset(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
     let list = |file: &str| -> Result<Vec<u16>> {
-        Ok(read(dirs, "cpuset", file)?.as_deref().and_then(numbers).unwrap_or_default())
+        Ok(read_optional(dirs, "cpuset", file)?.as_deref().and_then(parse_number_list).unwrap_or_default())
     };
     stats.cpuset.cpus = list("cpuset.cpus.effective")?;
     stats.cpuset.mems = list("cpuset.mems.effective")?;
     Ok(())
 }
 
-pub(super) fn io(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
-    let text = read(dirs, "io", "io.stat")?.unwrap_or_default();
+pub(super) fn io(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
+    let text = read_optional(dirs, "io", "io.stat")?.unwrap_or_default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let Some(device) = words.next() else { continue };
@@ -66,16 +67,16 @@ pub(super) fn io(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
                 "dios" => (&mut stats.blkio.io_serviced_recursive, "Discard"),
                 _ => continue,
             };
-            list.extend(entry(device, op, parse(value)));
+            list.extend(blkio_entry(device, op, parse_number(value)));
         }
     }
     Ok(())
 }
 
-/// Pressure is core: also on a hybrid host, whose controllers are in v1.
-pub(super) fn pressure(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
+/// Pressure is a core feature: it is also available on a hybrid host, whose controllers are in v1.
+pub(super) fn pressure(dirs: &OpenCgroups, stats: &mut ContainerStats) -> Result<()> {
     let read = |file: &str| -> Result<Option<Pressure>> {
-        Ok(read(dirs, "cgroup", file)?.as_deref().map(pressure_of))
+        Ok(read_optional(dirs, "cgroup", file)?.as_deref().map(parse_pressure))
     };
     stats.cpu.psi = read("cpu.pressure")?;
     stats.memory.psi = read("memory.pressure")?;
@@ -83,8 +84,8 @@ pub(super) fn pressure(dirs: &Dirs, stats: &mut Stats) -> Result<()> {
     Ok(())
 }
 
-/// The text of a `*.pressure` file.
-pub(in crate::cgroup) fn pressure_of(text: &str) -> Pressure {
+/// Parses the text of a `*.pressure` file.
+pub(in crate::cgroup) fn parse_pressure(text: &str) -> Pressure {
     let mut pressure = Pressure::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -93,13 +94,13 @@ pub(in crate::cgroup) fn pressure_of(text: &str) -> Pressure {
             Some("full") => &mut pressure.full,
             _ => continue,
         };
-        let mut found = PressureLine::default();
+        let mut found = PressureAverages::default();
         for (key, value) in words.filter_map(|word| word.split_once('=')) {
             match key {
                 "avg10" => found.avg10 = value.parse().unwrap_or(0.0),
                 "avg60" => found.avg60 = value.parse().unwrap_or(0.0),
                 "avg300" => found.avg300 = value.parse().unwrap_or(0.0),
-                "total" => found.total = parse(value),
+                "total" => found.total = parse_number(value),
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
-//! A connection to a message bus, or to systemd itself, without threads: every call has an end.
+//! A connection to a message bus, or directly to systemd, without threads. Every call has a timeout.
 
-use super::wire::{CALL, ERROR, Message, REPLY, SIGNAL, Value};
+use super::wire::{DbusMessage, DbusValue, ERROR, METHOD_CALL, METHOD_RETURN, SIGNAL};
 use crate::error::{Code, Error, Result};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -11,102 +11,106 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long one call may take: libdbus's own default.
-const PATIENCE: Duration = Duration::from_secs(25);
+/// Timeout of one call: the default of libdbus.
+const CALL_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Where to connect.
+/// An address to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
-    /// A path; of an abstract socket when it begins with a NUL.
+pub(crate) struct BusAddress {
+    /// The socket path; an abstract socket if it begins with a NUL.
     pub socket: PathBuf,
-    /// Whether a bus is in between, which wants a greeting and names.
-    pub bus: bool,
+    /// Whether it is a message bus, which needs a Hello call and destination names.
+    pub is_message_bus: bool,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Bus {
+pub(crate) struct SystemdBus {
     stream: UnixStream,
     bus: bool,
     unread: Vec<u8>,
-    signals: VecDeque<Message>,
+    signals: VecDeque<DbusMessage>,
     serial: u32,
 }
 
-/// The signals that nobody asked for that are kept while an answer is waited for.
-const SIGNALS: usize = 1024;
+/// Maximum number of unrelated signals that are kept while a call waits for its reply.
+const MAX_QUEUED_SIGNALS: usize = 1024;
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Error {
+fn bus_error(what: &str, why: impl std::fmt::Display) -> Error {
     Error::system(format_args!("systemd over D-Bus: {what}"), why)
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// The other side says so: the error's name, and its text.
+pub(crate) enum BusCallError {
+    /// The peer sent an error: its name and its text.
     Refused(String, String),
-    /// No answer came.
-    Broken(Error),
+    /// The connection ended without a reply.
+    Disconnected(Error),
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<BusCallError> for Error {
+    fn from(failure: BusCallError) -> Self {
         match failure {
-            Failure::Refused(name, text) => {
+            BusCallError::Refused(name, text) => {
                 let text = if text.is_empty() { &name } else { &text };
                 Error::new(Code::System, format!("systemd refuses: {text} ({name})"))
             }
-            Failure::Broken(error) => error,
+            BusCallError::Disconnected(error) => error,
         }
     }
 }
 
-impl Bus {
-    /// Connects, and says who we are: the socket's other side sees our user id.
-    pub(crate) fn connect(address: &Address) -> Result<Self> {
+impl SystemdBus {
+    /// Connects and authenticates: the peer reads our uid from the socket.
+    pub(crate) fn connect(address: &BusAddress) -> Result<Self> {
         let at = address.socket.to_string_lossy().replace('\0', "@");
         let name = address.socket.as_os_str().as_encoded_bytes();
         let to = match name.strip_prefix(b"\0") {
             Some(name) => UnixAddr::new_abstract(name),
             None => UnixAddr::new(&address.socket),
         };
-        let to = to.map_err(|errno| failed(&format!("connect to {at}"), errno.desc()))?;
+        let to = to.map_err(|errno| bus_error(&format!("connect to {at}"), errno.desc()))?;
         let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
             .and_then(|socket| {
-                let patience = TimeVal::seconds(i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX));
-                // It also bounds connect (socket(7)).
+                let patience = TimeVal::seconds(i64::try_from(CALL_TIMEOUT.as_secs()).unwrap_or(i64::MAX));
+                // This timeout also limits connect (socket(7)).
                 setsockopt(&socket, sockopt::SendTimeout, &patience)?;
                 connect(socket.as_raw_fd(), &to)?;
                 Ok(socket)
             })
-            .map_err(|errno| failed(&format!("connect to {at}"), errno.desc()))?;
+            .map_err(|errno| bus_error(&format!("connect to {at}"), errno.desc()))?;
         let stream = UnixStream::from(socket);
-        let mut bus =
-            Bus { stream, bus: address.bus, unread: Vec::new(), signals: VecDeque::new(), serial: 0 };
-        bus.greet().map_err(|error| error.context(format_args!("connect to {at}")))?;
+        let mut bus = SystemdBus {
+            stream,
+            bus: address.is_message_bus,
+            unread: Vec::new(),
+            signals: VecDeque::new(),
+            serial: 0,
+        };
+        bus.authenticate().map_err(|error| error.context(format_args!("connect to {at}")))?;
         Ok(bus)
     }
 
-    /// The socket, and what was read of it and not looked at.
+    /// The socket, and the received bytes that were not parsed yet.
     #[cfg(test)]
     pub(super) fn into_parts(self) -> (UnixStream, Vec<u8>) {
-        // Whoever plays a service waits for calls as long as it takes.
+        // A fake service waits for calls without a timeout.
         self.stream.set_read_timeout(None).unwrap();
         (self.stream, self.unread)
     }
 
-    /// AUTH EXTERNAL without a name: the other side takes the user id of the socket, also from within a user
-    /// namespace.
-    fn greet(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+    /// AUTH EXTERNAL without a name: the peer takes the uid of the socket, also from within a user namespace.
+    fn authenticate(&mut self) -> Result<()> {
+        let end = Instant::now() + CALL_TIMEOUT;
         self.send(b"\0AUTH EXTERNAL\r\nDATA\r\n")?;
         loop {
-            let line = self.line(end)?;
+            let line = self.read_line(end)?;
             if line.starts_with("OK ") {
                 break;
             }
             if line != "DATA" {
-                return Err(failed("authentication", line)
+                return Err(bus_error("authentication", line)
                     .hint("the bus takes connections of its own user and of root only"));
             }
         }
@@ -124,20 +128,20 @@ impl Bus {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream.write_all(bytes).map_err(|e| failed("write", e))
+        self.stream.write_all(bytes).map_err(|e| bus_error("write", e))
     }
 
-    /// Reads something more, until `end` at the latest.
-    fn fill(&mut self, end: Instant) -> Result<()> {
+    /// Reads more bytes, until `end` at the latest.
+    fn read_more(&mut self, end: Instant) -> Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(failed("read", format_args!("no answer within {PATIENCE:?}"))
+            return Err(bus_error("read", format_args!("no answer within {CALL_TIMEOUT:?}"))
                 .hint("see whether systemd hangs: systemctl status, journalctl -b -u init.scope"));
         }
-        self.stream.set_read_timeout(Some(left)).map_err(|e| failed("read", e))?;
+        self.stream.set_read_timeout(Some(left)).map_err(|e| bus_error("read", e))?;
         let mut bytes = [0; 8192];
         match self.stream.read(&mut bytes) {
-            Ok(0) => Err(failed("read", "the connection was closed")),
+            Ok(0) => Err(bus_error("read", "the connection was closed")),
             Ok(n) => {
                 self.unread.extend(&bytes[..n]);
                 Ok(())
@@ -147,47 +151,47 @@ impl Bus {
             {
                 Ok(())
             }
-            Err(e) => Err(failed("read", e)),
+            Err(e) => Err(bus_error("read", e)),
         }
     }
 
-    fn line(&mut self, end: Instant) -> Result<String> {
+    fn read_line(&mut self, end: Instant) -> Result<String> {
         loop {
             if let Some(at) = self.unread.windows(2).position(|two| two == b"\r\n") {
                 let line: Vec<u8> = self.unread.drain(..at + 2).collect();
                 return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
             }
             if self.unread.len() > 4096 {
-                return Err(failed("authentication", "a line without an end"));
+                return Err(bus_error("authentication", "a line without an end"));
             }
-            self.fill(end)?;
+            self.read_more(end)?;
         }
     }
 
-    fn message(&mut self, end: Instant) -> Result<Message> {
+    fn read_message(&mut self, end: Instant) -> Result<DbusMessage> {
         loop {
             if let Some((message, len)) =
-                Message::parse(&self.unread).map_err(|why| failed("a message", why))?
+                DbusMessage::parse(&self.unread).map_err(|why| bus_error("a message", why))?
             {
                 self.unread.drain(..len);
                 return Ok(message);
             }
-            self.fill(end)?;
+            self.read_more(end)?;
         }
     }
 
-    /// Calls a method of systemd's manager and waits for the answer.
+    /// Calls a method of systemd's manager and waits for the reply.
     pub(crate) fn call(
         &mut self,
         interface: &str,
         member: &str,
-        body: Vec<Value>,
-    ) -> Result<Vec<Value>, Failure> {
+        body: Vec<DbusValue>,
+    ) -> Result<Vec<DbusValue>, BusCallError> {
         self.call_at("org.freedesktop.systemd1", "/org/freedesktop/systemd1", interface, member, body)
     }
 
-    /// Calls a method of the bus itself, where there is one.
-    pub(crate) fn call_bus(&mut self, member: &str, body: Vec<Value>) -> Result<(), Failure> {
+    /// Calls a method of the message bus itself, if there is one.
+    pub(crate) fn call_bus(&mut self, member: &str, body: Vec<DbusValue>) -> Result<(), BusCallError> {
         if self.bus {
             let name = "org.freedesktop.DBus";
             self.call_at(name, "/org/freedesktop/DBus", name, member, body)?;
@@ -201,49 +205,51 @@ impl Bus {
         path: &str,
         interface: &str,
         member: &str,
-        body: Vec<Value>,
-    ) -> Result<Vec<Value>, Failure> {
+        body: Vec<DbusValue>,
+    ) -> Result<Vec<DbusValue>, BusCallError> {
         self.serial += 1;
         let serial = self.serial;
-        let message = Message {
-            kind: CALL,
+        let message = DbusMessage {
+            kind: METHOD_CALL,
             serial,
             path: Some(path.to_owned()),
             interface: Some(interface.to_owned()),
             member: Some(member.to_owned()),
             destination: self.bus.then(|| destination.to_owned()),
             body,
-            ..Message::default()
+            ..DbusMessage::default()
         };
-        self.send(&message.bytes()).map_err(Failure::Broken)?;
-        let end = Instant::now() + PATIENCE;
+        self.send(&message.encode()).map_err(BusCallError::Disconnected)?;
+        let end = Instant::now() + CALL_TIMEOUT;
         loop {
-            let message = self.message(end).map_err(|error| Failure::Broken(error.context(member)))?;
+            let message =
+                self.read_message(end).map_err(|error| BusCallError::Disconnected(error.context(member)))?;
             match message.kind {
-                REPLY if message.reply_to == Some(serial) => return Ok(message.body),
+                METHOD_RETURN if message.reply_to == Some(serial) => return Ok(message.body),
                 ERROR if message.reply_to == Some(serial) => {
-                    let text = message.body.first().and_then(Value::as_text).unwrap_or_default().to_owned();
-                    return Err(Failure::Refused(message.error.unwrap_or_default(), text));
+                    let text =
+                        message.body.first().and_then(DbusValue::as_text).unwrap_or_default().to_owned();
+                    return Err(BusCallError::Refused(message.error.unwrap_or_default(), text));
                 }
-                SIGNAL if self.signals.len() < SIGNALS => self.signals.push_back(message),
+                SIGNAL if self.signals.len() < MAX_QUEUED_SIGNALS => self.signals.push_back(message),
                 _ => {}
             }
         }
     }
 
-    /// Waits for a signal of this name that `is_it`.
+    /// Waits for a signal of this name for which `matches` returns true.
     pub(crate) fn wait_signal(
         &mut self,
         member: &str,
-        is_it: impl Fn(&[Value]) -> bool,
-    ) -> Result<Vec<Value>> {
-        let end = Instant::now() + PATIENCE;
+        matches: impl Fn(&[DbusValue]) -> bool,
+    ) -> Result<Vec<DbusValue>> {
+        let end = Instant::now() + CALL_TIMEOUT;
         loop {
             let message = match self.signals.pop_front() {
                 Some(message) => message,
-                None => self.message(end).map_err(|error| error.context(member))?,
+                None => self.read_message(end).map_err(|error| error.context(member))?,
             };
-            if message.kind == SIGNAL && message.member.as_deref() == Some(member) && is_it(&message.body) {
+            if message.kind == SIGNAL && message.member.as_deref() == Some(member) && matches(&message.body) {
                 return Ok(message.body);
             }
         }
@@ -251,7 +257,7 @@ impl Bus {
 }
 
 /// The unix sockets of a list of server addresses (D-Bus Specification, "Server Addresses").
-pub(crate) fn parse_addresses(text: &str) -> Vec<Address> {
+pub(crate) fn parse_addresses(text: &str) -> Vec<BusAddress> {
     let one = |address: &str| {
         let pairs = address.strip_prefix("unix:")?;
         pairs.split(',').find_map(|pair| {
@@ -264,10 +270,10 @@ pub(crate) fn parse_addresses(text: &str) -> Vec<Address> {
             }
         })
     };
-    text.split(';').filter_map(one).map(|socket| Address { socket, bus: true }).collect()
+    text.split(';').filter_map(one).map(|socket| BusAddress { socket, is_message_bus: true }).collect()
 }
 
-/// Undoes `%HH`.
+/// Decodes `%HH`.
 fn unescape(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -278,8 +284,8 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Where systemd may be asked, the best first: over the bus, or directly where no bus runs.
-pub(crate) fn addresses(user: bool) -> Vec<Address> {
+/// The addresses of systemd in order of preference: the message bus, then systemd's own socket for hosts without a bus.
+pub(crate) fn addresses(user: bool) -> Vec<BusAddress> {
     let variable = if user { "DBUS_SESSION_BUS_ADDRESS" } else { "DBUS_SYSTEM_BUS_ADDRESS" };
     let given = std::env::var(variable).map(|text| parse_addresses(&text)).unwrap_or_default();
     let run = match std::env::var_os("XDG_RUNTIME_DIR").filter(|_| user) {
@@ -288,9 +294,12 @@ pub(crate) fn addresses(user: bool) -> Vec<Address> {
         None => PathBuf::from("/run"),
     };
     let bus = run.join(if user { "bus" } else { "dbus/system_bus_socket" });
-    let usual =
-        [Address { socket: bus, bus: true }, Address { socket: run.join("systemd/private"), bus: false }];
-    let exists = |address: &Address| address.socket.starts_with("\0") || Path::new(&address.socket).exists();
+    let usual = [
+        BusAddress { socket: bus, is_message_bus: true },
+        BusAddress { socket: run.join("systemd/private"), is_message_bus: false },
+    ];
+    let exists =
+        |address: &BusAddress| address.socket.starts_with("\0") || Path::new(&address.socket).exists();
     match given.is_empty() {
         true => usual.into_iter().filter(exists).collect(),
         false => given,

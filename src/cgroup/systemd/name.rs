@@ -1,14 +1,14 @@
-//! Names of units, and where their cgroups are (systemd.slice(5), systemd.unit(5)).
+//! Names of units, and the paths of their cgroups (systemd.slice(5), systemd.unit(5)).
 
 use crate::error::{Code, Error, Result};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Name and slice of the unit for a container, of a `cgroupsPath` in the form `slice:prefix:name`.
+/// Name and slice of a container's unit, from a `cgroupsPath` in the form `slice:prefix:name`.
 ///
 /// # Errors
-/// [`Code::Invalid`] for anything else.
-pub fn unit(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Result<(String, String)> {
+/// [`Code::Invalid`] for any other form.
+pub fn unit_name(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Result<(String, String)> {
     let default = if rootless { "user.slice" } else { "system.slice" };
     let path = cgroups_path.filter(|path| !path.as_os_str().is_empty());
     let Some(path) = path else {
@@ -38,15 +38,15 @@ pub fn unit(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Result<(St
     if name.is_empty() || !is_valid(&unit) || !is_valid(slice) {
         return Err(refuse("does not make a name of a unit"));
     }
-    expand(slice).map_err(|_| refuse("names a slice that cannot be"))?;
+    slice_path(slice).map_err(|_| refuse("names a slice that cannot be"))?;
     Ok((unit, slice.to_owned()))
 }
 
-/// The directory of a slice, relative to the manager's: `a-b.slice` is in `a.slice`.
+/// The directory of a slice, relative to the manager's cgroup: `a-b.slice` is in `a.slice`.
 ///
 /// # Errors
-/// [`Code::Invalid`] for what is no name of a slice.
-pub fn expand(slice: &str) -> Result<PathBuf> {
+/// [`Code::Invalid`] for an invalid slice name.
+pub fn slice_path(slice: &str) -> Result<PathBuf> {
     let refuse = || Error::new(Code::Invalid, format!("{slice:?} is no name of a systemd slice"));
     let name = slice.strip_suffix(".slice").filter(|name| !name.is_empty() && !name.contains('/'));
     let name = name.ok_or_else(refuse)?;
@@ -64,7 +64,7 @@ pub fn expand(slice: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A container's id with what no unit's name may have as `\xHH` (systemd-escape(1)).
+/// Escapes characters of a container id that are not allowed in unit names as `\xHH` (systemd-escape(1)).
 fn escape(id: &str) -> String {
     let mut escaped = String::with_capacity(id.len());
     for byte in id.bytes() {

@@ -1,51 +1,56 @@
-//! `linux.resources` as properties of a unit (systemd.resource-control(5)): systemd writes the same files, and
-//! would undo at its next reload what it was not told.
+//! `linux.resources` as properties of a unit (systemd.resource-control(5)). systemd writes the same files, and at its
+//! next reload would undo limits that are not properties.
 
 use super::text;
-use super::wire::Value;
-use crate::cgroup::limits::{convert, numbers};
-use crate::cgroup::place::{Place, Unit};
+use super::wire::DbusValue;
+use crate::cgroup::limits::{convert, parse_number_list};
+use crate::cgroup::location::{CgroupLocation, SystemdUnit};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::Version;
+use crate::host::cgroups::CgroupVersion;
 use oci_spec::runtime::{LinuxCpu, LinuxMemory, LinuxResources};
 
-/// Name and value.
-pub(super) type Property = (String, Value);
+/// Name and value of a property.
+pub(super) type SystemdProperty = (String, DbusValue);
 
-fn put(list: &mut Vec<Property>, name: &str, value: Value) {
+fn push_property(list: &mut Vec<SystemdProperty>, name: &str, value: DbusValue) {
     list.push((name.to_owned(), value));
 }
 
-/// Those of a new unit, but its resources.
-pub(super) fn of_unit(place: &Place, unit: &Unit, id: &str, pid: i32) -> Result<Vec<Property>> {
-    let v2 = place.directories.iter().all(|one| one.version == Version::V2);
+/// The properties of a new unit, except its resources.
+pub(super) fn unit_properties(
+    location: &CgroupLocation,
+    unit: &SystemdUnit,
+    id: &str,
+    pid: i32,
+) -> Result<Vec<SystemdProperty>> {
+    let v2 = location.directories.iter().all(|one| one.version == CgroupVersion::V2);
     let mut list = Vec::new();
-    put(&mut list, "Description", Value::text(format!("saggar container {id}")));
+    push_property(&mut list, "Description", DbusValue::text(format!("saggar container {id}")));
     if is_slice(unit) {
-        put(&mut list, "Wants", Value::texts([unit.slice.as_str()]));
+        push_property(&mut list, "Wants", DbusValue::texts([unit.slice.as_str()]));
     } else {
         let pid = u32::try_from(pid).unwrap_or(0);
-        put(&mut list, "Slice", Value::text(unit.slice.as_str()));
-        put(&mut list, "Delegate", Value::Bool(true));
-        put(&mut list, "PIDs", Value::Array("u".to_owned(), vec![Value::U32(pid)]));
-        // So that a failed one does not keep its name.
-        put(&mut list, "CollectMode", Value::text("inactive-or-failed"));
+        push_property(&mut list, "Slice", DbusValue::text(unit.slice.as_str()));
+        push_property(&mut list, "Delegate", DbusValue::Bool(true));
+        push_property(&mut list, "PIDs", DbusValue::Array("u".to_owned(), vec![DbusValue::U32(pid)]));
+        // Unloads a failed unit, so that it does not keep its name.
+        push_property(&mut list, "CollectMode", DbusValue::text("inactive-or-failed"));
     }
     let io = if v2 { "IOAccounting" } else { "BlockIOAccounting" };
     for name in ["MemoryAccounting", "CPUAccounting", "TasksAccounting", io] {
-        put(&mut list, name, Value::Bool(true));
+        push_property(&mut list, name, DbusValue::Bool(true));
     }
-    put(&mut list, "DefaultDependencies", Value::Bool(false));
-    list.extend(annotated(unit)?);
+    push_property(&mut list, "DefaultDependencies", DbusValue::Bool(false));
+    list.extend(annotation_properties(unit)?);
     Ok(list)
 }
 
-pub(super) fn is_slice(unit: &Unit) -> bool {
+pub(super) fn is_slice(unit: &SystemdUnit) -> bool {
     std::path::Path::new(&unit.name).extension().is_some_and(|extension| extension == "slice")
 }
 
-/// Those that annotations ask for. `…Sec` in seconds is `…USec`.
-pub(super) fn annotated(unit: &Unit) -> Result<Vec<Property>> {
+/// The properties from annotations. `…Sec` in seconds becomes `…USec`.
+pub(super) fn annotation_properties(unit: &SystemdUnit) -> Result<Vec<SystemdProperty>> {
     let mut list = Vec::new();
     for (name, value) in &unit.properties {
         let refuse = |why: String| {
@@ -65,92 +70,103 @@ pub(super) fn annotated(unit: &Unit) -> Result<Vec<Property>> {
     Ok(list)
 }
 
-fn microseconds(value: &Value) -> Result<Value, String> {
+fn microseconds(value: &DbusValue) -> Result<DbusValue, String> {
     let seconds = match value {
-        Value::I32(n) => f64::from(*n),
-        Value::Double(n) => *n,
-        other => match text::as_type(other.clone(), "t")? {
-            Value::U64(n) => return Ok(Value::U64(n.saturating_mul(1_000_000))),
+        DbusValue::I32(n) => f64::from(*n),
+        DbusValue::Double(n) => *n,
+        other => match text::convert_to(other.clone(), "t")? {
+            DbusValue::U64(n) => return Ok(DbusValue::U64(n.saturating_mul(1_000_000))),
             other => return Err(format!("{other:?} is no number of seconds")),
         },
     };
     if !(0.0..1e12).contains(&seconds) {
         return Err(format!("{seconds} is no number of seconds"));
     }
-    // Checked above.
+    // The range is checked above.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Ok(Value::U64((seconds * 1e6) as u64))
+    Ok(DbusValue::U64((seconds * 1e6) as u64))
 }
 
-/// Those of resources. `systemd` is its version: properties that it does not know are left to the files alone.
-pub(super) fn of_resources(place: &Place, resources: &LinuxResources, systemd: u32) -> Vec<Property> {
+/// The properties for resources. `systemd` is its version: limits whose property it does not support are only written
+/// to the files.
+pub(super) fn resource_properties(
+    location: &CgroupLocation,
+    resources: &LinuxResources,
+    systemd: u32,
+) -> Vec<SystemdProperty> {
     let mut list = Vec::new();
-    let version = |controller: &str| place.home(controller).map(|home| home.version);
+    let version = |controller: &str| location.directory_for(controller).map(|home| home.version);
     if let (Some(memory), Some(version)) = (resources.memory(), version("memory")) {
-        of_memory(memory, version, &mut list);
+        memory_properties(memory, version, &mut list);
     }
     if let (Some(cpu), Some(version)) = (resources.cpu(), version("cpu")) {
-        of_cpu(cpu, version, systemd, &mut list);
+        cpu_properties(cpu, version, systemd, &mut list);
     }
     if let Some(pids) = resources.pids().filter(|pids| pids.limit() != 0) {
-        put(&mut list, "TasksMax", or_infinity(pids.limit()));
+        push_property(&mut list, "TasksMax", or_infinity(pids.limit()));
     }
     let weight = resources.block_io().as_ref().and_then(|io| io.weight()).filter(|weight| *weight != 0);
     match (weight, version("io")) {
-        (Some(weight), Some(Version::V2)) => {
-            put(&mut list, "IOWeight", Value::U64(convert::io_weight(weight)));
+        (Some(weight), Some(CgroupVersion::V2)) => {
+            push_property(&mut list, "IOWeight", DbusValue::U64(convert::io_weight(weight)));
         }
-        (Some(weight), _) => put(&mut list, "BlockIOWeight", Value::U64(weight.into())),
+        (Some(weight), _) => push_property(&mut list, "BlockIOWeight", DbusValue::U64(weight.into())),
         _ => {}
     }
     for (file, value) in resources.unified().iter().flatten() {
-        list.extend(of_unified(file, value, systemd));
+        list.extend(unified_properties(file, value, systemd));
     }
     list
 }
 
-fn or_infinity(number: i64) -> Value {
-    Value::U64(u64::try_from(number).unwrap_or(u64::MAX))
+fn or_infinity(number: i64) -> DbusValue {
+    DbusValue::U64(u64::try_from(number).unwrap_or(u64::MAX))
 }
 
-fn of_memory(memory: &LinuxMemory, version: Version, list: &mut Vec<Property>) {
-    let asked = |value: Option<i64>| value.filter(|value| *value != 0).map(or_infinity);
-    if version == Version::V1 {
-        list.extend(asked(memory.limit()).map(|limit| ("MemoryLimit".to_owned(), limit)));
+fn memory_properties(memory: &LinuxMemory, version: CgroupVersion, list: &mut Vec<SystemdProperty>) {
+    let nonzero = |value: Option<i64>| value.filter(|value| *value != 0).map(or_infinity);
+    if version == CgroupVersion::V1 {
+        list.extend(nonzero(memory.limit()).map(|limit| ("MemoryLimit".to_owned(), limit)));
         return;
     }
     let swap = convert::swap(memory.swap(), memory.limit()).ok().flatten().map(or_infinity);
     let numbers = [
-        ("MemoryMax", asked(memory.limit())),
-        ("MemoryLow", asked(memory.reservation())),
+        ("MemoryMax", nonzero(memory.limit())),
+        ("MemoryLow", nonzero(memory.reservation())),
         ("MemorySwapMax", swap),
     ];
     list.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
-fn of_cpu(cpu: &LinuxCpu, version: Version, systemd: u32, list: &mut Vec<Property>) {
+fn cpu_properties(cpu: &LinuxCpu, version: CgroupVersion, systemd: u32, list: &mut Vec<SystemdProperty>) {
     if let Some(shares) = cpu.shares().filter(|shares| *shares != 0) {
         match version {
-            Version::V1 => put(list, "CPUShares", Value::U64(shares)),
-            Version::V2 => put(list, "CPUWeight", Value::U64(convert::cpu_weight(shares))),
+            CgroupVersion::V1 => push_property(list, "CPUShares", DbusValue::U64(shares)),
+            CgroupVersion::V2 => {
+                push_property(list, "CPUWeight", DbusValue::U64(convert::cpu_weight(shares)))
+            }
         }
     }
     let period = cpu.period().filter(|period| *period != 0);
     if let Some(quota) = cpu.quota().filter(|quota| *quota != 0) {
-        put(list, "CPUQuotaPerSecUSec", Value::U64(per_second(quota, period.unwrap_or(100_000))));
+        push_property(
+            list,
+            "CPUQuotaPerSecUSec",
+            DbusValue::U64(per_second(quota, period.unwrap_or(100_000))),
+        );
     }
     if let Some(period) = period.filter(|_| systemd >= 242) {
-        put(list, "CPUQuotaPeriodUSec", Value::U64(period));
+        push_property(list, "CPUQuotaPeriodUSec", DbusValue::U64(period));
     }
-    if version == Version::V2 && systemd >= 244 {
+    if version == CgroupVersion::V2 && systemd >= 244 {
         for (name, set) in [("AllowedCPUs", cpu.cpus()), ("AllowedMemoryNodes", cpu.mems())] {
-            let set = set.as_deref().filter(|set| !set.is_empty()).and_then(numbers);
-            list.extend(set.map(|set| (name.to_owned(), mask(&set))));
+            let set = set.as_deref().filter(|set| !set.is_empty()).and_then(parse_number_list);
+            list.extend(set.map(|set| (name.to_owned(), bit_mask(&set))));
         }
     }
 }
 
-/// Microseconds of processor time in a second, in systemd's steps of 10 ms, never less than what was asked for.
+/// Microseconds of CPU time for each second, in systemd's steps of 10 ms, rounded up.
 fn per_second(quota: i64, period: u64) -> u64 {
     let Ok(quota) = u64::try_from(quota) else { return u64::MAX };
     let time = u128::from(quota) * 1_000_000 / u128::from(period.max(1));
@@ -158,19 +174,20 @@ fn per_second(quota: i64, period: u64) -> u64 {
 }
 
 /// Numbers as a bit mask, the lowest byte first.
-fn mask(numbers: &[u16]) -> Value {
+fn bit_mask(numbers: &[u16]) -> DbusValue {
     let mut bytes = vec![0u8; usize::from(numbers.last().copied().unwrap_or(0)) / 8 + 1];
     for number in numbers {
         bytes[usize::from(*number) / 8] |= 1 << (number % 8);
     }
-    Value::Array("y".to_owned(), bytes.into_iter().map(Value::Byte).collect())
+    DbusValue::Array("y".to_owned(), bytes.into_iter().map(DbusValue::Byte).collect())
 }
 
-/// The property that a file of `unified` is, if it is one.
-fn of_unified(file: &str, value: &str, systemd: u32) -> Vec<Property> {
+/// The properties that correspond to a file of `unified`, if any.
+fn unified_properties(file: &str, value: &str, systemd: u32) -> Vec<SystemdProperty> {
     let value = value.trim();
     let number = if value == "max" { Some(u64::MAX) } else { value.parse().ok() };
-    let one = |name: &str| number.map(|number| (name.to_owned(), Value::U64(number))).into_iter().collect();
+    let one =
+        |name: &str| number.map(|number| (name.to_owned(), DbusValue::U64(number))).into_iter().collect();
     match file {
         "memory.max" => one("MemoryMax"),
         "memory.high" => one("MemoryHigh"),
@@ -184,14 +201,14 @@ fn of_unified(file: &str, value: &str, systemd: u32) -> Vec<Property> {
             let quota =
                 words.next().and_then(|word| if word == "max" { Some(-1) } else { word.parse().ok() });
             let period: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(100_000);
-            let quota =
-                quota.map(|quota| ("CPUQuotaPerSecUSec".to_owned(), Value::U64(per_second(quota, period))));
-            let period = ("CPUQuotaPeriodUSec".to_owned(), Value::U64(period));
+            let quota = quota
+                .map(|quota| ("CPUQuotaPerSecUSec".to_owned(), DbusValue::U64(per_second(quota, period))));
+            let period = ("CPUQuotaPeriodUSec".to_owned(), DbusValue::U64(period));
             quota.into_iter().chain((systemd >= 242).then_some(period)).collect()
         }
         "cpuset.cpus" | "cpuset.mems" if systemd >= 244 => {
             let name = if file == "cpuset.cpus" { "AllowedCPUs" } else { "AllowedMemoryNodes" };
-            numbers(value).map(|set| (name.to_owned(), mask(&set))).into_iter().collect()
+            parse_number_list(value).map(|set| (name.to_owned(), bit_mask(&set))).into_iter().collect()
         }
         _ => Vec::new(),
     }
@@ -210,31 +227,33 @@ mod tests {
 
     #[test]
     fn a_set_is_a_mask_the_lowest_byte_first() {
-        let bytes = |bytes: &[u8]| Value::Array("y".into(), bytes.iter().copied().map(Value::Byte).collect());
-        assert_eq!(mask(&[0, 1, 8]), bytes(&[0b11, 0b1]));
-        assert_eq!(mask(&[7]), bytes(&[0x80]));
+        let bytes =
+            |bytes: &[u8]| DbusValue::Array("y".into(), bytes.iter().copied().map(DbusValue::Byte).collect());
+        assert_eq!(bit_mask(&[0, 1, 8]), bytes(&[0b11, 0b1]));
+        assert_eq!(bit_mask(&[7]), bytes(&[0x80]));
     }
 
     #[test]
     fn seconds_become_microseconds() {
-        let unit = |name: &str, value: &str| Unit {
+        let unit = |name: &str, value: &str| SystemdUnit {
             name: "x.scope".into(),
             slice: "system.slice".into(),
             user: false,
             properties: [(name.to_owned(), value.to_owned())].into(),
         };
-        let property = |name: &str, value: &str| annotated(&unit(name, value)).map(|list| list[0].clone());
+        let property =
+            |name: &str, value: &str| annotation_properties(&unit(name, value)).map(|list| list[0].clone());
         assert_eq!(
             property("TimeoutStopSec", "1.5").unwrap(),
-            ("TimeoutStopUSec".into(), Value::U64(1_500_000))
+            ("TimeoutStopUSec".into(), DbusValue::U64(1_500_000))
         );
         assert_eq!(
             property("TimeoutStopUSec", "uint64 7").unwrap(),
-            ("TimeoutStopUSec".into(), Value::U64(7))
+            ("TimeoutStopUSec".into(), DbusValue::U64(7))
         );
         assert_eq!(
             property("After", "['a.service']").unwrap(),
-            ("After".into(), Value::texts(["a.service"]))
+            ("After".into(), DbusValue::texts(["a.service"]))
         );
         for (name, value) in [
             ("after", "true"),

@@ -1,11 +1,11 @@
-//! The bytes of D-Bus messages (D-Bus Specification, "Type System" and "Message Protocol"), as far as systemd's
-//! manager needs them. Pure; what comes in is bounded and never trusted.
+//! Encodes and decodes D-Bus messages (D-Bus Specification, "Type System" and "Message Protocol"), as far as systemd's
+//! manager needs them. Pure; received messages are untrusted and limited in size.
 
 use std::collections::VecDeque;
 
-/// A value of the types that we send or understand.
+/// A value of a type that saggar sends or decodes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum DbusValue {
     /// `y`
     Byte(u8),
     /// `b`
@@ -26,97 +26,97 @@ pub(crate) enum Value {
     Path(String),
     /// `g`
     Signature(String),
-    /// `a`: the signature of its elements, and them.
-    Array(String, Vec<Value>),
+    /// `a`: the signature of its elements, and the elements.
+    Array(String, Vec<DbusValue>),
     /// `(…)`
-    Struct(Vec<Value>),
+    Struct(Vec<DbusValue>),
     /// `{…}`
-    Entry(Box<(Value, Value)>),
+    Entry(Box<(DbusValue, DbusValue)>),
     /// `v`
-    Variant(Box<Value>),
+    Variant(Box<DbusValue>),
 }
 
-impl Value {
+impl DbusValue {
     /// A string.
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Value::Text(text.into())
+        DbusValue::Text(text.into())
     }
 
     /// An array of strings.
     pub(crate) fn texts<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Self {
-        Value::Array("s".to_owned(), texts.into_iter().map(Value::text).collect())
+        DbusValue::Array("s".to_owned(), texts.into_iter().map(DbusValue::text).collect())
     }
 
-    /// Its type.
+    /// The signature of its type.
     pub(crate) fn signature(&self) -> String {
         let simple = match self {
-            Value::Byte(_) => "y",
-            Value::Bool(_) => "b",
-            Value::I32(_) => "i",
-            Value::U32(_) => "u",
-            Value::I64(_) => "x",
-            Value::U64(_) => "t",
-            Value::Double(_) => "d",
-            Value::Text(_) => "s",
-            Value::Path(_) => "o",
-            Value::Signature(_) => "g",
-            Value::Variant(_) => "v",
-            Value::Array(of, _) => return format!("a{of}"),
-            Value::Struct(fields) => return format!("({})", signature(fields)),
-            Value::Entry(pair) => return format!("{{{}{}}}", pair.0.signature(), pair.1.signature()),
+            DbusValue::Byte(_) => "y",
+            DbusValue::Bool(_) => "b",
+            DbusValue::I32(_) => "i",
+            DbusValue::U32(_) => "u",
+            DbusValue::I64(_) => "x",
+            DbusValue::U64(_) => "t",
+            DbusValue::Double(_) => "d",
+            DbusValue::Text(_) => "s",
+            DbusValue::Path(_) => "o",
+            DbusValue::Signature(_) => "g",
+            DbusValue::Variant(_) => "v",
+            DbusValue::Array(of, _) => return format!("a{of}"),
+            DbusValue::Struct(fields) => return format!("({})", signature(fields)),
+            DbusValue::Entry(pair) => return format!("{{{}{}}}", pair.0.signature(), pair.1.signature()),
         };
         simple.to_owned()
     }
 
-    /// The string, path or signature that it is.
+    /// The text of a string, path or signature.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
-            Value::Text(text) | Value::Path(text) | Value::Signature(text) => Some(text),
-            Value::Variant(inner) => inner.as_text(),
+            DbusValue::Text(text) | DbusValue::Path(text) | DbusValue::Signature(text) => Some(text),
+            DbusValue::Variant(inner) => inner.as_text(),
             _ => None,
         }
     }
 }
 
-/// The types of several values.
-pub(crate) fn signature(values: &[Value]) -> String {
-    values.iter().map(Value::signature).collect()
+/// The concatenated signatures of several values.
+pub(crate) fn signature(values: &[DbusValue]) -> String {
+    values.iter().map(DbusValue::signature).collect()
 }
 
-/// Kinds of messages.
-pub(crate) const CALL: u8 = 1;
-pub(crate) const REPLY: u8 = 2;
+/// Message types of the D-Bus Specification.
+pub(crate) const METHOD_CALL: u8 = 1;
+pub(crate) const METHOD_RETURN: u8 = 2;
 pub(crate) const ERROR: u8 = 3;
 pub(crate) const SIGNAL: u8 = 4;
 
-/// One message.
+/// One D-Bus message.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Message {
-    /// Its kind.
+pub(crate) struct DbusMessage {
+    /// The message type.
     pub kind: u8,
-    /// Its number, never 0.
+    /// The serial number, never 0.
     pub serial: u32,
-    /// The number of the call that it answers.
+    /// The serial number of the call that this message replies to.
     pub reply_to: Option<u32>,
-    /// The object.
+    /// The object path.
     pub path: Option<String>,
     /// The interface.
     pub interface: Option<String>,
-    /// The method or the signal.
+    /// The method or signal name.
     pub member: Option<String>,
-    /// The name of an error.
+    /// The error name.
     pub error: Option<String>,
-    /// Whom it is for.
+    /// The bus name of the receiver.
     pub destination: Option<String>,
     /// Arguments.
-    pub body: Vec<Value>,
+    pub body: Vec<DbusValue>,
 }
 
-/// What is padded, with its position in the message.
+/// A writer that pads values by their position in the message.
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct DbusWriter(Vec<u8>);
 
-impl Writer {
+impl DbusWriter {
     fn align(&mut self, to: usize) {
         self.0.resize(self.0.len().next_multiple_of(to), 0);
     }
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     fn len(&mut self, len: usize) {
-        // A message that is longer than the protocol allows is refused by whoever gets it.
+        // A message longer than the protocol allows is rejected by its receiver.
         self.u32(u32::try_from(len).unwrap_or(u32::MAX));
     }
 
@@ -148,31 +148,31 @@ impl Writer {
         self.0.push(0);
     }
 
-    fn value(&mut self, value: &Value) {
+    fn value(&mut self, value: &DbusValue) {
         match value {
-            Value::Byte(byte) => self.0.push(*byte),
-            Value::Bool(is) => self.u32(u32::from(*is)),
-            Value::I32(number) => self.u32(number.cast_unsigned()),
-            Value::U32(number) => self.u32(*number),
-            Value::I64(number) => self.u64(number.cast_unsigned()),
-            Value::U64(number) => self.u64(*number),
-            Value::Double(number) => self.u64(number.to_bits()),
-            Value::Text(text) | Value::Path(text) => self.text(text),
-            Value::Signature(text) => self.signature(text),
-            Value::Variant(inner) => {
+            DbusValue::Byte(byte) => self.0.push(*byte),
+            DbusValue::Bool(is) => self.u32(u32::from(*is)),
+            DbusValue::I32(number) => self.u32(number.cast_unsigned()),
+            DbusValue::U32(number) => self.u32(*number),
+            DbusValue::I64(number) => self.u64(number.cast_unsigned()),
+            DbusValue::U64(number) => self.u64(*number),
+            DbusValue::Double(number) => self.u64(number.to_bits()),
+            DbusValue::Text(text) | DbusValue::Path(text) => self.text(text),
+            DbusValue::Signature(text) => self.signature(text),
+            DbusValue::Variant(inner) => {
                 self.signature(&inner.signature());
                 self.value(inner);
             }
-            Value::Struct(fields) => {
+            DbusValue::Struct(fields) => {
                 self.align(8);
                 fields.iter().for_each(|field| self.value(field));
             }
-            Value::Entry(pair) => {
+            DbusValue::Entry(pair) => {
                 self.align(8);
                 self.value(&pair.0);
                 self.value(&pair.1);
             }
-            Value::Array(of, elements) => {
+            DbusValue::Array(of, elements) => {
                 self.u32(0);
                 let at = self.0.len();
                 self.align(alignment(of.as_bytes().first().copied().unwrap_or(b'y')));
@@ -193,14 +193,14 @@ fn alignment(kind: u8) -> usize {
     }
 }
 
-impl Message {
-    /// Its bytes.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut body = Writer::default();
+impl DbusMessage {
+    /// The encoded message.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = DbusWriter::default();
         self.body.iter().for_each(|value| body.value(value));
         let text = |code: u8, text: &Option<String>, path: bool| {
             let text = text.clone()?;
-            Some((code, if path { Value::Path(text) } else { Value::Text(text) }))
+            Some((code, if path { DbusValue::Path(text) } else { DbusValue::Text(text) }))
         };
         let signature = signature(&self.body);
         let fields = [
@@ -208,26 +208,27 @@ impl Message {
             text(2, &self.interface, false),
             text(3, &self.member, false),
             text(4, &self.error, false),
-            self.reply_to.map(|serial| (5, Value::U32(serial))),
+            self.reply_to.map(|serial| (5, DbusValue::U32(serial))),
             text(6, &self.destination, false),
-            (!signature.is_empty()).then_some((8, Value::Signature(signature))),
+            (!signature.is_empty()).then_some((8, DbusValue::Signature(signature))),
         ];
         let fields = fields.into_iter().flatten();
-        let fields = fields
-            .map(|(code, value)| Value::Struct(vec![Value::Byte(code), Value::Variant(Box::new(value))]));
-        let mut message = Writer(vec![b'l', self.kind, 0, 1]);
+        let fields = fields.map(|(code, value)| {
+            DbusValue::Struct(vec![DbusValue::Byte(code), DbusValue::Variant(Box::new(value))])
+        });
+        let mut message = DbusWriter(vec![b'l', self.kind, 0, 1]);
         message.len(body.0.len());
         message.u32(self.serial);
-        message.value(&Value::Array("(yv)".to_owned(), fields.collect()));
+        message.value(&DbusValue::Array("(yv)".to_owned(), fields.collect()));
         message.align(8);
         message.0.extend(body.0);
         message.0
     }
 
-    /// The first message of `bytes`, and how long it is; `None` while it is not there as a whole.
+    /// Parses the first message of `bytes`. Returns it and its length, or `None` if it is incomplete.
     ///
     /// # Errors
-    /// Why these bytes are no message.
+    /// The reason why the bytes are not a valid message.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
         let Some(start) = bytes.get(..16) else { return Ok(None) };
         let big = match start[0] {
@@ -237,34 +238,34 @@ impl Message {
         };
         let number = |at: usize| number32(big, &start[at..at + 4]);
         let (body_len, serial, fields_len) = (number(4) as usize, number(8), number(12) as usize);
-        if body_len > MOST || fields_len > MOST {
+        if body_len > MAX_LENGTH || fields_len > MAX_LENGTH {
             return Err("it is longer than we take");
         }
         let head = (16 + fields_len).next_multiple_of(8);
         let Some(whole) = bytes.get(..head + body_len) else { return Ok(None) };
-        let mut message = Message { kind: start[1], serial, ..Message::default() };
-        let mut reader = Reader { bytes: &whole[..16 + fields_len], at: 12, big };
+        let mut message = DbusMessage { kind: start[1], serial, ..DbusMessage::default() };
+        let mut reader = DbusReader { bytes: &whole[..16 + fields_len], at: 12, big };
         let mut body_signature = String::new();
-        let Value::Array(_, fields) = reader.value(&mut b"a(yv)".iter().copied().collect(), 0)? else {
+        let DbusValue::Array(_, fields) = reader.value(&mut b"a(yv)".iter().copied().collect(), 0)? else {
             return Err("its header is no array");
         };
         for field in fields {
-            let Value::Struct(pair) = field else { continue };
-            let [Value::Byte(code), Value::Variant(value)] = &pair[..] else { continue };
+            let DbusValue::Struct(pair) = field else { continue };
+            let [DbusValue::Byte(code), DbusValue::Variant(value)] = &pair[..] else { continue };
             let text = || value.as_text().map(str::to_owned);
             match (code, &**value) {
                 (1, _) => message.path = text(),
                 (2, _) => message.interface = text(),
                 (3, _) => message.member = text(),
                 (4, _) => message.error = text(),
-                (5, Value::U32(serial)) => message.reply_to = Some(*serial),
+                (5, DbusValue::U32(serial)) => message.reply_to = Some(*serial),
                 (6, _) => message.destination = text(),
-                (8, Value::Signature(text)) => body_signature.clone_from(text),
+                (8, DbusValue::Signature(text)) => body_signature.clone_from(text),
                 _ => {}
             }
         }
         let mut kinds: VecDeque<u8> = body_signature.bytes().collect();
-        let mut reader = Reader { bytes: &whole[head..], at: 0, big };
+        let mut reader = DbusReader { bytes: &whole[head..], at: 0, big };
         while !kinds.is_empty() {
             message.body.push(reader.value(&mut kinds, 0)?);
         }
@@ -272,28 +273,28 @@ impl Message {
     }
 }
 
-/// Bytes of a header or a body that we take; the manager's answers have a few hundred.
-const MOST: usize = 1 << 20;
+/// Maximum number of bytes of a header or a body; the manager's replies have a few hundred.
+const MAX_LENGTH: usize = 1 << 20;
 
-/// How deep values may be nested.
-const DEEPEST: usize = 16;
+/// Maximum nesting of values.
+const MAX_DEPTH: usize = 16;
 
 fn number32(big: bool, bytes: &[u8]) -> u32 {
     let bytes = <[u8; 4]>::try_from(bytes).unwrap_or_default();
     if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
 }
 
-struct Reader<'a> {
+struct DbusReader<'a> {
     bytes: &'a [u8],
     at: usize,
     big: bool,
 }
 
-const SHORT: &str = "it ends in the middle of a value";
+const TRUNCATED: &str = "it ends in the middle of a value";
 
-impl Reader<'_> {
+impl DbusReader<'_> {
     fn take(&mut self, len: usize) -> Result<&[u8], &'static str> {
-        let taken = self.bytes.get(self.at..self.at.saturating_add(len)).ok_or(SHORT)?;
+        let taken = self.bytes.get(self.at..self.at.saturating_add(len)).ok_or(TRUNCATED)?;
         self.at += len;
         Ok(taken)
     }
@@ -326,37 +327,37 @@ impl Reader<'_> {
         self.string(usize::from(len))
     }
 
-    /// The next value, of the type at the front of `kinds`, which is taken from there.
-    fn value(&mut self, kinds: &mut VecDeque<u8>, depth: usize) -> Result<Value, &'static str> {
-        if depth > DEEPEST {
+    /// Reads the next value. Its type is taken from the front of `kinds`.
+    fn value(&mut self, kinds: &mut VecDeque<u8>, depth: usize) -> Result<DbusValue, &'static str> {
+        if depth > MAX_DEPTH {
             return Err("it is nested too deep");
         }
         let kind = kinds.pop_front().ok_or("its signature ends too early")?;
         Ok(match kind {
-            b'y' => Value::Byte(self.take(1)?[0]),
-            b'b' => Value::Bool(self.u32()? != 0),
-            b'i' => Value::I32(self.u32()?.cast_signed()),
-            b'u' | b'h' => Value::U32(self.u32()?),
+            b'y' => DbusValue::Byte(self.take(1)?[0]),
+            b'b' => DbusValue::Bool(self.u32()? != 0),
+            b'i' => DbusValue::I32(self.u32()?.cast_signed()),
+            b'u' | b'h' => DbusValue::U32(self.u32()?),
             b'n' | b'q' => {
                 self.align(2);
                 self.take(2)?;
-                Value::U32(0)
+                DbusValue::U32(0)
             }
-            b'x' => Value::I64(self.u64()?.cast_signed()),
-            b't' => Value::U64(self.u64()?),
-            b'd' => Value::Double(f64::from_bits(self.u64()?)),
+            b'x' => DbusValue::I64(self.u64()?.cast_signed()),
+            b't' => DbusValue::U64(self.u64()?),
+            b'd' => DbusValue::Double(f64::from_bits(self.u64()?)),
             b's' => {
                 let len = self.u32()? as usize;
-                Value::Text(self.string(len)?)
+                DbusValue::Text(self.string(len)?)
             }
             b'o' => {
                 let len = self.u32()? as usize;
-                Value::Path(self.string(len)?)
+                DbusValue::Path(self.string(len)?)
             }
-            b'g' => Value::Signature(self.signature()?),
+            b'g' => DbusValue::Signature(self.signature()?),
             b'v' => {
                 let mut inner: VecDeque<u8> = self.signature()?.bytes().collect();
-                Value::Variant(Box::new(self.value(&mut inner, depth + 1)?))
+                DbusValue::Variant(Box::new(self.value(&mut inner, depth + 1)?))
             }
             b'(' => {
                 self.align(8);
@@ -365,42 +366,44 @@ impl Reader<'_> {
                     fields.push(self.value(kinds, depth + 1)?);
                 }
                 kinds.pop_front().ok_or("its signature ends too early")?;
-                Value::Struct(fields)
+                DbusValue::Struct(fields)
             }
             b'{' => {
                 self.align(8);
                 let pair = (self.value(kinds, depth + 1)?, self.value(kinds, depth + 1)?);
                 kinds.pop_front().ok_or("its signature ends too early")?;
-                Value::Entry(Box::new(pair))
+                DbusValue::Entry(Box::new(pair))
             }
             b'a' => self.array(kinds, depth)?,
             _ => return Err("it has a type that we do not know"),
         })
     }
 
-    fn array(&mut self, kinds: &mut VecDeque<u8>, depth: usize) -> Result<Value, &'static str> {
+    fn array(&mut self, kinds: &mut VecDeque<u8>, depth: usize) -> Result<DbusValue, &'static str> {
         let of: VecDeque<u8> = kinds.drain(..one_type(kinds)?).collect();
         let len = self.u32()? as usize;
         self.align(alignment(of.front().copied().unwrap_or(b'y')));
         let end = self.at.saturating_add(len);
         if end > self.bytes.len() {
-            return Err(SHORT);
+            return Err(TRUNCATED);
         }
         let mut elements = Vec::new();
         while self.at < end {
             elements.push(self.value(&mut of.clone(), depth + 1)?);
         }
-        Ok(Value::Array(String::from_utf8_lossy(&Vec::from(of)).into_owned(), elements))
+        Ok(DbusValue::Array(String::from_utf8_lossy(&Vec::from(of)).into_owned(), elements))
     }
 }
 
-/// How many letters the first type of a signature has.
+/// The length of the first complete type in a signature.
 fn one_type(kinds: &VecDeque<u8>) -> Result<usize, &'static str> {
     let mut open = 0usize;
     for (at, kind) in kinds.iter().enumerate() {
         match kind {
             b'(' | b'{' => open += 1,
-            b')' | b'}' => open = open.checked_sub(1).ok_or("its signature closes what is not open")?,
+            b')' | b'}' => {
+                open = open.checked_sub(1).ok_or("its signature has an unmatched closing bracket")?
+            }
             b'a' => continue,
             _ => {}
         }
@@ -416,21 +419,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn any_value() -> impl Strategy<Value = Value> {
+    fn any_value() -> impl Strategy<Value = DbusValue> {
         let leaf = prop_oneof![
-            any::<u8>().prop_map(Value::Byte),
-            any::<bool>().prop_map(Value::Bool),
-            any::<i32>().prop_map(Value::I32),
-            any::<u64>().prop_map(Value::U64),
-            any::<i64>().prop_map(Value::I64),
-            "[a-z]{0,9}".prop_map(Value::Text),
-            Just(Value::Path("/a/b".to_owned())),
+            any::<u8>().prop_map(DbusValue::Byte),
+            any::<bool>().prop_map(DbusValue::Bool),
+            any::<i32>().prop_map(DbusValue::I32),
+            any::<u64>().prop_map(DbusValue::U64),
+            any::<i64>().prop_map(DbusValue::I64),
+            "[a-z]{0,9}".prop_map(DbusValue::Text),
+            Just(DbusValue::Path("/a/b".to_owned())),
         ];
         leaf.prop_recursive(3, 12, 4, |inner| {
             prop_oneof![
-                inner.clone().prop_map(|value| Value::Variant(Box::new(value))),
-                prop::collection::vec(inner.clone(), 1..4).prop_map(Value::Struct),
-                (inner, 0usize..4).prop_map(|(value, n)| Value::Array(value.signature(), vec![value; n])),
+                inner.clone().prop_map(|value| DbusValue::Variant(Box::new(value))),
+                prop::collection::vec(inner.clone(), 1..4).prop_map(DbusValue::Struct),
+                (inner, 0usize..4).prop_map(|(value, n)| DbusValue::Array(value.signature(), vec![value; n])),
             ]
         })
     }
@@ -438,20 +441,20 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(body in prop::collection::vec(any_value(), 0..4), serial in 1u32..) {
-            let message = Message {
-                kind: CALL, serial, path: Some("/x".into()), member: Some("Do".into()), body, ..Message::default()
+            let message = DbusMessage {
+                kind: METHOD_CALL, serial, path: Some("/x".into()), member: Some("Do".into()), body, ..DbusMessage::default()
             };
-            let bytes = message.bytes();
-            prop_assert_eq!(Message::parse(&bytes), Ok(Some((message, bytes.len()))));
-            prop_assert_eq!(Message::parse(&bytes[..bytes.len() - 1]), Ok(None));
+            let bytes = message.encode();
+            prop_assert_eq!(DbusMessage::parse(&bytes), Ok(Some((message, bytes.len()))));
+            prop_assert_eq!(DbusMessage::parse(&bytes[..bytes.len() - 1]), Ok(None));
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Message::parse(&bytes);
+            let _ = DbusMessage::parse(&bytes);
             let mut like = b"l\x02\x00\x01\x20\x00\x00\x00\x01\x00\x00\x00\x20\x00\x00\x00".to_vec();
             like.extend(bytes);
-            let _ = Message::parse(&like);
+            let _ = DbusMessage::parse(&like);
         }
     }
 }

@@ -1,36 +1,36 @@
 //! What an agent changed, and snapshots: the command line, as types.
 
-use crate::spec::policy::Size;
+use crate::spec::policy::ByteSize;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// What to do with what a session has on disk.
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
-    /// Show what the agent changed, before it touches the folder
+    /// Show the agent's changes to the workspace
     Diff(DiffArgs),
-    /// Take changes of the agent over into the folder
+    /// Apply the agent's changes to the folder
     Apply(ApplyArgs),
-    /// Throw changes of the agent away
+    /// Discard the agent's changes
     Discard(DiscardArgs),
-    /// Keep the workspace and the agent's state in one file
+    /// Save the workspace and the agent's state to one file
     Snapshot(SnapshotArgs),
-    /// Put a snapshot in the place of what a session has
-    Restore(RestoreArgs),
+    /// Restore a session from a snapshot
+    Restore(SnapshotRestoreArgs),
 }
 
 /// `saggar session diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// Show changes of text line by line
+    /// Show a line-by-line diff of text files
     #[arg(long, conflicts_with = "json")]
     pub patch: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// The session
     pub id: String,
-    /// Only what changed at and below these paths of the workspace
+    /// Paths of the workspace to compare [default: all]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
@@ -38,21 +38,21 @@ pub struct DiffArgs {
 /// `saggar session apply`.
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
-    /// Say what would be done, or why not, and do nothing
+    /// Show which changes would be applied, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Write over what has changed in the folder meanwhile
+    /// Overwrite files that have also changed in the folder
     #[arg(long)]
     pub force: bool,
-    /// Take over names that are protected, too; read the change first
+    /// Allow changes to protected names; read the changes first
     #[arg(long)]
     pub allow_protected: bool,
-    /// Take over symbolic links that lead out of the folder or to protected names, too
+    /// Allow symbolic links to targets outside of the folder or to protected names
     #[arg(long)]
     pub allow_links: bool,
     /// The session
     pub id: String,
-    /// Only what changed at and below these paths of the workspace [default: everything]
+    /// Paths of the workspace to apply [default: all]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
@@ -62,7 +62,7 @@ pub struct ApplyArgs {
 pub struct DiscardArgs {
     /// The session
     pub id: String,
-    /// Only what changed at these paths of the workspace [default: everything]
+    /// Paths of the workspace to discard [default: all]
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
 }
@@ -70,16 +70,16 @@ pub struct DiscardArgs {
 /// `saggar session snapshot`.
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
-    /// Write it to this file [default: among the session's own, named by the time]
+    /// Write the snapshot to FILE [default: in the session's directory, named by time]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Leave nothing out: no skip list
+    /// Include all files, without the skip list
     #[arg(long)]
     pub all: bool,
-    /// How much it may hold, unpacked [default: 4G]
+    /// Limit the unpacked size of the snapshot [default: 4G]
     #[arg(long, value_name = "SIZE")]
-    pub disk: Option<Size>,
-    /// Print the snapshots that there are, and take none
+    pub disk: Option<ByteSize>,
+    /// List the session's snapshots
     #[arg(long, conflicts_with_all = ["output", "all", "disk"])]
     pub list: bool,
     /// The session
@@ -88,12 +88,12 @@ pub struct SnapshotArgs {
 
 /// `saggar session restore`.
 #[derive(Debug, Args)]
-pub struct RestoreArgs {
-    /// How much it may hold, unpacked [default: 4G]
+pub struct SnapshotRestoreArgs {
+    /// Limit the unpacked size of the snapshot [default: 4G]
     #[arg(long, value_name = "SIZE")]
-    pub disk: Option<Size>,
+    pub disk: Option<ByteSize>,
     /// The session
     pub id: String,
-    /// A name that --list prints, or a file
+    /// A name from --list, or a file
     pub snapshot: PathBuf,
 }

@@ -1,26 +1,26 @@
-//! The environment of a sandbox: every name, and only such values as saggar or a policy sets.
+//! The environment of a sandbox: all names, and the values that saggar or a policy sets.
 
-use crate::cmd::prepare::Prepared;
-use crate::spec::policy::Layer;
+use crate::app::prepare::PreparedSandbox;
+use crate::spec::policy::PolicyLayer;
 use crate::spec::policy::effective::EnvRule;
 use serde::Serialize;
 
-/// One variable that gets in.
+/// A variable of the sandbox.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Variable {
+pub(super) struct VariableRow {
     pub(super) name: String,
-    /// Whose value it is.
-    pub(super) from: Owner,
-    /// The value; never one of the caller's, and none that its name calls a secret.
+    /// The source of the value.
+    pub(super) from: VariableSource,
+    /// The value, unless it is the caller's or the name suggests a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) value: Option<String>,
     pub(super) layer: String,
 }
 
-/// Whose value a variable has.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Owner {
+pub(super) enum VariableSource {
     /// The caller's environment.
     Caller,
     /// A policy or the command line.
@@ -29,36 +29,38 @@ pub(super) enum Owner {
     Saggar,
 }
 
-/// Every variable by name; `own` are those that saggar sets over all others when it starts.
-pub(super) fn variables(prepared: &Prepared, own: &[&str]) -> Vec<Variable> {
+/// Lists every variable by name; `own` are those that saggar sets at the start and that override all others.
+pub(super) fn variables(prepared: &PreparedSandbox, own: &[&str]) -> Vec<VariableRow> {
     let rules = &prepared.policy.effective.env.rules;
     let environment = prepared.environment();
     let variables = environment.variables.iter().map(|(name, value, layer)| {
         let name = name.to_string_lossy().into_owned();
         let rule = rules.get(name.as_str()).map(|setting| &setting.value);
         let from = match rule {
-            // What saggar sets stands over the built-in list, and over nothing that somebody named.
-            _ if *layer == Layer::BuiltIn && environment.fixed.contains(&name.as_str()) => Owner::Saggar,
-            Some(EnvRule::Set(_)) => Owner::Policy,
-            _ => Owner::Caller,
+            // A variable of saggar overrides the built-in list, but no layer that sets it explicitly.
+            _ if *layer == PolicyLayer::BuiltIn && environment.fixed.contains(&name.as_str()) => {
+                VariableSource::Saggar
+            }
+            Some(EnvRule::Set(_)) => VariableSource::Policy,
+            _ => VariableSource::Caller,
         };
-        let shown = from != Owner::Caller && !names_a_secret(&name);
+        let shown = from != VariableSource::Caller && !names_a_secret(&name);
         let value = shown.then(|| value.to_string_lossy().into_owned());
-        Variable { name, from, value, layer: layer.to_string() }
+        VariableRow { name, from, value, layer: layer.to_string() }
     });
-    let own_ones = own.iter().map(|name| Variable {
+    let own_ones = own.iter().map(|name| VariableRow {
         name: (*name).to_owned(),
-        from: Owner::Saggar,
+        from: VariableSource::Saggar,
         value: None,
-        layer: Layer::BuiltIn.to_string(),
+        layer: PolicyLayer::BuiltIn.to_string(),
     });
-    let mut all: Vec<Variable> =
+    let mut all: Vec<VariableRow> =
         variables.filter(|variable| !own.contains(&variable.name.as_str())).chain(own_ones).collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }
 
-/// Whether a name says that its value is a secret, also one that stands in a policy.
+/// Returns whether a name suggests a secret value. Values of a policy are hidden too.
 fn names_a_secret(name: &str) -> bool {
     const MARKS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "HEADERS"];
     let name = name.to_ascii_uppercase();

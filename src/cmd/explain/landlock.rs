@@ -1,30 +1,30 @@
-//! The landlock domain in words.
+//! Describes the Landlock domain of a sandbox.
 
-use crate::plan::Plan;
+use crate::plan::agent::AgentPlan;
 use serde::Serialize;
 
-/// The domain of a sandbox.
+/// The Landlock domain of a sandbox.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Landlock {
-    /// The ABI that is used; 0 for no domain at all.
+pub(super) struct LandlockSection {
+    /// The ABI in use; 0 without a domain.
     pub(super) abi: u32,
-    /// What is refused unless granted below.
+    /// Rights that are denied unless a rule grants them.
     pub(super) handled: Vec<&'static str>,
-    /// What is granted.
-    pub(super) rules: Vec<Rule>,
-    /// Ports that may be called over TCP, where landlock looks at TCP.
+    /// Granted rights.
+    pub(super) rules: Vec<LandlockRow>,
+    /// Ports to which TCP connections are allowed, if Landlock restricts TCP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ports: Vec<u16>,
-    /// What of processes outside is out of reach.
+    /// Kinds of access to outside processes that are denied.
     pub(super) scopes: Vec<&'static str>,
 }
 
 /// Rights beneath one path.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Rule {
+pub(super) struct LandlockRow {
     pub(super) path: String,
-    /// The rights in a few words.
-    pub(super) words: &'static str,
+    /// A short description of the rights.
+    pub(super) description: &'static str,
     /// Each right.
     pub(super) rights: Vec<&'static str>,
 }
@@ -52,9 +52,9 @@ const RIGHTS: [&str; 16] = [
 /// Bits of LANDLOCK_SCOPE_* from the lowest up.
 const SCOPES: [&str; 2] = ["abstract-sockets", "signals"];
 
-pub(super) fn of(plan: &Plan) -> Landlock {
+pub(super) fn of(plan: &AgentPlan) -> LandlockSection {
     let Some(domain) = &plan.landlock else {
-        return Landlock {
+        return LandlockSection {
             abi: 0,
             handled: Vec::new(),
             rules: Vec::new(),
@@ -62,12 +62,12 @@ pub(super) fn of(plan: &Plan) -> Landlock {
             scopes: Vec::new(),
         };
     };
-    let rule = |rule: &crate::plan::landlock::Rule| Rule {
+    let rule = |rule: &crate::plan::agent::landlock::LandlockRule| LandlockRow {
         path: rule.path.to_string_lossy().into_owned(),
-        words: rule.words,
+        description: rule.description,
         rights: names(rule.access, &RIGHTS),
     };
-    Landlock {
+    LandlockSection {
         abi: domain.abi,
         handled: names(domain.attr.access_fs, &RIGHTS),
         rules: domain.rules.iter().map(rule).collect(),
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use ::landlock::{ABI, Access, AccessFs};
 
-    /// The table and the landlock crate count alike.
+    /// The table and the landlock crate have the same number of rights.
     #[test]
     fn every_right_has_its_name() {
         assert_eq!(names(AccessFs::from_all(ABI::V6).bits(), &RIGHTS), RIGHTS);

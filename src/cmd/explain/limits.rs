@@ -1,45 +1,45 @@
-//! The limits of a sandbox: each with its value, who set it, and whether it holds.
+//! The limits of a sandbox: value, source, and whether each is enforced.
 
-use crate::cmd::prepare::Prepared;
-use crate::plan::Degraded;
-use crate::plan::disk::Disk;
-use crate::spec::agent::origin;
-use crate::spec::policy::{AtTimeout, Setting, Size};
-use crate::spec::{Limit, Limits, Origin, Rlimit};
+use crate::app::prepare::PreparedSandbox;
+use crate::plan::agent::DegradedProtection;
+use crate::plan::agent::disk::DiskLimit;
+use crate::spec::agent::layer_origin;
+use crate::spec::policy::{ByteSize, Setting, TimeoutAction};
+use crate::spec::{LimitSpec, LimitsSpec, Origin, RlimitSpec};
 use nix::sys::resource::{Resource, getrlimit};
 use serde::Serialize;
 use std::fmt::Display;
 
 /// One limit.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Row {
-    /// As the protection is called, or as setrlimit(2) calls it.
+pub(super) struct LimitRow {
+    /// The name of the protection or of the setrlimit(2) resource.
     pub(super) name: &'static str,
-    /// The value as it stands in a policy.
+    /// The value in the syntax of a policy.
     pub(super) value: String,
     pub(super) layer: String,
-    /// Whether somebody named it.
+    /// Whether a layer sets it explicitly.
     pub(super) named: bool,
-    /// Whether it holds in this sandbox.
+    /// Whether it is enforced in this sandbox.
     pub(super) holds: bool,
-    /// What holds it, or why it does not hold.
+    /// How it is enforced, or why it is not.
     pub(super) why: String,
 }
 
-/// Every limit; `missing` is what a start would not have.
-pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
+/// Lists every limit; `missing` are the protections that a start would lack.
+pub(super) fn rows(prepared: &PreparedSandbox, missing: &[DegradedProtection]) -> Vec<LimitRow> {
     let limits = &prepared.policy.effective.limits;
     let spec = &prepared.spec.limits;
     let mut rows = Vec::new();
     let mut cgroup = |name, value: &dyn Display, limit: Option<(bool, &Origin)>| {
-        rows.extend(of_cgroup(name, value, limit, missing));
+        rows.extend(cgroup_row(name, value, limit, missing));
     };
     cgroup("memory", &limits.memory.value, of(&spec.memory));
     cgroup("memory_high", &shown(&limits.memory_high), of(&spec.memory_high));
     cgroup("swap", &shown(&limits.swap), of(&spec.swap));
     for (page, limit) in &spec.hugetlb {
         let size = limits.hugetlb.get(page).map(|size| size.value.to_string()).unwrap_or_default();
-        cgroup("hugetlb", &format!("{size} of {page}"), Some((limit.named, &limit.origin)));
+        cgroup("hugetlb", &format!("{size} of {page}"), Some((limit.required, &limit.origin)));
     }
     cgroup("cpu", &limits.cpus.value, of(&spec.cpu_milli));
     cgroup("cpu_burst", &shown(&limits.cpu_burst), of(&spec.cpu_burst));
@@ -51,16 +51,16 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     cgroup("cpuset_cpus", &shown(&limits.cpuset_cpus), of(&spec.cpuset_cpus));
     cgroup("cpuset_mems", &shown(&limits.cpuset_mems), of(&spec.cpuset_mems));
     for (disk, rates) in &limits.io {
-        for (rate, value, layer) in rates.rows() {
-            cgroup("io", &format!("{disk} {rate} {value}"), Some((true, &origin(layer))));
+        for (rate, value, layer) in rates.named_rates() {
+            cgroup("io", &format!("{disk} {rate} {value}"), Some((true, &layer_origin(layer))));
         }
     }
     cgroup("io_weight", &shown(&limits.io_weight), of(&spec.io_weight));
     cgroup("cpu_time", &shown(&limits.cpu_time), of(&spec.cpu_time));
-    rows.extend(of_disk(&prepared.disk, spec));
+    rows.extend(disk_rows(&prepared.disk, spec));
     let timeout = match limits.at_timeout.value {
-        AtTimeout::Pause => "saggar kills everything then; a session is paused, where it can be",
-        AtTimeout::Kill => "saggar kills everything then, of a session too",
+        TimeoutAction::Pause => "saggar kills everything then; a session is paused, where it can be",
+        TimeoutAction::Kill => "saggar kills everything then, of a session too",
     };
     let times = [
         ("timeout", &limits.timeout, timeout),
@@ -68,7 +68,7 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     ];
     rows.extend(times.into_iter().filter_map(|(name, time, why)| {
         let time = time.as_ref()?;
-        Some(Row {
+        Some(LimitRow {
             name,
             value: time.value.to_string(),
             layer: time.layer.to_string(),
@@ -78,7 +78,7 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
         })
     }));
     if limits.at_timeout.is_named() {
-        rows.push(Row {
+        rows.push(LimitRow {
             name: "at_timeout",
             value: limits.at_timeout.value.to_string(),
             layer: limits.at_timeout.layer.to_string(),
@@ -89,7 +89,7 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
     }
     if prepared.policy.effective.limits.script.is_named() {
         let script = &prepared.policy.effective.limits.script;
-        rows.push(Row {
+        rows.push(LimitRow {
             name: "script",
             value: script.value.to_string(),
             layer: script.layer.to_string(),
@@ -98,67 +98,69 @@ pub(super) fn rows(prepared: &Prepared, missing: &[Degraded]) -> Vec<Row> {
             why: "of each script of an agent's folder, saggar kills it and gives up the start".to_owned(),
         });
     }
-    rows.extend(prepared.spec.rlimits.iter().map(|limit| rlimit(limit, hard_now(limit.resource))));
+    rows.extend(
+        prepared.spec.rlimits.iter().map(|limit| rlimit_row(limit, current_hard_limit(limit.resource))),
+    );
     rows
 }
 
-/// Whether a limit must hold, and who set it.
-fn of<T>(limit: &Option<Limit<T>>) -> Option<(bool, &Origin)> {
-    limit.as_ref().map(|limit| (limit.named, &limit.origin))
+/// Returns whether a limit is required, and its origin.
+fn of<T>(limit: &Option<LimitSpec<T>>) -> Option<(bool, &Origin)> {
+    limit.as_ref().map(|limit| (limit.required, &limit.origin))
 }
 
-/// A value as it stands in a policy.
+/// Formats a value in the syntax of a policy.
 fn shown<T: Display>(setting: &Option<Setting<T>>) -> String {
     setting.as_ref().map(|setting| setting.value.to_string()).unwrap_or_default()
 }
 
-/// A limit that needs more than setrlimit(2).
-fn of_cgroup(
+/// Describes a limit that setrlimit(2) cannot enforce.
+fn cgroup_row(
     name: &'static str,
     value: &dyn Display,
     limit: Option<(bool, &Origin)>,
-    missing: &[Degraded],
-) -> Option<Row> {
+    missing: &[DegradedProtection],
+) -> Option<LimitRow> {
     let (required, origin) = limit?;
-    let lack = missing.iter().find(|lack| lack.what == name);
-    let why = match lack {
+    let degraded = missing.iter().find(|lack| lack.name == name);
+    let why = match degraded {
         None => "the cgroup of the sandbox".to_owned(),
-        Some(lack) if required => format!("{}; it is required, so the start is refused", lack.why),
-        Some(lack) => lack.why.clone(),
+        Some(lack) if required => format!("{}; it is required, so the start is refused", lack.reason),
+        Some(lack) => lack.reason.clone(),
     };
-    Some(Row {
+    Some(LimitRow {
         name,
         value: value.to_string(),
         layer: origin.to_string(),
         named: *origin != Origin::BUILT_IN,
-        holds: lack.is_none(),
+        holds: degraded.is_none(),
         why,
     })
 }
 
-/// What bounds what is written on disk.
-fn of_disk(disk: &Disk, limits: &Limits) -> impl Iterator<Item = Row> {
+/// Describes the limits of disk usage.
+fn disk_rows(disk: &DiskLimit, limits: &LimitsSpec) -> impl Iterator<Item = LimitRow> {
     let rows = [
-        ("disk", limits.disk.as_ref(), Size::from_bytes(disk.bytes).to_string()),
+        ("disk", limits.disk.as_ref(), ByteSize::from_bytes(disk.bytes).to_string()),
         ("inodes", limits.inodes.as_ref(), disk.inodes.to_string()),
     ];
     rows.into_iter().filter_map(|(name, limit, value)| {
         let limit = limit?;
-        let holds = disk.lack.is_none();
-        let why = match disk.means.clone() {
+        let holds = disk.missing.is_none();
+        let why = match disk.mechanism.clone() {
             why if !holds && disk.is_required() => format!("{why}; it must hold, so the start is refused"),
             why => why,
         };
-        Some(Row { name, value, layer: limit.origin.to_string(), named: limit.named, holds, why })
+        Some(LimitRow { name, value, layer: limit.origin.to_string(), named: limit.required, holds, why })
     })
 }
 
-/// A limit of setrlimit(2): the caller's own hard limit bounds it.
-fn rlimit(limit: &Rlimit, hard_now: u64) -> Row {
+/// Describes a limit of setrlimit(2), which the caller's hard limit bounds.
+fn rlimit_row(limit: &RlimitSpec, hard_now: u64) -> LimitRow {
     let hard = limit.hard.min(hard_now);
     let soft = limit.soft.min(hard);
     let why = if hard < limit.hard { "the caller's own hard limit" } else { "setrlimit" };
-    Row {
+    LimitRow {
         name: limit.name,
         value: if soft == hard { soft.to_string() } else { format!("{soft}:{hard}") },
         layer: limit.origin.to_string(),
@@ -168,8 +170,8 @@ fn rlimit(limit: &Rlimit, hard_now: u64) -> Row {
     }
 }
 
-/// The caller's own hard limit; none for a resource that the kernel does not tell.
-fn hard_now(number: i32) -> u64 {
+/// Returns the caller's hard limit; unlimited for a resource that the kernel does not report.
+fn current_hard_limit(number: i32) -> u64 {
     const KNOWN: [Resource; 6] = [
         Resource::RLIMIT_CORE,
         Resource::RLIMIT_MEMLOCK,
@@ -188,9 +190,10 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_caller_is_never_raised() {
-        let limit = Rlimit { resource: 7, name: "nofile", soft: 1024, hard: 65536, origin: Origin::BUILT_IN };
-        assert_eq!(rlimit(&limit, u64::MAX).value, "1024:65536");
-        let lowered = rlimit(&limit, 512);
+        let limit =
+            RlimitSpec { resource: 7, name: "nofile", soft: 1024, hard: 65536, origin: Origin::BUILT_IN };
+        assert_eq!(rlimit_row(&limit, u64::MAX).value, "1024:65536");
+        let lowered = rlimit_row(&limit, 512);
         assert_eq!((lowered.value.as_str(), lowered.why.as_str()), ("512", "the caller's own hard limit"));
     }
 }

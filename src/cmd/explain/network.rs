@@ -1,46 +1,50 @@
-//! The network: what of it there is, and every rule with the layer that says it.
+//! The network: its mode, and every rule with the layer that sets it.
 
-use super::report::Valued;
-use crate::cmd::sockets;
-use crate::spec::Network as Mode;
-use crate::spec::policy::show::Row;
-use crate::spec::policy::{Effective, Setting};
-use crate::text::line;
+use super::report::PolicyValue;
+use crate::app::sockets;
+use crate::spec::NetworkSpec as Mode;
+use crate::spec::policy::rows::PolicyRow;
+use crate::spec::policy::{EffectivePolicy, Setting};
+use crate::text::one_line;
 use serde::Serialize;
 use std::fmt::{self, Formatter};
 
-/// What of the network there is.
+/// The network of a sandbox.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Network {
+pub(super) struct NetworkSection {
     #[serde(flatten)]
-    pub(super) mode: Valued,
-    /// The rules, where the network goes by them, and what there is beside them: published ports, sockets.
+    pub(super) mode: PolicyValue,
+    /// The rules of a network by policy, and in every mode published ports and sockets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) rules: Vec<Row>,
-    /// What of that is a way out of the sandbox.
+    pub(super) rules: Vec<PolicyRow>,
+    /// Settings that give access to the outside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
 }
 
-impl Network {
-    /// The section; `mode` is what the sandbox gets.
-    pub(super) fn of(policy: &Effective, mode: &Mode) -> Network {
+impl NetworkSection {
+    /// Creates the section; `mode` is the effective network of the sandbox.
+    pub(super) fn of(policy: &EffectivePolicy, mode: &Mode) -> NetworkSection {
         let Setting { value, layer } = &policy.network;
-        let counts = |row: &Row| match row.key {
+        let counts = |row: &PolicyRow| match row.key {
             "network.mode" => false,
             "network.publish" | "network.sockets" => true,
             _ => matches!(mode, Mode::Policy(_)),
         };
-        Network {
-            mode: Valued { value: value.to_string(), layer: layer.to_string(), what: what(mode) },
-            rules: super::report::rows(policy, "network.").into_iter().filter(counts).collect(),
-            warnings: sockets::ways_out(policy).iter().map(ToString::to_string).collect(),
+        NetworkSection {
+            mode: PolicyValue {
+                value: value.to_string(),
+                layer: layer.to_string(),
+                what: describe_mode(mode),
+            },
+            rules: super::report::policy_rows(policy, "network.").into_iter().filter(counts).collect(),
+            warnings: sockets::risky_sockets(policy).iter().map(ToString::to_string).collect(),
         }
     }
 }
 
-/// What a network is, in words.
-pub(super) fn what(mode: &Mode) -> &'static str {
+/// Describes a network mode.
+pub(super) fn describe_mode(mode: &Mode) -> &'static str {
     match mode {
         Mode::None => {
             "a network namespace of its own with nothing but loopback: no host, no name can be reached"
@@ -49,12 +53,12 @@ pub(super) fn what(mode: &Mode) -> &'static str {
             "a network namespace of its own with nothing but loopback: saggar relays TCP to the hosts and ports that \
              are allowed, answers DNS for their names, and refuses all else"
         }
-        Mode::Narrow(narrow) if narrow.ports.is_empty() => {
+        Mode::RestrictedHost(narrow) if narrow.ports.is_empty() => {
             "the network of the host for want of a namespace, and a filter that refuses internet sockets"
         }
-        Mode::Narrow(_) => {
-            "the network of the host for want of a namespace: landlock and a filter let TCP to the ports of what is \
-             allowed through, at any host, and DNS over TCP; nothing listens"
+        Mode::RestrictedHost(_) => {
+            "the network of the host, since no namespace is available: landlock and a filter allow TCP to the \
+             ports of allowed hosts, at any host, and DNS over TCP; programs cannot listen"
         }
         Mode::Host => {
             "the network of the host: every service that this machine reaches, and its own on loopback"
@@ -62,17 +66,17 @@ pub(super) fn what(mode: &Mode) -> &'static str {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for NetworkSection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Valued { value, layer, what } = &self.mode;
+        let PolicyValue { value, layer, what } = &self.mode;
         writeln!(f, "\nnetwork\n  {value} ({layer}): {what}")?;
-        let name = |row: &Row| row.key.trim_start_matches("network.");
+        let name = |row: &PolicyRow| row.key.trim_start_matches("network.");
         let width = self.rules.iter().map(|row| name(row).len()).max().unwrap_or_default();
         for row in &self.rules {
-            writeln!(f, "  {:<width$}  {} ({})", name(row), line(&row.value), row.layer)?;
+            writeln!(f, "  {:<width$}  {} ({})", name(row), one_line(&row.value), row.layer)?;
         }
         for warning in &self.warnings {
-            writeln!(f, "  WARNING: {}", line(warning))?;
+            writeln!(f, "  WARNING: {}", one_line(warning))?;
         }
         Ok(())
     }

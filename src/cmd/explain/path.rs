@@ -1,75 +1,75 @@
-//! `--path`: what one path would be inside, and why.
+//! `--path`: explains what a path is inside the sandbox, and why.
 
-use super::tree::{Found, Node, Stopped, Tree};
-use crate::cmd::prepare::Prepared;
-use crate::spec::protect::WORK_TREE;
-use crate::spec::{Cover, Mount, MountKind};
-use crate::text::line;
+use super::tree::{LookupFailure, PathLookup, PathNode, SandboxTree};
+use crate::app::prepare::PreparedSandbox;
+use crate::spec::protect::WORK_TREE_NAMES;
+use crate::spec::{MaskKind, MountKind, MountSpec};
+use crate::text::one_line;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 
-/// What a path would be.
+/// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
-    /// Nothing is there.
+pub(super) enum PathState {
+    /// The path does not exist.
     Absent,
-    /// A directory above it is closed to the inner user, or its links never end.
+    /// The inner user may not search a directory above it, or there are too many links.
     Unreachable,
-    /// Of the host, and cannot be changed.
+    /// From the host, read-only.
     ReadOnly,
-    /// Of the host, and can be changed, as far as file permissions go.
+    /// From the host, writable as far as file permissions allow.
     ReadWrite,
-    /// The sandbox's own, in memory or from the kernel; gone at the end.
+    /// Private to the sandbox, in memory or from the kernel; gone when the sandbox ends.
     Private,
-    /// saggar writes it.
+    /// Created by saggar.
     Made,
-    /// Something empty lies over it.
+    /// Covered by an empty file or directory.
     Masked,
-    /// In a writable tree, and cannot be changed all the same.
+    /// Read-only in a writable tree.
     Protected,
 }
 
-/// The answer to `--path`.
+/// The explanation for `--path`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Answer {
+pub(super) struct PathExplanation {
     version: u32,
-    /// What was asked for.
+    /// The path as requested.
     path: String,
-    /// Where that leads, links followed.
+    /// The path with links resolved.
     resolved: String,
-    state: State,
-    /// Whether it is there at the start; `null` for what the kernel makes up as it goes.
+    state: PathState,
+    /// Whether it exists at the start; `null` for files that the kernel creates dynamically.
     present: Option<bool>,
-    /// Whether the inner user may read it; `null` when that cannot be known before.
+    /// Whether the inner user may read it; `null` if that cannot be predicted.
     readable: Option<bool>,
     /// Whether the inner user may write it.
     writable: Option<bool>,
-    /// Whether a program could make it, when it is not there.
+    /// Whether a program could create it, if it is absent.
     creatable: bool,
-    /// Whether it is held in its place: it cannot be renamed or removed.
+    /// Whether it is pinned: it cannot be renamed or removed.
     pinned: bool,
-    /// The file of the host that shows.
+    /// The file of the host that is visible there.
     host: Option<String>,
-    /// The mount that it lies in; `null` for the private root.
-    mount: Option<On>,
-    decided_by: Decision,
-    /// The links on the way.
-    links: Vec<Followed>,
+    /// The mount that contains it; `null` for the private root.
+    mount: Option<MountSummary>,
+    decided_by: PathDecision,
+    /// The links that were followed.
+    links: Vec<FollowedLink>,
 }
 
 /// A mount.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct On {
+struct MountSummary {
     path: String,
     what: String,
     layer: String,
 }
 
-/// What makes it so.
+/// The cause of a state.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Decision {
+struct PathDecision {
     what: String,
     layer: String,
     why: String,
@@ -77,198 +77,214 @@ struct Decision {
 
 /// A link that was followed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Followed {
+struct FollowedLink {
     path: String,
     target: String,
 }
 
-/// What is known of a path before it is said who decided it.
-struct Verdict {
-    state: State,
+/// The state and access of a path, with the cause.
+struct PathVerdict {
+    state: PathState,
     readable: Option<bool>,
     writable: Option<bool>,
-    decided_by: Decision,
+    decided_by: PathDecision,
 }
 
-/// Explains `path`, which is below the workspace when it is relative.
-pub(super) fn explain(prepared: &Prepared, path: &Path) -> Answer {
-    let tree = Tree::new(prepared);
+/// Explains `path`; a relative path is below the workspace.
+pub(super) fn explain(prepared: &PreparedSandbox, path: &Path) -> PathExplanation {
+    let tree = SandboxTree::new(prepared);
     let absolute = prepared.workspace.join(path);
     let found = tree.look_up(&absolute);
     let verdict = verdict(prepared, &tree, &found);
     let shown = |path: &Path| path.display().to_string();
-    Answer {
+    PathExplanation {
         version: 1,
         path: shown(path),
         resolved: shown(&found.path),
         state: verdict.state,
-        present: match (&found.stopped, &found.place.node) {
-            (Some(_), _) | (None, Node::Absent) => Some(false),
-            (None, Node::Live) => None,
+        present: match (&found.failure, &found.entry.node) {
+            (Some(_), _) | (None, PathNode::Absent) => Some(false),
+            (None, PathNode::Dynamic) => None,
             _ => Some(true),
         },
         readable: verdict.readable,
         writable: verdict.writable,
-        creatable: matches!(&found.stopped, Some(Stopped::Absent(at)) if *at == found.path)
-            && can_be_made(prepared, &tree, &found.path),
-        pinned: prepared.spec.pins.iter().any(|pin| pin.at == found.path)
-            || tree.mounts().any(|mount| mount.at == found.path),
-        host: found.place.host.as_ref().map(|host| shown(&host.path)),
-        mount: found.place.mount.map(|mount| On {
-            path: shown(&mount.at),
-            what: super::report::what(mount),
+        creatable: matches!(&found.failure, Some(LookupFailure::Absent(at)) if *at == found.path)
+            && is_creatable(prepared, &tree, &found.path),
+        pinned: prepared.spec.pinned_paths.iter().any(|pin| pin.path == found.path)
+            || tree.mounts().any(|mount| mount.destination == found.path),
+        host: found.entry.host.as_ref().map(|host| shown(&host.path)),
+        mount: found.entry.mount.map(|mount| MountSummary {
+            path: shown(&mount.destination),
+            what: super::report::describe_mount(mount),
             layer: mount.origin.to_string(),
         }),
         decided_by: verdict.decided_by,
         links: found
             .links
             .iter()
-            .map(|(path, target)| Followed { path: shown(path), target: shown(target) })
+            .map(|(path, target)| FollowedLink { path: shown(path), target: shown(target) })
             .collect(),
     }
 }
 
-fn built_in(what: impl Into<String>, why: impl Into<String>) -> Decision {
-    Decision { what: what.into(), layer: "built-in".to_owned(), why: why.into() }
+fn built_in(what: impl Into<String>, why: impl Into<String>) -> PathDecision {
+    PathDecision { what: what.into(), layer: "built-in".to_owned(), why: why.into() }
 }
 
-fn by_mount(mount: &Mount) -> Decision {
-    Decision {
-        what: format!("the mount on {}", mount.at.display()),
+fn by_mount(mount: &MountSpec) -> PathDecision {
+    PathDecision {
+        what: format!("the mount on {}", mount.destination.display()),
         layer: mount.origin.to_string(),
-        why: mount.why.to_string(),
+        why: mount.purpose.to_string(),
     }
 }
 
-fn verdict(prepared: &Prepared, tree: &Tree<'_>, found: &Found<'_>) -> Verdict {
-    if let Some(stopped) = &found.stopped {
-        return stopped_verdict(prepared, found, stopped);
+fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLookup<'_>) -> PathVerdict {
+    if let Some(stopped) = &found.failure {
+        return failed_lookup_verdict(prepared, found, stopped);
     }
     let path = &found.path;
-    let known = |state, readable, writable, decided_by| Verdict {
+    let decided = |state, readable, writable, decided_by| PathVerdict {
         state,
         readable: Some(readable),
         writable: Some(writable),
         decided_by,
     };
-    let live = |state, writable, decided_by| Verdict { state, readable: None, writable, decided_by };
+    let unpredictable =
+        |state, writable, decided_by| PathVerdict { state, readable: None, writable, decided_by };
     if let Some(mask) = tree.mask(path) {
         let what = format!("the mask on /proc/{}", mask.name);
-        return match mask.how {
-            Cover::ReadOnly => {
-                live(State::ReadOnly, Some(false), built_in(what, "it can be read and not written"))
+        return match mask.kind {
+            MaskKind::ReadOnly => unpredictable(
+                PathState::ReadOnly,
+                Some(false),
+                built_in(what, "it can be read and not written"),
+            ),
+            MaskKind::File => {
+                unpredictable(PathState::Masked, None, built_in(what, "/dev/null lies over it"))
             }
-            Cover::File => live(State::Masked, None, built_in(what, "/dev/null lies over it")),
-            Cover::Directory => {
-                known(State::Masked, true, false, built_in(what, "an empty directory lies over it"))
+            MaskKind::Directory => {
+                decided(PathState::Masked, true, false, built_in(what, "an empty directory lies over it"))
             }
         };
     }
-    let Some(mount) = found.place.mount else {
+    let Some(mount) = found.entry.mount else {
         let (state, why) = match tree.files().iter().any(|file| file == path) {
-            true => (State::Made, "a file that saggar writes"),
-            false => (State::Made, "a directory that holds mount points, links or files of saggar"),
+            true => (PathState::Made, "a file that saggar writes"),
+            false => (PathState::Made, "a directory that holds mount points, links or files of saggar"),
         };
-        return known(state, true, false, built_in("the private root, which is read-only", why));
+        return decided(state, true, false, built_in("the private root, which is read-only", why));
     };
-    let of_host = matches!(mount.kind, MountKind::System { .. }) || mount.kind.named().is_some();
-    if let Some(pin) = tree.protection(path).filter(|_| of_host && mount.writable) {
-        let decided_by = Decision {
-            what: format!("the pin on {}", pin.at.display()),
+    let of_host = matches!(mount.kind, MountKind::System { .. }) || mount.kind.named_source().is_some();
+    if let Some(pin) = tree.pin_over(path).filter(|_| of_host && mount.writable) {
+        let decided_by = PathDecision {
+            what: format!("the pin on {}", pin.path.display()),
             layer: pin.origin.to_string(),
-            why: pin.why.to_string(),
+            why: pin.reason.to_string(),
         };
-        let readable = found.place.host.as_ref().is_none_or(|host| host.rights.read);
-        return known(State::Protected, readable, false, decided_by);
+        let readable = found.entry.host.as_ref().is_none_or(|host| host.rights.read);
+        return decided(PathState::Protected, readable, false, decided_by);
     }
-    match (&mount.kind, &found.place.host) {
+    match (&mount.kind, &found.entry.host) {
         (_, Some(host)) => {
-            let state = if mount.writable { State::ReadWrite } else { State::ReadOnly };
-            known(state, host.rights.read, mount.writable && host.rights.write, by_mount(mount))
+            let state = if mount.writable { PathState::ReadWrite } else { PathState::ReadOnly };
+            decided(state, host.rights.read, mount.writable && host.rights.write, by_mount(mount))
         }
-        (MountKind::Proc | MountKind::Devpts { .. }, None) if found.place.node == Node::Live => {
-            live(State::Private, None, by_mount(mount))
+        (MountKind::Proc | MountKind::Devpts { .. }, None) if found.entry.node == PathNode::Dynamic => {
+            unpredictable(PathState::Private, None, by_mount(mount))
         }
         (MountKind::System { .. } | MountKind::Named { .. } | MountKind::Overlay { .. }, None)
-            if found.place.node == Node::Live =>
+            if found.entry.node == PathNode::Dynamic =>
         {
-            live(if mount.writable { State::ReadWrite } else { State::ReadOnly }, None, by_mount(mount))
+            unpredictable(
+                if mount.writable { PathState::ReadWrite } else { PathState::ReadOnly },
+                None,
+                by_mount(mount),
+            )
         }
         (MountKind::System { .. } | MountKind::Named { .. } | MountKind::Overlay { .. }, None) => {
-            let state = if mount.writable { State::ReadWrite } else { State::ReadOnly };
-            known(state, true, mount.writable, by_mount(mount))
+            let state = if mount.writable { PathState::ReadWrite } else { PathState::ReadOnly };
+            decided(state, true, mount.writable, by_mount(mount))
         }
-        (MountKind::Proc, None) => known(State::Private, true, false, by_mount(mount)),
-        (_, None) => known(State::Private, true, mount.writable, by_mount(mount)),
+        (MountKind::Proc, None) => decided(PathState::Private, true, false, by_mount(mount)),
+        (_, None) => decided(PathState::Private, true, mount.writable, by_mount(mount)),
     }
 }
 
-fn stopped_verdict(prepared: &Prepared, found: &Found<'_>, stopped: &Stopped) -> Verdict {
+fn failed_lookup_verdict(
+    prepared: &PreparedSandbox,
+    found: &PathLookup<'_>,
+    stopped: &LookupFailure,
+) -> PathVerdict {
     let (state, decided_by) = match stopped {
-        Stopped::Absent(_) => {
+        LookupFailure::Absent(_) => {
             let relative = found.path.strip_prefix(&prepared.workspace).ok();
-            let is_protected = relative.is_some_and(|r| WORK_TREE.iter().any(|name| Path::new(name) == r));
-            let decision = match found.place.mount {
+            let is_protected =
+                relative.is_some_and(|r| WORK_TREE_NAMES.iter().any(|name| Path::new(name) == r));
+            let decision = match found.entry.mount {
                 _ if is_protected => built_in(
                     "the list of protected names",
                     "protected where it is; saggar makes nothing in a work tree",
                 ),
-                Some(mount) => Decision { why: "it has nothing of that name".to_owned(), ..by_mount(mount) },
+                Some(mount) => {
+                    PathDecision { why: "it has nothing of that name".to_owned(), ..by_mount(mount) }
+                }
                 None => built_in("the private root", "of the host nothing is inside but what explain lists"),
             };
-            (State::Absent, decision)
+            (PathState::Absent, decision)
         }
-        Stopped::NotADirectory(at) => {
-            (State::Absent, built_in("the lookup", format!("{} is not a directory", at.display())))
+        LookupFailure::NotADirectory(at) => {
+            (PathState::Absent, built_in("the lookup", format!("{} is not a directory", at.display())))
         }
-        Stopped::Closed(at) => {
+        LookupFailure::NotSearchable(at) => {
             let why = format!("the mode of {} lets the inner user not search it", at.display());
-            (State::Unreachable, built_in("file permissions", why))
+            (PathState::Unreachable, built_in("file permissions", why))
         }
-        Stopped::Loop => (State::Unreachable, built_in("the lookup", "more than 40 links")),
+        LookupFailure::Loop => (PathState::Unreachable, built_in("the lookup", "more than 40 links")),
     };
-    Verdict { state, readable: Some(false), writable: Some(false), decided_by }
+    PathVerdict { state, readable: Some(false), writable: Some(false), decided_by }
 }
 
-/// Whether the directory of an absent path takes new names.
-fn can_be_made(prepared: &Prepared, tree: &Tree<'_>, path: &Path) -> bool {
+/// Returns whether the parent directory of an absent path is writable.
+fn is_creatable(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, path: &Path) -> bool {
     let Some(parent) = path.parent() else { return false };
     let found = tree.look_up(parent);
     verdict(prepared, tree, &found).writable == Some(true)
 }
 
-impl fmt::Display for State {
+impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            State::Absent => "absent",
-            State::Unreachable => "unreachable",
-            State::ReadOnly => "read-only",
-            State::ReadWrite => "read-write",
-            State::Private => "private to the sandbox",
-            State::Made => "made by saggar",
-            State::Masked => "masked",
-            State::Protected => "protected, read-only",
+            PathState::Absent => "absent",
+            PathState::Unreachable => "unreachable",
+            PathState::ReadOnly => "read-only",
+            PathState::ReadWrite => "read-write",
+            PathState::Private => "private to the sandbox",
+            PathState::Made => "made by saggar",
+            PathState::Masked => "masked",
+            PathState::Protected => "protected, read-only",
         })
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for PathExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", line(&self.path), self.state)?;
-        for Followed { path, target } in &self.links {
-            writeln!(f, "  link     {} -> {}", line(path), line(target))?;
+        writeln!(f, "{}: {}", one_line(&self.path), self.state)?;
+        for FollowedLink { path, target } in &self.links {
+            writeln!(f, "  link     {} -> {}", one_line(path), one_line(target))?;
         }
         if self.resolved != self.path {
-            writeln!(f, "  leads to {}", line(&self.resolved))?;
+            writeln!(f, "  leads to {}", one_line(&self.resolved))?;
         }
-        if let Some(On { path, what, layer }) = &self.mount {
-            writeln!(f, "  mount    {}: {} ({})", line(path), line(what), line(layer))?;
+        if let Some(MountSummary { path, what, layer }) = &self.mount {
+            writeln!(f, "  mount    {}: {} ({})", one_line(path), one_line(what), one_line(layer))?;
         }
         if let Some(host) = self.host.as_ref().filter(|host| **host != self.resolved) {
-            writeln!(f, "  on host  {}", line(host))?;
+            writeln!(f, "  on host  {}", one_line(host))?;
         }
-        let Decision { what, layer, why } = &self.decided_by;
-        writeln!(f, "  because  {} ({}): {}", line(what), line(layer), line(why))?;
+        let PathDecision { what, layer, why } = &self.decided_by;
+        writeln!(f, "  because  {} ({}): {}", one_line(what), one_line(layer), one_line(why))?;
         let word = |right: Option<bool>| right.map_or("when asked", |right| if right { "yes" } else { "no" });
         if self.present == Some(false) {
             let made = if self.creatable { "yes" } else { "no" };

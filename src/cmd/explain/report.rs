@@ -1,55 +1,57 @@
-//! A prepared sandbox as data: what `explain` prints, and its JSON.
+//! A prepared sandbox as data: the report of `explain`, and its JSON.
 
-use super::network::Network;
-use super::tree::Tree;
-use super::{environment, landlock, limits};
+use super::network::NetworkSection;
+use super::tree::SandboxTree;
+use super::{environment, landlock, limits, processes};
+use crate::app::prepare::PreparedSandbox;
+use crate::app::scripts;
 use crate::cgroup;
-use crate::cmd::prepare::Prepared;
-use crate::cmd::scripts;
-use crate::plan::step::Step;
-use crate::plan::{Block, Plan};
-use crate::spec::policy::Effective;
-use crate::spec::policy::show::Row;
+use crate::plan::agent::step::AgentStep;
+use crate::plan::agent::{AgentPlan, BlockIds};
+use crate::spec::policy::EffectivePolicy;
+use crate::spec::policy::rows::PolicyRow;
 use crate::spec::policy::{Setting, TimeSpan};
-use crate::spec::{Changes, Cover, IdMap, Mount, MountKind};
-use crate::sys::folder::Folder;
+use crate::spec::{HostIdMapping, MaskKind, MountKind, MountSpec, OverlayUpper};
 use crate::sys::seccomp;
+use crate::sys::untrusted_directory::UntrustedDirectory;
 use serde::Serialize;
 use std::path::Path;
 
-/// Everything about a sandbox.
+/// The report of a sandbox.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Report {
+pub(super) struct SandboxReport {
     pub(super) version: u32,
-    pub(super) profile: Valued,
+    pub(super) profile: PolicyValue,
     pub(super) workspace: String,
-    pub(super) files: Files,
-    pub(super) environment: Vec<environment::Variable>,
-    pub(super) system_calls: Calls,
-    pub(super) landlock: landlock::Landlock,
-    pub(super) limits: Vec<limits::Row>,
-    pub(super) network: Network,
-    /// The way to the model API: the rows of `[api]`, where there is one.
+    pub(super) files: FilesSection,
+    pub(super) environment: Vec<environment::VariableRow>,
+    pub(super) system_calls: SystemCallsSection,
+    pub(super) landlock: landlock::LandlockSection,
+    pub(super) limits: Vec<limits::LimitRow>,
+    pub(super) network: NetworkSection,
+    /// The access to the model API: the rows of `[api]`, if configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) api: Vec<Row>,
-    /// What is said to the agent's questions: the rows of `[permissions]`.
-    pub(super) permissions: Vec<Row>,
-    /// Parts of the policy that nobody can widen any more.
+    pub(super) api: Vec<PolicyRow>,
+    /// The answers to the agent's permission requests: the rows of `[permissions]`.
+    pub(super) permissions: Vec<PolicyRow>,
+    /// Locked parts of the policy, which no layer can widen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) locked: Vec<Row>,
+    pub(super) locked: Vec<PolicyRow>,
     /// Scripts of the agent's folder, which run inside before the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) scripts: Vec<ScriptRow>,
-    /// What holds of the sockets and what they keep: the rows of `[bridge]`.
-    pub(super) bridge: Vec<Row>,
-    pub(super) identity: Identity,
+    /// Settings of the sockets and their buffers: the rows of `[bridge]`.
+    pub(super) bridge: Vec<PolicyRow>,
+    /// The processes of the sandbox, and their rights.
+    pub(super) processes: Vec<processes::ProcessRow>,
+    pub(super) identity: IdentitySection,
     pub(super) namespaces: Vec<&'static str>,
-    pub(super) degraded: Vec<Lack>,
+    pub(super) degraded: Vec<DegradedRow>,
 }
 
-/// A word of the policy, what it means, and who said it.
+/// A value of the policy, its meaning, and the layer that sets it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Valued {
+pub(super) struct PolicyValue {
     pub(super) value: String,
     pub(super) layer: String,
     pub(super) what: &'static str,
@@ -57,13 +59,13 @@ pub(super) struct Valued {
 
 /// The file tree.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Files {
+pub(super) struct FilesSection {
     pub(super) mounts: Vec<MountRow>,
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<LinkRow>,
     /// Files that saggar writes.
     pub(super) made: Vec<String>,
     pub(super) protected: Vec<PinRow>,
-    pub(super) masks: Vec<Mask>,
+    pub(super) masks: Vec<MaskRow>,
 }
 
 /// One mount.
@@ -76,20 +78,20 @@ pub(super) struct MountRow {
     pub(super) why: String,
 }
 
-/// A symbolic link of saggar's.
+/// A symbolic link that saggar creates.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Link {
+pub(super) struct LinkRow {
     pub(super) path: String,
     pub(super) target: String,
 }
 
-/// A path of a writable tree that cannot be changed, or not be renamed.
+/// A path of a writable tree that is read-only or cannot be renamed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct PinRow {
     pub(super) path: String,
-    /// False: it is only held in its place.
+    /// If false, the path is writable but cannot be renamed or removed.
     pub(super) read_only: bool,
-    /// Whether a start makes it, since it is not there.
+    /// Whether a start creates it because it is missing.
     pub(super) made: bool,
     pub(super) layer: String,
     pub(super) why: String,
@@ -97,23 +99,23 @@ pub(super) struct PinRow {
 
 /// A covered path of `/proc`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Mask {
+pub(super) struct MaskRow {
     pub(super) path: String,
     pub(super) how: &'static str,
 }
 
-/// The filter of every program.
+/// The system call filter of every program.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Calls {
+pub(super) struct SystemCallsSection {
     pub(super) profile: &'static str,
     pub(super) what: &'static str,
     pub(super) allowed: usize,
-    pub(super) refused: Vec<Refused>,
+    pub(super) refused: Vec<RefusedCalls>,
 }
 
-/// Calls that are refused for one reason.
+/// System calls that are denied for one reason.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Refused {
+pub(super) struct RefusedCalls {
     pub(super) group: &'static str,
     pub(super) why: &'static str,
     /// Whether it depends on the arguments.
@@ -121,17 +123,17 @@ pub(super) struct Refused {
     pub(super) calls: &'static [&'static str],
 }
 
-/// Who the programs are.
+/// The identity of the programs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Identity {
-    pub(super) inside: Ids,
-    pub(super) outside: Ids,
+pub(super) struct IdentitySection {
+    pub(super) inside: UidAndGid,
+    pub(super) outside: UidAndGid,
     pub(super) what: &'static str,
 }
 
 /// A user and a group.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Ids {
+pub(super) struct UidAndGid {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
@@ -141,29 +143,32 @@ pub(super) struct Ids {
 pub(super) struct ScriptRow {
     pub(super) name: &'static str,
     pub(super) when: &'static str,
-    /// When it is killed, and who said so.
+    /// The time limit after which it is killed.
     pub(super) limit: String,
     pub(super) layer: String,
 }
 
 /// A protection that this sandbox does not have.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Lack {
+pub(super) struct DegradedRow {
     pub(super) what: String,
     pub(super) why: String,
 }
 
-impl Report {
-    /// The report; `own` are variables that saggar sets when it starts, `folder` is the agent's.
-    pub(super) fn of(prepared: &Prepared, own: &[&str], folder: Option<&Path>) -> Report {
+impl SandboxReport {
+    /// Creates the report; `own` are variables that saggar sets at the start, `folder` is the agent's.
+    pub(super) fn of(prepared: &PreparedSandbox, own: &[&str], folder: Option<&Path>) -> SandboxReport {
         let policy = &prepared.policy.effective;
-        let missing = cgroup::foresee(cgroup::place(&prepared.id).as_deref(), &prepared.spec.limits);
+        let missing =
+            cgroup::find_missing(cgroup::cgroup_path(&prepared.id).as_deref(), &prepared.spec.limits);
         let limits = limits::rows(prepared, &missing);
         let degraded = prepared.plan.degraded.iter().chain(&missing);
-        let degraded = degraded.map(|lack| Lack { what: lack.what.clone(), why: lack.why.clone() }).collect();
-        Report {
+        let degraded = degraded
+            .map(|entry| DegradedRow { what: entry.name.clone(), why: entry.reason.clone() })
+            .collect();
+        SandboxReport {
             version: 1,
-            profile: Valued {
+            profile: PolicyValue {
                 value: policy.profile.value.to_string(),
                 layer: policy.profile.layer.to_string(),
                 what: profile(prepared.spec.profile),
@@ -174,12 +179,13 @@ impl Report {
             system_calls: calls(&prepared.plan),
             landlock: landlock::of(&prepared.plan),
             limits,
-            network: Network::of(policy, &prepared.spec.network),
-            api: rows(policy, "api."),
-            permissions: rows(policy, "permissions."),
-            bridge: rows(policy, "bridge."),
-            locked: rows(policy, "locked"),
-            scripts: folder.map_or_else(Vec::new, |folder| of_folder(folder, &policy.limits.script)),
+            network: NetworkSection::of(policy, &prepared.spec.network),
+            api: policy_rows(policy, "api."),
+            permissions: policy_rows(policy, "permissions."),
+            bridge: policy_rows(policy, "bridge."),
+            locked: policy_rows(policy, "locked"),
+            scripts: folder.map_or_else(Vec::new, |folder| script_rows(folder, &policy.limits.script)),
+            processes: processes::of(prepared),
             identity: identity(&prepared.spec.identity, prepared.plan.block.as_ref()),
             namespaces: namespaces(prepared.plan.namespaces),
             degraded,
@@ -187,26 +193,29 @@ impl Report {
     }
 }
 
-fn of_folder(folder: &Path, limit: &Setting<TimeSpan>) -> Vec<ScriptRow> {
+fn script_rows(folder: &Path, limit: &Setting<TimeSpan>) -> Vec<ScriptRow> {
     let row = |(name, when)| ScriptRow {
         name,
         when,
         limit: limit.value.to_string(),
         layer: limit.layer.to_string(),
     };
-    // What cannot be opened any more since it was looked at has no scripts either.
-    Folder::open(folder).map_or_else(|_| Vec::new(), |folder| scripts::found(&folder).map(row).collect())
+    // A folder that has become inaccessible since it was checked has no scripts.
+    UntrustedDirectory::open(folder)
+        .map_or_else(|_| Vec::new(), |folder| scripts::list(&folder).map(row).collect())
 }
 
-/// The rows of the policy whose keys begin so.
-pub(super) fn rows(policy: &Effective, table: &str) -> Vec<Row> {
+/// Returns the rows of the policy whose keys begin with `table`.
+pub(super) fn policy_rows(policy: &EffectivePolicy, table: &str) -> Vec<PolicyRow> {
     policy.rows().into_iter().filter(|row| row.key.starts_with(table)).collect()
 }
 
-fn profile(profile: crate::spec::Profile) -> &'static str {
+fn profile(profile: crate::spec::SandboxProfile) -> &'static str {
     match profile {
-        crate::spec::Profile::Strict => "an allow-list of system calls, landlock file rules, a masked /proc",
-        crate::spec::Profile::Nesting => {
+        crate::spec::SandboxProfile::Strict => {
+            "an allow-list of system calls, landlock file rules, a masked /proc"
+        }
+        crate::spec::SandboxProfile::Nesting => {
             "for a program that makes sandboxes of its own: namespaces and mounts are allowed, landlock has no file \
              rules, /proc is not masked; files are held by the mounts and the user namespace alone"
         }
@@ -217,51 +226,51 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn files(prepared: &Prepared) -> Files {
-    let tree = Tree::new(prepared);
-    let mount = |mount: &Mount| MountRow {
-        path: shown(&mount.at),
-        what: what(mount),
+fn files(prepared: &PreparedSandbox) -> FilesSection {
+    let tree = SandboxTree::new(prepared);
+    let mount = |mount: &MountSpec| MountRow {
+        path: shown(&mount.destination),
+        what: describe_mount(mount),
         writable: mount.writable,
         layer: mount.origin.to_string(),
-        why: mount.why.to_string(),
+        why: mount.purpose.to_string(),
     };
-    let mask = |mask: &crate::spec::ProcMask| Mask {
+    let mask = |mask: &crate::spec::ProcMask| MaskRow {
         path: format!("/proc/{}", mask.name),
-        how: match mask.how {
-            Cover::File => "/dev/null lies over it",
-            Cover::Directory => "an empty directory lies over it",
-            Cover::ReadOnly => "read-only",
+        how: match mask.kind {
+            MaskKind::File => "/dev/null lies over it",
+            MaskKind::Directory => "an empty directory lies over it",
+            MaskKind::ReadOnly => "read-only",
         },
     };
-    Files {
+    FilesSection {
         mounts: tree.mounts().map(mount).collect(),
         links: tree
             .links()
             .iter()
-            .map(|(path, target)| Link { path: shown(path), target: shown(target) })
+            .map(|(path, target)| LinkRow { path: shown(path), target: shown(target) })
             .collect(),
         made: tree.files().iter().map(|path| shown(path)).collect(),
         protected: prepared
             .spec
-            .pins
+            .pinned_paths
             .iter()
             .map(|pin| PinRow {
-                path: shown(&pin.at),
+                path: shown(&pin.path),
                 read_only: pin.read_only,
-                made: prepared.missing.iter().any(|missing| missing.path == pin.at),
+                made: prepared.missing.iter().any(|missing| missing.path == pin.path),
                 layer: pin.origin.to_string(),
-                why: pin.why.to_string(),
+                why: pin.reason.to_string(),
             })
             .collect(),
         masks: tree.masks().map(mask).collect(),
     }
 }
 
-/// What a mount is, in words.
-pub(super) fn what(mount: &Mount) -> String {
+/// Describes a mount.
+pub(super) fn describe_mount(mount: &MountSpec) -> String {
     match &mount.kind {
-        MountKind::System { source } | MountKind::Named { source } if *source == mount.at => {
+        MountKind::System { source } | MountKind::Named { source } if *source == mount.destination => {
             "of the host".to_owned()
         }
         MountKind::System { source } | MountKind::Named { source } => {
@@ -269,10 +278,10 @@ pub(super) fn what(mount: &Mount) -> String {
         }
         MountKind::Overlay { lower, changes } => {
             let changes = match changes {
-                Changes::Memory { size, inodes } => {
+                OverlayUpper::Memory { size, inodes } => {
                     format!("in memory, at most {} and {inodes} inodes", bytes(*size))
                 }
-                Changes::Directory(directory) => format!("in {}", directory.display()),
+                OverlayUpper::Directory(directory) => format!("in {}", directory.display()),
             };
             format!("an overlay over {} of the host, its changes {changes}", lower.display())
         }
@@ -283,7 +292,7 @@ pub(super) fn what(mount: &Mount) -> String {
     }
 }
 
-/// A size as it stands in a policy.
+/// Formats a size in the syntax of a policy.
 fn bytes(size: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     match units.iter().find(|(shift, _)| size != 0 && size.trailing_zeros() >= *shift) {
@@ -292,13 +301,13 @@ fn bytes(size: u64) -> String {
     }
 }
 
-fn calls(plan: &Plan) -> Calls {
+fn calls(plan: &AgentPlan) -> SystemCallsSection {
     let description = seccomp::describe(plan.program_filter);
     let narrowings = plan.steps.as_slice().iter().filter_map(|step| match step {
-        Step::Narrow(narrowing) => Some(narrowing.describe()),
+        AgentStep::RestrictHostNetwork(narrowing) => Some(narrowing.describe()),
         _ => None,
     });
-    Calls {
+    SystemCallsSection {
         profile: description.name,
         what: description.comment,
         allowed: description.allowed,
@@ -306,7 +315,7 @@ fn calls(plan: &Plan) -> Calls {
             .into_iter()
             .chain(narrowings)
             .flat_map(|description| description.refusals)
-            .map(|refusal| Refused {
+            .map(|refusal| RefusedCalls {
                 group: refusal.group,
                 why: refusal.comment,
                 in_part: refusal.in_part,
@@ -316,19 +325,21 @@ fn calls(plan: &Plan) -> Calls {
     }
 }
 
-fn identity(identity: &crate::spec::Identity, block: Option<&Block>) -> Identity {
+fn identity(identity: &crate::spec::SandboxIdentity, block: Option<&BlockIds>) -> IdentitySection {
     let (outside, what) = match (identity.map, block) {
-        (IdMap::Own { uid, gid }, _) => (Ids { uid, gid }, "the caller's own ids, and no other"),
-        (IdMap::Block { .. }, Some(block)) if block.is_direct() => (
-            Ids { uid: block.host_uid, gid: block.host_gid },
+        (HostIdMapping::Caller { uid, gid }, _) => {
+            (UidAndGid { uid, gid }, "the caller's own ids, and no other")
+        }
+        (HostIdMapping::Block { .. }, Some(block)) if block.uses_host_ids() => (
+            UidAndGid { uid: block.host_uid, gid: block.host_gid },
             "the owner's own ids, since a file system cannot be idmapped; all others are a block of the sandbox's alone",
         ),
-        (IdMap::Block { base }, _) => (
-            Ids { uid: base + identity.uid, gid: base + identity.gid },
+        (HostIdMapping::Block { base }, _) => (
+            UidAndGid { uid: base + identity.uid, gid: base + identity.gid },
             "a block of 65536 host ids that is the sandbox's alone, chosen at the start; this one is free now",
         ),
     };
-    Identity { inside: Ids { uid: identity.uid, gid: identity.gid }, outside, what }
+    IdentitySection { inside: UidAndGid { uid: identity.uid, gid: identity.gid }, outside, what }
 }
 
 fn namespaces(flags: u64) -> Vec<&'static str> {

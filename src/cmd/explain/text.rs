@@ -1,15 +1,15 @@
-//! The report for people: sections, and columns that stand below one another.
+//! The report as text: sections with aligned columns.
 
-use super::environment::Owner;
-use super::report::{Files, Report, Valued};
-use crate::text::line;
+use super::environment::VariableSource;
+use super::report::{FilesSection, PolicyValue, SandboxReport};
+use crate::text::one_line;
 use std::fmt::{self, Display, Formatter};
 
-impl Display for Report {
+impl Display for SandboxReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Valued { value, layer, what } = &self.profile;
+        let PolicyValue { value, layer, what } = &self.profile;
         writeln!(f, "profile {value} ({layer}): {what}")?;
-        writeln!(f, "workspace {}", line(&self.workspace))?;
+        writeln!(f, "workspace {}", one_line(&self.workspace))?;
         files(&self.files, f)?;
         self.environment(f)?;
         self.system_calls(f)?;
@@ -41,30 +41,31 @@ impl Display for Report {
         }
         if !self.locked.is_empty() {
             let rows = self.locked.iter().map(|row| [row.value.clone(), row.layer.to_string()]);
-            section(f, "locked, so that nobody widens it any more", rows, "nothing")?;
+            section(f, "locked: later layers cannot widen it", rows, "nothing")?;
         }
         let rows = self
             .bridge
             .iter()
             .map(|row| [row.key.replace("bridge.", ""), row.value.clone(), row.layer.to_string()]);
         section(f, "bridge of an agent", rows, "as it is built in")?;
+        self.processes(f)?;
         let (inside, outside) = (&self.identity.inside, &self.identity.outside);
         writeln!(f, "\nidentity\n  inside   uid {} gid {}, no capability", inside.uid, inside.gid)?;
         writeln!(f, "  outside  uid {} gid {}: {}", outside.uid, outside.gid, self.identity.what)?;
         writeln!(f, "\nnamespaces of its own\n  {}", self.namespaces.join(" "))?;
-        let rows = self.degraded.iter().map(|lack| [lack.what.clone(), lack.why.clone()]);
+        let rows = self.degraded.iter().map(|entry| [entry.what.clone(), entry.why.clone()]);
         section(f, "degraded", rows, "nothing: every protection holds")
     }
 }
 
-impl Report {
+impl SandboxReport {
     fn environment(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let rows = self.environment.iter().map(|variable| {
             let value = match (&variable.value, variable.from) {
-                (Some(value), _) => format!("= {}", line(value)),
-                (None, Owner::Caller) => "the caller's value".to_owned(),
-                (None, Owner::Policy) => "a value that is not shown".to_owned(),
-                (None, Owner::Saggar) => "known at the start".to_owned(),
+                (Some(value), _) => format!("= {}", one_line(value)),
+                (None, VariableSource::Caller) => "the caller's value".to_owned(),
+                (None, VariableSource::Policy) => "a value that is not shown".to_owned(),
+                (None, VariableSource::Saggar) => "known at the start".to_owned(),
             };
             [variable.name.clone(), variable.layer.clone(), value]
         });
@@ -91,10 +92,39 @@ impl Report {
             scopes => format!("{scopes} of the host are out of reach"),
         };
         let heading = format!("landlock: ABI {}, {scopes}", self.landlock.abi);
-        let rules = self.landlock.rules.iter().map(|rule| [rule.path.clone(), rule.words.to_owned()]);
+        let rules = self.landlock.rules.iter().map(|rule| [rule.path.clone(), rule.description.to_owned()]);
         let ports = self.landlock.ports.iter().map(|port| [format!("TCP port {port}"), "connect".to_owned()]);
         let rows = rules.chain(ports);
         section(f, &heading, rows, "no file rules")
+    }
+
+    fn processes(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let rows = self.processes.iter().map(|process| {
+            let user = match process.uid {
+                Some(uid) => format!("uid {uid} ({})", process.user),
+                None => process.user.to_owned(),
+            };
+            let capabilities = match process.capabilities.len() {
+                0 => "no capability".to_owned(),
+                // Root has all of them.
+                more @ 20.. => format!("{more} capabilities"),
+                _ => process.capabilities.join(" ").replace("CAP_", ""),
+            };
+            let filter = process.filter.map_or("no filter".to_owned(), |profile| format!("filter {profile}"));
+            let landlock = process
+                .landlock
+                .map_or("no landlock domain".to_owned(), |allows| format!("landlock: {allows}"));
+            [
+                process.role.to_owned(),
+                process.name.clone(),
+                process.when.to_owned(),
+                user,
+                filter,
+                landlock,
+                capabilities,
+            ]
+        });
+        section(f, "processes", rows, "none")
     }
 
     fn limits(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -106,7 +136,7 @@ impl Report {
     }
 }
 
-fn files(files: &Files, f: &mut Formatter<'_>) -> fmt::Result {
+fn files(files: &FilesSection, f: &mut Formatter<'_>) -> fmt::Result {
     let mounts = files.mounts.iter().map(|mount| {
         let access = if mount.writable { "read-write" } else { "read-only" };
         [mount.path.clone(), access.to_owned(), mount.what.clone(), mount.layer.clone(), mount.why.clone()]
@@ -128,14 +158,14 @@ fn files(files: &Files, f: &mut Formatter<'_>) -> fmt::Result {
     section(f, "masks", masks, "none")
 }
 
-/// A heading and rows in columns, or one line that says there are none.
+/// Formats a heading and rows in columns, or one line if there are no rows.
 fn section<const N: usize>(
     f: &mut Formatter<'_>,
     heading: &str,
     rows: impl Iterator<Item = [String; N]>,
     none: &str,
 ) -> fmt::Result {
-    let shown = |row: [String; N]| row.map(|cell| line(&cell).into_owned());
+    let shown = |row: [String; N]| row.map(|cell| one_line(&cell).into_owned());
     let rows: Vec<[String; N]> = rows.map(shown).collect();
     writeln!(f, "\n{heading}")?;
     if rows.is_empty() {
@@ -155,11 +185,15 @@ fn section<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::environment::Variable;
-    use super::super::landlock::{Landlock, Rule};
-    use super::super::limits::Row;
-    use super::super::network::Network;
-    use super::super::report::{Calls, Identity, Ids, Lack, Link, Mask, MountRow, PinRow, Refused};
+    use super::super::environment::VariableRow;
+    use super::super::landlock::{LandlockRow, LandlockSection};
+    use super::super::limits::LimitRow;
+    use super::super::network::NetworkSection;
+    use super::super::processes::ProcessRow;
+    use super::super::report::{
+        DegradedRow, IdentitySection, LinkRow, MaskRow, MountRow, PinRow, RefusedCalls, SystemCallsSection,
+        UidAndGid,
+    };
     use super::*;
     use crate::spec::policy;
 
@@ -168,8 +202,8 @@ mod tests {
         MountRow { path, what, writable, layer, why }
     }
 
-    fn report() -> Report {
-        let row = |name, value: &str, named, holds, why: &str| Row {
+    fn report() -> SandboxReport {
+        let row = |name, value: &str, named, holds, why: &str| LimitRow {
             name,
             value: value.to_owned(),
             layer: if named { "command line" } else { "built-in" }.to_owned(),
@@ -177,16 +211,16 @@ mod tests {
             holds,
             why: why.to_owned(),
         };
-        Report {
+        SandboxReport {
             version: 1,
-            profile: Valued { value: "strict".into(), layer: "built-in".into(), what: "an allow-list" },
+            profile: PolicyValue { value: "strict".into(), layer: "built-in".into(), what: "an allow-list" },
             workspace: "/srv/work".into(),
-            files: Files {
+            files: FilesSection {
                 mounts: vec![
                     mount("/usr", "of the host", false, "built-in", "programs and libraries"),
                     mount("/srv/work", "of the host", true, "command line", "the workspace"),
                 ],
-                links: vec![Link { path: "/bin".into(), target: "usr/bin".into() }],
+                links: vec![LinkRow { path: "/bin".into(), target: "usr/bin".into() }],
                 made: vec!["/etc/passwd".into()],
                 protected: vec![PinRow {
                     path: "/srv/work/.git/hooks".into(),
@@ -195,37 +229,41 @@ mod tests {
                     layer: "built-in".into(),
                     why: "decides what the host's git runs".into(),
                 }],
-                masks: vec![Mask { path: "/proc/kcore".into(), how: "/dev/null lies over it" }],
+                masks: vec![MaskRow { path: "/proc/kcore".into(), how: "/dev/null lies over it" }],
             },
             environment: vec![
-                Variable {
+                VariableRow {
                     name: "ANTHROPIC_API_KEY".into(),
-                    from: Owner::Caller,
+                    from: VariableSource::Caller,
                     value: None,
                     layer: "built-in".into(),
                 },
-                Variable {
+                VariableRow {
                     name: "HOME".into(),
-                    from: Owner::Saggar,
+                    from: VariableSource::Saggar,
                     value: Some("/home/agent".into()),
                     layer: "built-in".into(),
                 },
             ],
-            system_calls: Calls {
+            system_calls: SystemCallsSection {
                 profile: "agent",
                 what: "programs",
                 allowed: 2,
-                refused: vec![Refused {
+                refused: vec![RefusedCalls {
                     group: "keys",
                     why: "shared by uid",
                     in_part: true,
                     calls: &["keyctl"],
                 }],
             },
-            landlock: Landlock {
+            landlock: LandlockSection {
                 abi: 6,
                 handled: vec!["execute"],
-                rules: vec![Rule { path: "/usr".into(), words: "read and execute", rights: vec!["execute"] }],
+                rules: vec![LandlockRow {
+                    path: "/usr".into(),
+                    description: "read and execute",
+                    rights: vec!["execute"],
+                }],
                 ports: vec![443],
                 scopes: vec!["signals"],
             },
@@ -233,49 +271,77 @@ mod tests {
                 row("memory", "2G", false, false, "no cgroup"),
                 row("timeout", "10m", true, true, "saggar kills everything then"),
             ],
-            network: Network {
-                mode: Valued { value: "policy".into(), layer: "command line".into(), what: "what is named" },
+            network: NetworkSection {
+                mode: PolicyValue {
+                    value: "policy".into(),
+                    layer: "command line".into(),
+                    what: "what is named",
+                },
                 rules: vec![
-                    policy::show::Row {
+                    policy::rows::PolicyRow {
                         key: "network.allow",
                         value: "*.example.org:443".into(),
-                        layer: policy::Layer::CommandLine,
+                        layer: policy::PolicyLayer::CommandLine,
                     },
-                    policy::show::Row {
+                    policy::rows::PolicyRow {
                         key: "network.deny",
                         value: "evil.example.org".into(),
-                        layer: policy::Layer::BuiltIn,
+                        layer: policy::PolicyLayer::BuiltIn,
                     },
                 ],
                 warnings: Vec::new(),
             },
             api: Vec::new(),
             permissions: vec![
-                policy::show::Row {
+                policy::rows::PolicyRow {
                     key: "permissions.deny",
                     value: "Bash(rm *)".into(),
-                    layer: policy::Layer::CommandLine,
+                    layer: policy::PolicyLayer::CommandLine,
                 },
-                policy::show::Row {
+                policy::rows::PolicyRow {
                     key: "permissions.timeout",
                     value: "10m".into(),
-                    layer: policy::Layer::BuiltIn,
+                    layer: policy::PolicyLayer::BuiltIn,
                 },
             ],
             locked: Vec::new(),
             scripts: Vec::new(),
-            bridge: vec![policy::show::Row {
+            bridge: vec![policy::rows::PolicyRow {
                 key: "bridge.spool",
                 value: "64M".into(),
-                layer: policy::Layer::BuiltIn,
+                layer: policy::PolicyLayer::BuiltIn,
             }],
-            identity: Identity {
-                inside: Ids { uid: 1000, gid: 1000 },
-                outside: Ids { uid: 1_879_049_192, gid: 1_879_049_192 },
+            processes: vec![
+                ProcessRow {
+                    role: "supervisor",
+                    name: "saggar".into(),
+                    when: "while the sandbox runs",
+                    uid: None,
+                    user: "an id of its own",
+                    capabilities: Vec::new(),
+                    no_new_privs: true,
+                    filter: Some("supervisor"),
+                    landlock: Some("its cgroup"),
+                },
+                ProcessRow {
+                    role: "launcher",
+                    name: "saggar:launch".into(),
+                    when: "while the sandbox runs",
+                    uid: Some(0),
+                    user: "the caller",
+                    capabilities: vec!["CAP_CHOWN".into(), "CAP_KILL".into()],
+                    no_new_privs: true,
+                    filter: Some("launcher"),
+                    landlock: None,
+                },
+            ],
+            identity: IdentitySection {
+                inside: UidAndGid { uid: 1000, gid: 1000 },
+                outside: UidAndGid { uid: 1_879_049_192, gid: 1_879_049_192 },
                 what: "a block",
             },
             namespaces: vec!["user", "mount"],
-            degraded: vec![Lack { what: "memory".into(), why: "no cgroup".into() }],
+            degraded: vec![DegradedRow { what: "memory".into(), why: "no cgroup".into() }],
         }
     }
 

@@ -1,14 +1,13 @@
-//! The file tree inside, as the plan would make it over the host's: what stands at a path, and what a lookup
-//! of a path finds.
+//! The file tree inside, predicted from the plan and the host's files: the entry at a path, and path lookup.
 //!
-//! The host may change between this look and a start, and what the kernel makes up as it goes (processes,
-//! terminals) cannot be known before: such a path is there or not when a program looks.
+//! The host may change between the prediction and a start. Files that the kernel creates dynamically
+//! (processes, terminals) cannot be predicted: whether such a path exists depends on the time of the lookup.
 
-use super::access::{self, Owners, Rights};
-use crate::cmd::prepare::Prepared;
-use crate::host::Kind;
-use crate::plan::step::Step;
-use crate::spec::{Cover, Mount, MountKind, Pin, ProcMask};
+use super::access::{self, FileRights, TreeOwners};
+use crate::app::prepare::PreparedSandbox;
+use crate::host::PathKind;
+use crate::plan::agent::step::AgentStep;
+use crate::spec::{MaskKind, MountKind, MountSpec, PinnedPath, ProcMask};
 use std::collections::VecDeque;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
@@ -16,84 +15,86 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many links as the kernel follows (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+/// Maximum number of links that the kernel follows (path_resolution(7)).
+const MAX_LINKS: usize = 40;
 
-/// What is at a path inside.
+/// The type of file at a path inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum PathNode {
     Directory,
     File,
-    /// A link, and what it says.
+    /// A symbolic link, with its target.
     Link(PathBuf),
     Absent,
-    /// What the kernel makes up as it goes.
-    Live,
+    /// A file that the kernel creates dynamically.
+    Dynamic,
 }
 
-/// A file of the host that shows inside.
+/// A file of the host that is visible inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OnHost {
+pub(super) struct HostFile {
     pub(super) path: PathBuf,
-    pub(super) rights: Rights,
+    pub(super) rights: FileRights,
 }
 
-/// What stands at one path, links not followed.
+/// The entry at a path, with links not followed.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    pub(super) node: Node,
-    /// The mount that it lies in; none is the private root.
-    pub(super) mount: Option<&'a Mount>,
-    pub(super) host: Option<OnHost>,
+pub(super) struct PathEntry<'a> {
+    pub(super) node: PathNode,
+    /// The mount that contains it; `None` for the private root.
+    pub(super) mount: Option<&'a MountSpec>,
+    pub(super) host: Option<HostFile>,
 }
 
-/// Where a lookup ended.
+/// The result of a lookup.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
-    /// The path without links; that of the component where the lookup failed, and what was left, when it did.
+pub(super) struct PathLookup<'a> {
+    /// The resolved path; after a failure, the failed component and the unresolved rest.
     pub(super) path: PathBuf,
-    pub(super) place: Place<'a>,
-    /// The links that were followed: where, and what they say.
+    pub(super) entry: PathEntry<'a>,
+    /// The links that were followed: path and target.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Why the lookup ended early.
-    pub(super) stopped: Option<Stopped>,
+    /// Why the lookup failed.
+    pub(super) failure: Option<LookupFailure>,
 }
 
-/// Why a lookup ended early.
+/// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Stopped {
-    /// Nothing is there.
+pub(super) enum LookupFailure {
+    /// This path does not exist.
     Absent(PathBuf),
-    /// A component is no directory.
+    /// This component is not a directory.
     NotADirectory(PathBuf),
     /// The inner user may not search this directory.
-    Closed(PathBuf),
+    NotSearchable(PathBuf),
     /// More links than the kernel follows.
     Loop,
 }
 
 /// The file tree of a sandbox.
 #[derive(Debug)]
-pub(super) struct Tree<'a> {
-    prepared: &'a Prepared,
+pub(super) struct SandboxTree<'a> {
+    prepared: &'a PreparedSandbox,
     links: Vec<(PathBuf, PathBuf)>,
     files: Vec<PathBuf>,
 }
 
-impl<'a> Tree<'a> {
-    pub(super) fn new(prepared: &'a Prepared) -> Self {
+impl<'a> SandboxTree<'a> {
+    pub(super) fn new(prepared: &'a PreparedSandbox) -> Self {
         let (mut links, mut files) = (Vec::new(), Vec::new());
         for step in prepared.plan.steps.as_slice() {
             match step {
-                Step::Symlink { path, target } => links.push((inside(path), as_path(target).to_owned())),
-                Step::WriteFile { path, .. } => files.push(inside(path)),
+                AgentStep::Symlink { path, target } => {
+                    links.push((absolute(path), as_path(target).to_owned()))
+                }
+                AgentStep::WriteFile { path, .. } => files.push(absolute(path)),
                 _ => {}
             }
         }
-        Tree { prepared, links, files }
+        SandboxTree { prepared, links, files }
     }
 
-    /// Links that saggar makes: path, target.
+    /// Links that saggar creates: path and target.
     pub(super) fn links(&self) -> &[(PathBuf, PathBuf)] {
         &self.links
     }
@@ -103,197 +104,210 @@ impl<'a> Tree<'a> {
         &self.files
     }
 
-    /// The mounts that a start makes, in order: those of the system only where the host has them, and not as
-    /// links.
-    pub(super) fn mounts(&self) -> impl Iterator<Item = &'a Mount> {
+    /// The mounts of a start, in order. System mounts are included only if the host has the source, and not as a
+    /// link.
+    pub(super) fn mounts(&self) -> impl Iterator<Item = &'a MountSpec> {
         let host = &self.prepared.host;
         self.prepared.spec.mounts.iter().filter(|mount| match &mount.kind {
-            MountKind::System { source } => matches!(host.kind(source), Some(Kind::Directory | Kind::File)),
+            MountKind::System { source } => {
+                matches!(host.path_kind(source), Some(PathKind::Directory | PathKind::File))
+            }
             _ => true,
         })
     }
 
-    /// The masks of `/proc` that count here.
+    /// The masks of `/proc` whose files exist on this host.
     pub(super) fn masks(&self) -> impl Iterator<Item = &'a ProcMask> {
         let host = &self.prepared.host;
         self.prepared
             .spec
             .proc_masks
             .iter()
-            .filter(|mask| host.kind(&Path::new("/proc").join(mask.name)).is_some())
+            .filter(|mask| host.path_kind(&Path::new("/proc").join(mask.name)).is_some())
     }
 
-    /// The mask that lies on `path` or above it.
+    /// The mask on `path` or above it.
     pub(super) fn mask(&self, path: &Path) -> Option<&'a ProcMask> {
         self.masks().find(|mask| path.starts_with(Path::new("/proc").join(mask.name)))
     }
 
-    /// The read-only pin on `path` or above it: the last one lies uppermost.
-    pub(super) fn protection(&self, path: &Path) -> Option<&'a Pin> {
-        self.prepared.spec.pins.iter().rev().find(|pin| pin.read_only && path.starts_with(&pin.at))
+    /// The read-only pin on `path` or above it: the last one is topmost.
+    pub(super) fn pin_over(&self, path: &Path) -> Option<&'a PinnedPath> {
+        self.prepared.spec.pinned_paths.iter().rev().find(|pin| pin.read_only && path.starts_with(&pin.path))
     }
 
-    /// Looks `path` up, absolute, as a program inside would, its last component too.
-    pub(super) fn look_up(&self, path: &Path) -> Found<'a> {
+    /// Resolves an absolute `path` like a program inside, and follows a link in the last component too.
+    pub(super) fn look_up(&self, path: &Path) -> PathLookup<'a> {
         let mut at = PathBuf::from("/");
-        let mut left = parts(path);
+        let mut left = components(path);
         let mut links = Vec::new();
         while let Some(part) = left.pop_front() {
             if part == ".." {
                 at.pop();
                 continue;
             }
-            let here = self.place(&at);
+            let here = self.entry_at(&at);
             let next = at.join(&part);
             let stopped = match &here.node {
-                Node::File => Some(Stopped::NotADirectory(at.clone())),
-                Node::Directory if here.host.as_ref().is_some_and(|host| !host.rights.search) => {
-                    Some(Stopped::Closed(at.clone()))
+                PathNode::File => Some(LookupFailure::NotADirectory(at.clone())),
+                PathNode::Directory if here.host.as_ref().is_some_and(|host| !host.rights.search) => {
+                    Some(LookupFailure::NotSearchable(at.clone()))
                 }
                 _ => None,
             };
             if let Some(why) = stopped {
-                return self.stop(rest(&next, &left), links, why);
+                return self.fail(append_remaining(&next, &left), links, why);
             }
-            match self.place(&next).node {
-                Node::Link(_) if links.len() == MOST_LINKS => return self.stop(next, links, Stopped::Loop),
-                Node::Link(target) => {
+            match self.entry_at(&next).node {
+                PathNode::Link(_) if links.len() == MAX_LINKS => {
+                    return self.fail(next, links, LookupFailure::Loop);
+                }
+                PathNode::Link(target) => {
                     if target.is_absolute() {
                         at = PathBuf::from("/");
                     }
-                    let mut new = parts(&target);
+                    let mut new = components(&target);
                     new.append(&mut left);
                     left = new;
                     links.push((next, target));
                 }
-                Node::Absent => return self.stop(rest(&next, &left), links, Stopped::Absent(next)),
-                Node::Live => {
-                    let path = rest(&next, &left);
-                    let place = self.place(&next);
-                    return Found { path, place, links, stopped: None };
+                PathNode::Absent => {
+                    return self.fail(append_remaining(&next, &left), links, LookupFailure::Absent(next));
                 }
-                Node::Directory | Node::File => at = next,
+                PathNode::Dynamic => {
+                    let path = append_remaining(&next, &left);
+                    let entry = self.entry_at(&next);
+                    return PathLookup { path, entry, links, failure: None };
+                }
+                PathNode::Directory | PathNode::File => at = next,
             }
         }
-        let place = self.place(&at);
-        Found { path: at, place, links, stopped: None }
+        let entry = self.entry_at(&at);
+        PathLookup { path: at, entry, links, failure: None }
     }
 
-    fn stop(&self, path: PathBuf, links: Vec<(PathBuf, PathBuf)>, why: Stopped) -> Found<'a> {
+    fn fail(&self, path: PathBuf, links: Vec<(PathBuf, PathBuf)>, why: LookupFailure) -> PathLookup<'a> {
         let mount = self.mount(&path);
-        Found { path, place: Place { node: Node::Absent, mount, host: None }, links, stopped: Some(why) }
+        PathLookup {
+            path,
+            entry: PathEntry { node: PathNode::Absent, mount, host: None },
+            links,
+            failure: Some(why),
+        }
     }
 
-    /// The uppermost mount at `path` or above it: the last that was made.
-    fn mount(&self, path: &Path) -> Option<&'a Mount> {
-        self.mounts().filter(|mount| path.starts_with(&mount.at)).last()
+    /// Returns the topmost mount at `path` or above it: the last in order.
+    fn mount(&self, path: &Path) -> Option<&'a MountSpec> {
+        self.mounts().filter(|mount| path.starts_with(&mount.destination)).last()
     }
 
-    /// What is at `path`, links not followed.
-    pub(super) fn place(&self, path: &Path) -> Place<'a> {
+    /// Returns the entry at `path`, with links not followed.
+    pub(super) fn entry_at(&self, path: &Path) -> PathEntry<'a> {
         let mount = self.mount(path);
-        let none = |node| Place { node, mount, host: None };
+        let none = |node| PathEntry { node, mount, host: None };
         if let Some((_, target)) = self.links.iter().find(|(link, _)| link == path) {
-            return none(Node::Link(target.clone()));
+            return none(PathNode::Link(target.clone()));
         }
         if self.files.iter().any(|file| file == path) {
-            return none(Node::File);
+            return none(PathNode::File);
         }
         if let Some(mask) = self.mask(path) {
-            return none(masked(mask, path));
+            return none(masked_node(mask, path));
         }
-        let Some(mount) = mount else { return none(self.made(path)) };
-        let below = path.strip_prefix(&mount.at).unwrap_or(Path::new(""));
+        let Some(mount) = mount else { return none(self.generated_node(path)) };
+        let below = path.strip_prefix(&mount.destination).unwrap_or(Path::new(""));
         match &mount.kind {
-            MountKind::System { source } => self.on_host(mount, source, below, false),
+            MountKind::System { source } => self.host_entry(mount, source, below, false),
             MountKind::Named { source } | MountKind::Overlay { lower: source, .. } => {
-                self.on_host(mount, source, below, true)
+                self.host_entry(mount, source, below, true)
             }
-            _ if below.as_os_str().is_empty() => none(Node::Directory),
-            MountKind::Tmpfs { .. } => none(self.made(path)),
-            MountKind::Proc => none(live(below)),
-            MountKind::Devpts { .. } => none(Node::Live),
-            MountKind::Mqueue => none(Node::Absent),
+            _ if below.as_os_str().is_empty() => none(PathNode::Directory),
+            MountKind::Tmpfs { .. } => none(self.generated_node(path)),
+            MountKind::Proc => none(proc_node(below)),
+            MountKind::Devpts { .. } => none(PathNode::Dynamic),
+            MountKind::Mqueue => none(PathNode::Absent),
         }
     }
 
-    /// A directory of ours that holds mount points, links or files.
-    fn made(&self, path: &Path) -> Node {
-        let mut made =
-            self.mounts().map(|mount| mount.at.as_path()).chain(self.files.iter().map(PathBuf::as_path));
+    /// Returns a directory if saggar creates one there for mount points, links or files.
+    fn generated_node(&self, path: &Path) -> PathNode {
+        let mut made = self
+            .mounts()
+            .map(|mount| mount.destination.as_path())
+            .chain(self.files.iter().map(PathBuf::as_path));
         let links = &mut self.links.iter().map(|(link, _)| link.as_path());
         if made.any(|other| other.starts_with(path)) || links.any(|other| other.starts_with(path)) {
-            Node::Directory
+            PathNode::Directory
         } else {
-            Node::Absent
+            PathNode::Absent
         }
     }
 
-    fn on_host(&self, mount: &'a Mount, source: &Path, below: &Path, named: bool) -> Place<'a> {
+    fn host_entry(&self, mount: &'a MountSpec, source: &Path, below: &Path, named: bool) -> PathEntry<'a> {
         let planned = self.prepared.planned.iter().find(|planned| planned.path == source && !source.exists());
         let root = match planned {
             Some(planned) => planned.original.as_deref(),
             None => Some(source),
         };
         let mount_at = Some(mount);
-        let none = |node| Place { node, mount: mount_at, host: None };
-        // An empty directory that a start makes.
+        let none = |node| PathEntry { node, mount: mount_at, host: None };
+        // A start creates an empty directory.
         let Some(root) = root else {
-            return none(if below.as_os_str().is_empty() { Node::Directory } else { Node::Absent });
+            return none(if below.as_os_str().is_empty() { PathNode::Directory } else { PathNode::Absent });
         };
         let path: PathBuf = root.join(below).components().collect();
         if let Some(missing) =
-            self.prepared.missing.iter().find(|missing| missing.path == mount.at.join(below))
+            self.prepared.missing.iter().find(|missing| missing.path == mount.destination.join(below))
         {
-            return none(if missing.content.is_some() { Node::File } else { Node::Directory });
+            return none(if missing.content.is_some() { PathNode::File } else { PathNode::Directory });
         }
         let meta = match path.symlink_metadata() {
             Ok(meta) => meta,
-            // Who may not even look here may not inside either: its directory says so.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => return none(Node::Live),
-            Err(_) => return none(Node::Absent),
+            // The caller may not search a directory above it, whose own entry shows whether the inner user may.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return none(PathNode::Dynamic),
+            Err(_) => return none(PathNode::Absent),
         };
         let node = match meta.file_type() {
             kind if kind.is_symlink() => match fs::read_link(&path) {
-                Ok(target) => return none(Node::Link(target)),
-                Err(_) => Node::Absent,
+                Ok(target) => return none(PathNode::Link(target)),
+                Err(_) => PathNode::Absent,
             },
-            kind if kind.is_dir() => Node::Directory,
-            _ => Node::File,
+            kind if kind.is_dir() => PathNode::Directory,
+            _ => PathNode::File,
         };
         let root = root.metadata().ok();
-        let mapped = named && !self.prepared.host.unmapped.contains_key(source);
-        let owners = Owners::of(self.prepared.plan.block, mapped, root.as_ref());
+        let mapped = named && !self.prepared.host.unmappable_trees.contains_key(source);
+        let owners = TreeOwners::of(self.prepared.plan.block, mapped, root.as_ref());
         let rights = access::rights(&path, &meta, owners);
-        Place { node, mount: mount_at, host: Some(OnHost { path, rights }) }
+        PathEntry { node, mount: mount_at, host: Some(HostFile { path, rights }) }
     }
 }
 
-fn masked(mask: &ProcMask, path: &Path) -> Node {
+fn masked_node(mask: &ProcMask, path: &Path) -> PathNode {
     let covered = path == Path::new("/proc").join(mask.name);
-    match (mask.how, covered) {
-        (Cover::File, true) => Node::File,
-        (Cover::Directory | Cover::ReadOnly, true) => Node::Directory,
-        (Cover::ReadOnly, false) => Node::Live,
-        (_, false) => Node::Absent,
+    match (mask.kind, covered) {
+        (MaskKind::File, true) => PathNode::File,
+        (MaskKind::Directory | MaskKind::ReadOnly, true) => PathNode::Directory,
+        (MaskKind::ReadOnly, false) => PathNode::Dynamic,
+        (_, false) => PathNode::Absent,
     }
 }
 
-/// What is below `/proc`: processes come and go, and what is no process is the same in every pid namespace.
-fn live(below: &Path) -> Node {
+/// Predicts an entry below `/proc`: processes come and go, other entries are the same in every pid namespace.
+fn proc_node(below: &Path) -> PathNode {
     let first = below.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
     match first {
         Some(name)
             if !name.bytes().all(|byte| byte.is_ascii_digit())
                 && !Path::new("/proc").join(&name).exists() =>
         {
-            Node::Absent
+            PathNode::Absent
         }
-        _ => Node::Live,
+        _ => PathNode::Dynamic,
     }
 }
 
-fn parts(path: &Path) -> VecDeque<OsString> {
+fn components(path: &Path) -> VecDeque<OsString> {
     let part = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some("..".into()),
@@ -302,11 +316,11 @@ fn parts(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(part).collect()
 }
 
-fn rest(path: &Path, left: &VecDeque<OsString>) -> PathBuf {
+fn append_remaining(path: &Path, left: &VecDeque<OsString>) -> PathBuf {
     left.iter().fold(path.to_owned(), |path, part| path.join(part))
 }
 
-fn inside(path: &CStr) -> PathBuf {
+fn absolute(path: &CStr) -> PathBuf {
     Path::new("/").join(as_path(path))
 }
 

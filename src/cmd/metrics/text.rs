@@ -2,36 +2,36 @@
 
 use std::fmt::Write;
 
-/// What a family is.
+/// The type of a family.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Type {
-    /// It goes up and down.
+pub(super) enum MetricType {
+    /// Can go up and down.
     Gauge,
-    /// It goes up, or begins anew.
+    /// Goes up, or restarts from zero.
     Counter,
 }
 
-/// A page in the making.
+/// Builds a page of metrics.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct MetricsPage {
     page: String,
-    /// The family of the samples that come.
+    /// The family of the samples that follow.
     family: &'static str,
 }
 
-impl Text {
+impl MetricsPage {
     /// Begins a family. The name of a counter ends in `_total`.
-    pub(super) fn family(&mut self, name: &'static str, kind: Type, help: &str) {
+    pub(super) fn family(&mut self, name: &'static str, kind: MetricType, help: &str) {
         self.family = name;
         let kind = match kind {
-            Type::Gauge => "gauge",
-            Type::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Counter => "counter",
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = write!(self.page, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// A sample of the family; the names of labels are fixed, their values can be any text.
+    /// Adds a sample to the family. Label names are fixed; label values can be any text.
     pub(super) fn sample(&mut self, labels: &[(&str, &str)], value: u64) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
         let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
@@ -40,7 +40,7 @@ impl Text {
     }
 
     /// The page.
-    pub(super) fn done(self) -> String {
+    pub(super) fn finish(self) -> String {
         self.page
     }
 }
@@ -55,11 +55,11 @@ mod tests {
 
     #[test]
     fn what_would_break_a_line_is_escaped() {
-        let mut text = Text::default();
-        text.family("x_total", Type::Counter, "a\\b\nc \"d\"");
+        let mut text = MetricsPage::default();
+        text.family("x_total", MetricType::Counter, "a\\b\nc \"d\"");
         text.sample(&[("one", "a\"b\\c\nd"), ("two", "ü")], 7);
         text.sample(&[], 0);
         let page = "# HELP x_total a\\\\b\\nc \"d\"\n# TYPE x_total counter\nx_total{one=\"a\\\"b\\\\c\\nd\",two=\"ü\"} 7\nx_total 0\n";
-        assert_eq!(text.done(), page);
+        assert_eq!(text.finish(), page);
     }
 }

@@ -1,7 +1,7 @@
-//! Our standard streams and the terminal of a program in the foreground: bytes both ways.
+//! Relays bytes between our standard streams and the terminal of a program in the foreground.
 //!
-//! The streams stay blocking, since they are shared with whoever called us: each is touched only when poll(2)
-//! says that it is ready, and for no more bytes than then cannot block.
+//! The streams stay in blocking mode, because the caller shares them. Each is used only when poll(2) reports it
+//! ready, and for no more bytes than cannot block.
 
 use crate::error::{Error, Result};
 use crate::launch::set_nonblocking;
@@ -12,14 +12,14 @@ use nix::unistd::{getpgrp, tcgetpgrp};
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What may be written when poll(2) says that a pipe has room (PIPE_BUF, pipe(7)).
+/// Maximum number of bytes to write when poll(2) reports room in a pipe (PIPE_BUF, pipe(7)).
 const CHUNK: usize = 4096;
-/// End of file, as a terminal reads it (VEOF of a new terminal).
+/// End of file for a terminal (VEOF of a new terminal).
 const END_OF_FILE: u8 = 4;
 
-/// The relay; dropping it gives our terminal its modes back.
+/// The relay. Dropping it restores the modes of our terminal.
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(super) struct TerminalRelay {
     master: OwnedFd,
     stdin: std::io::Stdin,
     stdout: std::io::Stdout,
@@ -30,15 +30,15 @@ pub(super) struct Relay {
     modes: Option<Termios>,
 }
 
-impl Relay {
-    /// Takes our terminal, if standard input is one and we are in its foreground, and gives the program's the
-    /// same size.
+impl TerminalRelay {
+    /// Makes our terminal raw, if standard input is one and we are in its foreground process group, and sets the size
+    /// of the program's terminal to that of ours.
     pub(super) fn new(master: &OwnedFd) -> Result<Self> {
         let master = master.try_clone().map_err(|e| Error::system("duplicate the program's terminal", e))?;
         set_nonblocking(master.as_fd())?;
         let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
-        let modes = take(&stdin);
-        let relay = Relay {
+        let modes = make_raw(&stdin);
+        let relay = TerminalRelay {
             master,
             stdin,
             stdout,
@@ -52,7 +52,7 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Gives the program's terminal the size of ours.
+    /// Sets the size of the program's terminal to that of ours.
     pub(super) fn resize(&self) {
         let size =
             [self.stdin.as_fd(), self.stdout.as_fd()].into_iter().find_map(|fd| pty::window_size(fd).ok());
@@ -61,28 +61,28 @@ impl Relay {
         }
     }
 
-    /// What to wait for.
-    pub(super) fn wants(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let mut wants = Vec::new();
+    /// Returns the descriptors and events to poll.
+    pub(super) fn poll_interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut interests = Vec::new();
         if self.master_open {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::POLLIN, self.outward.is_empty());
             flags.set(PollFlags::POLLOUT, !self.inward.is_empty());
             if !flags.is_empty() {
-                wants.push((self.master.as_fd(), flags));
+                interests.push((self.master.as_fd(), flags));
             }
             if self.stdin_open && self.inward.is_empty() {
-                wants.push((self.stdin.as_fd(), PollFlags::POLLIN));
+                interests.push((self.stdin.as_fd(), PollFlags::POLLIN));
             }
         }
         if !self.outward.is_empty() {
-            wants.push((self.stdout.as_fd(), PollFlags::POLLOUT));
+            interests.push((self.stdout.as_fd(), PollFlags::POLLOUT));
         }
-        wants
+        interests
     }
 
-    /// Moves what can be moved without waiting.
-    pub(super) fn step(&mut self) {
+    /// Relays as many bytes as possible without blocking.
+    pub(super) fn transfer(&mut self) {
         let mut buffer = [0; CHUNK];
         if self.master_open && self.outward.is_empty() {
             match nix::unistd::read(&self.master, &mut buffer) {
@@ -113,11 +113,11 @@ impl Relay {
         }
     }
 
-    /// The program has ended: hands over what it wrote before.
+    /// Relays the remaining output of a program that has exited.
     pub(super) fn drain(&mut self) {
         while self.master_open || !self.outward.is_empty() {
             let before = self.outward.len();
-            self.step();
+            self.transfer();
             if self.outward.is_empty() && before == 0 {
                 return;
             }
@@ -129,7 +129,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for TerminalRelay {
     fn drop(&mut self) {
         if let Some(modes) = &self.modes {
             let _ = tcsetattr(&self.stdin, SetArg::TCSADRAIN, modes);
@@ -137,8 +137,8 @@ impl Drop for Relay {
     }
 }
 
-/// Makes our terminal raw; its modes before.
-fn take(stdin: &std::io::Stdin) -> Option<Termios> {
+/// Makes our terminal raw and returns its previous modes.
+fn make_raw(stdin: &std::io::Stdin) -> Option<Termios> {
     if !stdin.is_terminal() || tcgetpgrp(stdin) != Ok(getpgrp()) {
         return None;
     }
@@ -154,7 +154,7 @@ fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Writes what goes; with `lossy` a reader that is gone swallows the rest.
+/// Writes once and removes the written bytes. An error other than EINTR and EAGAIN discards all of them.
 fn write(fd: BorrowedFd<'_>, bytes: &mut Vec<u8>, lossy: bool) {
     match nix::unistd::write(fd, bytes) {
         Ok(count) => drop(bytes.drain(..count)),

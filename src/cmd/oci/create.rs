@@ -1,11 +1,11 @@
-//! `saggar create`.
+//! `saggar create`: creates a container.
 
-use super::Context;
-use super::make::{Mode, make};
-use crate::cli::oci::CreateArgs;
+use super::OciContext;
+use super::creation::{CreationMode, create_container};
+use crate::cli::oci::ContainerCreateArgs;
 use crate::error::Result;
 
-pub(super) fn run(context: &Context, args: &CreateArgs) -> Result<u8> {
-    make(context, &args.make, Mode::Detached)?;
+pub(super) fn run(context: &OciContext, args: &ContainerCreateArgs) -> Result<u8> {
+    create_container(context, &args.container, CreationMode::Detached)?;
     Ok(0)
 }

@@ -1,62 +1,62 @@
-//! `saggar delete`: without `--force` only what has stopped; with it whatever there is.
+//! `saggar delete`: deletes a stopped container, or with `--force` any container.
 
-use super::container::{Found, Status};
-use super::{Context, lost, undo, wrong_status};
+use super::container::{ContainerStatus, LoadedContainer};
+use super::{OciContext, cleanup, orphaned, wrong_status_error};
 use crate::cli::oci::DeleteArgs;
 use crate::error::{Code, Error, Result};
 use crate::spec::container::Hook;
-use crate::state::container::{Directory, Held};
+use crate::state::container::{ContainerDirectory, ContainerLock};
 use std::time::Duration;
 
-/// How long `--force` waits for a verb that is changing the container, before it takes its work away; and how
-/// long after that it gives that verb to notice.
-const POLITE: Duration = Duration::from_millis(500);
-const AFTER: Duration = Duration::from_secs(10);
+/// How long `--force` waits for the lock before it kills the process that creates the container, and how long it
+/// waits for the lock after that.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn run(context: &Context, args: &DeleteArgs) -> Result<u8> {
-    let done = if args.force { force(context, &args.id) } else { stopped(context, &args.id) };
+pub(super) fn run(context: &OciContext, args: &DeleteArgs) -> Result<u8> {
+    let done = if args.force { force_delete(context, &args.id) } else { delete_stopped(context, &args.id) };
     match done {
         Err(error) if args.force && error.code() == Code::NotFound => Ok(0),
         other => other.map(|()| 0),
     }
 }
 
-fn stopped(context: &Context, id: &str) -> Result<()> {
+fn delete_stopped(context: &OciContext, id: &str) -> Result<()> {
     let directory = context.find(id)?;
-    let _held = directory.must_lock()?;
-    let found = Found::new(directory)?;
+    let _held = directory.lock_or_fail()?;
+    let found = LoadedContainer::load(directory)?;
     match found.status() {
-        Status::Stopped => {}
+        ContainerStatus::Stopped => {}
         status => {
-            return Err(wrong_status("delete", found.directory.id(), status)
-                .hint("kill it first and wait for its end, or say delete --force"));
+            return Err(wrong_status_error("delete", found.directory.id(), status)
+                .hint("kill it first and wait for its end, or use delete --force"));
         }
     }
-    undo::destroy(&found.directory, &found.record, &poststop(&found))
+    cleanup::destroy(&found.directory, &found.record, &poststop_hooks(&found))
 }
 
-fn force(context: &Context, id: &str) -> Result<()> {
+fn force_delete(context: &OciContext, id: &str) -> Result<()> {
     let directory = context.find(id)?;
-    let _held = take(&directory)?;
-    match Found::new(directory.clone()) {
-        Ok(found) => undo::destroy(&found.directory, &found.record, &poststop(&found)),
+    let _held = take_lock(&directory)?;
+    match LoadedContainer::load(directory.clone()) {
+        Ok(found) => cleanup::destroy(&found.directory, &found.record, &poststop_hooks(&found)),
         Err(error) => {
             log::warn!("{error}");
-            without_record(context, directory)
+            delete_without_record(context, directory)
         }
     }
 }
 
-/// What can still be found of a container whose record and its copy are gone or damaged: by the record in its lock,
-/// else by cgroups of its name. The directory goes in any case.
-fn without_record(context: &Context, directory: Directory) -> Result<()> {
-    if let Some(record) = directory.last_record() {
-        let found = Found { directory, record };
-        return undo::destroy(&found.directory, &found.record, &poststop(&found));
+/// Deletes a container whose record and its copy are missing or damaged: by the record in its lock, or else by the
+/// cgroups with its name. The directory is removed in any case.
+fn delete_without_record(context: &OciContext, directory: ContainerDirectory) -> Result<()> {
+    if let Some(record) = directory.read_record_from_lock() {
+        let found = LoadedContainer { directory, record };
+        return cleanup::destroy(&found.directory, &found.record, &poststop_hooks(&found));
     }
-    // Nothing is made before there is a record.
-    let is_bare = directory.is_bare();
-    let ended = lost::processes(context, &directory)?;
+    // The record is written before anything is created.
+    let is_bare = directory.has_no_record();
+    let ended = orphaned::kill_and_remove(context, &directory)?;
     directory.remove()?;
     if ended || is_bare {
         return Ok(());
@@ -69,8 +69,8 @@ fn without_record(context: &Context, directory: Directory) -> Result<()> {
         .hint("look for them with ps(1) and end them; its directory is removed"))
 }
 
-/// The hooks of a configuration that can still be read.
-fn poststop(found: &Found) -> Vec<Hook> {
+/// Returns the poststop hooks, or none if the configuration cannot be read.
+fn poststop_hooks(found: &LoadedContainer) -> Vec<Hook> {
     match found.config() {
         Ok(config) => config.container.hooks.poststop,
         Err(error) => {
@@ -80,25 +80,25 @@ fn poststop(found: &Found) -> Vec<Hook> {
     }
 }
 
-/// The lock; from a verb that does not give it up, by taking its container away.
-fn take(directory: &Directory) -> Result<Held> {
-    let asked = match directory.lock(POLITE) {
+/// Takes the lock. If it is not released, kills the creator of the container, unless the container runs.
+fn take_lock(directory: &ContainerDirectory) -> Result<ContainerLock> {
+    let locked = match directory.lock(LOCK_TIMEOUT) {
         Err(error) if error.code() == Code::System => {
-            directory.mend_lock()?;
-            directory.lock(POLITE)
+            directory.repair_lock()?;
+            directory.lock(LOCK_TIMEOUT)
         }
         other => other,
     };
-    if let Some(held) = asked? {
-        return Ok(held);
+    if let Some(lock) = locked? {
+        return Ok(lock);
     }
-    if let Ok(found) = Found::new(directory.clone())
+    if let Ok(found) = LoadedContainer::load(directory.clone())
         && found.record.process.as_ref().is_none_or(|process| !found.record.complete || !process.is_alive())
     {
-        // It is being created, and its maker hangs, in a hook perhaps.
-        found.record.creator.kill(AFTER);
+        // The container is being created, and its create hangs, perhaps in a hook.
+        found.record.creator.kill_and_wait(RELEASE_TIMEOUT);
     }
-    directory.lock(AFTER)?.ok_or_else(|| {
+    directory.lock(RELEASE_TIMEOUT)?.ok_or_else(|| {
         Error::new(
             Code::System,
             format!("container {:?}: another command holds its lock", directory.id().as_str()),

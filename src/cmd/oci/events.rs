@@ -1,9 +1,10 @@
-//! `saggar events`: statistics and out-of-memory events, one JSON object a line, until the container stops.
+//! `saggar events`: prints statistics and out-of-memory events, one JSON object per line, until the container
+//! stops.
 
-use super::Context;
-use super::container::{Found, Status};
+use super::OciContext;
+use super::container::{ContainerStatus, LoadedContainer};
 use crate::cgroup::oom::OomEvent;
-use crate::cgroup::{Group, OomWatch};
+use crate::cgroup::{CgroupHandle, OomWatch};
 use crate::cli::oci::EventsArgs;
 use crate::error::{Code, Error, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,32 +12,32 @@ use serde_json::json;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-pub(super) fn run(context: &Context, args: &EventsArgs) -> Result<u8> {
-    let found = Found::new(context.find(&args.id)?)?;
-    if matches!(found.status(), Status::Stopped | Status::Creating) {
+pub(super) fn run(context: &OciContext, args: &EventsArgs) -> Result<u8> {
+    let found = LoadedContainer::load(context.find(&args.id)?)?;
+    if matches!(found.status(), ContainerStatus::Stopped | ContainerStatus::Creating) {
         let id = &found.record.id;
         return Err(Error::new(Code::Refused, format!("events of container {id:?}: container not running")));
     }
     let group = found.group()?;
     if args.stats {
-        stats(&found.record.id, &group)?;
+        print_stats(&found.record.id, &group)?;
         return Ok(0);
     }
     let (init, _) = found.init()?;
     let oom = group
         .watch_oom()
-        .inspect_err(|error| log::warn!("out-of-memory events cannot be told: {error}"))
+        .inspect_err(|error| log::warn!("out-of-memory events cannot be reported: {error}"))
         .ok();
     follow(&found.record.id, &group, &init, oom, args.interval.duration())
 }
 
-/// How long after the first process's end the kernel is given to tell why it ended: it holds changes of a
-/// cgroup's files back for a while.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long to wait for an out-of-memory event after the first process has exited, because the kernel delays
+/// notifications of cgroup files.
+const OOM_GRACE: Duration = Duration::from_millis(200);
 
 fn follow(
     id: &str,
-    group: &Group,
+    group: &CgroupHandle,
     init: &OwnedFd,
     mut oom: Option<OomWatch>,
     interval: Duration,
@@ -45,7 +46,7 @@ fn follow(
     let mut end: Option<Instant> = None;
     loop {
         if end.is_none() && Instant::now() >= next {
-            stats(id, group)?;
+            print_stats(id, group)?;
             next = Instant::now() + interval;
         }
         let mut fds = Vec::new();
@@ -63,14 +64,14 @@ fn follow(
         }
         let ended = end.is_none() && fds.last().is_some_and(|fd| fd.any().unwrap_or(false));
         if let Some(watch) = &mut oom {
-            match watch.look()? {
-                OomEvent::OutOfMemory => say(&json!({ "type": "oom", "id": id }))?,
-                OomEvent::Over => oom = None,
-                OomEvent::Nothing => {}
+            match watch.next_event()? {
+                OomEvent::OutOfMemory => print_event(&json!({ "type": "oom", "id": id }))?,
+                OomEvent::Ended => oom = None,
+                OomEvent::NoChange => {}
             }
         }
         if ended {
-            end = Some(Instant::now() + LAST_WORDS);
+            end = Some(Instant::now() + OOM_GRACE);
         }
         if end.is_some_and(|end| oom.is_none() || Instant::now() >= end) {
             return Ok(0);
@@ -78,11 +79,11 @@ fn follow(
     }
 }
 
-fn stats(id: &str, group: &Group) -> Result<()> {
+fn print_stats(id: &str, group: &CgroupHandle) -> Result<()> {
     let data = group.stats()?;
-    say(&json!({ "type": "stats", "id": id, "data": data }))
+    print_event(&json!({ "type": "stats", "id": id, "data": data }))
 }
 
-fn say(event: &serde_json::Value) -> Result<()> {
-    crate::cmd::say_exactly(&format!("{event}\n"))
+fn print_event(event: &serde_json::Value) -> Result<()> {
+    crate::cmd::print_raw(&format!("{event}\n"))
 }

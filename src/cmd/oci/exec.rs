@@ -1,40 +1,40 @@
-//! `saggar exec`: one more program in a container.
+//! `saggar exec`: runs another program in a container.
 
-use super::container::{Found, Status};
-use super::group::{ForExec, ForInit, WithShares};
-use super::make::{Mode, console, kept_descriptors};
-use super::{Context, filter, foreground, pid_file, wrong_status};
-use crate::cgroup::{Driver, Group};
+use super::cgroups::{CgroupWithResctrl, InitCgroup, JoinedCgroup};
+use super::container::{ContainerStatus, LoadedContainer};
+use super::creation::{CreationMode, console, preserved_fds};
+use super::{OciContext, filter, foreground, pid_file, wrong_status_error};
+use crate::cgroup::{CgroupDriver, CgroupHandle};
 use crate::cli::oci::ExecArgs;
 use crate::error::{Code, Error, Result};
-use crate::launch::container::{self as launch, Cgroup, Init, Options};
-use crate::resctrl::{self, Groups};
-use crate::spec::container::{Container, Process};
-use crate::spec::oci::{self, Overrides};
+use crate::launch::container::{self as launch, ContainerCgroup, ContainerOptions, LaunchedProcess};
+use crate::resctrl::{self, ResctrlGroups};
+use crate::spec::container::{ContainerSpec, ProcessSpec};
+use crate::spec::oci::{self, ExecOptions};
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
-pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8> {
-    let signals = if args.detach { None } else { Some(foreground::hear_signals()?) };
-    let found = Found::new(context.find(&args.id)?)?;
-    let status = found.status();
+pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
+    let signals = if args.detach { None } else { Some(foreground::open_signals()?) };
+    let target = LoadedContainer::load(context.find(&args.id)?)?;
+    let status = target.status();
     match status {
-        Status::Created | Status::Running => {}
-        Status::Paused if args.ignore_paused => {}
-        Status::Paused => {
-            return Err(wrong_status("exec in", found.directory.id(), status)
-                .hint("resume it first, or say --ignore-paused"));
+        ContainerStatus::Created | ContainerStatus::Running => {}
+        ContainerStatus::Paused if args.ignore_paused => {}
+        ContainerStatus::Paused => {
+            return Err(wrong_status_error("exec in", target.directory.id(), status)
+                .hint("resume it first, or use --ignore-paused"));
         }
-        Status::Creating | Status::Stopped => {
+        ContainerStatus::Creating | ContainerStatus::Stopped => {
             return Err(Error::new(
                 Code::Refused,
-                format!("exec in container {:?}: container not running, it is {status}", found.record.id),
+                format!("exec in container {:?}: container not running, it is {status}", target.record.id),
             ));
         }
     }
-    let container = found.config()?.container;
-    let process = process(args, &container)?;
-    let init = begin(args, &found, &container, &process, status)?;
+    let container = target.config()?.container;
+    let process = requested_process(args, &container)?;
+    let init = start_process(args, &target, &container, &process, status)?;
     if let Err(error) = pid_file::write(args.pid_file.as_deref(), init.pid) {
         let _ = crate::sys::pidfd::signal(init.pidfd.as_fd(), libc::SIGKILL);
         let _ = crate::sys::pidfd::reap(init.pidfd.as_fd());
@@ -46,19 +46,19 @@ pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8> {
     }
 }
 
-/// Puts the program into the container.
-fn begin(
+/// Starts the program in the container.
+fn start_process(
     args: &ExecArgs,
-    found: &Found,
-    container: &Container,
-    process: &Process,
-    status: Status,
-) -> Result<Init> {
-    let mode = if args.detach { Mode::Detached } else { Mode::Foreground };
-    let filter = filter::again(container)?;
+    found: &LoadedContainer,
+    container: &ContainerSpec,
+    process: &ProcessSpec,
+    status: ContainerStatus,
+) -> Result<LaunchedProcess> {
+    let mode = if args.detach { CreationMode::Detached } else { CreationMode::Foreground };
+    let filter = filter::recompile(container)?;
     let (init, pid) = found.init()?;
-    let state = found.state(status).to_string();
-    let request = launch::Exec {
+    let state = found.oci_state(status).to_string();
+    let request = launch::ContainerExecRequest {
         container,
         process,
         init: init.as_fd(),
@@ -66,27 +66,29 @@ fn begin(
         filter: filter.as_ref(),
         console: console(process.terminal, args.console_socket.as_deref(), mode)?,
         streams: None,
-        options: Options {
-            preserve_fds: kept_descriptors(args.preserve_fds),
-            die_with_runtime: mode == Mode::Foreground,
-            ..Options::default()
+        options: ContainerOptions {
+            preserve_fds: preserved_fds(args.preserve_fds),
+            die_with_runtime: mode == CreationMode::Foreground,
+            ..ContainerOptions::default()
         },
         state: &state,
     };
     let group = found.group()?;
     let shares = match &container.intel_rdt {
-        Some(rdt) => Some(Groups::of_running(&resctrl::mount_point()?, &found.record.id, rdt)),
+        Some(rdt) => Some(ResctrlGroups::for_running(&resctrl::mount_point()?, &found.record.id, rdt)),
         None => None,
     };
-    let start = |cgroup: &dyn Cgroup| launch::exec(&request, &WithShares { cgroup, shares: shares.as_ref() });
+    let start = |cgroup: &dyn ContainerCgroup| {
+        launch::exec(&request, &CgroupWithResctrl { cgroup, shares: shares.as_ref() })
+    };
     match args.cgroup.as_slice() {
-        [] => start(&ForExec::new(&group, pid)?),
-        named => start(&ForInit::new(&mut below(&group, named)?)?),
+        [] => start(&JoinedCgroup::new(&group, pid)?),
+        named => start(&InitCgroup::new(&mut open_subcgroup(&group, named)?)?),
     }
 }
 
-/// The program: of a file, or the container's own with what the options say.
-fn process(args: &ExecArgs, container: &Container) -> Result<Process> {
+/// Returns the requested process: from a file, or the container's own with the options applied.
+fn requested_process(args: &ExecArgs, container: &ContainerSpec) -> Result<ProcessSpec> {
     if let Some(file) = &args.process {
         let (process, warnings) = oci::load::read_process(file, container)?;
         for warning in warnings {
@@ -98,7 +100,7 @@ fn process(args: &ExecArgs, container: &Container) -> Result<Process> {
         return Err(Error::new(Code::Usage, "exec: no program is named")
             .hint("name one after the id, or give --process"));
     }
-    let overrides = Overrides {
+    let overrides = ExecOptions {
         args: args.argv.clone(),
         env: args.env.clone(),
         cwd: args.cwd.clone(),
@@ -107,25 +109,25 @@ fn process(args: &ExecArgs, container: &Container) -> Result<Process> {
         additional_gids: args.additional_gids.clone(),
         capabilities: args.cap.clone(),
         no_new_privs: args.no_new_privs,
-        apparmor: args.apparmor.clone(),
+        apparmor_profile: args.apparmor.clone(),
         selinux_label: args.process_label.clone(),
     };
-    oci::with_overrides(container, &overrides)
+    oci::process_with_options(container, &overrides)
 }
 
-/// The cgroups that `--cgroup [CONTROLLER:]PATH` names, below the container's own.
-fn below(group: &Group, named: &[String]) -> Result<Group> {
-    let mut place = group.place().clone();
-    place.driver = Driver::Cgroupfs;
-    place.unit = None;
+/// Opens the cgroups of `--cgroup [CONTROLLER:]PATH`, below the container's own.
+fn open_subcgroup(group: &CgroupHandle, named: &[String]) -> Result<CgroupHandle> {
+    let mut location = group.location().clone();
+    location.driver = CgroupDriver::Cgroupfs;
+    location.unit = None;
     for one in named {
         let (controller, path) = match one.split_once(':') {
             Some((controller, path)) => (Some(controller), path),
             None => (None, one.as_str()),
         };
-        let inside = inside(path)?;
+        let inside = relative_path(path)?;
         let (mut known, mut missing) = (0, Vec::new());
-        for directory in &mut place.directories {
+        for directory in &mut location.directories {
             if controller.is_none_or(|name| directory.controllers.iter().any(|known| known == name)) {
                 known += 1;
                 let below = directory.path.join(&inside);
@@ -135,10 +137,11 @@ fn below(group: &Group, named: &[String]) -> Result<Group> {
                 }
                 directory.path = below;
                 directory.cgroup = directory.cgroup.join(&inside);
-                directory.made.clear();
+                directory.created.clear();
             }
         }
-        // Of several hierarchies the container may have made it in one; in the others the process is beside the init.
+        // The container may have created it in only one of several hierarchies. In the others the process joins the
+        // cgroup of the init.
         match missing.first() {
             Some(path) if missing.len() == known => {
                 let message = format!("--cgroup {one}: {} does not exist", path.display());
@@ -151,11 +154,11 @@ fn below(group: &Group, named: &[String]) -> Result<Group> {
             _ => {}
         }
     }
-    Group::open(&place)
+    CgroupHandle::open(&location)
 }
 
-/// A path below the container's cgroup, relative.
-fn inside(path: &str) -> Result<PathBuf> {
+/// Returns a path relative to the container's cgroup.
+fn relative_path(path: &str) -> Result<PathBuf> {
     let parts = Path::new(path).components();
     if parts.clone().any(|part| part == Component::ParentDir) {
         return Err(Error::new(

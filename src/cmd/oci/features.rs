@@ -1,4 +1,4 @@
-//! `saggar features` (features.md).
+//! `saggar features`: prints the supported features (features.md).
 
 use crate::error::Result;
 use crate::spec::oci;
@@ -7,6 +7,6 @@ use crate::sys::seccomp::knows_flag;
 pub(super) fn run() -> Result<u8> {
     let commit = Some(env!("SAGGAR_COMMIT")).filter(|commit| *commit != "unknown");
     let features = oci::features(env!("CARGO_PKG_VERSION"), commit, knows_flag);
-    crate::cmd::say_exactly(&format!("{features:#}\n"))?;
+    crate::cmd::print_raw(&format!("{features:#}\n"))?;
     Ok(0)
 }

@@ -1,11 +1,11 @@
-//! Waiting for a program in the foreground: its exit status, signals for it, its terminal.
+//! Waits for a program in the foreground, and handles its exit status, its signals and its terminal.
 //!
-//! One loop over poll(2). The end of the program is seen by its pidfd, so that neither a recycled pid nor a
-//! lost SIGCHLD counts.
+//! One loop over poll(2). The exit of the program is detected by its pidfd, so that neither a recycled pid nor a
+//! lost SIGCHLD matters.
 
-use super::console::Relay;
-use crate::error::{Error, Result};
-use crate::launch::container::Init;
+use super::console::TerminalRelay;
+use crate::error::{Error, Result, status};
+use crate::launch::container::LaunchedProcess;
 use crate::sys::{Errno, pidfd, process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -13,8 +13,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What stays as it is: faults of our own, what cannot be blocked, and what a shell stops us with.
-const LEFT_ALONE: [Signal; 13] = [
+/// Signals that are not forwarded: our own faults, those that cannot be blocked, and job control stops.
+const NOT_FORWARDED: [Signal; 13] = [
     Signal::SIGKILL,
     Signal::SIGSTOP,
     Signal::SIGSEGV,
@@ -30,21 +30,21 @@ const LEFT_ALONE: [Signal; 13] = [
     Signal::SIGPROF,
 ];
 
-/// Blocks all signals that are passed on, and opens a descriptor that reads them.
+/// Blocks all forwarded signals, and opens a signalfd for them.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
-pub(super) fn hear_signals() -> Result<SignalFd> {
-    let mut heard = SigSet::all();
-    for signal in LEFT_ALONE {
-        heard.remove(signal);
+pub(super) fn open_signals() -> Result<SignalFd> {
+    let mut forwarded = SigSet::all();
+    for signal in NOT_FORWARDED {
+        forwarded.remove(signal);
     }
-    heard.thread_block().map_err(|e| Error::system("block signals", e))?;
-    SignalFd::with_flags(&heard, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+    forwarded.thread_block().map_err(|e| Error::system("block signals", e))?;
+    SignalFd::with_flags(&forwarded, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .map_err(|e| Error::system("open a signalfd", e))
 }
 
-/// Orphans of the container become our children, so that nobody else must reap them.
+/// Becomes a subreaper: orphans of the container become our children, so that no other process has to reap them.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
@@ -52,23 +52,23 @@ pub(super) fn become_subreaper() -> Result<()> {
     process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(|e| Error::system("become a subreaper", e))
 }
 
-/// Waits until `program`, our child, has ended; its exit status, 128+N for signal N.
+/// Waits until `program`, our child, has exited; returns its exit status, 128+N for signal N.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
 pub(super) fn wait(
-    program: &Init,
+    program: &LaunchedProcess,
     terminal: Option<&OwnedFd>,
     signals: &SignalFd,
     reap_others: bool,
 ) -> Result<u8> {
-    let mut relay = terminal.map(Relay::new).transpose()?;
+    let mut relay = terminal.map(TerminalRelay::new).transpose()?;
     loop {
         let mut fds = vec![
             PollFd::new(program.pidfd.as_fd(), PollFlags::POLLIN),
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
         ];
-        let streams = relay.as_ref().map(Relay::wants).unwrap_or_default();
+        let streams = relay.as_ref().map(TerminalRelay::poll_interests).unwrap_or_default();
         fds.extend(streams.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)));
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
@@ -77,7 +77,7 @@ pub(super) fn wait(
         }
         let ended = fds[0].any().unwrap_or(false);
         if let Some(relay) = &mut relay {
-            relay.step();
+            relay.transfer();
         }
         if ended {
             if let Some(relay) = &mut relay {
@@ -100,7 +100,7 @@ pub(super) fn wait(
                         relay.resize();
                     }
                 }
-                // A terminal's keys are the program's own, not signals to us.
+                // Keys of the terminal reach the program through its own terminal, not as signals to us.
                 _ => {
                     let _ = pidfd::signal(program.pidfd.as_fd(), number);
                 }
@@ -109,12 +109,12 @@ pub(super) fn wait(
     }
 }
 
-/// Reaps every child that has ended, but not the program, whose status is still to be told.
-fn reap(but: Option<i32>) {
+/// Reaps every child that has exited, except the program, whose status is reaped later.
+fn reap(except: Option<i32>) {
     let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while let Ok(status) = waitid(Id::All, peek) {
         match status.pid() {
-            Some(pid) if Some(pid.as_raw()) != but => {
+            Some(pid) if Some(pid.as_raw()) != except => {
                 let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
             }
             _ => return,
@@ -122,10 +122,10 @@ fn reap(but: Option<i32>) {
     }
 }
 
-fn exit_status(status: WaitStatus) -> u8 {
-    match status {
+fn exit_status(ended: WaitStatus) -> u8 {
+    match ended {
         WaitStatus::Exited(_, code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
-        WaitStatus::Signaled(_, signal, _) => 128u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)),
+        WaitStatus::Signaled(_, signal, _) => status::of_signal(signal as i32),
         _ => u8::MAX,
     }
 }

@@ -1,23 +1,23 @@
-//! `saggar kill`: exactly the given signal, to exactly the container's first process, or to all.
+//! `saggar kill`: sends the given signal to the container's first process, or to all of its processes.
 
-use super::Context;
-use super::container::{Found, Status};
+use super::OciContext;
+use super::container::{ContainerStatus, LoadedContainer};
 use crate::cli::oci::KillArgs;
 use crate::error::{Code, Error, Result};
 use crate::sys::pidfd;
 use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
 
-pub(super) fn run(context: &Context, args: &KillArgs) -> Result<u8> {
+pub(super) fn run(context: &OciContext, args: &KillArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
     let signal = parse_signal(&args.signal)?;
-    let found = Found::new(directory)?;
-    let stopped = matches!(found.status(), Status::Stopped | Status::Creating);
+    let found = LoadedContainer::load(directory)?;
+    let stopped = matches!(found.status(), ContainerStatus::Stopped | ContainerStatus::Creating);
     let not_running =
         || Error::new(Code::Refused, format!("kill container {:?}: container not running", found.record.id));
     if args.all {
         let group = found.group()?;
-        // What shares the host's pid namespace may outlive the first process.
+        // Processes that share the host's pid namespace may outlive the first process.
         if stopped && group.pids()?.is_empty() {
             return Err(not_running());
         }
@@ -35,12 +35,12 @@ pub(super) fn run(context: &Context, args: &KillArgs) -> Result<u8> {
     if signal == libc::SIGKILL
         && let Ok(group) = found.group()
     {
-        group.let_killed_die();
+        group.thaw_killed();
     }
     Ok(0)
 }
 
-/// A signal by name, with or without `SIG`, in any case, or by number; real-time signals as `RTMIN+1`, `RTMAX-1`.
+/// Parses a signal: a name with or without `SIG`, in any case, a number, or `RTMIN+1`, `RTMAX-1`.
 ///
 /// # Errors
 /// [`Code::Usage`].

@@ -1,4 +1,4 @@
-//! The OCI verbs (runtime-spec, runtime.md, Operations): what orchestrators call where they call runc.
+//! The OCI commands (runtime-spec, runtime.md, Operations), which orchestrators call in place of runc.
 //!
 //! ```text
 //!          create            start             the program ends       delete
@@ -7,26 +7,27 @@
 //!                                   ↓ │
 //!                                  paused
 //! ```
-//! Every verb is a process of its own: what one leaves for the next is in [`crate::state::container`], the status
-//! is asked of the kernel ([`container`]). A verb that changes a container holds its lock; `state`, `list`,
-//! `ps` and `kill` do not wait for it, since hooks call them while it is held.
+//! Every command is a process of its own. State on disk is in [`crate::state::container`]; the status comes from
+//! the kernel ([`container`]). A command that changes a container holds its lock; `state`, `list`, `ps` and `kill`
+//! do not wait for it, because hooks call them while it is held.
 
 mod bridge;
+mod cgroup_owner;
+mod cgroups;
+mod cleanup;
 mod console;
 mod container;
 mod create;
+mod creation;
 mod delete;
 mod events;
 mod exec;
 mod features;
 mod filter;
 mod foreground;
-mod group;
 mod kill;
 mod list;
-mod lost;
-mod make;
-mod owner;
+mod orphaned;
 mod pause;
 mod pid_file;
 mod ps;
@@ -34,75 +35,74 @@ mod run;
 mod spec;
 mod start;
 mod state;
-mod undo;
 mod update;
 
-use crate::cgroup::Driver;
-use crate::cli::oci::{CgroupManager, Global, LogFormat, LogLevel, OciCommand, Rootless};
+use crate::cgroup::CgroupDriver;
+use crate::cli::oci::{CgroupManager, OciCommand, OciGlobalArgs, OciLogFormat, OciLogLevel, RootlessMode};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
-use crate::state::container::{self as on_disk, Directory, Root};
-use crate::state::counters::{self, Kind};
+use crate::state::container::{self as on_disk, ContainerDirectory, ContainerRoot};
+use crate::state::counters::{self, StartKind};
 use log::LevelFilter;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The version of the specification that we keep to.
+/// The supported version of the specification.
 pub(super) const SPEC_VERSION: &str = "1.3.0";
 
-/// What all verbs are told.
+/// The global options of all commands.
 #[derive(Debug)]
-struct Context {
-    root: Root,
-    driver: Driver,
-    /// Whether the caller is content without cgroups where it may not make any.
+struct OciContext {
+    root: ContainerRoot,
+    driver: CgroupDriver,
+    /// Whether to continue without cgroups if the caller may not create any.
     rootless: bool,
 }
 
-impl Context {
-    fn new(global: &Global) -> Result<Self> {
+impl OciContext {
+    fn new(global: &OciGlobalArgs) -> Result<Self> {
         let driver = match (global.cgroup_manager, global.systemd_cgroup) {
-            (Some(CgroupManager::Systemd), _) | (None, true) => Driver::Systemd,
-            (Some(CgroupManager::Disabled), _) => Driver::Disabled,
-            (Some(CgroupManager::Cgroupfs), _) | (None, false) => Driver::Cgroupfs,
+            (Some(CgroupManager::Systemd), _) | (None, true) => CgroupDriver::Systemd,
+            (Some(CgroupManager::Disabled), _) => CgroupDriver::Disabled,
+            (Some(CgroupManager::Cgroupfs), _) | (None, false) => CgroupDriver::Cgroupfs,
         };
         let rootless = match global.rootless {
-            Some(Rootless::True) => true,
-            Some(Rootless::False) => false,
+            Some(RootlessMode::True) => true,
+            Some(RootlessMode::False) => false,
             _ => !nix::unistd::geteuid().is_root() || on_disk::in_user_namespace(),
         };
-        Ok(Context { root: Root::new(global.root.as_deref())?, driver, rootless })
+        Ok(OciContext { root: ContainerRoot::new(global.root.as_deref())?, driver, rootless })
     }
 
-    /// The directory of a container that exists.
-    fn find(&self, id: &str) -> Result<Directory> {
-        self.root.find(&SandboxId::parse(id)?)
+    /// Finds the directory of an existing container.
+    fn find(&self, id: &str) -> Result<ContainerDirectory> {
+        self.root.find_directory(&SandboxId::parse(id)?)
     }
 }
 
-pub(super) use bridge::serve::beside;
+pub(super) use bridge::supervisor::run_supervisor;
 
-/// How many containers below a root are in each status; one whose record cannot be read has stopped, as `list` says.
+/// Counts the containers below a root by status; one with an unreadable record counts as stopped, as in `list`.
 ///
 /// # Errors
-/// As [`Root::new`] and [`Root::all`].
+/// As [`crate::state::container::ContainerRoot::new`] and [`crate::state::container::ContainerRoot::list`].
 pub(super) fn count(root: Option<&Path>) -> Result<BTreeMap<&'static str, u64>> {
-    let mut counts: BTreeMap<_, _> = container::Status::ALL.map(|status| (status.name(), 0)).into();
-    for directory in Root::new(root)?.all()? {
-        let bare = directory.is_bare();
-        let status = match container::Found::new(directory) {
+    let mut counts: BTreeMap<_, _> = container::ContainerStatus::ALL.map(|status| (status.name(), 0)).into();
+    for directory in ContainerRoot::new(root)?.list()? {
+        let bare = directory.has_no_record();
+        let status = match container::LoadedContainer::load(directory) {
             Ok(found) => found.status(),
-            Err(_) if bare => container::Status::Creating,
-            Err(_) => container::Status::Stopped,
+            Err(_) if bare => container::ContainerStatus::Creating,
+            Err(_) => container::ContainerStatus::Stopped,
         };
         *counts.entry(status.name()).or_default() += 1;
     }
     Ok(counts)
 }
 
-/// Runs a verb; the exit status of saggar.
+/// Runs a command and returns the exit status.
 pub(super) fn main(command: OciCommand) -> u8 {
-    let global = global(&command).clone();
+    let global = global_args(&command).clone();
     let foreground = match &command {
         OciCommand::Run(verb) => !verb.args.detach,
         OciCommand::Exec(verb) => !verb.args.detach,
@@ -114,20 +114,20 @@ pub(super) fn main(command: OciCommand) -> u8 {
         Ok(status) => status,
         Err(error) => {
             if starts {
-                counters::refused(Kind::Container, &error);
+                counters::count_start_failure(StartKind::Container, &error);
             }
-            report(&error, &global);
-            if foreground { error.code().exit_status() } else { 1 }
+            report_error(&error, &global);
+            if foreground { error.code().exit_status() } else { crate::error::status::FAILED }
         }
     }
 }
 
 fn dispatch(command: OciCommand) -> Result<u8> {
-    // What puts a process into a container is not to be found there by its file.
+    // The binary of a process that enters a container must not be reachable from inside.
     if let OciCommand::Create(_) | OciCommand::Run(_) | OciCommand::Exec(_) = &command {
         crate::launch::container::protect_self()?;
     }
-    let context = Context::new(global(&command))?;
+    let context = OciContext::new(global_args(&command))?;
     match command {
         OciCommand::Create(verb) => create::run(&context, &verb.args),
         OciCommand::Start(verb) => start::run(&context, &verb.args),
@@ -143,11 +143,11 @@ fn dispatch(command: OciCommand) -> Result<u8> {
         OciCommand::Update(verb) => update::run(&context, &verb.args),
         OciCommand::Events(verb) => events::run(&context, &verb.args),
         OciCommand::Features(_) => features::run(),
-        OciCommand::Spec(verb) => spec::run(&verb.args, verb.global.rootless == Some(Rootless::True)),
+        OciCommand::Spec(verb) => spec::run(&verb.args, verb.global.rootless == Some(RootlessMode::True)),
     }
 }
 
-fn global(command: &OciCommand) -> &Global {
+fn global_args(command: &OciCommand) -> &OciGlobalArgs {
     match command {
         OciCommand::Create(verb) => &verb.global,
         OciCommand::Start(verb) | OciCommand::State(verb) => &verb.global,
@@ -165,15 +165,15 @@ fn global(command: &OciCommand) -> &Global {
     }
 }
 
-fn install_log(global: &Global) -> Result<()> {
-    let json = global.log_format == Some(LogFormat::Json);
+fn install_log(global: &OciGlobalArgs) -> Result<()> {
+    let json = global.log_format == Some(OciLogFormat::Json);
     let level = match (global.debug, global.log_level) {
-        (true, _) | (_, Some(LogLevel::Debug)) => LevelFilter::Debug,
-        (_, Some(LogLevel::Error)) => LevelFilter::Error,
-        (_, Some(LogLevel::Warn)) => LevelFilter::Warn,
-        (_, Some(LogLevel::Info)) => LevelFilter::Info,
-        // Without a log stderr is the container's, as conmon and Buildah pass it on: only what ends the verb
-        // may stand there unasked.
+        (true, _) | (_, Some(OciLogLevel::Debug)) => LevelFilter::Debug,
+        (_, Some(OciLogLevel::Error)) => LevelFilter::Error,
+        (_, Some(OciLogLevel::Warn)) => LevelFilter::Warn,
+        (_, Some(OciLogLevel::Info)) => LevelFilter::Info,
+        // Without a log, stderr is the container's, as conmon and Buildah pass it on. By default only the error that
+        // ends the command may appear there.
         (false, None) if global.log.as_ref().is_none_or(|path| path.as_os_str().is_empty()) => {
             LevelFilter::Error
         }
@@ -183,8 +183,8 @@ fn install_log(global: &Global) -> Result<()> {
         Some(path) if !path.as_os_str().is_empty() => crate::log::install_file(path, json, level),
         _ => {
             crate::log::install(json);
-            let said = global.debug || global.log_level.is_some();
-            if said || std::env::var_os("SAGGAR_LOG").is_none() {
+            let wants_log = global.debug || global.log_level.is_some();
+            if wants_log || std::env::var_os("SAGGAR_LOG").is_none() {
                 log::set_max_level(level);
             }
             Ok(())
@@ -192,21 +192,18 @@ fn install_log(global: &Global) -> Result<()> {
     }
 }
 
-/// A failure: one line in the log, and one for people on standard error.
-fn report(error: &Error, global: &Global) {
-    let json = global.log_format == Some(LogFormat::Json);
+/// Reports an error: one line in the log, and as text on standard error.
+fn report_error(error: &Error, global: &OciGlobalArgs) {
+    let json = global.log_format == Some(OciLogFormat::Json);
     if crate::log::is_file() || json {
         log::error!("{error}");
     }
     if crate::log::is_file() || !json {
-        crate::log::tell(&format!("saggar: error: {error}"));
-        if let Some(hint) = error.hint_text() {
-            crate::log::tell(&format!("hint: {hint}"));
-        }
+        crate::cmd::print_error_text(error);
     }
 }
 
-/// An error of the kind that a caller finds when the container is not in the right status.
-fn wrong_status(what: &str, id: &SandboxId, status: container::Status) -> Error {
+/// Creates the error for a container whose status does not allow the command.
+fn wrong_status_error(what: &str, id: &SandboxId, status: container::ContainerStatus) -> Error {
     Error::new(Code::Refused, format!("{what} container {:?}: it is {status}", id.as_str()))
 }

@@ -1,28 +1,28 @@
-//! `saggar pause` and `saggar resume`.
+//! `saggar pause` and `saggar resume`: freeze and thaw a container.
 
-use super::container::{Found, Status};
-use super::{Context, wrong_status};
-use crate::cli::oci::IdArgs;
+use super::container::{ContainerStatus, LoadedContainer};
+use super::{OciContext, wrong_status_error};
+use crate::cli::oci::ContainerIdArgs;
 use crate::error::Result;
 
-pub(super) fn pause(context: &Context, args: &IdArgs) -> Result<u8> {
+pub(super) fn pause(context: &OciContext, args: &ContainerIdArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
-    let _held = directory.must_lock()?;
-    let found = Found::new(directory)?;
+    let _held = directory.lock_or_fail()?;
+    let found = LoadedContainer::load(directory)?;
     match found.status() {
-        Status::Running | Status::Created => found.group()?.freeze()?,
-        status => return Err(wrong_status("pause", found.directory.id(), status)),
+        ContainerStatus::Running | ContainerStatus::Created => found.group()?.freeze()?,
+        status => return Err(wrong_status_error("pause", found.directory.id(), status)),
     }
     Ok(0)
 }
 
-pub(super) fn resume(context: &Context, args: &IdArgs) -> Result<u8> {
+pub(super) fn resume(context: &OciContext, args: &ContainerIdArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
-    let _held = directory.must_lock()?;
-    let found = Found::new(directory)?;
+    let _held = directory.lock_or_fail()?;
+    let found = LoadedContainer::load(directory)?;
     match found.status() {
-        Status::Paused => found.group()?.thaw()?,
-        status => return Err(wrong_status("resume", found.directory.id(), status)),
+        ContainerStatus::Paused => found.group()?.thaw()?,
+        status => return Err(wrong_status_error("resume", found.directory.id(), status)),
     }
     Ok(0)
 }

@@ -1,10 +1,10 @@
-//! `--pid-file`: what a caller waits for, so it appears whole and last.
+//! `--pid-file`: written atomically and last, because callers wait for it.
 
 use crate::error::Result;
 use crate::state::container::write_atomically;
 use std::path::Path;
 
-/// Writes `pid` to `path`, when there is one.
+/// Writes `pid` to `path`, if there is one.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].

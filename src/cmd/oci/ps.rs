@@ -1,36 +1,36 @@
-//! `saggar ps`: the processes in a container's cgroups.
+//! `saggar ps`: lists the processes in a container's cgroups.
 
-use super::container::Found;
+use super::container::LoadedContainer;
 use super::list::aligned;
-use super::{Context, container::Status};
+use super::{OciContext, container::ContainerStatus};
 use crate::cli::oci::{ListFormat, PsArgs};
 use crate::error::{Code, Error, Result};
-use crate::text::line;
+use crate::text::one_line;
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
-pub(super) fn run(context: &Context, args: &PsArgs) -> Result<u8> {
+pub(super) fn run(context: &OciContext, args: &PsArgs) -> Result<u8> {
     let (format, options) = options(args)?;
-    let found = Found::new(context.find(&args.id)?)?;
-    if matches!(found.status(), Status::Stopped | Status::Creating) {
+    let found = LoadedContainer::load(context.find(&args.id)?)?;
+    if matches!(found.status(), ContainerStatus::Stopped | ContainerStatus::Creating) {
         let id = &found.record.id;
         return Err(Error::new(Code::Refused, format!("ps of container {id:?}: container not running")));
     }
     let mut pids = found.group()?.pids()?;
-    // Without cgroups the first process is all that is known.
+    // Without cgroups, only the first process is known.
     if pids.is_empty() {
         pids.extend(found.record.process.as_ref().map(|process| process.pid));
     }
     let text = match (format, options.is_empty()) {
         (ListFormat::Json, _) => format!("{}\n", serde_json::json!(pids)),
         (ListFormat::Table, true) => table(&pids),
-        (ListFormat::Table, false) => of_ps(&pids, &options)?,
+        (ListFormat::Table, false) => filter_ps(&pids, &options)?,
     };
-    crate::cmd::say_as(format == ListFormat::Json, &text)?;
+    crate::cmd::print_as(format == ListFormat::Json, &text)?;
     Ok(0)
 }
 
-/// `--format` may also stand after the id, where all else belongs to ps(1).
+/// Parses `--format` after the id too, where all other options are for ps(1).
 fn options(args: &PsArgs) -> Result<(ListFormat, Vec<OsString>)> {
     let (mut format, mut rest) = (args.format, args.options.as_slice());
     while let [first, after @ ..] = rest {
@@ -51,7 +51,7 @@ fn options(args: &PsArgs) -> Result<(ListFormat, Vec<OsString>)> {
     Ok((format, rest.to_vec()))
 }
 
-/// A table like that of `ps -ef`.
+/// Formats a table like that of `ps -ef`.
 fn table(pids: &[i32]) -> String {
     const HEADS: [&str; 6] = ["UID", "PID", "PPID", "STIME", "TIME", "CMD"];
     let rows = pids.iter().filter_map(|pid| row(*pid));
@@ -71,18 +71,18 @@ fn row(pid: i32) -> Option<[String; 6]> {
     let started = jiff::Timestamp::from_second(started).ok()?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     let uid = process.uid().ok()?.to_string();
-    Some([uid, pid.to_string(), stat.ppid.to_string(), started, time, line(&command).into_owned()])
+    Some([uid, pid.to_string(), stat.ppid.to_string(), started, time, one_line(&command).into_owned()])
 }
 
-/// The table of ps(1) with these options, without processes of others.
-fn of_ps(pids: &[i32], options: &[OsString]) -> Result<String> {
+/// Returns the table of ps(1) with these options, filtered to these processes.
+fn filter_ps(pids: &[i32], options: &[OsString]) -> Result<String> {
     let out = Command::new("ps").args(options).output().map_err(|e| {
         Error::system("run ps, which options after the id are for", e)
             .hint("install ps, or leave the options out")
     })?;
     if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-        return Err(Error::new(Code::Usage, format!("ps does not take these options: {said}")));
+        let stderr = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+        return Err(Error::new(Code::Usage, format!("ps does not take these options: {stderr}")));
     }
     let text = String::from_utf8_lossy(&out.stdout);
     let mut lines = text.lines();
@@ -90,9 +90,9 @@ fn of_ps(pids: &[i32], options: &[OsString]) -> Result<String> {
     let column = head.split_whitespace().position(|name| name == "PID").ok_or_else(|| {
         Error::new(Code::Usage, "ps with these options prints no column PID").hint("add pid to its format")
     })?;
-    let ours = lines.filter(|row| {
+    let own_lines = lines.filter(|row| {
         let pid = row.split_whitespace().nth(column).and_then(|field| field.parse().ok());
         pid.is_some_and(|pid| pids.contains(&pid))
     });
-    Ok(std::iter::once(head).chain(ours).map(|row| format!("{}\n", line(row))).collect())
+    Ok(std::iter::once(head).chain(own_lines).map(|row| format!("{}\n", one_line(row))).collect())
 }

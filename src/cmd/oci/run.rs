@@ -1,39 +1,40 @@
-//! `saggar run`: create and start, and in the foreground wait for the program and delete the container.
+//! `saggar run`: creates and starts a container; in the foreground also waits for the program and deletes it.
 
-use super::make::{Made, Mode, make};
-use super::{Context, foreground, start, undo};
+use super::creation::{CreatedContainer, CreationMode, create_container};
+use super::{OciContext, cleanup, foreground, start};
 use crate::cli::oci::RunArgs;
 use crate::error::Result;
 use std::os::fd::AsFd;
 
-pub(super) fn run(context: &Context, args: &RunArgs) -> Result<u8> {
+pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if args.detach {
-        let mut made = make(context, &args.make, Mode::Detached)?;
-        return begin(&mut made).map(|()| 0);
+        let mut made = create_container(context, &args.container, CreationMode::Detached)?;
+        return start_program(&mut made).map(|()| 0);
     }
-    // From here on no signal ends us without the container: they are passed on.
-    let signals = foreground::hear_signals()?;
-    let mut made = make(context, &args.make, Mode::Foreground)?;
+    // From here on, signals are forwarded to the container and do not end this process alone.
+    let signals = foreground::open_signals()?;
+    let mut made = create_container(context, &args.container, CreationMode::Foreground)?;
     let subreaper = !args.no_subreaper;
     if subreaper {
         foreground::become_subreaper()?;
     }
-    begin(&mut made)?;
-    // Others may look at the container and stop it while it runs.
-    made.held = None;
+    start_program(&mut made)?;
+    // Other commands may inspect and stop the container while it runs.
+    made.lock = None;
     let status = foreground::wait(&made.init, made.init.terminal.as_ref(), &signals, subreaper);
     if !args.keep {
-        end(&made)?;
+        delete_container(&made)?;
     }
     status
 }
 
-/// Starts the program. One that cannot be started leaves no container: nobody knows of it yet.
-fn begin(made: &mut Made) -> Result<()> {
+/// Starts the program. If that fails, the container is destroyed, because no caller knows of it yet.
+fn start_program(made: &mut CreatedContainer) -> Result<()> {
     let init = (made.init.pidfd.as_fd(), made.init.pid);
-    start::start(&made.directory, &made.record, &made.container, init).inspect_err(|_| {
+    start::start_program(&made.directory, &made.record, &made.container, init).inspect_err(|_| {
         if made.directory.path().exists()
-            && let Err(error) = undo::destroy(&made.directory, &made.record, &made.container.hooks.poststop)
+            && let Err(error) =
+                cleanup::destroy(&made.directory, &made.record, &made.container.hooks.poststop)
         {
             log::error!("{error}");
         }
@@ -41,9 +42,9 @@ fn begin(made: &mut Made) -> Result<()> {
 }
 
 /// Deletes the container, unless another command has done so.
-fn end(made: &Made) -> Result<()> {
-    match made.directory.must_lock() {
-        Ok(_held) => undo::destroy(&made.directory, &made.record, &made.container.hooks.poststop),
+fn delete_container(made: &CreatedContainer) -> Result<()> {
+    match made.directory.lock_or_fail() {
+        Ok(_held) => cleanup::destroy(&made.directory, &made.record, &made.container.hooks.poststop),
         Err(error) if error.code() == crate::error::Code::NotFound => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! `saggar spec`: a config.json to begin with.
+//! `saggar spec`: writes a template of config.json.
 
 use crate::cli::oci::SpecArgs;
 use crate::error::{Code, Error, Result};
@@ -9,7 +9,7 @@ use std::io::Write;
 
 pub(super) fn run(args: &SpecArgs, rootless: bool) -> Result<u8> {
     let path = args.bundle.join("config.json");
-    let text = oci::example(rootless.then(|| (geteuid().as_raw(), getegid().as_raw())));
+    let text = oci::example_config(rootless.then(|| (geteuid().as_raw(), getegid().as_raw())));
     let mut file =
         OpenOptions::new().write(true).create_new(true).open(&path).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => {

@@ -1,44 +1,44 @@
-//! `saggar start`, and the same for `run`: startContainer hooks, the program, poststart hooks.
+//! `saggar start`, also for `run`: runs the startContainer hooks, the program and the poststart hooks.
 
-use super::container::{Found, Status, state};
-use super::{Context, filter, undo, wrong_status};
-use crate::cli::oci::IdArgs;
+use super::container::{ContainerStatus, LoadedContainer, state};
+use super::{OciContext, cleanup, filter, wrong_status_error};
+use crate::cli::oci::ContainerIdArgs;
 use crate::error::{Code, Error, Result};
 use crate::launch::container::{self as launch, hooks};
-use crate::spec::container::Container;
-use crate::state::container::{Directory, Record};
-use crate::state::counters::{self, Kind};
+use crate::spec::container::ContainerSpec;
+use crate::state::container::{ContainerDirectory, ContainerRecord};
+use crate::state::counters::{self, StartKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
-pub(super) fn run(context: &Context, args: &IdArgs) -> Result<u8> {
+pub(super) fn run(context: &OciContext, args: &ContainerIdArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
-    // Nothing of an earlier moment counts once the lock is ours.
-    let _held = directory.must_lock()?;
-    let found = Found::new(directory)?;
+    // Everything is read after the lock is taken, because earlier results may be stale.
+    let _held = directory.lock_or_fail()?;
+    let found = LoadedContainer::load(directory)?;
     match found.status() {
-        Status::Created => {}
-        status => return Err(wrong_status("start", found.directory.id(), status)),
+        ContainerStatus::Created => {}
+        status => return Err(wrong_status_error("start", found.directory.id(), status)),
     }
     let container = found.config()?.container;
     if !container.hooks.start_container.is_empty() {
-        // On their way into the container hooks are still our own file.
+        // Until a hook executes its program in the container, it still runs our own binary.
         launch::protect_self()?;
     }
     let (init, pid) = found.init()?;
-    start(&found.directory, &found.record, &container, (init.as_fd(), pid))?;
+    start_program(&found.directory, &found.record, &container, (init.as_fd(), pid))?;
     Ok(0)
 }
 
-/// Lets the program of a created container run. When a hook fails, the container is destroyed and its
-/// poststop hooks run (runtime.md, Lifecycle, 7 to 10).
+/// Starts the program of a created container. If a hook fails, the container is destroyed and its poststop hooks
+/// run (runtime.md, Lifecycle, 7 to 10).
 ///
 /// # Errors
-/// [`Code::Invalid`] without a process, and then nothing has happened; [`Code::NotFound`] and
-/// [`Code::NotExecutable`] for the program; whatever failed in a hook.
-pub(super) fn start(
-    directory: &Directory,
-    record: &Record,
-    container: &Container,
+/// [`Code::Invalid`] without a process, before anything has happened; [`Code::NotFound`] and
+/// [`Code::NotExecutable`] for the program; any error of a hook.
+pub(super) fn start_program(
+    directory: &ContainerDirectory,
+    record: &ContainerRecord,
+    container: &ContainerSpec,
     (init, pid): (BorrowedFd<'_>, i32),
 ) -> Result<()> {
     if container.process.is_none() {
@@ -49,9 +49,9 @@ pub(super) fn start(
         )
         .hint("give config.json a process, and create the container again"));
     }
-    let created = state(record, Status::Created).to_string();
+    let created = state(record, ContainerStatus::Created).to_string();
     let listener = filter::listener(container);
-    let request = launch::Start {
+    let request = launch::ContainerStartRequest {
         container,
         state_dir: directory.path(),
         init,
@@ -61,21 +61,25 @@ pub(super) fn start(
     };
     let hooks = &container.hooks;
     if let Err(error) = launch::start(&request) {
-        // A program that cannot run leaves a stopped container; a hook that fails ends its life.
+        // A program that cannot be executed leaves a stopped container; a failed hook destroys the container.
         let of_program = matches!(error.code(), Code::NotFound | Code::NotExecutable);
         if !of_program && !hooks.start_container.is_empty() {
-            give_up(directory, record, &hooks.poststop);
+            destroy_failed(directory, record, &hooks.poststop);
         }
         return Err(error);
     }
-    counters::started(Kind::Container);
-    let running = state(record, Status::Running).to_string();
-    hooks::run("poststart", &hooks.poststart, &running, hooks::Place::runtime(&record.bundle))
-        .inspect_err(|_| give_up(directory, record, &hooks.poststop))
+    counters::count_start(StartKind::Container);
+    let running = state(record, ContainerStatus::Running).to_string();
+    hooks::run("poststart", &hooks.poststart, &running, hooks::HookPoint::runtime(&record.bundle))
+        .inspect_err(|_| destroy_failed(directory, record, &hooks.poststop))
 }
 
-fn give_up(directory: &Directory, record: &Record, poststop: &[crate::spec::container::Hook]) {
-    if let Err(error) = undo::destroy(directory, record, poststop) {
+fn destroy_failed(
+    directory: &ContainerDirectory,
+    record: &ContainerRecord,
+    poststop: &[crate::spec::container::Hook],
+) {
+    if let Err(error) = cleanup::destroy(directory, record, poststop) {
         log::error!("{error}");
     }
 }

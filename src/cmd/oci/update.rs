@@ -1,7 +1,7 @@
-//! `saggar update`: limits of a container that stands.
+//! `saggar update`: changes the limits of an existing container.
 
-use super::container::{Found, Status};
-use super::{Context, wrong_status};
+use super::container::{ContainerStatus, LoadedContainer};
+use super::{OciContext, wrong_status_error};
 use crate::cli::oci::UpdateArgs;
 use crate::error::{Code, Error, Result};
 use crate::spec::oci;
@@ -9,33 +9,33 @@ use serde_json::{Map, Value, json};
 use std::io::Read;
 use std::path::Path;
 
-/// The most that is read from standard input.
-const LIMIT: u64 = 16 << 20;
+/// Maximum size of standard input, in bytes.
+const MAX_INPUT: u64 = 16 << 20;
 
-pub(super) fn run(context: &Context, args: &UpdateArgs) -> Result<u8> {
+pub(super) fn run(context: &OciContext, args: &UpdateArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
     let bytes = match &args.resources {
         Some(file) if file == Path::new("-") => standard_input()?,
-        Some(file) => oci::load::document(file)?,
-        None => of_options(args)?.to_string().into_bytes(),
+        Some(file) => oci::load::read_document(file)?,
+        None => options_as_resources(args)?.to_string().into_bytes(),
     };
-    change(&Found::new(directory)?, &bytes)?;
+    set_limits(&LoadedContainer::load(directory)?, &bytes)?;
     Ok(0)
 }
 
-/// Sets the limits of `linux.resources`, this JSON: all of them, or none.
+/// Sets the limits of `linux.resources` in JSON: all of them, or none.
 ///
 /// # Errors
-/// [`Code::Refused`] for a container that does not stand; the first limit that does not hold: its file, its value, and
-/// the cure.
-pub(super) fn change(found: &Found, resources: &[u8]) -> Result<()> {
-    let resources = oci::resources(resources)?;
-    // Nothing of an earlier moment counts once the lock is ours.
-    let _held = found.directory.must_lock()?;
-    let found = Found::new(found.directory.clone())?;
+/// [`Code::Refused`] if the container is not created, running or paused. The first limit that is not in force, with
+/// its file, its value and a hint.
+pub(super) fn set_limits(found: &LoadedContainer, resources: &[u8]) -> Result<()> {
+    let resources = oci::parse_resources(resources)?;
+    // The status is read after the lock is taken, because an earlier result may be stale.
+    let _held = found.directory.lock_or_fail()?;
+    let found = LoadedContainer::load(found.directory.clone())?;
     match found.status() {
-        Status::Created | Status::Running | Status::Paused => {}
-        status => return Err(wrong_status("update", found.directory.id(), status)),
+        ContainerStatus::Created | ContainerStatus::Running | ContainerStatus::Paused => {}
+        status => return Err(wrong_status_error("update", found.directory.id(), status)),
     }
     let mut group = found.group()?;
     group.apply(&resources)?;
@@ -47,16 +47,16 @@ pub(super) fn change(found: &Found, resources: &[u8]) -> Result<()> {
 
 fn standard_input() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().take(LIMIT + 1).read_to_end(&mut bytes);
+    let read = std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes);
     let read = read.map_err(|e| Error::system("read resources from standard input", e))?;
-    if read as u64 > LIMIT {
+    if read as u64 > MAX_INPUT {
         return Err(Error::new(Code::Invalid, "the resources on standard input have more than 16 MiB"));
     }
     Ok(bytes)
 }
 
-/// The options, as the JSON that stands for them.
-fn of_options(args: &UpdateArgs) -> Result<Value> {
+/// Converts the options to the equivalent JSON.
+fn options_as_resources(args: &UpdateArgs) -> Result<Value> {
     for (name, given) in
         [("l3-cache-schema", args.l3_cache_schema.is_some()), ("mem-bw-schema", args.mem_bw_schema.is_some())]
     {

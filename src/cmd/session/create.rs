@@ -1,21 +1,20 @@
-//! `saggar session create`.
+//! `saggar session create`: creates a session.
 
-use super::detach;
 use super::show;
-use crate::cli::AgentArgs;
-use crate::cli::session::{CreateArgs, CreateOnly};
-use crate::cmd::{say, say_exactly};
+use crate::app::agent::AgentRequest;
+use crate::app::session;
+use crate::cli::session::{SessionCreateArgs, SessionCreateParser};
+use crate::cmd::agent::sandbox_options;
+use crate::cmd::{print_raw, print_text};
 use crate::error::{Code, Error, Result};
-use crate::id::SandboxId;
-use crate::session::record::{Options, Record};
-use crate::state;
+use crate::session::record::{SessionOptions, SessionRecord};
 use clap::Parser;
 use std::ffi::OsString;
 
-/// How many words of the command line stand before those that are kept: the program, `session`, `create`.
-const BEFORE: usize = 3;
+/// Number of words of the command line that are not recorded: the program, `session`, `create`.
+const SKIPPED_WORDS: usize = 3;
 
-pub(super) fn run(mut args: CreateArgs) -> Result<u8> {
+pub(super) fn run(args: SessionCreateArgs) -> Result<u8> {
     if args.sandbox.status_fd.is_some() {
         return Err(Error::new(Code::Usage, "--status-fd: a session keeps no descriptor of its creator")
             .hint("subscribe to events on the control socket (saggar-control(7))"));
@@ -24,63 +23,49 @@ pub(super) fn run(mut args: CreateArgs) -> Result<u8> {
         return Err(Error::new(Code::Usage, "--api-key-fd: a session keeps no descriptor of its creator")
             .hint("name a file with --api-key-file: it is read again at each start"));
     }
-    let id = match &args.session {
-        Some(session) => SandboxId::parse(session)?,
-        None => SandboxId::random()?,
-    };
-    if state::sessions_path()?.join(id.as_str()).join("lock").symlink_metadata().is_ok() {
-        return Err(Error::new(Code::Exists, format!("session {id} exists"))
-            .hint(format!("saggar session resume {id} goes on with it; or choose another name")));
-    }
-    args.session = Some(id.to_string());
-    let options = Options { words: words()?, directory: current_directory()? };
+    let options = SessionOptions { arguments: recorded_words()?, directory: current_directory()? };
     let json = args.json;
-    detach::start(of_agent(args), options)?;
-    let (_, directory, record) = Record::find(id.as_str())?;
+    let (directory, record) = session::create(into_request(args), options)?;
     match json {
-        true => say_exactly(&format!("{}\n", show::as_json(&record, &directory)))?,
-        false => say(&format!("{id}\n"))?,
+        true => print_raw(&format!("{}\n", show::as_json(&record, &directory)))?,
+        false => print_text(&format!("{}\n", record.id))?,
     }
     Ok(0)
 }
 
-/// The arguments that a session was created with.
+/// Returns the request that a session was created with.
 ///
 /// # Errors
-/// [`Code::State`] when there are none, [`Code::Invalid`] when this version does not understand them.
-pub(super) fn remembered(record: &Record) -> Result<(AgentArgs, Options)> {
+/// [`Code::State`] if there is none, [`Code::Invalid`] if this version cannot parse it.
+pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, SessionOptions)> {
     let id = &record.id;
     let options = record.options.clone().ok_or_else(|| {
         let message = format!("session {id} was not made by saggar session create");
         Error::new(Code::State, message).hint(format!("saggar agent DIR --session {id} --resume"))
     })?;
-    let words = std::iter::once("create".to_owned()).chain(options.words.iter().cloned());
-    let only = CreateOnly::try_parse_from(words)
+    let words = std::iter::once("create".to_owned()).chain(options.arguments.iter().cloned());
+    let only = SessionCreateParser::try_parse_from(words)
         .map_err(|e| Error::new(Code::Invalid, format!("the options of session {id}: {}", e.kind())))?;
-    let mut args = of_agent(only.create);
-    // Each start has a sandbox of its own, so that what is left of the last one is never taken for it.
-    args.sandbox.id = None;
-    args.session = Some(id.clone());
-    Ok((args, options))
+    let mut request = into_request(only.create);
+    // Each start has a new sandbox, so that remains of the last one are never mistaken for it.
+    request.sandbox.id = None;
+    request.session = Some(id.clone());
+    Ok((request, options))
 }
 
-fn of_agent(args: CreateArgs) -> AgentArgs {
-    AgentArgs {
-        sandbox: args.sandbox,
-        agent: args.agent,
-        ready_fd: None,
+fn into_request(args: SessionCreateArgs) -> AgentRequest {
+    AgentRequest {
+        sandbox: sandbox_options(args.sandbox.into(), args.agent),
+        folder: args.dir,
         session: args.session,
-        resume: false,
-        overrides: args.overrides,
+        overrides: args.overrides.into(),
         spool: true,
-        json: false,
-        dir: Some(args.dir),
-        prompt: None,
+        ..AgentRequest::default()
     }
 }
 
-/// The words of the command line that make the session what it is.
-fn words() -> Result<Vec<String>> {
+/// Returns the words of the command line that define the session.
+fn recorded_words() -> Result<Vec<String>> {
     let text = |word: OsString| {
         word.into_string().map_err(|word| {
             let message =
@@ -88,7 +73,7 @@ fn words() -> Result<Vec<String>> {
             Error::new(Code::Invalid, message).hint("give the path another name, or a link to it")
         })
     };
-    std::env::args_os().skip(BEFORE).map(text).collect()
+    std::env::args_os().skip(SKIPPED_WORDS).map(text).collect()
 }
 
 fn current_directory() -> Result<std::path::PathBuf> {

@@ -1,19 +1,19 @@
-//! `saggar session list`.
+//! `saggar session list`: lists the caller's sessions.
 
 use super::show::{as_json, reason};
-use crate::cli::session::ListArgs;
-use crate::cmd::{say, say_exactly};
+use crate::cli::session::SessionListArgs;
+use crate::cmd::{print_raw, print_text};
 use crate::error::Result;
-use crate::session::record::Record;
+use crate::session::record::SessionRecord;
 use crate::state;
-use crate::text::Show;
+use crate::text::DisplayEscaped;
 
-pub(super) fn run(args: &ListArgs) -> Result<u8> {
+pub(super) fn run(args: &SessionListArgs) -> Result<u8> {
     let sessions = state::sessions_path()?;
-    let all = Record::all()?;
+    let all = SessionRecord::list()?;
     if args.json {
-        let line = |record: &Record| format!("{}\n", as_json(record, &sessions.join(&record.id)));
-        say_exactly(&all.iter().map(line).collect::<String>())?;
+        let line = |record: &SessionRecord| format!("{}\n", as_json(record, &sessions.join(&record.id)));
+        print_raw(&all.iter().map(line).collect::<String>())?;
         return Ok(0);
     }
     let width = all.iter().map(|record| record.id.len()).max().unwrap_or(0).max(7);
@@ -21,14 +21,14 @@ pub(super) fn run(args: &ListArgs) -> Result<u8> {
         format!("{:<width$}  {:<8}  {:<8}  {:<20}  FOLDER\n", "SESSION", "STATE", "REASON", "CHANGED");
     for record in &all {
         let (reason, changed) = (reason(record).unwrap_or_else(|| "-".into()), seconds(&record.changed));
-        let Record { id, state, folder, .. } = record;
-        text += &format!("{id:<width$}  {state:<8}  {reason:<8}  {changed:<20}  {}\n", folder.shown());
+        let SessionRecord { id, state, folder, .. } = record;
+        text += &format!("{id:<width$}  {state:<8}  {reason:<8}  {changed:<20}  {}\n", folder.escaped());
     }
-    say(&text)?;
+    print_text(&text)?;
     Ok(0)
 }
 
-/// A time without its fraction.
+/// Returns a time without the fraction of the second.
 fn seconds(time: &str) -> String {
     time.split_once('.').map_or_else(|| time.to_owned(), |(seconds, _)| format!("{seconds}Z"))
 }

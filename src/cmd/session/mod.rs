@@ -1,22 +1,15 @@
-//! `saggar session`: one file for each thing to do.
+//! `saggar session`: one file per command that prints; the others call [`crate::app::session`] directly.
 
 mod create;
-mod detach;
-mod end;
 mod files;
 mod list;
 mod logs;
-mod pause;
-mod remove;
-mod resume;
-mod send;
 mod show;
 
+use super::agent::console_format;
+use crate::app::session;
 use crate::cli::session::SessionCommand;
-use crate::control::caller::Caller;
-use crate::error::{Code, Error, Result};
-use crate::session::record::Record;
-use std::path::Path;
+use crate::error::Result;
 
 /// Runs the command.
 pub(super) fn run(command: SessionCommand) -> Result<u8> {
@@ -24,32 +17,12 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::Create(args) => create::run(*args),
         SessionCommand::List(args) => list::run(&args),
         SessionCommand::Show(args) => show::run(&args),
-        SessionCommand::Send(args) => send::run(&args),
-        SessionCommand::Pause(args) => pause::run(&args.id),
-        SessionCommand::Resume(args) => resume::run(&args.id),
-        SessionCommand::End(args) => end::run(&args),
-        SessionCommand::Remove(args) => remove::run(&args.id),
+        SessionCommand::Send(args) => session::send(&args.id, &args.prompt, console_format(args.json)),
+        SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
+        SessionCommand::Resume(args) => session::resume(&args.id, create::recorded_request).map(|()| 0),
+        SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
+        SessionCommand::Remove(args) => session::remove(&args.id).map(|()| 0),
         SessionCommand::Logs(args) => logs::run(&args),
         SessionCommand::Files(command) => files::run(command),
-    }
-}
-
-/// The control socket of a session that is served.
-///
-/// # Errors
-/// [`Code::State`] when nobody serves it; as [`Caller::connect`].
-fn control(record: &Record) -> Result<Caller> {
-    let socket = record.control_socket.as_ref().filter(|_| record.is_served());
-    let socket = socket.ok_or_else(|| not_served(record))?;
-    Caller::connect(Path::new(socket))
-}
-
-/// Nobody serves the session.
-fn not_served(record: &Record) -> Error {
-    let id = &record.id;
-    match record.state.after(crate::session::states::Move::Restart) {
-        Err(illegal) => illegal.error(id),
-        Ok(_) => Error::new(Code::State, format!("session {id} is {}: nobody serves it", record.state))
-            .hint(format!("saggar session resume {id}")),
     }
 }

@@ -1,17 +1,17 @@
-//! `saggar session show`.
+//! `saggar session show`: prints a session.
 
 use crate::cli::session::ShowArgs;
-use crate::cmd::{say, say_exactly};
+use crate::cmd::{print_raw, print_text};
 use crate::error::Result;
-use crate::session::record::Record;
-use crate::text::Show;
+use crate::session::record::SessionRecord;
+use crate::text::DisplayEscaped;
 use serde_json::{Value, json};
 use std::path::Path;
 
 pub(super) fn run(args: &ShowArgs) -> Result<u8> {
-    let (_, directory, record) = Record::find(&args.id)?;
+    let (_, directory, record) = SessionRecord::find(&args.id)?;
     if args.json {
-        say_exactly(&format!("{}\n", as_json(&record, &directory)))?;
+        print_raw(&format!("{}\n", as_json(&record, &directory)))?;
         return Ok(0);
     }
     let pid = record.supervisor.as_ref().map(|supervisor| supervisor.pid.to_string());
@@ -31,18 +31,19 @@ pub(super) fn run(args: &ShowArgs) -> Result<u8> {
         ("created", Some(record.created.clone())),
         ("changed", Some(record.changed)),
     ];
-    let lines = rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<11} {}\n", value?.shown())));
-    say(&lines.collect::<String>())?;
+    let lines =
+        rows.into_iter().filter_map(|(name, value)| Some(format!("{name:<11} {}\n", value?.escaped())));
+    print_text(&lines.collect::<String>())?;
     Ok(0)
 }
 
-/// The reason by its name.
-pub(super) fn reason(record: &Record) -> Option<String> {
+/// Returns the name of the reason.
+pub(super) fn reason(record: &SessionRecord) -> Option<String> {
     serde_json::to_value(record.reason).ok()?.as_str().map(str::to_owned)
 }
 
-/// A session as JSON, on one line. What it was created with may hold secrets, and stays in its directory.
-pub(super) fn as_json(record: &Record, directory: &Path) -> Value {
+/// Returns a session as JSON on one line, without its options, which may contain secrets.
+pub(super) fn as_json(record: &SessionRecord, directory: &Path) -> Value {
     json!({
         "version": record.version,
         "id": record.id,

@@ -1,78 +1,86 @@
-//! `saggar stats`: what the sandboxes that run use, once: a table for people, or one JSON object a line.
+//! `saggar stats`: prints the current resource usage of running sandboxes, as a table or one JSON object per line.
 
 mod hosts;
 mod table;
 
-use crate::cgroup::agent::live::{self, Amount, Live, Stats};
+use crate::cgroup::agent::live::{self, LiveSandbox, ResourceUsage, SandboxStats};
 use crate::cgroup::stats::Pressure;
 use crate::cli::StatsArgs;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state;
-use hosts::{Hosts, Network};
+use hosts::{ControlSockets, NetworkCounters};
 use nix::unistd::geteuid;
 use serde::Serialize;
 use std::path::PathBuf;
 use table::{aligned, bytes, dash};
 
-/// One sandbox.
+/// A row for one sandbox.
 #[derive(Debug, Serialize)]
-struct Row {
+struct StatsRow {
     id: String,
-    /// Its cgroup; without one nothing is known of it but that it runs.
+    /// The cgroup; without one, it is only known that the sandbox runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroup: Option<PathBuf>,
     #[serde(flatten)]
-    stats: Stats,
-    /// Whom it has reached, where its network goes by policy and its supervisor says so.
+    stats: SandboxStats,
+    /// The hosts that it has connected to, if its network is by policy and its supervisor replies.
     #[serde(skip_serializing_if = "Option::is_none")]
-    network: Option<Network>,
+    network: Option<NetworkCounters>,
 }
 
 pub(super) fn run(args: &StatsArgs) -> Result<u8> {
-    let wanted = args.id.as_deref().map(SandboxId::parse).transpose()?;
+    let selected = args.id.as_deref().map(SandboxId::parse).transpose()?;
     let uid = geteuid();
-    let mut rows = rows(live::find((!uid.is_root()).then_some(uid.as_raw())), &state::live::named()?);
-    if let Some(wanted) = &wanted {
+    let mut rows = rows(
+        live::find_sandboxes((!uid.is_root()).then_some(uid.as_raw())),
+        &state::running::running_sandboxes()?,
+    );
+    if let Some(wanted) = &selected {
         rows.retain(|row| row.id == wanted.as_str());
         if rows.is_empty() {
             let message = format!("stats of sandbox {:?}: no sandbox of this name runs", wanted.as_str());
             return Err(Error::new(Code::Invalid, message).hint("saggar stats lists those that do"));
         }
     }
-    let hosts = Hosts::find();
-    rows.iter_mut().for_each(|row| row.network = hosts.of(&row.id));
+    let hosts = ControlSockets::find();
+    rows.iter_mut().for_each(|row| row.network = hosts.query(&row.id));
     let mut text = if args.json { json(&rows) } else { table(&rows) };
     if !args.json
-        && wanted.is_some()
+        && selected.is_some()
         && let Some(network) = rows.first().and_then(|row| row.network.as_ref())
     {
         text.push_str(&network.table());
     }
-    super::say_as(args.json, &text)?;
+    super::print_as(args.json, &text)?;
     Ok(0)
 }
 
-/// What has a cgroup, and what is only known to run.
-fn rows(live: Vec<Live>, named: &[SandboxId]) -> Vec<Row> {
+/// Merges sandboxes with a cgroup and those without one.
+fn rows(live: Vec<LiveSandbox>, named: &[SandboxId]) -> Vec<StatsRow> {
     let without = named.iter().filter(|id| !live.iter().any(|live| live.id == **id));
-    let without: Vec<Row> = without
-        .map(|id| Row { id: id.to_string(), cgroup: None, stats: Stats::default(), network: None })
+    let without: Vec<StatsRow> = without
+        .map(|id| StatsRow {
+            id: id.to_string(),
+            cgroup: None,
+            stats: SandboxStats::default(),
+            network: None,
+        })
         .collect();
-    let with = live.into_iter().map(|Live { id, cgroup }| {
-        let stats = Stats::of(&cgroup);
-        Row { id: id.to_string(), cgroup: Some(cgroup), stats, network: None }
+    let with = live.into_iter().map(|LiveSandbox { id, cgroup }| {
+        let stats = SandboxStats::read(&cgroup);
+        StatsRow { id: id.to_string(), cgroup: Some(cgroup), stats, network: None }
     });
-    let mut rows: Vec<Row> = with.chain(without).collect();
+    let mut rows: Vec<StatsRow> = with.chain(without).collect();
     rows.sort_by(|one, other| one.id.cmp(&other.id));
     rows
 }
 
-fn json(rows: &[Row]) -> String {
+fn json(rows: &[StatsRow]) -> String {
     rows.iter().filter_map(|row| serde_json::to_string(row).ok()).map(|line| line + "\n").collect()
 }
 
-const HEAD: [&str; 9] = [
+const HEADER: [&str; 9] = [
     "ID",
     "CPU TIME",
     "MEMORY / LIMIT",
@@ -84,14 +92,14 @@ const HEAD: [&str; 9] = [
     "SENT / RECEIVED",
 ];
 
-/// What is not known is a dash.
-fn table(rows: &[Row]) -> String {
-    aligned(std::iter::once(HEAD.map(str::to_owned)).chain(rows.iter().map(cells)))
+/// Formats the table, with a dash for unknown values.
+fn table(rows: &[StatsRow]) -> String {
+    aligned(std::iter::once(HEADER.map(str::to_owned)).chain(rows.iter().map(cells)))
 }
 
-fn cells(row: &Row) -> [String; 9] {
-    let Stats { cpu, memory, pids, io, pressure, met } = &row.stats;
-    let of = |amount: &Option<Amount>, show: fn(u64) -> String| {
+fn cells(row: &StatsRow) -> [String; 9] {
+    let SandboxStats { cpu, memory, pids, io, pressure, exceeded: met } = &row.stats;
+    let of = |amount: &Option<ResourceUsage>, show: fn(u64) -> String| {
         let amount = amount.as_ref();
         amount.map_or_else(dash, |one| format!("{} / {}", show(one.current), one.max.map_or_else(dash, show)))
     };
@@ -106,7 +114,7 @@ fn cells(row: &Row) -> [String; 9] {
         io.map_or_else(dash, |io| format!("{} / {}", bytes(io.rbytes), bytes(io.wbytes))),
         if row.cgroup.is_some() { waits.join("/") } else { dash() },
         met.oom_kills.map_or_else(dash, |kills| kills.to_string()),
-        row.network.as_ref().map_or_else(dash, Network::moved),
+        row.network.as_ref().map_or_else(dash, NetworkCounters::transferred),
     ]
 }
 
@@ -124,20 +132,20 @@ mod tests {
 
     #[test]
     fn the_table_shows_what_is_known() {
-        let cpu = live::Cpu { usage_usec: 1_234_567, ..live::Cpu::default() };
-        let stats = Stats {
+        let cpu = live::CpuTime { usage_usec: 1_234_567, ..live::CpuTime::default() };
+        let stats = SandboxStats {
             cpu: Some(cpu),
-            memory: Some(Amount { current: 61 << 20, peak: Some(3 << 30), max: Some(2 << 30) }),
-            pids: Some(Amount { current: 7, peak: None, max: None }),
-            ..Stats::default()
+            memory: Some(ResourceUsage { current: 61 << 20, peak: Some(3 << 30), max: Some(2 << 30) }),
+            pids: Some(ResourceUsage { current: 7, peak: None, max: None }),
+            ..SandboxStats::default()
         };
-        let row = |id: &str, cgroup: Option<&str>, stats| Row {
+        let row = |id: &str, cgroup: Option<&str>, stats| StatsRow {
             id: id.into(),
             cgroup: cgroup.map(Into::into),
             stats,
             network: None,
         };
-        let shown = table(&[row("build", Some("/x"), stats), row("bare", None, Stats::default())]);
+        let shown = table(&[row("build", Some("/x"), stats), row("bare", None, SandboxStats::default())]);
         insta::assert_snapshot!(shown);
     }
 }

@@ -1,9 +1,9 @@
-//! What the tables are made of.
+//! Formatting of tables.
 
-/// Lines whose cells stand below each other.
+/// Formats lines with aligned columns.
 pub(super) fn aligned<const CELLS: usize>(lines: impl Iterator<Item = [String; CELLS]>) -> String {
     let lines: Vec<[String; CELLS]> =
-        lines.map(|cells| cells.map(|cell| crate::text::line(&cell).into_owned())).collect();
+        lines.map(|cells| cells.map(|cell| crate::text::one_line(&cell).into_owned())).collect();
     let widths: Vec<usize> =
         (0..CELLS).map(|at| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
@@ -15,12 +15,12 @@ pub(super) fn aligned<const CELLS: usize>(lines: impl Iterator<Item = [String; C
     text
 }
 
-/// What is not known.
+/// The cell of an unknown value.
 pub(super) fn dash() -> String {
     "-".to_owned()
 }
 
-/// With three digits or four, in powers of 1024.
+/// Formats a size with three or four digits, in powers of 1024.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| count >= *unit) {

@@ -1,99 +1,102 @@
-//! Which program does what, for the relay: it looks into the processes of the sandbox, and answers what pid 1's filter
-//! asks about. It has the rights of the sandbox's owner, so it hears nothing of the network.
+//! Attributes network activity to programs, for the relay: it inspects the processes of the sandbox and answers the
+//! notifications of pid 1's seccomp filter. It runs with the rights of the sandbox's owner and therefore parses no
+//! network data.
 
-use super::AT_ONCE;
-use super::asker::Asker;
-use super::callers::Callers;
-use super::owner::{self, Owners, Program, Socket};
-use super::refusals::{Refusal, Refusals};
+use super::MAX_PER_SOCKET;
+use super::denials::{DenialLog, NetworkDenial};
+use super::recent_calls::RecentCalls;
+use super::seccomp_notify::SeccompNotifyHandler;
+use super::socket_owner::{self, CallingProgram, SocketOwnerQuery, SocketOwners};
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// Looks into one sandbox.
+/// The attribution for one sandbox.
 #[derive(Debug)]
 pub struct Attribution {
-    owners: Owners,
-    callers: Callers,
-    asker: Option<Asker>,
-    /// Ports that the relay hears.
-    heard: BTreeSet<u16>,
-    refusals: Refusals,
+    owners: SocketOwners,
+    recent_calls: RecentCalls,
+    notify_handler: Option<SeccompNotifyHandler>,
+    /// Ports on which the relay listens.
+    listened_ports: BTreeSet<u16>,
+    denials: DenialLog,
 }
 
 impl Attribution {
-    /// For the sandbox of this pid 1.
+    /// Creates the attribution for the sandbox with this pid 1.
     pub fn new(init: i32) -> Self {
         Attribution {
-            owners: Owners::new(init),
-            callers: Callers::default(),
-            asker: None,
-            heard: BTreeSet::new(),
-            refusals: Refusals::default(),
+            owners: SocketOwners::new(init),
+            recent_calls: RecentCalls::default(),
+            notify_handler: None,
+            listened_ports: BTreeSet::new(),
+            denials: DenialLog::default(),
         }
     }
 
-    /// The program of this socket; `None` also when too many are asked for, or there is too much to look through.
-    pub fn program(&mut self, of: Socket) -> Option<Program> {
+    /// The program that owns this socket. `None` also if a lookup limit is reached.
+    pub fn find_program(&mut self, of: SocketOwnerQuery) -> Option<CallingProgram> {
         match of {
-            Socket::Caller(to) => self.callers.of(to),
-            socket => self.owners.of(socket),
+            SocketOwnerQuery::Unconnected(to) => self.recent_calls.find_program(to),
+            socket => self.owners.find_program(socket),
         }
     }
 
-    /// The relay hears this port.
-    pub fn hears(&mut self, port: u16) {
-        self.heard.insert(port);
+    /// Adds a port on which the relay listens.
+    pub fn add_listened_port(&mut self, port: u16) {
+        self.listened_ports.insert(port);
     }
 
-    /// Answers what comes on the listener of pid 1's filter.
-    pub fn answer_for(&mut self, listener: OwnedFd) {
-        self.asker = Some(Asker::new(listener, self.owners.init()));
+    /// Sets the seccomp listener of pid 1's filter, whose notifications are answered from now on.
+    pub fn set_seccomp_listener(&mut self, listener: OwnedFd) {
+        self.notify_handler = Some(SeccompNotifyHandler::new(listener, self.owners.init()));
     }
 
-    /// That listener, readable when there is something to answer.
+    /// The seccomp listener, readable when a notification is pending.
     pub fn listener(&self) -> Option<BorrowedFd<'_>> {
-        self.asker.as_ref().map(Asker::listener)
+        self.notify_handler.as_ref().map(SeccompNotifyHandler::listener)
     }
 
-    /// No call is answered any more; those that wait fail.
-    pub fn close(&mut self) {
-        self.asker = None;
+    /// Closes the seccomp listener. Pending and later calls fail.
+    pub fn stop_answering(&mut self) {
+        self.notify_handler = None;
     }
 
-    /// Answers what is asked now, up to a bound. `report` gets what was refused before the program goes on: when that
-    /// ends, it is reported.
-    pub fn answer(&mut self, report: &mut dyn FnMut(Refusal)) {
-        let Some(asker) = &mut self.asker else { return };
-        for _ in 0..AT_ONCE {
-            let wanted = match asker.next() {
+    /// Answers pending notifications, up to a limit. Calls `report` for a denial before the program continues, so that
+    /// it is reported even if the program then exits.
+    pub fn answer_calls(&mut self, report: &mut dyn FnMut(NetworkDenial)) {
+        let Some(asker) = &mut self.notify_handler else { return };
+        for _ in 0..MAX_PER_SOCKET {
+            let wanted = match asker.next_call() {
                 Ok(Some(wanted)) => wanted,
                 Ok(None) => return,
-                // Killed before it could be asked for.
+                // The caller was killed before the notification was read.
                 Err(_) => continue,
             };
-            let unheard = wanted.host().filter(|to| !self.heard.contains(&to.port()));
-            let (refusal, now) = (asker.refusal(&wanted), Instant::now());
-            let program = || owner::of_thread(wanted.thread()).filter(|_| asker.still_waits(&wanted));
+            let unheard = wanted.remote_host().filter(|to| !self.listened_ports.contains(&to.port()));
+            let (refusal, now) = (asker.denial(&wanted), Instant::now());
+            let program = || {
+                socket_owner::program_of_thread(wanted.thread()).filter(|_| asker.is_still_waiting(&wanted))
+            };
             match (refusal, unheard) {
                 (Some(refusal), _) => {
-                    self.refusals.add(refusal, now, program);
-                    self.refusals.take(now).into_iter().for_each(&mut *report);
+                    self.denials.add(refusal, now, program);
+                    self.denials.take_due(now).into_iter().for_each(&mut *report);
                 }
-                (None, Some(to)) => self.callers.add(to, wanted.thread(), now, program),
+                (None, Some(to)) => self.recent_calls.record(to, wanted.thread(), now, program),
                 (None, None) => {}
             }
-            asker.answer(&wanted);
+            asker.respond(&wanted);
         }
     }
 
-    /// What was refused again and again, when its time has come.
-    pub fn refusals(&mut self) -> Vec<Refusal> {
-        self.refusals.take(Instant::now())
+    /// Repeated denials that are due for a report.
+    pub fn take_denials(&mut self) -> Vec<NetworkDenial> {
+        self.denials.take_due(Instant::now())
     }
 
-    /// When that is.
+    /// When the next repeated denial is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.refusals.deadline()
+        self.denials.deadline()
     }
 }

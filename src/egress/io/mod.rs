@@ -3,367 +3,384 @@
 //!
 //! ```text
 //! a program ──> a socket of the sandbox's namespace ── rules, first bytes ──> lookup ── address ──> the host
-//!                        (names: our own answers)                  refused: told, and reset
+//!                        (names: answered here)                denied: reported, and reset
 //! ```
-//! Nothing here waits, and everything is bounded: connections, bytes on their way, names, refusals that are told.
+//! Nothing here blocks, and everything is bounded: connections, buffered bytes, names, and reported denials.
 
-mod asker;
 mod attribution;
-mod callers;
 mod connection;
 mod consent;
 mod counters;
+mod deadlines;
+mod denials;
 mod dial;
-mod due;
 mod lookup;
-mod names;
-mod outside;
-mod owner;
+mod name_server;
 mod proxy;
 pub mod publish;
 mod pump;
-mod refusals;
-mod unheard;
+mod recent_calls;
+mod rejected_traffic;
+mod relay_services;
+mod seccomp_notify;
+mod socket_owner;
 
 pub use attribution::Attribution;
-pub use consent::{Consent, Question};
-pub use counters::{Count, Counted};
-pub use outside::{File, Outside};
-pub use owner::{Program, Socket as Whose};
-pub use refusals::{Kind, Refusal};
+pub use consent::{ConsentQuestion, HostConsent};
+pub use counters::{HostCounts, HostCountsRow};
+pub use denials::{DenialKind, NetworkDenial};
+pub use relay_services::{RelayServices, ResolverFile};
+pub use socket_owner::{CallingProgram, SocketOwnerQuery as Whose};
 
 use super::address;
-use super::names::Names;
+use super::stand_in_table::StandInTable;
 use crate::error::{Error, Result};
-use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, Rules, Verdict};
-use crate::sys::catch;
-use crate::sys::net::Family;
-use crate::sys::unheard::Answer;
-use connection::{Connection, Need};
-use consent::Consents;
-use counters::Counters;
-use due::Due;
+use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, HostRules, HostVerdict};
+use crate::sys::net::IpFamily;
+use crate::sys::redirect;
+use crate::sys::reject_sniffer::RejectKind;
+use connection::{ConnectionNeed, RelayedConnection};
+use consent::ConsentTable;
+use counters::HostCounters;
+use deadlines::Deadlines;
+use denials::DenialLog;
 use lookup::Resolver;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
-use names::{Answered, OverTcp, OverUdp};
-use pump::{Flow, Room};
-use refusals::Refusals;
+use name_server::{NameAnswer, TcpNameConnection, UdpNameServer};
+use pump::{Flow, RelayBuffer};
+use rejected_traffic::RejectedTrafficSniffer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use unheard::Witness;
 
-/// Tokens of the relay, far above everybody else's: sockets that catch, lookups, and a pair for each connection.
-const BASE: usize = 1 << 40;
-const LOOKUPS: usize = BASE + (1 << 16);
-const CONNECTIONS: usize = BASE + (1 << 32);
+/// Tokens of the relay, far above all others: captured sockets, lookups, and two for each connection.
+const FIRST_TOKEN: usize = 1 << 40;
+const FIRST_LOOKUP_TOKEN: usize = FIRST_TOKEN + (1 << 16);
+const FIRST_CONNECTION_TOKEN: usize = FIRST_TOKEN + (1 << 32);
 
-/// Connections at once.
-const MOST: usize = 1024;
-/// Callers and questions that one socket has answered before others have their turn.
-const AT_ONCE: usize = 64;
-/// Connections that go on in one round without an event: each may move a good deal, and others wait for their turn.
-const ROUND: usize = 8;
+/// Maximum number of connections.
+const MAX_CONNECTIONS: usize = 1024;
+/// Maximum number of connections and questions handled on one socket before others are served.
+const MAX_PER_SOCKET: usize = 64;
+/// Maximum number of connections that continue in one iteration without an event. Each may transfer much data while
+/// others wait.
+const MAX_PER_ROUND: usize = 8;
 
 /// The relay of one sandbox.
-pub struct Relay {
-    rules: Rules,
-    names: Names,
+pub struct NetworkRelay {
+    rules: HostRules,
+    names: StandInTable,
     resolver: Resolver,
-    sockets: Vec<Socket>,
-    /// Ports inside at which somebody of the host's is looked for.
-    published: Vec<u16>,
-    connections: BTreeMap<usize, Caller>,
-    due: Due,
-    /// Connections at once.
-    most: usize,
-    next: usize,
-    /// Connections that have more to move, though no event says so.
+    sockets: Vec<RelaySocket>,
+    /// Published ports in the sandbox, on which servers for clients of the host listen.
+    published_ports: Vec<u16>,
+    connections: BTreeMap<usize, RelayClient>,
+    deadlines: Deadlines,
+    /// Maximum number of connections.
+    max_connections: usize,
+    next_connection: usize,
+    /// Connections that can transfer more without a new event.
     unfinished: BTreeSet<usize>,
-    /// The connection whose turn comes first.
-    turn: usize,
-    /// Sockets that have more to hear, though no event says so.
-    unheard: BTreeSet<usize>,
-    /// Sockets whose callers wait for room: it comes when a connection ends.
-    full: BTreeSet<usize>,
-    refusals: Refusals,
-    outside: Box<dyn Outside>,
-    counters: Counters,
-    consents: Consents,
-    room: Room,
+    /// The connection that continues first.
+    next_turn: usize,
+    /// Sockets with more input, without a new event.
+    pending_sockets: BTreeSet<usize>,
+    /// Sockets that do not accept while the connection limit is reached. They continue when a connection ends.
+    full_sockets: BTreeSet<usize>,
+    denials: DenialLog,
+    services: Box<dyn RelayServices>,
+    counters: HostCounters,
+    consents: ConsentTable,
+    buffer: RelayBuffer,
 }
 
 /// A socket of the sandbox's namespace.
-enum Socket {
-    Connections(mio::net::TcpListener, u16),
-    Names(OverUdp),
-    /// What nobody hears.
-    Unheard(Witness),
+enum RelaySocket {
+    Tcp(mio::net::TcpListener, u16),
+    Dns(UdpNameServer),
+    /// Traffic that no socket accepts.
+    Rejected(RejectedTrafficSniffer),
 }
 
-/// Who called.
-enum Caller {
-    /// Somebody who wants to speak with a host.
-    Of(Box<Connection>),
-    /// Somebody who asks for names over TCP.
-    Names(OverTcp),
+/// A client of the relay.
+enum RelayClient {
+    /// A connection to a host.
+    Relayed(Box<RelayedConnection>),
+    /// A connection with DNS questions over TCP.
+    Dns(TcpNameConnection),
 }
 
-impl std::fmt::Debug for Relay {
+impl std::fmt::Debug for NetworkRelay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relay").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }
 
-impl Relay {
-    /// A relay that may have so many descriptors open, and has others do what takes rights; by its rules nothing is
-    /// reached, until they change, and it hears no port yet.
-    pub fn new(outside: Box<dyn Outside>, descriptors: usize) -> Self {
-        Relay {
-            rules: Rules::default(),
-            names: Names::default(),
-            resolver: Resolver::new(LOOKUPS),
+impl NetworkRelay {
+    /// Creates a relay with at most this many open descriptors. `outside` performs the operations that need rights.
+    /// The initial rules deny everything, and no port is listened on yet.
+    pub fn new(outside: Box<dyn RelayServices>, descriptors: usize) -> Self {
+        NetworkRelay {
+            rules: HostRules::default(),
+            names: StandInTable::default(),
+            resolver: Resolver::new(FIRST_LOOKUP_TOKEN),
             sockets: Vec::new(),
-            published: Vec::new(),
+            published_ports: Vec::new(),
             connections: BTreeMap::new(),
-            due: Due::default(),
-            most: (descriptors / 2).clamp(1, MOST),
-            next: 0,
+            deadlines: Deadlines::default(),
+            max_connections: (descriptors / 2).clamp(1, MAX_CONNECTIONS),
+            next_connection: 0,
             unfinished: BTreeSet::new(),
-            turn: 0,
-            unheard: BTreeSet::new(),
-            full: BTreeSet::new(),
-            refusals: Refusals::default(),
-            outside,
-            counters: Counters::default(),
-            consents: Consents::default(),
-            room: Room::default(),
+            next_turn: 0,
+            pending_sockets: BTreeSet::new(),
+            full_sockets: BTreeSet::new(),
+            denials: DenialLog::default(),
+            services: outside,
+            counters: HostCounters::default(),
+            consents: ConsentTable::default(),
+            buffer: RelayBuffer::default(),
         }
     }
 
-    /// A program inside may listen on this port for callers of the host: it is not looked upon as one of the host's.
-    pub fn publishes(&mut self, port: u16) {
-        self.published.push(port);
+    /// Adds a published port: a call to it on loopback is meant for a server in the sandbox and is not reported as a
+    /// call to the host.
+    pub fn add_published_port(&mut self, port: u16) {
+        self.published_ports.push(port);
     }
 
-    /// Hears what calls this port of any address.
+    /// Listens on this socket for connections to its port of any address.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
-    pub fn hear(&mut self, registry: &Registry, kind: catch::Kind, port: u16, socket: OwnedFd) -> Result<()> {
-        let token = Token(BASE + self.sockets.len());
+    pub fn add_listener(
+        &mut self,
+        registry: &Registry,
+        kind: redirect::SocketProtocol,
+        port: u16,
+        socket: OwnedFd,
+    ) -> Result<()> {
+        let token = Token(FIRST_TOKEN + self.sockets.len());
         let socket = match kind {
-            catch::Kind::Tcp => {
-                self.outside.hears(port);
+            redirect::SocketProtocol::Tcp => {
+                self.services.add_listened_port(port);
                 let mut listener = mio::net::TcpListener::from_std(socket.into());
                 registry
                     .register(&mut listener, token, Interest::READABLE)
-                    .map(|()| Socket::Connections(listener, port))
+                    .map(|()| RelaySocket::Tcp(listener, port))
             }
-            catch::Kind::Udp => OverUdp::new(socket, registry, token).map(Socket::Names),
+            redirect::SocketProtocol::Udp => {
+                UdpNameServer::new(socket, registry, token).map(RelaySocket::Dns)
+            }
         };
-        self.sockets.push(socket.map_err(|e| Error::system("hear a port of the sandbox", e))?);
+        self.sockets.push(socket.map_err(|e| Error::system("receive from a port of the sandbox", e))?);
         Ok(())
     }
 
-    /// Sees how the kernel answers calls that nobody hears.
+    /// Adds the sniffer of the kernel's rejections of traffic that no socket accepts.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
-    pub fn witness(&mut self, registry: &Registry, what: (Family, Answer), socket: OwnedFd) -> Result<()> {
-        let token = Token(BASE + self.sockets.len());
-        let witness = Witness::new(socket, what, registry, token);
-        let witness = witness.map_err(|e| Error::system("see what nobody hears in the sandbox", e))?;
-        self.sockets.push(Socket::Unheard(witness));
+    pub fn add_reject_sniffer(
+        &mut self,
+        registry: &Registry,
+        what: (IpFamily, RejectKind),
+        socket: OwnedFd,
+    ) -> Result<()> {
+        let token = Token(FIRST_TOKEN + self.sockets.len());
+        let witness = RejectedTrafficSniffer::new(socket, what, registry, token);
+        let witness = witness.map_err(|e| Error::system("receive the rejected traffic of the sandbox", e))?;
+        self.sockets.push(RelaySocket::Rejected(witness));
         Ok(())
     }
 
-    /// Has what pid 1's filter asks about answered.
-    pub fn answer_for(&mut self, listener: OwnedFd) {
-        self.outside.answer_for(listener);
+    /// Passes on the seccomp listener of pid 1's filter, whose notifications are then answered.
+    pub fn set_seccomp_listener(&mut self, listener: OwnedFd) {
+        self.services.set_seccomp_listener(listener);
     }
 
-    /// Handles an event; false when the token is somebody else's.
-    pub fn ready(&mut self, registry: &Registry, event: &Event) -> bool {
+    /// Handles an event; returns false if the token belongs to another component.
+    pub fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
         let token = event.token().0;
-        if token < BASE {
+        if token < FIRST_TOKEN {
             return false;
         }
-        if let Some(both) = token.checked_sub(CONNECTIONS) {
-            self.go_on(registry, both / 2);
-        } else if token >= LOOKUPS {
-            self.resolver.ready(registry, event.token());
-            self.tell_found(registry);
+        if let Some(both) = token.checked_sub(FIRST_CONNECTION_TOKEN) {
+            self.advance(registry, both / 2);
+        } else if token >= FIRST_LOOKUP_TOKEN {
+            self.resolver.on_event(registry, event.token());
+            self.deliver_lookups(registry);
         } else {
-            self.heard(registry, token - BASE);
+            self.handle_socket(registry, token - FIRST_TOKEN);
         }
         true
     }
 
-    /// What is due by time, and what was left undone for fairness. To be called in every round of the loop.
+    /// Handles timeouts and work deferred for fairness. Must be called in each iteration of the loop.
     pub fn tick(&mut self, registry: &Registry) {
         let now = Instant::now();
         self.resolver.tick(registry, now);
-        self.tell_found(registry);
-        for id in self.due.by(now).into_iter().chain(self.whose_turn()) {
-            self.go_on(registry, id);
+        self.deliver_lookups(registry);
+        for id in self.deadlines.expired(now).into_iter().chain(self.take_unfinished()) {
+            self.advance(registry, id);
         }
-        for at in std::mem::take(&mut self.unheard) {
-            self.heard(registry, at);
+        for at in std::mem::take(&mut self.pending_sockets) {
+            self.handle_socket(registry, at);
         }
     }
 
-    /// Who goes on now of those that have more to move; the others next time.
-    fn whose_turn(&mut self) -> Vec<usize> {
-        let after = self.unfinished.range(self.turn..).take(ROUND);
+    /// The unfinished connections that continue now; the others continue in later iterations.
+    fn take_unfinished(&mut self) -> Vec<usize> {
+        let after = self.unfinished.range(self.next_turn..).take(MAX_PER_ROUND);
         let mut ids: Vec<usize> = after.copied().collect();
-        if ids.len() < ROUND {
-            let begin = self.unfinished.range(..self.turn).take(ROUND - ids.len());
+        if ids.len() < MAX_PER_ROUND {
+            let begin = self.unfinished.range(..self.next_turn).take(MAX_PER_ROUND - ids.len());
             ids.extend(begin.copied());
         }
         self.unfinished.retain(|id| !ids.contains(id));
-        self.turn = ids.last().map_or(0, |id| id + 1);
+        self.next_turn = ids.last().map_or(0, |id| id + 1);
         ids
     }
 
-    /// How long the loop may wait at most.
-    pub fn patience(&self) -> Option<Duration> {
-        if !self.unfinished.is_empty() || !self.unheard.is_empty() {
+    /// Maximum time that the loop may wait.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        if !self.unfinished.is_empty() || !self.pending_sockets.is_empty() {
             return Some(Duration::ZERO);
         }
-        let deadlines = [self.due.next(), self.resolver.deadline(), self.refusals.deadline()];
+        let deadlines = [self.deadlines.next(), self.resolver.deadline(), self.denials.deadline()];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether something that programs have sent is still on its way to a host. For when no program is left.
+    /// Whether bytes of programs are not written to their host yet. For use after the last program has exited.
     pub fn has_unsent(&self) -> bool {
         self.connections
             .values()
-            .any(|caller| matches!(caller, Caller::Of(connection) if connection.has_unsent()))
+            .any(|caller| matches!(caller, RelayClient::Relayed(connection) if connection.has_unsent()))
     }
 
-    /// What was refused since the last call.
-    pub fn refusals(&mut self) -> Vec<Refusal> {
-        let mut refusals = self.refusals.take(Instant::now());
-        refusals.extend(self.outside.refusals());
+    /// Denials to report since the last call.
+    pub fn take_denials(&mut self) -> Vec<NetworkDenial> {
+        let mut refusals = self.denials.take_due(Instant::now());
+        refusals.extend(self.services.take_denials());
         refusals
     }
 
-    /// Somebody can be asked about hosts, from now on: [`Relay::questions`].
-    pub fn may_ask(&mut self) {
-        self.consents.may_ask();
+    /// Enables consent questions, which [`NetworkRelay::take_questions`] returns.
+    pub fn enable_questions(&mut self) {
+        self.consents.enable_questions();
     }
 
-    /// What is to be asked, and no longer, since the last call.
-    pub fn questions(&mut self) -> Vec<Question> {
-        self.consents.take()
+    /// New and withdrawn questions since the last call.
+    pub fn take_questions(&mut self) -> Vec<ConsentQuestion> {
+        self.consents.take_questions()
     }
 
-    /// Takes the answer to a question; with `keep`, for good.
-    pub fn answer(&mut self, registry: &Registry, number: u64, consent: &Consent, keep: bool) {
+    /// Answers a question; with `keep`, permanently.
+    pub fn answer_question(&mut self, registry: &Registry, number: u64, consent: &HostConsent, keep: bool) {
         for id in self.consents.answer(number, consent, keep, Instant::now()) {
-            if let Some(Caller::Of(connection)) = self.connections.get_mut(&id) {
-                connection.answered(consent.clone());
-                self.go_on(registry, id);
+            if let Some(RelayClient::Relayed(connection)) = self.connections.get_mut(&id) {
+                connection.set_consent(consent.clone());
+                self.advance(registry, id);
             }
         }
     }
 
-    /// Somebody has said yes to this host before, for good.
-    pub fn consent(&mut self, to: Destination) {
-        self.consents.give(to);
+    /// Adds a permanent allowance for this destination from an earlier run.
+    pub fn allow_host(&mut self, to: Destination) {
+        self.consents.grant(to);
     }
 
-    /// The hosts that somebody has said yes to for good.
-    pub fn consented(&self) -> impl Iterator<Item = &Destination> {
-        self.consents.given()
+    /// Destinations with a permanent allowance.
+    pub fn consented_hosts(&self) -> impl Iterator<Item = &Destination> {
+        self.consents.granted_hosts()
     }
 
-    /// Other rules from now on: connections that they do not allow end.
-    pub fn change(&mut self, registry: &Registry, rules: Rules) {
+    /// Replaces the rules; closes connections that the new rules do not allow.
+    pub fn set_rules(&mut self, registry: &Registry, rules: HostRules) {
         self.rules = rules;
         let ids: Vec<usize> = self.connections.keys().copied().collect();
         for id in ids {
-            let Some(Caller::Of(connection)) = self.connections.get_mut(&id) else { continue };
-            if let Some(refusal) = connection.judge_again(&self.rules) {
-                self.refused(refusal, id);
-                self.end(id);
+            let Some(RelayClient::Relayed(connection)) = self.connections.get_mut(&id) else { continue };
+            if let Some(refusal) = connection.recheck(&self.rules) {
+                self.record_denial(refusal, id);
+                self.close_connection(id);
             } else if !connection.is_open() {
-                if !connection.waits_for_consent() {
+                if !connection.is_awaiting_consent() {
                     self.consents.forget(id);
                 }
-                self.go_on(registry, id);
+                self.advance(registry, id);
             }
         }
     }
 
-    /// Connections that stand, and what was done for each host, those among it.
-    pub fn account(&self) -> (usize, Vec<Counted>) {
+    /// The number of open connections, and the counters of all hosts.
+    pub fn account(&self) -> (usize, Vec<HostCountsRow>) {
         let mut counters = self.counters.clone();
         let mut stand = 0;
         for caller in self.connections.values() {
-            if let Caller::Of(connection) = caller
+            if let RelayClient::Relayed(connection) = caller
                 && connection.is_open()
                 && let Some(to) = connection.destination()
             {
                 stand += 1;
-                counters.moved(&to, connection.moved());
+                counters.add_bytes(&to, connection.bytes_moved());
             }
         }
         (stand, counters.rows())
     }
 
-    /// Somebody calls a socket of the sandbox.
-    fn heard(&mut self, registry: &Registry, at: usize) {
+    /// Handles input on a socket of the sandbox.
+    fn handle_socket(&mut self, registry: &Registry, at: usize) {
         match self.sockets.get(at) {
-            Some(Socket::Names(_)) => self.answer_datagrams(at),
-            Some(Socket::Connections(..)) => self.accept(registry, at),
-            Some(Socket::Unheard(_)) => self.tell_unheard(at),
+            Some(RelaySocket::Dns(_)) => self.answer_dns_datagrams(at),
+            Some(RelaySocket::Tcp(..)) => self.accept(registry, at),
+            Some(RelaySocket::Rejected(_)) => self.report_rejected(at),
             None => {}
         }
     }
 
-    fn answer_datagrams(&mut self, at: usize) {
-        let Some(Socket::Names(socket)) = self.sockets.get(at) else { return };
-        for _ in 0..AT_ONCE {
-            let Some((length, from, to)) = socket.receive(&mut self.room.chunk) else { return };
-            let query = self.room.chunk.get(..length).unwrap_or_default();
-            let Answered { answer, refusal } = names::answer(query, &self.rules, &mut self.names);
+    fn answer_dns_datagrams(&mut self, at: usize) {
+        let Some(RelaySocket::Dns(socket)) = self.sockets.get(at) else { return };
+        for _ in 0..MAX_PER_SOCKET {
+            let Some((length, from, to)) = socket.receive(&mut self.buffer.chunk) else { return };
+            let query = self.buffer.chunk.get(..length).unwrap_or_default();
+            let NameAnswer { response: answer, denial: refusal } =
+                name_server::answer_query(query, &self.rules, &mut self.names);
             if let Some(answer) = answer {
                 socket.send(&answer, from, to);
             }
             if let Some(refusal) = refusal {
-                self.counters.refused(&refusal);
-                let outside = &mut self.outside;
-                let program = || names::asker(&from).and_then(|socket| outside.program(socket));
-                self.refusals.add(refusal, Instant::now(), program);
+                self.counters.count_denial(&refusal);
+                let outside = &mut self.services;
+                let program =
+                    || name_server::querying_socket(&from).and_then(|socket| outside.find_program(socket));
+                self.denials.add(refusal, Instant::now(), program);
             }
         }
-        self.unheard.insert(at);
+        self.pending_sockets.insert(at);
     }
 
-    fn tell_unheard(&mut self, at: usize) {
-        for _ in 0..AT_ONCE {
-            let Some(Socket::Unheard(witness)) = self.sockets.get(at) else { return };
-            let Some(unheard) = witness.next() else { return };
-            if let Some(refusal) = unheard.refusal(&self.rules, &self.names, &self.published) {
-                self.counters.refused(&refusal);
-                let outside = &mut self.outside;
-                let program = || outside.program(unheard.caller());
-                self.refusals.add(refusal, Instant::now(), program);
+    fn report_rejected(&mut self, at: usize) {
+        for _ in 0..MAX_PER_SOCKET {
+            let Some(RelaySocket::Rejected(witness)) = self.sockets.get(at) else { return };
+            let Some(unheard) = witness.next_rejected() else { return };
+            if let Some(refusal) = unheard.denial(&self.rules, &self.names, &self.published_ports) {
+                self.counters.count_denial(&refusal);
+                let outside = &mut self.services;
+                let program = || outside.find_program(unheard.client_socket());
+                self.denials.add(refusal, Instant::now(), program);
             }
         }
-        self.unheard.insert(at);
+        self.pending_sockets.insert(at);
     }
 
     fn accept(&mut self, registry: &Registry, at: usize) {
-        for _ in 0..AT_ONCE {
-            let Some(Socket::Connections(listener, port)) = self.sockets.get(at) else { return };
-            if self.connections.len() >= self.most {
-                self.is_full(at);
+        for _ in 0..MAX_PER_SOCKET {
+            let Some(RelaySocket::Tcp(listener, port)) = self.sockets.get(at) else { return };
+            if self.connections.len() >= self.max_connections {
+                self.pause_accepting(at);
                 return;
             }
             let (client, port) = match listener.accept() {
@@ -371,93 +388,97 @@ impl Relay {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) | None => return,
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        self.is_full(at);
+                        self.pause_accepting(at);
                         return;
                     }
-                    // The caller is gone again, or the network says of it what it has to say (accept(2)).
+                    // The connection was aborted, or the network reports a pending error (accept(2)).
                     Some(_) => continue,
                 },
             };
-            let id = self.next;
-            self.next += 1;
+            let id = self.next_connection;
+            self.next_connection += 1;
             let taken = if port == DNS_PORT {
-                OverTcp::new(client, registry, Token(CONNECTIONS + 2 * id)).map(Caller::Names)
+                TcpNameConnection::new(client, registry, Token(FIRST_CONNECTION_TOKEN + 2 * id))
+                    .map(RelayClient::Dns)
             } else {
-                self.meet(client, port, registry, id).map(|connection| Caller::Of(Box::new(connection)))
+                self.open_connection(client, port, registry, id)
+                    .map(|connection| RelayClient::Relayed(Box::new(connection)))
             };
             if let Ok(caller) = taken {
                 self.connections.insert(id, caller);
-                self.go_on(registry, id);
+                self.advance(registry, id);
             }
         }
-        self.unheard.insert(at);
+        self.pending_sockets.insert(at);
     }
 
-    /// Callers of this socket wait until another connection ends.
-    fn is_full(&mut self, at: usize) {
-        self.full.insert(at);
+    /// Stops accepting on this socket until a connection ends.
+    fn pause_accepting(&mut self, at: usize) {
+        self.full_sockets.insert(at);
         let why = "too many connections at once: this one waits until another ends".into();
-        let refusal = Refusal { kind: Kind::Limit, why, ..Refusal::default() };
-        self.refusals.add(refusal, Instant::now(), || None);
+        let refusal = NetworkDenial { kind: DenialKind::Limit, why, ..NetworkDenial::default() };
+        self.denials.add(refusal, Instant::now(), || None);
     }
 
-    /// Whom a new connection means.
-    fn meet(
+    /// Determines the destination of a new connection.
+    fn open_connection(
         &mut self,
         client: mio::net::TcpStream,
         port: u16,
         registry: &Registry,
         id: usize,
-    ) -> std::io::Result<Connection> {
-        let meant = address::plain(client.local_addr()?.ip());
-        let tokens = (Token(CONNECTIONS + 2 * id), Token(CONNECTIONS + 2 * id + 1));
-        Connection::new(client, meant, port, registry, tokens)
+    ) -> std::io::Result<RelayedConnection> {
+        let meant = address::canonical(client.local_addr()?.ip());
+        let tokens = (Token(FIRST_CONNECTION_TOKEN + 2 * id), Token(FIRST_CONNECTION_TOKEN + 2 * id + 1));
+        RelayedConnection::new(client, meant, port, registry, tokens)
     }
 
-    /// Goes on with a connection as far as it goes now.
-    fn go_on(&mut self, registry: &Registry, id: usize) {
+    /// Advances a connection as far as possible without blocking.
+    fn advance(&mut self, registry: &Registry, id: usize) {
         let Some(caller) = self.connections.get_mut(&id) else { return };
         let mut refusals = Vec::new();
         let ended = match caller {
-            Caller::Names(stream) => {
+            RelayClient::Dns(stream) => {
                 let mut answer = |query: &[u8]| {
-                    let Answered { answer, refusal } = names::answer(query, &self.rules, &mut self.names);
+                    let NameAnswer { response: answer, denial: refusal } =
+                        name_server::answer_query(query, &self.rules, &mut self.names);
                     refusals.extend(refusal);
                     answer
                 };
-                match stream.serve(&mut self.room.chunk, &mut answer) {
-                    Flow::Waits => false,
-                    Flow::Over | Flow::Refused => true,
-                    Flow::Goes => {
+                match stream.serve(&mut self.buffer.chunk, &mut answer) {
+                    Flow::Blocked => false,
+                    Flow::Finished | Flow::WriterClosed => true,
+                    Flow::More => {
                         self.unfinished.insert(id);
                         false
                     }
                 }
             }
-            Caller::Of(connection) => {
+            RelayClient::Relayed(connection) => {
                 let stood = connection.is_open();
                 let ended = loop {
-                    match connection.go_on(&self.rules, &mut self.names, &mut self.room, registry) {
-                        Need::Events => break false,
-                        Need::Turn => {
+                    match connection.advance(&self.rules, &mut self.names, &mut self.buffer, registry) {
+                        ConnectionNeed::Events => break false,
+                        ConnectionNeed::Turn => {
                             self.unfinished.insert(id);
                             break false;
                         }
-                        Need::Addresses(name) => {
-                            let files = &mut *self.outside;
+                        ConnectionNeed::Lookup(name) => {
+                            let files = &mut *self.services;
                             if let Some(found) = self.resolver.look_up(registry, &name, id, files) {
-                                connection.found(found);
+                                connection.on_lookup_result(found);
                             }
                         }
-                        Need::Consent(to) => {
-                            let outside = &mut self.outside;
-                            let program = || connection.caller().and_then(|socket| outside.program(socket));
+                        ConnectionNeed::Consent(to) => {
+                            let outside = &mut self.services;
+                            let program =
+                                || connection.client_socket().and_then(|socket| outside.find_program(socket));
                             if let Some(consent) = self.consents.ask(to, id, Instant::now(), program) {
-                                connection.answered(consent);
+                                connection.set_consent(consent);
                             }
                         }
-                        Need::Nothing => break true,
-                        Need::Refusal(refusal) => {
+                        ConnectionNeed::Closed => break true,
+                        ConnectionNeed::Denied(refusal) => {
                             refusals.push(*refusal);
                             break true;
                         }
@@ -467,98 +488,104 @@ impl Relay {
                     && connection.is_open()
                     && let Some(to) = connection.destination()
                 {
-                    self.counters.stands(&to);
+                    self.counters.count_connection(&to);
                 }
                 ended
             }
         };
-        self.due.set(id, caller.deadline());
+        self.deadlines.set(id, caller.deadline());
         for refusal in refusals {
-            self.refused(refusal, id);
+            self.record_denial(refusal, id);
         }
         if ended {
-            self.end(id);
+            self.close_connection(id);
         }
     }
 
-    /// Tells of a refusal, and counts it.
-    fn refused(&mut self, refusal: Refusal, id: usize) {
-        self.counters.refused(&refusal);
-        let caller = self.connections.get(&id).and_then(Caller::socket);
-        let outside = &mut self.outside;
-        self.refusals.add(refusal, Instant::now(), || outside.program(caller?));
+    /// Reports and counts a denial.
+    fn record_denial(&mut self, refusal: NetworkDenial, id: usize) {
+        self.counters.count_denial(&refusal);
+        let caller = self.connections.get(&id).and_then(RelayClient::socket);
+        let outside = &mut self.services;
+        self.denials.add(refusal, Instant::now(), || outside.find_program(caller?));
     }
 
-    /// A connection is over.
-    fn end(&mut self, id: usize) {
+    /// Closes a connection and removes it.
+    fn close_connection(&mut self, id: usize) {
         let Some(caller) = self.connections.remove(&id) else { return };
-        self.due.set(id, None);
+        self.deadlines.set(id, None);
         self.unfinished.remove(&id);
         self.resolver.forget(id);
         self.consents.forget(id);
-        self.unheard.append(&mut self.full);
-        if let Caller::Of(connection) = caller {
+        self.pending_sockets.append(&mut self.full_sockets);
+        if let RelayClient::Relayed(connection) = caller {
             if let Some(to) = connection.destination().filter(|_| connection.is_open()) {
-                self.counters.moved(&to, connection.moved());
+                self.counters.add_bytes(&to, connection.bytes_moved());
             }
-            connection.end(&mut self.names);
+            connection.close(&mut self.names);
         }
     }
 
-    /// Passes on what lookups have found.
-    fn tell_found(&mut self, registry: &Registry) {
-        while let Some((id, found)) = self.resolver.next_found() {
-            if let Some(Caller::Of(connection)) = self.connections.get_mut(&id) {
-                connection.found(found);
-                self.go_on(registry, id);
+    /// Delivers the results of lookups.
+    fn deliver_lookups(&mut self, registry: &Registry) {
+        while let Some((id, found)) = self.resolver.next_result() {
+            if let Some(RelayClient::Relayed(connection)) = self.connections.get_mut(&id) {
+                connection.on_lookup_result(found);
+                self.advance(registry, id);
             }
         }
     }
 }
 
-impl Caller {
+impl RelayClient {
     fn deadline(&self) -> Option<Instant> {
         match self {
-            Caller::Of(connection) => connection.deadline(),
-            Caller::Names(stream) => Some(stream.deadline()),
+            RelayClient::Relayed(connection) => connection.deadline(),
+            RelayClient::Dns(stream) => Some(stream.deadline()),
         }
     }
 
-    /// The program's end.
-    fn socket(&self) -> Option<owner::Socket> {
+    /// The program's socket.
+    fn socket(&self) -> Option<socket_owner::SocketOwnerQuery> {
         match self {
-            Caller::Of(connection) => connection.caller(),
-            Caller::Names(stream) => stream.caller(),
+            RelayClient::Relayed(connection) => connection.client_socket(),
+            RelayClient::Dns(stream) => stream.client_socket(),
         }
     }
 }
 
-/// Why this address may not be called on this port for whoever may call its name, and the rule that says so. One that
-/// stands for an IPv4 address is judged by that too.
-fn wrong_address(rules: &Rules, address: IpAddr, port: u16) -> Option<(String, Option<String>)> {
-    let denial = address::meanings(address).find_map(|meant| match rules.address(meant, port) {
-        Verdict::Denied(rule) => Some(rule.to_string()),
-        Verdict::Allowed(_) | Verdict::Asked(_) | Verdict::Unnamed => None,
-    });
+/// Why this address and port are denied, with the rule, or `None`; the policy allows the name. An address with an
+/// embedded IPv4 address is checked as that address, too.
+fn address_denial(rules: &HostRules, address: IpAddr, port: u16) -> Option<(String, Option<String>)> {
+    let denial =
+        address::reachable_addresses(address).find_map(|meant| match rules.check_address_port(meant, port) {
+            HostVerdict::Denied(rule) => Some(rule.to_string()),
+            HostVerdict::Allowed(_) | HostVerdict::NeedsConsent(_) | HostVerdict::NoRule => None,
+        });
     if denial.is_some() {
         return Some(("its address is denied".into(), denial));
     }
-    let is_named = matches!(rules.address(address, port), Verdict::Allowed(_) | Verdict::Asked(_));
-    match address::kind(address) {
-        address::Kind::Forbidden(what) => return Some((format!("{address} is {what}"), None)),
-        address::Kind::Private if !is_named => {
+    let is_named = matches!(
+        rules.check_address_port(address, port),
+        HostVerdict::Allowed(_) | HostVerdict::NeedsConsent(_)
+    );
+    match address::classify(address) {
+        address::AddressClass::Forbidden(what) => return Some((format!("{address} is {what}"), None)),
+        address::AddressClass::Private if !is_named => {
             return Some((format!("{address} is a private address, and no rule names it"), None));
         }
-        address::Kind::Private | address::Kind::Public => {}
+        address::AddressClass::Private | address::AddressClass::Public => {}
     }
-    address::meanings(address).find_map(|meant| match dial::is_own(SocketAddr::new(meant, port)) {
-        Ok(false) => None,
-        Ok(true) => Some((format!("{address} is an address of this machine"), None)),
-        Err(error) => Some((format!("find a way to {address}: {error}"), None)),
+    address::reachable_addresses(address).find_map(|meant| {
+        match dial::is_local_address(SocketAddr::new(meant, port)) {
+            Ok(false) => None,
+            Ok(true) => Some((format!("{address} is an address of this machine"), None)),
+            Err(error) => Some((format!("find a way to {address}: {error}"), None)),
+        }
     })
 }
 
-/// The name, where it is one.
-fn name_of(text: &str) -> Option<DnsName> {
+/// Parses a name; `None` if it is not one.
+fn parse_name(text: &str) -> Option<DnsName> {
     DnsName::parse(text).ok()
 }

@@ -1,100 +1,103 @@
-//! Clients that are told of a proxy, on two ports of the sandbox's loopback: HTTP (CONNECT, and single requests), SOCKS5.
+//! The proxies for configured clients, on two ports of the sandbox's loopback: HTTP (CONNECT, and single requests) and
+//! SOCKS5.
 
-use super::refusals::Kind;
-use crate::egress::connect::{self, Status};
-use crate::egress::socks::{self, Outcome, Socks};
-use crate::plan::PROXIES;
+use super::denials::DenialKind;
+use crate::egress::http_proxy::{self, HttpProxyStatus};
+use crate::egress::socks::{self, SocksHandshake, SocksReply};
+use crate::plan::agent::PROXY_PORTS;
 
-/// A proxy, as its client sees it.
+/// The protocol of a proxy client.
 #[derive(Debug)]
-pub(super) enum Proxy {
-    /// The HTTP one.
+pub(super) enum ClientProxy {
+    /// HTTP proxy.
     Http,
-    /// The SOCKS5 one.
-    Socks(Socks),
+    /// SOCKS5 proxy.
+    Socks(SocksHandshake),
 }
 
-/// What a client has said.
+/// The parsed input of a client.
 #[derive(Debug)]
-pub(super) enum Said {
-    /// Not enough.
-    More,
-    /// Something that has an answer before it says more.
-    Greeting {
-        /// Bytes that are done with.
+pub(super) enum ProxyRequest {
+    /// More bytes are needed.
+    NeedMore,
+    /// The client needs a reply before it sends more.
+    Reply {
+        /// Number of consumed bytes.
         consumed: usize,
-        /// The answer.
+        /// The reply.
         answer: Vec<u8>,
     },
-    /// Whom it wants.
-    Host {
-        /// Bytes that are done with.
+    /// The client requests a connection.
+    Connect {
+        /// Number of consumed bytes.
         consumed: usize,
         /// A name or an address.
         host: String,
         /// The port.
         port: u16,
-        /// What the host is told in place of those bytes; nothing for a tunnel.
+        /// The bytes for the host in place of the consumed ones; `None` for a tunnel.
         request: Option<Vec<u8>>,
     },
-    /// Nothing that it should.
-    Wrong(&'static str),
+    /// Malformed input; the reason.
+    Malformed(&'static str),
 }
 
-impl Proxy {
+impl ClientProxy {
     /// The proxy on this port of loopback.
-    pub(super) fn on(port: u16) -> Option<Self> {
-        let [socks, http] = PROXIES;
+    pub(super) fn for_port(port: u16) -> Option<Self> {
+        let [socks, http] = PROXY_PORTS;
         match port {
-            _ if port == http => Some(Proxy::Http),
-            _ if port == socks => Some(Proxy::Socks(Socks::new())),
+            _ if port == http => Some(ClientProxy::Http),
+            _ if port == socks => Some(ClientProxy::Socks(SocksHandshake::new())),
             _ => None,
         }
     }
 
-    /// What a client says with all bytes that are not done with.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Said {
+    /// Parses all bytes of a client that are not consumed yet.
+    pub(super) fn parse(&mut self, bytes: &[u8]) -> ProxyRequest {
         match self {
-            Proxy::Http => match connect::next(bytes) {
-                connect::Step::More => Said::More,
-                connect::Step::Connect { consumed, host, port } => {
-                    Said::Host { consumed, host, port, request: None }
+            ClientProxy::Http => match http_proxy::next_step(bytes) {
+                http_proxy::HttpProxyStep::NeedMore => ProxyRequest::NeedMore,
+                http_proxy::HttpProxyStep::Connect { consumed, host, port } => {
+                    ProxyRequest::Connect { consumed, host, port, request: None }
                 }
-                connect::Step::Request { consumed, host, port, head } => {
-                    Said::Host { consumed, host, port, request: Some(head) }
+                http_proxy::HttpProxyStep::Request { consumed, host, port, head } => {
+                    ProxyRequest::Connect { consumed, host, port, request: Some(head) }
                 }
-                connect::Step::Wrong(why) => Said::Wrong(why),
+                http_proxy::HttpProxyStep::Malformed(why) => ProxyRequest::Malformed(why),
             },
-            Proxy::Socks(client) => match client.next(bytes) {
-                socks::Step::More => Said::More,
-                socks::Step::Reply { consumed, bytes } => Said::Greeting { consumed, answer: bytes },
-                socks::Step::Connect { consumed, host, port } => {
-                    Said::Host { consumed, host, port, request: None }
+            ClientProxy::Socks(client) => match client.next_step(bytes) {
+                socks::SocksStep::NeedMore => ProxyRequest::NeedMore,
+                socks::SocksStep::Reply { consumed, bytes } => {
+                    ProxyRequest::Reply { consumed, answer: bytes }
                 }
-                socks::Step::Wrong(why) => Said::Wrong(why),
+                socks::SocksStep::Connect { consumed, host, port } => {
+                    ProxyRequest::Connect { consumed, host, port, request: None }
+                }
+                socks::SocksStep::Malformed(why) => ProxyRequest::Malformed(why),
             },
         }
     }
 
-    /// What a client hears when its tunnel stands.
-    pub(super) fn granted(&self) -> Vec<u8> {
+    /// The reply for an established tunnel.
+    pub(super) fn success_reply(&self) -> Vec<u8> {
         match self {
-            Proxy::Http => connect::ESTABLISHED.to_vec(),
-            Proxy::Socks(_) => socks::reply(Outcome::Granted).to_vec(),
+            ClientProxy::Http => http_proxy::ESTABLISHED.to_vec(),
+            ClientProxy::Socks(_) => socks::encode_reply(SocksReply::Granted).to_vec(),
         }
     }
 
-    /// What a client hears that gets nothing, for this reason.
-    pub(super) fn refused(&self, kind: Kind, why: &str) -> Vec<u8> {
+    /// The reply for a failed or denied connection, with this reason.
+    pub(super) fn denial_reply(&self, kind: DenialKind, why: &str) -> Vec<u8> {
         let (status, outcome) = match kind {
-            Kind::Policy => (Status::Forbidden, Outcome::NotAllowed),
-            Kind::Malformed => (Status::BadRequest, Outcome::Failed),
-            Kind::Limit => (Status::Unavailable, Outcome::Failed),
-            Kind::Unreachable => (Status::BadGateway, Outcome::HostUnreachable),
+            DenialKind::Policy => (HttpProxyStatus::Forbidden, SocksReply::NotAllowed),
+            DenialKind::Malformed => (HttpProxyStatus::BadRequest, SocksReply::Failed),
+            DenialKind::Limit => (HttpProxyStatus::Unavailable, SocksReply::Failed),
+            DenialKind::Unreachable => (HttpProxyStatus::BadGateway, SocksReply::HostUnreachable),
         };
         match self {
-            Proxy::Http => connect::answer(status, why),
-            Proxy::Socks(_) => socks::reply(outcome).to_vec(),
+            ClientProxy::Http => http_proxy::error_response(status, why),
+            ClientProxy::Socks(_) => socks::encode_reply(outcome).to_vec(),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! One direction of a connection: what is read on one side is written on the other, with at most one chunk on its way.
+//! One direction of a connection: bytes read from one stream are written to the other, with at most one buffered
+//! chunk.
 //!
-//! Where one read fills a chunk, more is likely to come: then the kernel moves it from socket to socket by a pipe
-//! (splice(2)), and it is never copied to this process. A connection has a pipe only while something is in it.
+//! If a read fills a chunk, more data probably follows. The kernel then moves it from socket to socket through a pipe
+//! (splice(2)), without a copy to this process. A connection holds a pipe only while the pipe contains data.
 
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use std::io::{ErrorKind, Read, Result, Write};
@@ -9,132 +10,132 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of one read.
-const CHUNK: usize = 64 << 10;
+/// Size of one read, in bytes.
+const CHUNK_SIZE: usize = 64 << 10;
 
-/// Bytes that one direction may move before the others have their turn.
-const SHARE: usize = 512 << 10;
+/// Maximum number of bytes that one direction transfers before others are served.
+const TRANSFER_BUDGET: usize = 512 << 10;
 
-/// The most that one splice(2) is asked for.
-const PIECE: usize = 1 << 20;
+/// Maximum size of one splice(2), in bytes.
+const MAX_SPLICE: usize = 1 << 20;
 
-/// Bytes that a pipe has room for, where it may: four times the usual, so that both ends are woken less often. The
-/// kernel gives all pipes of an ordinary user a certain room (pipe(7), pipe-user-pages-soft), so that some are wide.
-const WIDTH: i32 = 256 << 10;
-const MANY: usize = 8;
+/// Size of a wide pipe, in bytes: four times the default, so that both ends wake up less often. The kernel limits the
+/// total size of the pipes of an unprivileged user (pipe(7), pipe-user-pages-soft), so only some pipes are wide.
+const WIDE_PIPE_SIZE: i32 = 256 << 10;
+const MAX_WIDE_PIPES: usize = 8;
 
-/// How many are wide now.
-static WIDE: AtomicUsize = AtomicUsize::new(0);
+/// Number of wide pipes at present.
+static WIDE_PIPES: AtomicUsize = AtomicUsize::new(0);
 
-/// Where what moves so little at a time costs less when it is copied.
-const LITTLE: usize = 16 << 10;
+/// Transfers of at most this size are cheaper with a copy.
+const SMALL_TRANSFER: usize = 16 << 10;
 
-/// What all connections of a loop use one after another.
+/// Buffers that all connections of a loop share.
 #[derive(Debug)]
-pub(super) struct Room {
-    /// For bytes that this process sees.
+pub(super) struct RelayBuffer {
+    /// The buffer for copied bytes.
     pub(super) chunk: Box<[u8]>,
-    /// An empty pipe, for those that it does not.
-    pipe: Option<Pipe>,
+    /// An empty pipe, for spliced bytes.
+    pipe: Option<SplicePipe>,
 }
 
-/// Bytes on their way that this process does not see.
+/// A pipe with spliced bytes.
 #[derive(Debug)]
-struct Pipe {
+struct SplicePipe {
     read: OwnedFd,
     write: OwnedFd,
-    /// Bytes in it.
+    /// Number of bytes in the pipe.
     held: usize,
-    /// It counts as one of the wide ones.
+    /// Whether it counts as a wide pipe.
     is_wide: bool,
 }
 
-/// Bytes on their way from one stream to another.
+/// The bytes in transit from one stream to another.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
-    /// What was read and is not written.
-    left: Vec<u8>,
+    /// Bytes that were read and not written.
+    unsent: Vec<u8>,
     written: usize,
-    /// What comes after that.
-    pipe: Option<Pipe>,
-    /// There is much to move.
+    /// Bytes that follow `unsent`.
+    pipe: Option<SplicePipe>,
+    /// Whether much data follows.
     is_bulk: bool,
-    /// The reader's end was seen.
-    ended: bool,
-    /// And told to the writer.
-    told: bool,
-    /// Bytes that the writer has taken.
+    /// The reader has reached the end of file.
+    is_read_closed: bool,
+    /// The writing side was shut down.
+    is_write_closed: bool,
+    /// Number of bytes written.
     moved: u64,
 }
 
-/// How far it went.
+/// The result of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Until one of the streams has something new.
-    Waits,
-    /// There may be more at once.
-    Goes,
-    /// All is moved, and the end is told.
-    Over,
-    /// The writer takes no more.
-    Refused,
+    /// Blocked until a stream has a new event.
+    Blocked,
+    /// More can be transferred at once.
+    More,
+    /// All bytes were transferred, and the end of file was passed on.
+    Finished,
+    /// The writer accepts no more bytes.
+    WriterClosed,
 }
 
-/// Moves both directions between two streams; with `holds`, nothing more goes out yet.
+/// Transfers both directions between two streams. With `holds_output`, no outbound bytes are transferred.
 ///
 /// # Errors
 /// A stream was reset.
-pub(super) fn exchange(
+pub(super) fn relay_both_ways(
     (out, back): (&mut Pump, &mut Pump),
     (inner, outer): (&mio::net::TcpStream, &mio::net::TcpStream),
-    holds: bool,
-    room: &mut Room,
+    holds_output: bool,
+    buffer: &mut RelayBuffer,
 ) -> Result<Flow> {
-    let went = if holds { Flow::Waits } else { out.flow(inner, outer, room)? };
-    // What the other side has said before it takes nothing more may be why.
-    let went = if went == Flow::Refused { out.give_up() } else { went };
-    Ok(match (went, back.flow(outer, inner, room)?) {
-        (_, Flow::Refused) => Flow::Refused,
-        (Flow::Over, Flow::Over) => Flow::Over,
-        (Flow::Goes, _) | (_, Flow::Goes) => Flow::Goes,
-        _ => Flow::Waits,
+    let went = if holds_output { Flow::Blocked } else { out.transfer(inner, outer, buffer)? };
+    // The last bytes of the peer may explain why it accepts no more, so they are still transferred.
+    let went = if went == Flow::WriterClosed { out.abandon() } else { went };
+    Ok(match (went, back.transfer(outer, inner, buffer)?) {
+        (_, Flow::WriterClosed) => Flow::WriterClosed,
+        (Flow::Finished, Flow::Finished) => Flow::Finished,
+        (Flow::More, _) | (_, Flow::More) => Flow::More,
+        _ => Flow::Blocked,
     })
 }
 
 impl Pump {
-    /// Has these bytes written before any others.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.left.extend_from_slice(bytes);
+    /// Queues bytes to be written before any others.
+    pub(super) fn queue(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
     }
 
-    /// Nothing more can be written.
-    pub(super) fn give_up(&mut self) -> Flow {
-        *self = Pump { ended: true, told: true, moved: self.moved, ..Pump::default() };
-        Flow::Over
+    /// Discards the rest: no more can be written.
+    pub(super) fn abandon(&mut self) -> Flow {
+        *self = Pump { is_read_closed: true, is_write_closed: true, moved: self.moved, ..Pump::default() };
+        Flow::Finished
     }
 
-    /// Whether all is moved, and the end is told.
-    pub(super) fn is_over(&self) -> bool {
-        self.told
+    /// Whether all bytes were transferred, and the end of file was passed on.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_write_closed
     }
 
-    /// Bytes that the writer has taken.
+    /// Number of bytes written.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
-    /// The reader has ended.
-    pub(super) fn end(&mut self) {
-        self.ended = true;
+    /// Marks the end of file of the reader.
+    pub(super) fn close_read(&mut self) {
+        self.is_read_closed = true;
     }
 
-    /// Writes what was read or pushed; whether nothing of it is left.
+    /// Writes bytes that were read or queued; returns whether none are left.
     ///
     /// # Errors
-    /// A stream that was reset.
+    /// The stream was reset.
     pub(super) fn write(&mut self, mut to: &mio::net::TcpStream) -> Result<bool> {
-        while let Some(rest) = self.left.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match again(|| to.write(rest))? {
+        while let Some(rest) = self.unsent.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match retry_interrupted(|| to.write(rest))? {
                 Some(count) => {
                     self.written += count;
                     self.moved += count as u64;
@@ -142,131 +143,134 @@ impl Pump {
                 None => return Ok(false),
             }
         }
-        // A large buffer is not kept for a connection that is at rest.
-        self.left = Vec::new();
+        // An idle connection keeps no large buffer.
+        self.unsent = Vec::new();
         self.written = 0;
         Ok(true)
     }
 
-    /// Moves what can be moved now.
+    /// Transfers as many bytes as possible without blocking.
     ///
     /// # Errors
     /// The reader was reset.
-    pub(super) fn flow(
+    pub(super) fn transfer(
         &mut self,
         from: &mio::net::TcpStream,
         to: &mio::net::TcpStream,
-        room: &mut Room,
+        buffer: &mut RelayBuffer,
     ) -> Result<Flow> {
         let mut moved = 0;
         loop {
-            match self.write(to).and_then(|all| Ok(all && self.drain(to, room)?)) {
+            match self.write(to).and_then(|all| Ok(all && self.splice_out(to, buffer)?)) {
                 Ok(true) => {}
-                Ok(false) => return Ok(Flow::Waits),
-                Err(_) => return Ok(Flow::Refused),
+                Ok(false) => return Ok(Flow::Blocked),
+                Err(_) => return Ok(Flow::WriterClosed),
             }
-            if self.ended {
-                let told = std::mem::replace(&mut self.told, true) || to.shutdown(Shutdown::Write).is_ok();
-                return Ok(if told { Flow::Over } else { Flow::Refused });
+            if self.is_read_closed {
+                let told = std::mem::replace(&mut self.is_write_closed, true)
+                    || to.shutdown(Shutdown::Write).is_ok();
+                return Ok(if told { Flow::Finished } else { Flow::WriterClosed });
             }
-            if moved >= SHARE {
-                return Ok(Flow::Goes);
+            if moved >= TRANSFER_BUDGET {
+                return Ok(Flow::More);
             }
-            // Without a pipe, copies do.
-            let pipe = if self.is_bulk { room.pipe.take().or_else(|| Pipe::new().ok()) } else { None };
+            // Without a pipe, the bytes are copied.
+            let pipe =
+                if self.is_bulk { buffer.pipe.take().or_else(|| SplicePipe::new().ok()) } else { None };
             let took = match pipe {
-                Some(pipe) => self.take_in(from, pipe, room)?,
-                None => self.copy(from, to, &mut room.chunk)?,
+                Some(pipe) => self.splice_in(from, pipe, buffer)?,
+                None => self.copy(from, to, &mut buffer.chunk)?,
             };
             match took {
                 None => {
-                    self.is_bulk &= moved == 0 || moved >= LITTLE;
-                    return Ok(Flow::Waits);
+                    self.is_bulk &= moved == 0 || moved >= SMALL_TRANSFER;
+                    return Ok(Flow::Blocked);
                 }
-                Some(0) => self.ended = true,
+                Some(0) => self.is_read_closed = true,
                 Some(count) => moved += count,
             }
         }
     }
 
-    /// Reads some and writes what the writer takes of it; how many bytes were read, 0 at the end.
+    /// Reads a chunk and writes as much of it as possible; returns the number of bytes read, 0 at end of file.
     fn copy(
         &mut self,
         mut from: &mio::net::TcpStream,
         mut to: &mio::net::TcpStream,
         chunk: &mut [u8],
     ) -> Result<Option<usize>> {
-        let Some(count) = again(|| from.read(chunk))? else { return Ok(None) };
+        let Some(count) = retry_interrupted(|| from.read(chunk))? else { return Ok(None) };
         let read = chunk.get(..count).unwrap_or_default();
-        // One that takes nothing more says so again for what is left.
-        let written = again(|| to.write(read)).ok().flatten().unwrap_or(0);
+        // An error of the writer occurs again when the rest is written.
+        let written = retry_interrupted(|| to.write(read)).ok().flatten().unwrap_or(0);
         self.moved += written as u64;
-        self.left.extend_from_slice(read.get(written..).unwrap_or_default());
+        self.unsent.extend_from_slice(read.get(written..).unwrap_or_default());
         self.is_bulk = count == chunk.len();
         Ok(Some(count))
     }
 
-    /// Takes in what there is by a pipe; how many bytes that was, 0 at the end.
-    fn take_in(
+    /// Reads available bytes into a pipe; returns their number, 0 at end of file.
+    fn splice_in(
         &mut self,
         from: &mio::net::TcpStream,
-        mut pipe: Pipe,
-        room: &mut Room,
+        mut pipe: SplicePipe,
+        buffer: &mut RelayBuffer,
     ) -> Result<Option<usize>> {
-        let took = pipe.fill(from);
-        let place = if pipe.held > 0 { &mut self.pipe } else { &mut room.pipe };
+        let took = pipe.fill_from(from);
+        let place = if pipe.held > 0 { &mut self.pipe } else { &mut buffer.pipe };
         *place = Some(pipe);
         took
     }
 
-    /// Gives away what was taken in; whether nothing of it is left.
-    fn drain(&mut self, to: &mio::net::TcpStream, room: &mut Room) -> Result<bool> {
+    /// Writes the bytes in the pipe; returns whether none are left.
+    fn splice_out(&mut self, to: &mio::net::TcpStream, buffer: &mut RelayBuffer) -> Result<bool> {
         let Some(pipe) = &mut self.pipe else { return Ok(true) };
-        let is_empty = pipe.empty(to, &mut self.moved)?;
+        let is_empty = pipe.drain_to(to, &mut self.moved)?;
         if is_empty {
-            room.pipe = self.pipe.take();
+            buffer.pipe = self.pipe.take();
         }
         Ok(is_empty)
     }
 }
 
-impl Default for Room {
+impl Default for RelayBuffer {
     fn default() -> Self {
-        Room { chunk: vec![0; CHUNK].into_boxed_slice(), pipe: None }
+        RelayBuffer { chunk: vec![0; CHUNK_SIZE].into_boxed_slice(), pipe: None }
     }
 }
 
-impl Pipe {
+impl SplicePipe {
     fn new() -> Result<Self> {
-        let mut pipe = Pipe::narrow()?;
-        let more = |wide| (wide < MANY).then_some(wide + 1);
-        pipe.is_wide = WIDE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        let mut pipe = SplicePipe::narrow()?;
+        let more = |wide| (wide < MAX_WIDE_PIPES).then_some(wide + 1);
+        pipe.is_wide = WIDE_PIPES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
         if pipe.is_wide {
-            // It does as it is, where the user has no more room.
-            let _ = fcntl(&pipe.write, FcntlArg::F_SETPIPE_SZ(WIDTH));
+            // Without quota for a wide pipe, the default size is used.
+            let _ = fcntl(&pipe.write, FcntlArg::F_SETPIPE_SZ(WIDE_PIPE_SIZE));
         }
         Ok(pipe)
     }
 
-    /// As wide as the kernel makes it.
+    /// Creates a pipe of the default size.
     fn narrow() -> Result<Self> {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        Ok(Pipe { read, write, held: 0, is_wide: false })
+        Ok(SplicePipe { read, write, held: 0, is_wide: false })
     }
 
-    /// Takes in what there is; `None` when that is nothing now, and 0 at the end.
-    fn fill(&mut self, from: &mio::net::TcpStream) -> Result<Option<usize>> {
+    /// Reads available bytes; `None` if there are none now, 0 at end of file.
+    fn fill_from(&mut self, from: &mio::net::TcpStream) -> Result<Option<usize>> {
         let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
-        let took = again(|| Ok(splice(from, None, &self.write, None, PIECE, flags)?))?;
+        let took = retry_interrupted(|| Ok(splice(from, None, &self.write, None, MAX_SPLICE, flags)?))?;
         self.held += took.unwrap_or(0);
         Ok(took)
     }
 
-    /// Gives away what it holds; whether nothing is left.
-    fn empty(&mut self, to: &mio::net::TcpStream, moved: &mut u64) -> Result<bool> {
+    /// Writes the held bytes; returns whether none are left.
+    fn drain_to(&mut self, to: &mio::net::TcpStream, moved: &mut u64) -> Result<bool> {
         let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
         while self.held > 0 {
-            let Some(gave) = again(|| Ok(splice(&self.read, None, to, None, self.held, flags)?))? else {
+            let Some(gave) = retry_interrupted(|| Ok(splice(&self.read, None, to, None, self.held, flags)?))?
+            else {
                 return Ok(false);
             };
             self.held = self.held.saturating_sub(gave);
@@ -276,16 +280,16 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl Drop for SplicePipe {
     fn drop(&mut self) {
         if self.is_wide {
-            WIDE.fetch_sub(1, Ordering::Relaxed);
+            WIDE_PIPES.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Calls again after an interruption; `None` when the stream would have to wait.
-pub(super) fn again(mut call: impl FnMut() -> Result<usize>) -> Result<Option<usize>> {
+/// Repeats a call after EINTR; `None` if it would block.
+pub(super) fn retry_interrupted(mut call: impl FnMut() -> Result<usize>) -> Result<Option<usize>> {
     loop {
         match call() {
             Ok(count) => return Ok(Some(count)),
@@ -302,12 +306,14 @@ mod tests {
 
     #[test]
     fn some_pipes_are_wide_and_the_room_of_one_that_is_gone_is_given_again() {
-        let width = |pipe: &Pipe| fcntl(&pipe.write, FcntlArg::F_GETPIPE_SZ).unwrap();
-        let usual = width(&Pipe::narrow().unwrap());
+        let width = |pipe: &SplicePipe| fcntl(&pipe.write, FcntlArg::F_GETPIPE_SZ).unwrap();
+        let usual = width(&SplicePipe::narrow().unwrap());
         for _ in 0..2 {
-            let pipes: Vec<Pipe> = (0..MANY + 3).map(|_| Pipe::new().unwrap()).collect();
-            let (wide, narrow) = pipes.iter().map(width).partition::<Vec<_>, _>(|width| *width == WIDTH);
-            assert_eq!((wide.len(), narrow), (MANY, vec![usual; 3]));
+            let pipes: Vec<SplicePipe> =
+                (0..MAX_WIDE_PIPES + 3).map(|_| SplicePipe::new().unwrap()).collect();
+            let (wide, narrow) =
+                pipes.iter().map(width).partition::<Vec<_>, _>(|width| *width == WIDE_PIPE_SIZE);
+            assert_eq!((wide.len(), narrow), (MAX_WIDE_PIPES, vec![usual; 3]));
         }
     }
 }

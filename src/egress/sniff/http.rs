@@ -1,25 +1,25 @@
 //! The host of the first request of an HTTP/1 connection.
 
-use super::{Protocol, Sniffed};
-use crate::egress::head::{Head, Read, read};
+use super::{ClientProtocol, SniffResult};
+use crate::egress::request_head::{ParsedHead, RequestHead, parse_head};
 
-/// How HTTP/2 begins without TLS (RFC 9113 section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+/// The first bytes of HTTP/2 without TLS (RFC 9113 section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
-pub(super) fn sniff(bytes: &[u8]) -> Sniffed {
+pub(super) fn sniff(bytes: &[u8]) -> SniffResult {
     match is_http(bytes) {
-        None => Sniffed::More,
-        Some(false) => Sniffed::Nameless(Protocol::Other),
-        Some(true) => match read(bytes) {
-            Read::More => Sniffed::More,
-            Read::Wrong(why) => Sniffed::Wrong(why),
-            Read::Whole(head) => host(&head),
+        None => SniffResult::NeedMore,
+        Some(false) => SniffResult::NoName(ClientProtocol::Other),
+        Some(true) => match parse_head(bytes) {
+            ParsedHead::Incomplete => SniffResult::NeedMore,
+            ParsedHead::Malformed(why) => SniffResult::Malformed(why),
+            ParsedHead::Complete(head) => sniff_head(&head),
         },
     }
 }
 
-/// Whether the first line is that of a request. A line that is nearly one counts, so that no server finds a request in
-/// what was let pass for something else; HTTP/0.9 names no host in any case.
+/// Whether the first line is a request line. Similar lines count, so that no server finds a request in bytes that were
+/// passed as another protocol. HTTP/0.9 names no host in any case.
 fn is_http(bytes: &[u8]) -> Option<bool> {
     // Servers skip empty lines before a request (RFC 9112 section 2.2), and some skip more.
     let start = bytes.iter().position(|byte| !is_space(*byte))?;
@@ -30,51 +30,51 @@ fn is_http(bytes: &[u8]) -> Option<bool> {
         return Some(false);
     }
     let line = line?;
-    Some(line != PREFACE && line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/")))
+    Some(line != HTTP2_PREFACE && line.windows(5).any(|part| part.eq_ignore_ascii_case(b"HTTP/")))
 }
 
-/// What is no request of HTTP to us may be one to a server that takes any protocol or method: not without a line that
-/// names a host, before the first empty line.
-pub(super) fn stray_host(bytes: &[u8]) -> Sniffed {
+/// Checks bytes that are not a valid request. A server that accepts any protocol or method may treat them as one, but
+/// only with a Host line before the first empty line.
+pub(super) fn stray_host(bytes: &[u8]) -> SniffResult {
     let mut seen = false;
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let text = line.trim_ascii();
         let names_host = text.get(..4).is_some_and(|name| name.eq_ignore_ascii_case(b"host"))
             && text.get(4..).is_some_and(|rest| rest.trim_ascii_start().first() == Some(&b':'));
         if names_host {
-            return Sniffed::Wrong("a Host header in what is no request of HTTP");
+            return SniffResult::Malformed("a Host header outside of an HTTP request");
         }
         if text.is_empty() && seen && line.ends_with(b"\n") {
-            return Sniffed::Nameless(Protocol::Other);
+            return SniffResult::NoName(ClientProtocol::Other);
         }
         seen |= !text.is_empty();
     }
-    Sniffed::More
+    SniffResult::NeedMore
 }
 
-/// What lenient servers take for white space in a request line (RFC 9112 section 3), and what their languages do.
+/// White space in a request line for lenient servers (RFC 9112 section 3) and their languages.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | 9..=13 | 0x1c..=0x1f | 0x85 | 0xa0)
 }
 
-/// RFC 9110 section 5.6.2.
+/// A token character, RFC 9110 section 5.6.2.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-fn host(head: &Head<'_>) -> Sniffed {
-    let (host, named) = match (head.host(), head.named()) {
+fn sniff_head(head: &RequestHead<'_>) -> SniffResult {
+    let (host, named) = match (head.host_header(), head.absolute_target()) {
         (Ok(host), Ok(named)) => (host, named),
-        (Err(why), _) | (_, Err(why)) => return Sniffed::Wrong(why),
+        (Err(why), _) | (_, Err(why)) => return SniffResult::Malformed(why),
     };
-    let name = |name| Sniffed::Name { protocol: Protocol::Http, name };
+    let name = |name| SniffResult::Name { protocol: ClientProtocol::Http, name };
     match (host, named) {
         (Some(host), Some(named)) if host.host != named.authority.host => {
-            Sniffed::Wrong("a Host header that differs from the target")
+            SniffResult::Malformed("a Host header that differs from the target")
         }
         (Some(host), _) => name(host.host),
-        (None, _) if head.version > 0 => Sniffed::Wrong("HTTP/1.1 without a Host header"),
+        (None, _) if head.version > 0 => SniffResult::Malformed("HTTP/1.1 without a Host header"),
         (None, Some(named)) => name(named.authority.host),
-        (None, None) => Sniffed::Nameless(Protocol::Http),
+        (None, None) => SniffResult::NoName(ClientProtocol::Http),
     }
 }

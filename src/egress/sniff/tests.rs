@@ -2,7 +2,7 @@ use super::*;
 use crate::egress::authority;
 use proptest::prelude::*;
 
-/// What OpenSSL 3 sends for `API.example.com`.
+/// The ClientHello of OpenSSL 3 for `API.example.com`.
 fn openssl() -> Vec<u8> {
     let digits: Vec<u8> = include_str!("client_hello.hex").bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
@@ -23,7 +23,7 @@ fn names(entries: &[(u8, &[u8])]) -> Vec<u8> {
     extension(0, &long(&list))
 }
 
-/// A ClientHello with these extensions, cut into records of `size` bytes.
+/// A ClientHello with these extensions, split into records of `size` bytes.
 fn hello(extensions: &[u8], size: usize) -> Vec<u8> {
     let body = [&[3, 3], &[7; 32][..], &[0, 0, 2, 0x13, 1, 1, 0], &long(extensions)].concat();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
@@ -34,18 +34,18 @@ fn records(message: &[u8], size: usize) -> Vec<u8> {
     message.chunks(size).flat_map(|part| [&[22, 3, 1], long(part).as_slice()].concat()).collect()
 }
 
-fn tls(name: &str) -> Sniffed {
-    Sniffed::Name { protocol: Protocol::Tls, name: name.into() }
+fn tls(name: &str) -> SniffResult {
+    SniffResult::Name { protocol: ClientProtocol::Tls, name: name.into() }
 }
 
-fn http(name: &str) -> Sniffed {
-    Sniffed::Name { protocol: Protocol::Http, name: name.into() }
+fn http(name: &str) -> SniffResult {
+    SniffResult::Name { protocol: ClientProtocol::Http, name: name.into() }
 }
 
-/// The first decision when the bytes come one by one.
-fn by_prefixes(bytes: &[u8]) -> Sniffed {
+/// The first decision when the bytes arrive one by one.
+fn by_prefixes(bytes: &[u8]) -> SniffResult {
     let mut said = (0..=bytes.len()).map(|end| sniff(&bytes[..end]));
-    said.find(|said| *said != Sniffed::More).unwrap_or(Sniffed::More)
+    said.find(|said| *said != SniffResult::NeedMore).unwrap_or(SniffResult::NeedMore)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_client_hello_names_its_server() {
     for size in [1, 2, 3, 100, 511] {
         assert_eq!(sniff(&records(body, size)), tls("api.example.com"), "records of {size}");
     }
-    // What follows is not looked at.
+    // The following bytes are not inspected.
     assert_eq!(sniff(&[openssl().as_slice(), b"\0\0\0\0\0\0"].concat()), tls("api.example.com"));
 }
 
@@ -69,10 +69,10 @@ fn the_outer_name_of_an_encrypted_hello_counts() {
 
 #[test]
 fn a_hello_without_a_name_is_nameless() {
-    assert_eq!(sniff(&hello(&extension(43, &[2, 3, 4]), 999)), Sniffed::Nameless(Protocol::Tls));
-    // Of before extensions.
+    assert_eq!(sniff(&hello(&extension(43, &[2, 3, 4]), 999)), SniffResult::NoName(ClientProtocol::Tls));
+    // A ClientHello without extensions, as in old versions.
     let body = [&[1, 0, 0, 41, 3, 1], &[7; 32][..], &[0, 0, 2, 0, 10, 1, 0]].concat();
-    assert_eq!(sniff(&records(&body, 999)), Sniffed::Nameless(Protocol::Tls));
+    assert_eq!(sniff(&records(&body, 999)), SniffResult::NoName(ClientProtocol::Tls));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_hello_that_two_could_read_differently_is_wrong() {
             "a malformed ClientHello",
         ),
     ] {
-        assert_eq!(sniff(&hello(&extensions, 999)), Sniffed::Wrong(why), "{extensions:?}");
+        assert_eq!(sniff(&hello(&extensions, 999)), SniffResult::Malformed(why), "{extensions:?}");
     }
     let long_name = "a.".repeat(127) + "example";
     for name in [
@@ -111,32 +111,39 @@ fn a_hello_that_two_could_read_differently_is_wrong() {
         long_name.as_bytes(),
     ] {
         let said = sniff(&hello(&names(&[(0, name)]), 999));
-        assert_eq!(said, Sniffed::Wrong("a server name that is no name"), "{name:?}");
+        assert_eq!(said, SniffResult::Malformed("a server name that is no name"), "{name:?}");
     }
     assert_eq!(sniff(&hello(&names(&[(0, b"A.Example.")]), 999)), tls("a.example"));
 }
 
 #[test]
 fn records_that_are_none_are_wrong() {
-    const NONE: Sniffed = Sniffed::Wrong("a TLS record that is none of a handshake");
+    const NONE: SniffResult = SniffResult::Malformed("a TLS record that is not a handshake");
     let mut other = hello(&names(&[(0, b"a.example")]), 20);
     other[25] = 23;
     assert_eq!(sniff(&other), NONE);
     assert_eq!(sniff(&[22, 3, 1, 0, 0]), NONE);
     assert_eq!(sniff(&[22, 3, 1, 0x40, 1]), NONE);
     assert_eq!(sniff(&[22, 3, 9, 0, 1]), NONE);
-    assert_eq!(sniff(&[22, 3, 1, 0, 1, 2]), Sniffed::Wrong("a handshake that begins without a ClientHello"));
-    assert_eq!(sniff(&[22, 3, 1, 0, 4, 1, 1, 0, 1]), Sniffed::Wrong("a ClientHello of more than 64 KiB"));
-    assert_eq!(sniff(&[22, 0x10, 2, 3, 4]), Sniffed::Nameless(Protocol::Other));
-    assert_eq!(sniff(&[22, 1, 2, 3, 4, 5]), Sniffed::Nameless(Protocol::Other));
-    assert!(matches!(sniff(&[22, 4, 1, 0, 9, 1]), Sniffed::Wrong(_)));
-    assert!(matches!(sniff(&[21, 3, 1, 0, 2, 1, 90]), Sniffed::Wrong(_)));
-    // As long as may be, and never whole.
-    let endless = records(&[&[1, 0xff, 0xff, 0xff - 1][..], &[0; LIMIT]].concat()[..LIMIT], 1 << 14);
-    assert!(matches!(sniff(&endless), Sniffed::Wrong(_)));
-    let endless = records(&[&[1, 0, 0xff, 0xff][..], &[0; LIMIT]].concat()[..LIMIT], 1 << 14);
-    assert_eq!(sniff(&endless), Sniffed::Wrong("more than 64 KiB before a name"));
-    assert_eq!(sniff(&endless[..LIMIT - 1]), Sniffed::More);
+    assert_eq!(
+        sniff(&[22, 3, 1, 0, 1, 2]),
+        SniffResult::Malformed("a handshake that begins without a ClientHello")
+    );
+    assert_eq!(
+        sniff(&[22, 3, 1, 0, 4, 1, 1, 0, 1]),
+        SniffResult::Malformed("a ClientHello of more than 64 KiB")
+    );
+    assert_eq!(sniff(&[22, 0x10, 2, 3, 4]), SniffResult::NoName(ClientProtocol::Other));
+    assert_eq!(sniff(&[22, 1, 2, 3, 4, 5]), SniffResult::NoName(ClientProtocol::Other));
+    assert!(matches!(sniff(&[22, 4, 1, 0, 9, 1]), SniffResult::Malformed(_)));
+    assert!(matches!(sniff(&[21, 3, 1, 0, 2, 1, 90]), SniffResult::Malformed(_)));
+    // Of the maximum length, and never complete.
+    let endless =
+        records(&[&[1, 0xff, 0xff, 0xff - 1][..], &[0; MAX_SNIFFED]].concat()[..MAX_SNIFFED], 1 << 14);
+    assert!(matches!(sniff(&endless), SniffResult::Malformed(_)));
+    let endless = records(&[&[1, 0, 0xff, 0xff][..], &[0; MAX_SNIFFED]].concat()[..MAX_SNIFFED], 1 << 14);
+    assert_eq!(sniff(&endless), SniffResult::Malformed("more than 64 KiB before a name"));
+    assert_eq!(sniff(&endless[..MAX_SNIFFED - 1]), SniffResult::NeedMore);
 }
 
 #[test]
@@ -155,9 +162,9 @@ fn a_request_names_its_host() {
         assert_eq!(sniff(text.as_bytes()), http(name), "{text:?}");
         assert_eq!(by_prefixes(text.as_bytes()), http(name), "{text:?}");
         let head = &text[..text.len() - "\n\nbody".len()];
-        assert_eq!(sniff(head.as_bytes()), Sniffed::More, "{head:?}");
+        assert_eq!(sniff(head.as_bytes()), SniffResult::NeedMore, "{head:?}");
     }
-    assert_eq!(sniff(b"GET / HTTP/1.0\r\n\r\n"), Sniffed::Nameless(Protocol::Http));
+    assert_eq!(sniff(b"GET / HTTP/1.0\r\n\r\n"), SniffResult::NoName(ClientProtocol::Http));
 }
 
 #[test]
@@ -175,7 +182,7 @@ fn what_is_no_request_is_of_another_protocol() {
         b"\xff\xfe",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ] {
-        assert_eq!(sniff(bytes), Sniffed::Nameless(Protocol::Other), "{bytes:?}");
+        assert_eq!(sniff(bytes), SniffResult::NoName(ClientProtocol::Other), "{bytes:?}");
     }
     for bytes in [
         &b""[..],
@@ -187,7 +194,7 @@ fn what_is_no_request_is_of_another_protocol() {
         b"\x16",
         b"\x16\x03\x01\x02",
     ] {
-        assert_eq!(sniff(bytes), Sniffed::More, "{bytes:?}");
+        assert_eq!(sniff(bytes), SniffResult::NeedMore, "{bytes:?}");
     }
 }
 
@@ -227,15 +234,15 @@ fn a_request_that_two_could_read_differently_is_wrong() {
         "\rGET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
     ] {
         assert!(
-            matches!(sniff(text.as_bytes()), Sniffed::Wrong(_)),
+            matches!(sniff(text.as_bytes()), SniffResult::Malformed(_)),
             "{text:?}: {:?}",
             sniff(text.as_bytes())
         );
     }
-    let long = format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(LIMIT));
-    assert_eq!(sniff(long.as_bytes()), Sniffed::Wrong("more than 64 KiB before a name"));
-    let text = "x".repeat(LIMIT);
-    assert_eq!(sniff(text.as_bytes()), Sniffed::Nameless(Protocol::Other));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a.example\r\n\r\n", "x".repeat(MAX_SNIFFED));
+    assert_eq!(sniff(long.as_bytes()), SniffResult::Malformed("more than 64 KiB before a name"));
+    let text = "x".repeat(MAX_SNIFFED);
+    assert_eq!(sniff(text.as_bytes()), SniffResult::NoName(ClientProtocol::Other));
 }
 
 proptest! {
@@ -246,9 +253,9 @@ proptest! {
     ) {
         let said = sniff(text.as_bytes());
         prop_assert_eq!(&by_prefixes(text.as_bytes()), &said);
-        if let Sniffed::Name { name, .. } = said {
+        if let SniffResult::Name { name, .. } = said {
             let is_address = name.parse::<core::net::IpAddr>().is_ok();
-            prop_assert!(is_address || authority::name(name.as_bytes()) == Some(name));
+            prop_assert!(is_address || authority::parse_name(name.as_bytes()) == Some(name));
         }
     }
 
@@ -260,9 +267,9 @@ proptest! {
         bytes.extend(more);
         let said = sniff(&bytes);
         prop_assert_eq!(&by_prefixes(&bytes), &said);
-        if let Sniffed::Name { name, protocol } = said {
-            prop_assert_eq!(protocol, Protocol::Tls);
-            prop_assert_eq!(authority::name(name.as_bytes()), Some(name));
+        if let SniffResult::Name { name, protocol } = said {
+            prop_assert_eq!(protocol, ClientProtocol::Tls);
+            prop_assert_eq!(authority::parse_name(name.as_bytes()), Some(name));
         }
     }
 
@@ -270,7 +277,7 @@ proptest! {
     fn any_name_in_any_records_is_found(name in "[a-z0-9_]([a-z0-9_-]{0,28}[a-z0-9_])?\\.[a-z]{1,30}", size in 1usize..300) {
         let bytes = hello(&names(&[(0, name.as_bytes())]), size);
         prop_assert_eq!(sniff(&bytes), tls(&name));
-        prop_assert_eq!(sniff(&bytes[..bytes.len() - 1]), Sniffed::More);
+        prop_assert_eq!(sniff(&bytes[..bytes.len() - 1]), SniffResult::NeedMore);
     }
 
     #[test]
@@ -284,12 +291,12 @@ proptest! {
 fn a_second_hello_counts_as_the_first() {
     let first = hello(&names(&[(0, b"a.example")]), 999);
     let second = hello(&names(&[(0, b"b.example")]), 999);
-    let on = |rest: &[u8]| sniff_on(&[&first, rest].concat(), Protocol::Tls);
+    let on = |rest: &[u8]| sniff_further(&[&first, rest].concat(), ClientProtocol::Tls);
     let change: &[u8] = &[20, 3, 3, 0, 1, 1];
     assert_eq!(on(&second), Some(tls("b.example")));
     assert_eq!(on(&[change, &second].concat()), Some(tls("b.example")));
     for cut in 0..change.len() + second.len() {
-        assert_eq!(on(&[change, &second].concat()[..cut]), Some(Sniffed::More), "{cut}");
+        assert_eq!(on(&[change, &second].concat()[..cut]), Some(SniffResult::NeedMore), "{cut}");
     }
     // Encrypted data, or the key of a client.
     assert_eq!(on(&[23, 3, 3, 0, 1, 9]), None);
@@ -306,29 +313,32 @@ fn a_host_in_what_is_no_request_is_wrong() {
         "\r\n\x02\r\nHost:a.example\n",
     ] {
         let (all, half) = (text.as_bytes(), &text.as_bytes()[..5]);
-        assert_eq!(sniff(all), Sniffed::Nameless(Protocol::Other), "{text:?}");
-        assert!(matches!(sniff_on(all, Protocol::Other), Some(Sniffed::Wrong(_))), "{text:?}");
-        assert_eq!(sniff_on(half, Protocol::Other), Some(Sniffed::More), "{text:?}");
+        assert_eq!(sniff(all), SniffResult::NoName(ClientProtocol::Other), "{text:?}");
+        assert!(
+            matches!(sniff_further(all, ClientProtocol::Other), Some(SniffResult::Malformed(_))),
+            "{text:?}"
+        );
+        assert_eq!(sniff_further(half, ClientProtocol::Other), Some(SniffResult::NeedMore), "{text:?}");
     }
-    assert_eq!(sniff_on(b"EHLO a\r\n\r\nHost: a.example\r\n", Protocol::Other), None);
-    assert_eq!(sniff_on(&[0; LIMIT], Protocol::Other), None);
+    assert_eq!(sniff_further(b"EHLO a\r\n\r\nHost: a.example\r\n", ClientProtocol::Other), None);
+    assert_eq!(sniff_further(&[0; MAX_SNIFFED], ClientProtocol::Other), None);
 }
 
-/// Servers drop such a record, and find another name behind it: it is to be seen however few bytes come at first.
+/// Servers drop such a record and find another name after it. It must be recognised however few bytes arrive first.
 #[test]
 fn a_record_before_the_hello_is_seen_however_it_comes() {
     for record in [&[20, 3, 3, 0, 1, 1][..], &[21, 3, 3, 0, 2, 1, 0]] {
         let bytes = [record, &openssl()].concat();
         for end in 0..bytes.len() {
             let expected = match end {
-                0..5 => Sniffed::More,
-                _ => Sniffed::Wrong("a TLS record before the ClientHello"),
+                0..5 => SniffResult::NeedMore,
+                _ => SniffResult::Malformed("a TLS record before the ClientHello"),
             };
             assert_eq!(sniff(&bytes[..end]), expected, "{end} bytes");
         }
     }
-    // What cannot become one any more is decided at once.
+    // Bytes that cannot become such a record are decided at once.
     for other in [&[20, 16][..], &[20, 3, 3, 1], &[21, 3, 3, 0, 1], &[20, 3, 3, 0, 2]] {
-        assert_eq!(sniff(other), Sniffed::Nameless(Protocol::Other), "{other:?}");
+        assert_eq!(sniff(other), SniffResult::NoName(ClientProtocol::Other), "{other:?}");
     }
 }

@@ -1,12 +1,14 @@
-//! The layout of the cgroups (cgroups(7)), and which controllers a sandbox of this user could have.
+//! Probes the cgroup layout (cgroups(7)) and the controllers that a sandbox of this user could use.
 //!
-//! Limits need a cgroup v2 below which we may make others: our own, when it was delegated to us. No process
-//! is moved and no controller switched on here: a directory is made and removed, which is the right that
-//! delegation gives.
+//! Limits need a cgroup v2 in which this user may create others: the own one, if it was delegated. This
+//! probe moves no process and enables no controller. It creates and removes a directory, which is the right
+//! that delegation grants.
 
-use super::Check;
-use crate::host::cgroups::{Layout, Version, controllers_for_children, is_root, ours};
-use crate::host::delegation::{self, Site, UNIFY};
+use super::HostCheck;
+use crate::host::cgroups::{
+    CgroupLayout, CgroupVersion, controllers_for_children, is_hierarchy_root, own_processes,
+};
+use crate::host::delegation::{self, DelegationContext, UNIFIED_HIERARCHY_REMEDY};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -14,49 +16,51 @@ use std::path::Path;
 
 const LAYOUT: &str = "cgroup-layout";
 
-/// What the default limits need.
-const WANTED: [&str; 3] = ["memory", "cpu", "pids"];
+/// The controllers that the default limits need.
+const DEFAULT_CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-/// What limits need that somebody may name; huge pages are few people's.
-const NAMED: [&str; 2] = ["cpuset", "io"];
+/// The controllers of optional limits, except huge pages, which are rarely used.
+const OPTIONAL_CONTROLLERS: [&str; 2] = ["cpuset", "io"];
 
-/// The layout, and what is delegated.
-pub fn checks() -> Vec<Check> {
-    // Without /proc there is none to be found; the probe of /proc says so.
-    let layout = Layout::discover().unwrap_or_default();
-    let Some(unified) = layout.unified() else {
+/// Checks the layout and the delegation.
+pub fn cgroup_checks() -> Vec<HostCheck> {
+    // Without /proc no layout is found; the probe of /proc reports that.
+    let layout = CgroupLayout::discover().unwrap_or_default();
+    let Some(unified) = layout.v2_hierarchy() else {
         return vec![if layout.hierarchies.is_empty() {
-            let check = Check::degraded(LAYOUT, "no cgroup is mounted: limits do not hold");
-            check.cure("mount -t cgroup2 none /sys/fs/cgroup")
+            let check = HostCheck::degraded(LAYOUT, "no cgroup is mounted: limits do not hold");
+            check.with_remedy("mount -t cgroup2 none /sys/fs/cgroup")
         } else {
-            Check::degraded(LAYOUT, "version 1 alone: limits do not hold").cure(UNIFY)
+            HostCheck::degraded(LAYOUT, "version 1 alone: limits do not hold")
+                .with_remedy(UNIFIED_HIERARCHY_REMEDY)
         }];
     };
-    let root = unified.mount.display();
+    let root = unified.mount_point.display();
     let old = controllers_of_v1(&layout);
     let check = if old.is_empty() {
-        Check::ok(LAYOUT, format!("version 2, on {root}"))
+        HostCheck::ok(LAYOUT, format!("version 2, on {root}"))
     } else {
         let old = old.into_iter().collect::<Vec<_>>().join(" ");
-        Check::degraded(LAYOUT, format!("hybrid: version 2 on {root}, and version 1 has {old}")).cure(UNIFY)
+        HostCheck::degraded(LAYOUT, format!("hybrid: version 2 on {root}, and version 1 has {old}"))
+            .with_remedy(UNIFIED_HIERARCHY_REMEDY)
     };
-    let mut checks = delegation(&unified.own);
+    let mut checks = delegation_checks(&unified.own_cgroup);
     checks.insert(0, check);
     checks
 }
 
-/// Hierarchies of version 1 that have no controller, only a name, take none away from version 2.
-fn controllers_of_v1(layout: &Layout) -> BTreeSet<&str> {
-    let old = layout.hierarchies.iter().filter(|one| one.version == Version::V1);
+/// The controllers in version 1. A hierarchy with only a name has none and takes none away from version 2.
+fn controllers_of_v1(layout: &CgroupLayout) -> BTreeSet<&str> {
+    let old = layout.hierarchies.iter().filter(|one| one.version == CgroupVersion::V1);
     old.flat_map(|one| &one.controllers).map(String::as_str).filter(|one| !one.starts_with("name=")).collect()
 }
 
-/// Which controllers a sandbox could have below our own cgroup: those of the default limits, and those of limits
-/// that somebody may name.
-fn delegation(path: &Path) -> Vec<Check> {
+/// Checks which controllers a sandbox could use below the own cgroup: those of the default limits and those
+/// of optional limits.
+fn delegation_checks(path: &Path) -> Vec<HostCheck> {
     const NAME: &str = "cgroup-delegation";
     let shown = path.display();
-    let site = Site::of_this_process(path);
+    let site = DelegationContext::of_this_process(path);
     let trial = path.join(format!("saggar-doctor-{}", std::process::id()));
     match fs::create_dir(&trial) {
         Ok(()) => {}
@@ -66,23 +70,28 @@ fn delegation(path: &Path) -> Vec<Check> {
                 ErrorKind::ReadOnlyFilesystem => "it is mounted read-only".to_owned(),
                 _ => error.to_string(),
             };
-            let check = Check::degraded(NAME, format!("no cgroup can be made in {shown}: {why}"));
-            return vec![check.cure(delegation::cure(&site, &WANTED))];
+            let check = HostCheck::degraded(NAME, format!("no cgroup can be made in {shown}: {why}"));
+            return vec![check.with_remedy(delegation::delegation_remedy(&site, &DEFAULT_CONTROLLERS))];
         }
     }
     let _ = fs::remove_dir(&trial);
     let controllers = controllers_for_children(path);
-    // A cgroup with processes gives its children none of these (cgroups(7)), unless they can step aside.
-    let others = if is_root(path) || ours(path).is_some() { "" } else { "; other processes are in it" };
+    // A cgroup with processes cannot enable controllers for its children (cgroups(7)), unless the processes
+    // can be moved.
+    let others = if is_hierarchy_root(path) || own_processes(path).is_some() {
+        ""
+    } else {
+        "; other processes are in it"
+    };
     let check = |name: &'static str, wanted: &[&'static str]| {
         let (has, lacks): (Vec<&str>, Vec<&str>) =
             wanted.iter().partition(|wanted| controllers.iter().any(|one| one == **wanted));
         if lacks.is_empty() {
-            return Check::ok(name, format!("{shown}: {}", has.join(" ")));
+            return HostCheck::ok(name, format!("{shown}: {}", has.join(" ")));
         }
         let has = if has.is_empty() { "none".to_owned() } else { has.join(" ") };
         let detail = format!("{shown}: has {has}, lacks {}{others}", lacks.join(" "));
-        Check::degraded(name, detail).cure(delegation::cure(&site, &lacks))
+        HostCheck::degraded(name, detail).with_remedy(delegation::delegation_remedy(&site, &lacks))
     };
-    vec![check(NAME, &WANTED), check("cgroup-cpuset-io", &NAMED)]
+    vec![check(NAME, &DEFAULT_CONTROLLERS), check("cgroup-cpuset-io", &OPTIONAL_CONTROLLERS)]
 }

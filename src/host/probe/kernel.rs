@@ -1,16 +1,16 @@
-//! Calls of the kernel that a start makes, and the walls that it gives.
+//! Probes the system calls of a start, and the isolation features of the kernel.
 
-use super::namespaces::errno;
-use super::surroundings::{Surroundings, number};
-use super::{Check, cure};
-use crate::sys::attempt::{Outcome, attempt};
+use super::environment::{ProbeEnvironment, read_number};
+use super::namespaces::attempt_errno;
+use super::{HostCheck, remedy};
+use crate::sys::attempt::{AttemptOutcome, attempt};
 use crate::sys::file::{self, Resolve};
 use crate::sys::landlock::RulesetAttr;
 use crate::sys::{Errno, SysResult, keyring, landlock, mount, pidfd, process, seccomp};
 use std::os::fd::AsFd;
 
-/// What each ABI of landlock brings (landlock(7)).
-const LANDLOCK: [(u32, &str); 7] = [
+/// The features that each ABI of landlock adds (landlock(7)).
+const LANDLOCK_ABIS: [(u32, &str); 7] = [
     (1, "file rules"),
     (2, "renames and links between directories"),
     (3, "truncation"),
@@ -20,19 +20,24 @@ const LANDLOCK: [(u32, &str); 7] = [
     (7, "log control"),
 ];
 
-/// The version, and the calls that need one.
-pub fn calls(around: &Surroundings) -> Vec<Check> {
+/// Checks the kernel version and the system calls that need a newer one.
+pub fn system_call_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
     let version = nix::sys::utsname::uname()
         .map_or_else(|_| "unknown".to_owned(), |name| name.release().to_string_lossy().into_owned());
     let call = |name: &'static str, what: &str, since: &str, tried: SysResult<()>| match tried {
-        Ok(()) => Check::ok(name, what),
-        Err(errno) => Check::missing(name, format!("{what}: {}", errno.desc()))
-            .cure(cure::new_call(errno, since, around)),
+        Ok(()) => HostCheck::ok(name, what),
+        Err(errno) => HostCheck::missing(name, format!("{what}: {}", errno.desc()))
+            .with_remedy(remedy::newer_kernel(errno, since, environment)),
     };
     let here = || file::open(file::cwd(), c".", libc::O_PATH, 0, Resolve::InRoot);
     vec![
-        Check::ok("kernel", format!("Linux {version}")),
-        call("mount-api", "mounts by descriptors (fsopen, open_tree, mount_setattr)", "5.12", mount_api()),
+        HostCheck::ok("kernel", format!("Linux {version}")),
+        call(
+            "mount-api",
+            "mounts by descriptors (fsopen, open_tree, mount_setattr)",
+            "5.12",
+            try_mount_api(),
+        ),
         call("openat2", "paths that stay in a directory (openat2)", "5.6", here().map(drop)),
         call(
             "pidfd",
@@ -40,13 +45,13 @@ pub fn calls(around: &Surroundings) -> Vec<Check> {
             "5.3",
             pidfd::open(std::process::id().cast_signed()).map(drop),
         ),
-        // No descriptor has such a number: the call is tried, and marks nothing.
+        // No descriptor has this number: the call is tried and marks nothing.
         call("close-range", "descriptors closed at once (close_range)", "5.11", file::cloexec_from(i32::MAX)),
     ]
 }
 
-/// Whether the calls are there: without rights they answer EPERM, which is an answer.
-fn mount_api() -> SysResult<()> {
+/// Tries the mount API. Without privileges the calls fail with EPERM, which proves that they exist.
+fn try_mount_api() -> SysResult<()> {
     let there = |result: SysResult<()>| match result {
         Err(Errno::ENOSYS) => Err(Errno::ENOSYS),
         _ => Ok(()),
@@ -54,64 +59,69 @@ fn mount_api() -> SysResult<()> {
     there(mount::new_filesystem(c"tmpfs", &[], 0).map(drop))?;
     there(mount::clone_tree_at(file::cwd(), c"/").map(drop))?;
     let root = file::open(file::cwd(), c"/", libc::O_PATH, 0, Resolve::Ordinary)?;
-    // Nothing is added, and privately so: the answer is that of the rights alone.
+    // No attribute is added, and the propagation becomes private: only missing privileges can make it fail.
     match attempt(0, |_| Ok(()), || mount::seal_tree(root.as_fd(), 0, false)) {
-        Outcome::Fails(Errno::ENOSYS) => Err(Errno::ENOSYS),
+        AttemptOutcome::Fails(Errno::ENOSYS) => Err(Errno::ENOSYS),
         _ => Ok(()),
     }
 }
 
-/// Landlock, the filter, the keyring.
-pub fn walls(around: &Surroundings) -> Vec<Check> {
-    let mut checks = landlock_checks(around);
-    checks.push(seccomp_check(around));
-    checks.push(keyring_check(around));
+/// Checks landlock, seccomp and keyrings.
+pub fn isolation_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
+    let mut checks = landlock_checks(environment);
+    checks.push(seccomp_check(environment));
+    checks.push(keyring_check(environment));
     checks
 }
 
-fn landlock_checks(around: &Surroundings) -> Vec<Check> {
+fn landlock_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
     const NAME: &str = "landlock";
     let abi = landlock::abi();
     if abi == 0 {
-        return vec![Check::missing(NAME, "the kernel has none, or it is off").cure(cure::landlock(around))];
+        return vec![
+            HostCheck::missing(NAME, "the kernel has none, or it is off")
+                .with_remedy(remedy::landlock(environment)),
+        ];
     }
     let tried = attempt(
         0,
         |_| Ok(()),
         || {
             process::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0)?;
-            // Execution is handled and granted nowhere: an empty domain that is entered all the same.
+            // Execution is handled and allowed nowhere: the ruleset has no rules, but entering the domain
+            // is tested.
             let attr = RulesetAttr { access_fs: 1, ..RulesetAttr::default() };
             landlock::restrict_self(landlock::create_ruleset(&attr, abi)?.as_fd())
         },
     );
-    let (has, lacks): (Vec<_>, Vec<_>) = LANDLOCK.iter().partition(|(level, _)| *level <= abi);
+    let (has, lacks): (Vec<_>, Vec<_>) = LANDLOCK_ABIS.iter().partition(|(level, _)| *level <= abi);
     let words = |levels: Vec<(u32, &str)>| {
         levels.iter().map(|(level, what)| format!("{level} {what}")).collect::<Vec<_>>().join(", ")
     };
     let (has, lacks) = (words(has), words(lacks));
-    let wall = match tried {
-        Outcome::Works => Check::ok(NAME, format!("ABI {abi}: {has}")),
+    let check = match tried {
+        AttemptOutcome::Works => HostCheck::ok(NAME, format!("ABI {abi}: {has}")),
         failed => {
-            let why = errno(failed).desc();
-            let cure = match failed {
-                Outcome::NoChild(errno) => cure::new_call(errno, "5.3", around),
-                _ => cure::landlock(around),
+            let why = attempt_errno(failed).desc();
+            let remedy = match failed {
+                AttemptOutcome::NoChild(errno) => remedy::newer_kernel(errno, "5.3", environment),
+                _ => remedy::landlock(environment),
             };
-            Check::missing(NAME, format!("ABI {abi}, and no domain can be entered: {why}")).cure(cure)
+            HostCheck::missing(NAME, format!("ABI {abi}, and no domain can be entered: {why}"))
+                .with_remedy(remedy)
         }
     };
     let scopes = match abi {
-        0..6 => Check::degraded("landlock-scope", format!("not before ABI 6; still to come: {lacks}"))
-            .cure("boot Linux 6.12 or later"),
-        _ => Check::ok("landlock-scope", "signals and abstract sockets of the host are out of reach"),
+        0..6 => HostCheck::degraded("landlock-scope", format!("not before ABI 6; still to come: {lacks}"))
+            .with_remedy("boot Linux 6.12 or later"),
+        _ => HostCheck::ok("landlock-scope", "signals and abstract sockets of the host are out of reach"),
     };
-    vec![wall, scopes]
+    vec![check, scopes]
 }
 
-fn seccomp_check(around: &Surroundings) -> Check {
+fn seccomp_check(environment: &ProbeEnvironment) -> HostCheck {
     const NAME: &str = "seccomp";
-    let filter = seccomp::program(seccomp::Profile::Agent);
+    let filter = seccomp::program(seccomp::FilterProfile::Agent);
     let tried = attempt(
         0,
         |_| Ok(()),
@@ -121,41 +131,43 @@ fn seccomp_check(around: &Surroundings) -> Check {
         },
     );
     match tried {
-        Outcome::Works => Check::ok(NAME, format!("the filter of {} instructions is taken", filter.len())),
+        AttemptOutcome::Works => {
+            HostCheck::ok(NAME, format!("the filter of {} instructions is taken", filter.len()))
+        }
         failed => {
-            let errno = errno(failed);
-            let cure = match errno {
-                Errno::ENOSYS | Errno::EINVAL if !around.filtered => {
+            let errno = attempt_errno(failed);
+            let remedy = match errno {
+                Errno::ENOSYS | Errno::EINVAL if !environment.filtered => {
                     "boot a kernel that was built with CONFIG_SECCOMP_FILTER=y".to_owned()
                 }
-                _ => cure::new_call(errno, "3.17", around),
+                _ => remedy::newer_kernel(errno, "3.17", environment),
             };
-            Check::missing(NAME, format!("the filter is not taken: {}", errno.desc())).cure(cure)
+            HostCheck::missing(NAME, format!("the filter is not taken: {}", errno.desc())).with_remedy(remedy)
         }
     }
 }
 
-fn keyring_check(around: &Surroundings) -> Check {
+fn keyring_check(environment: &ProbeEnvironment) -> HostCheck {
     const NAME: &str = "keyring";
     let quota =
-        quota().map_or_else(String::new, |(used, most)| format!("; {used} of {most} keys are in use"));
+        key_quota().map_or_else(String::new, |(used, most)| format!("; {used} of {most} keys are in use"));
     match attempt(0, |_| Ok(()), keyring::join_new_session) {
-        Outcome::Works => Check::ok(NAME, format!("a session keyring of one's own{quota}")),
+        AttemptOutcome::Works => HostCheck::ok(NAME, format!("a session keyring of one's own{quota}")),
         failed => {
-            let errno = errno(failed);
-            Check::degraded(NAME, format!("no session keyring: {}{quota}", errno.desc()))
-                .cure(cure::keyring(errno, around))
+            let errno = attempt_errno(failed);
+            HostCheck::degraded(NAME, format!("no session keyring: {}{quota}", errno.desc()))
+                .with_remedy(remedy::keyring(errno, environment))
         }
     }
 }
 
-/// Keys in use and keys allowed (proc_key_users(5)); root has a quota of its own.
-fn quota() -> Option<(u64, u64)> {
+/// The number of keys in use and the quota (proc_key_users(5)); root has a separate quota.
+fn key_quota() -> Option<(u64, u64)> {
     let uid = nix::unistd::geteuid();
     let text = std::fs::read_to_string("/proc/key-users").ok()?;
     let line =
         text.lines().find(|line| line.split(':').next().is_some_and(|id| id.trim() == uid.to_string()));
-    let most = number(if uid.is_root() {
+    let most = read_number(if uid.is_root() {
         "/proc/sys/kernel/keys/root_maxkeys"
     } else {
         "/proc/sys/kernel/keys/maxkeys"

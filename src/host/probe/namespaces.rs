@@ -1,9 +1,9 @@
-//! Namespaces, and what can be mounted in them.
+//! Probes namespaces, and the mounts that are possible in them.
 
-use super::surroundings::Surroundings;
-use super::{Check, Subject, cure};
-use crate::host::owners;
-use crate::sys::attempt::{Outcome, attempt};
+use super::environment::ProbeEnvironment;
+use super::{HostCheck, ProbeSubject, remedy};
+use crate::host::idmap_support;
+use crate::sys::attempt::{AttemptOutcome, attempt};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOSUID};
 use crate::sys::{Errno, SysResult, process};
@@ -11,8 +11,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Kinds beside `user`: name, flag.
-const KINDS: [(&str, i32); 6] = [
+/// Types of namespaces other than `user`: name, flag.
+const NAMESPACE_KINDS: [(&str, i32); 6] = [
     ("mnt", libc::CLONE_NEWNS),
     ("pid", libc::CLONE_NEWPID),
     ("ipc", libc::CLONE_NEWIPC),
@@ -21,25 +21,25 @@ const KINDS: [(&str, i32); 6] = [
     ("cgroup", libc::CLONE_NEWCGROUP),
 ];
 
-/// Every probe of this file.
-pub fn checks(subject: &Subject, around: &Surroundings) -> Vec<Check> {
-    let mut checks = vec![user_namespace(around)];
-    if checks[0].cure.is_some() {
-        // Nothing below can be tried without one.
+/// Runs all probes of this file.
+pub fn namespace_checks(subject: &ProbeSubject, environment: &ProbeEnvironment) -> Vec<HostCheck> {
+    let mut checks = vec![check_user_namespace(environment)];
+    if checks[0].remedy.is_some() {
+        // All later probes need a user namespace.
         return checks;
     }
-    checks.extend(KINDS.iter().map(|(kind, flag)| namespace(kind, *flag, around)));
-    let maps = id_maps(subject);
-    let no_maps = maps.cure.is_some();
+    checks.extend(NAMESPACE_KINDS.iter().map(|(kind, flag)| check_namespace(kind, *flag, environment)));
+    let maps = check_id_maps(subject);
+    let no_maps = maps.remedy.is_some();
     checks.push(maps);
     if no_maps {
-        // What follows is tried as the inner user.
+        // All later probes run as the sandbox's user.
         return checks;
     }
-    checks.push(first_mount(subject, around));
-    checks.push(fresh_proc(subject, around));
-    checks.extend(idmapped(subject, around));
-    checks.push(overlay(subject));
+    checks.push(check_first_mount(subject, environment));
+    checks.push(check_fresh_proc(subject, environment));
+    checks.extend(check_idmapped_mounts(subject, environment));
+    checks.push(check_overlay(subject));
     checks
 }
 
@@ -47,96 +47,100 @@ fn flags(more: i32) -> u64 {
     u64::from((libc::CLONE_NEWUSER | more).cast_unsigned())
 }
 
-fn user_namespace(around: &Surroundings) -> Check {
+fn check_user_namespace(environment: &ProbeEnvironment) -> HostCheck {
     const NAME: &str = "user-namespace";
-    let most = match around.max_user_namespaces {
+    let most = match environment.max_user_namespaces {
         Some(most) => format!("user.max_user_namespaces is {most}"),
         None => "user.max_user_namespaces cannot be read".to_owned(),
     };
     match attempt(flags(0), |_| Ok(()), || Ok(())) {
-        Outcome::Works => Check::ok(NAME, format!("can be made; {most}")),
+        AttemptOutcome::Works => HostCheck::ok(NAME, format!("can be made; {most}")),
         failed => {
-            let errno = errno(failed);
+            let errno = attempt_errno(failed);
             let detail = format!("cannot be made: {}; {most}", errno.desc());
-            Check::missing(NAME, detail).cure(cure::user_namespace(errno, around))
+            HostCheck::missing(NAME, detail).with_remedy(remedy::user_namespace(errno, environment))
         }
     }
 }
 
-fn id_maps(subject: &Subject) -> Check {
+fn check_id_maps(subject: &ProbeSubject) -> HostCheck {
     const NAME: &str = "id-maps";
     let ids = if subject.privileged { "a block of ids is mapped" } else { "the own uid and gid are mapped" };
     let become_inner = || become_inner(subject);
     match attempt(flags(0), |pid| write_maps(pid, subject), become_inner) {
-        Outcome::Works => Check::ok(NAME, ids),
+        AttemptOutcome::Works => HostCheck::ok(NAME, ids),
         failed => {
-            let errno = errno(failed);
-            Check::missing(NAME, format!("the kernel does not take them: {}", errno.desc()))
-                .cure(cure::id_maps(errno, subject.privileged))
+            let errno = attempt_errno(failed);
+            HostCheck::missing(NAME, format!("the kernel does not take them: {}", errno.desc()))
+                .with_remedy(remedy::id_maps(errno, subject.privileged))
         }
     }
 }
 
-/// What `unshare` alone does not show: on Ubuntu the namespace is made, and has no rights.
-fn first_mount(subject: &Subject, around: &Surroundings) -> Check {
+/// The first mount in a new user namespace. On Ubuntu, unshare(2) alone succeeds, but the namespace has no
+/// capabilities.
+fn check_first_mount(subject: &ProbeSubject, environment: &ProbeEnvironment) -> HostCheck {
     const NAME: &str = "first-mount";
-    match inside(subject, 0, || new_root().map(drop)) {
-        Outcome::Works => Check::ok(NAME, "a tmpfs can be mounted in a new user namespace"),
+    match attempt_in_namespaces(subject, 0, || mount_new_root().map(drop)) {
+        AttemptOutcome::Works => HostCheck::ok(NAME, "a tmpfs can be mounted in a new user namespace"),
         failed => {
-            let errno = errno(failed);
+            let errno = attempt_errno(failed);
             let detail = format!("a user namespace is made, and a mount in it fails: {}", errno.desc());
-            Check::missing(NAME, detail).cure(cure::first_mount(errno, around))
+            HostCheck::missing(NAME, detail).with_remedy(remedy::first_mount(errno, environment))
         }
     }
 }
 
-fn namespace(kind: &'static str, flag: i32, around: &Surroundings) -> Check {
+fn check_namespace(kind: &'static str, flag: i32, environment: &ProbeEnvironment) -> HostCheck {
     let name = format!("{kind}-namespace");
     match attempt(flags(flag), |_| Ok(()), || Ok(())) {
-        Outcome::Works => Check::ok(name, "can be made"),
+        AttemptOutcome::Works => HostCheck::ok(name, "can be made"),
         failed => {
-            let errno = errno(failed);
-            Check::missing(name, format!("cannot be made: {}", errno.desc()))
-                .cure(cure::namespace(kind, errno, around))
+            let errno = attempt_errno(failed);
+            HostCheck::missing(name, format!("cannot be made: {}", errno.desc()))
+                .with_remedy(remedy::namespace(kind, errno, environment))
         }
     }
 }
 
-fn fresh_proc(subject: &Subject, around: &Surroundings) -> Check {
+fn check_fresh_proc(subject: &ProbeSubject, environment: &ProbeEnvironment) -> HostCheck {
     const NAME: &str = "fresh-proc";
     let hidden = [(c"hidepid", Some(c"invisible"))];
     let job = || mount::new_filesystem(c"proc", &hidden, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV).map(drop);
-    match inside(subject, libc::CLONE_NEWPID, job) {
-        Outcome::Works => Check::ok(NAME, "/proc of a new pid namespace can be mounted, with hidepid"),
+    match attempt_in_namespaces(subject, libc::CLONE_NEWPID, job) {
+        AttemptOutcome::Works => {
+            HostCheck::ok(NAME, "/proc of a new pid namespace can be mounted, with hidepid")
+        }
         failed => {
-            let errno = errno(failed);
-            Check::missing(NAME, format!("cannot be mounted: {}", errno.desc()))
-                .cure(cure::proc(errno, around))
+            let errno = attempt_errno(failed);
+            HostCheck::missing(NAME, format!("cannot be mounted: {}", errno.desc()))
+                .with_remedy(remedy::proc(errno, environment))
         }
     }
 }
 
-/// Where root's sandboxes work: the owners of the tree are mapped into the block.
-fn idmapped(subject: &Subject, around: &Surroundings) -> Vec<Check> {
+/// For root: whether the owners of the trees that sandboxes use can be mapped to the block of ids.
+fn check_idmapped_mounts(subject: &ProbeSubject, environment: &ProbeEnvironment) -> Vec<HostCheck> {
     if !subject.privileged {
-        return vec![Check::ok("idmapped-mounts", "not needed: an ordinary user's own ids are mapped")];
+        return vec![HostCheck::ok("idmapped-mounts", "not needed: an ordinary user's own ids are mapped")];
     }
     let places = [
-        ("workspace", subject.current.as_path()),
+        ("workspace", subject.current_directory.as_path()),
         ("sessions", "/var/lib".as_ref()),
         ("tmp", "/tmp".as_ref()),
     ];
     let check = |(what, path): (&str, &Path)| {
         let (name, shown) = (format!("idmapped-mounts-{what}"), path.display());
-        let tried = owners::open(path).and_then(|tree| owners::try_to_map(&tree, &subject.uid_map));
+        let tried =
+            idmap_support::open_path(path).and_then(|tree| idmap_support::try_idmap(&tree, &subject.uid_map));
         let Err(errno) = tried else {
-            return Check::ok(name, format!("the owners of {shown} can be mapped"));
+            return HostCheck::ok(name, format!("the owners of {shown} can be mapped"));
         };
         let mut detail = format!("the owners of {shown} cannot be mapped: {}", errno.desc());
         let mut missing = false;
-        if let Some(tree) = owners::unmapped(path) {
-            detail = format!("{detail} (file system {})", tree.file_system);
-            match tree.never() {
+        if let Some(tree) = idmap_support::find_unmappable(path) {
+            detail = format!("{detail} (file system {})", tree.filesystem);
+            match tree.owner_id_obstacle() {
                 None => {
                     detail = format!("{detail}; sandboxes that work there have its owner's id, {}", tree.uid)
                 }
@@ -147,16 +151,17 @@ fn idmapped(subject: &Subject, around: &Surroundings) -> Vec<Check> {
                 Some(_) => {}
             }
         }
-        let check = if missing { Check::missing(name, detail) } else { Check::degraded(name, detail) };
-        check.cure(cure::idmap(errno, around))
+        let check =
+            if missing { HostCheck::missing(name, detail) } else { HostCheck::degraded(name, detail) };
+        check.with_remedy(remedy::idmap(errno, environment))
     };
     places.into_iter().map(check).collect()
 }
 
-fn overlay(subject: &Subject) -> Check {
+fn check_overlay(subject: &ProbeSubject) -> HostCheck {
     const NAME: &str = "overlayfs";
     let job = || {
-        nix::unistd::fchdir(new_root()?)?;
+        nix::unistd::fchdir(mount_new_root()?)?;
         for name in [c"lower", c"upper", c"work"] {
             file::mkdir(file::cwd(), name, 0o755)?;
         }
@@ -168,48 +173,52 @@ fn overlay(subject: &Subject) -> Check {
         ];
         mount::new_filesystem(c"overlay", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV).map(drop)
     };
-    match inside(subject, 0, job) {
-        Outcome::Works => Check::ok(NAME, "can be mounted in a user namespace"),
+    match attempt_in_namespaces(subject, 0, job) {
+        AttemptOutcome::Works => HostCheck::ok(NAME, "can be mounted in a user namespace"),
         failed => {
-            let errno = errno(failed);
-            let cure = match errno {
+            let errno = attempt_errno(failed);
+            let remedy = match errno {
                 Errno::ENODEV => "modprobe overlay, and overlay in /etc/modules-load.d/saggar.conf",
                 _ => "boot Linux 5.11 or later, built with CONFIG_OVERLAY_FS",
             };
-            Check::degraded(NAME, format!("cannot be mounted in a user namespace: {}", errno.desc()))
-                .cure(cure)
+            HostCheck::degraded(NAME, format!("cannot be mounted in a user namespace: {}", errno.desc()))
+                .with_remedy(remedy)
         }
     }
 }
 
 /// Runs `job` as the sandbox's user in new user and mount namespaces.
-fn inside(subject: &Subject, more: i32, job: impl FnOnce() -> SysResult<()>) -> Outcome {
+fn attempt_in_namespaces(
+    subject: &ProbeSubject,
+    more: i32,
+    operation: impl FnOnce() -> SysResult<()>,
+) -> AttemptOutcome {
     attempt(
         flags(libc::CLONE_NEWNS | more),
         |pid| write_maps(pid, subject),
-        || become_inner(subject).and_then(|()| job()),
+        || become_inner(subject).and_then(|()| operation()),
     )
 }
 
-fn become_inner(subject: &Subject) -> SysResult<()> {
+fn become_inner(subject: &ProbeSubject) -> SysResult<()> {
     process::become_user(subject.uid, subject.gid, !subject.deny_setgroups)
 }
 
-/// A tmpfs over the root, as a start makes it.
-fn new_root() -> SysResult<std::os::fd::OwnedFd> {
+/// Mounts a tmpfs over the root, as a start does.
+fn mount_new_root() -> SysResult<std::os::fd::OwnedFd> {
     let options = [(c"size", Some(c"65536")), (c"mode", Some(c"0755"))];
     let root = mount::new_filesystem(c"tmpfs", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)?;
-    mount::attach(root.as_fd(), open(Path::new("/"))?.as_fd())?;
+    mount::attach(root.as_fd(), open_directory(Path::new("/"))?.as_fd())?;
     Ok(root)
 }
 
-fn open(path: &Path) -> SysResult<std::os::fd::OwnedFd> {
-    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| Errno::EINVAL)?;
+fn open_directory(path: &Path) -> SysResult<std::os::fd::OwnedFd> {
+    let path = file::c_path(path)?;
     file::open(file::cwd(), &path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)
 }
 
-/// Writes the maps of a child of ours, unreaped, so that the number is surely its.
-fn write_maps(pid: i32, subject: &Subject) -> SysResult<()> {
+/// Writes the id maps of a child process. It is not reaped yet, so its pid cannot be reused.
+fn write_maps(pid: i32, subject: &ProbeSubject) -> SysResult<()> {
     let write = |name: &str, text: &str| fs::write(format!("/proc/{pid}/{name}"), text).map_err(from_io);
     if subject.deny_setgroups {
         write("setgroups", "deny")?;
@@ -222,10 +231,10 @@ fn from_io(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Why an attempt failed; a signal is a filter's answer.
-pub(super) fn errno(outcome: Outcome) -> Errno {
+/// The errno of a failed attempt. A signal means that a seccomp filter killed it.
+pub(super) fn attempt_errno(outcome: AttemptOutcome) -> Errno {
     match outcome {
-        Outcome::NoChild(errno) | Outcome::Fails(errno) => errno,
-        Outcome::Killed(_) | Outcome::Works => Errno::EPERM,
+        AttemptOutcome::NoChild(errno) | AttemptOutcome::Fails(errno) => errno,
+        AttemptOutcome::Killed(_) | AttemptOutcome::Works => Errno::EPERM,
     }
 }

@@ -1,47 +1,47 @@
-//! Looks into a tree that programs of a sandbox may have written: by descriptors, no link followed, nothing waited
-//! for, and never more than a bound.
+//! Reads a tree that programs of a sandbox may have written: by descriptors, without following links,
+//! without blocking, and within bounds.
 
+use crate::sys::SysResult;
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, SysResult};
 use nix::sys::stat::FileStat;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// How long a target of a link may be (PATH_MAX).
-const PATH_LIMIT: usize = 4096;
+/// The longest target of a link in bytes (PATH_MAX).
+const MAX_PATH_BYTES: usize = 4096;
 
-/// The tree, held open.
+/// A tree, held open by its root directory.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct BoundedTree {
     root: OwnedFd,
 }
 
-/// What is known of a name without opening it.
+/// The metadata of a path that was not opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Meta(FileStat);
+pub(super) struct TreeMeta(FileStat);
 
-impl Meta {
-    fn is(&self, kind: u32) -> bool {
+impl TreeMeta {
+    fn is_of_type(&self, kind: u32) -> bool {
         self.0.st_mode & libc::S_IFMT == kind
     }
 
     pub(super) fn is_file(&self) -> bool {
-        self.is(libc::S_IFREG)
+        self.is_of_type(libc::S_IFREG)
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        self.is(libc::S_IFDIR)
+        self.is_of_type(libc::S_IFDIR)
     }
 
     pub(super) fn is_link(&self) -> bool {
-        self.is(libc::S_IFLNK)
+        self.is_of_type(libc::S_IFLNK)
     }
 
-    /// Whether another name leads to the same file.
+    /// Whether the file has more than one hard link.
     pub(super) fn has_other_names(&self) -> bool {
         self.is_file() && self.0.st_nlink > 1
     }
@@ -55,22 +55,22 @@ impl Meta {
     }
 }
 
-impl Tree {
+impl BoundedTree {
     pub(super) fn open(root: &Path) -> SysResult<Self> {
-        let path = CString::new(root.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let path = file::c_path(root)?;
         let root = file::open(file::cwd(), &path, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
-        Ok(Tree { root })
+        Ok(BoundedTree { root })
     }
 
-    /// What `path` is, without links on the way.
-    pub(super) fn look(&self, path: &Path) -> SysResult<Meta> {
-        nix::sys::stat::fstat(self.path_only(path)?).map(Meta)
+    /// The metadata of `path`. Links in its directories are not followed.
+    pub(super) fn stat(&self, path: &Path) -> SysResult<TreeMeta> {
+        nix::sys::stat::fstat(self.open_path_only(path)?).map(TreeMeta)
     }
 
-    /// What a link says.
-    pub(super) fn target(&self, path: &Path) -> SysResult<PathBuf> {
-        let link = self.path_only(path)?;
-        let mut target = vec![0; PATH_LIMIT];
+    /// The target of a link.
+    pub(super) fn read_link(&self, path: &Path) -> SysResult<PathBuf> {
+        let link = self.open_path_only(path)?;
+        let mut target = vec![0; MAX_PATH_BYTES];
         let length = file::read_link(link.as_fd(), c"", &mut target)?;
         target.truncate(length);
         Ok(PathBuf::from(OsString::from_vec(target)))
@@ -79,7 +79,7 @@ impl Tree {
     /// The content of a regular file of at most `limit` bytes.
     pub(super) fn read(&self, path: &Path, limit: u64) -> Option<Vec<u8>> {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = File::from(self.at(path, flags).ok()?);
+        let file = File::from(self.open_at(path, flags).ok()?);
         let meta = file.metadata().ok()?;
         if !meta.is_file() || meta.len() > limit {
             return None;
@@ -89,10 +89,10 @@ impl Tree {
         Some(text)
     }
 
-    /// At most `limit` names of a directory, and whether that is all of them.
+    /// At most `limit` names of a directory, and whether these are all.
     pub(super) fn names(&self, path: &Path, limit: usize) -> (Vec<OsString>, bool) {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let Ok(directory) = self.at(path, flags) else { return (Vec::new(), true) };
+        let Ok(directory) = self.open_at(path, flags) else { return (Vec::new(), true) };
         let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { return (Vec::new(), true) };
         let mut names = Vec::new();
         for entry in entries.flatten() {
@@ -108,16 +108,16 @@ impl Tree {
         (names, true)
     }
 
-    /// At most `limit` directories in a directory, and whether that is all of them.
+    /// At most `limit` subdirectories of a directory, and whether these are all.
     pub(super) fn directories(&self, path: &Path, limit: usize) -> (Vec<PathBuf>, bool) {
         let (names, whole) = self.names(path, limit);
         let paths = names.into_iter().map(|name| path.join(name));
-        (paths.filter(|path| self.look(path).is_ok_and(|meta| meta.is_directory())).collect(), whole)
+        (paths.filter(|path| self.stat(path).is_ok_and(|meta| meta.is_directory())).collect(), whole)
     }
 
-    /// Whether the caller may make names in a directory (faccessat(2)).
-    pub(super) fn may_write(&self, path: &Path) -> SysResult<()> {
-        let directory = self.at(path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    /// Whether the caller may create entries in a directory (faccessat(2)).
+    pub(super) fn check_writable(&self, path: &Path) -> SysResult<()> {
+        let directory = self.open_at(path, libc::O_RDONLY | libc::O_DIRECTORY)?;
         nix::unistd::faccessat(
             &directory,
             ".",
@@ -126,13 +126,13 @@ impl Tree {
         )
     }
 
-    pub(super) fn at(&self, path: &Path, flags: i32) -> SysResult<OwnedFd> {
+    pub(super) fn open_at(&self, path: &Path, flags: i32) -> SysResult<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let path = file::c_path(path)?;
         file::open(self.root.as_fd(), &path, flags, 0, Resolve::BeneathNoLinks)
     }
 
-    fn path_only(&self, path: &Path) -> SysResult<OwnedFd> {
-        self.at(path, libc::O_PATH | libc::O_NOFOLLOW)
+    fn open_path_only(&self, path: &Path) -> SysResult<OwnedFd> {
+        self.open_at(path, libc::O_PATH | libc::O_NOFOLLOW)
     }
 }

@@ -1,30 +1,30 @@
-//! `--console-socket`: whoever listens there gets the master of the terminal.
+//! `--console-socket`: sends the terminal's master to this socket.
 
-use super::Console;
+use super::ConsoleTarget;
 use crate::error::{Code, Error, Result};
 use crate::sys::scm;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// The connection, made before anything else is: who does not listen is found out at once.
+/// The connection, made first of all, to fail early if no process listens.
 #[derive(Debug)]
-pub(super) struct Receiver(Option<OwnedFd>);
+pub(super) struct ConsoleSocket(Option<OwnedFd>);
 
-impl Receiver {
-    pub(super) fn connect(console: Console<'_>) -> Result<Self> {
+impl ConsoleSocket {
+    pub(super) fn connect(console: ConsoleTarget<'_>) -> Result<Self> {
         match console {
-            Console::Socket(path) => {
-                connect_to(path, "--console-socket").map(|socket| Receiver(Some(socket)))
+            ConsoleTarget::Socket(path) => {
+                connect_to(path, "--console-socket").map(|socket| ConsoleSocket(Some(socket)))
             }
-            Console::None | Console::Keep => Ok(Receiver(None)),
+            ConsoleTarget::None | ConsoleTarget::Keep => Ok(ConsoleSocket(None)),
         }
     }
 
-    /// Hands the master over, with the name that the terminal has inside.
+    /// Sends the master, with the terminal's name inside the container.
     pub(super) fn send(&mut self, number: u32, master: OwnedFd) -> Result<()> {
         let socket = self.0.take().ok_or_else(|| {
-            Error::new(Code::Invalid, "process.terminal is true, and nobody takes the terminal")
+            Error::new(Code::Invalid, "process.terminal is true, and no process takes the terminal")
                 .hint("name a --console-socket")
         })?;
         let name = format!("/dev/pts/{number}");
@@ -33,7 +33,7 @@ impl Receiver {
     }
 }
 
-/// Connects to a stream socket that somebody named.
+/// Connects to a stream socket by its path.
 pub(super) fn connect_to(path: &Path, what: &str) -> Result<OwnedFd> {
     let fail = |errno: nix::errno::Errno| {
         Error::new(Code::Invalid, format!("connect to {what} {}: {}", path.display(), errno.desc()))
@@ -41,7 +41,7 @@ pub(super) fn connect_to(path: &Path, what: &str) -> Result<OwnedFd> {
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).map_err(fail)?;
     let address = match UnixAddr::new(path) {
         Ok(address) => address,
-        // Longer than 107 bytes: by way of its directory.
+        // A path of more than 107 bytes is reached through its directory.
         Err(_) => return connect_by_directory(path, what, &socket).map(|()| socket),
     };
     connect(socket.as_raw_fd(), &address).map_err(fail)?;

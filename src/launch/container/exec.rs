@@ -1,68 +1,74 @@
-//! One more process in a running container.
+//! Runs an additional process in a running container.
 
-use super::birth::{self, Child};
-use super::talk::{Heard, Talk};
-use super::{Cgroup, Console, Exec, Init, console, facts, notify};
+use super::channel::{ChildChannel, ChildEvent};
+use super::spawn::{self, PendingChild};
+use super::{
+    ConsoleTarget, ContainerCgroup, ContainerExecRequest, LaunchedProcess, console, facts, seccomp_listener,
+};
 use crate::error::{Error, Result};
 use crate::plan::container as plan;
-use crate::stage::container::wire::Answer;
+use crate::stage::container::wire::ChildRequest;
+use crate::state::process::start_time;
 use crate::sys::{pidfd, process};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Starts a process in the container; it has become the program when this returns, and is our child.
+/// Starts a process in the container; when this returns, it has executed the program, and is a child of this process.
 ///
 /// # Errors
-/// [`crate::error::Code::NotFound`], [`crate::error::Code::NotExecutable`] for the program; what failed, and the
-/// process is gone.
-pub fn exec(request: &Exec<'_>, cgroup: &dyn Cgroup) -> Result<Init> {
+/// [`crate::error::Code::NotFound`], [`crate::error::Code::NotExecutable`] for the program; otherwise the failed step.
+/// The process has exited.
+pub fn exec(request: &ContainerExecRequest<'_>, cgroup: &dyn ContainerCgroup) -> Result<LaunchedProcess> {
     let mut starting = begin_exec(request, cgroup)?;
     loop {
-        if let Some(init) = starting.hear()? {
+        if let Some(init) = starting.handle_event()? {
             return Ok(init);
         }
     }
 }
 
-/// The same, without waiting for it: for a caller that has others to look after. How long it takes is the
-/// container's doing, which may be frozen.
+/// Like `exec`, but without waiting, for a caller that serves others meanwhile. The container determines how long
+/// the start takes: it may be frozen.
 ///
 /// # Errors
-/// What failed before there was a process.
-pub fn begin_exec(request: &Exec<'_>, cgroup: &dyn Cgroup) -> Result<Starting> {
-    let Exec { container, process, options, .. } = *request;
+/// An error that occurred before the process existed.
+pub fn begin_exec(request: &ContainerExecRequest<'_>, cgroup: &dyn ContainerCgroup) -> Result<PendingExec> {
+    let ContainerExecRequest { container, process, options, .. } = *request;
     let facts = facts::gather(container, Some(process), Vec::new());
     let plan = plan::build_exec(container, process, &facts, options, request.filter)?;
     plan.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    birth::check_preserved(options.preserve_fds)?;
+    spawn::check_preserved(options.preserve_fds)?;
     let init = request.init.try_clone_to_owned().map_err(|e| Error::system("duplicate a pidfd", e))?;
     let joins = facts::foreign_namespaces(request.pid);
     let joins = if joins == 0 { Vec::new() } else { vec![(init, joins)] };
-    let console = console::Receiver::connect(request.console)?;
-    let listener = notify::Receiver::connect(request.filter.and_then(|filter| filter.listener.as_ref()))?;
-    let (first, talk) = birth::begin(
-        birth::Request {
+    let console = console::ConsoleSocket::connect(request.console)?;
+    let listener = seccomp_listener::ListenerSocket::connect(
+        request.filter.and_then(|filter| filter.listener.as_ref()),
+    )?;
+    let (first, channel) = spawn::begin_spawn(
+        spawn::SpawnRequest {
             plan: &plan,
-            image: Some(birth::image(&process.program)?),
+            program: Some(spawn::program_args(&process.program)?),
             filter: request.filter,
             joins: &joins,
-            door: None,
-            streams: request.streams.map(birth::streams).transpose()?,
+            start_socket: None,
+            streams: request.streams.map(spawn::duplicate_streams).transpose()?,
             die_with_runtime: options.die_with_runtime,
             process: Some(process),
             cpus: Some(&process.cpu_affinity),
         },
         cgroup,
     )?;
-    // No ids are mapped: a user namespace is joined, and never made.
-    let (intermediate, child) = if plan.intermediate { (Some(first), None) } else { (None, Some(first)) };
+    // No id maps are written: exec joins a user namespace, and never makes one.
+    let (intermediate, child) =
+        if plan.needs_intermediate { (Some(first), None) } else { (None, Some(first)) };
     if child.is_some() {
-        talk.answer(Answer::Go)?;
+        channel.send(ChildRequest::Go)?;
     }
-    Ok(Starting {
-        talk: talk.into_owned(),
+    Ok(PendingExec {
+        channel: channel.into_owned(),
         intermediate,
         child,
-        keeps_terminal: matches!(request.console, Console::Keep),
+        keeps_terminal: matches!(request.console, ConsoleTarget::Keep),
         terminal: None,
         console,
         listener,
@@ -70,45 +76,45 @@ pub fn begin_exec(request: &Exec<'_>, cgroup: &dyn Cgroup) -> Result<Starting> {
     })
 }
 
-/// A process on its way into a container. Dropping it ends the process.
+/// A process that is being started in a container. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Starting {
-    talk: Talk<'static>,
-    /// What makes the child in the container's namespaces; kept until the end, since it is to be reaped.
-    intermediate: Option<Child>,
-    /// What becomes the program, once it is there.
-    child: Option<Child>,
+pub struct PendingExec {
+    channel: ChildChannel<'static>,
+    /// The intermediate process, which makes the child in the container's namespaces; kept until the end to be reaped.
+    intermediate: Option<PendingChild>,
+    /// The process that executes the program, once it exists.
+    child: Option<PendingChild>,
     keeps_terminal: bool,
     terminal: Option<OwnedFd>,
-    console: console::Receiver,
-    listener: notify::Receiver,
+    console: console::ConsoleSocket,
+    listener: seccomp_listener::ListenerSocket,
     state: String,
 }
 
-impl AsFd for Starting {
-    /// Readable when [`Starting::step`] has something to do.
+impl AsFd for PendingExec {
+    /// Readable when [`PendingExec::advance`] has something to do.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.talk.socket()
+        self.channel.socket()
     }
 }
 
-impl Starting {
-    /// Goes as far as it can without waiting; the process, once it has become the program.
+impl PendingExec {
+    /// Proceeds as far as possible without waiting; returns the process after it has executed the program.
     ///
     /// # Errors
-    /// As [`exec`].
-    pub fn step(&mut self) -> Result<Option<Init>> {
-        while process::is_ready(self.talk.socket().as_raw_fd(), libc::POLLIN)
-            .map_err(|e| Error::system("hear the process of the container", e.desc()))?
+    /// As [`exec()`].
+    pub fn advance(&mut self) -> Result<Option<LaunchedProcess>> {
+        while process::is_ready(self.channel.socket().as_raw_fd(), libc::POLLIN)
+            .map_err(|e| Error::system("receive from the process of the container", e.desc()))?
         {
-            if let Some(init) = self.hear()? {
+            if let Some(init) = self.handle_event()? {
                 return Ok(Some(init));
             }
         }
         Ok(None)
     }
 
-    /// Ends the process; [`Starting::step`] then fails.
+    /// Kills the process; [`PendingExec::advance`] then fails.
     pub fn kill(&self) {
         for process in [&self.child, &self.intermediate].into_iter().flatten() {
             if let Ok(pidfd) = process.pidfd() {
@@ -117,32 +123,34 @@ impl Starting {
         }
     }
 
-    /// Waits for the next thing that the process says, and does what is to be done about it.
-    fn hear(&mut self) -> Result<Option<Init>> {
+    /// Waits for the next event of the process, and handles it.
+    fn handle_event(&mut self) -> Result<Option<LaunchedProcess>> {
         if let (None, Some(intermediate)) = (&self.child, &self.intermediate) {
-            self.child = Some(birth::born_inside(intermediate, &self.talk)?);
-            self.talk.answer(Answer::Go)?;
+            self.child = Some(spawn::await_child(intermediate, &self.channel)?);
+            self.channel.send(ChildRequest::Go)?;
             return Ok(None);
         }
-        match self.talk.next()? {
-            Heard::Terminal(_, master) if self.keeps_terminal => self.terminal = Some(master),
-            Heard::Terminal(number, master) => self.console.send(number, master)?,
-            Heard::Listener(fd) => self.listener.send(&fd, self.pid()?, &self.state)?,
-            Heard::End => return self.end().map(Some),
-            Heard::Created => {}
-            Heard::Needs(_) | Heard::Hooks(_) | Heard::NetDevices(_) => self.talk.answer(Answer::Go)?,
+        match self.channel.next_event()? {
+            ChildEvent::Terminal(_, master) if self.keeps_terminal => self.terminal = Some(master),
+            ChildEvent::Terminal(number, master) => self.console.send(number, master)?,
+            ChildEvent::Listener(fd) => self.listener.send(&fd, self.pid()?, &self.state)?,
+            ChildEvent::End => return self.finish_launch().map(Some),
+            ChildEvent::Created => {}
+            ChildEvent::Needs(_) | ChildEvent::Hooks(_) | ChildEvent::NetDevices(_) => {
+                self.channel.send(ChildRequest::Go)?
+            }
         }
         Ok(None)
     }
 
     fn pid(&self) -> Result<i32> {
-        self.child.as_ref().map(|child| child.pid).ok_or_else(super::talk::gone)
+        self.child.as_ref().map(|child| child.pid).ok_or_else(super::channel::child_killed)
     }
 
-    fn end(&mut self) -> Result<Init> {
-        let child = self.child.take().ok_or_else(super::talk::gone)?;
+    fn finish_launch(&mut self) -> Result<LaunchedProcess> {
+        let child = self.child.take().ok_or_else(super::channel::child_killed)?;
         let pid = child.pid;
-        let start_time = super::start_time(pid)?;
-        Ok(Init { pid, start_time, pidfd: child.keep()?, terminal: self.terminal.take() })
+        let start_time = start_time(pid)?;
+        Ok(LaunchedProcess { pid, start_time, pidfd: child.into_pidfd()?, terminal: self.terminal.take() })
     }
 }

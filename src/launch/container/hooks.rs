@@ -1,14 +1,15 @@
-//! Hooks (runtime-spec, config.md, "POSIX-platform Hooks"): programs that the bundle names, run by the runtime,
-//! never by the container's own process.
+//! Runs hooks (runtime-spec, config.md, "POSIX-platform Hooks"): programs of the bundle, which the runtime runs, never
+//! the container's own process.
 
-use super::birth::{self, Child};
-use super::talk::Heard;
+use super::channel::ChildEvent;
+use super::spawn::{self, PendingChild};
 use super::{NoCgroup, facts};
 use crate::error::{Error, Result};
 use crate::plan::container as plan;
-use crate::spec::Program;
+use crate::plan::path::c_path;
+use crate::spec::ProgramSpec;
 use crate::spec::container::Hook;
-use crate::stage::container::wire::Answer;
+use crate::stage::container::wire::ChildRequest;
 use crate::sys::{Errno, file, pidfd};
 use nix::sys::wait::WaitStatus;
 use std::ffi::OsString;
@@ -18,53 +19,53 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a hook says is told in its error, this much of it.
-const TOLD: usize = 4096;
+/// The maximum number of bytes of a hook's output that an error contains.
+const MAX_OUTPUT: usize = 4096;
 
-/// Where a hook runs.
+/// Where hooks run.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// Whose namespaces, each a file with its CLONE_NEW* flag; those that are the runtime's own are passed over, and
-    /// none at all is the runtime's.
+pub struct HookPoint<'a> {
+    /// The namespaces, each a file with its CLONE_NEW* flag; those that the runtime is already in are skipped, and an
+    /// empty list means the runtime's.
     namespaces: &'a [(OwnedFd, u64)],
-    /// Its working directory, when that is one of the host's: the bundle, as with other runtimes.
+    /// The working directory, if it is on the host: the bundle, as with other runtimes.
     bundle: Option<&'a Path>,
-    /// What a hook has that names no environment.
-    environment: Environment<'a>,
+    /// The environment of a hook that sets none.
+    environment: HookEnvironment<'a>,
 }
 
-/// The environment of whom.
+/// The default environment of hooks.
 #[derive(Debug, Clone, Copy)]
-enum Environment<'a> {
-    /// The runtime's.
+enum HookEnvironment<'a> {
+    /// The runtime's environment.
     Runtime,
-    /// None: a program of the host, in the container's namespaces, is to trust neither side's (CVE-2025-23266).
+    /// Empty: a host program in the container's namespaces must trust neither environment (CVE-2025-23266).
     Empty,
-    /// That of the container's process.
+    /// The environment of the container's process.
     Process(&'a [(OsString, OsString)]),
 }
 
-impl<'a> Place<'a> {
-    /// The runtime's namespaces, in the bundle while that is there.
+impl<'a> HookPoint<'a> {
+    /// In the runtime's namespaces, and in the bundle while it exists.
     pub fn runtime(bundle: &'a Path) -> Self {
-        Place { namespaces: &[], bundle: Some(bundle), environment: Environment::Runtime }
+        HookPoint { namespaces: &[], bundle: Some(bundle), environment: HookEnvironment::Runtime }
     }
 
-    /// The container's namespaces before its root is entered: the bundle is to be seen there.
-    pub(super) fn before_root(namespaces: &'a [(OwnedFd, u64)], bundle: &'a Path) -> Self {
-        Place { namespaces, bundle: Some(bundle), environment: Environment::Empty }
+    /// In the container's namespaces before the change of its root, where the bundle is visible.
+    pub(super) fn before_pivot(namespaces: &'a [(OwnedFd, u64)], bundle: &'a Path) -> Self {
+        HookPoint { namespaces, bundle: Some(bundle), environment: HookEnvironment::Empty }
     }
 
-    /// The container's namespaces and its root, and the environment of its process.
+    /// In the container's namespaces and root, with the environment of its process.
     pub(super) fn inside(namespaces: &'a [(OwnedFd, u64)], environment: &'a [(OsString, OsString)]) -> Self {
-        Place { namespaces, bundle: None, environment: Environment::Process(environment) }
+        HookPoint { namespaces, bundle: None, environment: HookEnvironment::Process(environment) }
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {
         match self.environment {
-            Environment::Runtime => std::env::vars_os().collect(),
-            Environment::Empty => Vec::new(),
-            Environment::Process(environment) => environment.to_vec(),
+            HookEnvironment::Runtime => std::env::vars_os().collect(),
+            HookEnvironment::Empty => Vec::new(),
+            HookEnvironment::Process(environment) => environment.to_vec(),
         }
     }
 
@@ -76,9 +77,9 @@ impl<'a> Place<'a> {
 /// Runs `hooks` in order, each with `state` (JSON) on its standard input; stops at the first that fails.
 ///
 /// # Errors
-/// [`crate::error::Code::System`], naming the hook and what it said: it could not be run, ended with another status
-/// than 0, or ran longer than its timeout, when it was killed with its process group.
-pub fn run(kind: &str, hooks: &[Hook], state: &str, place: Place<'_>) -> Result<()> {
+/// [`crate::error::Code::System`], with the hook and its output: it could not be run, exited with a status other than
+/// 0, or exceeded its timeout, after which it was killed with its process group.
+pub fn run(kind: &str, hooks: &[Hook], state: &str, place: HookPoint<'_>) -> Result<()> {
     for (number, hook) in hooks.iter().enumerate() {
         run_one(hook, state, place)
             .map_err(|error| error.context(format_args!("{kind} hook #{number} {}", hook.path.display())))?;
@@ -86,40 +87,40 @@ pub fn run(kind: &str, hooks: &[Hook], state: &str, place: Place<'_>) -> Result<
     Ok(())
 }
 
-fn run_one(hook: &Hook, state: &str, place: Place<'_>) -> Result<()> {
-    let joins = foreign(place.namespaces)?;
+fn run_one(hook: &Hook, state: &str, place: HookPoint<'_>) -> Result<()> {
+    let joins = foreign_namespaces(place.namespaces)?;
     let user_namespace = joins.iter().any(|(_, flags)| flags & libc::CLONE_NEWUSER as u64 != 0);
     let program = program(hook, place);
-    let cwd = plan::c_path(&program.cwd)?;
-    let plan = plan::of_hook(!joins.is_empty(), user_namespace, cwd);
-    let input = file::sealed(c"saggar-state", state.as_bytes())
+    let cwd = c_path(&program.cwd)?;
+    let plan = plan::build_hook(!joins.is_empty(), user_namespace, cwd);
+    let input = file::sealed_memfd(c"saggar-state", state.as_bytes())
         .and_then(|file| nix::unistd::lseek(&file, 0, nix::unistd::Whence::SeekSet).map(|_| file))
         .map_err(|e| Error::system("write down the state", e))?;
-    let (said, output) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)
+    let (reader, output) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)
         .map_err(|e| Error::system("make a pipe", e))?;
-    // The hook writes as to any other pipe.
+    // The hook's end is blocking, as programs expect of a pipe.
     nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
         .map_err(|e| Error::system("make a pipe", e))?;
     let errors = output.try_clone().map_err(|e| Error::system("duplicate a pipe", e))?;
-    let request = birth::Request {
+    let request = spawn::SpawnRequest {
         plan: &plan,
-        image: Some(birth::image(&program)?),
+        program: Some(spawn::program_args(&program)?),
         filter: None,
         joins: &joins,
-        door: None,
+        start_socket: None,
         streams: Some([input, output, errors]),
         die_with_runtime: true,
         process: None,
         cpus: None,
     };
-    let (child, talk) = birth::bear(request, &NoCgroup)?;
-    talk.answer(Answer::Go)?;
-    while !matches!(talk.next()?, Heard::End) {}
+    let (child, channel) = spawn::spawn(request, &NoCgroup)?;
+    channel.send(ChildRequest::Go)?;
+    while !matches!(channel.next_event()?, ChildEvent::End) {}
     let deadline = hook.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    wait(child, deadline, File::from(said))
+    wait_for_hook(child, deadline, File::from(reader))
 }
 
-fn foreign(namespaces: &[(OwnedFd, u64)]) -> Result<Vec<(OwnedFd, u64)>> {
+fn foreign_namespaces(namespaces: &[(OwnedFd, u64)]) -> Result<Vec<(OwnedFd, u64)>> {
     let foreign = namespaces.iter().filter(|(file, flag)| !facts::is_our_namespace(file, *flag));
     foreign
         .map(|(file, flag)| file.try_clone().map(|file| (file, *flag)))
@@ -127,7 +128,7 @@ fn foreign(namespaces: &[(OwnedFd, u64)]) -> Result<Vec<(OwnedFd, u64)>> {
         .map_err(|e| Error::system("duplicate a namespace", e))
 }
 
-fn program(hook: &Hook, place: Place<'_>) -> Program {
+fn program(hook: &Hook, place: HookPoint<'_>) -> ProgramSpec {
     let path = hook.path.clone().into_os_string();
     let argv = if hook.args.is_empty() { vec![path] } else { hook.args.iter().map(OsString::from).collect() };
     let variable = |text: &String| {
@@ -138,21 +139,21 @@ fn program(hook: &Hook, place: Place<'_>) -> Program {
         Some(env) => env.iter().map(variable).collect(),
         None => place.environment(),
     };
-    Program { argv, file: Some(hook.path.clone()), env, cwd: place.working_directory() }
+    ProgramSpec { argv, file: Some(hook.path.clone()), env, cwd: place.working_directory() }
 }
 
-/// Waits for the end of a hook, and reads what it says so that it never waits for us. What it leaves running keeps
-/// nobody waiting.
-fn wait(child: Child, deadline: Option<Instant>, mut said: File) -> Result<()> {
-    let (mut told, mut open) = (Vec::new(), true);
+/// Waits for the exit of a hook, and reads its output so that it never blocks on the pipe. Processes that it leaves
+/// behind are not waited for.
+fn wait_for_hook(child: PendingChild, deadline: Option<Instant>, mut reader: File) -> Result<()> {
+    let (mut output, mut open) = (Vec::new(), true);
     loop {
-        let ended = wait_for(child.pidfd()?, open.then_some(&said), deadline)?;
-        open = open && read_all(&mut said, &mut told);
+        let ended = wait_for(child.pidfd()?, open.then_some(&reader), deadline)?;
+        open = open && read_all(&mut reader, &mut output);
         match ended {
             Some(true) => break,
             Some(false) => {}
             None => {
-                // Its own session, begun for this: everything that it has not moved elsewhere goes with it.
+                // The hook has a session of its own: this kills every process that has not left its process group.
                 let _ = nix::sys::signal::killpg(
                     nix::unistd::Pid::from_raw(child.pid),
                     nix::sys::signal::Signal::SIGKILL,
@@ -161,7 +162,7 @@ fn wait(child: Child, deadline: Option<Instant>, mut said: File) -> Result<()> {
             }
         }
     }
-    let pidfd = child.keep()?;
+    let pidfd = child.into_pidfd()?;
     let status = pidfd::reap(pidfd.as_fd()).map_err(|e| Error::system("wait for it", e))?;
     let how = match status {
         WaitStatus::Exited(_, 0) => return Ok(()),
@@ -169,21 +170,21 @@ fn wait(child: Child, deadline: Option<Instant>, mut said: File) -> Result<()> {
         WaitStatus::Signaled(_, signal, _) => format!("killed by {signal}"),
         other => format!("{other:?}"),
     };
-    let told = String::from_utf8_lossy(&told);
-    Err(Error::system(how, format_args!("it said {:?}", told.trim())))
+    let told = String::from_utf8_lossy(&output);
+    Err(Error::system(how, format_args!("its output was {:?}", told.trim())))
 }
 
-/// Waits until the hook has ended (true) or says something (false); `None` when the time is over.
-fn wait_for(pidfd: &OwnedFd, said: Option<&File>, deadline: Option<Instant>) -> Result<Option<bool>> {
+/// Waits until the hook has exited (true) or has output (false); `None` at the deadline.
+fn wait_for(pidfd: &OwnedFd, reader: Option<&File>, deadline: Option<Instant>) -> Result<Option<bool>> {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds = vec![PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-    fds.extend(said.map(|said| PollFd::new(said.as_fd(), PollFlags::POLLIN)));
+    fds.extend(reader.map(|said| PollFd::new(said.as_fd(), PollFlags::POLLIN)));
     loop {
         let timeout = match deadline {
             None => PollTimeout::NONE,
             Some(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                // A poll counts whole milliseconds.
+                // poll(2) counts whole milliseconds.
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
             }
         };
@@ -199,15 +200,15 @@ fn wait_for(pidfd: &OwnedFd, said: Option<&File>, deadline: Option<Instant>) -> 
     }
 }
 
-/// Reads what there is; false at the end of it.
-fn read_all(said: &mut File, told: &mut Vec<u8>) -> bool {
-    let mut buffer = [0; TOLD];
+/// Reads the available output; returns false at end of file.
+fn read_all(reader: &mut File, output: &mut Vec<u8>) -> bool {
+    let mut buffer = [0; MAX_OUTPUT];
     loop {
-        match said.read(&mut buffer) {
+        match reader.read(&mut buffer) {
             Ok(0) => return false,
             Ok(len) => {
-                let room = TOLD.saturating_sub(told.len()).min(len);
-                told.extend_from_slice(&buffer[..room]);
+                let room = MAX_OUTPUT.saturating_sub(output.len()).min(len);
+                output.extend_from_slice(&buffer[..room]);
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return true,
@@ -223,7 +224,7 @@ mod tests {
     fn a_hook_without_arguments_is_called_by_its_path() {
         let hook =
             Hook { path: "/bin/hook".into(), args: vec![], env: Some(vec!["A=1=2".into()]), timeout: None };
-        let program = program(&hook, Place::runtime(Path::new("/no/such/bundle")));
+        let program = program(&hook, HookPoint::runtime(Path::new("/no/such/bundle")));
         assert_eq!(program.argv, ["/bin/hook"]);
         assert_eq!(program.env, [("A".into(), "1=2".into())]);
         assert_eq!(program.cwd, Path::new("/"), "a bundle that is gone keeps no hook from running");

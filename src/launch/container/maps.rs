@@ -1,48 +1,48 @@
-//! The id maps of a container's user namespace (user_namespaces(7)): written by us where we may, else by
-//! newuidmap(1) and newgidmap(1), which are set-id for that.
+//! Writes the id maps of a container's user namespace (user_namespaces(7)): directly where permitted, else with
+//! newuidmap(1) and newgidmap(1), which are set-user-ID for that.
 
 use crate::error::{Code, Error, Result};
 use crate::launch::write_maps;
-use crate::plan::ids::Maps;
+use crate::plan::ids::UserNamespaceMaps;
 use crate::spec::container::{IdExtent, IdMaps};
 use crate::sys::{Errno, caps};
 use std::fmt::Write;
 use std::process::{Command, Stdio};
 
-/// Numbers of capabilities (linux/capability.h).
+/// Capability numbers (linux/capability.h).
 const SETGID: u32 = 6;
 const SETUID: u32 = 7;
 
-/// How a map gets into the kernel.
+/// How a map is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// There is none.
+enum MapMethod {
+    /// There is no map.
     None,
-    /// We have the capability.
+    /// Directly, with the capability.
     Privileged,
-    /// Our own id alone: everybody may do that.
+    /// Directly, for a map of the user's own id only, which every user may write.
     Own,
-    /// By the helper.
+    /// With the helper program.
     Helper,
 }
 
-fn way(map: &[IdExtent], capability: u32, own: u32) -> Way {
+fn map_method(map: &[IdExtent], capability: u32, own: u32) -> MapMethod {
     match map {
-        [] => Way::None,
-        _ if caps::has(capability) => Way::Privileged,
-        [only] if only.count == 1 && only.outside == own => Way::Own,
-        _ => Way::Helper,
+        [] => MapMethod::None,
+        _ if caps::has(capability) => MapMethod::Privileged,
+        [only] if only.count == 1 && only.outside == own => MapMethod::Own,
+        _ => MapMethod::Helper,
     }
 }
 
-fn ways(ids: &IdMaps) -> (Way, Way) {
+fn map_methods(ids: &IdMaps) -> (MapMethod, MapMethod) {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    (way(&ids.uid, SETUID, uid), way(&ids.gid, SETGID, gid))
+    (map_method(&ids.uid, SETUID, uid), map_method(&ids.gid, SETGID, gid))
 }
 
-/// The maps of a user namespace that was asked for without any, as crun has them: our own ids one to one, or of an
-/// ordinary user its own id as root.
-pub fn of_ours() -> IdMaps {
+/// Returns the maps for a user namespace that the bundle requests without maps, as crun does: the runtime's own ids one
+/// to one, or for an ordinary user its own id as root.
+pub fn own_id_maps() -> IdMaps {
     let own = |id| vec![IdExtent { inside: 0, outside: id, count: 1 }];
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     IdMaps {
@@ -53,11 +53,11 @@ pub fn of_ours() -> IdMaps {
 
 fn one_to_one(file: &str) -> Vec<IdExtent> {
     let same = |extent: IdExtent| IdExtent { outside: extent.inside, ..extent };
-    read(file).into_iter().map(same).collect()
+    read_id_map(file).into_iter().map(same).collect()
 }
 
-/// A map as the kernel shows it, `/proc/PID/uid_map` or `gid_map`; empty where there is none.
-pub fn read(file: &str) -> Vec<IdExtent> {
+/// Reads a map in the kernel's format, `/proc/PID/uid_map` or `gid_map`; empty if there is none.
+pub fn read_id_map(file: &str) -> Vec<IdExtent> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = |line: &str| {
         let mut numbers = line.split_whitespace().map(str::parse);
@@ -67,52 +67,55 @@ pub fn read(file: &str) -> Vec<IdExtent> {
     text.lines().filter_map(line).collect()
 }
 
-/// Whether processes of the namespace may change their groups: the kernel takes the map of an ordinary user's own
-/// group only when they may not.
-pub(super) fn leave_setgroups(ids: &IdMaps) -> bool {
-    ways(ids).1 != Way::Own
+/// Whether processes of the namespace may change their groups: the kernel accepts a map of an ordinary user's own group
+/// only if they may not.
+pub(super) fn allows_setgroups(ids: &IdMaps) -> bool {
+    map_methods(ids).1 != MapMethod::Own
 }
 
-/// Writes the maps of the user namespace of `pid`, our unreaped child.
+/// Writes the id maps of `pid`, an unreaped child of this process.
 ///
 /// # Errors
-/// [`Code::Unsupported`] for a map that we may not write; [`Code::NotFound`] without the helper.
-pub(super) fn write(pid: i32, ids: &IdMaps) -> Result<()> {
-    let (uid, gid) = ways(ids);
-    let direct = |way: Way, map: &[IdExtent]| match way {
-        Way::Privileged | Way::Own => text(map),
-        Way::None | Way::Helper => String::new(),
+/// [`Code::Unsupported`] for a map that saggar may not write; [`Code::NotFound`] without the helper.
+pub(super) fn write_maps_of(pid: i32, ids: &IdMaps) -> Result<()> {
+    let (uid, gid) = map_methods(ids);
+    let direct = |way: MapMethod, map: &[IdExtent]| match way {
+        MapMethod::Privileged | MapMethod::Own => map_text(map),
+        MapMethod::None | MapMethod::Helper => String::new(),
     };
-    let maps =
-        Maps { uid: direct(uid, &ids.uid), gid: direct(gid, &ids.gid), deny_setgroups: gid == Way::Own };
-    if gid == Way::Helper {
+    let maps = UserNamespaceMaps {
+        uid: direct(uid, &ids.uid),
+        gid: direct(gid, &ids.gid),
+        deny_setgroups: gid == MapMethod::Own,
+    };
+    if gid == MapMethod::Helper {
         NEWGIDMAP.write(pid, &ids.gid)?;
     }
     write_maps(pid, &maps)?;
-    if uid == Way::Helper {
+    if uid == MapMethod::Helper {
         NEWUIDMAP.write(pid, &ids.uid)?;
     }
     Ok(())
 }
 
-/// As the kernel takes it.
-pub(super) fn text(map: &[IdExtent]) -> String {
+/// Formats a map for the kernel.
+pub(super) fn map_text(map: &[IdExtent]) -> String {
     map.iter().fold(String::new(), |mut text, IdExtent { inside, outside, count }| {
         let _ = writeln!(text, "{inside} {outside} {count}");
         text
     })
 }
 
-/// A set-id program with the file of the ranges that it gives out (subuid(5), subgid(5)).
-struct Helper {
+/// A set-user-ID helper, and the file of the ranges that it permits (subuid(5), subgid(5)).
+struct IdMapHelper {
     program: &'static str,
     ranges: &'static str,
 }
 
-const NEWUIDMAP: Helper = Helper { program: "newuidmap", ranges: "/etc/subuid" };
-const NEWGIDMAP: Helper = Helper { program: "newgidmap", ranges: "/etc/subgid" };
+const NEWUIDMAP: IdMapHelper = IdMapHelper { program: "newuidmap", ranges: "/etc/subuid" };
+const NEWGIDMAP: IdMapHelper = IdMapHelper { program: "newgidmap", ranges: "/etc/subgid" };
 
-impl Helper {
+impl IdMapHelper {
     fn write(&self, pid: i32, map: &[IdExtent]) -> Result<()> {
         let program = self.program;
         let numbers = map.iter().flat_map(|extent| [extent.inside, extent.outside, extent.count]);
@@ -134,13 +137,13 @@ impl Helper {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim();
-        // It begins with its own name.
+        // The message begins with the helper's own name.
         let said = said.strip_prefix(program).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(said);
-        Err(Error::new(Code::Unsupported, format!("{program}: {said}")).hint(self.cure()))
+        Err(Error::new(Code::Unsupported, format!("{program}: {said}")).hint(self.remedy()))
     }
 
-    /// What to do about a refusal: the helper says what it does not allow, and not what it would.
-    fn cure(&self) -> String {
+    /// Returns a hint for a denied map: the helper reports what it denies, but not what it would permit.
+    fn remedy(&self) -> String {
         let (uid, file) = (nix::unistd::getuid(), self.ranges);
         let Ok(Some(user)) = nix::unistd::User::from_uid(uid) else {
             return format!("user {uid} has no account, and {file} gives ranges to accounts alone");
@@ -158,7 +161,7 @@ impl Helper {
     }
 }
 
-/// The ranges of a user, `first:count` a line, as `first-last`.
+/// Returns the ranges of a user, `first:count` a line, as `first-last`.
 fn ranges(text: &str, name: &str, uid: u32) -> Vec<String> {
     let range = |line: &str| {
         let (owner, range) = line.split_once(':')?;

@@ -1,62 +1,64 @@
-//! The parent's side of a container: [`create`], [`start`], [`exec`], hooks, and the protection of saggar's own
+//! The parent's side of a container: [`mod@create`], [`mod@start`], [`mod@exec`], hooks, and the protection of saggar's own
 //! binary.
 //!
 //! ```text
-//! create:  clone ─ maps, cgroup ─ Record::born ─ the child mounts ─ hooks ─ the child changes its root and its
-//!          rights ─ "created" ─ Record::created ─ the child is let go: it outlives us and waits at start.sock
+//! create:  clone ─ id maps, cgroup ─ ContainerRecorder::init_spawned ─ the child mounts ─ hooks ─ the child changes its
+//!          root and its rights ─ "created" ─ ContainerRecorder::init_created ─ the child is released: it outlives the
+//!          runtime and waits at start.sock
 //! start:   connect to start.sock ─ startContainer hooks ─ go ─ filter, execve ─ end of the stream
-//! exec:    a process joins the namespaces of the container's init, and becomes the program at once
+//! exec:    a process joins the namespaces of the container's init, and executes the program at once
 //! ```
 //!
-//! Who runs here: a runtime command with one thread (asserted), with its caller's rights, in the caller's
-//! namespaces. Until a container is created it dies with us, and a failure leaves nothing behind.
+//! Runs in a runtime command with one thread (asserted), with its caller's rights, in the caller's namespaces. Until a
+//! container is created, its init dies with the runtime, and a failure leaves nothing behind.
 
-mod birth;
+mod channel;
 mod console;
 mod create;
-mod door;
 mod exec;
 mod facts;
 mod hint;
 pub mod hooks;
 mod maps;
 mod net_devices;
-mod notify;
+mod process_setup;
 mod protect;
-mod settle;
+mod seccomp_listener;
+mod spawn;
 mod start;
-mod talk;
-mod time;
+mod start_socket;
+mod time_offsets;
 mod trees;
 
 pub use create::create;
-pub use exec::{Starting, begin_exec, exec};
-pub use maps::{of_ours as maps_of_ours, read as read_map};
+pub use exec::{PendingExec, begin_exec, exec};
+pub use maps::{own_id_maps as maps_of_ours, read_id_map as read_map};
 pub use protect::protect_self;
 pub use start::start;
 
-use crate::error::{Error, Result};
-pub use crate::plan::container::Options;
-use crate::plan::container::{Filter, Hierarchy, Listener};
-use crate::spec::container::{Container, Process};
+use crate::error::Result;
+pub use crate::plan::container::ContainerOptions;
+use crate::plan::container::{ContainerFilter, ContainerHierarchy, SeccompListener};
+use crate::spec::container::{ContainerSpec, ProcessSpec};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// The cgroup of a container, as a start needs it. It exists, with its limits, before the start.
-pub trait Cgroup {
-    /// The directory for CLONE_INTO_CGROUP, where there is one hierarchy and it is cgroup2.
-    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+/// The cgroup of a container, for its start. It exists, with its limits, before the start.
+pub trait ContainerCgroup {
+    /// The directory for CLONE_INTO_CGROUP, if there is one hierarchy and it is cgroup v2.
+    fn clone_target(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Puts a process that waits into every hierarchy; also called when it was born in [`Cgroup::birthplace`].
+    /// Moves a waiting process into every hierarchy; also called if it was spawned in
+    /// [`ContainerCgroup::clone_target`].
     ///
     /// # Errors
-    /// Whatever keeps the process out: the start then fails.
+    /// Any failure to move the process: the start then fails.
     fn enter(&self, pid: i32) -> Result<()>;
 
     /// The directories of the container's cgroups on the host, for mounts of the type `cgroup`.
-    fn hierarchies(&self) -> Vec<Hierarchy> {
+    fn hierarchies(&self) -> Vec<ContainerHierarchy> {
         Vec::new()
     }
 }
@@ -65,122 +67,113 @@ pub trait Cgroup {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoCgroup;
 
-impl Cgroup for NoCgroup {
+impl ContainerCgroup for NoCgroup {
     fn enter(&self, _pid: i32) -> Result<()> {
         Ok(())
     }
 }
 
-/// What the caller writes down while a container is made.
-pub trait Record {
-    /// The init exists and waits: from here on it is to be found after a crash of ours.
+/// Writes the record of a container while it is created.
+pub trait ContainerRecorder {
+    /// The init exists and waits: from here on the record must make it discoverable after a crash of the runtime.
     ///
     /// # Errors
-    /// The create then fails, and the init is killed.
-    fn born(&mut self, init: &Init) -> Result<()>;
+    /// `create` then fails, and the init is killed.
+    fn init_spawned(&mut self, init: &LaunchedProcess) -> Result<()>;
 
-    /// Everything is applied. When this has returned, the init is let go and outlives us.
+    /// All settings are applied. After this returns, the init is released and outlives the runtime.
     ///
     /// # Errors
-    /// As [`Record::born`].
-    fn created(&mut self, init: &Init) -> Result<()>;
+    /// As [`ContainerRecorder::init_spawned`].
+    fn init_created(&mut self, init: &LaunchedProcess) -> Result<()>;
 
-    /// The OCI state as JSON, with this status (`creating`, `created`, …) and this pid, for hooks and for the
+    /// Returns the OCI state as JSON, with this status (`creating`, `created`, …) and this pid, for hooks and for the
     /// listener of a filter.
-    fn state(&self, status: &str, pid: i32) -> String;
+    fn oci_state(&self, status: &str, pid: i32) -> String;
 }
 
-/// A process of a container, our child: the init, or one that `exec` added.
+/// A process of a container, a child of this process: the init, or one of `exec`.
 #[derive(Debug)]
-pub struct Init {
-    /// Its pid in our pid namespace.
+pub struct LaunchedProcess {
+    /// Its pid in this process's pid namespace.
     pub pid: i32,
-    /// Field 22 of /proc/PID/stat: with the boot id, what tells it from a later process of the same number.
+    /// Field 22 of /proc/PID/stat: with the boot id, it distinguishes the process from a later one with the same pid.
     pub start_time: u64,
     /// A pidfd of it.
     pub pidfd: OwnedFd,
-    /// The master of its terminal, with [`Console::Keep`].
+    /// The master of its terminal, with [`ConsoleTarget::Keep`].
     pub terminal: Option<OwnedFd>,
 }
 
-/// Where the master of a terminal goes.
+/// Where the master of a terminal is sent.
 #[derive(Debug, Clone, Copy, Default)]
-pub enum Console<'a> {
+pub enum ConsoleTarget<'a> {
     /// There is no terminal.
     #[default]
     None,
     /// To the unix socket at this path (`--console-socket`), by SCM_RIGHTS, with the terminal's name.
     Socket(&'a Path),
-    /// To the caller, who relays it: [`Init::terminal`].
+    /// To the caller, which relays the terminal: [`LaunchedProcess::terminal`].
     Keep,
 }
 
-/// What [`create`] makes.
+/// The arguments of [`mod@create`].
 #[derive(Debug, Clone, Copy)]
-pub struct Create<'a> {
+pub struct ContainerCreateRequest<'a> {
     /// The container.
-    pub container: &'a Container,
+    pub container: &'a ContainerSpec,
     /// Its id.
     pub id: &'a str,
     /// The directory of its config.json.
     pub bundle: &'a Path,
-    /// Its directory below `--root`, which only we can enter: start.sock is made there.
+    /// Its directory below `--root`, which only its owner can enter, for start.sock.
     pub state_dir: &'a Path,
-    /// The filter, compiled of [`Container::seccomp`].
-    pub filter: Option<&'a Filter>,
-    /// Where its terminal goes.
-    pub console: Console<'a>,
-    /// Its standard streams, where they are not the runtime's. Without a terminal only.
+    /// The compiled filter of [`ContainerSpec::seccomp`].
+    pub filter: Option<&'a ContainerFilter>,
+    /// Where its terminal's master is sent.
+    pub console: ConsoleTarget<'a>,
+    /// Its standard streams, if they differ from the runtime's. Only without a terminal.
     pub streams: Option<[BorrowedFd<'a>; 3]>,
     /// Options of the command line.
-    pub options: Options,
+    pub options: ContainerOptions,
 }
 
-/// What [`start`] starts.
+/// The arguments of [`start()`].
 #[derive(Debug, Clone, Copy)]
-pub struct Start<'a> {
-    /// The container as it was created.
-    pub container: &'a Container,
+pub struct ContainerStartRequest<'a> {
+    /// The container's spec as of `create`.
+    pub container: &'a ContainerSpec,
     /// Its directory below `--root`.
     pub state_dir: &'a Path,
     /// A pidfd of its init, verified by the caller to be that process.
     pub init: BorrowedFd<'a>,
     /// Its pid.
     pub pid: i32,
-    /// Who answers for its filter, which it has from `create`.
-    pub listener: Option<&'a Listener>,
+    /// The listener of its filter, which `create` passed to the init.
+    pub listener: Option<&'a SeccompListener>,
     /// The OCI state, status `created`, for startContainer hooks and the listener of its filter.
     pub state: &'a str,
 }
 
-/// What [`exec`] runs.
+/// The arguments of [`exec()`].
 #[derive(Debug, Clone, Copy)]
-pub struct Exec<'a> {
+pub struct ContainerExecRequest<'a> {
     /// The container that it runs in.
-    pub container: &'a Container,
-    /// Its process.
-    pub process: &'a Process,
+    pub container: &'a ContainerSpec,
+    /// The process to run.
+    pub process: &'a ProcessSpec,
     /// A pidfd of the container's init, verified by the caller to be that process.
     pub init: BorrowedFd<'a>,
     /// The pid of the init.
     pub pid: i32,
-    /// The filter, as for [`Create::filter`].
-    pub filter: Option<&'a Filter>,
-    /// Where its terminal goes.
-    pub console: Console<'a>,
-    /// As [`Create::streams`].
+    /// The filter, as for [`ContainerCreateRequest::filter`].
+    pub filter: Option<&'a ContainerFilter>,
+    /// Where its terminal's master is sent.
+    pub console: ConsoleTarget<'a>,
+    /// As [`ContainerCreateRequest::streams`].
     pub streams: Option<[BorrowedFd<'a>; 3]>,
     /// Options of the command line.
-    pub options: Options,
+    pub options: ContainerOptions,
     /// The OCI state, for the listener of its filter.
     pub state: &'a str,
-}
-
-/// Field 22 of /proc/PID/stat, after the name, which may hold anything (proc(5)).
-fn start_time(pid: i32) -> Result<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .map_err(|e| Error::system(format_args!("read /proc/{pid}/stat"), e))?;
-    let after = text.rsplit_once(')').map(|(_, after)| after);
-    let field = after.and_then(|after| after.split_ascii_whitespace().nth(19)?.parse().ok());
-    field.ok_or_else(|| Error::system(format_args!("read /proc/{pid}/stat"), "it has no start time"))
 }

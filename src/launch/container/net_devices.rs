@@ -1,28 +1,27 @@
-//! `linux.netDevices`: network devices of the host that move into the container, with the addresses that they have
-//! (runtime-spec 1.3, config-linux.md, "Network Devices"). They come back when its network namespace ends, as far
-//! as the kernel gives them back.
+//! `linux.netDevices`: moves network devices of the host into the container, with their addresses (runtime-spec 1.3,
+//! config-linux.md, "Network Devices"). The kernel moves physical devices back when the network namespace ends.
 
 use crate::error::{Code, Error, Result};
 use crate::sys::{Errno, net, route};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// As far as the kernel itself looks for a free name.
+/// The range in which the kernel itself searches for a free name.
 const MAX_DEVICES: u32 = 32768;
 
-/// Moves each device into the network namespace of `inside`, a route socket of it, under its new name, and sets
-/// it up there.
-pub(super) fn hand_over(devices: &BTreeMap<String, String>, inside: &OwnedFd) -> Result<()> {
+/// Moves each device into the network namespace of `inside`, a route socket in it, under its new name, and brings it up
+/// there.
+pub(super) fn move_devices(devices: &BTreeMap<String, String>, inside: &OwnedFd) -> Result<()> {
     let ours = net::route_socket().map_err(|e| Error::system("open a route socket", e.desc()))?;
     let namespace = net::namespace_of(inside.as_fd())
         .map_err(|e| Error::system("find the network namespace of the container", e.desc()))?;
     for (name, new) in devices {
         let moved = || {
-            let index = route::index(ours.as_fd(), name)?;
+            let index = route::device_index(ours.as_fd(), name)?;
             let addresses = route::addresses(ours.as_fd(), index)?;
             let new = &free_name(inside, new)?;
             route::move_device(ours.as_fd(), index, namespace.as_fd(), new)?;
-            let index = route::index(inside.as_fd(), new)?;
+            let index = route::device_index(inside.as_fd(), new)?;
             for address in &addresses {
                 route::add_address(inside.as_fd(), index, address)?;
             }
@@ -33,10 +32,10 @@ pub(super) fn hand_over(devices: &BTreeMap<String, String>, inside: &OwnedFd) ->
     Ok(())
 }
 
-/// The name, if nobody has it inside: the kernel sees that when the device has left already, and is gone with the
-/// namespace. `%d` in it stands for the first number that is free.
+/// Returns the name, if it is unused inside: the kernel checks that only after the device has left its namespace, and
+/// the device is then lost with the new one. `%d` in it stands for the first free number.
 fn free_name(inside: &OwnedFd, new: &str) -> Result<String, Errno> {
-    let taken = |name: &str| match route::index(inside.as_fd(), name) {
+    let taken = |name: &str| match route::device_index(inside.as_fd(), name) {
         Err(Errno::ENODEV) => Ok(false),
         other => other.map(|_| true),
     };

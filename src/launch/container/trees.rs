@@ -1,33 +1,34 @@
-//! Trees that the child cannot open itself: below directories that the container's root may not enter, or with
-//! their owners mapped. A process with our rights opens them in the child's own mount namespace, so that they keep
-//! what is locked there.
+//! Opens trees for the child that it cannot open itself: below directories that the container's root may not enter, or
+//! idmapped ones. A process with the runtime's rights opens them in the child's own mount namespace, so that locked
+//! mounts stay locked there.
 
 use crate::error::{Code, Error, Result};
+use crate::launch::idmap::IdmapNamespaces;
 use crate::launch::socket_pair;
-use crate::launch::trees::Holders;
-use crate::plan::container::mount::Tree;
-use crate::plan::ids::Maps;
-use crate::stage::container::opener::{self, Order};
-use crate::stage::container::wire::{LEN, Report};
+use crate::plan::container::mount::SourceTree;
+use crate::plan::ids::UserNamespaceMaps;
+use crate::stage::container::opener::{self, TreeRequest};
+use crate::stage::container::wire::ChildReport;
+use crate::stage::wire::LEN;
 use crate::sys::{Errno, scm};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Opens `trees` for the child `pid` and sends them to it by `socket`.
-pub(super) fn hand_over(
-    trees: &[Tree],
+/// Opens `trees` for the child `pid` and sends them to it over `socket`.
+pub(super) fn send_trees(
+    trees: &[SourceTree],
     pid: i32,
     pidfd: BorrowedFd<'_>,
     socket: BorrowedFd<'_>,
 ) -> Result<()> {
-    let mut holders = Holders::default();
+    let mut holders = IdmapNamespaces::default();
     let mut namespaces = Vec::with_capacity(trees.len());
     for tree in trees {
         namespaces.push(match &tree.idmap {
             None => None,
             Some(None) => Some(user_namespace(pid)?),
             Some(Some(maps)) => {
-                let (uid, gid) = (super::maps::text(&maps.uid), super::maps::text(&maps.gid));
-                let userns = holders.userns(Maps { uid, gid, deny_setgroups: false })?;
+                let (uid, gid) = (super::maps::map_text(&maps.uid), super::maps::map_text(&maps.gid));
+                let userns = holders.userns(UserNamespaceMaps { uid, gid, deny_setgroups: false })?;
                 Some(
                     userns
                         .try_clone_to_owned()
@@ -36,24 +37,26 @@ pub(super) fn hand_over(
             }
         });
     }
-    let orders: Vec<Order<'_>> = trees
+    let orders: Vec<TreeRequest<'_>> = trees
         .iter()
         .zip(&namespaces)
-        .map(|(tree, userns)| Order {
+        .map(|(tree, userns)| TreeRequest {
             path: &tree.path,
-            place: tree.place,
+            path_only: tree.path_only,
             recursive: tree.recursive,
             userns: userns.as_ref().map(AsFd::as_fd),
             map_recursive: tree.idmap_recursive,
         })
         .collect();
     let (ours, theirs) = socket_pair()?;
-    opener::open_in(pidfd, &orders, socket, theirs)
+    opener::open_trees_in(pidfd, &orders, socket, theirs)
         .map_err(|e| Error::system("open the sources of mounts", e.desc()))?;
     let mut buffer = [0; LEN];
     let received =
-        scm::receive(ours.as_fd(), &mut buffer).map_err(|e| Error::system("hear of the mounts", e))?;
-    let Some(Report::Failed { step, errno }) = Report::decode(&buffer[..received.len]) else { return Ok(()) };
+        scm::receive(ours.as_fd(), &mut buffer).map_err(|e| Error::system("receive the mounts", e))?;
+    let Some(ChildReport::Failed { step, errno }) = ChildReport::decode(&buffer[..received.len]) else {
+        return Ok(());
+    };
     let tree = usize::try_from(step).ok().and_then(|index| trees.get(index));
     let path = tree.map(|tree| tree.path.to_string_lossy().into_owned()).unwrap_or_default();
     let errno = Errno::from_raw(errno);

@@ -1,16 +1,17 @@
-//! What a file system is told: in the words of fsconfig(2), and in those of mount(2) where that is not enough.
+//! Builds the options of a file system for fsconfig(2), and for mount(2) where fsconfig(2) is not enough.
 
-use super::{c_text, mount::Attributes};
+use super::mount::MountAttributes;
 use crate::error::Result;
+use crate::plan::path::c_string;
 use crate::spec::container::ContainerMount;
 use std::ffi::CString;
 
 /// An option, with its value where there is one.
-pub type Words = (CString, Option<CString>);
+pub type FsOption = (CString, Option<CString>);
 
 /// Arguments of mount(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Classic {
+pub struct LegacyMount {
     /// The source.
     pub source: CString,
     /// MS_* flags of the file system.
@@ -19,7 +20,7 @@ pub struct Classic {
     pub data: CString,
 }
 
-/// Flags of a file system, by their words for fsconfig(2); mount(2) alone can say the others.
+/// Flags of a file system and their names for fsconfig(2); the other flags need mount(2).
 const FLAGS: [(u64, &str); 5] = [
     (libc::MS_RDONLY, "ro"),
     (libc::MS_SYNCHRONOUS, "sync"),
@@ -28,33 +29,33 @@ const FLAGS: [(u64, &str); 5] = [
     (libc::MS_MANDLOCK, "mand"),
 ];
 
-/// What the kernel copies of a value (fsconfig(2)).
-const LONGEST: usize = 255;
+/// The maximum length of a value, in bytes, that the kernel copies (fsconfig(2)).
+const MAX_VALUE: usize = 255;
 
-/// The options of fsconfig(2) for the flags `superblock` and what was `given`.
-pub(super) fn options(given: &[(String, Option<String>)], superblock: u64) -> Result<Vec<Words>> {
+/// Returns the options of fsconfig(2) for the flags `superblock` and the `given` options.
+pub(super) fn options(given: &[(String, Option<String>)], superblock: u64) -> Result<Vec<FsOption>> {
     let flags = FLAGS.iter().filter(|(flag, _)| superblock & flag != 0);
-    let flags = flags.map(|(_, name)| Ok((c_text(name)?, None)));
+    let flags = flags.map(|(_, name)| Ok((c_string(name)?, None)));
     let given =
-        given.iter().map(|(name, value)| Ok((c_text(name)?, value.as_deref().map(c_text).transpose()?)));
+        given.iter().map(|(name, value)| Ok((c_string(name)?, value.as_deref().map(c_string).transpose()?)));
     flags.chain(given).collect()
 }
 
-/// The same for mount(2), where fsconfig(2) has no word for a flag or no room for a value: overlays with many
-/// layers, `iversion`.
-pub(super) fn classic(
+/// Returns the arguments of mount(2), where fsconfig(2) has no name for a flag or a value is too long: overlays with
+/// many layers, `iversion`.
+pub(super) fn legacy_mount(
     source: &str,
     given: &[(String, Option<String>)],
     superblock: u64,
-) -> Result<Option<Classic>> {
-    let long = given.iter().any(|(_, value)| value.as_ref().is_some_and(|value| value.len() > LONGEST));
+) -> Result<Option<LegacyMount>> {
+    let long = given.iter().any(|(_, value)| value.as_ref().is_some_and(|value| value.len() > MAX_VALUE));
     if !long && superblock & libc::MS_I_VERSION == 0 {
         return Ok(None);
     }
-    Ok(Some(Classic { source: c_text(source)?, flags: superblock, data: line(given)? }))
+    Ok(Some(LegacyMount { source: c_string(source)?, flags: superblock, data: line(given)? }))
 }
 
-/// Options as the last argument of mount(2). A value with a comma in it stands in quotes, as labels of SELinux do.
+/// Formats options as the last argument of mount(2). A value with a comma is quoted, as SELinux labels are.
 pub(super) fn line(given: &[(String, Option<String>)]) -> Result<CString> {
     let bare = |value: &str| {
         let mut escaped = false;
@@ -69,26 +70,26 @@ pub(super) fn line(given: &[(String, Option<String>)]) -> Result<CString> {
         Some(value) => format!("{name}={value}"),
         None => name.clone(),
     };
-    c_text(&given.iter().map(word).collect::<Vec<_>>().join(","))
+    c_string(&given.iter().map(word).collect::<Vec<_>>().join(","))
 }
 
-/// Every attribute of a mount but those of its access times, which stay as they are where nothing is said of them.
+/// Every attribute of a mount except its access times, which are kept unless the mount sets them.
 const ALL: u64 = libc::MOUNT_ATTR_RDONLY
     | libc::MOUNT_ATTR_NOSUID
     | libc::MOUNT_ATTR_NODEV
     | libc::MOUNT_ATTR_NOEXEC
     | libc::MOUNT_ATTR_NOSYMFOLLOW;
 
-/// Those of access times.
+/// The attributes of access times.
 const TIMES: u64 = libc::MOUNT_ATTR__ATIME | libc::MOUNT_ATTR_NODIRATIME;
 
-/// The attributes that a remount leaves: what it names, and no others (mount(2), MS_REMOUNT).
-pub(super) fn exactly(mount: &ContainerMount) -> Attributes {
+/// Returns the attributes of a remount: those that it names, and no others (mount(2), MS_REMOUNT).
+pub(super) fn exact_attributes(mount: &ContainerMount) -> MountAttributes {
     let times = if (mount.set | mount.clear) & TIMES != 0 { TIMES } else { 0 };
-    Attributes::new(mount.set, mount.clear | ALL | times)
+    MountAttributes::new(mount.set, mount.clear | ALL | times)
 }
 
-/// The flags of mount(2) for the attributes of `mount`.
+/// Returns the flags of mount(2) for the attributes of `mount`.
 pub(super) fn flags(mount: &ContainerMount) -> u64 {
     const SAME: [(u64, u64); 7] = [
         (libc::MOUNT_ATTR_RDONLY, libc::MS_RDONLY),
@@ -104,14 +105,14 @@ pub(super) fn flags(mount: &ContainerMount) -> u64 {
     let times = match mount.set & libc::MOUNT_ATTR__ATIME {
         libc::MOUNT_ATTR_STRICTATIME => libc::MS_STRICTATIME,
         libc::MOUNT_ATTR_NOATIME => 0,
-        // Back to what the kernel does by itself.
+        // Back to the kernel's default.
         _ if mount.clear & TIMES != 0 => libc::MS_RELATIME,
         _ => 0,
     };
     named | times
 }
 
-/// linux/mount.h, since 5.10.
+/// From linux/mount.h, since 5.10.
 const MS_NOSYMFOLLOW: u64 = 256;
 
 #[cfg(test)]
@@ -138,10 +139,10 @@ mod tests {
 
     #[test]
     fn mount_2_is_called_where_fsconfig_2_is_not_enough() {
-        assert_eq!(classic("none", &given(&[("size", "1k")]), libc::MS_SYNCHRONOUS).unwrap(), None);
-        assert!(classic("none", &[], libc::MS_I_VERSION).unwrap().is_some());
+        assert_eq!(legacy_mount("none", &given(&[("size", "1k")]), libc::MS_SYNCHRONOUS).unwrap(), None);
+        assert!(legacy_mount("none", &[], libc::MS_I_VERSION).unwrap().is_some());
         let long = "/l".repeat(200);
         let overlay = given(&[("lowerdir", &long)]);
-        assert_eq!(classic("x", &overlay, 0).unwrap().unwrap().source.as_c_str(), c"x");
+        assert_eq!(legacy_mount("x", &overlay, 0).unwrap().unwrap().source.as_c_str(), c"x");
     }
 }

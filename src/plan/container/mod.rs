@@ -1,31 +1,35 @@
-//! From the model of a container and what the host can do to the steps of its start. Pure: no I/O.
+//! Turns the spec of a container and the facts of the host into the steps of its start. Pure: no I/O.
 
 pub mod filesystem;
 pub mod mount;
 mod process;
+pub mod seccomp;
 pub mod step;
 
 use crate::error::{Code, Error, Result};
-use crate::spec::container::{Container, ContainerMountKind, IdMaps, Namespace, Process, TimeOffsets};
+use crate::plan::path::{c_path, c_string, relative_to_root};
+use crate::spec::container::{
+    ContainerMountKind, ContainerSpec, IdMaps, Namespace, ProcessSpec, TimeOffsets,
+};
 use crate::sys::seccomp::SockFilter;
-use mount::{Mounts, Tree};
+use mount::{MountPlanner, SourceTree};
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::path::{Component, Path, PathBuf};
-use step::{Step, Steps};
+use std::path::{Path, PathBuf};
+use step::{ContainerStep, ContainerSteps};
 
 /// A compiled filter of a container, loaded as the last thing before execve.
 #[derive(Clone)]
-pub struct Filter {
-    /// The program.
+pub struct ContainerFilter {
+    /// The BPF program.
     pub program: Vec<SockFilter>,
-    /// SECCOMP_FILTER_FLAG_* of seccomp(2); never NEW_LISTENER, which [`Filter::listener`] asks for.
+    /// SECCOMP_FILTER_FLAG_* of seccomp(2); never NEW_LISTENER, which follows from `listener`.
     pub flags: u32,
-    /// Who answers SECCOMP_RET_USER_NOTIF.
-    pub listener: Option<Listener>,
+    /// The process that answers SECCOMP_RET_USER_NOTIF.
+    pub listener: Option<SeccompListener>,
 }
 
-impl std::fmt::Debug for Filter {
+impl std::fmt::Debug for ContainerFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (instructions, flags) = (self.program.len(), self.flags);
         write!(f, "Filter {{ {instructions} instructions, flags {flags:#x}, listener {:?} }}", self.listener)
@@ -34,14 +38,14 @@ impl std::fmt::Debug for Filter {
 
 /// `listenerPath` and `listenerMetadata`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
-    /// The socket that gets the descriptor.
+pub struct SeccompListener {
+    /// The socket to which the descriptor is sent.
     pub path: PathBuf,
-    /// What is told beside it.
+    /// Metadata sent along with it.
     pub metadata: Option<String>,
 }
 
-/// The files of /proc/PID/ns with their CLONE_NEW* flags, as the child tells them.
+/// The files of /proc/PID/ns with their CLONE_NEW* flags, in the order in which the child sends them.
 pub const NAMESPACES: [(&std::ffi::CStr, u64); 8] = [
     (c"self/ns/user", libc::CLONE_NEWUSER as u64),
     (c"self/ns/mnt", libc::CLONE_NEWNS as u64),
@@ -55,89 +59,92 @@ pub const NAMESPACES: [(&std::ffi::CStr, u64); 8] = [
 
 /// The cgroup of a container in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hierarchy {
-    /// Its controllers as its directory below /sys/fs/cgroup is named (`cpu,cpuacct`, `memory`, `systemd`,
-    /// `unified`); empty for the one and only hierarchy of a cgroup2 host.
+pub struct ContainerHierarchy {
+    /// Its controllers, as in the name of its directory below /sys/fs/cgroup (`cpu,cpuacct`, `memory`, `systemd`,
+    /// `unified`); empty for the only hierarchy of a cgroup v2 host.
     pub name: String,
     /// The container's own directory on the host.
-    pub own: PathBuf,
-    /// Names that lead to the directory, besides its own (`cpu`, `cpuacct`).
+    pub directory: PathBuf,
+    /// Symbolic links to the directory (`cpu`, `cpuacct`).
     pub links: Vec<String>,
 }
 
-/// Options of the command line that change how a process is made.
+/// Options of the command line that affect the start of a process.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct ContainerOptions {
     /// `--no-pivot`: move the root and chroot, for an initramfs.
     pub no_pivot: bool,
     /// `--no-new-keyring`: stay in the caller's session keyring.
     pub no_new_keyring: bool,
-    /// `--preserve-fds` and LISTEN_FDS together: how many descriptors from 3 on stay open.
+    /// `--preserve-fds` and LISTEN_FDS together: number of file descriptors from 3 on that stay open.
     pub preserve_fds: u32,
-    /// Whether the process dies with us for good (foreground `run`), and not only until it is created.
+    /// Whether the process dies with the runtime for its whole life (foreground `run`), and not only until it is
+    /// created.
     pub die_with_runtime: bool,
-    /// `exec` only: what the program starts stays below it, also when its parent ends.
+    /// `exec` only: descendants of the program stay below it, even when their parent exits.
     pub subreaper: bool,
 }
 
-/// What the plan needs to know of the host and of the caller.
+/// Facts about the host and the caller that the plan depends on.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// Whether we have CAP_SYS_ADMIN in our own user namespace.
+pub struct ContainerFacts {
+    /// Whether the runtime has CAP_SYS_ADMIN in its own user namespace.
     pub privileged: bool,
-    /// Whether processes of its user namespace may change their groups: not when an ordinary user wrote the map.
+    /// Whether processes of the container's user namespace may change their groups: not if an ordinary user wrote the
+    /// map.
     pub setgroups: bool,
     /// Capabilities that the kernel knows.
     pub known_capabilities: u64,
-    /// Our own bounding set: no more can be given without a user namespace.
+    /// The runtime's own bounding set: without a user namespace, the container cannot get more.
     pub bounding: u64,
-    /// Joined namespaces that are the runtime's own.
+    /// Joined namespaces that are the same as the runtime's.
     pub shared: BTreeSet<Namespace>,
     /// The container's cgroups.
-    pub hierarchies: Vec<Hierarchy>,
-    /// Whether there is a /proc/kcore, for /dev/core to lead to.
+    pub hierarchies: Vec<ContainerHierarchy>,
+    /// Whether /proc/kcore exists, as the target of /dev/core.
     pub kcore: bool,
-    /// Whether SELinux is on.
+    /// Whether SELinux is enabled.
     pub selinux: bool,
-    /// Whether AppArmor is on.
+    /// Whether AppArmor is enabled.
     pub apparmor: bool,
 }
 
 /// Everything that [`crate::launch::container`] needs, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// Namespaces that the clone makes, as flags of clone3(2).
+pub struct ContainerPlan {
+    /// Namespaces that the clone creates, as flags of clone3(2).
     pub namespaces: u64,
-    /// Namespaces that are joined.
+    /// Namespaces to join.
     pub joins: Vec<(Namespace, PathBuf)>,
-    /// Whether an intermediate process joins them: before a user namespace is made or joined, and for a pid
-    /// namespace, which holds for children alone.
-    pub intermediate: bool,
+    /// Whether an intermediate process joins them: before a user namespace is created or joined, and for a pid
+    /// namespace, which applies to children only.
+    pub needs_intermediate: bool,
     /// The id maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Trees that the parent opens for the child.
-    pub trees: Vec<Tree>,
+    pub trees: Vec<SourceTree>,
     /// Offsets of the new time namespace.
     pub time: TimeOffsets,
-    /// The same as the kernel takes them, where the intermediate process makes that namespace: in a user namespace
-    /// that is joined, a child's files in /proc are not an ordinary user's to write.
-    pub early_clocks: Option<CString>,
-    /// What the child does.
-    pub steps: Steps,
-    /// What was asked for and is not given, in words.
+    /// The same in the format of the kernel, if the intermediate process creates that namespace: in a joined user
+    /// namespace, an ordinary user may not write to a child's files in /proc.
+    pub early_time_offsets: Option<CString>,
+    /// The steps of the child.
+    pub steps: ContainerSteps,
+    /// Descriptions of requested settings that are not applied.
     pub warnings: Vec<String>,
 }
 
-/// Makes the plan of `create`; `filter` says whether there is one, `terminal` whether somebody takes its master.
+/// Builds the plan of `create`; `filter` is whether there is a filter, `terminal` whether the caller receives the
+/// terminal's master.
 ///
 /// # Errors
-/// [`Code::Invalid`] and [`Code::Unsupported`], naming the property of config.json.
+/// [`Code::Invalid`] and [`Code::Unsupported`], with the property of config.json.
 pub fn build(
-    container: &Container,
-    facts: &Facts,
-    options: Options,
-    filter: Option<&Filter>,
-) -> Result<Plan> {
+    container: &ContainerSpec,
+    facts: &ContainerFacts,
+    options: ContainerOptions,
+    filter: Option<&ContainerFilter>,
+) -> Result<ContainerPlan> {
     let namespaces = &container.namespaces;
     let mut warnings = Vec::new();
     let joins: Vec<_> = Namespace::ALL
@@ -150,252 +157,275 @@ pub fn build(
         || (namespaces.new.contains(&Namespace::User) && !joins.is_empty());
 
     let new = |namespace| namespaces.new.contains(&namespace);
-    let mut steps = vec![Step::AwaitGo];
+    let mut steps = vec![ContainerStep::AwaitGo];
     let early_clocks = new(Namespace::Time) && joins_any(&[Namespace::User]);
     if new(Namespace::Time) && !early_clocks {
-        // While our files in /proc are the parent's to write.
-        steps.push(Step::NewTimeNamespace);
+        // While the parent may still write to the child's files in /proc.
+        steps.push(ContainerStep::NewTimeNamespace);
     }
-    steps.push(Step::Hide);
+    steps.push(ContainerStep::HideMemory);
     if !intermediate {
-        steps.extend(joins.iter().map(|(namespace, _)| Step::Join { namespace: *namespace }));
+        steps.extend(
+            joins.iter().map(|(namespace, _)| ContainerStep::JoinNamespace { namespace: *namespace }),
+        );
     }
     if namespaces.has(Namespace::User) {
         steps.push(become_root(container));
     }
     if new(Namespace::Cgroup) {
-        steps.push(Step::NewCgroupNamespace);
+        steps.push(ContainerStep::NewCgroupNamespace);
     }
     if !options.no_new_keyring {
-        steps.push(Step::NewKeyring);
+        steps.push(ContainerStep::NewKeyring);
     }
     if new(Namespace::Network) {
-        steps.push(Step::LoopbackUp);
+        steps.push(ContainerStep::LoopbackUp);
     }
     if !container.net_devices.is_empty() {
         if !namespaces.has(Namespace::Network) || facts.shared.contains(&Namespace::Network) {
             return Err(invalid("linux.netDevices needs a network namespace of the container's own"));
         }
-        steps.push(Step::AwaitNetDevices);
+        steps.push(ContainerStep::AwaitNetDevices);
     }
-    steps.push(Step::NewSession);
+    steps.push(ContainerStep::NewSession);
     let mut trees = Vec::new();
     if namespaces.has(Namespace::Mount) && !facts.shared.contains(&Namespace::Mount) {
-        files(container, facts, options, &mut steps, &mut trees)?;
+        file_steps(container, facts, options, &mut steps, &mut trees)?;
     } else {
-        in_the_runtimes_mounts(container, &mut steps, &mut warnings)?;
+        chroot_steps(container, &mut steps, &mut warnings)?;
     }
     inside_steps(container, facts, &mut steps)?;
     if let Some(process) = &container.process {
-        let surroundings = process::Surroundings { container, facts, filter };
+        let surroundings = process::ProcessContext { container, facts, filter };
         process::settings(process, &surroundings, &mut steps, &mut warnings)?;
-        steps.extend([Step::FindProgram, Step::CloseDescriptors { from: 3 + options.preserve_fds }]);
-        steps.push(Step::AwaitStart);
+        steps.extend([
+            ContainerStep::FindProgram,
+            ContainerStep::CloseDescriptors { from: 3 + options.preserve_fds },
+        ]);
+        steps.push(ContainerStep::AwaitStart);
         if filter.is_some() {
-            steps.push(Step::Seccomp);
+            steps.push(ContainerStep::Seccomp);
         }
-        steps.push(Step::Execute);
+        steps.push(ContainerStep::Execute);
     } else {
-        steps.extend([Step::CloseDescriptors { from: 3 + options.preserve_fds }, Step::AwaitStart]);
+        steps.extend([
+            ContainerStep::CloseDescriptors { from: 3 + options.preserve_fds },
+            ContainerStep::AwaitStart,
+        ]);
     }
     let late = [Namespace::Cgroup, Namespace::Time];
-    Ok(Plan {
-        namespaces: namespaces.new.iter().filter(|n| !late.contains(n)).map(|n| n.flag()).sum(),
+    Ok(ContainerPlan {
+        namespaces: namespaces.new.iter().filter(|n| !late.contains(n)).map(|n| n.clone_flag()).sum(),
         joins,
-        intermediate,
-        maps: if new(Namespace::User) { container.ids.clone() } else { None },
+        needs_intermediate: intermediate,
+        maps: if new(Namespace::User) { container.id_maps.clone() } else { None },
         trees,
-        time: container.time,
-        early_clocks: if early_clocks { Some(c_text(&container.time.to_string())?) } else { None },
-        steps: checked(steps)?,
+        time: container.time_offsets,
+        early_time_offsets: if early_clocks {
+            Some(c_string(&container.time_offsets.to_string())?)
+        } else {
+            None
+        },
+        steps: ordered_steps(steps)?,
         warnings,
     })
 }
 
-/// Makes the plan of `exec`: what a process does that an intermediate process has put into all namespaces.
+/// Builds the plan of `exec`: the steps of a process that an intermediate process has put into all namespaces.
 ///
 /// # Errors
 /// As [`build`].
 pub fn build_exec(
-    container: &Container,
-    process: &Process,
-    facts: &Facts,
-    options: Options,
-    filter: Option<&Filter>,
-) -> Result<Plan> {
+    container: &ContainerSpec,
+    process: &ProcessSpec,
+    facts: &ContainerFacts,
+    options: ContainerOptions,
+    filter: Option<&ContainerFilter>,
+) -> Result<ContainerPlan> {
     let mut warnings = Vec::new();
-    let mut steps = vec![Step::AwaitGo, Step::Hide];
+    let mut steps = vec![ContainerStep::AwaitGo, ContainerStep::HideMemory];
     if container.namespaces.has(Namespace::User) {
-        steps.push(Step::BecomeRoot { uid: Some(process.uid), gid: Some(process.gid) });
+        steps.push(ContainerStep::BecomeRoot { uid: Some(process.uid), gid: Some(process.gid) });
     }
     if !options.no_new_keyring {
-        steps.push(Step::NewKeyring);
+        steps.push(ContainerStep::NewKeyring);
     }
-    steps.push(Step::NewSession);
+    steps.push(ContainerStep::NewSession);
     if options.subreaper {
-        steps.push(Step::Subreaper);
+        steps.push(ContainerStep::BecomeSubreaper);
     }
     if !container.namespaces.has(Namespace::Mount) {
-        steps.push(Step::OpenRoot { path: c_path(&container.root.path)? });
+        steps.push(ContainerStep::OpenRoot { path: c_path(&container.root.path)? });
         terminal(process, false, &mut steps);
-        steps.push(Step::EnterRoot);
+        steps.push(ContainerStep::EnterRoot);
     } else if process.terminal {
-        steps.push(Step::OpenRoot { path: c"/".to_owned() });
+        steps.push(ContainerStep::OpenRoot { path: c"/".to_owned() });
         terminal(process, false, &mut steps);
     }
     memory_policy(container, &mut steps);
-    if let Some(cpus) = &process.cpu_affinity.last {
-        steps.push(Step::CpuAffinity { cpus: cpus.clone() });
+    if let Some(cpus) = &process.cpu_affinity.at_exec {
+        steps.push(ContainerStep::CpuAffinity { cpus: cpus.clone() });
     }
-    let surroundings = process::Surroundings { container, facts, filter };
+    let surroundings = process::ProcessContext { container, facts, filter };
     process::settings(process, &surroundings, &mut steps, &mut warnings)?;
-    steps.extend([Step::FindProgram, Step::CloseDescriptors { from: 3 + options.preserve_fds }]);
+    steps.extend([
+        ContainerStep::FindProgram,
+        ContainerStep::CloseDescriptors { from: 3 + options.preserve_fds },
+    ]);
     if filter.is_some() {
-        steps.push(Step::Seccomp);
+        steps.push(ContainerStep::Seccomp);
     }
-    steps.push(Step::Execute);
-    Ok(Plan {
+    steps.push(ContainerStep::Execute);
+    Ok(ContainerPlan {
         namespaces: 0,
         joins: Vec::new(),
-        intermediate: true,
+        needs_intermediate: true,
         maps: None,
         trees: Vec::new(),
         time: TimeOffsets::default(),
-        early_clocks: None,
-        steps: checked(steps)?,
+        early_time_offsets: None,
+        steps: ordered_steps(steps)?,
         warnings,
     })
 }
 
-/// Makes the plan of a hook. With `joins` an intermediate process has put it into the container's namespaces.
-pub fn of_hook(joins: bool, user_namespace: bool, cwd: CString) -> Plan {
-    let mut steps = vec![Step::AwaitGo, Step::Hide];
+/// Builds the plan of a hook. With `joins`, an intermediate process has put it into the container's namespaces.
+pub fn build_hook(joins: bool, user_namespace: bool, cwd: CString) -> ContainerPlan {
+    let mut steps = vec![ContainerStep::AwaitGo, ContainerStep::HideMemory];
     if user_namespace {
-        steps.push(Step::BecomeRoot { uid: Some(0), gid: Some(0) });
+        steps.push(ContainerStep::BecomeRoot { uid: Some(0), gid: Some(0) });
     }
-    let umask = Step::Umask { mask: 0o022 };
+    let umask = ContainerStep::Umask { mask: 0o022 };
     steps.extend([
-        Step::NewSession,
+        ContainerStep::NewSession,
         umask,
-        // Joining a mount namespace has changed it.
-        Step::WorkingDirectory { path: cwd, as_user: false },
-        Step::FindProgram,
-        Step::CloseDescriptors { from: 3 },
-        Step::Execute,
+        // Joining a mount namespace has changed the working directory.
+        ContainerStep::WorkingDirectory { path: cwd, as_user: false },
+        ContainerStep::FindProgram,
+        ContainerStep::CloseDescriptors { from: 3 },
+        ContainerStep::Execute,
     ]);
-    Plan {
+    ContainerPlan {
         namespaces: 0,
         joins: Vec::new(),
-        intermediate: joins,
+        needs_intermediate: joins,
         maps: None,
         trees: Vec::new(),
         time: TimeOffsets::default(),
-        early_clocks: None,
-        steps: Steps::of_hook(steps),
+        early_time_offsets: None,
+        steps: ContainerSteps::for_hook(steps),
         warnings: Vec::new(),
     }
 }
 
-fn checked(steps: Vec<Step>) -> Result<Steps> {
-    Steps::new(steps).map_err(|error| invalid(format!("make a plan: {error}")))
+fn ordered_steps(steps: Vec<ContainerStep>) -> Result<ContainerSteps> {
+    ContainerSteps::new(steps).map_err(|error| invalid(format!("make a plan: {error}")))
 }
 
-/// Mount operations need an id that is mapped; its capabilities the process has by its birth. A namespace that
-/// is joined has its map already.
-fn become_root(container: &Container) -> Step {
+/// Mount operations need an id that is mapped; the process has the capabilities since its creation. A joined namespace
+/// already has its map.
+fn become_root(container: &ContainerSpec) -> ContainerStep {
     let (uid, gid) = container.process.as_ref().map_or((0, 0), |process| (process.uid, process.gid));
     if !container.namespaces.new.contains(&Namespace::User) {
-        return Step::BecomeRoot { uid: Some(uid), gid: Some(gid) };
+        return ContainerStep::BecomeRoot { uid: Some(uid), gid: Some(gid) };
     }
-    let ids = container.ids.as_ref();
+    let ids = container.id_maps.as_ref();
     let mapped = |map: &[crate::spec::container::IdExtent], id| (!map.is_empty()).then_some(id);
-    Step::BecomeRoot {
+    ContainerStep::BecomeRoot {
         uid: ids.and_then(|ids| mapped(&ids.uid, uid)),
         gid: ids.and_then(|ids| mapped(&ids.gid, gid)),
     }
 }
 
-/// The steps of the root file system and the mounts, up to the change of the root.
-fn files(
-    container: &Container,
-    facts: &Facts,
-    options: Options,
-    steps: &mut Vec<Step>,
-    trees: &mut Vec<Tree>,
+/// Adds the steps of the root file system and the mounts, up to the change of the root.
+fn file_steps(
+    container: &ContainerSpec,
+    facts: &ContainerFacts,
+    options: ContainerOptions,
+    steps: &mut Vec<ContainerStep>,
+    trees: &mut Vec<SourceTree>,
 ) -> Result<()> {
-    let mut mounts = Mounts::new(container, facts);
+    let mut mounts = MountPlanner::new(container, facts);
     let root = c_path(&container.root.path)?;
     let received = mounts.parent_opens();
     if received {
-        let tree =
-            |place| Tree { path: root.clone(), place, recursive: true, idmap: None, idmap_recursive: false };
+        let tree = |place| SourceTree {
+            path: root.clone(),
+            path_only: place,
+            recursive: true,
+            idmap: None,
+            idmap_recursive: false,
+        };
         mounts.trees.extend([tree(true), tree(false)]);
     }
     for mount in &container.mounts {
         mounts.add(mount)?;
     }
     let propagation = container.root.propagation;
-    // The word is the root's, which gets it in the end. Until then nothing of ours may reach the host by any mount,
-    // and what the host mounts may still come to those that ask for it; an unbindable tree could not be cloned.
+    // The propagation setting is the root's, which gets it at the end. Until then no mount of the container may
+    // propagate to the host, while mounts of the host still propagate to containers that request it; an unbindable tree
+    // could not be cloned.
     let shared = propagation.filter(|flags| flags & libc::MS_SHARED != 0);
     if container.namespaces.new.contains(&Namespace::Mount) {
-        steps.push(Step::Propagation { flags: shared.unwrap_or(libc::MS_SLAVE | libc::MS_REC) });
+        steps.push(ContainerStep::Propagation { flags: shared.unwrap_or(libc::MS_SLAVE | libc::MS_REC) });
     }
     if !mounts.trees.is_empty() {
-        steps.push(Step::ReceiveTrees { count: mounts.trees.len() });
+        steps.push(ContainerStep::ReceiveTrees { count: mounts.trees.len() });
     }
-    steps.push(Step::Root { path: root, received, parent_private: shared.is_some() });
+    steps.push(ContainerStep::AttachRoot { path: root, received, parent_private: shared.is_some() });
     let sealed = mounts.sealed;
-    steps.extend(mounts.mounts.into_iter().map(|mount| Step::Mount(Box::new(mount))));
+    steps.extend(mounts.mounts.into_iter().map(|mount| ContainerStep::Mount(Box::new(mount))));
     let links = mounts.links.into_iter();
-    steps.extend(links.map(|(path, target)| Step::Symlink { path, target, replace: false }));
+    steps.extend(links.map(|(path, target)| ContainerStep::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
-    devices(container, facts, steps)?;
+    device_steps(container, facts, steps)?;
     if let Some(process) = &container.process {
-        let path = inside(&process.program.cwd)?;
+        let path = relative_to_root(&process.program.cwd)?;
         if !path.is_empty() {
-            steps.push(Step::MakeDirectory { path });
+            steps.push(ContainerStep::MakeDirectory { path });
         }
         terminal(process, true, steps);
     }
-    steps.push(Step::AwaitHooks);
+    steps.push(ContainerStep::AwaitHooks);
     let sealed = sealed.into_iter().enumerate();
-    steps.extend(sealed.filter_map(|(kept, path)| Some(Step::Seal { kept, path: path? })));
+    steps.extend(sealed.filter_map(|(kept, path)| Some(ContainerStep::Seal { kept, path: path? })));
     let of_proc = |path: &Path| {
-        path.starts_with("/proc") && container.mounts.iter().any(|mount| mount.at == Path::new("/proc"))
+        path.starts_with("/proc")
+            && container.mounts.iter().any(|mount| mount.destination == Path::new("/proc"))
     };
-    for path in &container.read_only {
-        steps.push(Step::ReadOnly { path: inside(path)?, proc: of_proc(path) });
+    for path in &container.read_only_paths {
+        steps.push(ContainerStep::ReadOnly { path: relative_to_root(path)?, proc: of_proc(path) });
     }
-    for path in &container.masked {
-        steps.push(Step::Mask { path: inside(path)?, proc: of_proc(path) });
+    for path in &container.masked_paths {
+        steps.push(ContainerStep::Mask { path: relative_to_root(path)?, proc: of_proc(path) });
     }
     if container.root.read_only {
-        steps.push(Step::SealRoot);
+        steps.push(ContainerStep::SealRoot);
     }
     if !container.namespaces.new.contains(&Namespace::Mount) {
-        steps.push(Step::EnterRoot);
+        steps.push(ContainerStep::EnterRoot);
         return Ok(());
     }
-    steps.push(if options.no_pivot { Step::MoveRoot } else { Step::PivotRoot });
+    steps.push(if options.no_pivot { ContainerStep::MoveRoot } else { ContainerStep::PivotRoot });
     if let Some(flags) = propagation {
-        steps.push(Step::RootPropagation { flags });
+        steps.push(ContainerStep::RootPropagation { flags });
     }
     Ok(())
 }
 
-/// Without a mount namespace there is only a chroot: a mount would be the host's. The container is to be had all the
-/// same (config-linux.md, Namespaces: a type that is not listed is inherited), but not without what protects it.
-fn in_the_runtimes_mounts(
-    container: &Container,
-    steps: &mut Vec<Step>,
+/// Adds the steps for a container without a mount namespace, which only gets a chroot, because a mount would be the
+/// host's. Such a container is valid (config-linux.md, Namespaces: a type that is not listed is inherited), but
+/// rejected if its protections need mounts.
+fn chroot_steps(
+    container: &ContainerSpec,
+    steps: &mut Vec<ContainerStep>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
     let needs = |what: &str| {
         let hint = "add {\"type\": \"mount\"} to linux.namespaces";
         Err(invalid(format!("{what} needs a mount namespace of the container's own")).hint(hint))
     };
-    if !container.masked.is_empty() || !container.read_only.is_empty() {
+    if !container.masked_paths.is_empty() || !container.read_only_paths.is_empty() {
         return needs("linux.maskedPaths or linux.readonlyPaths");
     }
     if container.root.read_only {
@@ -407,26 +437,30 @@ fn in_the_runtimes_mounts(
             "mounts: all {count} left out: without a mount namespace they would be the host's"
         ));
     }
-    steps.push(Step::OpenRoot { path: c_path(&container.root.path)? });
+    steps.push(ContainerStep::OpenRoot { path: c_path(&container.root.path)? });
     if let Some(process) = &container.process {
         terminal(process, false, steps);
     }
-    steps.extend([Step::AwaitHooks, Step::EnterRoot]);
+    steps.extend([ContainerStep::AwaitHooks, ContainerStep::EnterRoot]);
     Ok(())
 }
 
-fn terminal(process: &Process, console: bool, steps: &mut Vec<Step>) {
+fn terminal(process: &ProcessSpec, console: bool, steps: &mut Vec<ContainerStep>) {
     if process.terminal {
-        steps.push(Step::Terminal { size: process.console_size, uid: process.uid, console });
+        steps.push(ContainerStep::Terminal { size: process.console_size, uid: process.uid, console });
     }
 }
 
-/// Device nodes and the links of /dev (runtime-spec, config-linux.md, "Default Devices").
-fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
+/// Adds device nodes and the links of /dev (runtime-spec, config-linux.md, "Default Devices").
+fn device_steps(
+    container: &ContainerSpec,
+    facts: &ContainerFacts,
+    steps: &mut Vec<ContainerStep>,
+) -> Result<()> {
     let bind = container.namespaces.has(Namespace::User);
     for device in &container.devices {
-        steps.push(Step::Device {
-            path: inside(&device.path)?,
+        steps.push(ContainerStep::Device {
+            path: relative_to_root(&device.path)?,
             kind: device.kind,
             major: device.major,
             minor: device.minor,
@@ -437,32 +471,45 @@ fn devices(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Resul
         });
     }
     for (path, target) in &container.links {
-        // The image's own ptmx would be that of whatever devpts the image came from.
+        // The image's own ptmx would refer to the devpts where the image was built.
         let replace = path == Path::new("/dev/ptmx");
-        steps.push(Step::Symlink { path: inside(path)?, target: c_path(target)?, replace });
+        steps.push(ContainerStep::Symlink {
+            path: relative_to_root(path)?,
+            target: c_path(target)?,
+            replace,
+        });
     }
-    // A bind of the host's whole /dev brings what is in it.
+    // A bind mount of the host's whole /dev has its own entries.
     let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
-    let host_dev = container.mounts.iter().any(|mount| mount.at == Path::new("/dev") && is_bind(&mount.kind));
+    let host_dev =
+        container.mounts.iter().any(|mount| mount.destination == Path::new("/dev") && is_bind(&mount.kind));
     if facts.kcore && !host_dev {
-        let (path, target) = (c_text("dev/core")?, c_text("/proc/kcore")?);
-        steps.push(Step::Symlink { path, target, replace: false });
+        let (path, target) = (c_string("dev/core")?, c_string("/proc/kcore")?);
+        steps.push(ContainerStep::Symlink { path, target, replace: false });
     }
     Ok(())
 }
 
-/// Names, kernel parameters, the memory policy.
-fn inside_steps(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
+/// Adds the steps for host and domain name, kernel parameters and the memory policy.
+fn inside_steps(
+    container: &ContainerSpec,
+    facts: &ContainerFacts,
+    steps: &mut Vec<ContainerStep>,
+) -> Result<()> {
     let own = |namespace| container.namespaces.has(namespace) && !facts.shared.contains(&namespace);
     for (name, what, step) in [
-        (&container.hostname, "hostname", (|name| Step::Hostname { name }) as fn(CString) -> Step),
-        (&container.domainname, "domainname", |name| Step::Domainname { name }),
+        (
+            &container.hostname,
+            "hostname",
+            (|name| ContainerStep::Hostname { name }) as fn(CString) -> ContainerStep,
+        ),
+        (&container.domainname, "domainname", |name| ContainerStep::Domainname { name }),
     ] {
         let Some(name) = name else { continue };
         if !own(Namespace::Uts) {
             return Err(invalid(format!("{what} needs a UTS namespace of the container's own")));
         }
-        steps.push(step(c_text(name)?));
+        steps.push(step(c_string(name)?));
     }
     for (name, value) in &container.sysctl {
         let parts = sysctl_parts(name)?;
@@ -480,20 +527,22 @@ fn inside_steps(container: &Container, facts: &Facts, steps: &mut Vec<Step>) -> 
             }
         };
         if !own(needed) {
-            let message =
-                format!("linux.sysctl {name} needs a {} namespace of the container's own", needed.file());
+            let message = format!(
+                "linux.sysctl {name} needs a {} namespace of the container's own",
+                needed.proc_name()
+            );
             return Err(invalid(message));
         }
-        steps.push(Step::Sysctl { path: c_text(&parts.join("/"))?, value: c_text(value)? });
+        steps.push(ContainerStep::Sysctl { path: c_string(&parts.join("/"))?, value: c_string(value)? });
     }
     memory_policy(container, steps);
     Ok(())
 }
 
-/// A process inherits the policy of its parent, and what `exec` adds is no child of the container's.
-fn memory_policy(container: &Container, steps: &mut Vec<Step>) {
+/// A process inherits the policy of its parent, and a process of `exec` is not a child of the container's init.
+fn memory_policy(container: &ContainerSpec, steps: &mut Vec<ContainerStep>) {
     if let Some(policy) = &container.memory_policy {
-        steps.push(Step::MemoryPolicy { mode: policy.mode, nodes: policy.nodes.clone() });
+        steps.push(ContainerStep::MemoryPolicy { mode: policy.mode, nodes: policy.nodes.clone() });
     }
 }
 
@@ -501,7 +550,7 @@ fn memory_policy(container: &Container, steps: &mut Vec<Step>) {
 const IPC_SYSCTLS: [&str; 8] =
     ["msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced"];
 
-/// As sysctl(8): the first separator of `.` and `/` separates, the other one belongs to names.
+/// Splits a name as sysctl(8) does: the first of `.` and `/` is the separator, the other one belongs to names.
 fn sysctl_parts(name: &str) -> Result<Vec<String>> {
     let (separator, other) = match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => ('/', '/'),
@@ -518,20 +567,4 @@ fn sysctl_parts(name: &str) -> Result<Vec<String>> {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::Invalid, message)
-}
-
-/// An absolute path inside, without its leading slash; links and `..` in it are the child's to resolve. A relative
-/// one begins at the root.
-fn inside(path: &Path) -> Result<CString> {
-    let parts = path.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
-    c_path(&parts.collect::<PathBuf>())
-}
-
-pub(crate) fn c_path(path: &Path) -> Result<CString> {
-    CString::new(path.as_os_str().as_encoded_bytes())
-        .map_err(|_| invalid(format!("the path {} has a NUL byte", path.display())))
-}
-
-fn c_text(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| invalid(format!("the text {text:?} has a NUL byte")))
 }

@@ -1,42 +1,43 @@
-//! The settings of a container's process as steps: those of its init and of what `exec` adds.
+//! Turns the settings of a container's process, the init or one of `exec`, into steps.
 
-use super::step::Step;
-use super::{Facts, Filter, c_path, c_text, invalid};
+use super::step::ContainerStep;
+use super::{ContainerFacts, ContainerFilter, invalid};
 use crate::error::{Code, Error, Result};
-use crate::spec::container::{Capabilities, Container, IdExtent, Namespace, Process};
+use crate::plan::path::{c_path, c_string};
+use crate::spec::container::{Capabilities, ContainerSpec, IdExtent, Namespace, ProcessSpec};
 
-/// Where a process is to live.
-pub(super) struct Surroundings<'a> {
-    pub(super) container: &'a Container,
-    pub(super) facts: &'a Facts,
-    pub(super) filter: Option<&'a Filter>,
+/// The container, the host and the filter that a process is started with.
+pub(super) struct ProcessContext<'a> {
+    pub(super) container: &'a ContainerSpec,
+    pub(super) facts: &'a ContainerFacts,
+    pub(super) filter: Option<&'a ContainerFilter>,
 }
 
-/// Everything up to the look for the program.
+/// Adds every step before the search for the program.
 pub(super) fn settings(
-    process: &Process,
-    surroundings: &Surroundings<'_>,
-    steps: &mut Vec<Step>,
+    process: &ProcessSpec,
+    surroundings: &ProcessContext<'_>,
+    steps: &mut Vec<ContainerStep>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    steps.extend(process.scheduler.map(Step::Scheduler));
-    steps.extend(process.io_priority.map(|value| Step::IoPriority { value }));
-    steps.extend(process.personality.map(|value| Step::Personality { value }));
+    steps.extend(process.scheduler.map(ContainerStep::Scheduler));
+    steps.extend(process.io_priority.map(|value| ContainerStep::IoPriority { value }));
+    steps.extend(process.personality.map(|value| ContainerStep::Personality { value }));
     for &(resource, soft, hard) in &process.rlimits {
-        steps.push(Step::Rlimit { resource, soft, hard });
+        steps.push(ContainerStep::Rlimit { resource, soft, hard });
     }
-    steps.push(Step::Umask { mask: process.umask.unwrap_or(0o022) });
+    steps.push(ContainerStep::Umask { mask: process.umask.unwrap_or(0o022) });
     labels(process, surroundings.facts, steps)?;
     let cwd = c_path(&process.program.cwd)?;
-    steps.push(Step::WorkingDirectory { path: cwd.clone(), as_user: false });
+    steps.push(ContainerStep::WorkingDirectory { path: cwd.clone(), as_user: false });
     if process.uid != 0 {
-        steps.push(Step::OwnStreams { uid: process.uid, gid: process.gid });
+        steps.push(ContainerStep::ChownStreams { uid: process.uid, gid: process.gid });
     }
 
     let sets = grantable(process.capabilities, surroundings, warnings);
-    steps.push(Step::BoundingSet { keep: sets.bounding });
-    steps.push(user(process, surroundings, warnings)?);
-    steps.push(Step::Capabilities {
+    steps.push(ContainerStep::LimitBoundingSet { keep: sets.bounding });
+    steps.push(user_step(process, surroundings, warnings)?);
+    steps.push(ContainerStep::SetCapabilities {
         effective: sets.effective,
         permitted: sets.permitted,
         inheritable: sets.inheritable,
@@ -44,17 +45,17 @@ pub(super) fn settings(
         until_exec: surroundings.filter.is_some() && !process.no_new_privs,
     });
     if process.no_new_privs {
-        steps.push(Step::NoNewPrivs);
+        steps.push(ContainerStep::NoNewPrivs);
     }
-    steps.push(Step::WorkingDirectory { path: cwd, as_user: true });
+    steps.push(ContainerStep::WorkingDirectory { path: cwd, as_user: true });
     let has_home = process.program.env.iter().any(|(name, value)| name == "HOME" && !value.is_empty());
     if !has_home {
-        steps.push(Step::Home { uid: process.uid });
+        steps.push(ContainerStep::SetHome { uid: process.uid });
     }
     Ok(())
 }
 
-fn labels(process: &Process, facts: &Facts, steps: &mut Vec<Step>) -> Result<()> {
+fn labels(process: &ProcessSpec, facts: &ContainerFacts, steps: &mut Vec<ContainerStep>) -> Result<()> {
     let missing = |what: &str, lsm: &str| {
         let message = format!("{what} is given, and {lsm} is not enabled on this host");
         Err(Error::new(Code::Unsupported, message).hint(format!("remove {what} from config.json")))
@@ -63,23 +64,23 @@ fn labels(process: &Process, facts: &Facts, steps: &mut Vec<Step>) -> Result<()>
         if !facts.apparmor {
             return missing("process.apparmorProfile", "AppArmor");
         }
-        let value = c_text(&format!("exec {profile}"))?;
-        steps.push(Step::SecurityLabel { file: c_text("apparmor/exec")?, value });
+        let value = c_string(&format!("exec {profile}"))?;
+        steps.push(ContainerStep::SecurityLabel { file: c_string("apparmor/exec")?, value });
     }
     if let Some(label) = process.selinux_label.as_ref().filter(|label| !label.is_empty()) {
         if !facts.selinux {
             return missing("process.selinuxLabel", "SELinux");
         }
-        steps.push(Step::SecurityLabel { file: c_text("exec")?, value: c_text(label)? });
+        steps.push(ContainerStep::SecurityLabel { file: c_string("exec")?, value: c_string(label)? });
     }
     Ok(())
 }
 
-/// The sets without what cannot be had: a capability that the kernel does not know or that we have not, and one
-/// that another set forbids (capabilities(7)). Each is told.
+/// Returns the sets without unavailable capabilities: those that the kernel does not know, that the runtime lacks, or
+/// that another set forbids (capabilities(7)). Adds a warning for each.
 fn grantable(
     asked: Capabilities,
-    surroundings: &Surroundings<'_>,
+    surroundings: &ProcessContext<'_>,
     warnings: &mut Vec<String>,
 ) -> Capabilities {
     let facts = surroundings.facts;
@@ -88,7 +89,8 @@ fn grantable(
     let mut keep = |set: &str, asked: u64, allowed: u64, why: &str| {
         let lost = asked & !allowed;
         if lost != 0 {
-            let names = (0..64).filter(|n| lost & (1 << n) != 0).map(name).collect::<Vec<_>>().join(" ");
+            let names =
+                (0..64).filter(|n| lost & (1 << n) != 0).map(capability_name).collect::<Vec<_>>().join(" ");
             warnings.push(format!("process.capabilities.{set}: {names} left out: {why}"));
         }
         asked & allowed
@@ -104,16 +106,21 @@ fn grantable(
     Capabilities { bounding, effective, inheritable, permitted, ambient }
 }
 
-fn name(number: u64) -> String {
+fn capability_name(number: u64) -> String {
     let known = caps::all().into_iter().find(|capability| u64::from(capability.index()) == number);
     known.map_or_else(|| format!("capability {number}"), |capability| capability.to_string())
 }
 
-/// The user; in a new user namespace it must be in the maps, and without a map nothing is changed.
-fn user(process: &Process, surroundings: &Surroundings<'_>, warnings: &mut Vec<String>) -> Result<Step> {
+/// Returns the step that sets the user; in a new user namespace the user must be in the maps, and without a map nothing
+/// changes.
+fn user_step(
+    process: &ProcessSpec,
+    surroundings: &ProcessContext<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<ContainerStep> {
     let container = surroundings.container;
     let new = container.namespaces.new.contains(&Namespace::User);
-    let maps = container.ids.clone().unwrap_or_default();
+    let maps = container.id_maps.clone().unwrap_or_default();
     let id = |map: &[IdExtent], id: u32, what: &str, field: &str| {
         let inside = |e: &IdExtent| id >= e.inside && id - e.inside < e.count;
         match map {
@@ -126,18 +133,18 @@ fn user(process: &Process, surroundings: &Surroundings<'_>, warnings: &mut Vec<S
     let uid = id(&maps.uid, process.uid, "uid", "uidMappings")?;
     let gid = id(&maps.gid, process.gid, "gid", "gidMappings")?;
     if process.keep_groups {
-        return Ok(Step::User { uid, gid, groups: None });
+        return Ok(ContainerStep::SetUser { uid, gid, groups: None });
     }
     let mut groups = process.groups.clone();
     if !surroundings.facts.setgroups {
-        // This one it has in any case.
+        // The process has this group in any case.
         groups.retain(|group| *group != process.gid);
         if new && !groups.is_empty() {
             let message =
                 "process.user.additionalGids: an ordinary user's own map does not allow other groups";
             return Err(Error::new(Code::Unsupported, message).hint("give the user a range in /etc/subgid"));
         }
-        // The caller made the namespace, and writes all groups of the image's user here: it counts on that.
+        // The caller created the namespace, and lists all groups of the image's user; it relies on their being ignored.
         if !groups.is_empty() {
             warnings.push(format!(
                 "process.user.additionalGids: {groups:?} left out: /proc/self/setgroups is deny"
@@ -145,5 +152,5 @@ fn user(process: &Process, surroundings: &Surroundings<'_>, warnings: &mut Vec<S
             groups.clear();
         }
     }
-    Ok(Step::User { uid, gid, groups: Some(groups) })
+    Ok(ContainerStep::SetUser { uid, gid, groups: Some(groups) })
 }

@@ -1,71 +1,73 @@
-//! The steps of a container's start, as data: run by the child ([`crate::stage::container`]), compared in golden
-//! tests that need no privilege, and named in errors. [`Steps::new`] refuses an order that would not protect.
+//! The steps of a container's start, as data: the child runs them ([`crate::stage::container`]), golden tests compare
+//! them without privileges, and errors name them. [`ContainerSteps::new`] rejects an order that would not protect.
 
-use super::mount::Mount;
+use super::mount::PlannedMount;
+use crate::plan::path::absolute;
 use crate::spec::container::Namespace;
 use std::ffi::CString;
 use std::fmt;
 
-/// One thing that the child does. Paths are below the container's root, without a leading slash, unless said
-/// otherwise; they may hold links and `..`, and never lead out of the root.
+/// One operation of the child. Paths are below the container's root, without a leading slash, unless stated otherwise;
+/// they may contain links and `..`, and never resolve to outside of the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ContainerStep {
     /// Waits until the parent has written the id maps and put this process into its cgroup.
     AwaitGo,
-    /// Not dumpable from here to execve: whoever is in a namespace that is joined sees nothing of ours.
-    Hide,
+    /// Makes the process non-dumpable until execve: processes in a joined namespace cannot access its memory or
+    /// descriptors.
+    HideMemory,
     /// Enters a namespace that the parent opened.
-    Join {
-        /// Of which kind.
+    JoinNamespace {
+        /// The type of the namespace.
         namespace: Namespace,
     },
-    /// Becomes root of the user namespace, or this user where id 0 is not mapped there.
+    /// Becomes root of the user namespace, or the process's user where id 0 is not mapped there.
     BecomeRoot {
         /// User id inside; `None` without a map.
         uid: Option<u32>,
         /// Group id inside; `None` without a map.
         gid: Option<u32>,
     },
-    /// A cgroup namespace, rooted where this process is by now.
+    /// Creates a cgroup namespace, rooted at this process's current cgroup.
     NewCgroupNamespace,
-    /// A time namespace, whose offsets the parent writes before this process enters it.
+    /// Creates a time namespace; the parent writes its offsets before this process enters it.
     NewTimeNamespace,
-    /// An anonymous session keyring.
+    /// Joins an anonymous session keyring.
     NewKeyring,
-    /// `lo` up.
+    /// Brings up `lo`.
     LoopbackUp,
-    /// Waits until the parent has moved the named network devices here.
+    /// Waits until the parent has moved the configured network devices here.
     AwaitNetDevices,
-    /// MS_* propagation flags on `/` of the new mount namespace.
+    /// Sets MS_* propagation flags on `/` of the new mount namespace.
     Propagation {
         /// The flags.
         flags: u64,
     },
-    /// Takes the trees that the parent opened in this mount namespace with its own rights.
+    /// Receives the trees that the parent opened in this mount namespace with its own rights.
     ReceiveTrees {
-        /// How many.
+        /// The number of trees.
         count: usize,
     },
-    /// The root file system, attached over itself. `parent_private` keeps that from the peers of the mount it
-    /// lies on.
-    Root {
+    /// Bind mounts the root file system over itself. `parent_private` isolates it from the peers of the mount it lies
+    /// on.
+    AttachRoot {
         /// Its absolute path on the host.
         path: CString,
-        /// Whether it is the first two of the received trees: the directory, and the tree of it.
+        /// Whether it comes as the first two received trees: the directory, and a clone of its tree.
         received: bool,
         /// Whether the mount that it lies on is made private first.
         parent_private: bool,
     },
-    /// A root that nothing is mounted on.
+    /// Opens a root without mounting anything on it.
     OpenRoot {
         /// Its absolute path.
         path: CString,
     },
-    /// One mount.
-    Mount(Box<Mount>),
-    /// A device node, or a bind of the host's.
+    /// Makes one mount.
+    Mount(Box<PlannedMount>),
+    /// Makes a device node, or bind mounts the host's.
     Device {
-        /// Where.
+        /// Its path.
         path: CString,
         /// S_IFCHR, S_IFBLK or S_IFIFO.
         kind: u32,
@@ -79,80 +81,80 @@ pub enum Step {
         uid: u32,
         /// Group inside.
         gid: u32,
-        /// Whether it must be bound: a user namespace makes no nodes.
+        /// Whether it must be bind mounted: mknod(2) is denied in a user namespace.
         bind: bool,
     },
-    /// A symbolic link; another one at that path stays.
+    /// Makes a symbolic link; an existing file at that path is kept.
     Symlink {
-        /// Where.
+        /// Its path.
         path: CString,
-        /// What it says.
+        /// Its target.
         target: CString,
-        /// Whether it takes the place of a file.
+        /// Whether it replaces an existing file.
         replace: bool,
     },
-    /// The working directory, made where it is missing.
+    /// Makes the working directory if it is missing.
     MakeDirectory {
-        /// Where.
+        /// Its path.
         path: CString,
     },
-    /// Opens a terminal on the container's devpts, hands its master to the parent, and takes it as standard
-    /// streams and controlling terminal.
+    /// Opens a terminal on the container's devpts, sends its master to the parent, and makes it the standard streams
+    /// and controlling terminal.
     Terminal {
         /// Columns and rows.
         size: Option<(u16, u16)>,
-        /// The user it is given to.
+        /// The user that owns it.
         uid: u32,
-        /// Whether it is bound at /dev/console.
+        /// Whether it is bind mounted at /dev/console.
         console: bool,
     },
     /// Waits while the parent runs the hooks of `create`.
     AwaitHooks,
-    /// A mount whose filling is over becomes read-only.
+    /// Makes a mount read-only after it has been filled.
     Seal {
         /// Index of the kept mount.
         kept: usize,
         /// Its path, for messages.
         path: CString,
     },
-    /// Covers a path, where it exists.
+    /// Masks a path, if it exists.
     Mask {
-        /// Which.
+        /// The path.
         path: CString,
         /// Whether it is a path of the container's procfs.
         proc: bool,
     },
-    /// Makes a path read-only, where it exists.
+    /// Makes a path read-only, if it exists.
     ReadOnly {
-        /// Which.
+        /// The path.
         path: CString,
         /// Whether it is a path of the container's procfs.
         proc: bool,
     },
-    /// The root read-only.
+    /// Makes the root read-only.
     SealRoot,
-    /// Makes the root file system the root, and lets the old root go.
+    /// Changes the root to the root file system by pivot_root(2), and unmounts the old root.
     PivotRoot,
     /// Moves the root file system over `/`, and changes the root to it.
     MoveRoot,
-    /// Changes the root by chroot(2) alone: the mount namespace is not the container's own.
+    /// Changes the root by chroot(2) alone: the container has no mount namespace of its own.
     EnterRoot,
-    /// MS_* propagation flags on the new root.
+    /// Sets MS_* propagation flags on the new root.
     RootPropagation {
         /// The flags.
         flags: u64,
     },
-    /// The name of the machine.
+    /// Sets the host name.
     Hostname {
         /// The name.
         name: CString,
     },
-    /// The NIS domain name.
+    /// Sets the NIS domain name.
     Domainname {
         /// The name.
         name: CString,
     },
-    /// A kernel parameter.
+    /// Sets a kernel parameter.
     Sysctl {
         /// Its path below /proc/sys.
         path: CString,
@@ -166,7 +168,7 @@ pub enum Step {
         /// Nodes.
         nodes: Vec<u64>,
     },
-    /// A session of its own.
+    /// Starts a new session.
     NewSession,
     /// sched_setaffinity(2).
     CpuAffinity {
@@ -185,9 +187,9 @@ pub enum Step {
         /// The domain and its flags.
         value: u64,
     },
-    /// One limit of setrlimit(2).
+    /// Sets one limit of setrlimit(2).
     Rlimit {
-        /// Its number.
+        /// Number of the resource.
         resource: i32,
         /// Soft limit.
         soft: u64,
@@ -199,27 +201,27 @@ pub enum Step {
         /// The mask.
         mask: u32,
     },
-    /// The profile or the label of the program, for execve.
+    /// Sets the LSM profile or label of the program, for execve.
     SecurityLabel {
         /// The file in /proc/thread-self/attr.
         file: CString,
-        /// What is written to it.
+        /// The text to write to it.
         value: CString,
     },
-    /// The bounding set.
-    BoundingSet {
-        /// What stays in it.
+    /// Sets the bounding set.
+    LimitBoundingSet {
+        /// Capabilities to keep.
         keep: u64,
     },
-    /// Pipes and terminals among the standard streams are the user's, who could not open them again otherwise.
-    OwnStreams {
+    /// Gives pipes and terminals among the standard streams to the user, who could not open them again otherwise.
+    ChownStreams {
         /// User id.
         uid: u32,
         /// Group id.
         gid: u32,
     },
-    /// Groups, group, user.
-    User {
+    /// Sets groups, group and user.
+    SetUser {
         /// User id.
         uid: Option<u32>,
         /// Group id.
@@ -227,8 +229,8 @@ pub enum Step {
         /// Supplementary groups; `None` keeps the caller's.
         groups: Option<Vec<u32>>,
     },
-    /// The capability sets.
-    Capabilities {
+    /// Sets the capability sets.
+    SetCapabilities {
         /// Effective.
         effective: u64,
         /// Permitted.
@@ -237,144 +239,149 @@ pub enum Step {
         inheritable: u64,
         /// Ambient.
         ambient: u64,
-        /// Whether CAP_SYS_ADMIN stays besides until execve, for the load of the filter: execve makes the sets
-        /// anew, and the permitted set is no input of that (capabilities(7)).
+        /// Whether CAP_SYS_ADMIN is kept in addition until execve, to load the filter: execve computes the sets anew,
+        /// and does not use the permitted set (capabilities(7)).
         until_exec: bool,
     },
-    /// What its children start stays below it, also when they end (PR_SET_CHILD_SUBREAPER).
-    Subreaper,
-    /// `no_new_privs`.
+    /// Keeps descendants below it, even when their parent exits (PR_SET_CHILD_SUBREAPER).
+    BecomeSubreaper,
+    /// Sets `no_new_privs`.
     NoNewPrivs,
-    /// Enters the working directory, and makes sure that it is inside.
+    /// Enters the working directory, and checks that it is inside the root.
     WorkingDirectory {
         /// Absolute path inside.
         path: CString,
-        /// With the user's rights, if root was refused; else before them.
+        /// Whether to enter it with the user's rights, if root was denied; else before switching to the user.
         as_user: bool,
     },
-    /// HOME from the container's passwd file, where the environment has none.
-    Home {
-        /// Whose.
+    /// Sets HOME from the container's passwd file, if the environment has none.
+    SetHome {
+        /// User id to look up.
         uid: u32,
     },
     /// Finds the program.
     FindProgram,
     /// Marks every descriptor from this one up close-on-exec.
     CloseDescriptors {
-        /// The first.
+        /// The first file descriptor.
         from: u32,
     },
-    /// Says that everything is applied, is let go by the parent, and waits for `start`.
+    /// Reports that everything is applied, is released by the parent, and waits for `start`.
     AwaitStart,
-    /// Loads the filter.
+    /// Loads the seccomp filter.
     Seccomp,
-    /// Becomes the program.
+    /// Executes the program.
     Execute,
 }
 
-/// When a step happens. The order of the variants is the order of a start.
+/// The phases of a start. The order of the variants is the order of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ContainerPhase {
     /// Namespaces and ids.
-    Birth,
-    /// The root file system, and all that is mounted in it, reached by descriptor.
+    Namespaces,
+    /// The root file system and its mounts, reached by file descriptor.
     Files,
     /// The hooks of `create`.
     Hooks,
-    /// What closes the file tree.
-    Closing,
-    /// The change of the root.
+    /// Read-only and masked paths.
+    Sealing,
+    /// The change of the root directory.
     Root,
-    /// What needs the rights of the container's root.
+    /// Steps that need the rights of the container's root.
     Inside,
     /// The process's own settings.
     Process,
-    /// Fewer capabilities in the bounding set.
+    /// Drops capabilities from the bounding set.
     Bounding,
-    /// The user.
+    /// The switch to the user.
     User,
     /// The capability sets.
     Capabilities,
-    /// No way back up.
+    /// no_new_privs: no later execve can gain rights.
     NoNewPrivs,
-    /// What is done as the user.
-    Settled,
+    /// Steps that run as the user.
+    AsUser,
     /// The wait for `start`.
     Wait,
-    /// The filter.
+    /// The seccomp filter.
     Filter,
-    /// The program.
+    /// The execve of the program.
     Execute,
 }
 
-impl Step {
+impl ContainerStep {
     /// The phase that this step belongs to.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> ContainerPhase {
         match self {
-            Step::AwaitGo
-            | Step::Hide
-            | Step::Join { .. }
-            | Step::BecomeRoot { .. }
-            | Step::NewCgroupNamespace
-            | Step::NewTimeNamespace
-            | Step::NewKeyring
-            | Step::LoopbackUp
-            | Step::NewSession
-            | Step::Subreaper
-            | Step::AwaitNetDevices => Phase::Birth,
-            Step::Propagation { .. }
-            | Step::ReceiveTrees { .. }
-            | Step::Root { .. }
-            | Step::OpenRoot { .. }
-            | Step::Mount(_)
-            | Step::Device { .. }
-            | Step::Symlink { .. }
-            | Step::MakeDirectory { .. }
-            | Step::Terminal { .. } => Phase::Files,
-            Step::AwaitHooks => Phase::Hooks,
-            Step::Seal { .. } | Step::Mask { .. } | Step::ReadOnly { .. } | Step::SealRoot => Phase::Closing,
-            Step::PivotRoot | Step::MoveRoot | Step::EnterRoot => Phase::Root,
-            Step::RootPropagation { .. }
-            | Step::Hostname { .. }
-            | Step::Domainname { .. }
-            | Step::Sysctl { .. }
-            | Step::MemoryPolicy { .. } => Phase::Inside,
-            Step::CpuAffinity { .. }
-            | Step::Scheduler(_)
-            | Step::IoPriority { .. }
-            | Step::Personality { .. }
-            | Step::Rlimit { .. }
-            | Step::Umask { .. }
-            | Step::SecurityLabel { .. }
-            | Step::OwnStreams { .. }
-            | Step::WorkingDirectory { as_user: false, .. } => Phase::Process,
-            Step::BoundingSet { .. } => Phase::Bounding,
-            Step::User { .. } => Phase::User,
-            Step::Capabilities { .. } => Phase::Capabilities,
-            Step::NoNewPrivs => Phase::NoNewPrivs,
-            Step::WorkingDirectory { .. }
-            | Step::Home { .. }
-            | Step::FindProgram
-            | Step::CloseDescriptors { .. } => Phase::Settled,
-            Step::AwaitStart => Phase::Wait,
-            Step::Seccomp => Phase::Filter,
-            Step::Execute => Phase::Execute,
+            ContainerStep::AwaitGo
+            | ContainerStep::HideMemory
+            | ContainerStep::JoinNamespace { .. }
+            | ContainerStep::BecomeRoot { .. }
+            | ContainerStep::NewCgroupNamespace
+            | ContainerStep::NewTimeNamespace
+            | ContainerStep::NewKeyring
+            | ContainerStep::LoopbackUp
+            | ContainerStep::NewSession
+            | ContainerStep::BecomeSubreaper
+            | ContainerStep::AwaitNetDevices => ContainerPhase::Namespaces,
+            ContainerStep::Propagation { .. }
+            | ContainerStep::ReceiveTrees { .. }
+            | ContainerStep::AttachRoot { .. }
+            | ContainerStep::OpenRoot { .. }
+            | ContainerStep::Mount(_)
+            | ContainerStep::Device { .. }
+            | ContainerStep::Symlink { .. }
+            | ContainerStep::MakeDirectory { .. }
+            | ContainerStep::Terminal { .. } => ContainerPhase::Files,
+            ContainerStep::AwaitHooks => ContainerPhase::Hooks,
+            ContainerStep::Seal { .. }
+            | ContainerStep::Mask { .. }
+            | ContainerStep::ReadOnly { .. }
+            | ContainerStep::SealRoot => ContainerPhase::Sealing,
+            ContainerStep::PivotRoot | ContainerStep::MoveRoot | ContainerStep::EnterRoot => {
+                ContainerPhase::Root
+            }
+            ContainerStep::RootPropagation { .. }
+            | ContainerStep::Hostname { .. }
+            | ContainerStep::Domainname { .. }
+            | ContainerStep::Sysctl { .. }
+            | ContainerStep::MemoryPolicy { .. } => ContainerPhase::Inside,
+            ContainerStep::CpuAffinity { .. }
+            | ContainerStep::Scheduler(_)
+            | ContainerStep::IoPriority { .. }
+            | ContainerStep::Personality { .. }
+            | ContainerStep::Rlimit { .. }
+            | ContainerStep::Umask { .. }
+            | ContainerStep::SecurityLabel { .. }
+            | ContainerStep::ChownStreams { .. }
+            | ContainerStep::WorkingDirectory { as_user: false, .. } => ContainerPhase::Process,
+            ContainerStep::LimitBoundingSet { .. } => ContainerPhase::Bounding,
+            ContainerStep::SetUser { .. } => ContainerPhase::User,
+            ContainerStep::SetCapabilities { .. } => ContainerPhase::Capabilities,
+            ContainerStep::NoNewPrivs => ContainerPhase::NoNewPrivs,
+            ContainerStep::WorkingDirectory { .. }
+            | ContainerStep::SetHome { .. }
+            | ContainerStep::FindProgram
+            | ContainerStep::CloseDescriptors { .. } => ContainerPhase::AsUser,
+            ContainerStep::AwaitStart => ContainerPhase::Wait,
+            ContainerStep::Seccomp => ContainerPhase::Filter,
+            ContainerStep::Execute => ContainerPhase::Execute,
         }
     }
 }
 
-/// A list of steps whose order protects.
+/// A list of steps in a checked order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Steps(Vec<Step>);
+pub struct ContainerSteps(Vec<ContainerStep>);
 
-impl Steps {
-    /// Takes `steps` when no phase goes backwards, the first waits for the parent, and the last executes with its
-    /// descriptors closed.
+impl ContainerSteps {
+    /// Accepts `steps` if no phase goes backwards, the first step waits for the parent, and the last one executes the
+    /// program with its descriptors closed.
     ///
     /// # Errors
-    /// A sentence that names the step.
-    pub fn new(steps: Vec<Step>) -> Result<Self, String> {
-        if steps.first() != Some(&Step::AwaitGo) {
+    /// A message with the step.
+    pub fn new(steps: Vec<ContainerStep>) -> Result<Self, String> {
+        if steps.first() != Some(&ContainerStep::AwaitGo) {
             return Err("the first step does not wait for the parent".to_owned());
         }
         for (index, pair) in steps.windows(2).enumerate() {
@@ -384,121 +391,126 @@ impl Steps {
             }
         }
         let has = |phase| steps.iter().any(|step| step.phase() == phase);
-        for phase in [Phase::Bounding, Phase::Capabilities, Phase::Execute] {
-            if !has(phase) && has(Phase::Execute) {
+        for phase in [ContainerPhase::Bounding, ContainerPhase::Capabilities, ContainerPhase::Execute] {
+            if !has(phase) && has(ContainerPhase::Execute) {
                 return Err(format!("there is no step of the phase {phase:?}"));
             }
         }
-        let closes = steps.iter().any(|step| matches!(step, Step::CloseDescriptors { .. }));
-        if has(Phase::Execute) && !closes {
+        let closes = steps.iter().any(|step| matches!(step, ContainerStep::CloseDescriptors { .. }));
+        if has(ContainerPhase::Execute) && !closes {
             return Err("no step closes the descriptors".to_owned());
         }
-        Ok(Steps(steps))
+        Ok(ContainerSteps(steps))
     }
 
-    /// A hook keeps the rights of the runtime.
-    pub(super) fn of_hook(steps: Vec<Step>) -> Self {
-        Steps(steps)
+    /// Accepts the steps of a hook, which keeps the rights of the runtime.
+    pub(super) fn for_hook(steps: Vec<ContainerStep>) -> Self {
+        ContainerSteps(steps)
     }
 
     /// The steps in order.
-    pub fn as_slice(&self) -> &[Step] {
+    pub fn as_slice(&self) -> &[ContainerStep] {
         &self.0
     }
 }
 
-/// A path below the root as the container sees it.
-fn inside(path: &CString) -> String {
-    format!("/{}", path.to_string_lossy())
-}
-
-impl fmt::Display for Step {
+impl fmt::Display for ContainerStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::AwaitGo => f.write_str("wait for the runtime"),
-            Step::Hide => f.write_str("hide the memory"),
-            Step::Join { namespace } => write!(f, "join the {} namespace", namespace.file()),
-            Step::BecomeRoot { .. } => f.write_str("become root of the user namespace"),
-            Step::NewCgroupNamespace => f.write_str("make a cgroup namespace"),
-            Step::NewTimeNamespace => f.write_str("make a time namespace"),
-            Step::NewKeyring => f.write_str("join a new session keyring"),
-            Step::LoopbackUp => f.write_str("set lo up"),
-            Step::AwaitNetDevices => f.write_str("wait for the network devices"),
-            Step::Propagation { flags } => write!(f, "set the propagation of / to {flags:#x}"),
-            Step::ReceiveTrees { count } => write!(f, "receive {count} trees"),
-            Step::Root { path, .. } => write!(f, "attach the root {}", path.to_string_lossy()),
-            Step::OpenRoot { path } => write!(f, "open the root {}", path.to_string_lossy()),
-            Step::Mount(mount) => mount.fmt(f),
-            Step::Device { path, kind, major, minor, .. } => {
+            ContainerStep::AwaitGo => f.write_str("wait for the runtime"),
+            ContainerStep::HideMemory => f.write_str("hide the memory"),
+            ContainerStep::JoinNamespace { namespace } => {
+                write!(f, "join the {} namespace", namespace.proc_name())
+            }
+            ContainerStep::BecomeRoot { .. } => f.write_str("become root of the user namespace"),
+            ContainerStep::NewCgroupNamespace => f.write_str("make a cgroup namespace"),
+            ContainerStep::NewTimeNamespace => f.write_str("make a time namespace"),
+            ContainerStep::NewKeyring => f.write_str("join a new session keyring"),
+            ContainerStep::LoopbackUp => f.write_str("set lo up"),
+            ContainerStep::AwaitNetDevices => f.write_str("wait for the network devices"),
+            ContainerStep::Propagation { flags } => write!(f, "set the propagation of / to {flags:#x}"),
+            ContainerStep::ReceiveTrees { count } => write!(f, "receive {count} trees"),
+            ContainerStep::AttachRoot { path, .. } => write!(f, "attach the root {}", path.to_string_lossy()),
+            ContainerStep::OpenRoot { path } => write!(f, "open the root {}", path.to_string_lossy()),
+            ContainerStep::Mount(mount) => mount.fmt(f),
+            ContainerStep::Device { path, kind, major, minor, .. } => {
                 let letter = match *kind {
                     libc::S_IFBLK => 'b',
                     libc::S_IFIFO => 'p',
                     _ => 'c',
                 };
-                write!(f, "make device {} {letter} {major}:{minor}", inside(path))
+                write!(f, "make device {} {letter} {major}:{minor}", absolute(path))
             }
-            Step::Symlink { path, target, .. } => {
-                write!(f, "link {} to {}", inside(path), target.to_string_lossy())
+            ContainerStep::Symlink { path, target, .. } => {
+                write!(f, "link {} to {}", absolute(path), target.to_string_lossy())
             }
-            Step::MakeDirectory { path } => write!(f, "make directory {}", inside(path)),
-            Step::Terminal { .. } => f.write_str("open a terminal"),
-            Step::AwaitHooks => f.write_str("wait for the hooks"),
-            Step::Seal { path, .. } => write!(f, "make {} read-only", inside(path)),
-            Step::Mask { path, .. } => write!(f, "mask {}", inside(path)),
-            Step::ReadOnly { path, .. } => write!(f, "make {} read-only", inside(path)),
-            Step::SealRoot => f.write_str("make the root read-only"),
-            Step::PivotRoot => f.write_str("change the root (pivot_root)"),
-            Step::MoveRoot => f.write_str("change the root (move and chroot)"),
-            Step::EnterRoot => f.write_str("change the root (chroot)"),
-            Step::RootPropagation { flags } => write!(f, "set the propagation of the new root to {flags:#x}"),
-            Step::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),
-            Step::Domainname { name } => write!(f, "set the domain name {}", name.to_string_lossy()),
-            Step::Sysctl { path, value } => {
+            ContainerStep::MakeDirectory { path } => write!(f, "make directory {}", absolute(path)),
+            ContainerStep::Terminal { .. } => f.write_str("open a terminal"),
+            ContainerStep::AwaitHooks => f.write_str("wait for the hooks"),
+            ContainerStep::Seal { path, .. } => write!(f, "make {} read-only", absolute(path)),
+            ContainerStep::Mask { path, .. } => write!(f, "mask {}", absolute(path)),
+            ContainerStep::ReadOnly { path, .. } => write!(f, "make {} read-only", absolute(path)),
+            ContainerStep::SealRoot => f.write_str("make the root read-only"),
+            ContainerStep::PivotRoot => f.write_str("change the root (pivot_root)"),
+            ContainerStep::MoveRoot => f.write_str("change the root (move and chroot)"),
+            ContainerStep::EnterRoot => f.write_str("change the root (chroot)"),
+            ContainerStep::RootPropagation { flags } => {
+                write!(f, "set the propagation of the new root to {flags:#x}")
+            }
+            ContainerStep::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),
+            ContainerStep::Domainname { name } => write!(f, "set the domain name {}", name.to_string_lossy()),
+            ContainerStep::Sysctl { path, value } => {
                 write!(f, "write {:?} to /proc/sys/{}", value.to_string_lossy(), path.to_string_lossy())
             }
-            Step::MemoryPolicy { mode, .. } => write!(f, "set the memory policy {mode:#x}"),
-            Step::NewSession => f.write_str("make a session"),
-            Step::CpuAffinity { cpus } => write!(f, "set the CPU affinity {cpus:x?}"),
-            Step::Scheduler(attributes) => write!(f, "set the scheduling policy {}", attributes.policy),
-            Step::IoPriority { value } => write!(f, "set the I/O priority {value:#x}"),
-            Step::Personality { value } => write!(f, "set the personality {value:#x}"),
-            Step::Rlimit { resource, soft, hard } => {
+            ContainerStep::MemoryPolicy { mode, .. } => write!(f, "set the memory policy {mode:#x}"),
+            ContainerStep::NewSession => f.write_str("make a session"),
+            ContainerStep::CpuAffinity { cpus } => write!(f, "set the CPU affinity {cpus:x?}"),
+            ContainerStep::Scheduler(attributes) => {
+                write!(f, "set the scheduling policy {}", attributes.policy)
+            }
+            ContainerStep::IoPriority { value } => write!(f, "set the I/O priority {value:#x}"),
+            ContainerStep::Personality { value } => write!(f, "set the personality {value:#x}"),
+            ContainerStep::Rlimit { resource, soft, hard } => {
                 write!(f, "set resource limit {resource} to {soft}:{hard}")
             }
-            Step::Umask { mask } => write!(f, "set the umask {mask:04o}"),
-            Step::SecurityLabel { file, value } => {
+            ContainerStep::Umask { mask } => write!(f, "set the umask {mask:04o}"),
+            ContainerStep::SecurityLabel { file, value } => {
                 write!(f, "write {:?} to attr/{}", value.to_string_lossy(), file.to_string_lossy())
             }
-            Step::BoundingSet { keep } => write!(f, "drop all but {keep:#x} from the bounding set"),
-            Step::OwnStreams { uid, gid } => write!(f, "give the standard streams to user {uid} group {gid}"),
-            Step::User { uid, gid, groups } => {
-                write!(f, "become user {} group {}", shown(*uid), shown(*gid))?;
+            ContainerStep::LimitBoundingSet { keep } => {
+                write!(f, "drop all but {keep:#x} from the bounding set")
+            }
+            ContainerStep::ChownStreams { uid, gid } => {
+                write!(f, "give the standard streams to user {uid} group {gid}")
+            }
+            ContainerStep::SetUser { uid, gid, groups } => {
+                write!(f, "become user {} group {}", id_or_unchanged(*uid), id_or_unchanged(*gid))?;
                 match groups.as_deref() {
                     None => f.write_str(" with the groups of the caller"),
                     Some([]) => Ok(()),
                     Some(groups) => write!(f, " groups {groups:?}"),
                 }
             }
-            Step::Capabilities { effective, permitted, inheritable, ambient, until_exec } => {
+            ContainerStep::SetCapabilities { effective, permitted, inheritable, ambient, until_exec } => {
                 write!(
                     f,
                     "set capabilities e={effective:#x} p={permitted:#x} i={inheritable:#x} a={ambient:#x}"
                 )?;
                 if *until_exec { f.write_str(", and CAP_SYS_ADMIN until execve") } else { Ok(()) }
             }
-            Step::Subreaper => f.write_str("become a subreaper"),
-            Step::NoNewPrivs => f.write_str("set no_new_privs"),
-            Step::WorkingDirectory { path, .. } => write!(f, "enter {}", path.to_string_lossy()),
-            Step::Home { uid } => write!(f, "find the home of user {uid}"),
-            Step::FindProgram => f.write_str("find the program"),
-            Step::CloseDescriptors { from } => write!(f, "close descriptors from {from} at execve"),
-            Step::AwaitStart => f.write_str("wait for start"),
-            Step::Seccomp => f.write_str("load the seccomp filter"),
-            Step::Execute => f.write_str("execute the program"),
+            ContainerStep::BecomeSubreaper => f.write_str("become a subreaper"),
+            ContainerStep::NoNewPrivs => f.write_str("set no_new_privs"),
+            ContainerStep::WorkingDirectory { path, .. } => write!(f, "enter {}", path.to_string_lossy()),
+            ContainerStep::SetHome { uid } => write!(f, "find the home of user {uid}"),
+            ContainerStep::FindProgram => f.write_str("find the program"),
+            ContainerStep::CloseDescriptors { from } => write!(f, "close descriptors from {from} at execve"),
+            ContainerStep::AwaitStart => f.write_str("wait for start"),
+            ContainerStep::Seccomp => f.write_str("load the seccomp filter"),
+            ContainerStep::Execute => f.write_str("execute the program"),
         }
     }
 }
 
-fn shown(id: Option<u32>) -> String {
+fn id_or_unchanged(id: Option<u32>) -> String {
     id.map_or_else(|| "as it is".to_owned(), |id| id.to_string())
 }

@@ -1,24 +1,24 @@
-//! What git, shells and editors of the host obey later. A write inside is no way through by itself: what counts is what
-//! the host finds when the sandbox has ended ([`left`]).
+//! Files that git, shells and editors on the host evaluate later. A write inside is not an escape in itself: the result
+//! is judged by what the host finds when the sandbox has exited ([`is_planted`]).
 
-use super::super::scene::{GIT_CONFIG, Scene};
-use super::super::{Attempt, Boundary, No, Tried};
+use super::super::context::{GIT_CONFIG, ProbeContext};
+use super::super::{Attempt, AttemptFailure, AttemptResult, Boundary};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The attempts: each leaves something in a repository of its own if it can.
+/// The attempts of this class; each tries to leave something in its own repository.
 pub(super) const ATTEMPTS: &[Attempt] = &[
-    new("git-hook", "Plant a hook", |_, scene| program(&scene.work.join(".git/hooks/post-checkout"))),
+    new("git-hook", "Plant a hook", |_, scene| plant_program(&scene.work.join(".git/hooks/post-checkout"))),
     new("git-config", "Change the configuration", |_, scene| append(&scene.work.join(".git/config"))),
     new("git-config-replace", "Replace the configuration", |_, scene| {
-        let new = scene.own("config");
+        let new = scene.probe_path("config");
         fs::write(&new, PLANTED).map_err(error)?;
         fs::rename(&new, scene.work.join(".git/config")).map_err(error)
     }),
     new("git-config-link", "Give the configuration a second name, and change that", |_, scene| {
-        let link = scene.own("config-link");
+        let link = scene.probe_path("config-link");
         fs::hard_link(scene.work.join(".git/config"), &link).map_err(error)?;
         append(&link)
     }),
@@ -40,7 +40,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         }
         fs::write(git.join("HEAD"), "ref: refs/heads/main\n").map_err(error)?;
         fs::write(git.join("config"), PLANTED).map_err(error)?;
-        program(&git.join("hooks/post-checkout"))
+        plant_program(&git.join("hooks/post-checkout"))
     }),
     new("shell-start-up", "Plant a start-up file of the shell", |_, scene| {
         append(&scene.work.join(".bashrc"))
@@ -64,7 +64,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     new("git-hooks-rename", "Replace .git/hooks", |_, scene| {
         fs::rename(scene.work.join(".git/hooks"), scene.work.join(".git/hooks-old")).map_err(error)
     }),
-    // Last: nothing is found any more where this succeeds.
+    // This must be the last attempt: if it succeeds, no later check finds the files.
     new("git-rename", "Replace .git", |_, scene| {
         fs::rename(scene.work.join(".git"), scene.work.join(".git-old")).map_err(error)
     }),
@@ -75,28 +75,30 @@ const PLANTED: &str = "[core]\n\tfsmonitor = ./planted\n\thooksPath = ./planted\
 const fn new(
     name: &'static str,
     does: &'static str,
-    run: fn(&crate::sys::throwaway::Throwaway, &Scene) -> Tried,
+    run: fn(&crate::sys::disposable_child::DisposableChild, &ProbeContext) -> AttemptResult,
 ) -> Attempt {
     Attempt::new(name, Boundary::Protect, does, run)
 }
 
-fn append(path: &Path) -> Tried {
+fn append(path: &Path) -> AttemptResult {
     let mut file = fs::OpenOptions::new().append(true).create(true).open(path).map_err(error)?;
     file.write_all(PLANTED.as_bytes()).map_err(error)
 }
 
-fn program(path: &Path) -> Tried {
+fn plant_program(path: &Path) -> AttemptResult {
     fs::write(path, "#!/bin/sh\n").map_err(error)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(error)
 }
 
-fn error(error: std::io::Error) -> No {
-    error.raw_os_error().map_or(No::Nothing, |number| No::Error(crate::sys::Errno::from_raw(number)))
+fn error(error: std::io::Error) -> AttemptFailure {
+    error
+        .raw_os_error()
+        .map_or(AttemptFailure::NoEffect, |number| AttemptFailure::Error(crate::sys::Errno::from_raw(number)))
 }
 
-/// Whether what this attempt planted in `work` is there when the sandbox has ended.
-pub fn left(attempt: &str, work: &Path) -> bool {
-    // Where another attempt has moved them, they are looked at there.
+/// Whether the change that this attempt tried to plant in `work` exists when the sandbox has exited.
+pub fn is_planted(attempt: &str, work: &Path) -> bool {
+    // If another attempt has moved the files, they are inspected at the new path.
     let moved = |to: PathBuf, from: PathBuf| if to.exists() { to } else { from };
     let git = moved(work.join(".git-old"), work.join(".git"));
     let hooks = moved(git.join("hooks-old"), git.join("hooks"));

@@ -13,65 +13,65 @@ mod processes;
 mod sockets;
 mod terminal;
 
-use super::{Attempt, Class, No};
-use crate::sys::throwaway::Throwaway;
-use crate::sys::{Errno, SysResult};
+use super::{Attempt, AttemptClass, AttemptFailure};
+use crate::sys::SysResult;
+use crate::sys::disposable_child::DisposableChild;
+use crate::sys::file;
 use std::ffi::{CStr, CString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use git::left as git_left;
+pub use git::is_planted as git_left;
 pub(super) use inherited::variables;
 
-/// All of them, in the order in which they are made.
-pub const ALL: &[(Class, &[Attempt])] = &[
-    (Class::Inherited, inherited::ATTEMPTS),
-    (Class::Files, files::ATTEMPTS),
-    (Class::Mounts, mounts::ATTEMPTS),
-    (Class::Namespaces, namespaces::ATTEMPTS),
-    (Class::Calls, calls::ATTEMPTS),
-    (Class::Processes, processes::ATTEMPTS),
-    (Class::Privileges, privileges::ATTEMPTS),
-    (Class::Sockets, sockets::ATTEMPTS),
-    (Class::Devices, devices::ATTEMPTS),
-    (Class::Terminal, terminal::ATTEMPTS),
-    (Class::Git, git::ATTEMPTS),
-    (Class::Limits, limits::ATTEMPTS),
+/// All attempts, in the order in which they are made.
+pub const ALL: &[(AttemptClass, &[Attempt])] = &[
+    (AttemptClass::Inherited, inherited::ATTEMPTS),
+    (AttemptClass::Files, files::ATTEMPTS),
+    (AttemptClass::Mounts, mounts::ATTEMPTS),
+    (AttemptClass::Namespaces, namespaces::ATTEMPTS),
+    (AttemptClass::Calls, calls::ATTEMPTS),
+    (AttemptClass::Processes, processes::ATTEMPTS),
+    (AttemptClass::Privileges, privileges::ATTEMPTS),
+    (AttemptClass::Sockets, sockets::ATTEMPTS),
+    (AttemptClass::Devices, devices::ATTEMPTS),
+    (AttemptClass::Terminal, terminal::ATTEMPTS),
+    (AttemptClass::Git, git::ATTEMPTS),
+    (AttemptClass::Limits, limits::ATTEMPTS),
 ];
 
 /// The attempt of this name, and its class.
-pub fn find(name: &str) -> Option<(Class, &'static Attempt)> {
+pub fn find(name: &str) -> Option<(AttemptClass, &'static Attempt)> {
     ALL.iter()
         .flat_map(|(class, attempts)| attempts.iter().map(|attempt| (*class, attempt)))
         .find(|(_, attempt)| attempt.name == name)
 }
 
 /// The address of a value, as an argument of a system call.
-fn at<T: ?Sized>(value: &T) -> u64 {
+fn address_of<T: ?Sized>(value: &T) -> u64 {
     std::ptr::from_ref(value).cast::<u8>().addr() as u64
 }
 
-/// The same of one that the kernel writes to. A constant will not do: it lies in memory that is read-only.
-fn to<T: ?Sized>(value: &mut T) -> u64 {
+/// The address of a value that the kernel writes. It must not be a constant, which is in read-only memory.
+fn address_of_mut<T: ?Sized>(value: &mut T) -> u64 {
     std::ptr::from_mut(value).cast::<u8>().addr() as u64
 }
 
 /// A path as an argument of a system call.
-fn path(path: &Path) -> Result<CString, No> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| No::Error(Errno::EINVAL))
+fn path(path: &Path) -> Result<CString, AttemptFailure> {
+    file::c_path(path).map_err(AttemptFailure::Error)
 }
 
 /// AT_FDCWD as an argument of a system call.
-const HERE: u64 = (libc::AT_FDCWD as i64).cast_unsigned();
+const AT_FDCWD: u64 = (libc::AT_FDCWD as i64).cast_unsigned();
 
-/// Success of a call whose value does not matter.
-fn done(answer: SysResult<i64>) -> super::Tried {
-    answer.map(drop).map_err(No::from)
+/// Turns the return value of a call into the result of an attempt.
+fn discard_value(answer: SysResult<i64>) -> super::AttemptResult {
+    answer.map(drop).map_err(AttemptFailure::from)
 }
 
-/// Opens `path` with these flags; the descriptor goes with the process.
-fn open(child: &Throwaway, path: &CStr, flags: i32) -> SysResult<i64> {
-    child.call(libc::SYS_openat, &[HERE, at(path), u64::from(flags.cast_unsigned()), 0o600])
+/// Opens `path` with these flags; the descriptor is closed when the process exits.
+fn open(child: &DisposableChild, path: &CStr, flags: i32) -> SysResult<i64> {
+    child.call(libc::SYS_openat, &[AT_FDCWD, address_of(path), u64::from(flags.cast_unsigned()), 0o600])
 }
 
 #[cfg(test)]

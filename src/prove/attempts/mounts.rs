@@ -1,13 +1,13 @@
-//! Changing the tree of mounts: on a directory of the probe's own, which is no mount, so that what is allowed fails with
-//! EINVAL, and what succeeds is undone.
+//! Changes of the mount tree, on the probe's own directory. It is not a mount point, so an allowed call fails with
+//! EINVAL; successful changes are undone.
 
-use super::super::scene::Scene;
-use super::super::{Attempt, Boundary, Rule, Tried};
-use super::{HERE, at, done, open, path};
+use super::super::context::ProbeContext;
+use super::super::{Attempt, AttemptResult, Boundary, ContainmentRule};
+use super::{AT_FDCWD, address_of, discard_value, open, path};
 use crate::sys::Errno;
-use crate::sys::throwaway::Throwaway;
+use crate::sys::disposable_child::DisposableChild;
 
-/// The attempts.
+/// The attempts of this class.
 pub(super) const ATTEMPTS: &[Attempt] = &[
     new("mount-tmpfs", "Mount a file system in memory", |child, scene| {
         mount(child, scene, Some(c"tmpfs"), 0)
@@ -21,9 +21,9 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     new("remount", "Make a mount writable", |child, scene| {
         mount(child, scene, None, libc::MS_REMOUNT | libc::MS_BIND)
     })
-    .rule(Rule::Denied),
+    .rule(ContainmentRule::Denied),
     new("propagation", "Share mounts with others", |child, scene| mount(child, scene, None, libc::MS_SHARED))
-        .rule(Rule::Denied),
+        .rule(ContainmentRule::Denied),
     new("umount-proc", "Unmount /proc", |child, _| expire(child, c"/proc")).rule(EXPIRE),
     new("umount-usr", "Unmount /usr", |child, _| expire(child, c"/usr")).rule(EXPIRE),
     new("umount-masked", "Unmount what covers /proc/kcore", |child, _| expire(child, c"/proc/kcore"))
@@ -33,69 +33,88 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     })
     .rule(EXPIRE),
     new("open-tree", "Clone a tree of mounts", |child, _| {
-        done(child.call(libc::SYS_open_tree, &[HERE, at(c"/usr"), 1]))
+        discard_value(child.call(libc::SYS_open_tree, &[AT_FDCWD, address_of(c"/usr"), 1]))
     }),
     new("move-mount", "Move a mount", |child, scene| {
-        let here = path(&scene.own("mount"))?;
-        done(child.call(libc::SYS_move_mount, &[HERE, at(&*here), HERE, at(&*here), 0]))
+        let here = path(&scene.probe_path("mount"))?;
+        discard_value(
+            child
+                .call(libc::SYS_move_mount, &[AT_FDCWD, address_of(&*here), AT_FDCWD, address_of(&*here), 0]),
+        )
     })
-    .rule(Rule::Denied),
+    .rule(ContainmentRule::Denied),
     new("fsopen", "Configure a new file system", |child, _| {
-        done(child.call(libc::SYS_fsopen, &[at(c"tmpfs"), 0]))
+        discard_value(child.call(libc::SYS_fsopen, &[address_of(c"tmpfs"), 0]))
     }),
     new("fspick", "Configure a mounted file system", |child, _| {
-        done(child.call(libc::SYS_fspick, &[HERE, at(c"/"), 0]))
+        discard_value(child.call(libc::SYS_fspick, &[AT_FDCWD, address_of(c"/"), 0]))
     }),
     new("mount-setattr", "Change the attributes of a mount", |child, scene| {
-        let here = path(&scene.own("mount"))?;
+        let here = path(&scene.probe_path("mount"))?;
         let attributes = [0_u64, 1, 0, 0];
-        done(child.call(libc::SYS_mount_setattr, &[HERE, at(&*here), 0, at(&attributes), 32]))
+        discard_value(
+            child.call(
+                libc::SYS_mount_setattr,
+                &[AT_FDCWD, address_of(&*here), 0, address_of(&attributes), 32],
+            ),
+        )
     })
-    .rule(Rule::Denied),
+    .rule(ContainmentRule::Denied),
     new("pivot-root", "Exchange the root", |child, scene| {
-        let here = path(&scene.own("mount"))?;
-        done(child.call(libc::SYS_pivot_root, &[at(&*here), at(&*here)]))
+        let here = path(&scene.probe_path("mount"))?;
+        discard_value(child.call(libc::SYS_pivot_root, &[address_of(&*here), address_of(&*here)]))
     })
-    .rule(Rule::Denied),
+    .rule(ContainmentRule::Denied),
     new("chroot", "Change its root directory", |child, scene| {
-        let here = path(&scene.own("mount"))?;
-        done(child.call(libc::SYS_chroot, &[at(&*here)]))
+        let here = path(&scene.probe_path("mount"))?;
+        discard_value(child.call(libc::SYS_chroot, &[address_of(&*here)]))
     }),
     new("nested-mount", "Mount in a user namespace of its own", |child, scene| {
         let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS).unsigned_abs().into();
         child.call(libc::SYS_unshare, &[flags])?;
         mount(child, scene, Some(c"tmpfs"), 0)
     })
-    .gift(super::super::Gift::Nesting),
+    .grant(super::super::PolicyGrant::Nesting),
     new("nested-usr-writable", "Make /usr writable in a user namespace of its own", |child, scene| {
         let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS).unsigned_abs().into();
         child.call(libc::SYS_unshare, &[flags])?;
-        let flags = [0, at(c"/usr"), 0, libc::MS_REMOUNT | libc::MS_BIND, 0];
+        let flags = [0, address_of(c"/usr"), 0, libc::MS_REMOUNT | libc::MS_BIND, 0];
         child.call(libc::SYS_mount, &flags)?;
         let file = path(&std::path::Path::new("/usr").join(&scene.nonce))?;
         open(child, &file, libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY)?;
-        let _ = child.call(libc::SYS_unlinkat, &[HERE, at(&*file), 0]);
+        let _ = child.call(libc::SYS_unlinkat, &[AT_FDCWD, address_of(&*file), 0]);
         Ok(())
     }),
 ];
 
-/// A first unmount with MNT_EXPIRE only marks: EAGAIN, or EBUSY, when it is allowed.
-const EXPIRE: Rule = Rule::But(&[Errno::EAGAIN, Errno::EBUSY]);
+/// The first unmount with MNT_EXPIRE only marks the mount. If allowed, it fails with EAGAIN or EBUSY.
+const EXPIRE: ContainmentRule = ContainmentRule::AllExcept(&[Errno::EAGAIN, Errno::EBUSY]);
 
-const fn new(name: &'static str, does: &'static str, run: fn(&Throwaway, &Scene) -> Tried) -> Attempt {
+const fn new(
+    name: &'static str,
+    does: &'static str,
+    run: fn(&DisposableChild, &ProbeContext) -> AttemptResult,
+) -> Attempt {
     Attempt::new(name, Boundary::Seccomp, does, run)
 }
 
-fn mount(child: &Throwaway, scene: &Scene, kind: Option<&std::ffi::CStr>, flags: u64) -> Tried {
-    let here = path(&scene.own("mount"))?;
+fn mount(
+    child: &DisposableChild,
+    scene: &ProbeContext,
+    kind: Option<&std::ffi::CStr>,
+    flags: u64,
+) -> AttemptResult {
+    let here = path(&scene.probe_path("mount"))?;
     let source = if kind.is_none() && flags == libc::MS_BIND { c"/usr" } else { c"none" };
-    let kind = kind.map_or(0, at);
-    child.call(libc::SYS_mount, &[at(source), at(&*here), kind, flags, 0])?;
-    // Where it was allowed it is taken away again.
-    let _ = child.call(libc::SYS_umount2, &[at(&*here), libc::MNT_DETACH.unsigned_abs().into()]);
+    let kind = kind.map_or(0, address_of);
+    child.call(libc::SYS_mount, &[address_of(source), address_of(&*here), kind, flags, 0])?;
+    // A successful mount is removed again.
+    let _ = child.call(libc::SYS_umount2, &[address_of(&*here), libc::MNT_DETACH.unsigned_abs().into()]);
     Ok(())
 }
 
-fn expire(child: &Throwaway, at_path: &std::ffi::CStr) -> Tried {
-    done(child.call(libc::SYS_umount2, &[at(at_path), libc::MNT_EXPIRE.unsigned_abs().into()]))
+fn expire(child: &DisposableChild, at_path: &std::ffi::CStr) -> AttemptResult {
+    discard_value(
+        child.call(libc::SYS_umount2, &[address_of(at_path), libc::MNT_EXPIRE.unsigned_abs().into()]),
+    )
 }

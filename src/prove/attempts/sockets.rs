@@ -1,11 +1,11 @@
-//! Families of sockets, and services of the host. A socket is made and not used; the services are those of the scene,
-//! which [`super::super::outside`] opened for this.
+//! Socket families, and services of the host. A socket is created and not used; [`super::super::harness`] opens the
+//! services for these attempts.
 
-use super::super::scene::Scene;
-use super::super::{Attempt, Boundary, Gift, No, Rule, Tried};
-use super::{at, done};
+use super::super::context::ProbeContext;
+use super::super::{Attempt, AttemptFailure, AttemptResult, Boundary, ContainmentRule, PolicyGrant};
+use super::{address_of, discard_value};
 use crate::sys::Errno;
-use crate::sys::throwaway::Throwaway;
+use crate::sys::disposable_child::DisposableChild;
 use std::io::Error;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::linux::net::SocketAddrExt;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// IPPROTO_MPTCP.
 const MPTCP: i32 = 262;
 
-/// The attempts.
+/// The attempts of this class.
 pub(super) const ATTEMPTS: &[Attempt] = &[
     new("vsock", "Make a socket to the hypervisor", |child, _| {
         socket(child, libc::AF_VSOCK, libc::SOCK_STREAM, 0)
@@ -45,31 +45,31 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     new("netlink-xfrm", "Make a netlink socket of IPsec", |child, _| netlink(child, 6)),
     new("tcp-protocol-module", "Load a protocol over TCP", |child, _| {
         let made = child.call(libc::SYS_socket, &[2, 1, 0])?;
-        done(child.call(libc::SYS_setsockopt, &[made.unsigned_abs(), 6, 31, at(c"tls"), 3]))
+        discard_value(child.call(libc::SYS_setsockopt, &[made.unsigned_abs(), 6, 31, address_of(c"tls"), 3]))
     })
-    .rule(Rule::But(&[Errno::ENOTCONN])),
+    .rule(ContainmentRule::AllExcept(&[Errno::ENOTCONN])),
     new("interface", "Change an interface that does not exist", |child, _| {
         let made = child.call(libc::SYS_socket, &[2, 2, 0])?;
         let mut request = [0_u8; 40];
         request[..11].copy_from_slice(b"saggar-none");
         // SIOCSIFFLAGS.
-        done(child.call(libc::SYS_ioctl, &[made.unsigned_abs(), 0x8914, at(&request)]))
+        discard_value(child.call(libc::SYS_ioctl, &[made.unsigned_abs(), 0x8914, address_of(&request)]))
     })
-    .rule(Rule::Denied),
+    .rule(ContainmentRule::Denied),
     service("host-loopback", "Reach a server on the host's loopback", |_, scene| {
-        tcp((Ipv4Addr::LOCALHOST, scene.tcp.ok_or(No::Untried)?).into())
+        tcp((Ipv4Addr::LOCALHOST, scene.tcp.ok_or(AttemptFailure::NotTried)?).into())
     })
-    .gift(Gift::HostNetwork),
+    .grant(PolicyGrant::HostNetwork),
     service("host-loopback-6", "Reach one over IPv6", |_, scene| {
-        tcp((Ipv6Addr::LOCALHOST, scene.tcp6.ok_or(No::Untried)?).into())
+        tcp((Ipv6Addr::LOCALHOST, scene.tcp6.ok_or(AttemptFailure::NotTried)?).into())
     })
-    .gift(Gift::HostNetwork),
+    .grant(PolicyGrant::HostNetwork),
     Attempt::new(
         "host-abstract-socket",
         Boundary::LandlockScope,
         "Reach an abstract unix socket of the host",
         |_, scene| {
-            let name = UnixAddress::from_abstract_name(&scene.nonce).map_err(|_| No::Untried)?;
+            let name = UnixAddress::from_abstract_name(&scene.nonce).map_err(|_| AttemptFailure::NotTried)?;
             UnixStream::connect_addr(&name).map(drop).map_err(error)
         },
     ),
@@ -92,45 +92,48 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
             ];
             match PATHS.iter().map(UnixStream::connect).find(Result::is_ok) {
                 Some(_) => Ok(()),
-                None => Err(No::Nothing),
+                None => Err(AttemptFailure::NoEffect),
             }
         },
     ),
     service("host-interfaces", "See an interface of the host", |_, _| {
-        let interfaces = std::fs::read_to_string("/proc/self/net/dev").map_err(|_| No::Untried)?;
+        let interfaces =
+            std::fs::read_to_string("/proc/self/net/dev").map_err(|_| AttemptFailure::NotTried)?;
         let mut names = interfaces.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()));
         if names.any(|name| name.starts_with("eth") || name.starts_with("en") || name.starts_with("wl")) {
             Ok(())
         } else {
-            Err(No::Nothing)
+            Err(AttemptFailure::NoEffect)
         }
     })
-    .gift(Gift::HostNetwork),
+    .grant(PolicyGrant::HostNetwork),
 ];
 
-type Run = fn(&Throwaway, &Scene) -> Tried;
+type SocketAttemptFn = fn(&DisposableChild, &ProbeContext) -> AttemptResult;
 
-const fn new(name: &'static str, does: &'static str, run: Run) -> Attempt {
+const fn new(name: &'static str, does: &'static str, run: SocketAttemptFn) -> Attempt {
     Attempt::new(name, Boundary::Seccomp, does, run)
 }
 
-const fn service(name: &'static str, does: &'static str, run: Run) -> Attempt {
+const fn service(name: &'static str, does: &'static str, run: SocketAttemptFn) -> Attempt {
     Attempt::new(name, Boundary::NetworkNamespace, does, run)
 }
 
-fn socket(child: &Throwaway, family: i32, kind: i32, protocol: i32) -> Tried {
+fn socket(child: &DisposableChild, family: i32, kind: i32, protocol: i32) -> AttemptResult {
     let arguments = [family, kind, protocol].map(|number| u64::from(number.unsigned_abs()));
-    done(child.call(libc::SYS_socket, &arguments))
+    discard_value(child.call(libc::SYS_socket, &arguments))
 }
 
-fn netlink(child: &Throwaway, protocol: i32) -> Tried {
+fn netlink(child: &DisposableChild, protocol: i32) -> AttemptResult {
     socket(child, libc::AF_NETLINK, libc::SOCK_RAW, protocol)
 }
 
-fn tcp(address: SocketAddr) -> Tried {
+fn tcp(address: SocketAddr) -> AttemptResult {
     TcpStream::connect_timeout(&address, Duration::from_secs(2)).map(drop).map_err(error)
 }
 
-fn error(error: Error) -> No {
-    error.raw_os_error().map_or(No::Nothing, |number| No::Error(Errno::from_raw(number)))
+fn error(error: Error) -> AttemptFailure {
+    error
+        .raw_os_error()
+        .map_or(AttemptFailure::NoEffect, |number| AttemptFailure::Error(Errno::from_raw(number)))
 }

@@ -1,5 +1,5 @@
-//! One `apply` at a time into one folder. The lock is in our runtime directory, by the folder's inode: on the folder
-//! itself any program that can read it could hold one for ever (flock(2)).
+//! One `apply` at a time per folder. The lock is a file in our runtime directory, named by the folder's inode: any
+//! program that can read the folder could hold a lock on the folder itself forever (flock(2)).
 
 #![expect(
     clippy::disallowed_methods,
@@ -7,32 +7,32 @@
 )]
 
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::Meta;
+use crate::session::beneath::FileMeta;
 use crate::state;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Held for as long as it is there.
+/// The lock, held until this is dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub struct ApplyLock {
     path: PathBuf,
     _lock: Flock<File>,
 }
 
-impl Drop for Lock {
+impl Drop for ApplyLock {
     fn drop(&mut self) {
-        // Still held: a process that has it open finds at the path that it is another one now.
+        // Removed while it is still locked: a process that has it open finds another file at the path and retries.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Takes the lock of the folder `folder`, which is shown as `shown`.
+/// Takes the lock of the folder `folder`, which messages call `shown`.
 ///
 /// # Errors
-/// [`Code::Exists`] while another process has it; [`Code::System`].
-pub(super) fn take(folder: &Meta, shown: &str) -> Result<Lock> {
+/// [`Code::Exists`] while another process holds it; [`Code::System`].
+pub(super) fn acquire(folder: &FileMeta, shown: &str) -> Result<ApplyLock> {
     let (major, minor) = folder.device;
     let path = state::runtime_dir()?.join(format!("apply-{major}-{minor}-{}.lock", folder.inode));
     let fail = |e: std::io::Error| Error::system(format_args!("open {}", path.display()), e);
@@ -46,7 +46,7 @@ pub(super) fn take(folder: &Meta, shown: &str) -> Result<Lock> {
         let is_current = fs::symlink_metadata(&path)
             .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));
         if is_current {
-            return Ok(Lock { path, _lock: lock });
+            return Ok(ApplyLock { path, _lock: lock });
         }
     }
 }

@@ -1,36 +1,38 @@
-//! A copied workspace against the folder it was copied from. The manifest says what both were then: what only the
-//! folder has changed since is nobody's change here, and what both have is a conflict.
+//! Compares a copied workspace with its source folder. The manifest has the state of both at the time of the copy: a
+//! change of the folder alone is ignored, and a change of both is a conflict.
 
-use super::{Act, Found, MAX_DEPTH, Side, Trees, fails, is_same, side};
+use super::{
+    ChangeKind, ChangeList, ChangeSide, MAX_DEPTH, WorkspaceTrees, io_error, is_unchanged, read_side,
+};
 use crate::error::Result;
-use crate::session::beneath::{self, Kind, Meta};
-use crate::session::manifest::Known;
+use crate::session::beneath::{self, FileKind, FileMeta};
+use crate::session::manifest::ManifestEntry;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-const CHANGED: &str = "it was changed in the folder";
+const CHANGED_IN_FOLDER: &str = "it was changed in the folder";
 
 pub(super) fn compare(
-    found: &mut Found,
+    found: &mut ChangeList,
     left: BorrowedFd<'_>,
     folder: BorrowedFd<'_>,
-    trees: &Trees,
+    trees: &WorkspaceTrees,
 ) -> Result<()> {
-    Walk { found, trees }.directory(Path::new(""), Some(left), Some(folder), 0)
+    CopyWalk { found, trees }.compare_directory(Path::new(""), Some(left), Some(folder), 0)
 }
 
-struct Walk<'a> {
-    found: &'a mut Found,
-    trees: &'a Trees,
+struct CopyWalk<'a> {
+    found: &'a mut ChangeList,
+    trees: &'a WorkspaceTrees,
 }
 
-/// A name on one side: where it is, and what.
-type There<'a> = Option<(BorrowedFd<'a>, Meta)>;
+/// A name on one side: its directory and its metadata.
+type LocatedEntry<'a> = Option<(BorrowedFd<'a>, FileMeta)>;
 
-impl Walk<'_> {
-    fn directory(
+impl CopyWalk<'_> {
+    fn compare_directory(
         &mut self,
         path: &Path,
         left: Option<BorrowedFd<'_>>,
@@ -44,178 +46,188 @@ impl Walk<'_> {
         for name in names {
             let path = path.join(&name);
             let look = |at: Option<BorrowedFd<'_>>| match at {
-                Some(at) => beneath::look(at, &name).map_err(|e| fails(&path, &e)),
+                Some(at) => beneath::stat_beneath(at, &name).map_err(|e| io_error(&path, &e)),
                 None => Ok(None),
             };
             let left = left.zip(look(left)?);
             let folder = folder.zip(look(folder)?);
-            self.name(&path, Path::new(&name), left, folder, depth)?;
+            self.compare_name(&path, Path::new(&name), left, folder, depth)?;
         }
         Ok(())
     }
 
-    fn name(
+    fn compare_name(
         &mut self,
         path: &Path,
         name: &Path,
-        left: There<'_>,
-        folder: There<'_>,
+        left: LocatedEntry<'_>,
+        folder: LocatedEntry<'_>,
         depth: usize,
     ) -> Result<()> {
         let known = self.trees.manifest.get(path).copied();
         match (left, folder) {
-            (Some(left), None) => self.only_left(path, name, left, known, depth),
-            (None, Some(folder)) => self.only_folder(path, name, folder, known, depth),
-            (Some(left), Some(folder)) => self.both(path, name, left, folder, known, depth),
+            (Some(left), None) => self.only_in_workspace(path, name, left, known, depth),
+            (None, Some(folder)) => self.only_in_folder(path, name, folder, known, depth),
+            (Some(left), Some(folder)) => self.in_both(path, name, left, folder, known, depth),
             (None, None) => Ok(()),
         }
     }
 
-    fn only_left(
+    fn only_in_workspace(
         &mut self,
         path: &Path,
         name: &Path,
-        (at, meta): (BorrowedFd<'_>, Meta),
-        known: Option<Known>,
+        (at, meta): (BorrowedFd<'_>, FileMeta),
+        known: Option<ManifestEntry>,
         depth: usize,
     ) -> Result<()> {
-        if is_ours(path, at, name, &meta) {
+        if is_made_by_start(path, at, name, &meta) {
             return Ok(());
         }
-        // What the agent left as it was is gone by the folder's doing.
+        // The folder has deleted a file that the agent did not change.
         let untouched = known.is_some_and(|known| known.is_untouched(&meta));
         if !untouched {
-            // A directory in the place of something else: that went by the agent's doing, and by an apply that was
-            // killed may be gone already.
-            let replaced = |known: &Known| known.was_directory() != (meta.kind == Kind::Directory);
+            // The agent has replaced a file of another type by a directory; an apply that was killed may have deleted
+            // that file already.
+            let replaced =
+                |known: &ManifestEntry| known.was_directory() != (meta.kind == FileKind::Directory);
             let conflict = known.filter(|known| !replaced(known)).map(|_| "it was removed in the folder");
-            self.found.push(path, Act::Added, None, Some(side(at, name, meta)), conflict);
+            self.found.push(path, ChangeKind::Added, None, Some(read_side(at, name, meta)), conflict);
         }
-        if meta.kind != Kind::Directory {
+        if meta.kind != FileKind::Directory {
             return Ok(());
         }
-        let Some(opened) = self.open(path, name, (at, meta), Act::Added, None, depth) else { return Ok(()) };
-        self.directory(path, Some(opened.as_fd()), None, depth + 1)
+        let Some(opened) = self.open_or_refuse(path, name, (at, meta), ChangeKind::Added, None, depth) else {
+            return Ok(());
+        };
+        self.compare_directory(path, Some(opened.as_fd()), None, depth + 1)
     }
 
-    fn only_folder(
+    fn only_in_folder(
         &mut self,
         path: &Path,
         name: &Path,
-        (at, meta): (BorrowedFd<'_>, Meta),
-        known: Option<Known>,
+        (at, meta): (BorrowedFd<'_>, FileMeta),
+        known: Option<ManifestEntry>,
         depth: usize,
     ) -> Result<()> {
-        // What was never copied, or has come since, is none of the agent's.
+        // A name that was never copied, or was created later, was not deleted by the agent.
         let Some(known) = known else { return Ok(()) };
-        let conflict = (!known.is_source(&meta)).then_some(CHANGED);
+        let conflict = (!known.is_source_unchanged(&meta)).then_some(CHANGED_IN_FOLDER);
         let place = self.found.changes.len();
-        self.found.push(path, Act::Deleted, Some(side(at, name, meta)), None, conflict);
-        if meta.kind != Kind::Directory {
+        self.found.push(path, ChangeKind::Deleted, Some(read_side(at, name, meta)), None, conflict);
+        if meta.kind != FileKind::Directory {
             return Ok(());
         }
         if depth >= MAX_DEPTH {
-            self.found.changes[place].refused = Some(format!("it is deeper than {MAX_DEPTH} directories"));
+            self.found.changes[place].rejected = Some(format!("it is deeper than {MAX_DEPTH} directories"));
             return Ok(());
         }
-        let below = beneath::directory(at, name).map_err(|e| fails(path, &e))?;
-        let names = beneath::names(below.as_fd(), usize::MAX).map_err(|e| fails(path, &e))?;
+        let below = beneath::open_directory(at, name).map_err(|e| io_error(path, &e))?;
+        let names = beneath::read_names(below.as_fd(), usize::MAX).map_err(|e| io_error(path, &e))?;
         let strange = names.iter().find(|name| self.trees.manifest.get(&path.join(name)).is_none());
         if let Some(strange) = strange {
             let why =
-                format!("the folder has {} in it, which is not the agent's", super::text::name(strange));
+                format!("the folder has {} in it, which is not the agent's", super::text::show_name(strange));
             self.found.changes[place].conflict.get_or_insert(why);
         }
-        self.directory(path, None, Some(below.as_fd()), depth + 1)
+        self.compare_directory(path, None, Some(below.as_fd()), depth + 1)
     }
 
-    fn both(
+    fn in_both(
         &mut self,
         path: &Path,
         name: &Path,
-        (left, now): (BorrowedFd<'_>, Meta),
-        (folder, was): (BorrowedFd<'_>, Meta),
-        known: Option<Known>,
+        (left, now): (BorrowedFd<'_>, FileMeta),
+        (folder, was): (BorrowedFd<'_>, FileMeta),
+        known: Option<ManifestEntry>,
         depth: usize,
     ) -> Result<()> {
         let untouched = known.is_some_and(|known| known.is_untouched(&now));
         let conflict = match known {
-            Some(known) if known.is_source(&was) => None,
-            Some(_) => Some(CHANGED),
+            Some(known) if known.is_source_unchanged(&was) => None,
+            Some(_) => Some(CHANGED_IN_FOLDER),
             None => Some("it was made in the folder, too"),
         };
-        if now.kind == Kind::Directory && was.kind == Kind::Directory {
-            let (after, before) = (side(left, name, now), side(folder, name, was));
+        if now.kind == FileKind::Directory && was.kind == FileKind::Directory {
+            let (after, before) = (read_side(left, name, now), read_side(folder, name, was));
             if !untouched && now.mode != was.mode {
-                self.found.push(path, Act::Modified, Some(before.clone()), Some(after), conflict);
+                self.found.push(path, ChangeKind::Modified, Some(before.clone()), Some(after), conflict);
             }
-            let opened = self.open(path, name, (left, now), Act::Modified, Some(before), depth);
+            let opened =
+                self.open_or_refuse(path, name, (left, now), ChangeKind::Modified, Some(before), depth);
             let Some(opened) = opened else { return Ok(()) };
-            let below = beneath::directory(folder, name).map_err(|e| fails(path, &e))?;
-            return self.directory(path, Some(opened.as_fd()), Some(below.as_fd()), depth + 1);
+            let below = beneath::open_directory(folder, name).map_err(|e| io_error(path, &e))?;
+            return self.compare_directory(path, Some(opened.as_fd()), Some(below.as_fd()), depth + 1);
         }
-        if untouched && now.kind != Kind::Directory {
+        if untouched && now.kind != FileKind::Directory {
             return Ok(());
         }
-        if now.kind == Kind::Directory || was.kind == Kind::Directory {
-            // A directory against something else: the one goes, the other comes.
-            self.only_folder(path, name, (folder, was), known.or(Some(Known::of(&was, &now))), depth)?;
+        if now.kind == FileKind::Directory || was.kind == FileKind::Directory {
+            // The types differ and one is a directory: one side is deleted, the other added.
+            self.only_in_folder(
+                path,
+                name,
+                (folder, was),
+                known.or(Some(ManifestEntry::from_metas(&was, &now))),
+                depth,
+            )?;
             if let Some(change) = self.found.changes.iter_mut().rev().find(|change| change.path == path) {
                 change.conflict = conflict.map(str::to_owned);
             }
-            return self.only_left(path, name, (left, now), None, depth);
+            return self.only_in_workspace(path, name, (left, now), None, depth);
         }
-        let (after, before) = (side(left, name, now), side(folder, name, was));
-        match is_same((left, &after), (folder, &before), name) {
+        let (after, before) = (read_side(left, name, now), read_side(folder, name, was));
+        match is_unchanged((left, &after), (folder, &before), name) {
             Ok(true) => {}
-            Ok(false) => self.found.push(path, Act::Modified, Some(before), Some(after), conflict),
+            Ok(false) => self.found.push(path, ChangeKind::Modified, Some(before), Some(after), conflict),
             Err(e) => {
                 let why = format!("it cannot be compared: {e}");
-                self.found.refuse(path, Act::Modified, Some(before), after, why);
+                self.found.push_rejected(path, ChangeKind::Modified, Some(before), after, why);
             }
         }
         Ok(())
     }
 
-    /// A directory of the workspace; one that cannot be looked into is in the list with the reason.
-    fn open(
+    /// Opens a directory of the workspace; one that cannot be opened is listed with the reason.
+    fn open_or_refuse(
         &mut self,
         path: &Path,
         name: &Path,
-        (at, meta): (BorrowedFd<'_>, Meta),
-        act: Act,
-        before: Option<Side>,
+        (at, meta): (BorrowedFd<'_>, FileMeta),
+        act: ChangeKind,
+        before: Option<ChangeSide>,
         depth: usize,
     ) -> Option<OwnedFd> {
         let why = if depth >= MAX_DEPTH {
             format!("it is deeper than {MAX_DEPTH} directories")
         } else {
-            match beneath::directory(at, name) {
+            match beneath::open_directory(at, name) {
                 Ok(opened) => return Some(opened),
                 Err(e) => format!("it cannot be opened: {e}"),
             }
         };
         match self.found.changes.last_mut().filter(|last| last.path == path) {
-            Some(last) => last.refused = Some(why),
-            None => self.found.refuse(path, act, before, side(at, name, meta), why),
+            Some(last) => last.rejected = Some(why),
+            None => self.found.push_rejected(path, act, before, read_side(at, name, meta), why),
         }
         None
     }
 }
 
-/// What a start makes in a `.git` that lacks it, to protect it, and that nobody has changed.
-fn is_ours(path: &Path, at: BorrowedFd<'_>, name: &Path, meta: &Meta) -> bool {
+/// Whether saggar created this file or directory in a `.git` to protect it, and it was not changed.
+fn is_made_by_start(path: &Path, at: BorrowedFd<'_>, name: &Path, meta: &FileMeta) -> bool {
     let in_git = path.parent().is_some_and(|parent| {
         parent.file_name().is_some_and(|name| name == ".git")
             || parent.components().any(|part| part.as_os_str() == "modules")
     });
     let is = |what: &str| name == Path::new(what);
     let is_empty = || {
-        let opened = beneath::directory(at, name).ok();
+        let opened = beneath::open_directory(at, name).ok();
         opened.is_some_and(|opened| beneath::is_empty(opened.as_fd()).unwrap_or(false))
     };
     let is_plain = || {
-        let opened = beneath::file(at, name).ok();
+        let opened = beneath::open_file(at, name).ok();
         opened.is_some_and(|(mut file, _)| {
             let mut text = String::new();
             std::io::Read::read_to_string(&mut std::io::Read::take(&mut file, 8), &mut text).is_ok()
@@ -224,8 +236,8 @@ fn is_ours(path: &Path, at: BorrowedFd<'_>, name: &Path, meta: &Meta) -> bool {
     };
     in_git
         && match meta.kind {
-            Kind::Directory => (is("hooks") || is("info")) && is_empty(),
-            Kind::File => is("commondir") && meta.size == 2 && is_plain(),
+            FileKind::Directory => (is("hooks") || is("info")) && is_empty(),
+            FileKind::File => is("commondir") && meta.size == 2 && is_plain(),
             _ => false,
         }
 }

@@ -1,28 +1,28 @@
-//! Symbolic links that an agent left: whether one leads out of the folder, or to a protected name. A program of the host
-//! that reads or writes through such a link reads or writes something else than what it was given.
+//! Symbolic links that an agent left: whether one leads out of the folder, or to a protected name. A program of the
+//! host that uses such a link accesses another file than the one it was given.
 
 use super::overlay::is_whiteout;
-use super::{Change, Trees};
-use crate::session::beneath::{self, Kind};
-use crate::session::workspace::Place;
+use super::{FileChange, WorkspaceTrees};
+use crate::session::beneath::{self, FileKind};
+use crate::session::workspace_origin::ChangeStorage;
 use crate::spec::protect;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
-/// How many links are followed, as the kernel does (path_resolution(7)).
+/// Most links that are followed, as in the kernel (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Why the link that `change` leaves is not taken over unasked; `None` for one that stays among ordinary files, and for
-/// what is no link.
-pub(super) fn leads_out(change: &Change, trees: &Trees) -> Option<String> {
-    let target = change.after.as_ref().filter(|after| after.meta.kind == Kind::Link)?;
+/// Why the link of `change` is not applied without permission; `None` for a link to an unprotected name in the folder,
+/// and for a file that is not a link.
+pub(super) fn escape_reason(change: &FileChange, trees: &WorkspaceTrees) -> Option<String> {
+    let target = change.after.as_ref().filter(|after| after.meta.kind == FileKind::Symlink)?;
     let Some(target) = &target.target else { return Some("it is a link that cannot be read".to_owned()) };
     let outside = || Some("it is a link that leads out of the folder".to_owned());
     let mut at = change.path.parent().unwrap_or(Path::new("")).to_owned();
     let mut rest: VecDeque<OsString> = VecDeque::new();
-    if !prepend(&mut rest, target) {
+    if !prepend_target(&mut rest, target) {
         return outside();
     }
     let mut followed = 0;
@@ -34,20 +34,20 @@ pub(super) fn leads_out(change: &Change, trees: &Trees) -> Option<String> {
             continue;
         }
         at.push(&part);
-        let Some(next) = link_at(&at, trees) else { continue };
+        let Some(next) = link_target_at(&at, trees) else { continue };
         at.pop();
         followed += 1;
-        if followed > MAX_LINKS || !prepend(&mut rest, &next) {
+        if followed > MAX_LINKS || !prepend_target(&mut rest, &next) {
             return outside();
         }
     }
-    let protected = protect::why(&at).is_some() || protect::is_on_the_way(&at);
-    let by_policy = trees.origin.more.iter().any(|more| at.starts_with(more));
-    (protected || by_policy).then(|| "it is a link that leads to what is protected".to_owned())
+    let protected = protect::protection_reason(&at).is_some() || protect::is_above_protected(&at);
+    let by_policy = trees.origin.protected_by_policy.iter().any(|more| at.starts_with(more));
+    (protected || by_policy).then(|| "it is a link that leads to a protected path".to_owned())
 }
 
-/// Puts the parts of a link's target before the rest of a path; false for one that begins at the root.
-fn prepend(rest: &mut VecDeque<OsString>, target: &Path) -> bool {
+/// Puts the components of a link's target before the rest of a path; false for an absolute target.
+fn prepend_target(rest: &mut VecDeque<OsString>, target: &Path) -> bool {
     let parts: Vec<Component<'_>> = target.components().collect();
     for part in parts.into_iter().rev() {
         match part {
@@ -59,23 +59,23 @@ fn prepend(rest: &mut VecDeque<OsString>, target: &Path) -> bool {
     true
 }
 
-/// The target of the link at `path`, which no link is above, as the folder will have it.
-fn link_at(path: &Path, trees: &Trees) -> Option<PathBuf> {
+/// The target of the link at `path`, which has no link above it, as the folder will have it after the changes.
+fn link_target_at(path: &Path, trees: &WorkspaceTrees) -> Option<PathBuf> {
     let (above, name) = (path.parent()?, Path::new(path.file_name()?));
     let look = |tree: &std::os::fd::OwnedFd| {
-        let parent = beneath::directory(tree.as_fd(), above).ok()?;
-        let meta = beneath::look(parent.as_fd(), name).ok()??;
+        let parent = beneath::open_directory(tree.as_fd(), above).ok()?;
+        let meta = beneath::stat_beneath(parent.as_fd(), name).ok()??;
         Some((parent, meta))
     };
-    let read = |(parent, meta): (std::os::fd::OwnedFd, beneath::Meta)| {
-        (meta.kind == Kind::Link).then(|| beneath::link(parent.as_fd(), name).ok()).flatten()
+    let read = |(parent, meta): (std::os::fd::OwnedFd, beneath::FileMeta)| {
+        (meta.kind == FileKind::Symlink).then(|| beneath::read_link(parent.as_fd(), name).ok()).flatten()
     };
-    match look(&trees.left) {
+    match look(&trees.changed_tree) {
         Some((parent, meta)) if is_whiteout(parent.as_fd(), name, &meta) => None,
         Some(found) => read(found),
-        // What a copy has not may be in the folder still, and stay there.
+        // A name that the copy does not have may exist in the folder and stay there.
         None => {
-            let only_left = trees.origin.place == Place::Copy && trees.manifest.get(path).is_some();
+            let only_left = trees.origin.storage == ChangeStorage::Copy && trees.manifest.get(path).is_some();
             look(&trees.folder).filter(|_| !only_left).and_then(read)
         }
     }

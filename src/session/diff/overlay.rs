@@ -1,38 +1,38 @@
-//! The upper layer of an overlay against the folder under it, as overlayfs lays it out (the kernel's
-//! Documentation/filesystems/overlayfs.rst): a character device 0:0 says that a name is gone, the attribute
-//! `overlay.opaque` that nothing of the folder's directory shows through, and `overlay.redirect` and
-//! `overlay.metacopy` that the content is elsewhere, which our mounts never say.
+//! Compares the upper layer of an overlay with the folder below it, in the format of overlayfs (the kernel's
+//! Documentation/filesystems/overlayfs.rst). A character device 0:0 marks a deleted name. The attribute
+//! `overlay.opaque` hides the content of the folder's directory. `overlay.redirect` and `overlay.metacopy` refer to
+//! content elsewhere; our mounts never create them.
 
-use super::{Act, Found, MAX_DEPTH, Trees, fails, is_same, side};
+use super::{ChangeKind, ChangeList, MAX_DEPTH, WorkspaceTrees, io_error, is_unchanged, read_side};
 use crate::error::Result;
-use crate::session::beneath::{self, Kind, Meta};
+use crate::session::beneath::{self, FileKind, FileMeta};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// The attributes of an overlay: an unprivileged one keeps them among the user's.
-const SPACES: [&str; 2] = ["user", "trusted"];
+/// Namespaces of overlay attributes: an unprivileged overlay uses `user`.
+const XATTR_NAMESPACES: [&str; 2] = ["user", "trusted"];
 
-fn attribute(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
-    SPACES.iter().find_map(|space| beneath::attribute(file, &format!("{space}.overlay.{name}")))
+fn overlay_xattr(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
+    XATTR_NAMESPACES.iter().find_map(|space| beneath::read_xattr(file, &format!("{space}.overlay.{name}")))
 }
 
 pub(super) fn compare(
-    found: &mut Found,
+    found: &mut ChangeList,
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
-    trees: &Trees,
+    trees: &WorkspaceTrees,
 ) -> Result<()> {
     let opaque = is_opaque(upper);
-    Walk { found, trees }.directory(Path::new(""), upper, Some(lower), opaque, 0)
+    OverlayWalk { found, trees }.compare_directory(Path::new(""), upper, Some(lower), opaque, 0)
 }
 
-struct Walk<'a> {
-    found: &'a mut Found,
-    trees: &'a Trees,
+struct OverlayWalk<'a> {
+    found: &'a mut ChangeList,
+    trees: &'a WorkspaceTrees,
 }
 
-impl Walk<'_> {
-    fn directory(
+impl OverlayWalk<'_> {
+    fn compare_directory(
         &mut self,
         path: &Path,
         upper: BorrowedFd<'_>,
@@ -42,18 +42,18 @@ impl Walk<'_> {
     ) -> Result<()> {
         let names = self.found.names(upper, path)?;
         for name in &names {
-            self.name(&path.join(name), upper, lower, Path::new(name), depth)?;
+            self.compare_name(&path.join(name), upper, lower, Path::new(name), depth)?;
         }
         let Some(lower) = lower.filter(|_| opaque) else { return Ok(()) };
         for name in self.found.names(lower, path)? {
             if names.binary_search(&name).is_err() {
-                self.deleted(&path.join(&name), lower, Path::new(&name), depth)?;
+                self.compare_deleted(&path.join(&name), lower, Path::new(&name), depth)?;
             }
         }
         Ok(())
     }
 
-    fn name(
+    fn compare_name(
         &mut self,
         path: &Path,
         upper: BorrowedFd<'_>,
@@ -61,50 +61,50 @@ impl Walk<'_> {
         name: &Path,
         depth: usize,
     ) -> Result<()> {
-        let fail = |e: std::io::Error| fails(path, &e);
-        let Some(meta) = beneath::look(upper, name).map_err(fail)? else { return Ok(()) };
+        let fail = |e: std::io::Error| io_error(path, &e);
+        let Some(meta) = beneath::stat_beneath(upper, name).map_err(fail)? else { return Ok(()) };
         let below = match lower {
-            Some(lower) => beneath::look(lower, name).map_err(fail)?.map(|meta| (lower, meta)),
+            Some(lower) => beneath::stat_beneath(lower, name).map_err(fail)?.map(|meta| (lower, meta)),
             None => None,
         };
         if is_whiteout(upper, name, &meta) {
             return match below {
-                Some((lower, _)) => self.deleted(path, lower, name, depth),
+                Some((lower, _)) => self.compare_deleted(path, lower, name, depth),
                 None => Ok(()),
             };
         }
-        let after = side(upper, name, meta);
-        if meta.kind == Kind::Directory {
-            return self.made_directory(path, (upper, name), after, below, depth);
+        let after = read_side(upper, name, meta);
+        if meta.kind == FileKind::Directory {
+            return self.compare_new_directory(path, (upper, name), after, below, depth);
         }
         match below {
             None => {
-                // It may as well be a file that was renamed: then its old name is gone, and the folder is as it was.
+                // It may also be a renamed file: then its old name is deleted, and the folder is unchanged.
                 let changed =
-                    |lower| beneath::itself(lower).is_ok_and(|meta| meta.ctime > self.trees.origin.since);
+                    |lower| beneath::stat_fd(lower).is_ok_and(|meta| meta.ctime > self.trees.origin.since);
                 let removed = lower.is_some_and(changed) && was_copied_up(upper, name, &meta);
                 let conflict = removed.then_some("it may have been removed in the folder");
-                self.found.push(path, Act::Added, None, Some(after), conflict);
+                self.found.push(path, ChangeKind::Added, None, Some(after), conflict);
             }
-            Some((lower, was)) if was.kind == Kind::Directory => {
-                self.deleted(path, lower, name, depth)?;
-                self.found.push(path, Act::Added, None, Some(after), None);
+            Some((lower, was)) if was.kind == FileKind::Directory => {
+                self.compare_deleted(path, lower, name, depth)?;
+                self.found.push(path, ChangeKind::Added, None, Some(after), None);
             }
             Some((lower, was)) => {
-                let before = side(lower, name, was);
-                match is_same((upper, &after), (lower, &before), name) {
+                let before = read_side(lower, name, was);
+                match is_unchanged((upper, &after), (lower, &before), name) {
                     Ok(true) => {}
                     Ok(false) if lacks_content(upper, name, &meta) => {
                         let why = "its content is elsewhere (overlay.metacopy)".to_owned();
-                        self.found.refuse(path, Act::Modified, Some(before), after, why);
+                        self.found.push_rejected(path, ChangeKind::Modified, Some(before), after, why);
                     }
                     Ok(false) => {
-                        let conflict = self.edited(path, &was);
-                        self.found.push(path, Act::Modified, Some(before), Some(after), conflict);
+                        let conflict = self.edit_conflict(path, &was);
+                        self.found.push(path, ChangeKind::Modified, Some(before), Some(after), conflict);
                     }
                     Err(e) => {
                         let why = format!("it cannot be compared: {e}");
-                        self.found.refuse(path, Act::Modified, Some(before), after, why);
+                        self.found.push_rejected(path, ChangeKind::Modified, Some(before), after, why);
                     }
                 }
             }
@@ -112,32 +112,34 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn made_directory(
+    fn compare_new_directory(
         &mut self,
         path: &Path,
         (upper, name): (BorrowedFd<'_>, &Path),
-        after: super::Side,
-        below: Option<(BorrowedFd<'_>, Meta)>,
+        after: super::ChangeSide,
+        below: Option<(BorrowedFd<'_>, FileMeta)>,
         depth: usize,
     ) -> Result<()> {
         let mode = after.meta.mode;
-        let is_over = below.as_ref().is_some_and(|(_, was)| was.kind == Kind::Directory);
+        let is_over = below.as_ref().is_some_and(|(_, was)| was.kind == FileKind::Directory);
         let (act, before) = match below {
-            Some((lower, was)) if is_over => (Act::Modified, Some((lower, side(lower, name, was)))),
-            Some((lower, _)) => {
-                self.deleted(path, lower, name, depth)?;
-                (Act::Added, None)
+            Some((lower, was)) if is_over => {
+                (ChangeKind::Modified, Some((lower, read_side(lower, name, was))))
             }
-            None => (Act::Added, None),
+            Some((lower, _)) => {
+                self.compare_deleted(path, lower, name, depth)?;
+                (ChangeKind::Added, None)
+            }
+            None => (ChangeKind::Added, None),
         };
         let was = before.as_ref().map(|(_, side)| side.clone());
         let opened = if depth < MAX_DEPTH {
-            beneath::directory(upper, name).map_err(|e| format!("it cannot be opened: {e}"))
+            beneath::open_directory(upper, name).map_err(|e| format!("it cannot be opened: {e}"))
         } else {
             Err(format!("it is deeper than {MAX_DEPTH} directories"))
         };
         let opened = match opened {
-            Ok(opened) if attribute(opened.as_fd(), "redirect").is_some() => {
+            Ok(opened) if overlay_xattr(opened.as_fd(), "redirect").is_some() => {
                 Err("it was renamed within the overlay (overlay.redirect)".to_owned())
             }
             other => other,
@@ -145,87 +147,97 @@ impl Walk<'_> {
         let opened = match opened {
             Ok(opened) => opened,
             Err(why) => {
-                self.found.refuse(path, act, was, after, why);
+                self.found.push_rejected(path, act, was, after, why);
                 return Ok(());
             }
         };
-        if act == Act::Added || was.as_ref().is_some_and(|was| was.meta.mode != mode) {
-            let conflict = was.as_ref().and_then(|was| self.edited(path, &was.meta));
+        if act == ChangeKind::Added || was.as_ref().is_some_and(|was| was.meta.mode != mode) {
+            let conflict = was.as_ref().and_then(|was| self.edit_conflict(path, &was.meta));
             self.found.push(path, act, was, Some(after), conflict);
         }
         let opaque = is_opaque(opened.as_fd());
         let lower = match before {
-            Some((lower, _)) => Some(beneath::directory(lower, name).map_err(|e| fails(path, &e))?),
+            Some((lower, _)) => Some(beneath::open_directory(lower, name).map_err(|e| io_error(path, &e))?),
             None => None,
         };
-        self.directory(path, opened.as_fd(), lower.as_ref().map(AsFd::as_fd), opaque, depth + 1)
+        self.compare_directory(path, opened.as_fd(), lower.as_ref().map(AsFd::as_fd), opaque, depth + 1)
     }
 
-    /// `name` of the folder and all below it are gone.
-    fn deleted(&mut self, path: &Path, lower: BorrowedFd<'_>, name: &Path, depth: usize) -> Result<()> {
-        let fail = |e: std::io::Error| fails(path, &e);
-        let Some(meta) = beneath::look(lower, name).map_err(fail)? else { return Ok(()) };
-        let conflict = self.edited(path, &meta);
-        self.found.push(path, Act::Deleted, Some(side(lower, name, meta)), None, conflict);
-        if meta.kind != Kind::Directory {
+    /// `name` of the folder and everything below it were deleted.
+    fn compare_deleted(
+        &mut self,
+        path: &Path,
+        lower: BorrowedFd<'_>,
+        name: &Path,
+        depth: usize,
+    ) -> Result<()> {
+        let fail = |e: std::io::Error| io_error(path, &e);
+        let Some(meta) = beneath::stat_beneath(lower, name).map_err(fail)? else { return Ok(()) };
+        let conflict = self.edit_conflict(path, &meta);
+        self.found.push(path, ChangeKind::Deleted, Some(read_side(lower, name, meta)), None, conflict);
+        if meta.kind != FileKind::Directory {
             return Ok(());
         }
         if depth >= MAX_DEPTH {
             if let Some(last) = self.found.changes.last_mut() {
-                last.refused = Some(format!("it is deeper than {MAX_DEPTH} directories"));
+                last.rejected = Some(format!("it is deeper than {MAX_DEPTH} directories"));
             }
             return Ok(());
         }
-        let below = beneath::directory(lower, name).map_err(fail)?;
+        let below = beneath::open_directory(lower, name).map_err(fail)?;
         for name in self.found.names(below.as_fd(), path)? {
-            self.deleted(&path.join(&name), below.as_fd(), Path::new(&name), depth + 1)?;
+            self.compare_deleted(&path.join(&name), below.as_fd(), Path::new(&name), depth + 1)?;
         }
         Ok(())
     }
 
-    /// Whether the folder's file is another than the agent saw. What an `apply` wrote is known to be ours. Of a
-    /// directory the time says nothing: it is changed by what is made in it.
-    fn edited(&self, path: &Path, was: &Meta) -> Option<&'static str> {
+    /// Whether the folder's file has changed since the agent saw it. Changes by an `apply` are known from the manifest.
+    /// The time of a directory is ignored: it changes with its entries.
+    fn edit_conflict(&self, path: &Path, was: &FileMeta) -> Option<&'static str> {
         let edited = match self.trees.manifest.get(path) {
-            Some(known) => !known.is_source(was),
-            None => was.kind != Kind::Directory && was.ctime > self.trees.origin.since,
+            Some(known) => !known.is_source_unchanged(was),
+            None => was.kind != FileKind::Directory && was.ctime > self.trees.origin.since,
         };
         edited.then_some("it was changed in the folder")
     }
 }
 
-/// Whether nothing of the folder shows through a directory of the upper layer.
+/// Whether a directory of the upper layer hides the folder's directory.
 pub(in crate::session) fn is_opaque(directory: BorrowedFd<'_>) -> bool {
-    attribute(directory, "opaque").is_some_and(|value| value == b"y")
+    overlay_xattr(directory, "opaque").is_some_and(|value| value == b"y")
 }
 
-/// Whether a name of the upper layer says that there is none.
-pub(in crate::session) fn is_whiteout(upper: BorrowedFd<'_>, name: &Path, meta: &Meta) -> bool {
-    let marked =
-        || beneath::file(upper, name).is_ok_and(|(file, _)| attribute(file.as_fd(), "whiteout").is_some());
-    meta.is_whiteout || meta.kind == Kind::File && meta.size == 0 && marked()
-}
-
-/// Whether it was a file of the folder's first.
-fn was_copied_up(upper: BorrowedFd<'_>, name: &Path, meta: &Meta) -> bool {
-    let origin = || {
-        let (file, _) = beneath::file(upper, name).ok()?;
-        attribute(file.as_fd(), "origin")
+/// Whether a name of the upper layer marks a deleted name.
+pub(in crate::session) fn is_whiteout(upper: BorrowedFd<'_>, name: &Path, meta: &FileMeta) -> bool {
+    let marked = || {
+        beneath::open_file(upper, name)
+            .is_ok_and(|(file, _)| overlay_xattr(file.as_fd(), "whiteout").is_some())
     };
-    meta.kind == Kind::File && origin().is_some()
+    meta.is_whiteout || meta.kind == FileKind::File && meta.size == 0 && marked()
 }
 
-fn lacks_content(upper: BorrowedFd<'_>, name: &Path, meta: &Meta) -> bool {
-    let marked =
-        || beneath::file(upper, name).is_ok_and(|(file, _)| attribute(file.as_fd(), "metacopy").is_some());
-    meta.kind == Kind::File && marked()
+/// Whether the file was copied up from the folder.
+fn was_copied_up(upper: BorrowedFd<'_>, name: &Path, meta: &FileMeta) -> bool {
+    let origin = || {
+        let (file, _) = beneath::open_file(upper, name).ok()?;
+        overlay_xattr(file.as_fd(), "origin")
+    };
+    meta.kind == FileKind::File && origin().is_some()
 }
 
-/// A directory above `path` in the upper layer that hides what the folder has there; `None` when nothing does.
+fn lacks_content(upper: BorrowedFd<'_>, name: &Path, meta: &FileMeta) -> bool {
+    let marked = || {
+        beneath::open_file(upper, name)
+            .is_ok_and(|(file, _)| overlay_xattr(file.as_fd(), "metacopy").is_some())
+    };
+    meta.kind == FileKind::File && marked()
+}
+
+/// A directory above `path` in the upper layer that hides the folder's; `None` if there is none.
 pub(in crate::session) fn hidden_by(upper: BorrowedFd<'_>, path: &Path) -> Option<PathBuf> {
     let above: Vec<&Path> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
     above.into_iter().rev().find_map(|above| {
-        let opened = beneath::directory(upper, above).ok()?;
+        let opened = beneath::open_directory(upper, above).ok()?;
         is_opaque(opened.as_fd()).then(|| above.to_owned())
     })
 }

@@ -1,26 +1,26 @@
-//! Bytes of a file in JSON: as text where they are UTF-8, or as base64 (RFC 4648, section 4).
+//! Bytes of a file in JSON: as text if they are UTF-8, or as base64 (RFC 4648, section 4).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// How bytes stand in JSON.
+/// Encoding of bytes in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Encoding {
-    /// As they are.
+    /// As text; the bytes must be UTF-8.
     #[default]
     #[serde(rename = "utf-8")]
     Utf8,
-    /// Anything.
+    /// Base64, for any bytes.
     #[serde(rename = "base64")]
     Base64,
 }
 
-/// Bytes as base64, with its padding.
+/// Encodes bytes as base64 with padding.
 pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes that this is the one and only base64 of.
+/// Decodes base64; `None` unless it is the canonical encoding.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -1,8 +1,8 @@
-//! Names of a directory.
+//! Lists the names in a directory.
 
-use super::{Workspace, plain, refused};
+use super::{Workspace, file_error, parse_workspace_path};
 use crate::error::Result;
-use crate::session::beneath::{self, Kind, Meta};
+use crate::session::beneath::{self, FileKind, FileMeta};
 use rustix::fs::{RawDir, SeekFrom, seek};
 use serde::Serialize;
 use std::io;
@@ -13,41 +13,41 @@ use std::path::Path;
 
 /// One name.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    /// The name; what of it is not UTF-8 is U+FFFD.
+pub struct DirectoryEntry {
+    /// The name; bytes that are not UTF-8 are replaced by U+FFFD.
     pub name: String,
-    /// What it is.
+    /// Type of the file.
     pub kind: &'static str,
-    /// Bytes of a file.
+    /// Size in bytes.
     pub size: u64,
     /// Permissions, as a number.
     pub mode: u32,
-    /// When its content was changed, in milliseconds since 1970.
+    /// Time of the last change of the content, in milliseconds since the Unix epoch.
     pub mtime: i64,
 }
 
-/// Some names.
+/// A part of a directory's names.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Listing {
-    /// In the order that the directory has them in.
-    pub entries: Vec<Entry>,
-    /// Where the next ones begin; nothing after the last.
+pub struct DirectoryListing {
+    /// The names, in the order of the directory.
+    pub entries: Vec<DirectoryEntry>,
+    /// Cursor of the next part; `None` after the last one.
     pub next: Option<String>,
 }
 
 impl Workspace {
-    /// At most `limit` names of the directory at `path`, from `after` on, which an earlier listing gave.
+    /// Lists at most `limit` names of the directory at `path`, from the cursor `after` of an earlier listing on.
     ///
     /// # Errors
-    /// [`Code::Invalid`](crate::error::Code) for a path that is not below the workspace, `Refused` for what is no directory,
-    /// `System`.
-    pub fn list(&self, path: &str, after: u64, limit: usize) -> Result<Listing> {
-        let path = plain(path)?;
-        self.listed(&path, after, limit).map_err(|e| refused("list", &path, &e))
+    /// [`Code::Invalid`](crate::error::Code) for a path that is not below the workspace, `Refused` for a file that is
+    /// not a directory, `System`.
+    pub fn list(&self, path: &str, after: u64, limit: usize) -> Result<DirectoryListing> {
+        let path = parse_workspace_path(path)?;
+        self.read_listing(&path, after, limit).map_err(|e| file_error("list", &path, &e))
     }
 
-    fn listed(&self, path: &Path, after: u64, limit: usize) -> io::Result<Listing> {
-        let directory = beneath::directory(self.root.as_fd(), path)?;
+    fn read_listing(&self, path: &Path, after: u64, limit: usize) -> io::Result<DirectoryListing> {
+        let directory = beneath::open_directory(self.root.as_fd(), path)?;
         if after > 0 {
             seek(&directory, SeekFrom::Start(after))?;
         }
@@ -57,32 +57,32 @@ impl Workspace {
         while let Some(name) = names.next() {
             let name = name?;
             if entries.len() == limit {
-                return Ok(Listing { entries, next: Some(last.to_string()) });
+                return Ok(DirectoryListing { entries, next: Some(last.to_string()) });
             }
             last = name.next_entry_cookie();
             let bytes = name.file_name().to_bytes();
             if !matches!(bytes, b"." | b"..") {
-                entries.extend(entry(directory.as_fd(), bytes)?);
+                entries.extend(read_entry(directory.as_fd(), bytes)?);
             }
         }
-        Ok(Listing { entries, next: None })
+        Ok(DirectoryListing { entries, next: None })
     }
 }
 
-/// One that is gone by now is none.
-fn entry(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Entry>> {
-    let found = beneath::look(directory, std::ffi::OsStr::from_bytes(name))?;
-    Ok(found.map(|Meta { kind, size, mode, mtime, .. }| Entry {
+/// The entry of a name; `None` if it was removed meanwhile.
+fn read_entry(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<DirectoryEntry>> {
+    let found = beneath::stat_beneath(directory, std::ffi::OsStr::from_bytes(name))?;
+    Ok(found.map(|FileMeta { kind, size, mode, mtime, .. }| DirectoryEntry {
         name: String::from_utf8_lossy(name).into_owned(),
         kind: kind.name(),
-        size: if kind == Kind::File { size } else { 0 },
+        size: if kind == FileKind::File { size } else { 0 },
         mode,
-        mtime: milliseconds(mtime),
+        mtime: to_milliseconds(mtime),
     }))
 }
 
-/// Of nanoseconds.
-pub(super) fn milliseconds(time: i128) -> i64 {
+/// Converts nanoseconds.
+pub(super) fn to_milliseconds(time: i128) -> i64 {
     i64::try_from(time / 1_000_000).unwrap_or(0)
 }
 
@@ -97,10 +97,10 @@ mod tests {
         let names: BTreeSet<String> =
             (0..500).map(|number| format!("name-{number}-{}", "x".repeat(100))).collect();
         names.iter().for_each(|name| std::fs::write(scratch.path().join(name), "abc").unwrap());
-        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
+        let workspace = Workspace::new(beneath::open_root(scratch.path()).unwrap(), Vec::new());
         let (mut found, mut after) = (Vec::new(), 0);
         loop {
-            let Listing { entries, next } = workspace.list(".", after, 7).unwrap();
+            let DirectoryListing { entries, next } = workspace.list(".", after, 7).unwrap();
             assert!(entries.len() <= 7);
             assert!(entries.iter().all(|entry| (entry.kind, entry.size) == ("file", 3)));
             found.extend(entries.into_iter().map(|entry| entry.name));

@@ -1,11 +1,12 @@
-//! Files of a workspace for a server (KC-31): through the mounts of the sandbox itself, so that a server sees what the
-//! agent sees, below the workspace alone, over no link, and without waiting for anything that an agent has put there.
+//! Files of a workspace for a server (KC-31). They are accessed through the mounts of the sandbox itself, so that a
+//! server sees what the agent sees; only below the workspace, following no link, and without blocking on any file that
+//! an agent has created.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`list`] | names of a directory, some at a time |
-//! | [`read`] | a piece of a regular file |
-//! | [`write`] | a whole file in the place of another |
+//! | [`list`] | names of a directory, a part at a time |
+//! | [`read`] | a range of a regular file |
+//! | [`mod@write`] | replaces a whole file |
 //! | [`content`] | bytes as text, or as base64 (pure) |
 
 pub mod content;
@@ -13,40 +14,41 @@ mod list;
 mod read;
 mod write;
 
-pub use list::{Entry, Listing};
-pub use read::Piece;
+pub use list::{DirectoryEntry, DirectoryListing};
+pub use read::FileChunk;
 
-use super::beneath::Kind;
+use super::beneath::FileKind;
 use crate::error::{Code, Error, Result};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-/// The longest path.
-const LONGEST: usize = 4096;
+/// Longest path in bytes.
+const MAX_PATH_LENGTH: usize = 4096;
 
 /// A workspace, as the programs in its sandbox see it.
 #[derive(Debug)]
 pub struct Workspace {
     root: OwnedFd,
-    /// What the policy protects beside what always is.
+    /// Paths that the policy protects, in addition to the built-in ones.
     protected: Vec<PathBuf>,
 }
 
 impl Workspace {
-    /// The workspace that `root`, a descriptor of its sandbox, leads to; to be used by the user that its programs are.
+    /// The workspace at `root`, a descriptor of its sandbox. It must be used with the user id of the sandbox's
+    /// programs.
     pub fn new(root: OwnedFd, protected: Vec<PathBuf>) -> Self {
         Workspace { root, protected }
     }
 }
 
-/// A path as a server names it: below the workspace, without `..`. Empty, or `.`, is the workspace itself.
-fn plain(path: &str) -> Result<PathBuf> {
+/// Parses the path of a request: below the workspace, without `..`. An empty path, or `.`, is the workspace itself.
+fn parse_workspace_path(path: &str) -> Result<PathBuf> {
     let wrong = |why: &str| {
         Err(Error::new(Code::Invalid, format!("path {} {why}", crate::text::quoted(path)))
             .hint("name it from the workspace on"))
     };
-    if path.len() > LONGEST || path.contains('\0') {
+    if path.len() > MAX_PATH_LENGTH || path.contains('\0') {
         return wrong("is too long, or has a NUL");
     }
     let mut found = PathBuf::new();
@@ -61,8 +63,8 @@ fn plain(path: &str) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// Error numbers that say how the workspace is.
-const OF_THE_AGENT: [i32; 12] = [
+/// Error numbers that are caused by the state of the workspace.
+const AGENT_ERRNOS: [i32; 12] = [
     libc::ENOENT,
     libc::ENOTDIR,
     libc::EISDIR,
@@ -77,21 +79,21 @@ const OF_THE_AGENT: [i32; 12] = [
     libc::ENAMETOOLONG,
 ];
 
-/// Why a file is not as it would have to be. What an agent has made of it is no failure of ours.
-fn refused(verb: &str, path: &Path, error: &io::Error) -> Error {
-    let path = super::diff::text::path(path);
+/// The error of a file operation. Errors that the agent's files cause are not reported as failures of saggar.
+fn file_error(verb: &str, path: &Path, error: &io::Error) -> Error {
+    let path = super::diff::text::show_path(path);
     let (code, why) = match error.raw_os_error() {
         Some(libc::ELOOP) => (Code::Refused, "a link is on the way, and none is followed".to_owned()),
         Some(libc::EXDEV) => (Code::Refused, "it leads out of the workspace".to_owned()),
         Some(libc::EAGAIN) => (Code::Refused, "a program holds it, or moves it about".to_owned()),
-        Some(number) if !OF_THE_AGENT.contains(&number) => (Code::System, error.to_string()),
+        Some(number) if !AGENT_ERRNOS.contains(&number) => (Code::System, error.to_string()),
         _ => (Code::Refused, error.to_string()),
     };
     Error::new(code, format!("{verb} {path}: {why}"))
 }
 
-/// Something is there, and is not what was asked for.
-fn is_a(kind: Kind) -> io::Error {
+/// The file exists, and has another type than requested.
+fn wrong_kind_error(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is a {}", kind.name()))
 }
 
@@ -104,10 +106,10 @@ mod tests {
         for (path, found) in
             [("", ""), (".", ""), ("./a//b/", "a/b"), ("a/./b", "a/b"), ("..a/b..", "..a/b..")]
         {
-            assert_eq!(plain(path).unwrap(), Path::new(found), "{path}");
+            assert_eq!(parse_workspace_path(path).unwrap(), Path::new(found), "{path}");
         }
         for path in ["..", "a/../b", "/etc/shadow", "/", "a\0b", &"x/".repeat(3000)] {
-            assert_eq!(plain(path).unwrap_err().code(), Code::Invalid, "{path}");
+            assert_eq!(parse_workspace_path(path).unwrap_err().code(), Code::Invalid, "{path}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A piece of a file.
+//! Reads a range of a file.
 
 use super::content::{Encoding, to_base64};
-use super::list::milliseconds;
-use super::{Workspace, plain, refused};
+use super::list::to_milliseconds;
+use super::{Workspace, file_error, parse_workspace_path};
 use crate::error::Result;
 use crate::session::beneath;
 use serde::Serialize;
@@ -11,33 +11,40 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Piece {
+pub struct FileChunk {
     /// The bytes, encoded.
     pub content: String,
-    /// How.
+    /// Encoding of the content.
     pub encoding: Encoding,
-    /// Where the next piece begins; nothing at the end of the file.
+    /// First byte of the next range; `None` at the end of the file.
     pub next: Option<u64>,
-    /// How long the file is.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// When it was changed, in milliseconds since 1970.
+    /// Time of the last change of the content, in milliseconds since the Unix epoch.
     pub mtime: i64,
 }
 
 impl Workspace {
-    /// At most `limit` bytes of the regular file at `path`, from `offset` on. As UTF-8 a piece ends with a character.
+    /// Reads at most `limit` bytes of the regular file at `path`, from byte `offset` on. A range of text ends at a
+    /// character boundary.
     ///
     /// # Errors
-    /// As [`Workspace::list`]; `Refused` also for bytes that are not UTF-8 when that was asked for.
-    pub fn read(&self, path: &str, offset: u64, limit: usize, encoding: Encoding) -> Result<Piece> {
-        let path = plain(path)?;
-        self.piece(&path, offset, limit, encoding).map_err(|e| refused("read", &path, &e))
+    /// As [`Workspace::list`]; `Refused` also for bytes that are not UTF-8 when text was requested.
+    pub fn read(&self, path: &str, offset: u64, limit: usize, encoding: Encoding) -> Result<FileChunk> {
+        let path = parse_workspace_path(path)?;
+        self.read_chunk(&path, offset, limit, encoding).map_err(|e| file_error("read", &path, &e))
     }
 
-    fn piece(&self, path: &Path, offset: u64, limit: usize, encoding: Encoding) -> io::Result<Piece> {
-        let (file, meta) = beneath::file(self.root.as_fd(), path)?;
+    fn read_chunk(
+        &self,
+        path: &Path,
+        offset: u64,
+        limit: usize,
+        encoding: Encoding,
+    ) -> io::Result<FileChunk> {
+        let (file, meta) = beneath::open_file(self.root.as_fd(), path)?;
         let mut bytes = vec![0; limit.min(usize::try_from(meta.size).unwrap_or(usize::MAX))];
         let mut count = 0;
         while count < bytes.len() {
@@ -50,16 +57,16 @@ impl Workspace {
         let is_end = offset.saturating_add(count as u64) >= meta.size;
         let content = match encoding {
             Encoding::Base64 => to_base64(&bytes),
-            Encoding::Utf8 => text(&mut bytes, offset, is_end)?,
+            Encoding::Utf8 => decode_text(&mut bytes, offset, is_end)?,
         };
         let next = offset.saturating_add(bytes.len() as u64);
         let next = (!is_end).then_some(next);
-        Ok(Piece { content, encoding, next, size: meta.size, mtime: milliseconds(meta.mtime) })
+        Ok(FileChunk { content, encoding, next, size: meta.size, mtime: to_milliseconds(meta.mtime) })
     }
 }
 
-/// The text of these bytes, which begin at `offset`. A character that is cut off is left for the next piece.
-fn text(bytes: &mut Vec<u8>, offset: u64, is_end: bool) -> io::Result<String> {
+/// Decodes bytes that begin at `offset`. An incomplete character at the end is left for the next range.
+fn decode_text(bytes: &mut Vec<u8>, offset: u64, is_end: bool) -> io::Result<String> {
     let whole = match std::str::from_utf8(bytes) {
         Ok(_) => bytes.len(),
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 && !is_end => {
@@ -84,7 +91,7 @@ mod tests {
     fn what_is_not_utf_8_is_told_by_its_place() {
         let scratch = tempfile::tempdir().unwrap();
         fs::write(scratch.path().join("x"), b"abc\xff\xc3").unwrap();
-        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
+        let workspace = Workspace::new(beneath::open_root(scratch.path()).unwrap(), Vec::new());
         let refusal =
             |offset, limit| workspace.read("x", offset, limit, Encoding::Utf8).unwrap_err().to_string();
         assert!(refusal(0, 9).contains("byte 3 is"), "{}", refusal(0, 9));
@@ -105,7 +112,7 @@ mod tests {
         fn pieces_of_a_text_are_the_text(content in "(a|ä|€|😀){0,60}", limit in 4usize..20) {
             let scratch = tempfile::tempdir().unwrap();
             fs::write(scratch.path().join("x"), &content).unwrap();
-            let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), Vec::new());
+            let workspace = Workspace::new(beneath::open_root(scratch.path()).unwrap(), Vec::new());
             let (mut read, mut at) = (String::new(), Some(0));
             while let Some(offset) = at {
                 let piece = workspace.read("x", offset, limit, Encoding::Utf8).unwrap();

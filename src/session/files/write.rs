@@ -1,8 +1,8 @@
-//! A whole file in the place of another: written beside it and renamed.
+//! Replaces a whole file: writes a new one next to it and renames that.
 
-use super::{Workspace, is_a, plain, refused};
+use super::{Workspace, file_error, parse_workspace_path, wrong_kind_error};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::{self, Kind};
+use crate::session::beneath::{self, FileKind};
 use crate::spec::protect;
 use crate::sys::random;
 use rustix::fs::{AtFlags, Mode};
@@ -10,42 +10,42 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-/// The mode of a file that was not there.
-const MODE: u32 = 0o644;
+/// Mode of a new file.
+const DEFAULT_MODE: u32 = 0o644;
 
 impl Workspace {
-    /// Puts a file with this content at `path`, in a directory that is there. A file that was there gives it its mode,
-    /// but for set-id bits.
+    /// Writes a file with this content at `path`, in an existing directory. An existing file keeps its mode, except for
+    /// set-id bits.
     ///
     /// # Errors
-    /// As [`Workspace::list`]; `Refused` also for a name that is protected, whether it is there or not.
+    /// As [`Workspace::list`]; `Refused` also for a protected name, whether it exists or not.
     pub fn write(&self, path: &str, content: &[u8]) -> Result<()> {
-        let path = plain(path)?;
+        let path = parse_workspace_path(path)?;
         if path.file_name().is_none() {
             return Err(Error::new(Code::Invalid, "write the workspace itself: it is a directory"));
         }
         let named = self.protected.iter().any(|protected| path.starts_with(protected));
-        let why = protect::why(&path).or(named.then_some("the policy names it"));
+        let why = protect::protection_reason(&path).or(named.then_some("the policy names it"));
         if let Some(why) = why {
             let message =
-                format!("write {}: it is protected: {why}", crate::session::diff::text::path(&path));
+                format!("write {}: it is protected: {why}", crate::session::diff::text::show_path(&path));
             return Err(Error::new(Code::Refused, message));
         }
-        self.replace(&path, content).map_err(|e| refused("write", &path, &e))
+        self.replace(&path, content).map_err(|e| file_error("write", &path, &e))
     }
 
     fn replace(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let (above, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
-        let directory = beneath::directory(self.root.as_fd(), above)?;
-        let mode = match beneath::look(directory.as_fd(), name)? {
-            None => MODE,
-            Some(meta) if meta.kind == Kind::File => meta.mode & 0o777,
-            Some(meta) => return Err(is_a(meta.kind)),
+        let directory = beneath::open_directory(self.root.as_fd(), above)?;
+        let mode = match beneath::stat_beneath(directory.as_fd(), name)? {
+            None => DEFAULT_MODE,
+            Some(meta) if meta.kind == FileKind::File => meta.mode & 0o777,
+            Some(meta) => return Err(wrong_kind_error(meta.kind)),
         };
         let mut number = [0; 8];
         random::fill(&mut number).map_err(io::Error::from)?;
         let new = format!(".saggar-{:016x}", u64::from_ne_bytes(number));
-        let written = put(directory.as_fd(), &new, content, mode)
+        let written = create_and_write(directory.as_fd(), &new, content, mode)
             .and_then(|()| Ok(rustix::fs::renameat(&directory, &new, &directory, name)?));
         if written.is_err() {
             let _ = rustix::fs::unlinkat(&directory, &new, AtFlags::empty());
@@ -54,8 +54,8 @@ impl Workspace {
     }
 }
 
-fn put(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = beneath::create(directory, name, 0o600)?;
+fn create_and_write(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = beneath::create_file(directory, name, 0o600)?;
     file.write_all(content)?;
     Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
 }
@@ -71,7 +71,8 @@ mod tests {
     fn a_file_takes_the_place_of_a_file_and_of_nothing_else() {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
-        let workspace = Workspace::new(beneath::root(scratch.path()).unwrap(), vec![PathBuf::from("ci")]);
+        let workspace =
+            Workspace::new(beneath::open_root(scratch.path()).unwrap(), vec![PathBuf::from("ci")]);
         fs::create_dir(path("d")).unwrap();
         fs::create_dir(path("ci")).unwrap();
         fs::write(path("run"), "old").unwrap();

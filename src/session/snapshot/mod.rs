@@ -1,43 +1,50 @@
-//! Snapshots: what a session has on disk in one file, a tar archive in a zstd frame with a checksum.
+//! Snapshots: the data of a session in one file, a tar archive in a zstd frame with a checksum.
 //!
 //! ```text
-//! saggar.json   what it is of: first, so that a reader knows before it writes
+//! saggar.json   the label: first, so that a reader has it before it writes
 //! workspace/…   the copy of the folder, or
-//! changes/…     the upper layer of the overlay; a device 0:0 says that a name is gone
+//! changes/…     the upper layer of the overlay; a device 0:0 marks a deleted name
 //! home/.claude, home/.claude.json   the agent's own state
 //! ```
-//! A snapshot is written beside its place and renamed. A restore is first read whole into a directory of its own, then
-//! one rename decides that it counts, and what is left to do is done by whoever opens the session next ([`finish`]).
+//! A file worker ([`worker`]) reads data of a session's programs and of authors of archives. The command itself
+//! accesses the session's own records, and makes the renames.
+//!
+//! A snapshot is written under a temporary name and renamed. A restore first extracts the whole archive into a
+//! directory of its own; then one rename makes it effective, and the next process that opens the session completes it
+//! ([`finish_restore`]).
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-pub mod aside;
-mod path;
+mod member_path;
 mod read;
 mod restore;
+mod sources;
+pub mod subprocess;
 mod write;
 
-pub use read::{Contents, extract, extract_unpacked};
-pub use restore::{finish, restore};
-pub use write::{Summary, take, write};
+pub use read::{SnapshotContents, SnapshotPart, extract, extract_part, extract_unpacked};
+pub use restore::{finish_restore, restore_snapshot};
+pub use write::{SnapshotSummary, take_snapshot, write_snapshot};
 
 use crate::error::{Code, Error, Result};
-use crate::session::workspace::Place;
+use crate::session::worker;
+use crate::session::workspace_origin::ChangeStorage;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Where the snapshots of a session are.
-pub const DIRECTORY: &str = "snapshots";
-/// How the name of one ends that is being written.
-const PARTIAL: &str = ".partial";
-/// How the name of one ends.
+/// Directory of the snapshots of a session.
+pub const SNAPSHOTS_DIRECTORY: &str = "snapshots";
+/// Suffix of the name of an unfinished snapshot.
+const PARTIAL_SUFFIX: &str = ".partial";
+/// Suffix of the name of a snapshot.
 pub const SUFFIX: &str = ".tar.zst";
 
-/// Names that a snapshot leaves out, wherever they are: what can be made again (REQUIREMENTS, section 5).
-const SKIPPED: [&str; 11] = [
+/// Names that a snapshot skips in every directory: files that can be generated again.
+const SKIPPED_NAMES: [&str; 11] = [
     "node_modules",
     ".git",
     "__pycache__",
@@ -50,65 +57,82 @@ const SKIPPED: [&str; 11] = [
     ".tmp",
     "tmp",
 ];
-/// And how the names of others end.
-const SKIPPED_ENDS: [&[u8]; 3] = [b".sock", b".lock", b".pid"];
+/// Suffixes of other skipped names.
+const SKIPPED_SUFFIXES: [&[u8]; 3] = [b".sock", b".lock", b".pid"];
 
-/// How much one may hold, unpacked.
+/// Limits of a snapshot's content, uncompressed.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Members.
+pub struct SnapshotLimits {
+    /// Most members.
     pub entries: u64,
-    /// Bytes of files.
+    /// Most bytes in all files.
     pub bytes: u64,
 }
 
-impl Default for Limits {
-    /// As much as a folder that is copied.
+impl Default for SnapshotLimits {
+    /// The same limits as for a folder that is copied.
     fn default() -> Self {
-        Limits { entries: 1_000_000, bytes: 4 << 30 }
+        SnapshotLimits { entries: 1_000_000, bytes: USUAL_BYTES }
     }
 }
 
-/// What a snapshot is of: its first member.
+/// Bytes of files in the default [`SnapshotLimits`].
+const USUAL_BYTES: u64 = 4 << 30;
+
+impl SnapshotLimits {
+    /// The limits of the worker: one second is added for each 4 MiB above the default.
+    fn for_worker(self) -> worker::WorkerLimits {
+        let usual = worker::WorkerLimits::default();
+        let more = self.bytes.saturating_sub(USUAL_BYTES) >> 22;
+        worker::WorkerLimits {
+            time: usual.time + Duration::from_secs(more),
+            cpu_seconds: usual.cpu_seconds + more,
+            ..usual
+        }
+    }
+}
+
+/// The label of a snapshot, its first member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Label {
-    /// Of this page.
+pub struct SnapshotLabel {
+    /// Version of the format.
     pub version: u32,
-    /// The session's name.
+    /// Name of the session.
     pub session: String,
-    /// Where its changes are; nothing for a session that works on the folder itself.
-    pub place: Option<Place>,
-    /// The agent's own name of the conversation.
+    /// Where its changes are stored; `None` for a session that works on the folder itself.
+    pub place: Option<ChangeStorage>,
+    /// The agent's own id of the conversation.
     pub agent_session: Option<String>,
 }
 
-/// The snapshots in the directory of a session, oldest name first.
-pub fn list(session: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(session.join(DIRECTORY)).into_iter().flatten().flatten();
+/// The snapshots in the directory of a session, sorted by name.
+pub fn list_snapshots(session: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(session.join(SNAPSHOTS_DIRECTORY)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(SUFFIX)).collect();
     found.sort();
     found
 }
 
-/// Removes what writers that were killed have left. The caller has the session's lock: nobody writes one now.
-pub fn sweep(session: &Path) {
-    for entry in std::fs::read_dir(session.join(DIRECTORY)).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().ends_with(PARTIAL) {
+/// Removes unfinished snapshots of killed writers. The caller holds the session's lock, so no other process is writing
+/// one.
+pub fn remove_partial(session: &Path) {
+    for entry in std::fs::read_dir(session.join(SNAPSHOTS_DIRECTORY)).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(PARTIAL_SUFFIX) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// The file that is meant by a name or a path.
+/// Finds a snapshot by name or path.
 ///
 /// # Errors
-/// [`Code::Invalid`] with the names that there are.
-pub fn find(session: &Path, named: &Path) -> Result<PathBuf> {
+/// [`Code::Invalid`] with the existing names.
+pub fn find_snapshot(session: &Path, named: &Path) -> Result<PathBuf> {
     let name = named.to_string_lossy();
     if !name.contains('/') {
-        let known = list(session);
+        let known = list_snapshots(session);
         let is = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
             file == name || file.strip_suffix(SUFFIX) == Some(&*name)
@@ -120,6 +144,7 @@ pub fn find(session: &Path, named: &Path) -> Result<PathBuf> {
     if named.is_file() {
         return Ok(named.to_owned());
     }
-    let message = format!("{}: no such snapshot, and no such file", crate::session::diff::text::path(named));
-    Err(Error::new(Code::Invalid, message).hint("saggar session snapshot --list ID says which there are"))
+    let message =
+        format!("{}: no such snapshot, and no such file", crate::session::diff::text::show_path(named));
+    Err(Error::new(Code::Invalid, message).hint("saggar session snapshot --list ID lists the snapshots"))
 }

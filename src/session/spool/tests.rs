@@ -1,5 +1,5 @@
 use super::*;
-use crate::bridge::proto::spool::RECORD_HEADER;
+use crate::bridge::proto::spool::RECORD_HEADER_SIZE;
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 
 const MIB: u64 = 1 << 20;
 
-fn record(kind: Kind, number: u64, command: u64, body: &[u8]) -> Record<'_> {
-    Record { kind, number, command, body }
+fn record(kind: SpoolRecordKind, number: u64, command: u64, body: &[u8]) -> SpoolRecord<'_> {
+    SpoolRecord { kind, number, command, body }
 }
 
-fn event(spool: &mut Spool, number: u64, body: &[u8]) -> Place {
-    spool.append(&[record(Kind::Event, number, 0, body)])
+fn event(spool: &mut SessionSpool, number: u64, body: &[u8]) -> SpoolPosition {
+    spool.append(&[record(SpoolRecordKind::Event, number, 0, body)])
 }
 
-fn open_at(path: &Path, bound: u64) -> (Spool, Left) {
-    Spool::open(path, bound, 10).unwrap()
+fn open_at(path: &Path, bound: u64) -> (SessionSpool, SavedSpool) {
+    SessionSpool::open(path, bound, 10).unwrap()
 }
 
-/// The numbers and lines of everything from `number` on.
-fn all(spool: &mut Spool, number: u64) -> Vec<(u64, Vec<u8>)> {
+/// The numbers and lines of all events from `number` on.
+fn all(spool: &mut SessionSpool, number: u64) -> Vec<(u64, Vec<u8>)> {
     let (mut place, mut next, mut found) = (spool.find(number), number, Vec::new());
-    while let Found::Event { number, line } = spool.read(&mut place, next, usize::MAX) {
+    while let SpoolReadResult::Event { number, line } = spool.read(&mut place, next, usize::MAX) {
         next = number + 1;
         found.push((number, line));
     }
@@ -45,17 +45,20 @@ fn size(path: &Path) -> u64 {
 fn what_was_flushed_is_there_again_and_the_numbers_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, left) = open_at(dir.path(), MIB);
-    assert_eq!(left, Left::default());
-    spool.append(&[record(Kind::Begun, 0, 1, b"\"a\"")]);
+    assert_eq!(left, SavedSpool::default());
+    spool.append(&[record(SpoolRecordKind::CommandStarted, 0, 1, b"\"a\"")]);
     event(&mut spool, 1, b"one");
-    spool.append(&[record(Kind::Event, 2, 0, b"two"), record(Kind::Last, 3, 1, b"three")]);
-    spool.append(&[record(Kind::Begun, 3, 2, b"")]);
+    spool.append(&[
+        record(SpoolRecordKind::Event, 2, 0, b"two"),
+        record(SpoolRecordKind::LastEvent, 3, 1, b"three"),
+    ]);
+    spool.append(&[record(SpoolRecordKind::CommandStarted, 3, 2, b"")]);
     spool.flush().unwrap();
     event(&mut spool, 4, b"never flushed");
     drop(spool);
     let (mut spool, left) = open_at(dir.path(), MIB);
-    assert_eq!((left.next, left.next_command), (4, 3));
-    assert_eq!(left.unended, [Unended { command: 2, id: String::new() }]);
+    assert_eq!((left.next_event, left.next_command), (4, 3));
+    assert_eq!(left.unfinished, [UnfinishedCommand { command: 2, id: String::new() }]);
     let lines: Vec<(u64, Vec<u8>)> = vec![(2, b"two".to_vec()), (3, b"three".to_vec())];
     assert_eq!(all(&mut spool, 2), lines);
     let directory = fs::metadata(dir.path().join("spool")).unwrap();
@@ -70,7 +73,7 @@ fn the_oldest_go_first_and_the_bound_holds() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = open_at(dir.path(), MIB);
     let body = vec![b'x'; 1000];
-    let unended = record(Kind::Begun, 0, 1, b"\"long\"");
+    let unended = record(SpoolRecordKind::CommandStarted, 0, 1, b"\"long\"");
     spool.append(&[unended]);
     for number in 1..=5000 {
         event(&mut spool, number, &body);
@@ -84,13 +87,15 @@ fn the_oldest_go_first_and_the_bound_holds() {
     let first = there[0].0;
     assert!((900..=1050).contains(&there.len()), "{}", there.len());
     assert!(there.iter().map(|(number, _)| *number).eq(first..=5000));
-    // What was read from has gone meanwhile: what is left is found.
-    let mut place = Place { segment: 1, offset: 48 };
-    assert!(matches!(spool.read(&mut place, 5, usize::MAX), Found::Event { number, .. } if number == first));
+    // The segment that was read was removed meanwhile: reading continues with the remaining ones.
+    let mut place = SpoolPosition { segment: 1, offset: 48 };
+    assert!(
+        matches!(spool.read(&mut place, 5, usize::MAX), SpoolReadResult::Event { number, .. } if number == first)
+    );
     drop(spool);
     let (_, left) = open_at(dir.path(), MIB);
-    assert_eq!(left.next, 5001);
-    assert_eq!(left.unended.len(), 1, "what began long ago is still known");
+    assert_eq!(left.next_event, 5001);
+    assert_eq!(left.unfinished.len(), 1, "what began long ago is still known");
 }
 
 #[test]
@@ -99,13 +104,13 @@ fn an_event_larger_than_the_bound_is_missing_and_its_number_stays_its_own() {
     let (mut spool, _) = open_at(dir.path(), MIB);
     event(&mut spool, 1, b"small");
     let large = vec![b'x'; 2 << 20];
-    spool.append(&[record(Kind::Begun, 1, 1, b"1")]);
+    spool.append(&[record(SpoolRecordKind::CommandStarted, 1, 1, b"1")]);
     event(&mut spool, 2, &large);
-    spool.append(&[record(Kind::Last, 3, 1, &large)]);
+    spool.append(&[record(SpoolRecordKind::LastEvent, 3, 1, &large)]);
     spool.flush().unwrap();
     drop(spool);
     let (mut spool, left) = open_at(dir.path(), MIB);
-    assert_eq!((left.next, left.unended), (4, Vec::new()));
+    assert_eq!((left.next_event, left.unfinished), (4, Vec::new()));
     event(&mut spool, 4, b"next");
     spool.flush().unwrap();
     assert_eq!(all(&mut spool, 1), [(1, b"small".to_vec()), (4, b"next".to_vec())]);
@@ -123,7 +128,7 @@ fn a_large_event_is_kept_whole_and_told_only_where_there_is_room() {
         assert!(size(dir.path()) <= 64 * MIB);
     }
     let mut place = spool.find(1);
-    assert_eq!(spool.read(&mut place, 1, 1000), Found::Large(large.len()));
+    assert_eq!(spool.read(&mut place, 1, 1000), SpoolReadResult::TooLarge(large.len()));
     let there = all(&mut spool, 1);
     assert_eq!(there.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3, 4, 5]);
     assert!(there.iter().all(|(_, line)| *line == large));
@@ -139,32 +144,32 @@ fn half_a_record_at_the_end_is_repaired_wherever_it_was_cut() {
     drop(spool);
     let path = segments(dir.path()).remove(0);
     let whole = fs::read(&path).unwrap();
-    let second = whole.len() - RECORD_HEADER - b"the second one".len();
+    let second = whole.len() - RECORD_HEADER_SIZE - b"the second one".len();
     for length in second..whole.len() {
         for junk in [&b""[..], &[0; 100], b"\xff\xff\xff\xff"] {
-            // Also what a disk makes of it when the power goes: zeros, or something else.
+            // Also the effects of a power failure on a disk: zeros, or other data.
             if length + junk.len() >= whole.len() && junk.is_empty() {
                 continue;
             }
             fs::write(&path, [&whole[..length], junk].concat()).unwrap();
             let (mut spool, left) = open_at(dir.path(), MIB);
-            assert_eq!(left.next, 2, "cut at {length}");
+            assert_eq!(left.next_event, 2, "cut at {length}");
             event(&mut spool, 2, b"again");
             spool.flush().unwrap();
             assert_eq!(all(&mut spool, 1), [(1, b"one".to_vec()), (2, b"again".to_vec())]);
             drop(spool);
             let (mut spool, left) = open_at(dir.path(), MIB);
-            assert_eq!((left.next, all(&mut spool, 1).len()), (3, 2));
+            assert_eq!((left.next_event, all(&mut spool, 1).len()), (3, 2));
         }
     }
 }
 
-/// The body of a torn event is the agent's own words: they must not be read as records.
+/// The body of a torn event is text of the agent: it must not be read as records.
 #[test]
 fn words_that_look_like_records_are_words() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = open_at(dir.path(), MIB);
-    let fake = record(Kind::Event, 77, 0, b"forged");
+    let fake = record(SpoolRecordKind::Event, 77, 0, b"forged");
     let mut words = fake.header().unwrap().to_vec();
     words.extend_from_slice(b"forged");
     let words = words.repeat(20);
@@ -175,12 +180,12 @@ fn words_that_look_like_records_are_words() {
     let length = fs::metadata(&path).unwrap().len();
     fs::File::options().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
     let (mut spool, left) = open_at(dir.path(), MIB);
-    assert_eq!((left.next, all(&mut spool, 1)), (1, Vec::new()));
+    assert_eq!((left.next_event, all(&mut spool, 1)), (1, Vec::new()));
     event(&mut spool, 1, b"x");
     spool.flush().unwrap();
     drop(spool);
     let (mut spool, left) = open_at(dir.path(), MIB);
-    assert_eq!((left.next, all(&mut spool, 1)), (2, vec![(1, b"x".to_vec())]));
+    assert_eq!((left.next_event, all(&mut spool, 1)), (2, vec![(1, b"x".to_vec())]));
 }
 
 #[test]
@@ -193,13 +198,13 @@ fn a_record_that_the_disk_spoiled_is_missing_and_those_around_it_are_not() {
     spool.flush().unwrap();
     let path = segments(dir.path()).remove(0);
     let file = fs::File::options().write(true).open(&path).unwrap();
-    let second = SEGMENT_HEADER as u64 + RECORD_HEADER as u64 + 10;
-    file.write_all_at(b"!", second + RECORD_HEADER as u64 + 3).unwrap();
+    let second = SEGMENT_HEADER_SIZE as u64 + RECORD_HEADER_SIZE as u64 + 10;
+    file.write_all_at(b"!", second + RECORD_HEADER_SIZE as u64 + 3).unwrap();
     let numbers: Vec<u64> = all(&mut spool, 1).into_iter().map(|(number, _)| number).collect();
     assert_eq!(numbers, [1, 3]);
 }
 
-/// After a restart of the machine nobody knows what was told and did not reach the disk.
+/// After a restart of the machine it is unknown which events were sent and did not reach the disk.
 #[test]
 fn numbers_leap_after_a_restart_of_the_machine_unless_all_was_synced() {
     for closed in [false, true] {
@@ -212,16 +217,16 @@ fn numbers_leap_after_a_restart_of_the_machine_unless_all_was_synced() {
         }
         drop(spool);
         let path = segments(dir.path()).remove(0);
-        let head = Head { first: 1, lost: 0, boot: [7; 16] };
+        let head = Head { first_number: 1, lost_up_to: 0, boot_id: [7; 16] };
         fs::File::options().write(true).open(&path).unwrap().write_all_at(&head.encode(), 0).unwrap();
         let (mut spool, left) = open_at(dir.path(), MIB);
-        let expected = if closed { 2 } else { 2 + UNSYNCED };
-        assert_eq!(left.next, expected);
+        let expected = if closed { 2 } else { 2 + UNSYNCED_GAP };
+        assert_eq!(left.next_event, expected);
         event(&mut spool, expected, b"two");
         spool.flush().unwrap();
         assert_eq!(all(&mut spool, 1).len(), 2);
         drop(spool);
-        assert_eq!(open_at(dir.path(), MIB).1.next, expected + 1, "once for each restart");
+        assert_eq!(open_at(dir.path(), MIB).1.next_event, expected + 1, "once for each restart");
     }
 }
 
@@ -233,12 +238,12 @@ fn what_is_no_segment_is_not_followed_and_not_read() {
     fs::write(spool.join("00000000000000000009.seg"), "junk").unwrap();
     fs::write(spool.join("9.seg"), "not ours").unwrap();
     fs::write(spool.join("segment.new"), "half of one").unwrap();
-    assert_eq!(open_at(dir.path(), MIB).1.next, 1);
+    assert_eq!(open_at(dir.path(), MIB).1.next_event, 1);
     assert!(spool.join("9.seg").exists() && !spool.join("00000000000000000009.seg").exists());
     let outside = dir.path().join("outside");
     fs::write(&outside, "x").unwrap();
     std::os::unix::fs::symlink(&outside, spool.join("00000000000000000005.seg")).unwrap();
-    let refused = Spool::open(dir.path(), MIB, 10).unwrap_err();
+    let refused = SessionSpool::open(dir.path(), MIB, 10).unwrap_err();
     assert!(refused.to_string().contains("open the spool"), "{refused}");
     assert_eq!(fs::read(&outside).unwrap(), b"x");
 }
@@ -248,9 +253,9 @@ fn uuids_are_remembered_the_newest_of_each_kind() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = open_at(dir.path(), MIB);
     for number in 0..35 {
-        spool.note(true, &format!("told \n {number}"));
+        spool.store_uuid(true, &format!("told \n {number}"));
         if number < 3 {
-            spool.note(false, &format!("taken {number}"));
+            spool.store_uuid(false, &format!("taken {number}"));
         }
         spool.flush().unwrap();
     }
@@ -262,11 +267,11 @@ fn uuids_are_remembered_the_newest_of_each_kind() {
     fs::write(&told, text).unwrap();
     let (mut spool, left) = open_at(dir.path(), MIB);
     let expected: Vec<String> = (25..35).map(|number| format!("told \n {number}")).collect();
-    assert_eq!((left.told, left.taken.len()), (expected, 3));
-    spool.note(true, "after");
+    assert_eq!((left.sent_messages, left.received_messages.len()), (expected, 3));
+    spool.store_uuid(true, "after");
     spool.flush().unwrap();
     drop(spool);
-    assert_eq!(open_at(dir.path(), MIB).1.told.last().unwrap(), "after");
+    assert_eq!(open_at(dir.path(), MIB).1.sent_messages.last().unwrap(), "after");
 }
 
 #[derive(Debug, Clone)]
@@ -294,7 +299,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against lists in memory: what is there is what was appended, without a hole in its middle, to its end.
+    /// Compared with lists in memory: the spool has the appended records without a gap in the middle, up to the end.
     #[test]
     fn a_spool_is_a_list_of_which_the_beginning_goes(steps in proptest::collection::vec(step(), 0..120)) {
         let dir = tempfile::tempdir().unwrap();
@@ -304,7 +309,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Begin => {
-                    spool.append(&[record(Kind::Begun, next - 1, command, command.to_string().as_bytes())]);
+                    spool.append(&[record(SpoolRecordKind::CommandStarted, next - 1, command, command.to_string().as_bytes())]);
                     begun.push(command);
                     command += 1;
                 }
@@ -317,7 +322,7 @@ proptest! {
                 Step::End(at) => {
                     if begun.is_empty() { continue }
                     let ended = begun.remove(at % begun.len());
-                    spool.append(&[record(Kind::Last, next, ended, b"end")]);
+                    spool.append(&[record(SpoolRecordKind::LastEvent, next, ended, b"end")]);
                     lines.insert(next, b"end".to_vec());
                     next += 1;
                 }
@@ -331,8 +336,8 @@ proptest! {
                     drop(spool);
                     let left;
                     (spool, left) = open_at(dir.path(), MIB);
-                    prop_assert_eq!(left.next, next);
-                    prop_assert_eq!(left.unended.iter().map(|unended| unended.command).collect::<Vec<_>>(), safe.clone());
+                    prop_assert_eq!(left.next_event, next);
+                    prop_assert_eq!(left.unfinished.iter().map(|unended| unended.command).collect::<Vec<_>>(), safe.clone());
                     prop_assert!(left.next_command <= command);
                 }
                 Step::Read(from) => {
@@ -342,7 +347,7 @@ proptest! {
                     for (number, line) in &there {
                         prop_assert!(*number >= from && &lines[number] == line);
                     }
-                    // Only what is larger than the bound is missing in between.
+                    // Only records larger than the limit are missing in between.
                     let first = there.first().map_or(next, |(number, _)| *number);
                     let kept = lines.range(first..).filter(|(_, line)| line.len() + 80 <= 1 << 20);
                     prop_assert!(kept.map(|(number, _)| *number).eq(there.iter().map(|(number, _)| *number)));
@@ -352,13 +357,13 @@ proptest! {
         }
         drop(spool);
         let (_, left) = open_at(dir.path(), MIB);
-        prop_assert!(left.next > flushed && left.next <= next);
+        prop_assert!(left.next_event > flushed && left.next_event <= next);
         if flushed == next - 1 && safe == begun {
-            prop_assert_eq!(left.unended.len(), begun.len());
+            prop_assert_eq!(left.unfinished.len(), begun.len());
         }
     }
 
-    /// Whatever the files are made into, opening and reading them does no harm and comes to an end.
+    /// With any content of the files, opening and reading them terminates and does no harm.
     #[test]
     fn any_bytes_on_the_disk_are_read_without_harm(
         bytes in proptest::collection::vec(any::<u8>(), 0..400),
@@ -376,8 +381,8 @@ proptest! {
         let (mut spool, left) = open_at(dir.path(), MIB);
         let there = all(&mut spool, 0);
         prop_assert!(there.len() <= 4);
-        event(&mut spool, left.next, b"goes on");
+        event(&mut spool, left.next_event, b"goes on");
         prop_assert!(spool.flush().is_ok());
-        prop_assert_eq!(all(&mut spool, left.next), [(left.next, b"goes on".to_vec())]);
+        prop_assert_eq!(all(&mut spool, left.next_event), [(left.next_event, b"goes on".to_vec())]);
     }
 }

@@ -1,21 +1,21 @@
-//! Workers for files: what reads and writes trees that other users and sandboxes made runs in a short-lived process
-//! that has nothing else (DECISIONS 33).
+//! File workers: reading and writing trees that other users and sandboxes created happens in a short-lived process with
+//! access to nothing else (DECISIONS 33).
 //!
 //! ```text
-//! verb ── fork ──> worker: the owner's ids, no capability, landlock, a filter, limits ── job ── end
-//!   ^                                                                                    │
-//!   └────────────────────── log entries, output, result (a pipe) ───────────────────────┘
+//! command ── fork ──> worker: the owner's ids, no capability, Landlock, seccomp, limits ── job ── exit
+//!   ^                                                                                       │
+//!   └────────────────────── log entries, output, result (a pipe) ──────────────────────────┘
 //! ```
-//! The verb opens the directories, by paths that its caller named; the worker works beneath the descriptors. A mistake
-//! in it, or in what it parses, is one of the owner's processes, in these directories, for a limited time. The verb
-//! takes from it a result of a limited length.
+//! The command opens the directories, by paths that its caller gave; the worker accesses files below these descriptors.
+//! An exploited bug in the worker, or in its parsers, has the rights of the owner, in these directories, for a limited
+//! time. The command accepts a result of bounded length from it.
 
 mod wire;
 
 use crate::error::{Code, Error, Result};
 use crate::session::beneath;
-use crate::sys::confine::{self, AccessFs, Domain, Kept};
-use crate::sys::seccomp::{self, Outside};
+use crate::sys::confine::{self, AccessFs, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
+use crate::sys::seccomp::{self, HostProcessFilter};
 use crate::sys::{self, Errno, SysResult, process};
 use ::landlock::AccessFs as Right;
 use nix::fcntl::OFlag;
@@ -24,94 +24,119 @@ use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
-pub use wire::Output;
+pub use wire::WorkerOutput;
 
-/// CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER as bits: what it takes to work on files of several owners. Landlock then
-/// bounds which files; other file systems, devices, processes and ids stay out of reach.
-pub const SEVERAL_OWNERS: u64 = 0b1011;
-/// CAP_DAC_READ_SEARCH as a bit: what it takes to read files of several owners.
-pub const READ_SEVERAL_OWNERS: u64 = 0b100;
+/// CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER as bits: needed to work on files of several owners. Landlock then
+/// restricts which files; other file systems, devices, processes and ids stay inaccessible.
+pub const MULTI_OWNER_CAPABILITIES: u64 = 0b1011;
+/// CAP_DAC_READ_SEARCH as a bit: needed to read files of several owners.
+pub const READ_MULTI_OWNER_CAPABILITIES: u64 = 0b100;
 
-/// The least ABI of landlock that a worker uses (Linux 5.19): ABI 1 allows no file to be moved to another directory,
-/// which is most of the work.
-const LEAST_ABI: u32 = 2;
-/// New files that an `apply` has open at once, and descriptors for everything else.
-const DESCRIPTORS: u64 = (1 << 16) + 128;
+/// The least Landlock ABI that a worker uses (Linux 5.19): ABI 1 does not allow moving files between directories, which
+/// most jobs do.
+pub const MIN_LANDLOCK_ABI: u32 = 2;
+/// The rights that a worker keeps, for files of one owner.
+pub const FILE_WORKER_RIGHTS: ProcessRights = ProcessRights {
+    name: c"saggar:files",
+    capabilities: 0,
+    filter: HostProcessFilter::FileWorker,
+    landlock: Some(LandlockSummary { min_abi: MIN_LANDLOCK_ABI, allows: "the directories at hand" }),
+};
 
-/// What a worker may do in a directory and below.
+/// New files that an `apply` has open at once, and descriptors for all other purposes.
+const MAX_DESCRIPTORS: u64 = (1 << 16) + 128;
+
+/// Access of a worker to a directory and everything below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     /// Read files and directories.
     Read,
-    /// Also make, change, move and remove them.
+    /// Also create, change, move and remove them.
     Write,
 }
 
-impl Access {
-    fn rights(self) -> AccessFs {
+impl FileAccess {
+    fn landlock_access(self) -> AccessFs {
         let read = Right::ReadFile | Right::ReadDir;
         let change = Right::WriteFile | Right::Truncate | Right::RemoveFile | Right::RemoveDir | Right::Refer;
-        // A character device is how an overlay says that a name is gone; other devices take a capability.
-        let make = Right::MakeReg | Right::MakeDir | Right::MakeSym | Right::MakeFifo | Right::MakeChar;
+        // A character device 0:0 marks a deleted name in an overlay; other devices need a capability. A socket that a
+        // program has left is moved like any file.
+        let make = Right::MakeReg
+            | Right::MakeDir
+            | Right::MakeSym
+            | Right::MakeFifo
+            | Right::MakeSock
+            | Right::MakeChar;
         match self {
-            Access::Read => read,
-            Access::Write => read | change | make,
+            FileAccess::Read => read,
+            FileAccess::Write => read | change | make,
         }
     }
 }
 
-/// How much a worker may use.
+/// Resource limits of a worker.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// How long it may take.
+pub struct WorkerLimits {
+    /// Longest wall-clock time.
     pub time: Duration,
-    /// How much processor time it may use, in seconds (RLIMIT_CPU).
-    pub cpu: u64,
-    /// How much address space it may have, in bytes (RLIMIT_AS).
+    /// Most processor time, in seconds (RLIMIT_CPU).
+    pub cpu_seconds: u64,
+    /// Most address space, in bytes (RLIMIT_AS).
     pub memory: u64,
+    /// Largest file that it writes, in bytes (RLIMIT_FSIZE).
+    pub file_size: u64,
+    /// Most bytes that it may send: log entries, output and result together.
+    pub output_size: usize,
 }
 
-impl Default for Limits {
+impl Default for WorkerLimits {
     fn default() -> Self {
-        Limits { time: Duration::from_secs(1800), cpu: 900, memory: 8 << 30 }
+        WorkerLimits {
+            time: Duration::from_secs(1800),
+            cpu_seconds: 900,
+            memory: 8 << 30,
+            file_size: libc::RLIM_INFINITY,
+            // Enough for a manifest of 200 000 names, or a long patch.
+            output_size: 256 << 20,
+        }
     }
 }
 
-/// What a worker is for, and all that it has.
+/// The task of a worker, and all that it can access.
 #[derive(Debug)]
 pub struct Confinement<'a> {
-    /// What it does, for messages: a verb and its subject.
+    /// The task as text for messages: a verb and its object.
     pub task: &'a str,
-    /// The user and the group that it becomes; `None` keeps the caller's. See [`owner`].
+    /// The user and group that it changes to; `None` keeps the caller's. See [`worker_owner`].
     pub owner: Option<(u32, u32)>,
     /// The capabilities that it keeps, as bits, of those that the caller has.
     pub capabilities: u64,
-    /// Open directories, and what it may do in them.
-    pub directories: &'a [(BorrowedFd<'a>, Access)],
+    /// Open directories, and its access to them.
+    pub directories: &'a [(BorrowedFd<'a>, FileAccess)],
     /// Open files that it reads or writes.
     pub files: &'a [BorrowedFd<'a>],
-    /// How much it may use.
-    pub limits: Limits,
+    /// Its resource limits.
+    pub limits: WorkerLimits,
 }
 
-/// The ids of a worker in `directory`: those of its owner, when this process is root; otherwise `None`, for its own.
+/// The ids of a worker in `directory`: those of its owner if this process is root; otherwise `None`, for its own ids.
 ///
 /// # Errors
 /// Those of statx(2).
-pub fn owner(directory: BorrowedFd<'_>) -> std::io::Result<Option<(u32, u32)>> {
-    let owner = beneath::itself(directory)?.owner;
+pub fn worker_owner(directory: BorrowedFd<'_>) -> std::io::Result<Option<(u32, u32)>> {
+    let owner = beneath::stat_fd(directory)?.owner;
     Ok(nix::unistd::geteuid().is_root().then_some(owner))
 }
 
-/// Runs `job` in a worker, and passes on what it writes to its [`Output`]. `job` must use no descriptors but those of
-/// the confinement.
+/// Runs `job` in a worker, and forwards the text that it writes to its [`WorkerOutput`]. `job` must use no descriptors
+/// but those of the confinement.
 ///
 /// # Errors
-/// Those of `job` and `pass_on`; [`Code::System`] for a worker that cannot be made or confined, or ends without a
+/// Those of `job` and `pass_on`; [`Code::System`] for a worker that cannot be forked or confined, or exits without a
 /// result; [`Code::Invalid`] for one that exceeds a limit.
-pub fn run_with_output<T: Serialize + DeserializeOwned>(
+pub fn run_worker_with_output<T: Serialize + DeserializeOwned>(
     confinement: &Confinement<'_>,
-    job: impl FnOnce(&Output) -> Result<T>,
+    job: impl FnOnce(&WorkerOutput) -> Result<T>,
     pass_on: impl FnMut(&str) -> Result<()>,
 ) -> Result<T> {
     let fail = |errno: Errno| {
@@ -124,65 +149,73 @@ pub fn run_with_output<T: Serialize + DeserializeOwned>(
     kept.push(write.as_raw_fd());
     let parent = nix::unistd::getpid().as_raw();
     let child = sys::worker::fork(&kept, || {
-        let output = Output::new(sys::file::number(write.as_raw_fd()));
-        output.take_log();
-        let done = confine(confinement, parent).and_then(|()| job(&output));
+        let output = WorkerOutput::new(sys::file::borrow_number(write.as_raw_fd()));
+        output.redirect_log();
+        let done = confine_worker(confinement, parent).and_then(|()| job(&output));
         output.finish(done)
     });
     let child = child.map_err(fail)?;
     drop(write);
-    wire::receive(confinement, File::from(read), child.pidfd.as_fd(), pass_on)
+    wire::receive_output(confinement, File::from(read), child.pidfd.as_fd(), pass_on)
 }
 
-/// As [`run_with_output`], for a job without output.
+/// Like [`run_worker_with_output`], for a job without output.
 ///
 /// # Errors
-/// As [`run_with_output`].
-pub fn run<T: Serialize + DeserializeOwned>(
+/// As [`run_worker_with_output`].
+pub fn run_worker<T: Serialize + DeserializeOwned>(
     confinement: &Confinement<'_>,
     job: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    run_with_output(confinement, |_| job(), |_| Ok(()))
+    run_worker_with_output(confinement, |_| job(), |_| Ok(()))
 }
 
-/// Confines this process, for good, to this work: for a process that was forked for it by `parent`, and has no other
+/// Confines this process irrevocably to a task: for a process that `parent` has forked for it, and that has no other
 /// threads. It ends when `parent` does.
 ///
 /// # Errors
-/// [`Code::System`]: then it must not go on.
-pub fn confine(confinement: &Confinement<'_>, parent: i32) -> Result<()> {
+/// [`Code::System`]: the process must not continue.
+pub fn confine_worker(confinement: &Confinement<'_>, parent: i32) -> Result<()> {
     let fail = |what: &str, errno: Errno| {
         let task = confinement.task;
         Error::system(format_args!("{task}: confine the worker: {what}"), errno.desc())
     };
-    let _ = process::set_name(c"saggar:files");
-    let Limits { cpu, memory, .. } = confinement.limits;
+    let _ = process::set_name(FILE_WORKER_RIGHTS.name);
+    let WorkerLimits { cpu_seconds: cpu, memory, file_size: file, .. } = confinement.limits;
     let limits = [
-        (libc::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS),
-        // A second more until SIGKILL: SIGXCPU names the reason.
+        (libc::RLIMIT_NOFILE, MAX_DESCRIPTORS, MAX_DESCRIPTORS),
+        // SIGKILL follows one second later: SIGXCPU identifies the reason.
         (libc::RLIMIT_CPU, cpu, cpu + 1),
         (libc::RLIMIT_AS, memory, memory),
+        (libc::RLIMIT_FSIZE, file, file),
     ];
     for (resource, soft, hard) in limits {
         process::lower_limit(resource.cast_signed(), soft, hard)
             .map_err(|e| fail("limit its resources", e))?;
     }
-    let domain = domain(confinement).map_err(|e| fail("make its landlock domain", e))?;
+    let domain = landlock_domain(confinement).map_err(|e| fail("make its landlock domain", e))?;
     let (ids, capabilities) = (confinement.owner, confinement.capabilities);
-    confine::give_up(Kept { ids, capabilities, domain: Some(domain) }).map_err(|(what, e)| fail(what, e))?;
-    // A change of ids clears an earlier bond (prctl(2)).
+    confine::drop_rights(RetainedRights {
+        ids,
+        capabilities,
+        domain: Some(domain),
+        ..RetainedRights::default()
+    })
+    .map_err(|(what, e)| fail(what, e))?;
+    // A change of ids clears an earlier parent-death signal (prctl(2)).
     process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)
         .map_err(|e| fail("follow its parent", e))?;
     if nix::unistd::getppid().as_raw() != parent {
         return Err(Error::new(Code::State, "the parent of the worker has ended"));
     }
-    seccomp::load(Outside::FileWorker.program()).map_err(|e| fail("load the filter", Errno::from_raw(e)))
+    seccomp::load(FILE_WORKER_RIGHTS.filter.program())
+        .map_err(|e| fail("load the filter", Errno::from_raw(e)))
 }
 
-fn domain(confinement: &Confinement<'_>) -> SysResult<Domain> {
-    let domain = Domain::new(LEAST_ABI)?;
+fn landlock_domain(confinement: &Confinement<'_>) -> SysResult<LandlockDomain> {
+    let domain = LandlockDomain::new(MIN_LANDLOCK_ABI)?;
     for (directory, access) in confinement.directories {
-        domain.allow_beneath(*directory, access.rights())?;
+        domain.allow_beneath(*directory, access.landlock_access())?;
     }
     Ok(domain)
 }

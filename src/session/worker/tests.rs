@@ -1,13 +1,13 @@
-//! What a worker can do, and how its work ends. A worker needs a process with one thread: the test binary runs itself
-//! again, on one test.
+//! The rights of a worker, and how it ends. A worker needs a process with one thread: the test binary executes itself
+//! again, for one test.
 
 use super::*;
-use crate::session::beneath::{directory, root};
-use crate::sys::throwaway::{Ended, throwaway};
+use crate::session::beneath::{open_directory, open_root};
+use crate::sys::disposable_child::{ChildExit, run_disposable_child};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::unistd::{getegid, geteuid, getgroups};
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
@@ -18,11 +18,11 @@ const AGAIN: &str = "SAGGAR_TEST_WORKER";
 /// Runs the body of the test `name` in a process with one thread: a fork of the test binary, which runs nothing else.
 fn alone(name: &str, body: impl FnOnce()) {
     if std::env::var_os(AGAIN).is_some() {
-        let ended = throwaway(120, |_| {
+        let ended = run_disposable_child(120, |_| {
             body();
             0
         });
-        assert_eq!(ended, Ok(Ended::Exited(0)));
+        assert_eq!(ended, Ok(ChildExit::Exited(0)));
         return;
     }
     let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
@@ -31,7 +31,7 @@ fn alone(name: &str, body: impl FnOnce()) {
     assert!(again.status().unwrap().success());
 }
 
-/// A directory of another user, where this one is root, with a directory `read` and a directory `write`.
+/// A temporary directory with the directories `read` and `write`, which belong to another user if this process is root.
 fn place() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     for name in ["read", "write"] {
@@ -45,13 +45,13 @@ fn place() -> TempDir {
     place
 }
 
-fn confinement<'a>(directories: &'a [(BorrowedFd<'a>, Access)], limits: Limits) -> Confinement<'a> {
-    let owner = directories.first().and_then(|(directory, _)| owner(*directory).unwrap());
+fn confinement<'a>(directories: &'a [(BorrowedFd<'a>, FileAccess)], limits: WorkerLimits) -> Confinement<'a> {
+    let owner = directories.first().and_then(|(directory, _)| worker_owner(*directory).unwrap());
     Confinement { task: "test", owner, capabilities: 0, directories, files: &[], limits }
 }
 
-fn short() -> Limits {
-    Limits { time: Duration::from_secs(60), ..Limits::default() }
+fn short() -> WorkerLimits {
+    WorkerLimits { time: Duration::from_secs(60), ..WorkerLimits::default() }
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn a_worker_has_its_directories_and_nothing_else() {
 fn check_rights() {
     let place = place();
     let (read, write) =
-        (root(&place.path().join("read")).unwrap(), root(&place.path().join("write")).unwrap());
-    let directories = [(read.as_fd(), Access::Read), (write.as_fd(), Access::Write)];
+        (open_root(&place.path().join("read")).unwrap(), open_root(&place.path().join("write")).unwrap());
+    let directories = [(read.as_fd(), FileAccess::Read), (write.as_fd(), FileAccess::Write)];
     let other = File::open("/etc/passwd").unwrap();
     let is_root = geteuid().is_root();
-    let fails = run(&confinement(&directories, short()), || {
+    let fails = run_worker(&confinement(&directories, short()), || {
         let denied = |what: std::io::Result<()>| what.is_err_and(|e| e.kind() == ErrorKind::PermissionDenied);
-        let create = |at: BorrowedFd<'_>, name: &str| beneath::create(at, name, 0o600).map(drop);
+        let create = |at: BorrowedFd<'_>, name: &str| beneath::create_file(at, name, 0o600).map(drop);
         let mut fails = Vec::new();
         let mut check = |what: &str, holds: bool| {
             if !holds {
@@ -77,9 +77,9 @@ fn check_rights() {
         };
         let inet = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None);
         let unix = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None);
-        check("reads its directory", beneath::file(read.as_fd(), "file").is_ok());
+        check("reads its directory", beneath::open_file(read.as_fd(), "file").is_ok());
         check("makes a file", create(write.as_fd(), "new").is_ok());
-        check("makes a directory", directory(write.as_fd(), ".").is_ok());
+        check("makes a directory", open_directory(write.as_fd(), ".").is_ok());
         check("has no other ids", !is_root || (geteuid().as_raw(), getegid().as_raw()) == (1001, 1001));
         check("has no other groups", !is_root || getgroups().unwrap().is_empty());
         check("has no capability", sys::caps::effective() == 0);
@@ -96,7 +96,7 @@ fn check_rights() {
         Ok(fails)
     });
     let fails = fails.unwrap();
-    let had_landlock = sys::landlock::abi() >= LEAST_ABI;
+    let had_landlock = sys::landlock::abi() >= MIN_LANDLOCK_ABI;
     assert!(fails.is_empty() || !had_landlock, "{fails:?}");
     assert!(place.path().join("write/new").exists());
 }
@@ -120,18 +120,18 @@ fn check_capabilities() {
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
     )
     .unwrap();
-    let read = root(&place.path().join("read")).unwrap();
-    let directories = [(read.as_fd(), Access::Read)];
+    let read = open_root(&place.path().join("read")).unwrap();
+    let directories = [(read.as_fd(), FileAccess::Read)];
     let reads = |capabilities| {
         let confinement = Confinement { capabilities, ..confinement(&directories, short()) };
-        run(&confinement, || {
+        run_worker(&confinement, || {
             let outside = File::open("/etc/shadow").is_ok();
-            Ok((beneath::file(read.as_fd(), "closed").is_ok(), outside))
+            Ok((beneath::open_file(read.as_fd(), "closed").is_ok(), outside))
         })
         .unwrap()
     };
     assert_eq!(reads(0), (false, false));
-    assert_eq!(reads(READ_SEVERAL_OWNERS), (true, false));
+    assert_eq!(reads(READ_MULTI_OWNER_CAPABILITIES), (true, false));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn results_errors_output_and_log_entries_come_back() {
 fn check_messages() {
     let confinement = confinement(&[], short());
     let mut text = String::new();
-    let job = |output: &Output| {
+    let job = |output: &WorkerOutput| {
         log::warn!("an entry of the log");
         output.write("one ")?;
         output.write("two")?;
@@ -152,14 +152,15 @@ fn check_messages() {
         text.push_str(piece);
         Ok(())
     };
-    assert_eq!(run_with_output(&confinement, job, pass_on).unwrap(), vec!["x".repeat(1 << 20); 3]);
+    assert_eq!(run_worker_with_output(&confinement, job, pass_on).unwrap(), vec!["x".repeat(1 << 20); 3]);
     assert_eq!(text, "one two");
-    let failed = run(&confinement, || Err::<(), _>(Error::new(Code::Refused, "no").hint("why"))).unwrap_err();
+    let failed =
+        run_worker(&confinement, || Err::<(), _>(Error::new(Code::Refused, "no").hint("why"))).unwrap_err();
     assert_eq!(
         (failed.code(), failed.to_string(), failed.hint_text()),
         (Code::Refused, "no".into(), Some("why"))
     );
-    let stopped = run_with_output(
+    let stopped = run_worker_with_output(
         &confinement,
         |output| (0..).try_for_each(|_| output.write("again")),
         |_| Err(Error::new(Code::System, "nothing reads it")),
@@ -173,16 +174,16 @@ fn a_worker_that_exceeds_a_limit_or_dies_is_an_error_that_names_the_task() {
 }
 
 fn check_limits() {
-    let fails = |limits: Limits, job: fn(&Output) -> Result<()>| {
-        run_with_output(&confinement(&[], limits), job, |_| Ok(())).unwrap_err().to_string()
+    let fails = |limits: WorkerLimits, job: fn(&WorkerOutput) -> Result<()>| {
+        run_worker_with_output(&confinement(&[], limits), job, |_| Ok(())).unwrap_err().to_string()
     };
-    let late = fails(Limits { time: Duration::from_millis(50), ..short() }, |_| {
+    let late = fails(WorkerLimits { time: Duration::from_millis(50), ..short() }, |_| {
         loop {
             std::thread::sleep(Duration::from_secs(1));
         }
     });
     assert_eq!(late, "test: it takes more than 0 s");
-    let busy = fails(Limits { cpu: 1, ..short() }, |_| {
+    let busy = fails(WorkerLimits { cpu_seconds: 1, ..short() }, |_| {
         loop {
             std::hint::spin_loop();
         }
@@ -194,9 +195,20 @@ fn check_limits() {
         }
     });
     assert_eq!(long, "test: the result is larger than 256 MiB");
+    let text = |output: &WorkerOutput| output.write(&"x".repeat(2 << 20));
+    assert_eq!(
+        fails(WorkerLimits { output_size: 1 << 20, ..short() }, text),
+        "test: the result is larger than 1 MiB"
+    );
+    let file = tempfile::tempfile().unwrap();
+    let limits = WorkerLimits { file_size: 4096, ..short() };
+    let written = run_worker(&Confinement { files: &[file.as_fd()], ..confinement(&[], limits) }, || {
+        (&file).write_all(&[1; 8192]).map_err(|e| Error::system("write", e))
+    });
+    assert_eq!(written.unwrap_err().to_string(), "test: a file that it writes is larger than 4096 bytes");
     assert_eq!(fails(short(), |_| panic!("at fault")), "test: the worker ended without a result");
     assert_eq!(fails(short(), |_| process::exit_now(0)), "test: the worker ended without a result");
-    let large = fails(Limits { memory: 1 << 30, ..short() }, |_| {
+    let large = fails(WorkerLimits { memory: 1 << 30, ..short() }, |_| {
         let memory = vec![1u8; 2 << 30];
         Err(Error::new(Code::State, format!("{} bytes", memory.len())))
     });
@@ -206,14 +218,14 @@ fn check_limits() {
 #[test]
 fn nothing_is_forked_beside_other_threads() {
     let confinement = confinement(&[], short());
-    let error = std::thread::spawn(move || run(&confinement, || Ok(())).unwrap_err()).join().unwrap();
+    let error = std::thread::spawn(move || run_worker(&confinement, || Ok(())).unwrap_err()).join().unwrap();
     assert_eq!(error.to_string(), "test: start a worker: this process has several threads");
 }
 
 #[test]
 fn the_owner_of_a_directory_is_asked_of_what_is_open() {
     let place = place();
-    let open = root(Path::new(&place.path().join("read"))).unwrap();
+    let open = open_root(Path::new(&place.path().join("read"))).unwrap();
     let expected = geteuid().is_root().then_some((1001, 1001));
-    assert_eq!(owner(open.as_fd()).unwrap(), expected);
+    assert_eq!(worker_owner(open.as_fd()).unwrap(), expected);
 }

@@ -1,16 +1,16 @@
 //! `linux.devices`, with the devices and links that every container has (config-linux.md, Devices).
 
 use super::document;
-use super::field::Field;
-use super::text::{absolute, some_text};
+use super::field_path::FieldPath;
+use super::text::{non_empty, require_absolute};
 use crate::error::Result;
-use crate::spec::container::{ContainerMount, ContainerMountKind, Device};
+use crate::spec::container::{ContainerMount, ContainerMountKind, DeviceSpec};
 use oci_spec::runtime::LinuxDeviceType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Path, major, minor: the default devices, for everybody to read and write.
-const DEFAULT: [(&str, u32, u32); 6] = [
+/// Path, major and minor number of the default devices, which every user can read and write.
+const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
     ("/dev/null", 1, 3),
     ("/dev/zero", 1, 5),
     ("/dev/full", 1, 7),
@@ -19,8 +19,8 @@ const DEFAULT: [(&str, u32, u32); 6] = [
     ("/dev/tty", 5, 0),
 ];
 
-/// Path, target. `/dev/ptmx` is that of the container's own devpts.
-const LINKS: [(&str, &str); 5] = [
+/// Path and target of the default links. `/dev/ptmx` links to the container's own devpts.
+const DEFAULT_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
@@ -28,31 +28,31 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// The host's node of that name.
-const PTMX: (&str, (u32, u32)) = ("/dev/ptmx", (5, 2));
+/// The path and device number of the host's ptmx node.
+const HOST_PTMX: (&str, (u32, u32)) = ("/dev/ptmx", (5, 2));
 
-/// Numbers that fit in a dev_t of the kernel: 12 bits and 20 bits (makedev(3)).
+/// The maximum numbers of a kernel dev_t: 12 bits and 20 bits (makedev(3)).
 const MAX_MAJOR: u32 = (1 << 12) - 1;
 const MAX_MINOR: u32 = (1 << 20) - 1;
 
-/// Path, target.
+/// Path and target of each link.
 type Links = Vec<(PathBuf, PathBuf)>;
 
-/// The device nodes and the links. An entry of the document stands for the default at its path. Where the host's
-/// `/dev` is bound there is nothing to make: nodes made there would be the host's.
-pub(super) fn devices(
-    entries: Option<Vec<document::Device>>,
+/// The device nodes and links. An entry of the document replaces the default at its path. If the host's
+/// `/dev` is bind-mounted, none are created: they would be created on the host.
+pub(super) fn lower_devices(
+    entries: Option<Vec<document::OciDevice>>,
     mounts: &[ContainerMount],
-) -> Result<(Vec<Device>, Links)> {
-    let linux = Field::root("linux");
+) -> Result<(Vec<DeviceSpec>, Links)> {
+    let linux = FieldPath::root("linux");
     let list = linux.key("devices");
-    let (mut named, mut paths): (Vec<Device>, BTreeMap<PathBuf, usize>) = Default::default();
+    let (mut named, mut paths): (Vec<DeviceSpec>, BTreeMap<PathBuf, usize>) = Default::default();
     for (index, entry) in entries.unwrap_or_default().into_iter().enumerate() {
-        let device = device(entry, list.at(index))?;
+        let device = lower_device(entry, list.index(index))?;
         match paths.get(&device.path).map(|other| &named[*other]) {
             Some(other) if *other == device => {}
             Some(_) => {
-                let error = list.at(index).key("path").invalid("is that of another device, too");
+                let error = list.index(index).key("path").invalid("is that of another device, too");
                 return Err(error.hint("give each path once"));
             }
             None => {
@@ -62,21 +62,24 @@ pub(super) fn devices(
         }
     }
     let dev = Path::new("/dev");
-    let is_host =
-        |mount: &ContainerMount| mount.at == dev && matches!(mount.kind, ContainerMountKind::Bind { .. });
+    let is_host = |mount: &ContainerMount| {
+        mount.destination == dev && matches!(mount.kind, ContainerMountKind::Bind { .. })
+    };
     if mounts.iter().any(is_host) {
         named.retain(|device| !device.path.starts_with(dev));
         return Ok((named, Vec::new()));
     }
-    // The one that belongs to the container is at the other end of the link; callers list the host's.
-    named.retain(|device| device.path != Path::new(PTMX.0) || (device.major, device.minor) != PTMX.1);
-    // What the document puts at a path, as a device or as a mount, is what is there.
-    let taken = |path: &Path, named: &[Device]| {
-        named.iter().any(|device| device.path == path) || mounts.iter().any(|mount| mount.at == path)
+    // Callers list the host's ptmx node. The container's own is the target of the default link.
+    named.retain(|device| {
+        device.path != Path::new(HOST_PTMX.0) || (device.major, device.minor) != HOST_PTMX.1
+    });
+    // A device or mount of the document replaces the default at its path.
+    let taken = |path: &Path, named: &[DeviceSpec]| {
+        named.iter().any(|device| device.path == path) || mounts.iter().any(|mount| mount.destination == path)
     };
-    let links = LINKS.iter().map(|(path, target)| (PathBuf::from(path), PathBuf::from(target)));
+    let links = DEFAULT_LINKS.iter().map(|(path, target)| (PathBuf::from(path), PathBuf::from(target)));
     let links = links.filter(|(path, _)| !taken(path, &named)).collect();
-    let default = DEFAULT.iter().map(|(path, major, minor)| Device {
+    let default = DEFAULT_DEVICES.iter().map(|(path, major, minor)| DeviceSpec {
         path: path.into(),
         kind: libc::S_IFCHR,
         major: *major,
@@ -85,13 +88,13 @@ pub(super) fn devices(
         uid: 0,
         gid: 0,
     });
-    let mut all: Vec<Device> = default.filter(|device| !taken(&device.path, &named)).collect();
+    let mut all: Vec<DeviceSpec> = default.filter(|device| !taken(&device.path, &named)).collect();
     all.append(&mut named);
     Ok((all, links))
 }
 
-fn device(entry: document::Device, field: Field<'_>) -> Result<Device> {
-    let path = some_text(entry.path).ok_or_else(|| field.key("path").missing())?;
+fn lower_device(entry: document::OciDevice, field: FieldPath<'_>) -> Result<DeviceSpec> {
+    let path = non_empty(entry.path).ok_or_else(|| field.key("path").missing())?;
     let kind = match entry.kind {
         LinuxDeviceType::C | LinuxDeviceType::U => libc::S_IFCHR,
         LinuxDeviceType::B => libc::S_IFBLK,
@@ -108,14 +111,14 @@ fn device(entry: document::Device, field: Field<'_>) -> Result<Device> {
     };
     let (major, minor) = (number(entry.major, "major", MAX_MAJOR)?, number(entry.minor, "minor", MAX_MINOR)?);
     let mode = entry.file_mode.unwrap_or(0o666);
-    // Callers copy st_mode as it is: the bits of the type may stand there.
+    // Callers copy st_mode unchanged, so the file type bits are allowed.
     if mode & !(libc::S_IFMT | 0o7777) != 0 {
         return Err(field
             .key("fileMode")
             .invalid(format_args!("is not a mode: {mode}; it is a decimal number")));
     }
-    Ok(Device {
-        path: absolute(path, field.key("path"))?,
+    Ok(DeviceSpec {
+        path: require_absolute(path, field.key("path"))?,
         kind,
         major,
         minor,

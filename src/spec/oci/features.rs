@@ -1,33 +1,34 @@
-//! What `features` prints (features.md): the tables that the parser itself looks its words up in.
+//! The output of `features` (features.md), from the tables that the parser uses.
 
 use super::process::capabilities;
 use super::{hooks, mount, namespace, resources, seccomp, version};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The structure that `features` prints, whatever the host has, but for the flags of seccomp(2): `knows` says of one
-/// whether the kernel has it. `version` and `commit` are saggar's.
-pub fn features(version: &str, commit: Option<&str>, knows: impl Fn(u64) -> bool) -> Value {
+/// The structure that `features` prints. It does not depend on the host, except for the flags of
+/// seccomp(2): `supports_flag` returns whether the kernel supports one. `version` and `commit` are those of
+/// saggar.
+pub fn features(version: &str, commit: Option<&str>, supports_flag: impl Fn(u64) -> bool) -> Value {
     let mut annotations = json!({ "org.saggar.version": version });
     if let Some(commit) = commit {
         annotations["org.saggar.commit"] = commit.into();
     }
     json!({
-        "ociVersionMin": version::OLDEST,
-        "ociVersionMax": version::NEWEST,
-        "hooks": hooks::NAMES,
+        "ociVersionMin": version::OLDEST_OCI_VERSION,
+        "ociVersionMax": version::NEWEST_OCI_VERSION,
+        "hooks": hooks::HOOK_NAMES,
         "mountOptions": words(&mount::options::OPTIONS.map(|(name, _)| name)),
-        "linux": linux(knows),
+        "linux": linux(supports_flag),
         "annotations": annotations,
         "potentiallyUnsafeConfigAnnotations": ["org.saggar."],
     })
 }
 
-fn linux(knows: impl Fn(u64) -> bool) -> Value {
-    let supported = seccomp::FLAGS.iter().filter(|(_, flag)| knows(*flag)).map(|(name, _)| *name);
+fn linux(supports_flag: impl Fn(u64) -> bool) -> Value {
+    let supported = seccomp::FLAGS.iter().filter(|(_, flag)| supports_flag(*flag)).map(|(name, _)| *name);
     json!({
-        "namespaces": words(&namespace::TYPES.map(|(name, _)| name)),
-        "capabilities": capabilities::names(),
+        "namespaces": words(&namespace::NAMESPACE_TYPES.map(|(name, _)| name)),
+        "capabilities": capabilities::known_names(),
         "cgroup": { "v1": true, "v2": true, "systemd": true, "systemdUser": true, "rdma": true },
         "seccomp": {
             "enabled": true,
@@ -41,15 +42,15 @@ fn linux(knows: impl Fn(u64) -> bool) -> Value {
         "selinux": { "enabled": true },
         "intelRdt": { "enabled": true, "schemata": true, "monitoring": true },
         "memoryPolicy": {
-            "modes": words(&resources::MODES.map(|(mode, _)| mode)),
-            "flags": words(&resources::NODE_FLAGS.map(|(flag, _)| flag)),
+            "modes": words(&resources::MEMORY_POLICY_MODES.map(|(mode, _)| mode)),
+            "flags": words(&resources::MEMORY_POLICY_FLAGS.map(|(flag, _)| flag)),
         },
         "mountExtensions": { "idmap": { "enabled": true } },
         "netDevices": { "enabled": true },
     })
 }
 
-/// The words of these values, as they stand in a document.
+/// The values as spelled in a document.
 fn words<T: Serialize>(values: &[T]) -> Value {
     values.iter().map(|value| serde_json::to_value(value).unwrap_or_default()).collect()
 }

@@ -1,40 +1,41 @@
-//! The only I/O of this module: reads the documents, of a bounded size, without waiting for anybody.
+//! The only I/O of this module: reads documents of a bounded size, without blocking.
 
-use super::{Config, Warning};
+use super::{BundleConfig, ConfigWarning};
 use crate::error::{Code, Error, Result};
-use crate::spec::container::{Container, Process};
+use crate::spec::container::{ContainerSpec, ProcessSpec};
 use crate::sys::read::whole_file;
 use std::path::Path;
 
-/// The largest document that is read. Orchestrators write a few dozen KiB; what the kernel takes as arguments and
-/// environment is at most 2 MiB as it is set up everywhere; and a document of empty objects takes 50 times its size.
+/// The largest document, in bytes. Orchestrators write a few dozen KiB; the kernel accepts at most 2 MiB of
+/// arguments and environment in usual configurations; and a document of empty objects takes 50 times its
+/// size in memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Reads `config.json` in `bundle`, an absolute path.
+/// Reads and parses `config.json` in `bundle`, an absolute path.
 ///
 /// # Errors
-/// `Code::Invalid` for a file that is missing, no regular file, too large or not valid; the last with the JSON path
-/// of the field.
-pub fn read(bundle: &Path) -> Result<Config> {
-    let bytes = document(&bundle.join("config.json")).map_err(|error| {
+/// `Code::Invalid` for a file that is missing, not a regular file, too large or invalid; the last with the
+/// JSON path of the field.
+pub fn read_config(bundle: &Path) -> Result<BundleConfig> {
+    let bytes = read_document(&bundle.join("config.json")).map_err(|error| {
         error.hint("a bundle is a directory with a config.json, a file; `saggar spec` writes one")
     })?;
-    super::parse(bytes, bundle)
+    super::parse_config(bytes, bundle)
 }
 
-/// Reads the file that `exec --process` names, for `container`.
+/// Reads and parses the file of `exec --process`, for `container`.
 ///
 /// # Errors
-/// As [`read`].
-pub fn read_process(path: &Path, container: &Container) -> Result<(Process, Vec<Warning>)> {
-    super::process(&document(path)?, container)
+/// As for [`read_config`].
+pub fn read_process(path: &Path, container: &ContainerSpec) -> Result<(ProcessSpec, Vec<ConfigWarning>)> {
+    super::parse_process(&read_document(path)?, container)
 }
 
-/// The bytes of a document.
+/// Reads the bytes of a document.
 ///
 /// # Errors
-/// `Code::Invalid` for a file that is missing, no regular file or larger than 4 MiB.
-pub fn document(path: &Path) -> Result<Vec<u8>> {
+/// `Code::Invalid` for a file that is missing, not a regular file or larger than 4 MiB.
+pub fn read_document(path: &Path) -> Result<Vec<u8>> {
     whole_file(path, MAX_BYTES)
         .map_err(|unread| Error::new(Code::Invalid, format!("read {}: {unread}", path.display())))
 }

@@ -1,112 +1,130 @@
-//! The whole document to a [`Container`]: the parts are lowered in the files beside this one.
+//! Lowers the whole document to a [`ContainerSpec`]; the files of this directory lower its parts.
 
-use super::document::{Document, Linux, Root};
-use super::field::Field;
-use super::mount::{Surroundings, mounts};
-use super::process::Place;
-use super::text::{absolute_paths, some_text};
-use super::{Warning, devices, hooks, mount, namespace, process, resources, seccomp, sysctl, version};
+use super::document::{OciDocument, OciLinux, OciRoot};
+use super::field_path::FieldPath;
+use super::mount::{MountContext, lower_mounts};
+use super::process::ProcessLocation;
+use super::text::{non_empty, require_absolute_paths};
+use super::{ConfigWarning, devices, hooks, mount, namespace, process, resources, seccomp, sysctl, version};
 use crate::error::Result;
-use crate::spec::container::{self, Container, Namespace, Namespaces};
+use crate::spec::container::{self, ContainerSpec, Namespace, Namespaces};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Podman's word for crun.
+/// The annotation of crun with which Podman keeps the caller's groups.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
-/// The longest host name and domain name (`__NEW_UTS_LEN`).
-const MAX_NAME: usize = 64;
+/// The longest host name and domain name in bytes (`__NEW_UTS_LEN`).
+const MAX_UTS_NAME: usize = 64;
 
-/// The container that `document` describes, in `bundle`.
-pub(super) fn lower(document: Document, bundle: &Path, warnings: &mut Vec<Warning>) -> Result<Container> {
-    let version = version::check(document.oci_version, warnings)?;
+/// Lowers `document`, of the bundle directory `bundle`.
+pub(super) fn lower_container(
+    document: OciDocument,
+    bundle: &Path,
+    warnings: &mut Vec<ConfigWarning>,
+) -> Result<ContainerSpec> {
+    let version = version::check_version(document.oci_version, warnings)?;
     let mut linux = document.linux.unwrap_or_default();
-    let namespaces = namespace::namespaces(linux.namespaces.take())?;
-    let ids = namespace::id_maps(&mut linux, &namespaces, warnings)?;
-    let root = root(document.root, bundle, &linux)?;
-    let surroundings = Surroundings { bundle, namespaces: &namespaces };
-    let mounts = mounts(document.mounts.unwrap_or_default(), &surroundings, warnings)?;
-    let (devices, links) = devices::devices(linux.devices, &mounts)?;
-    let mut process =
-        document.process.map(|entry| process::lower(entry, Place::OF_CONTAINER, warnings)).transpose()?;
-    let personality = resources::personality(linux.personality)?;
+    let namespaces = namespace::lower_namespaces(linux.namespaces.take())?;
+    let ids = namespace::lower_id_maps(&mut linux, &namespaces, warnings)?;
+    let root = lower_root(document.root, bundle, &linux)?;
+    let context = MountContext { bundle, namespaces: &namespaces };
+    let mounts = lower_mounts(document.mounts.unwrap_or_default(), &context, warnings)?;
+    let (devices, links) = devices::lower_devices(linux.devices, &mounts)?;
+    let mut process = document
+        .process
+        .map(|entry| process::lower_process(entry, ProcessLocation::CONFIG_JSON, warnings))
+        .transpose()?;
+    let personality = resources::lower_personality(linux.personality)?;
     if let Some(process) = &mut process {
         process.personality = personality;
-        process.keep_groups = keeps_groups(document.annotations.as_ref());
+        process.keep_groups = keeps_caller_groups(document.annotations.as_ref());
     }
-    let field = Field::root("linux");
-    let domainname = name(document.domainname, Field::root("domainname"), &namespaces)?;
-    let sysctl = sysctl::sysctl(linux.sysctl, domainname.as_deref(), &namespaces)?;
-    Ok(Container {
-        version,
+    let field = FieldPath::root("linux");
+    let domainname = check_uts_name(document.domainname, FieldPath::root("domainname"), &namespaces)?;
+    let sysctl = sysctl::lower_sysctl(linux.sysctl, domainname.as_deref(), &namespaces)?;
+    Ok(ContainerSpec {
+        oci_version: version,
         root,
-        ids,
-        time: namespace::time_offsets(linux.time_offsets, &namespaces)?,
-        hostname: name(document.hostname, Field::root("hostname"), &namespaces)?,
+        id_maps: ids,
+        time_offsets: namespace::lower_time_offsets(linux.time_offsets, &namespaces)?,
+        hostname: check_uts_name(document.hostname, FieldPath::root("hostname"), &namespaces)?,
         domainname,
         mounts,
         devices,
         links,
-        masked: own_paths(linux.masked_paths, field.key("maskedPaths"), &namespaces)?,
-        read_only: own_paths(linux.readonly_paths, field.key("readonlyPaths"), &namespaces)?,
+        masked_paths: check_container_paths(linux.masked_paths, field.key("maskedPaths"), &namespaces)?,
+        read_only_paths: check_container_paths(
+            linux.readonly_paths,
+            field.key("readonlyPaths"),
+            &namespaces,
+        )?,
         sysctl,
-        net_devices: resources::net_devices(linux.net_devices, &namespaces)?,
+        net_devices: resources::lower_net_devices(linux.net_devices, &namespaces)?,
         process,
-        hooks: hooks::hooks(document.hooks)?,
-        seccomp: seccomp::check(linux.seccomp)?,
-        cgroups_path: some_text(linux.cgroups_path).map(Into::into),
+        hooks: hooks::lower_hooks(document.hooks)?,
+        seccomp: seccomp::check_seccomp(linux.seccomp)?,
+        cgroups_path: non_empty(linux.cgroups_path).map(Into::into),
         resources: linux.resources,
-        intel_rdt: resources::intel_rdt(linux.intel_rdt, warnings)?,
-        memory_policy: resources::memory_policy(linux.memory_policy)?,
-        mount_label: some_text(linux.mount_label),
+        intel_rdt: resources::check_intel_rdt(linux.intel_rdt, warnings)?,
+        memory_policy: resources::lower_memory_policy(linux.memory_policy)?,
+        mount_label: non_empty(linux.mount_label),
         annotations: document.annotations.unwrap_or_default(),
         namespaces,
     })
 }
 
-/// What Podman says for `--group-add keep-groups`: the supplementary groups are the caller's.
-fn keeps_groups(annotations: Option<&BTreeMap<String, String>>) -> bool {
+/// Whether the supplementary groups are the caller's: Podman's `--group-add keep-groups`.
+fn keeps_caller_groups(annotations: Option<&BTreeMap<String, String>>) -> bool {
     annotations.and_then(|all| all.get(KEEP_GROUPS)).is_some_and(|value| value == "1")
 }
 
-fn root(root: Option<Root>, bundle: &Path, linux: &Linux) -> Result<container::Root> {
-    let field = Field::root("root");
+fn lower_root(root: Option<OciRoot>, bundle: &Path, linux: &OciLinux) -> Result<container::RootFilesystem> {
+    let field = FieldPath::root("root");
     let hint = "name the root file system: \"root\": {\"path\": \"rootfs\"}";
     let root = root.ok_or_else(|| field.missing().hint(hint))?;
-    let path = some_text(root.path).ok_or_else(|| field.key("path").missing().hint(hint))?;
+    let path = non_empty(root.path).ok_or_else(|| field.key("path").missing().hint(hint))?;
     let propagation = match linux.rootfs_propagation.as_deref().filter(|word| !word.is_empty()) {
         None => None,
         Some(word) => Some(mount::options::propagation_of(word).ok_or_else(|| {
-            let field = Field::root("linux");
+            let field = FieldPath::root("linux");
             let error = field.key("rootfsPropagation").invalid(format_args!("is not known: {word:?}"));
             error.hint(
                 "the words are shared, slave, private and unbindable, each with an r before it for the tree",
             )
         })?),
     };
-    Ok(container::Root { path: bundle.join(path), read_only: root.readonly.unwrap_or(false), propagation })
+    Ok(container::RootFilesystem {
+        path: bundle.join(path),
+        read_only: root.readonly.unwrap_or(false),
+        propagation,
+    })
 }
 
-/// A host or domain name, which a container has in a UTS namespace of its own alone.
-fn name(name: Option<String>, field: Field<'_>, namespaces: &Namespaces) -> Result<Option<String>> {
-    let Some(name) = some_text(name) else { return Ok(None) };
+/// Validates a host or domain name, which requires a new UTS namespace.
+fn check_uts_name(
+    name: Option<String>,
+    field: FieldPath<'_>,
+    namespaces: &Namespaces,
+) -> Result<Option<String>> {
+    let Some(name) = non_empty(name) else { return Ok(None) };
     if !namespaces.has(Namespace::Uts) {
         let error = field.invalid("would rename the host: the container has no uts namespace");
         return Err(error.hint("add {\"type\": \"uts\"} to linux.namespaces, or remove the name"));
     }
-    if name.len() > MAX_NAME {
-        return Err(field.invalid(format_args!("must have at most {MAX_NAME} bytes, has {}", name.len())));
+    if name.len() > MAX_UTS_NAME {
+        return Err(field.invalid(format_args!("must have at most {MAX_UTS_NAME} bytes, has {}", name.len())));
     }
     Ok(Some(name))
 }
 
-/// Paths that are covered or made read-only: without a mount namespace that would be done to the host.
-fn own_paths(
+/// Validates paths to mask or make read-only. Without a mount namespace, that would change the host.
+fn check_container_paths(
     paths: Option<Vec<String>>,
-    field: Field<'_>,
+    field: FieldPath<'_>,
     namespaces: &Namespaces,
 ) -> Result<Vec<std::path::PathBuf>> {
-    let paths = absolute_paths(paths, field)?;
+    let paths = require_absolute_paths(paths, field)?;
     if !paths.is_empty() && !namespaces.has(Namespace::Mount) {
         let error = field.invalid("would change the host: the container has no mount namespace");
         return Err(error.hint("add {\"type\": \"mount\"} to linux.namespaces, or remove the paths"));

@@ -1,18 +1,19 @@
-//! The front door for orchestrators: a bundle's `config.json`, whole and checked, as a [`Container`].
+//! The OCI interface: a bundle's `config.json`, completely validated, as a [`ContainerSpec`].
 //!
-//! The types that the document is read with are those of the `oci-spec` crate, but for the parts where they lose
-//! something or refuse what the specification only warns of. Nothing is dropped silently: what is invalid is an
-//! error that names the field by its JSON path, what the specification wants logged is a [`Warning`], and what is
-//! unknown is ignored, as the specification says (config.md, Extensibility and Valid values).
+//! The document is parsed with the types of the `oci-spec` crate, except where they lose information or
+//! refuse what the specification only warns about. Nothing is dropped silently: an invalid value is an
+//! error that names the field by its JSON path, a condition that the specification requires to be logged is
+//! a [`ConfigWarning`], and unknown fields are ignored, as the specification requires (config.md,
+//! Extensibility and Valid values).
 
+mod bitmask;
 mod devices;
 mod document;
 mod example;
 mod features;
-mod field;
+mod field_path;
 mod hooks;
 mod json;
-mod list;
 pub mod load;
 mod lower;
 mod mount;
@@ -27,66 +28,67 @@ mod version;
 #[cfg(test)]
 mod tests;
 
-pub use example::example;
+pub use example::example_config;
 pub use features::features;
-pub use load::{read, read_process};
-pub use process::{Overrides, limit_name, process, with_overrides};
-pub use version::{NEWEST, OLDEST};
+pub use load::{read_config, read_process};
+pub use process::{ExecOptions, parse_process, process_with_options, rlimit_name};
+pub use version::{NEWEST_OCI_VERSION, OLDEST_OCI_VERSION};
 
-use super::container::Container;
+use super::container::ContainerSpec;
 use crate::error::Result;
 use std::fmt;
 use std::path::Path;
 
-/// A `config.json` that was read.
+/// A parsed `config.json`.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// What it says.
-    pub container: Container,
-    /// What is to be logged about it.
-    pub warnings: Vec<Warning>,
-    /// The document as it was, for the copy that `create` keeps: later edits of the bundle have no effect.
+pub struct BundleConfig {
+    /// The container that it describes.
+    pub container: ContainerSpec,
+    /// Warnings to log.
+    pub warnings: Vec<ConfigWarning>,
+    /// The original bytes, for the copy that `create` keeps: later edits of the bundle have no effect.
     pub bytes: Vec<u8>,
 }
 
-/// Something in the configuration that does not hold and is no error (runtime.md, Warnings).
+/// A part of the configuration that cannot be applied but is not an error (runtime.md, Warnings).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
+pub struct ConfigWarning {
     /// The JSON path of the field: `process.capabilities.bounding[3]`.
     pub field: String,
-    /// What is to be said of it; it continues the name of the field.
+    /// The message, which continues the name of the field.
     pub message: String,
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.field, self.message)
     }
 }
 
-/// Adds a warning where one is due.
-fn warn(warnings: &mut Vec<Warning>, is_due: bool, warning: impl FnOnce() -> Warning) {
+/// Adds a warning if `is_due`.
+fn push_warning(warnings: &mut Vec<ConfigWarning>, is_due: bool, warning: impl FnOnce() -> ConfigWarning) {
     if is_due {
         warnings.push(warning())
     }
 }
 
-/// Lowers the bytes of a `config.json`. `bundle` is the absolute path that relative paths of the root and of bind
-/// mounts start from.
+/// Lowers the bytes of a `config.json`. `bundle` is the absolute path that relative paths of the root and
+/// of bind mounts are resolved against.
 ///
 /// # Errors
-/// `Code::Invalid` for whatever is not valid, with the JSON path of the field.
-pub fn parse(bytes: Vec<u8>, bundle: &Path) -> Result<Config> {
+/// `Code::Invalid` for an invalid document, with the JSON path of the field.
+pub fn parse_config(bytes: Vec<u8>, bundle: &Path) -> Result<BundleConfig> {
     let mut warnings = Vec::new();
-    let lowered = json::read(&bytes).and_then(|document| lower::lower(document, bundle, &mut warnings));
+    let lowered = json::read_object(&bytes)
+        .and_then(|document| lower::lower_container(document, bundle, &mut warnings));
     let container = lowered.map_err(|error| error.context("config.json"))?;
-    Ok(Config { container, warnings, bytes })
+    Ok(BundleConfig { container, warnings, bytes })
 }
 
-/// Lowers `linux.resources` alone, as `update --resources` gives it.
+/// Parses `linux.resources` alone, for `update --resources`.
 ///
 /// # Errors
-/// As [`parse`].
-pub fn resources(bytes: &[u8]) -> Result<oci_spec::runtime::LinuxResources> {
-    json::read(bytes).map_err(|error| error.context("resources"))
+/// As for [`parse_config`].
+pub fn parse_resources(bytes: &[u8]) -> Result<oci_spec::runtime::LinuxResources> {
+    json::read_object(bytes).map_err(|error| error.context("resources"))
 }

@@ -1,16 +1,16 @@
 //! `linux.namespaces`, the id maps and the clock offsets (config-linux.md, Namespaces and below).
 
-use super::document::{IdMapping, Linux};
-use super::field::Field;
-use super::text::absolute;
-use super::{Warning, warn};
+use super::document::{OciIdMapping, OciLinux};
+use super::field_path::FieldPath;
+use super::text::require_absolute;
+use super::{ConfigWarning, push_warning};
 use crate::error::Result;
 use crate::spec::container::{IdExtent, IdMaps, Namespace, Namespaces, TimeOffsets};
 use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, LinuxTimeOffset};
 use std::collections::BTreeMap;
 
 /// The types of namespaces: one table for the parser and for `features`.
-pub(super) const TYPES: [(LinuxNamespaceType, Namespace); 8] = [
+pub(super) const NAMESPACE_TYPES: [(LinuxNamespaceType, Namespace); 8] = [
     (LinuxNamespaceType::Cgroup, Namespace::Cgroup),
     (LinuxNamespaceType::Ipc, Namespace::Ipc),
     (LinuxNamespaceType::Mount, Namespace::Mount),
@@ -21,45 +21,47 @@ pub(super) const TYPES: [(LinuxNamespaceType, Namespace); 8] = [
     (LinuxNamespaceType::Uts, Namespace::Uts),
 ];
 
-/// The most lines of a map that the kernel takes (user_namespaces(7)).
+/// The most lines of an id map that the kernel accepts (user_namespaces(7)).
 const MAX_EXTENTS: usize = 340;
 
-/// Which namespaces are made and which are joined.
-pub(super) fn namespaces(entries: Option<Vec<LinuxNamespace>>) -> Result<Namespaces> {
-    let (linux, mut all) = (Field::root("linux"), Namespaces::default());
+/// Lowers the namespaces to create and to join.
+pub(super) fn lower_namespaces(entries: Option<Vec<LinuxNamespace>>) -> Result<Namespaces> {
+    let (linux, mut all) = (FieldPath::root("linux"), Namespaces::default());
     let list = linux.key("namespaces");
     for (index, entry) in entries.unwrap_or_default().into_iter().enumerate() {
-        let field = list.at(index);
-        let Some((_, namespace)) = TYPES.iter().find(|(name, _)| *name == entry.typ()) else {
+        let field = list.index(index);
+        let Some((_, namespace)) = NAMESPACE_TYPES.iter().find(|(name, _)| *name == entry.typ()) else {
             return Err(field.key("type").invalid("is not known"));
         };
         if all.has(*namespace) {
-            let error = field.key("type").invalid(format_args!("is a second {} namespace", namespace.file()));
+            let error =
+                field.key("type").invalid(format_args!("is a second {} namespace", namespace.proc_name()));
             return Err(error.hint("keep one of them"));
         }
         match entry.path().as_ref().and_then(|path| path.to_str()).filter(|path| !path.is_empty()) {
             None => all.new.push(*namespace),
             Some(path) => {
-                all.joined.insert(*namespace, absolute(path.to_owned(), field.key("path"))?);
+                all.joined.insert(*namespace, require_absolute(path.to_owned(), field.key("path"))?);
             }
         }
     }
     Ok(all)
 }
 
-/// The maps of a new user namespace, empty for the runtime's own ids. One that is joined has its own.
-pub(super) fn id_maps(
-    linux: &mut Linux,
+/// The maps of a new user namespace; empty if the runtime's own ids apply. A joined namespace has its own
+/// maps.
+pub(super) fn lower_id_maps(
+    linux: &mut OciLinux,
     namespaces: &Namespaces,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ConfigWarning>,
 ) -> Result<Option<IdMaps>> {
-    let field = Field::root("linux");
-    let uid = id_map(linux.uid_mappings.take(), field.key("uidMappings"))?;
-    let gid = id_map(linux.gid_mappings.take(), field.key("gidMappings"))?;
+    let field = FieldPath::root("linux");
+    let uid = lower_id_map(linux.uid_mappings.take(), field.key("uidMappings"))?;
+    let gid = lower_id_map(linux.gid_mappings.take(), field.key("gidMappings"))?;
     let (mapped, uid_field) = (!uid.is_empty() || !gid.is_empty(), field.key("uidMappings"));
     if let Some(path) = namespaces.joined.get(&Namespace::User) {
         // Containerd and CRI-O give both.
-        warn(warnings, mapped, || {
+        push_warning(warnings, mapped, || {
             let path = path.display();
             uid_field.warning(format_args!("is ignored: the user namespace at {path} has a map of its own"))
         });
@@ -67,14 +69,14 @@ pub(super) fn id_maps(
     }
     match (namespaces.has(Namespace::User), uid.is_empty()) {
         (true, true) if gid.is_empty() => {
-            warn(warnings, true, || {
+            push_warning(warnings, true, || {
                 uid_field.warning("is missing: the runtime's own ids are mapped one to one")
             });
             Ok(Some(IdMaps::default()))
         }
         (true, true) => {
             let error = uid_field.missing();
-            Err(error.hint("a new user namespace needs a map, or nobody could run in it"))
+            Err(error.hint("a new user namespace needs an id map"))
         }
         (true, false) => Ok(Some(IdMaps { uid, gid })),
         (false, _) if mapped => {
@@ -86,8 +88,11 @@ pub(super) fn id_maps(
     }
 }
 
-/// One map, checked as the kernel would, which only says EINVAL.
-pub(super) fn id_map(entries: Option<Vec<IdMapping>>, field: Field<'_>) -> Result<Vec<IdExtent>> {
+/// Lowers one map. It is validated like in the kernel, which reports only EINVAL.
+pub(super) fn lower_id_map(
+    entries: Option<Vec<OciIdMapping>>,
+    field: FieldPath<'_>,
+) -> Result<Vec<IdExtent>> {
     let entries = entries.unwrap_or_default();
     if entries.len() > MAX_EXTENTS {
         return Err(
@@ -96,14 +101,14 @@ pub(super) fn id_map(entries: Option<Vec<IdMapping>>, field: Field<'_>) -> Resul
     }
     let mut map: Vec<IdExtent> = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
-        let field = field.at(index);
+        let field = field.index(index);
         let inside = entry.container_id.ok_or_else(|| field.key("containerID").missing())?;
         let outside = entry.host_id.ok_or_else(|| field.key("hostID").missing())?;
         let count = entry.size.ok_or_else(|| field.key("size").missing())?;
         if count == 0 {
             return Err(field.key("size").invalid("must be at least 1"));
         }
-        // The last id is -1, which means no id at all.
+        // The id 2^32 - 1 is -1, which means "no id".
         if inside.checked_add(count).is_none() || outside.checked_add(count).is_none() {
             return Err(field.key("size").invalid("reaches beyond the last id"));
         }
@@ -121,12 +126,12 @@ pub(super) fn id_map(entries: Option<Vec<IdMapping>>, field: Field<'_>) -> Resul
     Ok(map)
 }
 
-/// `linux.timeOffsets`
-pub(super) fn time_offsets(
+/// Lowers `linux.timeOffsets`.
+pub(super) fn lower_time_offsets(
     offsets: Option<BTreeMap<String, LinuxTimeOffset>>,
     namespaces: &Namespaces,
 ) -> Result<TimeOffsets> {
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let field = linux.key("timeOffsets");
     let (offsets, mut all) = (offsets.unwrap_or_default(), TimeOffsets::default());
     if !offsets.is_empty() && !namespaces.new.contains(&Namespace::Time) {

@@ -1,9 +1,10 @@
-//! What is not of the container alone: resource classes, memory nodes, network devices, personality.
+//! Settings that are not specific to a container: resource classes, memory nodes, network devices,
+//! personality.
 
-use super::field::Field;
-use super::list::bits;
-use super::text::some_text;
-use super::{Warning, warn};
+use super::bitmask::parse_bitmask;
+use super::field_path::FieldPath;
+use super::text::non_empty;
+use super::{ConfigWarning, push_warning};
 use crate::error::Result;
 use crate::spec::container::{MemoryPolicy, Namespace, Namespaces};
 use oci_spec::runtime::{
@@ -13,7 +14,7 @@ use oci_spec::runtime::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Modes of set_mempolicy(2), for the parser and for `features`.
-pub(super) const MODES: [(Mode, i32); 7] = [
+pub(super) const MEMORY_POLICY_MODES: [(Mode, i32); 7] = [
     (Mode::MpolDefault, libc::MPOL_DEFAULT),
     (Mode::MpolPreferred, libc::MPOL_PREFERRED),
     (Mode::MpolBind, libc::MPOL_BIND),
@@ -24,27 +25,28 @@ pub(super) const MODES: [(Mode, i32); 7] = [
 ];
 
 /// Flags of set_mempolicy(2), for the parser and for `features`.
-pub(super) const NODE_FLAGS: [(NodeFlag, i32); 3] = [
+pub(super) const MEMORY_POLICY_FLAGS: [(NodeFlag, i32); 3] = [
     (NodeFlag::MpolFNumaBalancing, libc::MPOL_F_NUMA_BALANCING),
     (NodeFlag::MpolFRelativeNodes, libc::MPOL_F_RELATIVE_NODES),
     (NodeFlag::MpolFStaticNodes, libc::MPOL_F_STATIC_NODES),
 ];
 
-/// More memory nodes than any kernel can be built for.
+/// At least the number of memory nodes of any kernel configuration.
 const MAX_NODES: u32 = 1024;
-/// IFNAMSIZ without the NUL at its end.
+/// IFNAMSIZ without the terminating NUL.
 const MAX_INTERFACE_NAME: usize = 15;
 
-/// `linux.memoryPolicy`, by the rules of set_mempolicy(2), which only says EINVAL.
-pub(super) fn memory_policy(entry: Option<LinuxMemoryPolicy>) -> Result<Option<MemoryPolicy>> {
+/// Lowers `linux.memoryPolicy`. It is validated by the rules of set_mempolicy(2), which reports only
+/// EINVAL.
+pub(super) fn lower_memory_policy(entry: Option<LinuxMemoryPolicy>) -> Result<Option<MemoryPolicy>> {
     let Some(entry) = entry else { return Ok(None) };
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let field = linux.key("memoryPolicy");
-    let nodes = match some_text(entry.nodes().clone()) {
-        Some(list) => bits(&list, MAX_NODES, field.key("nodes"))?,
+    let nodes = match non_empty(entry.nodes().clone()) {
+        Some(list) => parse_bitmask(&list, MAX_NODES, field.key("nodes"))?,
         None => Vec::new(),
     };
-    let Some((mode, number)) = MODES.iter().find(|(mode, _)| *mode == entry.mode()) else {
+    let Some((mode, number)) = MEMORY_POLICY_MODES.iter().find(|(mode, _)| *mode == entry.mode()) else {
         return Err(field.key("mode").invalid("is not known"));
     };
     match mode {
@@ -60,7 +62,8 @@ pub(super) fn memory_policy(entry: Option<LinuxMemoryPolicy>) -> Result<Option<M
     }
     let mut flags = 0;
     for flag in entry.flags().iter().flatten() {
-        flags |= NODE_FLAGS.iter().filter(|(known, _)| known == flag).fold(0, |all, (_, bit)| all | bit);
+        flags |=
+            MEMORY_POLICY_FLAGS.iter().filter(|(known, _)| known == flag).fold(0, |all, (_, bit)| all | bit);
     }
     let both = libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES;
     if flags & both == both {
@@ -74,17 +77,17 @@ pub(super) fn memory_policy(entry: Option<LinuxMemoryPolicy>) -> Result<Option<M
     Ok(Some(MemoryPolicy { mode: number | flags, nodes }))
 }
 
-/// `linux.intelRdt`: its strings become names of directories and lines of files.
-pub(super) fn intel_rdt(
+/// Validates `linux.intelRdt`: its strings become directory names and lines of files.
+pub(super) fn check_intel_rdt(
     entry: Option<LinuxIntelRdt>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ConfigWarning>,
 ) -> Result<Option<LinuxIntelRdt>> {
     let Some(mut entry) = entry else { return Ok(None) };
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let field = linux.key("intelRdt");
-    entry.set_clos_id(some_text(entry.clos_id().clone()));
-    entry.set_l3_cache_schema(some_text(entry.l3_cache_schema().clone()));
-    entry.set_mem_bw_schema(some_text(entry.mem_bw_schema().clone()));
+    entry.set_clos_id(non_empty(entry.clos_id().clone()));
+    entry.set_l3_cache_schema(non_empty(entry.l3_cache_schema().clone()));
+    entry.set_mem_bw_schema(non_empty(entry.mem_bw_schema().clone()));
     if let Some(name) = entry.clos_id().as_deref().filter(|name| *name != "/")
         && (name == "." || name == ".." || name.contains(['/', '\n']))
     {
@@ -92,12 +95,12 @@ pub(super) fn intel_rdt(
             .key("closID")
             .invalid(format_args!("must be the name of a directory or /, is {name:?}")));
     }
-    let line = |text: &str, field: Field<'_>| {
+    let line = |text: &str, field: FieldPath<'_>| {
         if text.contains('\n') { Err(field.invalid("must be one line")) } else { Ok(()) }
     };
     if let Some(schema) = entry.l3_cache_schema() {
         line(schema, field.key("l3CacheSchema"))?;
-        warn(warnings, !schema.starts_with("L3:"), || {
+        push_warning(warnings, !schema.starts_with("L3:"), || {
             field.key("l3CacheSchema").warning("should start with L3:")
         });
     }
@@ -113,16 +116,16 @@ pub(super) fn intel_rdt(
         .iter()
         .flatten()
         .enumerate()
-        .try_for_each(|(index, schema)| line(schema, list.at(index)))?;
+        .try_for_each(|(index, schema)| line(schema, list.index(index)))?;
     Ok(Some(entry))
 }
 
-/// `linux.netDevices`: name outside, name inside.
-pub(super) fn net_devices(
+/// Lowers `linux.netDevices`: name on the host, name in the container.
+pub(super) fn lower_net_devices(
     entries: Option<BTreeMap<String, Option<LinuxNetDevice>>>,
     namespaces: &Namespaces,
 ) -> Result<BTreeMap<String, String>> {
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let list = linux.key("netDevices");
     let (entries, mut all, mut taken) = (entries.unwrap_or_default(), BTreeMap::new(), BTreeSet::new());
     if !entries.is_empty() && !namespaces.has(Namespace::Network) {
@@ -131,10 +134,10 @@ pub(super) fn net_devices(
     }
     for (outside, entry) in entries {
         let field = list.key(&outside);
-        interface(&outside, false, field)?;
+        check_interface_name(&outside, false, field)?;
         let inside =
-            some_text(entry.and_then(|entry| entry.name().clone())).unwrap_or_else(|| outside.clone());
-        interface(&inside, true, field.key("name"))?;
+            non_empty(entry.and_then(|entry| entry.name().clone())).unwrap_or_else(|| outside.clone());
+        check_interface_name(&inside, true, field.key("name"))?;
         if !inside.contains('%') && !taken.insert(inside.clone()) {
             return Err(field.key("name").invalid(format_args!("is that of another device, too: {inside}")));
         }
@@ -143,8 +146,9 @@ pub(super) fn net_devices(
     Ok(all)
 }
 
-/// What the kernel takes as the name of an interface; a new one may end in `%d`, for which the kernel finds a number.
-fn interface(name: &str, may_be_template: bool, field: Field<'_>) -> Result<()> {
+/// Validates an interface name by the kernel's rules. A new name may end in `%d`, which the kernel replaces
+/// with a number.
+fn check_interface_name(name: &str, may_be_template: bool, field: FieldPath<'_>) -> Result<()> {
     let fixed = name.strip_suffix("%d").filter(|_| may_be_template).unwrap_or(name);
     let forbidden = |c: char| c == '/' || c == ':' || c == '%' || c.is_ascii_whitespace() || c == '\u{b}';
     let fits = (1..=MAX_INTERFACE_NAME).contains(&name.len());
@@ -155,10 +159,10 @@ fn interface(name: &str, may_be_template: bool, field: Field<'_>) -> Result<()> 
     Err(error.hint("1 to 15 bytes without spaces, slashes and colons; a new name may end in %d"))
 }
 
-/// personality(2) of `linux.personality`.
-pub(super) fn personality(entry: Option<LinuxPersonality>) -> Result<Option<u64>> {
+/// Lowers `linux.personality` for personality(2).
+pub(super) fn lower_personality(entry: Option<LinuxPersonality>) -> Result<Option<u64>> {
     let Some(entry) = entry else { return Ok(None) };
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     if entry.flags().as_ref().is_some_and(|flags| !flags.is_empty()) {
         let error = linux.key("personality").key("flags").invalid("must be empty");
         return Err(error.hint("the specification knows no flags"));

@@ -1,7 +1,8 @@
-//! `linux.seccomp`: the rules between its fields. What the filter is made of is the plan's (config-linux.md, Seccomp).
+//! Validates `linux.seccomp`: the rules between its fields. The plan compiles the filter (config-linux.md,
+//! Seccomp).
 
-use super::field::Field;
-use super::text::some_text;
+use super::field_path::FieldPath;
+use super::text::non_empty;
 use crate::error::Result;
 use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction as Action, LinuxSeccompFilterFlag as Flag,
@@ -68,44 +69,44 @@ pub(super) const ARCHITECTURES: [Arch; 23] = [
     Arch::ScmpArchX86_64,
 ];
 
-/// What the kernel makes of a larger number (MAX_ERRNO).
+/// The highest error number (MAX_ERRNO); the kernel reduces a larger one to it.
 const MAX_ERRNO: u32 = 4095;
 /// The data of SECCOMP_RET_TRACE has 16 bits.
 const MAX_TRACE: u32 = 0xffff;
-/// System calls have six arguments.
-const ARGUMENTS: usize = 6;
+/// The number of arguments of a system call.
+const SYSCALL_ARGUMENTS: usize = 6;
 
-/// Checks what JSON types do not say.
-pub(super) fn check(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp>> {
+/// Checks rules that the JSON types do not express.
+pub(super) fn check_seccomp(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp>> {
     let Some(mut seccomp) = seccomp else { return Ok(None) };
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let field = linux.key("seccomp");
     let path = seccomp.listener_path().as_ref().map(|path| path.to_string_lossy().into_owned());
-    let path = some_text(path).map(PathBuf::from);
+    let path = non_empty(path).map(PathBuf::from);
     if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
         return Err(field.key("listenerPath").invalid(format_args!("must be an absolute path, is {path:?}")));
     }
     let has_listener = path.is_some();
     seccomp.set_listener_path(path);
-    seccomp.set_listener_metadata(some_text(seccomp.listener_metadata().clone()));
+    seccomp.set_listener_metadata(non_empty(seccomp.listener_metadata().clone()));
     if seccomp.listener_metadata().is_some() && !has_listener {
         return Err(field.key("listenerMetadata").invalid("must not be given without listenerPath"));
     }
-    // Any call may be: the runtime makes none between loading the filter and execve.
-    notify(seccomp.default_action(), has_listener, field.key("defaultAction"))?;
-    errno(seccomp.default_errno_ret(), seccomp.default_action(), field.key("defaultErrnoRet"))?;
+    // Any call may notify: the runtime makes none between loading the filter and execve.
+    check_notify(seccomp.default_action(), has_listener, field.key("defaultAction"))?;
+    check_errno(seccomp.default_errno_ret(), seccomp.default_action(), field.key("defaultErrnoRet"))?;
     let list = field.key("syscalls");
     for (index, rule) in seccomp.syscalls().iter().flatten().enumerate() {
-        let field = list.at(index);
+        let field = list.index(index);
         if rule.names().is_empty() {
             return Err(field.key("names").invalid("must hold at least one name"));
         }
-        notify(rule.action(), has_listener, field.key("action"))?;
-        errno(rule.errno_ret(), rule.action(), field.key("errnoRet"))?;
+        check_notify(rule.action(), has_listener, field.key("action"))?;
+        check_errno(rule.errno_ret(), rule.action(), field.key("errnoRet"))?;
         let arguments = field.key("args");
         for (index, argument) in rule.args().iter().flatten().enumerate() {
-            if argument.index() >= ARGUMENTS {
-                let field = arguments.at(index);
+            if argument.index() >= SYSCALL_ARGUMENTS {
+                let field = arguments.index(index);
                 return Err(field
                     .key("index")
                     .invalid(format_args!("must be from 0 to 5, is {}", argument.index())));
@@ -115,8 +116,8 @@ pub(super) fn check(seccomp: Option<LinuxSeccomp>) -> Result<Option<LinuxSeccomp
     Ok(Some(seccomp))
 }
 
-/// Somebody must answer.
-fn notify(action: Action, has_listener: bool, field: Field<'_>) -> Result<()> {
+/// SCMP_ACT_NOTIFY requires a listener, which must respond.
+fn check_notify(action: Action, has_listener: bool, field: FieldPath<'_>) -> Result<()> {
     if action != Action::ScmpActNotify || has_listener {
         return Ok(());
     }
@@ -124,8 +125,8 @@ fn notify(action: Action, has_listener: bool, field: Field<'_>) -> Result<()> {
     Err(error.hint("name the socket of the agent that answers: linux.seccomp.listenerPath"))
 }
 
-/// An error number stands beside the actions that have one alone.
-fn errno(value: Option<u32>, action: Action, field: Field<'_>) -> Result<()> {
+/// An error number is allowed only with an action that returns one.
+fn check_errno(value: Option<u32>, action: Action, field: FieldPath<'_>) -> Result<()> {
     let Some(value) = value else { return Ok(()) };
     let max = match action {
         Action::ScmpActErrno => MAX_ERRNO,

@@ -1,12 +1,12 @@
-//! `linux.sysctl`: only what belongs to a namespace of the container; all else would change the host.
+//! `linux.sysctl`: only parameters of the container's own namespaces; all others would change the host.
 
-use super::field::Field;
+use super::field_path::FieldPath;
 use crate::error::Result;
 use crate::spec::container::{Namespace, Namespaces};
 use std::collections::BTreeMap;
 
 /// Parameters of the IPC namespace (ipc_namespaces(7)).
-const IPC: [&str; 8] = [
+const IPC_PARAMETERS: [&str; 8] = [
     "kernel.msgmax",
     "kernel.msgmnb",
     "kernel.msgmni",
@@ -17,23 +17,24 @@ const IPC: [&str; 8] = [
     "kernel.shmmni",
 ];
 
-/// The parameters, each by its name with dots, where a dot of a component is a slash, as sysctl(8) has it.
-pub(super) fn sysctl(
+/// Lowers the parameters. Names have dots as separators; a dot in a component is written as a slash, as by
+/// sysctl(8).
+pub(super) fn lower_sysctl(
     entries: Option<BTreeMap<String, String>>,
     domainname: Option<&str>,
     namespaces: &Namespaces,
 ) -> Result<BTreeMap<String, String>> {
-    let linux = Field::root("linux");
+    let linux = FieldPath::root("linux");
     let list = linux.key("sysctl");
     let mut all = BTreeMap::new();
     for (key, value) in entries.unwrap_or_default() {
         let field = list.key(&key);
-        let name = with_dots(&key);
-        // Components become names of files below /proc/sys.
+        let name = to_dotted(&key);
+        // Components become file names below /proc/sys.
         if name.split('.').any(|part| matches!(part, "" | "/" | "//")) {
             return Err(field.invalid("is not the name of a parameter"));
         }
-        let needed = namespace_of(&name).ok_or_else(|| {
+        let needed = required_namespace(&name).ok_or_else(|| {
             let error = field.invalid("belongs to no namespace and would change the host");
             match name.as_str() {
                 "kernel.hostname" => error.hint("give the name as hostname"),
@@ -43,12 +44,12 @@ pub(super) fn sysctl(
             }
         })?;
         if !namespaces.has(needed) {
-            let needed = needed.file();
+            let needed = needed.proc_name();
             let error =
                 field.invalid(format_args!("would change the host: the container has no {needed} namespace"));
             return Err(error.hint("add the namespace to linux.namespaces, or remove the parameter"));
         }
-        // One of the two would win without a word.
+        // One of the two would silently override the other.
         if name == "kernel.domainname" && domainname.is_some_and(|domainname| domainname != value) {
             return Err(field.invalid("is not the domainname that is given beside it").hint("leave it out"));
         }
@@ -59,10 +60,10 @@ pub(super) fn sysctl(
     Ok(all)
 }
 
-fn namespace_of(name: &str) -> Option<Namespace> {
+fn required_namespace(name: &str) -> Option<Namespace> {
     let below = |prefix: &str| name.starts_with(prefix);
     match name {
-        _ if IPC.contains(&name) || below("fs.mqueue.") => Some(Namespace::Ipc),
+        _ if IPC_PARAMETERS.contains(&name) || below("fs.mqueue.") => Some(Namespace::Ipc),
         _ if below("net.") => Some(Namespace::Network),
         _ if below("user.") => Some(Namespace::User),
         "kernel.domainname" => Some(Namespace::Uts),
@@ -70,8 +71,9 @@ fn namespace_of(name: &str) -> Option<Namespace> {
     }
 }
 
-/// A name whose first separator is a slash has slashes for dots and dots for slashes (sysctl(8)).
-fn with_dots(key: &str) -> String {
+/// Converts a name whose first separator is a slash: slashes become dots and dots become slashes
+/// (sysctl(8)).
+fn to_dotted(key: &str) -> String {
     match key.find(['.', '/']) {
         Some(at) if key[at..].starts_with('/') => {
             let swapped = |c| match c {
@@ -92,7 +94,7 @@ mod tests {
     fn checked(namespaces: &[Namespace], name: &str) -> Result<String, String> {
         let namespaces = Namespaces { new: namespaces.to_vec(), ..Namespaces::default() };
         let entries = BTreeMap::from([(name.to_owned(), "1".to_owned())]);
-        let all = sysctl(Some(entries), None, &namespaces).map_err(|error| error.to_string())?;
+        let all = lower_sysctl(Some(entries), None, &namespaces).map_err(|error| error.to_string())?;
         Ok(all.into_keys().next().unwrap())
     }
 
@@ -118,7 +120,7 @@ mod tests {
         let namespaces = Namespaces { new: vec![Namespace::Uts], ..Namespaces::default() };
         let with = |domainname| {
             let entries = BTreeMap::from([("kernel.domainname".to_owned(), "a".to_owned())]);
-            sysctl(Some(entries), domainname, &namespaces)
+            lower_sysctl(Some(entries), domainname, &namespaces)
         };
         assert!(with(None).is_ok() && with(Some("a")).is_ok());
         let error = with(Some("b")).unwrap_err().to_string();

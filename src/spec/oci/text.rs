@@ -1,16 +1,16 @@
-//! Strings of the document: an empty one is an absent one, as in the documents that Go programs write.
+//! Strings of the document. An empty string means an absent one, as in documents that Go programs write.
 
-use super::field::Field;
+use super::field_path::FieldPath;
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 
-/// The text, unless it is empty.
-pub(super) fn some_text(text: Option<String>) -> Option<String> {
+/// The text, or `None` if it is empty.
+pub(super) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// A path that must be absolute.
-pub(super) fn absolute(path: String, field: Field<'_>) -> Result<PathBuf> {
+/// Requires an absolute path.
+pub(super) fn require_absolute(path: String, field: FieldPath<'_>) -> Result<PathBuf> {
     if path.starts_with('/') {
         Ok(path.into())
     } else {
@@ -18,13 +18,16 @@ pub(super) fn absolute(path: String, field: Field<'_>) -> Result<PathBuf> {
     }
 }
 
-/// All of these paths, each absolute.
-pub(super) fn absolute_paths(paths: Option<Vec<String>>, field: Field<'_>) -> Result<Vec<PathBuf>> {
+/// Requires all paths to be absolute.
+pub(super) fn require_absolute_paths(
+    paths: Option<Vec<String>>,
+    field: FieldPath<'_>,
+) -> Result<Vec<PathBuf>> {
     let paths = paths.unwrap_or_default().into_iter().enumerate();
-    paths.map(|(index, path)| absolute(path, field.at(index))).collect()
+    paths.map(|(index, path)| require_absolute(path, field.index(index))).collect()
 }
 
-/// A path inside; a relative one starts from `/`.
-pub(super) fn absolute_from_root(path: &str) -> PathBuf {
+/// A path in the container; a relative one is resolved against `/`.
+pub(super) fn join_root(path: &str) -> PathBuf {
     Path::new("/").join(path)
 }

@@ -1,31 +1,36 @@
-//! `ociVersion`: which versions of the specification are taken.
+//! `ociVersion`: the supported versions of the specification.
 
-use super::Warning;
-use super::field::Field;
+use super::ConfigWarning;
+use super::field_path::FieldPath;
 use crate::error::Result;
 use semver::Version;
 
-/// The oldest version that is taken.
-pub const OLDEST: &str = "1.0.0";
-/// The newest version all of which is known.
-pub const NEWEST: &str = "1.3.0";
+/// The oldest supported version.
+pub const OLDEST_OCI_VERSION: &str = "1.0.0";
+/// The newest version that is completely supported.
+pub const NEWEST_OCI_VERSION: &str = "1.3.0";
 
-/// Checks `ociVersion`. Versions of one major number are compatible both ways (config.md, Specification version), so
-/// a later minor one is taken with a warning: what it added is unknown here and ignored.
-pub(super) fn check(version: Option<String>, warnings: &mut Vec<Warning>) -> Result<String> {
-    let field = Field::root("ociVersion");
+/// Checks `ociVersion`. Versions with one major number are compatible in both directions (config.md,
+/// Specification version), so a later minor version is accepted with a warning: fields that it added are
+/// unknown and ignored.
+pub(super) fn check_version(version: Option<String>, warnings: &mut Vec<ConfigWarning>) -> Result<String> {
+    let field = FieldPath::root("ociVersion");
     let text = version.filter(|text| !text.is_empty()).ok_or_else(|| {
-        field.missing().hint(format!("name the version of the specification: \"ociVersion\": \"{NEWEST}\""))
+        field
+            .missing()
+            .hint(format!("name the version of the specification: \"ociVersion\": \"{NEWEST_OCI_VERSION}\""))
     })?;
     let version = Version::parse(&text)
         .map_err(|error| field.invalid(format_args!("must be SemVer, is {text:?}: {error}")))?;
-    // Runtime specifications before their release, as 1.0.0-rc5, had other fields.
+    // Pre-releases of the runtime specification, such as 1.0.0-rc5, had other fields.
     if version.major != 1 || version < Version::new(1, 0, 0) {
         let error = field.invalid(format_args!("must be a version 1.x.y, is {text}"));
-        return Err(error.hint(format!("saggar knows {OLDEST} to {NEWEST}")));
+        return Err(error.hint(format!("saggar knows {OLDEST_OCI_VERSION} to {NEWEST_OCI_VERSION}")));
     }
     if version.minor > 3 {
-        warnings.push(field.warning(format_args!("is {text}; what is newer than {NEWEST} is ignored")));
+        warnings.push(
+            field.warning(format_args!("is {text}; features newer than {NEWEST_OCI_VERSION} are ignored")),
+        );
     }
     Ok(text)
 }
@@ -36,7 +41,7 @@ mod tests {
 
     fn checked(version: &str) -> Result<usize, String> {
         let mut warnings = Vec::new();
-        let checked = check(Some(version.to_owned()), &mut warnings);
+        let checked = check_version(Some(version.to_owned()), &mut warnings);
         checked.map(|_| warnings.len()).map_err(|error| error.to_string())
     }
 
@@ -56,6 +61,11 @@ mod tests {
             let error = checked(version).unwrap_err();
             assert!(error.starts_with("ociVersion must be"), "{version}: {error}");
         }
-        assert!(check(None, &mut Vec::new()).unwrap_err().to_string().starts_with("ociVersion is missing"));
+        assert!(
+            check_version(None, &mut Vec::new())
+                .unwrap_err()
+                .to_string()
+                .starts_with("ociVersion is missing")
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The way to the model API whose key stays outside: where it leads, and how the key is said there.
+//! The upstream of the model API, whose key stays outside the sandbox: its URL, and how the key is sent.
 
-use super::hosts::{DnsName, Known};
+use super::hosts::{DestinationHost, DnsName};
 use super::value::{BadValue, keywords, text_value};
 use std::fmt;
 use std::net::IpAddr;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 keywords! {
-    /// How an upstream is spoken to.
-    "scheme" Scheme {
-        /// In the clear: for a proxy on this machine or in a private network.
+    /// The protocol of an upstream.
+    "scheme" UpstreamScheme {
+        /// Unencrypted: for a proxy on this machine or in a private network.
         Http = "http",
         /// Over TLS.
         Https = "https",
@@ -18,39 +18,39 @@ keywords! {
 }
 
 keywords! {
-    /// The header field in which the upstream wants its key.
+    /// The header field in which the upstream expects its key.
     "header of the key" KeyHeader {
-        /// The key as it is.
+        /// The key alone.
         ApiKey = "x-api-key",
-        /// The word `Bearer`, and the key.
+        /// The word `Bearer`, then the key.
         Authorization = "authorization",
     }
 }
 
-/// `http://HOST[:PORT][/PATH]` or `https://…`: nothing else of what a URL can have.
+/// `http://HOST[:PORT][/PATH]` or `https://…`; no other part of a URL is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upstream {
-    /// How it is spoken to.
-    pub scheme: Scheme,
-    /// Its host.
-    pub host: Known,
-    /// Its port.
+pub struct ApiUpstream {
+    /// The protocol.
+    pub scheme: UpstreamScheme,
+    /// The host, by name or address.
+    pub host: DestinationHost,
+    /// The port; the default of the scheme if the URL has none.
     pub port: u16,
-    /// What stands before the path of each request: empty, or `/a/b`.
-    pub path: String,
+    /// The prefix of the path of each request: empty, or `/a/b`.
+    pub path_prefix: String,
 }
 
-impl Scheme {
+impl UpstreamScheme {
     fn default_port(self) -> u16 {
         match self {
-            Scheme::Http => 80,
-            Scheme::Https => 443,
+            UpstreamScheme::Http => 80,
+            UpstreamScheme::Https => 443,
         }
     }
 }
 
-impl Upstream {
-    /// Host and port as the Host field has them: the port where it is not that of the scheme.
+impl ApiUpstream {
+    /// Host and port for the Host field; the port is omitted if it is the default of the scheme.
     pub fn authority(&self) -> String {
         match self.port == self.scheme.default_port() {
             true => self.host.to_string(),
@@ -59,8 +59,8 @@ impl Upstream {
     }
 }
 
-/// Whether a path stays below the one that it is added to: programs and servers do not agree on what `..`, a
-/// backslash and their encodings mean.
+/// Whether a path stays below the prefix that it is appended to. Programs and servers disagree about `..`,
+/// a backslash and their encodings, so a path that has one of them is not plain.
 pub fn is_plain_path(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let has_dots = |segment: &str| {
@@ -72,14 +72,14 @@ pub fn is_plain_path(path: &str) -> bool {
         && !lower.split('/').any(has_dots)
 }
 
-impl FromStr for Upstream {
+impl FromStr for ApiUpstream {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let bad = |why: &str| BadValue(format!("upstream {text:?} {why}"));
         let (scheme, rest) = text
             .split_once("://")
-            .and_then(|(scheme, rest)| Some((scheme.parse::<Scheme>().ok()?, rest)))
+            .and_then(|(scheme, rest)| Some((scheme.parse::<UpstreamScheme>().ok()?, rest)))
             .ok_or_else(|| bad("does not begin with http:// or https://"))?;
         if rest.contains(['?', '#']) {
             return Err(bad("has a query or a fragment; write no more than its path"));
@@ -91,18 +91,18 @@ impl FromStr for Upstream {
         if authority.contains('@') {
             return Err(bad("has a user in it; the key comes from api.key_file"));
         }
-        let (host, port) = split_port(authority).ok_or_else(|| bad("has a port that is none"))?;
+        let (host, port) = split_port(authority).ok_or_else(|| bad("has an invalid port"))?;
         let port = port.unwrap_or(scheme.default_port());
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = match (address, host.parse::<IpAddr>()) {
-            (Some(address), _) => Known::Address(IpAddr::V6(
-                address.parse().map_err(|_| bad("has brackets around what is no IPv6 address"))?,
+            (Some(address), _) => DestinationHost::Address(IpAddr::V6(
+                address.parse().map_err(|_| bad("has brackets around text that is not an IPv6 address"))?,
             )),
-            (None, Ok(IpAddr::V4(address))) => Known::Address(address.into()),
+            (None, Ok(IpAddr::V4(address))) => DestinationHost::Address(address.into()),
             (None, Ok(IpAddr::V6(_))) => return Err(bad("has an IPv6 address without brackets")),
-            (None, Err(_)) => {
-                Known::Name(DnsName::parse(host).map_err(|why| bad(&format!("has a host that {why}")))?)
-            }
+            (None, Err(_)) => DestinationHost::Name(
+                DnsName::parse(host).map_err(|why| bad(&format!("has a host that {why}")))?,
+            ),
         };
         let path = path.trim_end_matches('/');
         let is_written_so = |c: char| c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c);
@@ -110,11 +110,11 @@ impl FromStr for Upstream {
         if !is_path {
             return Err(bad("has a path that no request could have"));
         }
-        Ok(Upstream { scheme, host, port, path: path.to_owned() })
+        Ok(ApiUpstream { scheme, host, port, path_prefix: path.to_owned() })
     }
 }
 
-/// The host, and the port where there is one; `None` when it is no port.
+/// Splits off the port, if there is one; `None` if its text is not a port number.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let colon = match authority.rfind(']') {
         Some(bracket) => authority.get(bracket..)?.find(':').map(|at| bracket + at),
@@ -127,21 +127,22 @@ fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     Some((host, Some(port)))
 }
 
-impl fmt::Display for Upstream {
+impl fmt::Display for ApiUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.authority(), self.path)
+        write!(f, "{}://{}{}", self.scheme, self.authority(), self.path_prefix)
     }
 }
 
-text_value!(Upstream, { "type": "string", "description": "http:// or https://, a host, its port, a path", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
+text_value!(ApiUpstream, { "type": "string", "description": "http:// or https://, a host, its port, a path", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
 
-/// Where a key is: an absolute path of the host, or `~/…` below the caller's home.
+/// The file of a key: an absolute path of the host, or `~/…` below the caller's home directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile(PathBuf);
 
 impl KeyFile {
-    /// The path, for a caller with this home; `None` when it takes a home, and there is none.
-    pub fn path(&self, home: Option<&Path>) -> Option<PathBuf> {
+    /// Resolves the path for a caller with this home directory; `None` if it needs a home and `home` is
+    /// `None`.
+    pub fn resolve(&self, home: Option<&Path>) -> Option<PathBuf> {
         match self.0.strip_prefix("~") {
             Ok(below) => home.filter(|home| home.is_absolute()).map(|home| home.join(below)),
             Err(_) => Some(self.0.clone()),
@@ -154,10 +155,10 @@ impl TryFrom<PathBuf> for KeyFile {
 
     fn try_from(path: PathBuf) -> Result<Self, BadValue> {
         let bad = |why: &str| BadValue(format!("path {path:?} {why}"));
-        match super::paths::objection(&path) {
+        match super::paths::path_objection(&path) {
             Some(why) => Err(bad(why)),
             None if path.is_absolute() || path.starts_with("~") && path != Path::new("~") => {
-                Ok(KeyFile(super::paths::tidy(&path)))
+                Ok(KeyFile(super::paths::normalize(&path)))
             }
             None => Err(bad("is not absolute; write /PATH or ~/PATH")),
         }
@@ -195,7 +196,7 @@ mod tests {
             ("http://[::1]:80/a.b/c", "http://[::1]/a.b/c", 80),
             ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443", 8443),
         ] {
-            let upstream: Upstream = text.parse().unwrap();
+            let upstream: ApiUpstream = text.parse().unwrap();
             assert_eq!((upstream.to_string().as_str(), upstream.port), (shown, port), "{text}");
         }
     }
@@ -210,11 +211,11 @@ mod tests {
             ("https://key@example.org", "has a user"),
             ("https://example.org?x", "a query"),
             ("https://example.org/#x", "a query"),
-            ("https://example.org:0", "a port"),
-            ("https://example.org:", "a port"),
-            ("https://example.org:+1", "a port"),
-            ("https://example.org:65536", "a port"),
-            ("https://::1", "a port"),
+            ("https://example.org:0", "invalid port"),
+            ("https://example.org:", "invalid port"),
+            ("https://example.org:+1", "invalid port"),
+            ("https://example.org:65536", "invalid port"),
+            ("https://::1", "invalid port"),
             ("https://[127.0.0.1]", "brackets"),
             ("https://0x7f.1", "ends in a number"),
             ("https://2130706433", "ends in a number"),
@@ -225,7 +226,7 @@ mod tests {
             ("https://example.org/a\\b", "a path"),
             ("https://exa mple.org", "has the character"),
         ] {
-            let refusal = text.parse::<Upstream>().unwrap_err().to_string();
+            let refusal = text.parse::<ApiUpstream>().unwrap_err().to_string();
             assert!(refusal.contains(why), "{text}: {refusal}");
         }
     }
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn a_key_file_is_absolute_or_below_the_home() {
         let path =
-            |text: &str, home: Option<&str>| text.parse::<KeyFile>().unwrap().path(home.map(Path::new));
+            |text: &str, home: Option<&str>| text.parse::<KeyFile>().unwrap().resolve(home.map(Path::new));
         assert_eq!(path("/etc/saggar/./key", None), Some("/etc/saggar/key".into()));
         assert_eq!(path("~/.config/key", Some("/home/a")), Some("/home/a/.config/key".into()));
         assert_eq!(path("~/key", None), None);
@@ -246,8 +247,8 @@ mod tests {
     proptest! {
         #[test]
         fn an_upstream_reads_as_it_is_shown(text in "https?://[a-z0-9.:\\[\\]-]{1,12}(/[a-z.%/]{0,8})?") {
-            if let Ok(upstream) = text.parse::<Upstream>() {
-                prop_assert_eq!(upstream.to_string().parse::<Upstream>(), Ok(upstream));
+            if let Ok(upstream) = text.parse::<ApiUpstream>() {
+                prop_assert_eq!(upstream.to_string().parse::<ApiUpstream>(), Ok(upstream));
             }
         }
     }

@@ -1,55 +1,56 @@
-//! `saggar policy check FILE…`: each file by itself, with what is odd about it.
+//! `saggar policy check FILE…`: validates each file separately and notes suspicious settings.
 
-use super::document::Document;
-use super::effective::Effective;
+use super::document::PolicyDocument;
+use super::effective::EffectivePolicy;
 use super::environment;
-use super::layer::Layer;
+use super::folder::FolderParser;
+use super::layer::PolicyLayer;
 use super::load;
-use super::names::{Network, Profile, Strength};
-use super::paths::Home;
-use super::tighten::{FOLDERS_TIGHTEN, tighten};
+use super::names::{NetworkMode, ProtectionStrength, SandboxProfile};
+use super::paths::HomeSource;
+use super::tighten::{FOLDER_MAY_ONLY_TIGHTEN, tighten};
 use crate::error::{Code, Error};
-use crate::text::{Show, line, summary};
+use crate::text::{DisplayEscaped, one_line, summary};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What was found in each file.
+/// The result for each file.
 #[derive(Debug)]
-pub struct Report {
+pub struct PolicyCheckReport {
     /// The files in the order in which they were given.
-    pub files: Vec<Checked>,
+    pub files: Vec<CheckedFile>,
 }
 
-/// What was found in one file.
+/// The result for one file.
 #[derive(Debug)]
-pub struct Checked {
-    /// The file.
+pub struct CheckedFile {
+    /// The path of the file.
     pub path: PathBuf,
-    /// The error that keeps it from being used, or what is odd about it.
+    /// The notes on a valid file, or the error that makes it unusable.
     pub outcome: Result<Vec<String>, Error>,
 }
 
-impl Report {
-    /// Whether every file can be used.
-    pub fn is_good(&self) -> bool {
+impl PolicyCheckReport {
+    /// Whether every file is valid.
+    pub fn is_valid(&self) -> bool {
         self.files.iter().all(|file| file.outcome.is_ok())
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for PolicyCheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Checked { path, outcome } in &self.files {
+        for CheckedFile { path, outcome } in &self.files {
             match outcome {
                 Ok(notes) => {
-                    writeln!(f, "{}: ok", path.shown())?;
+                    writeln!(f, "{}: ok", path.escaped())?;
                     for note in notes {
-                        writeln!(f, "  note: {}", line(note))?;
+                        writeln!(f, "  note: {}", one_line(note))?;
                     }
                 }
                 Err(error) => {
-                    writeln!(f, "error: {}", line(&error.to_string()))?;
+                    writeln!(f, "error: {}", one_line(&error.to_string()))?;
                     if let Some(hint) = error.hint_text() {
-                        writeln!(f, "  hint: {}", line(hint))?;
+                        writeln!(f, "  hint: {}", one_line(hint))?;
                     }
                 }
             }
@@ -58,72 +59,74 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks each file by itself; the other layers are not looked at.
-pub fn check(paths: &[PathBuf]) -> Report {
+/// Checks each file separately, without the other layers. `parser` parses the policies of folders.
+pub fn check_policy_files(paths: &[PathBuf], parser: &dyn FolderParser) -> PolicyCheckReport {
     let checked = |path: &PathBuf| {
-        let outcome = load::read_document(path).and_then(|document| {
-            let in_folder = in_folder(path, &document)?;
+        let outcome = load::read_document(path, parser).and_then(|document| {
+            let in_folder = folder_note(path, &document)?;
             Ok(notes(&document).into_iter().chain(in_folder).collect())
         });
-        Checked { path: path.clone(), outcome }
+        CheckedFile { path: path.clone(), outcome }
     };
-    Report { files: paths.iter().map(checked).collect() }
+    PolicyCheckReport { files: paths.iter().map(checked).collect() }
 }
 
-/// What a careful reader would remark on.
-fn notes(document: &Document) -> Vec<String> {
+/// Settings that are valid but suspicious.
+fn notes(document: &PolicyDocument) -> Vec<String> {
     let mut notes = Vec::new();
-    if document.profile == Some(Profile::Nesting) {
+    if document.profile == Some(SandboxProfile::Nesting) {
         notes.push("profile: nesting gives up the landlock file rules".into());
     }
-    if document.network.mode == Some(Network::Host) {
+    if document.network.mode == Some(NetworkMode::Host) {
         notes.push("network.mode: host reaches every service of this machine".into());
     }
-    for rule in document.network.allow.iter().filter(|rule| rule.host.is_everything()) {
+    for rule in document.network.allow.iter().filter(|rule| rule.host.matches_everything()) {
         notes.push(format!("network.allow: {rule} is every host that there is"));
     }
     let network = &document.network;
     for (list, rules) in [("allow", &network.allow), ("ask", &network.ask), ("deny", &network.deny)] {
-        for rule in rules.iter().filter(|rule| rule.host.is_stand_ins()) {
+        for rule in rules.iter().filter(|rule| rule.host.is_synthetic()) {
             notes.push(format!(
-                "network.{list}: the addresses of {rule} stand for names inside: it holds for names that resolve to \
-                 them, and not for a call of such an address"
+                "network.{list}: the addresses of {rule} represent names inside: it applies to names that resolve \
+                 to them, and not to connections to such an address"
             ));
         }
     }
     for name in document.env.pass.iter().filter(|name| environment::is_secret(name)) {
         notes.push(format!("env.pass: {name} usually holds a secret"));
     }
-    for rule in document.permissions.allow.iter().filter(|rule| rule.is_whole()) {
+    for rule in document.permissions.allow.iter().filter(|rule| rule.covers_whole_tool()) {
         notes.push(format!("permissions.allow: {rule} allows every call of it, unasked"));
     }
     for protection in &document.protections.prefer {
-        if !protection.can_be_missing() {
+        if !protection.is_optional() {
             notes.push(format!(
                 "protections.prefer: no sandbox starts without {protection}, preferred or not"
             ));
-        } else if protection.default_strength() == Strength::Require {
+        } else if protection.default_strength() == ProtectionStrength::Require {
             notes.push(format!("protections.prefer: without {protection} the sandbox starts all the same"));
         }
     }
     notes
 }
 
-/// What would be refused in a folder, of a file whose name says that it is the policy of one: above the built-in layer
-/// alone, since the host's own configuration may give more. No configuration makes a mount of the program that it names.
+/// The settings that would be refused in a folder, if the file name is that of a folder's policy. The
+/// document is compared with the built-in layer only: the host's configuration may permit more. No
+/// configuration mounts the program that the document names, so an `agent_cmd` outside the sandbox is an
+/// error.
 ///
 /// # Errors
-/// [`Code::Refused`] for an `agent_cmd` that stands nowhere inside.
-fn in_folder(path: &Path, document: &Document) -> Result<Option<String>, Error> {
+/// [`Code::Refused`] for an `agent_cmd` that is not visible in the sandbox.
+fn folder_note(path: &Path, document: &PolicyDocument) -> Result<Option<String>, Error> {
     let Some((tree, name)) = load::folder_of(path) else { return Ok(None) };
-    let built_in = Effective::built_in(Home::Session);
-    let layer = Layer::AgentFolder(name);
-    let program = Document { agent_cmd: document.agent_cmd.clone(), ..Document::default() };
+    let built_in = EffectivePolicy::built_in(HomeSource::Session);
+    let layer = PolicyLayer::AgentFolder(name);
+    let program = PolicyDocument { agent_cmd: document.agent_cmd.clone(), ..PolicyDocument::default() };
     tighten(&built_in, &program, &layer, &[&tree]).map_err(|widening| {
         let message = summary(&format!("{}: in a folder it {widening}", path.display()));
         Error::new(Code::Refused, message)
             .hint("name it by --agent-cmd, --policy FILE or the configuration of the user or the host")
     })?;
     let refusal = tighten(&built_in, document, &layer, &[&tree]).err();
-    Ok(refusal.map(|widening| format!("in a folder it {widening}; {FOLDERS_TIGHTEN}")))
+    Ok(refusal.map(|widening| format!("in a folder it {widening}; {FOLDER_MAY_ONLY_TIGHTEN}")))
 }

@@ -1,84 +1,87 @@
-//! The last layer: what the options of this command say.
+//! The last layer: the options of this command.
 
-use super::api::{KeyFile, Upstream};
-use super::document::{Api, Bridge, Document, Env, Files, Limits, NetworkTable, Protections};
+use super::api::{ApiUpstream, KeyFile};
+use super::document::{
+    ApiTable, BridgeTable, EnvTable, FilesTable, LimitsTable, NetworkTable, PolicyDocument, ProtectionsTable,
+};
 use super::hosts::HostRule;
-use super::names::{Adapter, EnvName, Network, Profile, Protection};
-use super::paths::{BindSpec, Home, HostPath, Template};
+use super::names::{AdapterKind, EnvName, NetworkMode, Protection, SandboxProfile};
+use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate};
 use super::program::AgentCommand;
-use super::publish::Publish;
-use super::units::{Cpus, Size, TimeSpan};
+use super::publish::PublishedPort;
+use super::units::{ByteSize, CpuCount, TimeSpan};
 use super::value::BadValue;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The options that overrule a policy; every value parses itself (`FromStr`), as it does in a file.
+/// The options that override a policy. Each value has one parser (`FromStr`), used for options and files
+/// alike.
 #[derive(Debug, Clone, Default)]
-pub struct CommandLine {
-    /// `--profile`
-    pub profile: Option<Profile>,
-    /// `--net`
-    pub net: Option<Network>,
-    /// `--allow-host`
+pub struct PolicyOptions {
+    /// The value of `--profile`.
+    pub profile: Option<SandboxProfile>,
+    /// The value of `--net`.
+    pub network: Option<NetworkMode>,
+    /// The values of `--allow-host`.
     pub allow_host: Vec<HostRule>,
-    /// `--deny-host`
+    /// The values of `--deny-host`.
     pub deny_host: Vec<HostRule>,
-    /// `--ask-host`
+    /// The values of `--ask-host`.
     pub ask_host: Vec<HostRule>,
-    /// `--publish`
-    pub publish: Vec<Publish>,
-    /// `--allow-socket`; a relative PATH is below the current directory.
+    /// The values of `--publish`.
+    pub publish: Vec<PublishedPort>,
+    /// The values of `--allow-socket`; a relative PATH is below the current directory.
     pub allow_socket: Vec<BindSpec>,
-    /// `--memory`
-    pub memory: Option<Size>,
-    /// `--cpus`
-    pub cpus: Option<Cpus>,
-    /// `--pids`
+    /// The value of `--memory`.
+    pub memory: Option<ByteSize>,
+    /// The value of `--cpus`.
+    pub cpus: Option<CpuCount>,
+    /// The value of `--pids`.
     pub pids: Option<u32>,
-    /// `--disk`
-    pub disk: Option<Size>,
-    /// `--inodes`
+    /// The value of `--disk`.
+    pub disk: Option<ByteSize>,
+    /// The value of `--inodes`.
     pub inodes: Option<u32>,
-    /// `--timeout`
+    /// The value of `--timeout`.
     pub timeout: Option<TimeSpan>,
-    /// `--ro`; a relative PATH is below the current directory.
+    /// The values of `--ro`; a relative PATH is below the current directory.
     pub ro: Vec<BindSpec>,
-    /// `--rw`; a relative PATH is below the current directory.
+    /// The values of `--rw`; a relative PATH is below the current directory.
     pub rw: Vec<BindSpec>,
-    /// `--env`; of two with the same name the later counts.
+    /// The values of `--env`; of two with the same name, the later applies.
     pub env: Vec<EnvArgument>,
-    /// `--home`
-    pub home: Option<Home>,
-    /// `--allow-home`
+    /// The value of `--home`.
+    pub home: Option<HomeSource>,
+    /// Whether `--allow-home` is given.
     pub allow_home: bool,
-    /// `--api-socket`; a relative path is below the current directory.
+    /// The value of `--api-socket`; a relative path is below the current directory.
     pub api_socket: Option<PathBuf>,
-    /// `--api`
-    pub api: Option<Upstream>,
-    /// `--api-key-file`; a relative path is below the current directory.
+    /// The value of `--api`.
+    pub api: Option<ApiUpstream>,
+    /// The value of `--api-key-file`; a relative path is below the current directory.
     pub api_key_file: Option<PathBuf>,
-    /// `--agent-cmd`
+    /// The value of `--agent-cmd`.
     pub agent_cmd: Option<AgentCommand>,
-    /// `--adapter`
-    pub adapter: Option<Adapter>,
-    /// `--bridge-socket`
-    pub bridge_socket: Option<Template>,
-    /// `--control-socket`
-    pub control_socket: Option<Template>,
-    /// `--allow-reachable-sockets`
+    /// The value of `--adapter`.
+    pub adapter: Option<AdapterKind>,
+    /// The value of `--bridge-socket`.
+    pub bridge_socket: Option<SocketPathTemplate>,
+    /// The value of `--control-socket`.
+    pub control_socket: Option<SocketPathTemplate>,
+    /// Whether `--allow-reachable-sockets` is given.
     pub allow_reachable_sockets: bool,
-    /// `--require`
+    /// The values of `--require`.
     pub require: Vec<Protection>,
-    /// `--prefer`
+    /// The values of `--prefer`.
     pub prefer: Vec<Protection>,
 }
 
-/// `NAME`, from the caller's environment, or `NAME=VALUE`.
+/// `NAME`, to pass the caller's value, or `NAME=VALUE`, to set one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvArgument {
-    /// The name.
+    /// The name of the variable.
     pub name: EnvName,
-    /// The value, if one is given.
+    /// The value; `None` passes the caller's.
     pub value: Option<String>,
 }
 
@@ -93,10 +96,10 @@ impl FromStr for EnvArgument {
     }
 }
 
-impl CommandLine {
-    /// The options as a document, paths made absolute below `directory`.
-    pub(super) fn into_document(self, directory: &Path) -> Result<Document, BadValue> {
-        let mut env = Env::default();
+impl PolicyOptions {
+    /// Converts the options to a document. Relative paths are made absolute below `directory`.
+    pub(super) fn into_document(self, directory: &Path) -> Result<PolicyDocument, BadValue> {
+        let mut env = EnvTable::default();
         for EnvArgument { name, value } in self.env {
             env.pass.retain(|earlier| *earlier != name);
             env.set.remove(&name);
@@ -111,38 +114,43 @@ impl CommandLine {
         };
         let socket = self.api_socket.map(|path| HostPath::try_from(directory.join(path))).transpose()?;
         let key_file = self.api_key_file.map(|path| KeyFile::try_from(directory.join(path))).transpose()?;
-        Ok(Document {
+        Ok(PolicyDocument {
             profile: self.profile,
             agent_cmd: self.agent_cmd,
             adapter: self.adapter,
-            files: Files { ro: below(self.ro), rw: below(self.rw), home: self.home, ..Files::default() },
+            files: FilesTable {
+                ro: below(self.ro),
+                rw: below(self.rw),
+                home: self.home,
+                ..FilesTable::default()
+            },
             env,
             network: NetworkTable {
-                mode: self.net,
+                mode: self.network,
                 allow: self.allow_host,
                 deny: self.deny_host,
                 ask: self.ask_host,
                 publish: self.publish,
                 sockets: below(self.allow_socket),
             },
-            limits: Limits {
+            limits: LimitsTable {
                 memory: self.memory,
                 disk: self.disk,
                 inodes: self.inodes,
                 cpus: self.cpus,
                 pids: self.pids,
                 timeout: self.timeout,
-                ..Limits::default()
+                ..LimitsTable::default()
             },
-            protections: Protections { require: self.require, prefer: self.prefer },
-            api: Api { socket, upstream: self.api, key_file, ..Api::default() },
-            bridge: Bridge {
+            protections: ProtectionsTable { require: self.require, prefer: self.prefer },
+            api: ApiTable { socket, upstream: self.api, key_file, ..ApiTable::default() },
+            bridge: BridgeTable {
                 socket: self.bridge_socket,
                 control: self.control_socket,
                 allow_reachable: self.allow_reachable_sockets.then_some(true),
-                ..Bridge::default()
+                ..BridgeTable::default()
             },
-            ..Document::default()
+            ..PolicyDocument::default()
         })
     }
 }

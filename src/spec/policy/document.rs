@@ -1,17 +1,20 @@
-//! The keys of a policy file. Every key may be absent; every key that is present is known.
+//! The keys of a policy file. Every key is optional; an unknown key is an error.
 //!
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
-//! `merge` takes it and `tighten` rules on it, since both name every field.
+//! `merge` and `tighten` handle it, since both destructure every field.
 
-use super::api::{KeyFile, KeyHeader, Upstream};
+use super::api::{ApiUpstream, KeyFile, KeyHeader};
 use super::hosts::HostRule;
-use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection};
-use super::paths::{BindSpec, Home, HostPath, Template, WorkspacePath};
-use super::permission::{PermissionMode, Rule};
+use super::names::{
+    AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, SandboxProfile,
+    TimeoutAction,
+};
+use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+use super::permission::{PermissionMode, PermissionRule};
 use super::program::{AgentCommand, IdRange};
-use super::publish::Publish;
-use super::resources::{Disk, NumberSet, PageSize, Rates};
-use super::units::{Cpus, Size, TimeSpan};
+use super::publish::PublishedPort;
+use super::resources::{CpusetList, DiskName, DiskRates, HugePageSize};
+use super::units::{ByteSize, CpuCount, TimeSpan};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -19,144 +22,144 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What one layer says.
+/// The content of one policy file: one layer of the policy.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Document {
-    /// How the walls are built.
-    pub profile: Option<Profile>,
+pub struct PolicyDocument {
+    /// How strictly the sandbox confines programs. Default: "strict".
+    pub profile: Option<SandboxProfile>,
     /// The agent's program and its arguments.
     pub agent_cmd: Option<AgentCommand>,
-    /// What the agent speaks.
-    pub adapter: Option<Adapter>,
-    /// Parts of the policy that no later layer can widen, the command line neither.
-    pub locked: Vec<Part>,
-    /// What of the host's files stands inside.
+    /// The protocol that the agent uses.
+    pub adapter: Option<AdapterKind>,
+    /// Parts of the policy that no later layer can widen, including the command line.
+    pub locked: Vec<PolicyPart>,
+    /// Host files that are visible in the sandbox.
     #[serde(deserialize_with = "table")]
-    pub files: Files,
-    /// Which variables the program gets.
+    pub files: FilesTable,
+    /// Environment variables of the program.
     #[serde(deserialize_with = "table")]
-    pub env: Env,
-    /// What can be reached.
+    pub env: EnvTable,
+    /// Network access: hosts, published ports and unix sockets.
     #[serde(deserialize_with = "table")]
     pub network: NetworkTable,
-    /// How much of the machine the sandbox may use. A limit that is named is required.
+    /// Resource limits of the sandbox. A limit that is set here is required.
     #[serde(deserialize_with = "table")]
-    pub limits: Limits,
-    /// What in the workspace the agent cannot change.
+    pub limits: LimitsTable,
+    /// Paths of the workspace that the agent cannot change.
     #[serde(deserialize_with = "table")]
-    pub protect: Protect,
-    /// What happens when the host cannot give a protection.
+    pub protect: ProtectTable,
+    /// What to do when the host does not support a protection.
     #[serde(deserialize_with = "table")]
-    pub protections: Protections,
-    /// The way to the model API.
+    pub protections: ProtectionsTable,
+    /// Access to the model API.
     #[serde(deserialize_with = "table")]
-    pub api: Api,
-    /// Where the bridge listens.
+    pub api: ApiTable,
+    /// The sockets of the bridge, and what it retains.
     #[serde(deserialize_with = "table")]
-    pub bridge: Bridge,
-    /// What is said to the agent's questions.
+    pub bridge: BridgeTable,
+    /// Automatic answers to the agent's permission requests.
     #[serde(deserialize_with = "table")]
-    pub permissions: Permissions,
-    /// Who the program is.
+    pub permissions: PermissionsTable,
+    /// User and group ids of the programs.
     #[serde(deserialize_with = "table")]
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxTable,
 }
 
-/// `[files]`
+/// The table `[files]`: host files that are visible in the sandbox.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Files {
-    /// Host paths that can be read inside: "PATH" or "PATH:DEST".
+pub struct FilesTable {
+    /// Host paths to mount read-only: "PATH" or "PATH:DEST".
     pub ro: Vec<BindSpec>,
-    /// Host paths that can be read and written inside: "PATH" or "PATH:DEST".
+    /// Host paths to mount read-write: "PATH" or "PATH:DEST".
     pub rw: Vec<BindSpec>,
-    /// The home directory inside: "tmp", "session", or a directory of the host.
-    pub home: Option<Home>,
-    /// The size of /tmp, and of a home in memory. Default: the disk limit.
-    pub tmp_size: Option<Size>,
-    /// Paths of the workspace that cannot be read inside.
+    /// The home directory in the sandbox: "tmp", "session", or a directory of the host.
+    pub home: Option<HomeSource>,
+    /// The size of /tmp, and of a home directory in memory. Default: the disk limit.
+    pub tmp_size: Option<ByteSize>,
+    /// Paths of the workspace that programs in the sandbox cannot read.
     pub hide: Vec<WorkspacePath>,
 }
 
-/// `[env]`
+/// The table `[env]`: environment variables of the program.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Env {
-    /// Variables taken from the caller, besides the built-in list.
+pub struct EnvTable {
+    /// Variables to pass from the caller's environment, in addition to the built-in list.
     pub pass: Vec<EnvName>,
-    /// Variables and their values.
+    /// Variables to set, with their values.
     #[schemars(with = "BTreeMap<String, String>")]
     pub set: BTreeMap<EnvName, String>,
-    /// Variables that never get in, whoever passes or sets them.
+    /// Variables that are never set in the sandbox, even if another layer passes or sets them.
     pub deny: Vec<EnvName>,
 }
 
-/// `[network]`
+/// The table `[network]`: network access.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkTable {
-    /// Which network the sandbox sees. Default: "policy" where hosts are allowed, else "none".
-    pub mode: Option<Network>,
-    /// Hosts that can be reached: "api.example.com", "*.example.com:443", "10.0.0.0/8:5432".
+    /// The network mode. Default: "policy" where hosts are allowed, else "none".
+    pub mode: Option<NetworkMode>,
+    /// Hosts that programs can connect to: "api.example.com", "*.example.com:443", "10.0.0.0/8:5432".
     pub allow: Vec<HostRule>,
-    /// Hosts that cannot be reached, whatever is allowed.
+    /// Hosts that programs cannot connect to, even if they are allowed.
     pub deny: Vec<HostRule>,
-    /// Hosts that somebody is asked about when a program calls them, unless they are allowed.
+    /// Hosts that need consent when a program connects to them, unless they are allowed.
     pub ask: Vec<HostRule>,
-    /// Ports of the host that lead to servers inside: "8080:3000", "0.0.0.0:8080:3000".
-    pub publish: Vec<Publish>,
-    /// Unix sockets of the host that can be connected to inside: "PATH" or "PATH:DEST".
+    /// Ports of the host to forward to servers in the sandbox: "8080:3000", "0.0.0.0:8080:3000".
+    pub publish: Vec<PublishedPort>,
+    /// Unix sockets of the host that programs can connect to: "PATH" or "PATH:DEST".
     pub sockets: Vec<BindSpec>,
 }
 
 impl NetworkTable {
-    /// The mode that it asks for: who names hosts means them to be reached, and no others.
-    pub(super) fn meant_mode(&self) -> Option<Network> {
-        self.mode.or((!self.allow.is_empty() || !self.ask.is_empty()).then_some(Network::Policy))
+    /// The mode that the table implies when it sets none: `policy` if it allows or asks about hosts.
+    pub(super) fn implied_mode(&self) -> Option<NetworkMode> {
+        self.mode.or((!self.allow.is_empty() || !self.ask.is_empty()).then_some(NetworkMode::Policy))
     }
 }
 
-/// `[limits]`
+/// The table `[limits]`: resource limits of the sandbox.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitsTable {
     /// Memory of all processes together, without swap.
-    pub memory: Option<Size>,
-    /// Memory above which programs are slowed down, so that the kernel can take some back.
-    pub memory_high: Option<Size>,
+    pub memory: Option<ByteSize>,
+    /// Memory above which the kernel slows programs down and reclaims memory.
+    pub memory_high: Option<ByteSize>,
     /// Swap of all processes together. Default: none.
-    pub swap: Option<Size>,
-    /// Huge pages of all processes together, for each size of a page: "2MB", "1GB".
-    #[schemars(with = "BTreeMap<String, Size>")]
-    pub hugetlb: BTreeMap<PageSize, Size>,
-    /// What may be written to the workspace and the home directory.
-    pub disk: Option<Size>,
-    /// Files, directories and links in the workspace and the home directory.
+    pub swap: Option<ByteSize>,
+    /// Huge pages of all processes together, for each page size: "2MB", "1GB".
+    #[schemars(with = "BTreeMap<String, ByteSize>")]
+    pub hugetlb: BTreeMap<HugePageSize, ByteSize>,
+    /// Bytes that programs can write to the workspace and the home directory.
+    pub disk: Option<ByteSize>,
+    /// Number of files, directories and links in the workspace and the home directory.
     #[schemars(range(min = 64))]
     pub inodes: Option<u32>,
     /// The largest file. Default: the disk limit.
-    pub fsize: Option<Size>,
-    /// CPU time, in cores: 1.0 is 100 percent of one.
-    pub cpus: Option<Cpus>,
-    /// CPU time that may be saved up and used at once, above the rate of `cpus`.
+    pub fsize: Option<ByteSize>,
+    /// CPU time, in cores: 1.0 is 100 percent of one core.
+    pub cpus: Option<CpuCount>,
+    /// CPU time that can be accumulated and used in one burst above the rate of `cpus`.
     pub cpu_burst: Option<TimeSpan>,
-    /// The share of CPU time where it is scarce; every other cgroup has 100.
+    /// The weight of the sandbox when CPUs are busy. The default weight of a cgroup is 100.
     #[schemars(range(min = 1, max = 10000))]
     pub cpu_weight: Option<u32>,
-    /// Whether the programs run only when no other wants the CPU.
+    /// Whether programs run only on otherwise idle CPUs.
     pub cpu_idle: Option<bool>,
-    /// The CPUs that the programs may run on.
-    pub cpuset_cpus: Option<NumberSet>,
-    /// The memory nodes that the programs may have memory of.
-    pub cpuset_mems: Option<NumberSet>,
-    /// What may be read from and written to each disk in a second.
-    #[schemars(with = "BTreeMap<String, Rates>")]
-    pub io: BTreeMap<Disk, Rates>,
-    /// The share of a disk where it is busy; every other cgroup has 100.
+    /// The CPUs that programs can run on.
+    pub cpuset_cpus: Option<CpusetList>,
+    /// The memory nodes that programs can allocate memory from.
+    pub cpuset_mems: Option<CpusetList>,
+    /// Read and write rates of each disk, per second.
+    #[schemars(with = "BTreeMap<String, DiskRates>")]
+    pub io: BTreeMap<DiskName, DiskRates>,
+    /// The weight of the sandbox when a disk is busy. The default weight of a cgroup is 100.
     #[schemars(range(min = 1, max = 10000))]
     pub io_weight: Option<u32>,
-    /// Processes and threads together.
+    /// Number of processes and threads together.
     #[schemars(range(min = 1))]
     pub pids: Option<u32>,
     /// Open files of one process (the hard limit).
@@ -164,9 +167,9 @@ pub struct Limits {
     pub nofile: Option<u32>,
     /// Wall-clock time of a run.
     pub timeout: Option<TimeSpan>,
-    /// What becomes of a session after that time; what is no session is killed.
-    pub at_timeout: Option<AtTimeout>,
-    /// Processor time of all processes together.
+    /// What to do with a session after `timeout`. Programs outside a session are killed.
+    pub at_timeout: Option<TimeoutAction>,
+    /// CPU time of all processes together.
     pub cpu_time: Option<TimeSpan>,
     /// Wall-clock time without a command on the bridge.
     pub idle: Option<TimeSpan>,
@@ -174,95 +177,98 @@ pub struct Limits {
     pub script: Option<TimeSpan>,
 }
 
-/// `[protect]`
+/// The table `[protect]`: paths of the workspace that the agent cannot change.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Protect {
-    /// Whether .git/config is read-only (default: true). When false, `git config` and `git remote add` work inside.
+pub struct ProtectTable {
+    /// Whether .git/config is read-only (default: true). When false, `git config` and `git remote add` work
+    /// in the sandbox.
     pub git_config: Option<bool>,
-    /// More paths of the workspace that are read-only.
+    /// Additional paths of the workspace to make read-only.
     pub paths: Vec<WorkspacePath>,
-    /// What happens for protected names that do not exist yet.
-    pub missing: Option<Missing>,
+    /// What to do about protected names that do not exist yet.
+    pub missing: Option<MissingPathAction>,
 }
 
-/// `[protections]`
+/// The table `[protections]`: what to do when the host does not support a protection.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Protections {
-    /// Without these the start is refused.
+pub struct ProtectionsTable {
+    /// Protections without which the sandbox does not start.
     pub require: Vec<Protection>,
-    /// Without these the sandbox starts, and says that it is degraded.
+    /// Protections without which the sandbox starts and is reported as degraded.
     pub prefer: Vec<Protection>,
 }
 
-/// `[api]`
+/// The table `[api]`: access to the model API.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Api {
-    /// A unix socket of the host that leads to the model API.
+pub struct ApiTable {
+    /// A unix socket of the host that connects to the model API.
     pub socket: Option<HostPath>,
-    /// Where requests go, with a key that the sandbox never sees.
-    pub upstream: Option<Upstream>,
-    /// The file of the host with that key.
+    /// The URL of the model API. Saggar adds the key to requests outside the sandbox.
+    pub upstream: Option<ApiUpstream>,
+    /// The file of the host that holds the key.
     pub key_file: Option<KeyFile>,
-    /// The header field that it is sent in. Default: "x-api-key".
+    /// The header field that carries the key. Default: "x-api-key".
     pub header: Option<KeyHeader>,
-    /// Certificates that the upstream is held to, in place of those that this host trusts (PEM).
+    /// Certificates (PEM) to verify the upstream with, in place of those that this host trusts.
     pub ca_file: Option<HostPath>,
 }
 
-/// `[bridge]`
+/// The table `[bridge]`: the sockets of the bridge, and what it retains.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Bridge {
+pub struct BridgeTable {
     /// The path of the bridge socket.
-    pub socket: Option<Template>,
+    pub socket: Option<SocketPathTemplate>,
     /// The path of the control socket.
-    pub control: Option<Template>,
-    /// Whether these sockets, and that of the model API, may lie in a directory that programs inside reach.
+    pub control: Option<SocketPathTemplate>,
+    /// Whether these sockets, and that of the model API, may be in a directory that programs in the sandbox
+    /// can reach.
     pub allow_reachable: Option<bool>,
     /// The directory in which an annotation of a container may name its bridge socket.
     pub directory: Option<HostPath>,
-    /// How many uuids are remembered, each way, to drop echoes and repetitions.
+    /// Number of message uuids to remember in each direction, to drop echoes and duplicates.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub remembered: Option<u32>,
-    /// How many bytes of events a session keeps for servers that come back; at least 1M.
-    pub spool: Option<Size>,
+    /// Bytes of events that a session retains for clients that reconnect; at least 1M.
+    pub spool: Option<ByteSize>,
 }
 
-/// `[permissions]`
+/// The table `[permissions]`: automatic answers to the agent's permission requests.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Permissions {
-    /// Calls of tools that are allowed without asking.
-    pub allow: Vec<Rule>,
-    /// Calls of tools that are denied without asking. A denial stands over everything.
-    pub deny: Vec<Rule>,
-    /// Calls of tools that are asked about, whatever is allowed.
-    pub ask: Vec<Rule>,
-    /// How long an answer is waited for; then the call is denied.
+pub struct PermissionsTable {
+    /// Tool calls to allow without asking.
+    pub allow: Vec<PermissionRule>,
+    /// Tool calls to deny without asking. A denial takes precedence over every other rule.
+    pub deny: Vec<PermissionRule>,
+    /// Tool calls to ask about, even if they are allowed.
+    pub ask: Vec<PermissionRule>,
+    /// Time to wait for an answer. The call is denied afterwards.
     pub timeout: Option<TimeSpan>,
-    /// The permission modes that a server may bring the agent into.
+    /// The permission modes that a client may set.
     pub modes: Option<Vec<PermissionMode>>,
 }
 
-/// `[sandbox]`
+/// The table `[sandbox]`: user and group ids of the programs.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sandbox {
-    /// The host ids that sandboxes started by root are mapped to.
+pub struct SandboxTable {
+    /// The range of host ids for sandboxes that root starts.
     pub id_range: Option<IdRange>,
-    /// The user id inside. Default: 1000 when root starts it, else the caller's.
+    /// The user id in the sandbox. Default: 1000 when root starts it, else the caller's.
     #[schemars(range(min = 1, max = 65535))]
     pub uid: Option<u32>,
-    /// The group id inside. Default: 1000 when root starts it, else the caller's.
+    /// The group id in the sandbox. Default: 1000 when root starts it, else the caller's.
     #[schemars(range(min = 1, max = 65535))]
     pub gid: Option<u32>,
 }
 
-/// Reads a table from a table alone. A derived reader takes a list too, as the values of the fields in
-/// their order: `limits = ["4G"]` would be a limit on memory that no key names.
+/// Deserializes a table from a map only. A derived `Deserialize` also accepts a sequence, with the values
+/// of the fields in declaration order: `limits = ["4G"]` would then set the memory limit without naming its
+/// key.
 pub(super) fn table<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     struct Table<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Table<T> {

@@ -1,264 +1,268 @@
-//! The policy that holds: every value with the layer that set it.
+//! The effective policy: every value with the layer that set it.
 
-use super::api::{KeyFile, KeyHeader, Upstream};
+use super::api::{ApiUpstream, KeyFile, KeyHeader};
 use super::environment;
-use super::hosts::{HostRule, Rules};
-use super::layer::{Layer, Setting};
-use super::names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
-use super::paths::{Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
-use super::permission::{Modes, Rule};
+use super::hosts::{HostRule, HostRules};
+use super::layer::{PolicyLayer, Setting};
+use super::names::{
+    AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
+    SandboxProfile, TimeoutAction,
+};
+use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+use super::permission::{PermissionModes, PermissionRule};
 use super::program::{AgentCommand, IdRange};
-use super::publish::Publish;
-use super::resources::{Disk, NumberSet, PageSize};
-use super::units::{Cpus, Size, TimeSpan};
+use super::publish::PublishedPort;
+use super::resources::{CpusetList, DiskName, HugePageSize};
+use super::units::{ByteSize, CpuCount, TimeSpan};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// The policy that holds.
+/// The result of merging all layers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effective {
-    /// How the walls are built.
-    pub profile: Setting<Profile>,
-    /// The agent's program and its arguments, if a layer chose one.
+pub struct EffectivePolicy {
+    /// How strictly the sandbox confines programs.
+    pub profile: Setting<SandboxProfile>,
+    /// The agent's program and its arguments, if a layer set them.
     pub agent_cmd: Option<Setting<AgentCommand>>,
-    /// What the agent speaks, if a layer said so.
-    pub adapter: Option<Setting<Adapter>>,
-    /// What no later layer can widen.
-    pub locked: Vec<Lock>,
-    /// What of the host's files stands inside.
-    pub files: Files,
-    /// Which variables the program gets; see [`super::environment()`].
-    pub env: Env,
-    /// Which network the sandbox sees.
-    pub network: Setting<Network>,
-    /// Which hosts it reaches, where that goes by policy.
-    pub hosts: Hosts,
-    /// Ports of the host that lead to servers inside.
-    pub publish: Vec<Setting<Publish>>,
-    /// Unix sockets of the host that can be connected to, each destination once.
+    /// The protocol that the agent uses, if a layer set it.
+    pub adapter: Option<Setting<AdapterKind>>,
+    /// Parts of the policy that no later layer can widen.
+    pub locked: Vec<PolicyLock>,
+    /// Host files that are visible in the sandbox.
+    pub files: FilePolicy,
+    /// Environment variables of the program; see [`super::program_environment`].
+    pub env: EnvPolicy,
+    /// The network mode.
+    pub network: Setting<NetworkMode>,
+    /// Hosts that programs can reach, in the mode `policy`.
+    pub hosts: HostPolicy,
+    /// Ports of the host that are forwarded to servers in the sandbox.
+    pub publish: Vec<Setting<PublishedPort>>,
+    /// Unix sockets of the host that programs can connect to, each destination once.
     pub sockets: Vec<Setting<BindSpec>>,
-    /// How much of the machine the sandbox may use.
-    pub limits: Limits,
-    /// What in the workspace the agent cannot change.
-    pub protect: Protect,
-    /// For each protection, what its lack does to the start.
-    pub protections: BTreeMap<Protection, Setting<Strength>>,
-    /// A unix socket of the host that leads to the model API.
+    /// Resource limits.
+    pub limits: LimitPolicy,
+    /// Paths of the workspace that the agent cannot change.
+    pub protect: ProtectPolicy,
+    /// For each protection, what to do when the host does not support it.
+    pub protections: BTreeMap<Protection, Setting<ProtectionStrength>>,
+    /// A unix socket of the host that connects to the model API.
     pub api_socket: Option<Setting<HostPath>>,
-    /// Where requests to the model API go, with a key that the sandbox never sees.
-    pub api: Api,
-    /// The path of the bridge socket, when not the default.
-    pub bridge_socket: Option<Setting<Template>>,
-    /// The path of the control socket, when not the default.
-    pub control_socket: Option<Setting<Template>>,
-    /// Whether sockets may lie in a directory that programs inside reach.
+    /// The upstream of the model API, and the key that the sandbox never sees.
+    pub api: ApiPolicy,
+    /// The path of the bridge socket, if not the default.
+    pub bridge_socket: Option<Setting<SocketPathTemplate>>,
+    /// The path of the control socket, if not the default.
+    pub control_socket: Option<Setting<SocketPathTemplate>>,
+    /// Whether sockets may be in a directory that programs in the sandbox can reach.
     pub allow_reachable: Setting<bool>,
     /// The directory in which an annotation of a container may name its bridge socket.
     pub bridge_directory: Option<Setting<HostPath>>,
-    /// How many uuids the bridge remembers, each way.
-    pub remembered: Setting<u32>,
-    /// How many bytes of events a session keeps.
-    pub spool: Setting<Size>,
-    /// What is said to the agent's questions.
-    pub permissions: Permissions,
-    /// Who the program is.
-    pub ids: Ids,
-    /// Whether a workspace may be the home directory or an ancestor of it.
+    /// Number of uuids that the bridge remembers in each direction.
+    pub remembered_uuids: Setting<u32>,
+    /// Bytes of events that a session retains.
+    pub spool_size: Setting<ByteSize>,
+    /// Automatic answers to the agent's permission requests.
+    pub permissions: PermissionPolicy,
+    /// User and group ids of the programs.
+    pub ids: IdPolicy,
+    /// Whether a workspace may be the home directory or one of its ancestors.
     pub allow_home: Setting<bool>,
 }
 
-/// A part of the policy that later layers can tighten and not widen.
+/// A part of the policy that later layers may tighten but not widen.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lock {
-    /// Which part.
-    pub part: Part,
-    /// Who locks it.
-    pub layer: Layer,
-    /// What held then: more than that nobody gets.
-    pub bounds: Arc<Effective>,
+pub struct PolicyLock {
+    /// The locked part.
+    pub part: PolicyPart,
+    /// The layer that locks it.
+    pub layer: PolicyLayer,
+    /// The policy at the time of the lock. A later layer is compared with it and may not widen it.
+    pub policy_at_lock: Arc<EffectivePolicy>,
 }
 
-/// What of the host's files stands inside.
+/// Host files that are visible in the sandbox.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Files {
-    /// Places of the host, each destination once.
-    pub binds: Vec<Setting<Bind>>,
-    /// The home directory.
-    pub home: Setting<Home>,
-    /// The size of /tmp, if a layer named it.
-    pub tmp_size: Option<Setting<Size>>,
-    /// Paths of the workspace that cannot be read.
+pub struct FilePolicy {
+    /// Bind mounts from the host, each destination once.
+    pub binds: Vec<Setting<BindMount>>,
+    /// The source of the home directory.
+    pub home: Setting<HomeSource>,
+    /// The size of /tmp, if a layer set it; see [`EffectivePolicy::tmp_size`].
+    pub tmp_size: Option<Setting<ByteSize>>,
+    /// Paths of the workspace that programs cannot read.
     pub hide: Vec<Setting<WorkspacePath>>,
 }
 
-/// Which variables the program gets.
+/// Environment variables of the program.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Env {
-    /// What happens to each name that a layer spoke of.
+pub struct EnvPolicy {
+    /// The rule for each variable that a layer names.
     pub rules: BTreeMap<EnvName, Setting<EnvRule>>,
-    /// Names that never get in, and the layer that first said so.
-    pub deny: BTreeMap<EnvName, Layer>,
+    /// Variables that are never set, with the first layer that denied them.
+    pub deny: BTreeMap<EnvName, PolicyLayer>,
 }
 
-/// Where the value of a variable comes from.
+/// The source of a variable's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvRule {
-    /// From the caller's environment.
+    /// The caller's environment.
     Pass,
-    /// From the policy.
+    /// The policy.
     Set(String),
 }
 
-/// Where requests to the model API go. A key belongs to its upstream: who names another upstream names its key too.
+/// The upstream of the model API. A key belongs to its upstream: a layer that sets another upstream must
+/// set its key too.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Api {
-    /// Where they go, if a layer named it.
-    pub upstream: Option<Setting<Upstream>>,
+pub struct ApiPolicy {
+    /// The URL of the upstream, if a layer set it.
+    pub upstream: Option<Setting<ApiUpstream>>,
     /// The file with the key.
     pub key_file: Option<Setting<KeyFile>>,
-    /// The header field of the key.
+    /// The header field that carries the key.
     pub header: Option<Setting<KeyHeader>>,
-    /// What the upstream's certificate is held to, if not to what this host trusts.
+    /// Certificates (PEM) to verify the upstream with; without it, those that this host trusts.
     pub ca_file: Option<Setting<HostPath>>,
 }
 
-/// Which hosts the sandbox reaches.
+/// Hosts that programs can reach in the network mode `policy`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Hosts {
-    /// What can be reached.
+pub struct HostPolicy {
+    /// Hosts that are allowed.
     pub allow: Vec<Setting<HostRule>>,
-    /// What cannot, whatever is allowed.
+    /// Hosts that are denied, even if they are allowed.
     pub deny: Vec<Setting<HostRule>>,
-    /// What can be reached once somebody has said so.
+    /// Hosts that need consent when a program connects.
     pub ask: Vec<Setting<HostRule>>,
 }
 
-/// How much of the machine the sandbox may use.
+/// Resource limits of the sandbox.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct LimitPolicy {
     /// Memory of all processes together, without swap.
-    pub memory: Setting<Size>,
-    /// Memory above which programs are slowed down, if a layer named it.
-    pub memory_high: Option<Setting<Size>>,
-    /// Swap of all processes together; see [`Limits::swap_or_none`].
-    pub swap: Option<Setting<Size>>,
-    /// Huge pages of all processes together, for each size of a page that a layer named.
-    pub hugetlb: BTreeMap<PageSize, Setting<Size>>,
-    /// What may be written to the workspace and the home directory.
-    pub disk: Setting<Size>,
-    /// Files, directories and links in the workspace and the home directory.
+    pub memory: Setting<ByteSize>,
+    /// Memory above which the kernel slows programs down, if a layer set it.
+    pub memory_high: Option<Setting<ByteSize>>,
+    /// Swap of all processes together; see [`LimitPolicy::swap_or_none`].
+    pub swap: Option<Setting<ByteSize>>,
+    /// Huge pages of all processes together, for each page size that a layer set.
+    pub hugetlb: BTreeMap<HugePageSize, Setting<ByteSize>>,
+    /// Bytes that programs can write to the workspace and the home directory.
+    pub disk: Setting<ByteSize>,
+    /// Number of files, directories and links in the workspace and the home directory.
     pub inodes: Setting<u32>,
-    /// The largest file, if a layer named it; see [`Effective::fsize`].
-    pub fsize: Option<Setting<Size>>,
-    /// CPU time.
-    pub cpus: Setting<Cpus>,
-    /// CPU time that may be saved up, if a layer named it.
+    /// The largest file, if a layer set it; see [`EffectivePolicy::fsize`].
+    pub fsize: Option<Setting<ByteSize>>,
+    /// CPU time per second, in cores.
+    pub cpus: Setting<CpuCount>,
+    /// CPU time that can be accumulated for a burst, if a layer set it.
     pub cpu_burst: Option<Setting<TimeSpan>>,
-    /// The share of CPU time, if a layer named it; see [`Limits::WEIGHT`].
+    /// The CPU weight, if a layer set it; else [`LimitPolicy::WEIGHT`].
     pub cpu_weight: Option<Setting<u32>>,
-    /// Whether the programs run only when no other wants the CPU, if a layer said so.
+    /// Whether programs run only on otherwise idle CPUs, if a layer set it.
     pub cpu_idle: Option<Setting<bool>>,
-    /// The CPUs, if a layer named them; else those of the caller.
-    pub cpuset_cpus: Option<Setting<NumberSet>>,
-    /// The memory nodes, if a layer named them; else those of the caller.
-    pub cpuset_mems: Option<Setting<NumberSet>>,
-    /// Rates of each disk that a layer named.
-    pub io: BTreeMap<Disk, HeldRates>,
-    /// The share of a disk, if a layer named it; see [`Limits::WEIGHT`].
+    /// The CPUs that programs can run on, if a layer set them; else those of the caller.
+    pub cpuset_cpus: Option<Setting<CpusetList>>,
+    /// The memory nodes that programs can use, if a layer set them; else those of the caller.
+    pub cpuset_mems: Option<Setting<CpusetList>>,
+    /// Rates of each disk for which a layer set any.
+    pub io: BTreeMap<DiskName, DiskRatePolicy>,
+    /// The I/O weight, if a layer set it; else [`LimitPolicy::WEIGHT`].
     pub io_weight: Option<Setting<u32>>,
-    /// Processes and threads together.
+    /// Number of processes and threads together.
     pub pids: Setting<u32>,
-    /// The hard limit on open files of one process; see [`Limits::nofile_soft`].
+    /// The hard limit on open files of one process; see [`LimitPolicy::nofile_soft`].
     pub nofile: Setting<u32>,
-    /// Wall-clock time of a run; none by default.
+    /// Wall-clock time of a run; unlimited by default.
     pub timeout: Option<Setting<TimeSpan>>,
-    /// What becomes of a session after it.
-    pub at_timeout: Setting<AtTimeout>,
-    /// Processor time of all processes together; none by default.
+    /// What to do with a session after `timeout`.
+    pub at_timeout: Setting<TimeoutAction>,
+    /// CPU time of all processes together; unlimited by default.
     pub cpu_time: Option<Setting<TimeSpan>>,
-    /// Wall-clock time without a command on the bridge; none by default.
+    /// Wall-clock time without a command on the bridge; unlimited by default.
     pub idle: Option<Setting<TimeSpan>>,
     /// Wall-clock time of each script of an agent's folder (KC-28).
     pub script: Setting<TimeSpan>,
 }
 
-/// What may be read from and written to one disk in a second: what no layer named has no limit.
+/// Read and write rates of one disk, per second. A rate that no layer set is unlimited.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct HeldRates {
-    /// Bytes read in a second.
-    pub read_bps: Option<Setting<Size>>,
-    /// Bytes written in a second.
-    pub write_bps: Option<Setting<Size>>,
-    /// Reads in a second.
+pub struct DiskRatePolicy {
+    /// Bytes read per second.
+    pub read_bps: Option<Setting<ByteSize>>,
+    /// Bytes written per second.
+    pub write_bps: Option<Setting<ByteSize>>,
+    /// Read operations per second.
     pub read_iops: Option<Setting<u32>>,
-    /// Writes in a second.
+    /// Write operations per second.
     pub write_iops: Option<Setting<u32>>,
 }
 
-/// What in the workspace the agent cannot change.
+/// Paths of the workspace that the agent cannot change.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Protect {
+pub struct ProtectPolicy {
     /// Whether `.git/config` is read-only.
     pub git_config: Setting<bool>,
-    /// More read-only paths.
+    /// Additional read-only paths.
     pub paths: Vec<Setting<WorkspacePath>>,
-    /// What happens for protected names that do not exist yet.
-    pub missing: Setting<Missing>,
+    /// What to do about protected names that do not exist yet.
+    pub missing: Setting<MissingPathAction>,
 }
 
-/// What is said to the agent's questions.
+/// Automatic answers to the agent's permission requests.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Permissions {
-    /// What is allowed without asking.
-    pub allow: Vec<Setting<Rule>>,
-    /// What is denied without asking.
-    pub deny: Vec<Setting<Rule>>,
-    /// What is asked about, whatever is allowed.
-    pub ask: Vec<Setting<Rule>>,
-    /// How long an answer is waited for.
+pub struct PermissionPolicy {
+    /// Tool calls that are allowed without asking.
+    pub allow: Vec<Setting<PermissionRule>>,
+    /// Tool calls that are denied without asking.
+    pub deny: Vec<Setting<PermissionRule>>,
+    /// Tool calls that need an answer, even if they are allowed.
+    pub ask: Vec<Setting<PermissionRule>>,
+    /// Time to wait for an answer before the call is denied.
     pub timeout: Setting<TimeSpan>,
-    /// The modes that a server may set, if a layer named them.
-    pub modes: Option<Setting<Modes>>,
+    /// The permission modes that a client may set, if a layer named them.
+    pub modes: Option<Setting<PermissionModes>>,
 }
 
-impl Permissions {
-    /// What holds when no layer says anything: all is asked. A person who is there reads a question in ten
-    /// minutes, and one who has gone does not hold the agent's only turn for longer; that is before servers
-    /// give a session up as idle.
+impl PermissionPolicy {
+    /// The built-in policy: every tool call is asked about, with a timeout of ten minutes. A person who is
+    /// present answers within that time. After it, an unanswered question no longer blocks the agent's only
+    /// turn, and this is before servers abandon a session as idle.
     pub fn built_in() -> Self {
-        let timeout = Setting { value: TimeSpan::minutes(10), layer: Layer::BuiltIn };
-        Permissions { allow: Vec::new(), deny: Vec::new(), ask: Vec::new(), timeout, modes: None }
+        let timeout = Setting { value: TimeSpan::from_minutes(10), layer: PolicyLayer::BuiltIn };
+        PermissionPolicy { allow: Vec::new(), deny: Vec::new(), ask: Vec::new(), timeout, modes: None }
     }
 }
 
-impl Hosts {
+impl HostPolicy {
     /// The rules without their layers.
-    pub fn rules(&self) -> Rules {
+    pub fn rules(&self) -> HostRules {
         let values =
             |settings: &[Setting<HostRule>]| settings.iter().map(|rule| rule.value.clone()).collect();
-        Rules { allow: values(&self.allow), deny: values(&self.deny), ask: values(&self.ask) }
+        HostRules { allow: values(&self.allow), deny: values(&self.deny), ask: values(&self.ask) }
     }
 }
 
-/// Who the program is.
+/// User and group ids of the programs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ids {
-    /// The host ids that sandboxes started by root are mapped to.
+pub struct IdPolicy {
+    /// The range of host ids for sandboxes that root starts.
     pub range: Setting<IdRange>,
-    /// The user id inside, if a layer named it.
+    /// The user id in the sandbox, if a layer set it.
     pub uid: Option<Setting<u32>>,
-    /// The group id inside, if a layer named it.
+    /// The group id in the sandbox, if a layer set it.
     pub gid: Option<Setting<u32>>,
 }
 
-impl HeldRates {
-    /// Each rate that a layer named: its name in a policy, its value as text, its layer.
-    pub fn rows(&self) -> impl Iterator<Item = (&'static str, String, &Layer)> {
+impl DiskRatePolicy {
+    /// Each rate that a layer set: its key in a policy, its value as text, its layer.
+    pub fn named_rates(&self) -> impl Iterator<Item = (&'static str, String, &PolicyLayer)> {
         fn row<'a, T: Display>(
             name: &'static str,
             rate: &'a Option<Setting<T>>,
-        ) -> Option<(&'static str, String, &'a Layer)> {
+        ) -> Option<(&'static str, String, &'a PolicyLayer)> {
             rate.as_ref().map(|rate| (name, rate.value.to_string(), &rate.layer))
         }
         let rows = [
@@ -271,53 +275,56 @@ impl HeldRates {
     }
 }
 
-impl Limits {
-    /// The soft limit that programs start with: some of them walk all descriptors up to it.
+impl LimitPolicy {
+    /// The soft limit that programs start with. Some programs iterate over all descriptors up to it.
     const NOFILE_SOFT: u32 = 1024;
-    /// The weight of a cgroup that nobody gave another (Documentation/admin-guide/cgroup-v2.rst, "Weights").
+    /// The default weight of a cgroup (Documentation/admin-guide/cgroup-v2.rst, "Weights").
     pub const WEIGHT: u32 = 100;
 
-    /// The limit of swap: none may be used unless a layer said otherwise.
-    pub fn swap_or_none(&self) -> Setting<Size> {
-        let none = Setting { value: Size::mebibytes(0), layer: Layer::BuiltIn };
+    /// The swap limit in bytes: 0 unless a layer set another.
+    pub fn swap_or_none(&self) -> Setting<ByteSize> {
+        let none = Setting { value: ByteSize::from_mebibytes(0), layer: PolicyLayer::BuiltIn };
         self.swap.clone().unwrap_or(none)
     }
 
-    /// The soft limit on open files of one process.
+    /// The soft limit on open files of one process: at most `NOFILE_SOFT` (1024).
     pub fn nofile_soft(&self) -> u32 {
         self.nofile.value.min(Self::NOFILE_SOFT)
     }
 }
 
-impl Effective {
-    /// What holds when no layer says anything. `home` is the caller's: `tmp` for `wrap`, `session` for
+impl EffectivePolicy {
+    /// The policy before any layer is merged. The caller chooses `home`: `tmp` for `wrap`, `session` for
     /// `agent` (DECISIONS 24).
-    pub fn built_in(home: Home) -> Effective {
+    pub fn built_in(home: HomeSource) -> EffectivePolicy {
         fn built_in<T>(value: T) -> Setting<T> {
-            Setting { value, layer: Layer::BuiltIn }
+            Setting { value, layer: PolicyLayer::BuiltIn }
         }
         let pass = |name| (name, built_in(EnvRule::Pass));
         let strength = |protection: &Protection| (*protection, built_in(protection.default_strength()));
-        Effective {
-            profile: built_in(Profile::Strict),
+        EffectivePolicy {
+            profile: built_in(SandboxProfile::Strict),
             agent_cmd: None,
             adapter: None,
             locked: Vec::new(),
-            files: Files { binds: Vec::new(), home: built_in(home), tmp_size: None, hide: Vec::new() },
-            env: Env { rules: environment::built_in().map(pass).collect(), deny: BTreeMap::new() },
-            network: built_in(Network::None),
-            hosts: Hosts::default(),
+            files: FilePolicy { binds: Vec::new(), home: built_in(home), tmp_size: None, hide: Vec::new() },
+            env: EnvPolicy {
+                rules: environment::default_passed_names().map(pass).collect(),
+                deny: BTreeMap::new(),
+            },
+            network: built_in(NetworkMode::None),
+            hosts: HostPolicy::default(),
             publish: Vec::new(),
             sockets: Vec::new(),
-            limits: Limits {
-                memory: built_in(Size::mebibytes(2048)),
+            limits: LimitPolicy {
+                memory: built_in(ByteSize::from_mebibytes(2048)),
                 memory_high: None,
                 swap: None,
                 hugetlb: BTreeMap::new(),
-                disk: built_in(Size::mebibytes(1024)),
+                disk: built_in(ByteSize::from_mebibytes(1024)),
                 inodes: built_in(262_144),
                 fsize: None,
-                cpus: built_in(Cpus::ONE),
+                cpus: built_in(CpuCount::ONE),
                 cpu_burst: None,
                 cpu_weight: None,
                 cpu_idle: None,
@@ -328,57 +335,57 @@ impl Effective {
                 pids: built_in(512),
                 nofile: built_in(65536),
                 timeout: None,
-                at_timeout: built_in(AtTimeout::Pause),
+                at_timeout: built_in(TimeoutAction::Pause),
                 cpu_time: None,
                 idle: None,
-                script: built_in(TimeSpan::minutes(2)),
+                script: built_in(TimeSpan::from_minutes(2)),
             },
-            protect: Protect {
+            protect: ProtectPolicy {
                 git_config: built_in(true),
                 paths: Vec::new(),
-                missing: built_in(Missing::None),
+                missing: built_in(MissingPathAction::None),
             },
             protections: Protection::ALL.iter().map(strength).collect(),
             api_socket: None,
-            api: Api::default(),
+            api: ApiPolicy::default(),
             bridge_socket: None,
             control_socket: None,
             allow_reachable: built_in(false),
             bridge_directory: None,
-            remembered: built_in(2000),
-            spool: built_in(Size::mebibytes(64)),
-            permissions: Permissions::built_in(),
-            ids: Ids { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
+            remembered_uuids: built_in(2000),
+            spool_size: built_in(ByteSize::from_mebibytes(64)),
+            permissions: PermissionPolicy::built_in(),
+            ids: IdPolicy { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
             allow_home: built_in(false),
         }
     }
 
-    /// The largest file (RLIMIT_FSIZE): the disk limit, unless a layer named another.
-    pub fn fsize(&self) -> Setting<Size> {
-        self.within_disk(self.limits.fsize.as_ref())
+    /// The largest file (RLIMIT_FSIZE): the disk limit, unless a layer set another.
+    pub fn fsize(&self) -> Setting<ByteSize> {
+        self.capped_by_disk(self.limits.fsize.as_ref())
     }
 
-    /// The size of /tmp and of a home in memory: the disk limit, unless a layer named another.
-    pub fn tmp_size(&self) -> Setting<Size> {
-        self.within_disk(self.files.tmp_size.as_ref())
+    /// The size of /tmp and of a home directory in memory: the disk limit, unless a layer set another.
+    pub fn tmp_size(&self) -> Setting<ByteSize> {
+        self.capped_by_disk(self.files.tmp_size.as_ref())
     }
 
-    /// The layer that locks this part, if one does.
-    pub fn locked_by(&self, part: Part) -> Option<&Layer> {
+    /// The first layer that locks this part, if any.
+    pub fn locked_by(&self, part: PolicyPart) -> Option<&PolicyLayer> {
         self.locked.iter().find(|lock| lock.part == part).map(|lock| &lock.layer)
     }
 
-    /// What the lack of this protection does to the start.
-    pub fn strength(&self, protection: Protection) -> Strength {
+    /// What to do when the host does not support this protection.
+    pub fn strength(&self, protection: Protection) -> ProtectionStrength {
         self.protections.get(&protection).map_or(protection.default_strength(), |setting| setting.value)
     }
 
-    /// A folder's value was held against the disk limit of its time; a later layer may have lowered that
-    /// limit, and then the folder's word must not stand above it.
-    fn within_disk(&self, own: Option<&Setting<Size>>) -> Setting<Size> {
+    /// The setting, or the disk limit if a folder set a higher value. The value of a folder was checked
+    /// against the disk limit of its time; a later layer may have lowered that limit.
+    fn capped_by_disk(&self, setting: Option<&Setting<ByteSize>>) -> Setting<ByteSize> {
         let disk = &self.limits.disk;
-        match own {
-            Some(own) if !own.layer.is_folder() || own.value <= disk.value => own.clone(),
+        match setting {
+            Some(own) if !own.layer.is_agent_writable() || own.value <= disk.value => own.clone(),
             _ => disk.clone(),
         }
     }

@@ -1,18 +1,19 @@
-//! Which variables the program gets (KC-09, KC-10).
+//! The environment of the program (KC-09, KC-10).
 //!
-//! The environment starts empty. What goes in, from the weakest word to the strongest: the built-in list,
-//! a folder's `env.set`, what saggar itself needs (`fixed`), what an operator or the command line passes
-//! or sets, and last `env.deny`, which nothing overrides.
+//! The environment starts empty. Variables are added in this order, and a later source overrides an earlier
+//! one: the built-in list, a folder's `env.set`, the variables that saggar itself needs (`fixed`), the
+//! variables that an operator or the command line passes or sets. At last `env.deny` removes variables, and
+//! nothing overrides it.
 
-use super::effective::{Effective, EnvRule};
-use super::layer::Layer;
+use super::effective::{EffectivePolicy, EnvRule};
+use super::layer::PolicyLayer;
 use super::names::EnvName;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// Passed from the caller when nobody says otherwise: what agents and their servers need, by exact name.
-/// HOME and CLAUDE_CONFIG_DIR are not here: they are set, never inherited (DECISIONS 24).
-const PASSED: &[&str] = &[
+/// Variables that are passed from the caller by default: those that agents and their servers need, by exact
+/// name. HOME and CLAUDE_CONFIG_DIR are absent: they are set, never inherited (DECISIONS 24).
+const PASSED_BY_DEFAULT: &[&str] = &[
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
     "ANTHROPIC_CUSTOM_HEADERS",
@@ -37,7 +38,8 @@ const PASSED: &[&str] = &[
     "TERM",
 ];
 
-/// Secrets that callers are known to carry. None is in the built-in list; whoever passes one is told.
+/// Secrets that callers commonly have in their environment. None is in the built-in list. `policy check` notes
+/// each that a policy passes.
 const SECRETS: &[&str] = &[
     "AWS_*",
     "DATABASE_URL",
@@ -52,9 +54,8 @@ const SECRETS: &[&str] = &[
     "STRIPE_SECRET_KEY",
 ];
 
-/// Variables that make a program run code it would not have run: loaders, interpreters, and the commands
-/// that tools start.
-const LOADERS: &[&str] = &[
+/// Variables that make a program run other code: loaders, interpreters, and the commands that tools start.
+const CODE_LOADING: &[&str] = &[
     "BASH_ENV",
     "BASH_FUNC_*",
     "BROWSER",
@@ -111,8 +112,8 @@ const LOADERS: &[&str] = &[
     "NPM_CONFIG_*",
 ];
 
-/// Variables that say where the agent's traffic and its key go.
-const ROUTES: &[&str] = &[
+/// Variables that redirect the agent's traffic or its key.
+const TRAFFIC_ROUTING: &[&str] = &[
     "ALL_PROXY",
     "CURL_CA_BUNDLE",
     "FTP_PROXY",
@@ -129,34 +130,34 @@ const ROUTES: &[&str] = &[
     "SSL_CERT_FILE",
 ];
 
-/// Variables that are saggar's own, or the agent's configuration.
-const OURS: &[&str] = &["ANTHROPIC_*", "ASH_*", "CLAUDE_*", "HOME", "IS_SANDBOX", "PATH", "SAGGAR_*"];
+/// Variables that belong to saggar or configure the agent.
+const RESERVED: &[&str] = &["ANTHROPIC_*", "ASH_*", "CLAUDE_*", "HOME", "IS_SANDBOX", "PATH", "SAGGAR_*"];
 
-/// The names of the built-in list.
-pub(super) fn built_in() -> impl Iterator<Item = EnvName> {
-    PASSED.iter().filter_map(|name| name.parse().ok())
+/// The names of [`PASSED_BY_DEFAULT`].
+pub(super) fn default_passed_names() -> impl Iterator<Item = EnvName> {
+    PASSED_BY_DEFAULT.iter().filter_map(|name| name.parse().ok())
 }
 
-/// Whether this is the name of a known secret.
+/// Whether the name is one of [`SECRETS`].
 pub(super) fn is_secret(name: &EnvName) -> bool {
     matches_any(name.as_str(), SECRETS)
 }
 
-/// Why a policy from the agent's folder may not set this variable, if it may not.
+/// The reason why a folder's policy may not set this variable, or `None` if it may.
 pub(super) fn folder_objection(name: &EnvName) -> Option<&'static str> {
     let name = name.as_str();
-    if matches_any(name, LOADERS) {
+    if matches_any(name, CODE_LOADING) {
         Some("which makes programs run other code")
-    } else if matches_any(name, OURS) {
+    } else if matches_any(name, RESERVED) {
         Some("which belongs to saggar and the agent")
-    } else if matches_any(name, ROUTES) || matches_any(&name.to_ascii_uppercase(), ROUTES) {
-        Some("which says where traffic and keys go")
+    } else if matches_any(name, TRAFFIC_ROUTING) || matches_any(&name.to_ascii_uppercase(), TRAFFIC_ROUTING) {
+        Some("which decides where traffic and keys go")
     } else {
         None
     }
 }
 
-/// Whether the name is one of these; a `*` at the end of a pattern stands for anything.
+/// Whether the name matches one of the patterns. A `*` at the end of a pattern matches any suffix.
 fn matches_any(name: &str, patterns: &[&str]) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -164,16 +165,17 @@ fn matches_any(name: &str, patterns: &[&str]) -> bool {
     })
 }
 
-/// The program's environment, sorted by name, each variable with the layer that let it in.
+/// The program's environment, sorted by name, each variable with the layer that added it.
 ///
-/// `caller` is the environment of whoever called; where a name stands in it twice, the first counts, as
-/// for getenv(3). `fixed` is what saggar itself sets: HOME, a PATH of what exists inside, and so on.
-pub fn environment(
-    policy: &Effective,
+/// `caller` is the caller's environment; of two entries with one name the first is used, as by getenv(3).
+/// `fixed` has the variables that saggar itself sets: HOME, a PATH of directories that exist in the
+/// sandbox, and so on.
+pub fn program_environment(
+    policy: &EffectivePolicy,
     caller: impl Iterator<Item = (OsString, OsString)>,
     fixed: &[(&str, &OsStr)],
-) -> Vec<(OsString, OsString, Layer)> {
-    let mut result: BTreeMap<OsString, (OsString, Layer)> = BTreeMap::new();
+) -> Vec<(OsString, OsString, PolicyLayer)> {
+    let mut result: BTreeMap<OsString, (OsString, PolicyLayer)> = BTreeMap::new();
     for (name, value) in caller {
         let rule = name.to_str().and_then(|text| policy.env.rules.get(text));
         if let Some(rule) = rule.filter(|rule| rule.value == EnvRule::Pass) {
@@ -186,11 +188,11 @@ pub fn environment(
         }
     }
     for (name, value) in fixed {
-        // Only somebody who may widen, and who spoke of this very variable, has a stronger word.
-        let stronger = |layer: &Layer| *layer != Layer::BuiltIn && !layer.is_folder();
+        // Only a layer that may widen, and that sets this very variable, overrides `fixed`.
+        let stronger = |layer: &PolicyLayer| *layer != PolicyLayer::BuiltIn && !layer.is_agent_writable();
         match result.get(OsStr::new(name)) {
             Some((_, layer)) if stronger(layer) => {}
-            _ => drop(result.insert((*name).into(), ((*value).into(), Layer::BuiltIn))),
+            _ => drop(result.insert((*name).into(), ((*value).into(), PolicyLayer::BuiltIn))),
         }
     }
     result.retain(|name, _| name.to_str().is_none_or(|text| !policy.env.deny.contains_key(text)));
@@ -203,22 +205,22 @@ mod tests {
 
     #[test]
     fn the_built_in_list_is_whole_and_holds_no_secret_and_no_loader() {
-        let names: Vec<EnvName> = built_in().collect();
-        assert_eq!(names.len(), PASSED.len(), "a name in the list does not parse");
+        let names: Vec<EnvName> = default_passed_names().collect();
+        assert_eq!(names.len(), PASSED_BY_DEFAULT.len(), "a name in the list does not parse");
         assert!(!names.iter().any(is_secret));
-        let loaders = names.iter().map(EnvName::as_str).filter(|name| matches_any(name, LOADERS));
-        assert_eq!(loaders.collect::<Vec<_>>(), ["NODE_PATH"], "which servers of the seed's kind need");
+        let loaders = names.iter().map(EnvName::as_str).filter(|name| matches_any(name, CODE_LOADING));
+        assert_eq!(loaders.collect::<Vec<_>>(), ["NODE_PATH"], "which servers of agents need");
     }
 
     #[test]
     fn lists_are_sorted_and_patterns_end_in_their_star() {
-        for list in [PASSED, SECRETS, ROUTES, OURS] {
+        for list in [PASSED_BY_DEFAULT, SECRETS, TRAFFIC_ROUTING, RESERVED] {
             assert!(list.is_sorted());
         }
-        for pattern in [SECRETS, LOADERS, ROUTES, OURS].concat() {
+        for pattern in [SECRETS, CODE_LOADING, TRAFFIC_ROUTING, RESERVED].concat() {
             assert!(!pattern.trim_end_matches('*').contains('*'), "{pattern}");
         }
         assert!(matches_any("AWS_SECRET_ACCESS_KEY", SECRETS) && !matches_any("AWSOME", SECRETS));
-        assert!(matches_any("ENV", LOADERS) && !matches_any("ENVIRONMENT", LOADERS));
+        assert!(matches_any("ENV", CODE_LOADING) && !matches_any("ENVIRONMENT", CODE_LOADING));
     }
 }

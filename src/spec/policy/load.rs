@@ -1,299 +1,300 @@
-//! The only I/O of `spec`: finds the files of the layers and reads them.
+//! The only I/O of `spec`: finds and reads the files of the layers.
 //!
-//! This is on the path of every start. Where no file exists, as is usual, it costs one failed open(2) for
-//! each place, and nothing is parsed. Whatever exists is opened without waiting, is a regular file of at
-//! most 1 MiB, and counts: a file that cannot be read is an error, never a default.
+//! Every start runs this code. A file that does not exist, the usual case, costs one failed open(2), and
+//! nothing is parsed. A file that exists is opened without blocking and must be a regular file of at most 1
+//! MiB. A file that cannot be read is an error; it is never replaced by a default. The text of a folder's
+//! policy is parsed by a separate process ([`FolderParser`]), which is started only if there is one.
 
-use super::command_line::CommandLine;
-use super::document::Document;
-use super::effective::{Effective, Lock};
-use super::hosts::MOST_PORTS;
-use super::layer::{Layer, Setting};
-use super::names::{Network, Part};
-use super::parse::{self, Fault, Format, MAX_BYTES};
-use super::paths::Home;
-use super::provenance::Admitted;
-use super::tighten::{FOLDERS_TIGHTEN, keep_locked, leave_out_the_agents};
+use super::command_line::PolicyOptions;
+use super::document::PolicyDocument;
+use super::effective::{EffectivePolicy, PolicyLock};
+use super::folder::{self, FolderParser, FolderText};
+use super::hosts::MAX_PORTS;
+use super::layer::{PolicyLayer, Setting};
+use super::names::{NetworkMode, PolicyPart};
+use super::parse::{MAX_BYTES, parse_validated};
+use super::paths::HomeSource;
+use super::provenance::AdmittedDocument;
+use super::tighten::{FOLDER_MAY_ONLY_TIGHTEN, check_locks, remove_agent_keys};
 use super::validate::validate;
 use crate::error::{Code, Error, Result};
-use crate::sys::folder::{Folder, Links};
-use crate::sys::read::Unread;
+use crate::sys::read::ReadFileError;
+use crate::sys::untrusted_directory::{LinkPolicy, UntrustedDirectory};
 use crate::text::summary;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The names of a policy in a folder; two of them in one folder are an error.
-pub(super) const FOLDER_NAMES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
-/// The way out for somebody whose folder asks for more.
-const TO_PERMIT_MORE: &str = "to permit more, use an option of the command line, --policy FILE, or the configuration of the user or the host";
+/// The file names of a folder's policy. A folder that has both is an error.
+pub(super) const FOLDER_FILE_NAMES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
+/// The hint for a folder's policy that asks for more than it may.
+const WIDEN_HINT: &str = "to permit more, use an option of the command line, --policy FILE, or the configuration of the user or the host";
 
-/// The same for somebody whom a lock stops.
-const TO_UNLOCK: &str = "ask for less, or have whoever wrote that file permit more in it";
+/// The hint for a layer that asks for more than a lock permits.
+const UNLOCK_HINT: &str = "request less, or ask the owner of that file to permit more in it";
 
-/// Where the layers are looked for.
+/// The directories and files that the layers are read from.
 #[derive(Debug, Clone)]
-pub struct Places {
-    /// Holds `defaults.toml`: /usr/share/saggar.
-    pub vendor: PathBuf,
-    /// Holds `config.toml` and `conf.d`: /etc/saggar.
-    pub system: PathBuf,
-    /// Holds `config.toml`: $XDG_CONFIG_HOME/saggar.
-    pub user: Option<PathBuf>,
+pub struct PolicySources {
+    /// The directory of `defaults.toml`: /usr/share/saggar.
+    pub vendor_directory: PathBuf,
+    /// The directory of `config.toml` and `conf.d`: /etc/saggar.
+    pub system_directory: PathBuf,
+    /// The directory of `config.toml`: $XDG_CONFIG_HOME/saggar.
+    pub user_directory: Option<PathBuf>,
     /// The agent's own folder.
     pub agent_folder: Option<PathBuf>,
-    /// The workspace; it may be the agent's folder.
+    /// The workspace; it can be the agent's folder.
     pub workspace: Option<PathBuf>,
-    /// The files named by `--policy`, in order. Each must exist.
-    pub policies: Vec<PathBuf>,
-    /// The directory that relative paths of the command line are below.
-    pub current: PathBuf,
-    /// The user who runs this: beside root, the only one whose files the operator layers take.
-    pub owner: u32,
+    /// The files that `--policy` options name, in order. Each must exist.
+    pub policy_files: Vec<PathBuf>,
+    /// The directory that relative paths of the command line are resolved against.
+    pub current_directory: PathBuf,
+    /// The effective uid of the caller. Files of the operator layers must be owned by this user or root.
+    pub operator_uid: u32,
+    /// The parser for the policies of folders.
+    pub parser: &'static dyn FolderParser,
 }
 
-impl Places {
-    /// The places of this host and of the user with the effective id `owner`, without folders and `--policy`.
-    pub fn of_this_host(current: PathBuf, owner: u32) -> Places {
-        // A relative XDG_CONFIG_HOME is to be ignored (XDG Base Directory Specification).
+impl PolicySources {
+    /// The sources of this host and of the user with the effective uid `owner`, without folders and
+    /// `--policy` files.
+    pub fn of_this_host(current: PathBuf, owner: u32, parser: &'static dyn FolderParser) -> PolicySources {
+        // A relative XDG_CONFIG_HOME must be ignored (XDG Base Directory Specification).
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
-        Places {
-            vendor: "/usr/share/saggar".into(),
-            system: "/etc/saggar".into(),
-            user: user.map(|directory| directory.join("saggar")),
+        PolicySources {
+            vendor_directory: "/usr/share/saggar".into(),
+            system_directory: "/etc/saggar".into(),
+            user_directory: user.map(|directory| directory.join("saggar")),
             agent_folder: None,
             workspace: None,
-            policies: Vec::new(),
-            current,
-            owner,
+            policy_files: Vec::new(),
+            current_directory: current,
+            operator_uid: owner,
+            parser,
         }
     }
 }
 
-/// The policy that holds, and the files that it came from.
+/// The effective policy, and the files that it was read from.
 #[derive(Debug)]
-pub struct Policy {
-    /// What holds.
-    pub effective: Effective,
-    /// The files that were read, in the order of their layers. One that lies in the workspace is to be
-    /// protected there: the agent must not write its next policy.
+pub struct LoadedPolicy {
+    /// The effective policy.
+    pub effective: EffectivePolicy,
+    /// The files that were read, in the order of their layers. A file that is in the workspace must be
+    /// protected there, so that the agent cannot write its next policy.
     pub files: Vec<PolicyFile>,
 }
 
-/// A file that was read.
+/// A policy file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFile {
-    /// Its path.
+    /// The path it was read from.
     pub path: PathBuf,
-    /// Its layer.
-    pub layer: Layer,
+    /// The layer that it forms.
+    pub layer: PolicyLayer,
 }
 
-/// Loads every layer. `home` is the built-in home: `tmp` for `wrap`, `session` for `agent`.
+/// Loads and merges every layer. `home` is the built-in home: `tmp` for `wrap`, `session` for `agent`.
 ///
 /// # Errors
-/// [`Code::Invalid`] for a file that cannot be read or understood, [`Code::Refused`] for one that may not
-/// say what it says, or that somebody else could have written; [`Code::Usage`] for a wrong option.
-pub fn load(places: &Places, home: Home, command_line: CommandLine) -> Result<Policy> {
-    let mut policy = Policy { effective: Effective::built_in(home), files: Vec::new() };
-    policy.take_operator(places.vendor.join("defaults.toml"), places.owner)?;
-    policy.take_operator(places.system.join("config.toml"), places.owner)?;
-    for path in listed(&places.system.join("conf.d"))? {
-        policy.take_operator(path, places.owner)?;
+/// [`Code::Invalid`] for a file that cannot be read or parsed, [`Code::Refused`] for a file that asks for
+/// more than its layer may or that another user could have written, [`Code::Usage`] for an invalid option.
+pub fn load_policy(
+    sources: &PolicySources,
+    home: HomeSource,
+    command_line: PolicyOptions,
+) -> Result<LoadedPolicy> {
+    let mut policy = LoadedPolicy { effective: EffectivePolicy::built_in(home), files: Vec::new() };
+    policy.merge_operator_file(sources.vendor_directory.join("defaults.toml"), sources.operator_uid)?;
+    policy.merge_operator_file(sources.system_directory.join("config.toml"), sources.operator_uid)?;
+    for path in list_toml_files(&sources.system_directory.join("conf.d"))? {
+        policy.merge_operator_file(path, sources.operator_uid)?;
     }
-    if let Some(user) = &places.user {
-        policy.take_operator(user.join("config.toml"), places.owner)?;
+    if let Some(user) = &sources.user_directory {
+        policy.merge_operator_file(user.join("config.toml"), sources.operator_uid)?;
     }
-    policy.take_folders(places)?;
-    for path in &places.policies {
-        let layer = Layer::Policy(path.as_path().into());
-        policy.take_file(named(path)?, path.clone(), &layer)?;
+    policy.merge_folders(sources)?;
+    for path in &sources.policy_files {
+        let layer = PolicyLayer::PolicyOption(path.as_path().into());
+        policy.merge_file(read_required(path)?, path.clone(), &layer)?;
     }
-    policy.take_command_line(command_line, &places.current)?;
-    reaches_something(&policy.effective)?;
+    policy.merge_command_line(command_line, &sources.current_directory)?;
+    check_network_reach(&policy.effective)?;
     Ok(policy)
 }
 
-/// Reads one file by itself, as `saggar policy check` does.
+/// Reads one file without the other layers, for `saggar policy check`.
 ///
 /// # Errors
-/// As [`load`].
-pub(super) fn read_document(path: &Path) -> Result<Document> {
-    let opened = match folder_name(path) {
-        Some((folder, name)) => match opened_folder(folder)? {
-            Some(folder) => beneath(&folder, name)?.ok_or_else(|| absent(path))?,
-            None => return Err(absent(path)),
-        },
-        None => named(path)?,
+/// As for [`load_policy`].
+pub(super) fn read_document(path: &Path, parser: &dyn FolderParser) -> Result<PolicyDocument> {
+    let Some((folder, name)) = split_folder_file(path) else {
+        return parse_validated(path, &read_required(path)?.bytes);
     };
-    understood(path, &opened.bytes)
+    let folder = open_folder(folder)?.ok_or_else(|| missing_file_error(path))?;
+    let opened = open_beneath(&folder, name)?.ok_or_else(|| missing_file_error(path))?;
+    folder::parse_document(&opened.text(path), parser)
 }
 
-/// The folder of a file whose name says that it is the policy of one, and that name: it is read as a start reads it.
-fn folder_name(path: &Path) -> Option<(&Path, &'static str)> {
-    let name = FOLDER_NAMES.into_iter().find(|name| path.file_name().is_some_and(|file| file == *name))?;
+/// Splits a path whose file name is that of a folder's policy into folder and name. Such a file is read as
+/// at a start.
+fn split_folder_file(path: &Path) -> Option<(&Path, &'static str)> {
+    let name =
+        FOLDER_FILE_NAMES.into_iter().find(|name| path.file_name().is_some_and(|file| file == *name))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     Some((folder.unwrap_or(Path::new(".")), name))
 }
 
-/// As [`folder_name`], with the path of the folder without links.
+/// As [`split_folder_file`], with the path of the folder canonicalized.
 pub(super) fn folder_of(path: &Path) -> Option<(PathBuf, &'static str)> {
-    let (folder, name) = folder_name(path)?;
+    let (folder, name) = split_folder_file(path)?;
     Some((folder.canonicalize().unwrap_or_else(|_| folder.to_owned()), name))
 }
 
-fn opened_folder(folder: &Path) -> Result<Option<Folder>> {
-    match Folder::open(folder) {
+fn open_folder(folder: &Path) -> Result<Option<UntrustedDirectory>> {
+    match UntrustedDirectory::open(folder) {
         Ok(folder) => Ok(Some(folder)),
         Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(failure("open", folder, &error)),
+        Err(error) => Err(io_error("open", folder, &error)),
     }
 }
 
-impl Policy {
-    fn take_operator(&mut self, path: PathBuf, owner: u32) -> Result<()> {
+impl LoadedPolicy {
+    fn merge_operator_file(&mut self, path: PathBuf, owner: u32) -> Result<()> {
         let Some(opened) = read(&path)? else { return Ok(()) };
-        trusted(&path, &opened.metadata, owner)?;
-        let layer = Layer::Operator(path.as_path().into());
-        self.take_file(opened, path, &layer)
+        check_operator_file(&path, &opened.metadata, owner)?;
+        let layer = PolicyLayer::Operator(path.as_path().into());
+        self.merge_file(opened, path, &layer)
     }
 
-    fn take_folders(&mut self, places: &Places) -> Result<()> {
-        let agent_folder = places.agent_folder.as_deref();
-        let workspace = places.workspace.as_deref().filter(|workspace| Some(*workspace) != agent_folder);
+    fn merge_folders(&mut self, sources: &PolicySources) -> Result<()> {
+        let agent_folder = sources.agent_folder.as_deref();
+        let workspace = sources.workspace.as_deref().filter(|workspace| Some(*workspace) != agent_folder);
         let trees: Vec<&Path> = agent_folder.into_iter().chain(workspace).collect();
-        let mut taken = None;
-        for (folder, layer) in
-            [(agent_folder, Layer::AgentFolder as fn(&'static str) -> Layer), (workspace, Layer::Workspace)]
-        {
+        let mut merged_identity = None;
+        for (folder, layer) in [
+            (agent_folder, PolicyLayer::AgentFolder as fn(&'static str) -> PolicyLayer),
+            (workspace, PolicyLayer::Workspace),
+        ] {
             let Some(folder) = folder else { continue };
-            let Some((name, opened)) = in_folder(folder)? else { continue };
-            // The workspace may be the agent's folder by another spelling: then this was taken already.
+            let Some((name, opened)) = read_folder_policy(folder)? else { continue };
+            // The workspace can be the agent's folder by another path. Its file is then merged already.
             let identity = Some((opened.metadata.dev(), opened.metadata.ino()));
-            if identity != taken {
-                taken = identity;
+            if identity != merged_identity {
+                merged_identity = identity;
                 let path = folder.join(name);
-                let mut document = understood(&path, &opened.bytes)?;
+                let text = opened.text(&path);
+                let mut document = folder::parse_document(&text, sources.parser)?;
                 if agent_folder.is_none() {
-                    for key in leave_out_the_agents(&mut document) {
+                    for key in remove_agent_keys(&mut document) {
                         log::debug!("{}: {key} is for agents, and none is started", path.display());
                     }
                 }
-                self.take_document(document, &opened, path, &layer(name), &trees)?;
+                let line_of = |key: &str| sources.parser.line_of(&text, key).ok().flatten();
+                self.merge_document(document, &path, &layer(name), &trees, line_of)?;
             }
         }
         Ok(())
     }
 
-    fn take_file(&mut self, opened: Opened, path: PathBuf, layer: &Layer) -> Result<()> {
-        let document = understood(&path, &opened.bytes)?;
-        self.take_document(document, &opened, path, layer, &[])
+    fn merge_file(&mut self, opened: OpenedFile, path: PathBuf, layer: &PolicyLayer) -> Result<()> {
+        let document = parse_validated(&path, &opened.bytes)?;
+        // Only the policy of a folder can be refused for what it asks for, so no trees and no line numbers
+        // are needed.
+        self.merge_document(document, &path, layer, &[], |_| None)
     }
 
-    fn take_document(
+    fn merge_document(
         &mut self,
-        document: Document,
-        opened: &Opened,
-        path: PathBuf,
-        layer: &Layer,
-        trees: &[&Path],
+        document: PolicyDocument,
+        path: &Path,
+        layer: &PolicyLayer,
+        visible_trees: &[&Path],
+        line_of: impl Fn(&str) -> Option<usize>,
     ) -> Result<()> {
-        let admitted = Admitted::of(&self.effective, document, layer, trees).map_err(|widening| {
-            let subject = layer.folder_file().unwrap_or_default();
-            let line = line_of(&opened.bytes, widening.key);
-            let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
-            let message = summary(&format!("{subject}{line} {widening}; {FOLDERS_TIGHTEN}"));
-            Error::new(Code::Refused, message).hint(TO_PERMIT_MORE)
-        })?;
-        self.keep_locked(&admitted.document, &path.display().to_string())?;
-        self.effective.take(admitted);
-        self.files.push(PolicyFile { path, layer: layer.clone() });
+        let admitted =
+            AdmittedDocument::admit(&self.effective, document, layer, visible_trees).map_err(|widening| {
+                let subject = layer.folder_file_name().unwrap_or_default();
+                let line = line_of(widening.key).map_or_else(String::new, |line| format!(" (line {line})"));
+                let message = summary(&format!("{subject}{line} {widening}; {FOLDER_MAY_ONLY_TIGHTEN}"));
+                Error::new(Code::Refused, message).hint(WIDEN_HINT)
+            })?;
+        self.check_locks(&admitted.document, &path.display().to_string())?;
+        self.effective.merge_admitted(admitted);
+        self.files.push(PolicyFile { path: path.to_owned(), layer: layer.clone() });
         Ok(())
     }
 
-    fn take_command_line(&mut self, command_line: CommandLine, current: &Path) -> Result<()> {
-        let layer = Layer::CommandLine;
+    fn merge_command_line(&mut self, command_line: PolicyOptions, current: &Path) -> Result<()> {
+        let layer = PolicyLayer::CommandLine;
         let wrong = |what: String| Error::new(Code::Usage, summary(&format!("command line: {what}")));
         if command_line.allow_home {
-            if let Some(by) = self.effective.locked_by(Part::Files) {
+            if let Some(by) = self.effective.locked_by(PolicyPart::Files) {
                 let message = format!("command line asks for --allow-home; {by} locks files");
-                return Err(Error::new(Code::Refused, message).hint(TO_UNLOCK));
+                return Err(Error::new(Code::Refused, message).hint(UNLOCK_HINT));
             }
             self.effective.allow_home = Setting::new(true, &layer);
         }
         let document = command_line.into_document(current).map_err(|why| wrong(why.to_string()))?;
-        validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.why)))?;
-        self.keep_locked(&document, "command line")?;
-        let admitted =
-            Admitted::of(&self.effective, document, &layer, &[]).map_err(|e| wrong(e.to_string()))?;
-        self.effective.take(admitted);
+        validate(&document).map_err(|invalid| wrong(format!("{}: {}", invalid.key, invalid.reason)))?;
+        self.check_locks(&document, "command line")?;
+        let admitted = AdmittedDocument::admit(&self.effective, document, &layer, &[])
+            .map_err(|e| wrong(e.to_string()))?;
+        self.effective.merge_admitted(admitted);
         Ok(())
     }
 
-    /// Refuses a document that widens what an earlier layer has locked.
-    fn keep_locked(&self, document: &Document, source: &str) -> Result<()> {
-        keep_locked(&self.effective, document).map_err(|(widening, Lock { part, layer, .. })| {
+    /// Refuses a document that widens a part that an earlier layer locked.
+    fn check_locks(&self, document: &PolicyDocument, source: &str) -> Result<()> {
+        check_locks(&self.effective, document).map_err(|(widening, PolicyLock { part, layer, .. })| {
             let end = format!("{layer} locks {part}, which may only be tightened after it");
             let message = summary(&format!("{source} {widening}; {end}"));
-            Error::new(Code::Refused, message).hint(TO_UNLOCK)
+            Error::new(Code::Refused, message).hint(UNLOCK_HINT)
         })
     }
 }
 
-/// Refuses a network by policy that reaches nothing, since that is a slip, and one that needs too many sockets.
-fn reaches_something(policy: &Effective) -> Result<()> {
-    let Effective { network, hosts, .. } = policy;
-    if network.value != Network::Policy {
+/// Refuses the network mode `policy` if its rules allow nothing, which is a mistake, or need too many
+/// sockets.
+fn check_network_reach(policy: &EffectivePolicy) -> Result<()> {
+    let EffectivePolicy { network, hosts, .. } = policy;
+    if network.value != NetworkMode::Policy {
         return Ok(());
     }
     let rules = hosts.rules();
     let invalid = |message: String| Error::new(Code::Invalid, summary(&message));
-    if rules.is_nothing() {
+    if rules.allows_nothing() {
         let message = format!("network.mode is policy ({}), and its rules allow nothing", network.layer);
-        let hint = "name a host in network.allow or with --allow-host, or say network.mode none";
+        let hint = "name a host in network.allow or with --allow-host, or set network.mode to none";
         return Err(invalid(message).hint(hint));
     }
-    let ports = rules.ports().len();
-    if ports > MOST_PORTS {
+    let ports = rules.reachable_ports().len();
+    if ports > MAX_PORTS {
         let message =
-            format!("network.allow and ask of all layers name {ports} ports, and {MOST_PORTS} are the most");
+            format!("network.allow and ask of all layers name {ports} ports, and {MAX_PORTS} are the most");
         return Err(invalid(message).hint("name single ports: each is a listening socket inside"));
     }
     Ok(())
 }
 
-/// The bytes as a document that is right by itself.
-fn understood(path: &Path, bytes: &[u8]) -> Result<Document> {
-    let source = path.display().to_string();
-    let document = parse::parse(&source, Format::of(path, bytes), bytes)?;
-    validate(&document).map_err(|invalid| {
-        let what = format!("{}: {}", invalid.key, invalid.why);
-        parse::error(&source, Fault { line: line_of(bytes, invalid.key), what })
-    })?;
-    Ok(document)
+/// Reads a file that an option names, which must exist.
+fn read_required(path: &Path) -> Result<OpenedFile> {
+    read(path)?.ok_or_else(|| missing_file_error(path))
 }
 
-fn line_of(bytes: &[u8], key: &str) -> Option<usize> {
-    std::str::from_utf8(bytes).ok().and_then(|text| parse::line_of(text, key))
-}
-
-/// Reads a file that somebody named: so it must be there.
-fn named(path: &Path) -> Result<Opened> {
-    read(path)?.ok_or_else(|| absent(path))
-}
-
-fn absent(path: &Path) -> Error {
+fn missing_file_error(path: &Path) -> Error {
     Error::new(Code::Invalid, format!("open policy {}: no such file", path.display()))
 }
 
-/// The policy of a folder, if it has one.
-fn in_folder(folder: &Path) -> Result<Option<(&'static str, Opened)>> {
-    let mut found: Option<(&'static str, Opened)> = None;
-    let Some(folder) = opened_folder(folder)? else { return Ok(None) };
-    for name in FOLDER_NAMES {
-        let Some(opened) = beneath(&folder, name)? else { continue };
+/// Reads the policy of a folder, if it has one.
+fn read_folder_policy(folder: &Path) -> Result<Option<(&'static str, OpenedFile)>> {
+    let mut found: Option<(&'static str, OpenedFile)> = None;
+    let Some(folder) = open_folder(folder)? else { return Ok(None) };
+    for name in FOLDER_FILE_NAMES {
+        let Some(opened) = open_beneath(&folder, name)? else { continue };
         if let Some((other, _)) = found {
             let message = format!("{}: holds both {other} and {name}", folder.path().display());
             return Err(Error::new(Code::Invalid, message).hint("keep one of them"));
@@ -303,9 +304,9 @@ fn in_folder(folder: &Path) -> Result<Option<(&'static str, Opened)>> {
     Ok(found)
 }
 
-/// The `*.toml` files of a directory by name; none when there is no directory.
-fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |error: io::Error| failure("list", directory, &error);
+/// Lists the `*.toml` files of a directory, sorted by name; none if the directory does not exist.
+fn list_toml_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: io::Error| io_error("list", directory, &error);
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
@@ -323,78 +324,89 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A file's content, and what it is.
-struct Opened {
+/// The content and metadata of a file.
+struct OpenedFile {
     bytes: Vec<u8>,
     metadata: Metadata,
 }
 
-/// Reads the policy of this name in a folder, over no link: the name in an error message is that of the file.
-fn beneath(folder: &Folder, name: &str) -> Result<Option<Opened>> {
-    const A_FILE: &str = "a folder's policy is a file of that folder, which its owner can read";
-    let path = folder.path().join(name);
-    let (file, metadata) = match folder.open_file(name.as_ref(), Links::Refused) {
-        Ok(Some(opened)) => opened,
-        Ok(None) => return Ok(None),
-        Err(Unread::Link) => return Err(refused(&path, "is a symbolic link", A_FILE)),
-        Err(Unread::Kind(_)) => {
-            return Err(refused(&path, "is not a regular file", "a policy is read from files alone"));
-        }
-        Err(Unread::Io(error)) => return Err(failure("open", &path, &error)),
-        Err(why) => return Err(refused(&path, &format!("cannot be read: {why}"), A_FILE)),
-    };
-    let bytes = content(&file).map_err(|error| failure("read", &path, &error))?;
-    Ok(Some(Opened { bytes, metadata }))
+impl OpenedFile {
+    /// The content as the policy of a folder.
+    fn text<'a>(&'a self, path: &'a Path) -> FolderText<'a> {
+        FolderText { path, bytes: &self.bytes, owner: (self.metadata.uid(), self.metadata.gid()) }
+    }
 }
 
-/// Reads a small regular file that the operator names; `None` when there is nothing of that name.
-fn read(path: &Path) -> Result<Option<Opened>> {
-    // Without O_NONBLOCK a FIFO would hold us until somebody writes; without O_NOCTTY a terminal would
-    // become ours.
+/// Reads the file `name` of a folder and follows no symbolic link. Error messages have the path of the
+/// file.
+fn open_beneath(folder: &UntrustedDirectory, name: &str) -> Result<Option<OpenedFile>> {
+    const REGULAR_FILE_HINT: &str = "a folder's policy is a file of that folder, which its owner can read";
+    let path = folder.path().join(name);
+    let (file, metadata) = match folder.open_file(name.as_ref(), LinkPolicy::Refused) {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return Ok(None),
+        Err(ReadFileError::Link) => {
+            return Err(refused_error(&path, "is a symbolic link", REGULAR_FILE_HINT));
+        }
+        Err(ReadFileError::NotRegular(_)) => {
+            return Err(refused_error(&path, "is not a regular file", "a policy is read from files alone"));
+        }
+        Err(ReadFileError::Io(error)) => return Err(io_error("open", &path, &error)),
+        Err(why) => return Err(refused_error(&path, &format!("cannot be read: {why}"), REGULAR_FILE_HINT)),
+    };
+    let bytes = read_content(&file).map_err(|error| io_error("read", &path, &error))?;
+    Ok(Some(OpenedFile { bytes, metadata }))
+}
+
+/// Reads a small regular file of the operator; `None` if it does not exist.
+fn read(path: &Path) -> Result<Option<OpenedFile>> {
+    // Without O_NONBLOCK, open(2) of a FIFO would block until a writer opens it. Without O_NOCTTY, a
+    // terminal could become the controlling terminal.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return Err(failure("open", path, &error)),
+        Err(error) => return Err(io_error("open", path, &error)),
     };
-    let metadata = file.metadata().map_err(|error| failure("stat", path, &error))?;
+    let metadata = file.metadata().map_err(|error| io_error("stat", path, &error))?;
     if !metadata.is_file() {
-        return Err(refused(path, "is not a regular file", "a policy is read from files alone"));
+        return Err(refused_error(path, "is not a regular file", "a policy is read from files alone"));
     }
-    let bytes = content(&file).map_err(|error| failure("read", path, &error))?;
-    Ok(Some(Opened { bytes, metadata }))
+    let bytes = read_content(&file).map_err(|error| io_error("read", path, &error))?;
+    Ok(Some(OpenedFile { bytes, metadata }))
 }
 
-/// The content, up to one byte more than a policy may have: the parser says that it is too large.
-fn content(file: &File) -> io::Result<Vec<u8>> {
+/// Reads at most one byte more than the maximum size of a policy; the parser reports a file that is too
+/// large.
+fn read_content(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Refuses an operator's file that somebody else could have written.
-fn trusted(path: &Path, metadata: &Metadata, owner: u32) -> Result<()> {
+/// Refuses a file of the operator that another user could have written.
+fn check_operator_file(path: &Path, metadata: &Metadata, owner: u32) -> Result<()> {
     if metadata.uid() != 0 && metadata.uid() != owner {
         let why = format!("belongs to uid {}, who could change it", metadata.uid());
-        return Err(refused(path, &why, &format!("chown {owner} {}", path.display())));
+        return Err(refused_error(path, &why, &format!("chown {owner} {}", path.display())));
     }
     if metadata.mode() & 0o022 != 0 {
         let why = format!("can be written by others (mode {:04o})", metadata.mode() & 0o7777);
-        return Err(refused(path, &why, &format!("chmod go-w {}", path.display())));
+        return Err(refused_error(path, &why, &format!("chmod go-w {}", path.display())));
     }
     Ok(())
 }
 
-/// A path whose last component cannot be there is as absent as one that is not (HOME=/dev/null).
+/// Whether the error means that the file does not exist. ENOTDIR counts too (HOME=/dev/null).
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn refused(path: &Path, why: &str, hint: &str) -> Error {
+fn refused_error(path: &Path, why: &str, hint: &str) -> Error {
     Error::new(Code::Refused, format!("policy {}: {why}", path.display())).hint(hint)
 }
 
-fn failure(what: &str, path: &Path, error: &io::Error) -> Error {
+fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
     let cause = error.to_string();
     let cause = cause.split(" (os error").next().unwrap_or(&cause);
     Error::new(Code::Invalid, format!("{what} policy {}: {cause}", path.display()))

@@ -1,29 +1,30 @@
-//! How a document goes into the policy: a later scalar wins, lists grow, denials stay.
+//! Merges a document into the effective policy: a later scalar overrides, lists grow, denials are
+//! permanent.
 
-use super::document::{self, Document};
-use super::effective::{Api, Effective, EnvRule, Lock};
-use super::layer::{Layer, Setting};
-use super::names::{Part, Protection, Strength};
-use super::paths::{Access, Bind, BindSpec};
-use super::permission::Modes;
-use super::provenance::Admitted;
-use super::resources::Rates;
+use super::document::{self, PolicyDocument};
+use super::effective::{ApiPolicy, EffectivePolicy, EnvRule, PolicyLock};
+use super::layer::{PolicyLayer, Setting};
+use super::names::{PolicyPart, Protection, ProtectionStrength};
+use super::paths::{BindAccess, BindMount, BindSpec};
+use super::permission::PermissionModes;
+use super::provenance::AdmittedDocument;
+use super::resources::DiskRates;
 use std::sync::Arc;
 
-impl Effective {
-    /// Takes what an admitted document says, in the name of its layer.
-    pub(super) fn take(&mut self, admitted: Admitted<'_>) {
+impl EffectivePolicy {
+    /// Merges an admitted document as its layer.
+    pub(super) fn merge_admitted(&mut self, admitted: AdmittedDocument<'_>) {
         self.merge_document(admitted.document, admitted.layer);
     }
 
-    /// Takes a document whatever it says, as tests of the policy do.
+    /// Merges a document without admission, for tests of the policy.
     #[cfg(test)]
-    pub(in crate::spec) fn merge(&mut self, document: Document, layer: &Layer) {
+    pub(in crate::spec) fn merge(&mut self, document: PolicyDocument, layer: &PolicyLayer) {
         self.merge_document(document, layer);
     }
 
-    fn merge_document(&mut self, document: Document, layer: &Layer) {
-        let Document {
+    fn merge_document(&mut self, document: PolicyDocument, layer: &PolicyLayer) {
+        let PolicyDocument {
             profile,
             agent_cmd,
             adapter,
@@ -40,102 +41,110 @@ impl Effective {
             sandbox,
         } = document;
 
-        put(&mut self.profile, profile, layer);
-        put_optional(&mut self.agent_cmd, agent_cmd, layer);
-        put_optional(&mut self.adapter, adapter, layer);
+        set_value(&mut self.profile, profile, layer);
+        set_optional_value(&mut self.agent_cmd, agent_cmd, layer);
+        set_optional_value(&mut self.adapter, adapter, layer);
         self.merge_files(files, layer);
         self.merge_env(env, layer);
         self.merge_network(network, layer);
         self.merge_limits(limits, layer);
 
-        let document::Protect { git_config, paths, missing } = protect;
-        put(&mut self.protect.git_config, git_config, layer);
-        put(&mut self.protect.missing, missing, layer);
-        add(&mut self.protect.paths, paths, layer);
+        let document::ProtectTable { git_config, paths, missing } = protect;
+        set_value(&mut self.protect.git_config, git_config, layer);
+        set_value(&mut self.protect.missing, missing, layer);
+        extend_list(&mut self.protect.paths, paths, layer);
 
-        // After the limits: `limits.memory` requires the limit, and `prefer = ["memory"]` beside it is the
-        // more exact word.
-        let document::Protections { require, prefer } = protections;
-        self.set_strength(require, Strength::Require, layer);
-        self.set_strength(prefer, Strength::Prefer, layer);
+        // After the limits: `limits.memory` requires the limit, and `prefer = ["memory"]` in the same file
+        // is the more specific setting.
+        let document::ProtectionsTable { require, prefer } = protections;
+        self.set_strength(require, ProtectionStrength::Require, layer);
+        self.set_strength(prefer, ProtectionStrength::Prefer, layer);
 
         self.merge_api(api, layer);
-        let document::Bridge { socket, control, allow_reachable, directory, remembered, spool } = bridge;
-        put_optional(&mut self.bridge_socket, socket, layer);
-        put_optional(&mut self.control_socket, control, layer);
-        put(&mut self.allow_reachable, allow_reachable, layer);
-        put_optional(&mut self.bridge_directory, directory, layer);
-        put(&mut self.remembered, remembered, layer);
-        put(&mut self.spool, spool, layer);
-        let document::Permissions { allow, deny, ask, timeout, modes } = permissions;
-        add(&mut self.permissions.allow, allow, layer);
-        add(&mut self.permissions.deny, deny, layer);
-        add(&mut self.permissions.ask, ask, layer);
-        put(&mut self.permissions.timeout, timeout, layer);
-        put_optional(&mut self.permissions.modes, modes.map(Modes), layer);
-        let document::Sandbox { id_range, uid, gid } = sandbox;
-        put(&mut self.ids.range, id_range, layer);
-        put_optional(&mut self.ids.uid, uid, layer);
-        put_optional(&mut self.ids.gid, gid, layer);
+        let document::BridgeTable { socket, control, allow_reachable, directory, remembered, spool } = bridge;
+        set_optional_value(&mut self.bridge_socket, socket, layer);
+        set_optional_value(&mut self.control_socket, control, layer);
+        set_value(&mut self.allow_reachable, allow_reachable, layer);
+        set_optional_value(&mut self.bridge_directory, directory, layer);
+        set_value(&mut self.remembered_uuids, remembered, layer);
+        set_value(&mut self.spool_size, spool, layer);
+        let document::PermissionsTable { allow, deny, ask, timeout, modes } = permissions;
+        extend_list(&mut self.permissions.allow, allow, layer);
+        extend_list(&mut self.permissions.deny, deny, layer);
+        extend_list(&mut self.permissions.ask, ask, layer);
+        set_value(&mut self.permissions.timeout, timeout, layer);
+        set_optional_value(&mut self.permissions.modes, modes.map(PermissionModes), layer);
+        let document::SandboxTable { id_range, uid, gid } = sandbox;
+        set_value(&mut self.ids.range, id_range, layer);
+        set_optional_value(&mut self.ids.uid, uid, layer);
+        set_optional_value(&mut self.ids.gid, gid, layer);
         self.lock(locked, layer);
     }
 
-    /// Locks parts as they are now.
-    fn lock(&mut self, parts: Vec<Part>, layer: &Layer) {
+    /// Locks parts with their current values.
+    fn lock(&mut self, parts: Vec<PolicyPart>, layer: &PolicyLayer) {
         if parts.is_empty() {
             return;
         }
         let bounds = Arc::new(self.clone());
         for part in parts {
             if !self.locked.iter().any(|lock| lock.part == part && lock.layer == *layer) {
-                self.locked.push(Lock { part, layer: layer.clone(), bounds: Arc::clone(&bounds) });
+                self.locked.push(PolicyLock {
+                    part,
+                    layer: layer.clone(),
+                    policy_at_lock: Arc::clone(&bounds),
+                });
             }
         }
     }
 
-    fn merge_files(&mut self, files: document::Files, layer: &Layer) {
-        let document::Files { ro, rw, home, tmp_size, hide } = files;
+    fn merge_files(&mut self, files: document::FilesTable, layer: &PolicyLayer) {
+        let document::FilesTable { ro, rw, home, tmp_size, hide } = files;
         let binds = |specs: Vec<BindSpec>, access| {
-            specs.into_iter().map(move |spec| Bind {
-                dest: spec.dest().to_owned(),
+            specs.into_iter().map(move |spec| BindMount {
+                destination: spec.destination().to_owned(),
                 source: spec.source,
                 access,
             })
         };
-        for bind in binds(ro, Access::ReadOnly).chain(binds(rw, Access::ReadWrite)) {
-            // Two mounts on one place would hide one of them: the later word replaces the earlier.
-            let earlier = self.files.binds.iter_mut().find(|earlier| earlier.value.dest == bind.dest);
+        for bind in binds(ro, BindAccess::ReadOnly).chain(binds(rw, BindAccess::ReadWrite)) {
+            // Of two mounts on one destination, one would hide the other: the later bind replaces the
+            // earlier.
+            let earlier =
+                self.files.binds.iter_mut().find(|earlier| earlier.value.destination == bind.destination);
             match earlier {
-                Some(earlier) if earlier.value == bind && layer.is_folder() => {}
-                // What a folder takes away is access alone: the source stays the one that an operator named.
-                Some(earlier) if layer.is_folder() && earlier.value.source != bind.source => {}
+                Some(earlier) if earlier.value == bind && layer.is_agent_writable() => {}
+                // A folder may only reduce access: the source stays the one that an operator named.
+                Some(earlier) if layer.is_agent_writable() && earlier.value.source != bind.source => {}
                 Some(earlier) => *earlier = Setting::new(bind, layer),
-                None if layer.is_folder() => {}
+                None if layer.is_agent_writable() => {}
                 None => self.files.binds.push(Setting::new(bind, layer)),
             }
         }
-        put(&mut self.files.home, home, layer);
-        put_optional(&mut self.files.tmp_size, tmp_size, layer);
-        add(&mut self.files.hide, hide, layer);
+        set_value(&mut self.files.home, home, layer);
+        set_optional_value(&mut self.files.tmp_size, tmp_size, layer);
+        extend_list(&mut self.files.hide, hide, layer);
     }
 
-    fn merge_network(&mut self, network: document::NetworkTable, layer: &Layer) {
-        let meant = network.meant_mode();
-        // A folder may name hosts in place of the host's whole network, and of nothing else (`tighten`). A later
-        // word on the network takes that back, and then they are nothing that an operator has allowed.
-        if meant.is_some() && !layer.is_folder() {
-            self.hosts.allow.retain(|rule| !rule.layer.is_folder());
-            self.hosts.ask.retain(|rule| !rule.layer.is_folder());
+    fn merge_network(&mut self, network: document::NetworkTable, layer: &PolicyLayer) {
+        let meant = network.implied_mode();
+        // A folder may name hosts only in place of the host's whole network (`tighten`). A later operator
+        // setting of the network overrides that; the folder's hosts are then removed, because no operator
+        // allowed them.
+        if meant.is_some() && !layer.is_agent_writable() {
+            self.hosts.allow.retain(|rule| !rule.layer.is_agent_writable());
+            self.hosts.ask.retain(|rule| !rule.layer.is_agent_writable());
         }
         let document::NetworkTable { mode: _, allow, deny, ask, publish, sockets } = network;
-        put(&mut self.network, meant, layer);
-        add(&mut self.hosts.allow, allow, layer);
-        add(&mut self.hosts.deny, deny, layer);
-        add(&mut self.hosts.ask, ask, layer);
-        add(&mut self.publish, publish, layer);
+        set_value(&mut self.network, meant, layer);
+        extend_list(&mut self.hosts.allow, allow, layer);
+        extend_list(&mut self.hosts.deny, deny, layer);
+        extend_list(&mut self.hosts.ask, ask, layer);
+        extend_list(&mut self.publish, publish, layer);
         for socket in sockets {
-            match self.sockets.iter_mut().find(|earlier| earlier.value.dest() == socket.dest()) {
-                // A folder that repeats one does not become its owner.
+            match self.sockets.iter_mut().find(|earlier| earlier.value.destination() == socket.destination())
+            {
+                // A socket that a folder repeats keeps the operator's layer.
                 Some(earlier) if earlier.value.source == socket.source => {}
                 Some(earlier) => *earlier = Setting::new(socket, layer),
                 None => self.sockets.push(Setting::new(socket, layer)),
@@ -143,33 +152,33 @@ impl Effective {
         }
     }
 
-    /// A key goes nowhere but where its own layer, or one before, has sent it: a later upstream has none yet. And of
-    /// the two ways to the API the later stands.
-    fn merge_api(&mut self, api: document::Api, layer: &Layer) {
-        let document::Api { socket, upstream, key_file, header, ca_file } = api;
-        let new_socket = socket.is_some() && socket.as_ref() != value(&self.api_socket);
-        let new_upstream = upstream.is_some() && upstream.as_ref() != value(&self.api.upstream);
+    /// A key is sent only to the upstream that its own layer or an earlier one set: a later upstream starts
+    /// without a key. Of socket and upstream, the later setting applies.
+    fn merge_api(&mut self, api: document::ApiTable, layer: &PolicyLayer) {
+        let document::ApiTable { socket, upstream, key_file, header, ca_file } = api;
+        let new_socket = socket.is_some() && socket.as_ref() != setting_value(&self.api_socket);
+        let new_upstream = upstream.is_some() && upstream.as_ref() != setting_value(&self.api.upstream);
         if new_socket || new_upstream {
-            self.api = Api::default();
+            self.api = ApiPolicy::default();
         }
         if upstream.is_some() {
             self.api_socket = None;
         }
-        put_optional(&mut self.api_socket, socket, layer);
-        put_optional(&mut self.api.upstream, upstream, layer);
-        put_optional(&mut self.api.key_file, key_file, layer);
-        put_optional(&mut self.api.header, header, layer);
-        put_optional(&mut self.api.ca_file, ca_file, layer);
+        set_optional_value(&mut self.api_socket, socket, layer);
+        set_optional_value(&mut self.api.upstream, upstream, layer);
+        set_optional_value(&mut self.api.key_file, key_file, layer);
+        set_optional_value(&mut self.api.header, header, layer);
+        set_optional_value(&mut self.api.ca_file, ca_file, layer);
     }
 
-    fn merge_env(&mut self, env: document::Env, layer: &Layer) {
-        let document::Env { pass, set, deny } = env;
+    fn merge_env(&mut self, env: document::EnvTable, layer: &PolicyLayer) {
+        let document::EnvTable { pass, set, deny } = env;
         let passed = pass.into_iter().map(|name| (name, EnvRule::Pass));
         let set = set.into_iter().map(|(name, value)| (name, EnvRule::Set(value)));
         for (name, rule) in passed.chain(set) {
             match self.env.rules.get(&name) {
-                // A folder that repeats a rule does not become its owner: `environment` trusts owners.
-                Some(earlier) if earlier.value == rule && layer.is_folder() => {}
+                // A rule that a folder repeats keeps its layer: `environment` trusts layers.
+                Some(earlier) if earlier.value == rule && layer.is_agent_writable() => {}
                 _ => drop(self.env.rules.insert(name, Setting::new(rule, layer))),
             }
         }
@@ -178,8 +187,8 @@ impl Effective {
         }
     }
 
-    fn merge_limits(&mut self, limits: document::Limits, layer: &Layer) {
-        let document::Limits {
+    fn merge_limits(&mut self, limits: document::LimitsTable, layer: &PolicyLayer) {
+        let document::LimitsTable {
             memory,
             memory_high,
             swap,
@@ -210,46 +219,46 @@ impl Effective {
             (pids.is_some(), Protection::Pids),
         ];
         let named = named.into_iter().filter_map(|(named, protection)| named.then_some(protection));
-        self.set_strength(named, Strength::Require, layer);
+        self.set_strength(named, ProtectionStrength::Require, layer);
 
-        put(&mut self.limits.memory, memory, layer);
-        put(&mut self.limits.disk, disk, layer);
-        put(&mut self.limits.inodes, inodes, layer);
-        put_optional(&mut self.limits.fsize, fsize, layer);
-        put(&mut self.limits.cpus, cpus, layer);
-        put(&mut self.limits.pids, pids, layer);
-        put(&mut self.limits.nofile, nofile, layer);
-        put_optional(&mut self.limits.timeout, timeout, layer);
-        put_optional(&mut self.limits.cpu_time, cpu_time, layer);
-        put(&mut self.limits.at_timeout, at_timeout, layer);
-        put_optional(&mut self.limits.idle, idle, layer);
-        put(&mut self.limits.script, script, layer);
+        set_value(&mut self.limits.memory, memory, layer);
+        set_value(&mut self.limits.disk, disk, layer);
+        set_value(&mut self.limits.inodes, inodes, layer);
+        set_optional_value(&mut self.limits.fsize, fsize, layer);
+        set_value(&mut self.limits.cpus, cpus, layer);
+        set_value(&mut self.limits.pids, pids, layer);
+        set_value(&mut self.limits.nofile, nofile, layer);
+        set_optional_value(&mut self.limits.timeout, timeout, layer);
+        set_optional_value(&mut self.limits.cpu_time, cpu_time, layer);
+        set_value(&mut self.limits.at_timeout, at_timeout, layer);
+        set_optional_value(&mut self.limits.idle, idle, layer);
+        set_value(&mut self.limits.script, script, layer);
 
-        put_optional(&mut self.limits.memory_high, memory_high, layer);
-        put_optional(&mut self.limits.swap, swap, layer);
+        set_optional_value(&mut self.limits.memory_high, memory_high, layer);
+        set_optional_value(&mut self.limits.swap, swap, layer);
         for (page, size) in hugetlb {
             self.limits.hugetlb.insert(page, Setting::new(size, layer));
         }
-        put_optional(&mut self.limits.cpu_burst, cpu_burst, layer);
-        put_optional(&mut self.limits.cpu_weight, cpu_weight, layer);
-        put_optional(&mut self.limits.cpu_idle, cpu_idle, layer);
-        put_optional(&mut self.limits.cpuset_cpus, cpuset_cpus, layer);
-        put_optional(&mut self.limits.cpuset_mems, cpuset_mems, layer);
-        for (disk, Rates { read_bps, write_bps, read_iops, write_iops }) in io {
+        set_optional_value(&mut self.limits.cpu_burst, cpu_burst, layer);
+        set_optional_value(&mut self.limits.cpu_weight, cpu_weight, layer);
+        set_optional_value(&mut self.limits.cpu_idle, cpu_idle, layer);
+        set_optional_value(&mut self.limits.cpuset_cpus, cpuset_cpus, layer);
+        set_optional_value(&mut self.limits.cpuset_mems, cpuset_mems, layer);
+        for (disk, DiskRates { read_bps, write_bps, read_iops, write_iops }) in io {
             let held = self.limits.io.entry(disk).or_default();
-            put_optional(&mut held.read_bps, read_bps, layer);
-            put_optional(&mut held.write_bps, write_bps, layer);
-            put_optional(&mut held.read_iops, read_iops, layer);
-            put_optional(&mut held.write_iops, write_iops, layer);
+            set_optional_value(&mut held.read_bps, read_bps, layer);
+            set_optional_value(&mut held.write_bps, write_bps, layer);
+            set_optional_value(&mut held.read_iops, read_iops, layer);
+            set_optional_value(&mut held.write_iops, write_iops, layer);
         }
-        put_optional(&mut self.limits.io_weight, io_weight, layer);
+        set_optional_value(&mut self.limits.io_weight, io_weight, layer);
     }
 
     fn set_strength(
         &mut self,
         which: impl IntoIterator<Item = Protection>,
-        strength: Strength,
-        layer: &Layer,
+        strength: ProtectionStrength,
+        layer: &PolicyLayer,
     ) {
         for protection in which {
             self.protections.insert(protection, Setting::new(strength, layer));
@@ -257,31 +266,31 @@ impl Effective {
     }
 }
 
-/// What holds, whoever said it.
-fn value<T>(setting: &Option<Setting<T>>) -> Option<&T> {
+/// The value without its layer.
+fn setting_value<T>(setting: &Option<Setting<T>>) -> Option<&T> {
     setting.as_ref().map(|setting| &setting.value)
 }
 
-/// The later layer wins, if it says anything; a folder that repeats what a named layer said does not become its owner.
-fn put<T: PartialEq>(slot: &mut Setting<T>, value: Option<T>, layer: &Layer) {
+/// Sets the value if the layer has one. A value that a folder repeats keeps the layer that set it.
+fn set_value<T: PartialEq>(slot: &mut Setting<T>, value: Option<T>, layer: &PolicyLayer) {
     if let Some(value) = value
-        && !(layer.is_folder() && slot.is_named() && slot.value == value)
+        && !(layer.is_agent_writable() && slot.is_named() && slot.value == value)
     {
         *slot = Setting::new(value, layer);
     }
 }
 
-/// As [`put`], for what has no built-in value.
-fn put_optional<T: PartialEq>(slot: &mut Option<Setting<T>>, value: Option<T>, layer: &Layer) {
+/// As [`set_value`], for a setting without a built-in value.
+fn set_optional_value<T: PartialEq>(slot: &mut Option<Setting<T>>, value: Option<T>, layer: &PolicyLayer) {
     if let Some(value) = value
-        && !(layer.is_folder() && slot.as_ref().is_some_and(|held| held.value == value))
+        && !(layer.is_agent_writable() && slot.as_ref().is_some_and(|held| held.value == value))
     {
         *slot = Some(Setting::new(value, layer));
     }
 }
 
-/// A list grows; what is there keeps the layer that first said it.
-fn add<T: PartialEq>(list: &mut Vec<Setting<T>>, more: Vec<T>, layer: &Layer) {
+/// Extends a list. An entry that exists keeps the layer that added it first.
+fn extend_list<T: PartialEq>(list: &mut Vec<Setting<T>>, more: Vec<T>, layer: &PolicyLayer) {
     for value in more {
         if !list.iter().any(|earlier| earlier.value == value) {
             list.push(Setting::new(value, layer));

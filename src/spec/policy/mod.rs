@@ -1,39 +1,41 @@
-//! The policy: what a sandbox permits, and which file said so.
+//! The policy: what a sandbox permits, and which file set each value.
 //!
-//! A [`Document`] is what one file may say. Documents are stacked in layers ([`Layer`]), each checked by
-//! itself, and merged into one [`Effective`] policy in which every value remembers its layer:
+//! A [`PolicyDocument`] is the content of one file. Documents form layers ([`PolicyLayer`]). Each is
+//! validated separately, then merged into one [`EffectivePolicy`], in which every value records its layer:
 //!
 //! ```text
 //! built-in < /usr/share/saggar/defaults.toml < /etc/saggar/config.toml < /etc/saggar/conf.d/*.toml
 //!          < ~/.config/saggar/config.toml < agent folder < workspace < --policy FILE < command line
 //! ```
 //!
-//! The later layer wins, with one exception that carries the security of the whole: the two layers that
-//! come from folders which the agent can write ([`Layer::AgentFolder`], [`Layer::Workspace`]) may only
-//! tighten what the layers before them left open. What widens is refused by name, never ignored.
+//! A later layer overrides an earlier one, with one exception on which the security of the sandbox depends:
+//! the two layers from folders that the agent can write ([`PolicyLayer::AgentFolder`],
+//! [`PolicyLayer::Workspace`]) may only tighten what the layers before them set. A document that widens them
+//! is refused by key, never ignored.
 //!
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `api` `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each checked where it is parsed |
+//! | `api` `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each validated where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
-//! | `validate` `validate_limits` | what is wrong between values |
-//! | `effective` `merge` | the result, and how a document goes into it |
-//! | `provenance` | where a value comes from, as types: what a folder chose shows nothing of the host |
-//! | `tighten` | what a document from the agent's folder may not ask for |
-//! | `change` | limits that change while a sandbox runs |
-//! | `environment` | which variables the program gets |
+//! | `folder` | the text of a folder's policy, which is parsed with fewer privileges than the caller's |
+//! | `validate` `validate_limits` | rules between values |
+//! | `effective` `merge` | the effective policy, and how a document is merged into it |
+//! | `provenance` | the source of a value, as types: a value from a folder gives no access to the host |
+//! | `tighten` | what a document from a folder may not ask for |
+//! | `update` | limits that change while a sandbox runs |
+//! | `environment` | the environment of the program |
 //! | `command_line` | the last layer |
-//! | `load` | the only I/O: finds the files and reads them safely |
-//! | `schema` `check` `show` | for people and editors |
+//! | `load` | the only I/O: finds and reads the files |
+//! | `schema` `check` `rows` | for people and editors: JSON Schema, `policy check`, `explain` |
 
 pub mod api;
-mod change;
 pub mod check;
 pub mod command_line;
 pub mod document;
 pub mod effective;
 pub mod environment;
+pub mod folder;
 pub mod hosts;
 pub mod layer;
 pub mod load;
@@ -46,12 +48,13 @@ pub mod program;
 pub mod provenance;
 pub mod publish;
 pub mod resources;
+pub mod rows;
 pub mod schema;
-pub mod show;
 pub mod sockets;
 mod suggest;
 mod tighten;
 pub mod units;
+mod update;
 mod validate;
 mod validate_limits;
 mod value;
@@ -59,23 +62,27 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use api::{KeyFile, KeyHeader, Scheme, Upstream};
-pub use change::{change, change_network};
-pub use check::{Report, check};
-pub use command_line::{CommandLine, EnvArgument};
-pub use document::Document;
-pub use effective::{Effective, Hosts, Permissions};
-pub use environment::environment;
+pub use api::{ApiUpstream, KeyFile, KeyHeader, UpstreamScheme};
+pub use check::{PolicyCheckReport, check_policy_files};
+pub use command_line::{EnvArgument, PolicyOptions};
+pub use document::PolicyDocument;
+pub use effective::{EffectivePolicy, HostPolicy, PermissionPolicy};
+pub use environment::program_environment;
+pub use folder::{FolderParser, FolderText};
 pub use hosts::{Destination, HostRule};
-pub use layer::{Layer, Setting};
-pub use load::{Places, Policy, load};
-pub use names::{Adapter, AtTimeout, EnvName, Missing, Network, Part, Profile, Protection, Strength};
-pub use paths::{Access, Bind, BindSpec, Home, HostPath, Template, WorkspacePath};
-pub use permission::{Modes, PermissionMode, Rule, Ruling};
+pub use layer::{PolicyLayer, Setting};
+pub use load::{LoadedPolicy, PolicySources, load_policy};
+pub use names::{
+    AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
+    SandboxProfile, TimeoutAction,
+};
+pub use paths::{BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+pub use permission::{PermissionMode, PermissionModes, PermissionRule, PermissionRuling};
 pub use program::{AgentCommand, IdRange};
-pub use provenance::{FromFolder, Provenance, SYSTEM_TREES, Trusted};
-pub use publish::Publish;
-pub use resources::{Disk, NumberSet, PageSize, Rates};
+pub use provenance::{FolderValue, Provenance, SYSTEM_TREES, TrustedValue};
+pub use publish::PublishedPort;
+pub use resources::{CpusetList, DiskName, DiskRates, HugePageSize};
 pub use schema::schema;
-pub use units::{Cpus, Size, TimeSpan};
+pub use units::{ByteSize, CpuCount, TimeSpan};
+pub use update::{update_limits, update_network};
 pub use value::BadValue;

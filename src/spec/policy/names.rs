@@ -1,15 +1,15 @@
-//! The words of a policy: profiles, adapters, protections, and names of variables.
+//! The keywords of a policy (profiles, adapters, protections) and names of variables.
 //!
-//! Where a set has an order of strength, it is declared from the tightest to the widest, so that `<`
-//! means tighter.
+//! Where a set is ordered by strictness, it is declared from the tightest to the widest, so that `<` means
+//! tighter.
 
 use super::value::{BadValue, keywords, text_value};
 use std::fmt;
 use std::str::FromStr;
 
 keywords! {
-    /// How the walls are built.
-    "profile" Profile {
+    /// How strictly the sandbox confines programs.
+    "profile" SandboxProfile {
         /// The default: an allow-list of system calls, landlock file rules, masked /proc.
         Strict = "strict",
         /// For an agent that brings its own sandbox or runs containers: no landlock file rules.
@@ -18,55 +18,55 @@ keywords! {
 }
 
 keywords! {
-    /// What the agent speaks on its standard streams or its socket.
-    "adapter" Adapter {
-        /// One JSON object a line, as Claude Code does.
+    /// The protocol that the agent uses on its standard streams or its socket.
+    "adapter" AdapterKind {
+        /// One JSON object per line, as Claude Code writes.
         StreamJson = "stream-json",
-        /// The bridge protocol itself, on a socket inside.
+        /// The bridge protocol, on a socket in the sandbox.
         Bridge = "bridge",
-        /// The built-in agent that needs nothing installed.
+        /// The built-in demo agent, which needs no installation.
         Demo = "demo",
     }
 }
 
 keywords! {
-    /// Which network the sandbox sees.
-    "network mode" Network {
-        /// A namespace of its own with nothing but `lo`.
+    /// The network that the sandbox sees.
+    "network mode" NetworkMode {
+        /// A network namespace with only a loopback interface.
         None = "none",
-        /// A namespace of its own, and the hosts that the policy names.
+        /// A network namespace from which programs can reach the hosts that the policy names.
         Policy = "policy",
-        /// The network of the host.
+        /// The network namespace of the host.
         Host = "host",
     }
 }
 
 keywords! {
-    /// What happens for a protected name of the work tree that does not exist.
-    "treatment of missing protected paths" Missing {
-        /// An empty, read-only placeholder is made.
+    /// What to do about protected names of the work tree that do not exist.
+    "treatment of missing protected paths" MissingPathAction {
+        /// Create an empty, read-only placeholder.
         Placeholder = "placeholder",
-        /// Nothing is made; what appears is looked for afterwards.
+        /// Create nothing; a scan looks for names that appear.
         None = "none",
     }
 }
 
 keywords! {
-    /// What becomes of a session at its limit by the clock (DECISIONS 13).
-    "end of a session's time" AtTimeout {
-        /// Nothing of it is left running; it can be started again.
+    /// What to do with a session at its wall-clock limit (DECISIONS 13).
+    "end of a session's time" TimeoutAction {
+        /// Kill all its processes. The session can be started again.
         Kill = "kill",
-        /// It stands still, where the host can freeze it.
+        /// Freeze its processes, if the host supports it.
         Pause = "pause",
     }
 }
 
 keywords! {
-    /// A protection that a host may or may not be able to give (DECISIONS 1).
+    /// A protection that a host may or may not support (DECISIONS 1).
     "protection" Protection {
-        /// Namespaces of its own: user, mount, pid, ipc, uts, cgroup.
+        /// Separate namespaces: user, mount, pid, ipc, uts, cgroup.
         Namespaces = "namespaces",
-        /// A private root, made of nothing but what the policy lists.
+        /// A private root that contains only what the policy lists.
         Root = "root",
         /// Empty capability sets.
         Capabilities = "capabilities",
@@ -76,11 +76,11 @@ keywords! {
         Seccomp = "seccomp",
         /// Landlock file rules, ABI 1.
         Landlock = "landlock",
-        /// What landlock gives beyond ABI 1: scopes of signals and abstract sockets, later rights.
+        /// Landlock features beyond ABI 1: scopes of signals and abstract sockets, later access rights.
         LandlockScope = "landlock-scope",
-        /// The network wall.
+        /// Network isolation.
         Network = "network",
-        /// A cgroup of its own.
+        /// A separate cgroup.
         Cgroup = "cgroup",
         /// The memory limit.
         Memory = "memory",
@@ -90,15 +90,15 @@ keywords! {
         Pids = "pids",
         /// The disk limit.
         Disk = "disk",
-        /// A session keyring of its own.
+        /// A separate session keyring.
         Keyring = "keyring",
     }
 }
 
 keywords! {
-    /// A part of a policy, which a layer can lock.
-    "part of a policy" Part {
-        /// `agent_cmd` and `adapter`, and what one start gives an agent beside its folder.
+    /// A part of a policy that a layer can lock.
+    "part of a policy" PolicyPart {
+        /// The keys `agent_cmd` and `adapter`, and the agent options of a single start.
         Agent = "agent",
         /// The table `api`.
         Api = "api",
@@ -126,19 +126,19 @@ keywords! {
 }
 
 keywords! {
-    /// What a protection that the host cannot give does to the start.
-    "strength" Strength {
-        /// The start is refused.
+    /// What to do when the host does not support a protection.
+    "strength" ProtectionStrength {
+        /// Refuse to start.
         Require = "require",
-        /// The sandbox starts, and says that it is degraded.
+        /// Start the sandbox and report it as degraded.
         Prefer = "prefer",
     }
 }
 
 impl Protection {
-    /// Whether a sandbox can be without it at all. The others are what a sandbox is made of: where one cannot be had, no
-    /// preference helps.
-    pub fn can_be_missing(self) -> bool {
+    /// Whether a sandbox can start without the protection. The others are essential: `prefer` has no effect
+    /// on them.
+    pub fn is_optional(self) -> bool {
         !matches!(
             self,
             Protection::Namespaces
@@ -149,8 +149,8 @@ impl Protection {
         )
     }
 
-    /// What holds when nobody says otherwise.
-    pub fn default_strength(self) -> Strength {
+    /// The strength that applies when no layer sets one.
+    pub fn default_strength(self) -> ProtectionStrength {
         match self {
             Protection::Namespaces
             | Protection::Root
@@ -158,24 +158,24 @@ impl Protection {
             | Protection::NoNewPrivs
             | Protection::Seccomp
             | Protection::Landlock
-            | Protection::Network => Strength::Require,
+            | Protection::Network => ProtectionStrength::Require,
             Protection::LandlockScope
             | Protection::Cgroup
             | Protection::Memory
             | Protection::Cpu
             | Protection::Pids
             | Protection::Disk
-            | Protection::Keyring => Strength::Prefer,
+            | Protection::Keyring => ProtectionStrength::Prefer,
         }
     }
 }
 
-/// The name of an environment variable: not empty, no `=`, no space, nothing that is not printable.
+/// The name of an environment variable: not empty, without `=`, spaces and unprintable characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EnvName(String);
 
 impl EnvName {
-    /// The name as text.
+    /// The name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }

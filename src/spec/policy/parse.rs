@@ -1,55 +1,104 @@
-//! Bytes to a [`Document`]. Pure, and total: any bytes give a document or an error that names the line
-//! and the key, in time proportional to their number.
+//! Parses bytes to a [`PolicyDocument`]. No I/O; total: any input gives a document or an error that names
+//! the line and the key, in time linear in its size.
 
-use super::document::{self, Document};
+use super::document::{self, PolicyDocument};
 use super::schema;
 use super::suggest;
+use super::validate::validate;
 use crate::error::{Code, Error, Result};
 use crate::text::summary;
 use std::ops::Range;
 use std::path::Path;
 
-/// The largest policy file, in bytes. The longest sensible one is a hundredth of this.
+/// The largest policy file, in bytes. The longest realistic one is a hundredth of this.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How a policy file is written.
+/// The syntax of a policy file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum PolicyFormat {
     /// TOML 1.0
     Toml,
     /// JSON
     Json,
 }
 
-impl Format {
-    /// The format of this file: JSON when its name ends in `.json` or its first visible byte is `{`, which
-    /// no TOML begins with.
-    pub fn of(path: &Path, bytes: &[u8]) -> Format {
+impl PolicyFormat {
+    /// Detects the format: JSON if the file name ends in `.json` or the first visible byte is `{`, with
+    /// which no TOML document begins; else TOML.
+    pub fn detect(path: &Path, bytes: &[u8]) -> PolicyFormat {
         let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        if named || bytes.trim_ascii_start().first() == Some(&b'{') { Format::Json } else { Format::Toml }
+        if named || bytes.trim_ascii_start().first() == Some(&b'{') {
+            PolicyFormat::Json
+        } else {
+            PolicyFormat::Toml
+        }
     }
 }
 
-/// Where in a file something is wrong.
+/// A fault in a policy file, and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    /// The line, from 1.
+pub(super) struct ParseFault {
+    /// The line, counted from 1.
     pub(super) line: Option<usize>,
-    /// What is wrong, with the key.
-    pub(super) what: String,
+    /// The fault, with the key.
+    pub(super) message: String,
 }
 
-/// Reads one document.
+/// Parses one document.
 ///
 /// # Errors
 /// [`Code::Invalid`], naming `source`, the line, the key, and for an unknown key the nearest known one.
-pub fn parse(source: &str, format: Format, bytes: &[u8]) -> Result<Document> {
-    text(bytes).and_then(|text| document(format, text)).map_err(|fault| error(source, fault))
+pub fn parse(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<PolicyDocument> {
+    decode_text(bytes).and_then(|text| deserialize(format, text)).map_err(|fault| fault_error(source, fault))
 }
 
-/// The error for a fault in this file.
-pub(super) fn error(source: &str, fault: Fault) -> Error {
-    let what = summary(&fault.what);
+/// Parses one document and validates it on its own.
+///
+/// # Errors
+/// As for [`parse`], and for values that contradict each other.
+pub(super) fn parse_validated(path: &Path, bytes: &[u8]) -> Result<PolicyDocument> {
+    let source = path.display().to_string();
+    let document = parse(&source, PolicyFormat::detect(path, bytes), bytes)?;
+    validate(&document).map_err(|invalid| {
+        let line = std::str::from_utf8(bytes).ok().and_then(|text| line_of(text, invalid.key));
+        fault_error(&source, ParseFault { line, message: format!("{}: {}", invalid.key, invalid.reason) })
+    })?;
+    Ok(document)
+}
+
+/// Converts a policy to JSON that gives the same document.
+///
+/// # Errors
+/// As for [`parse`].
+pub(super) fn to_json(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<String> {
+    let plain = |text: &str| -> Result<String, String> {
+        let value: serde_json::Value = match format {
+            PolicyFormat::Toml => toml::from_str(text).map_err(|error| error.message().to_owned())?,
+            PolicyFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        };
+        Ok(value.to_string())
+    };
+    let plain = decode_text(bytes)
+        .and_then(|text| plain(text).map_err(|what| ParseFault { line: None, message: what }));
+    plain.map_err(|fault| fault_error(source, fault))
+}
+
+/// As [`parse_validated`], for JSON that [`to_json`] made in another process.
+///
+/// # Errors
+/// As for [`parse_validated`].
+pub(super) fn parse_validated_json(source: &str, json: &str) -> Result<PolicyDocument> {
+    let fails = |fault: ParseFault| fault_error(source, ParseFault { line: None, ..fault });
+    let document = deserialize(PolicyFormat::Json, json).map_err(fails)?;
+    validate(&document).map_err(|invalid| {
+        fails(ParseFault { line: None, message: format!("{}: {}", invalid.key, invalid.reason) })
+    })?;
+    Ok(document)
+}
+
+/// The error for a fault in the file `source`.
+pub(super) fn fault_error(source: &str, fault: ParseFault) -> Error {
+    let what = summary(&fault.message);
     let message = match fault.line {
         Some(line) => format!("{source}:{line}: {what}"),
         None => format!("{source}: {what}"),
@@ -57,59 +106,62 @@ pub(super) fn error(source: &str, fault: Fault) -> Error {
     Error::new(Code::Invalid, message).hint("`saggar policy schema` lists every key and what it takes")
 }
 
-/// The bytes as text, if they can be a policy at all.
-fn text(bytes: &[u8]) -> Result<&str, Fault> {
-    let fault = |what: &str| Fault { line: None, what: what.to_owned() };
+/// Decodes the bytes as text. An empty, too large or non-UTF-8 file is a fault.
+fn decode_text(bytes: &[u8]) -> Result<&str, ParseFault> {
+    let fault = |what: &str| ParseFault { line: None, message: what.to_owned() };
     if bytes.len() > MAX_BYTES {
         return Err(fault("is larger than 1 MiB"));
     }
-    // An empty file is what a failed write leaves behind: to read it as "no restrictions" would be a trap.
+    // A failed write can leave an empty file behind; reading it as "no restrictions" would be dangerous.
     if bytes.trim_ascii().is_empty() {
         return Err(fault("is empty"));
     }
     std::str::from_utf8(bytes).map_err(|at| {
         let line = line_at(bytes, at.valid_up_to());
-        Fault { line: Some(line), what: "is not UTF-8".into() }
+        ParseFault { line: Some(line), message: "is not UTF-8".into() }
     })
 }
 
-fn document(format: Format, text: &str) -> Result<Document, Fault> {
+fn deserialize(format: PolicyFormat, text: &str) -> Result<PolicyDocument, ParseFault> {
     match format {
-        Format::Toml => {
-            let fault = |key: &str, error: &toml::de::Error| Fault {
+        PolicyFormat::Toml => {
+            let fault = |key: &str, error: &toml::de::Error| ParseFault {
                 line: error.span().map(|span: Range<usize>| line_at(text.as_bytes(), span.start)),
-                what: describe(key, error.message()),
+                message: describe(key, error.message()),
             };
             let reader = toml::Deserializer::parse(text).map_err(|error| fault(".", &error))?;
-            whole(reader).map_err(|error| fault(&error.path().to_string(), error.inner()))
+            deserialize_table(reader).map_err(|error| fault(&error.path().to_string(), error.inner()))
         }
-        Format::Json => {
+        PolicyFormat::Json => {
             let mut reader = serde_json::Deserializer::from_str(text);
-            let document = whole(&mut reader).map_err(|error| {
+            let document = deserialize_table(&mut reader).map_err(|error| {
                 let (key, inner) = (error.path().to_string(), error.inner());
-                Fault { line: Some(inner.line()), what: describe(&key, without_place(&inner.to_string())) }
+                ParseFault {
+                    line: Some(inner.line()),
+                    message: describe(&key, strip_position(&inner.to_string())),
+                }
             })?;
-            reader.end().map_err(|error| Fault {
+            reader.end().map_err(|error| ParseFault {
                 line: Some(error.line()),
-                what: "has more text after its end".into(),
+                message: "has more text after its end".into(),
             })?;
             Ok(document)
         }
     }
 }
 
-/// Reads the whole file as one table, and keeps the path to what is wrong in it.
-fn whole<'de, D: serde::Deserializer<'de>>(
+/// Deserializes the whole file as one table. A fault has the path of its key.
+fn deserialize_table<'de, D: serde::Deserializer<'de>>(
     reader: D,
-) -> Result<Document, serde_path_to_error::Error<D::Error>> {
+) -> Result<PolicyDocument, serde_path_to_error::Error<D::Error>> {
     let mut track = serde_path_to_error::Track::new();
     document::table(serde_path_to_error::Deserializer::new(reader, &mut track))
         .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
 }
 
-/// The message of a parser, said of a key.
+/// Formats the message of a parser for a key.
 fn describe(key: &str, message: &str) -> String {
-    // What stands beside no key is a fault of the syntax.
+    // A fault without a key is a syntax error.
     if key == "." {
         return message.to_owned();
     }
@@ -124,8 +176,8 @@ fn describe(key: &str, message: &str) -> String {
     }
 }
 
-/// The known key that this one was meant to be: the right name in the wrong table, or a slip of the pen, in
-/// its own table first.
+/// The known key that an unknown one most likely means: the right name in the wrong table, or a
+/// misspelling, in its own table first.
 fn nearest_key<'a>(key: &str, keys: &'a [String]) -> Option<&'a str> {
     fn split(key: &str) -> (&str, &str) {
         key.rsplit_once('.').unwrap_or(("", key))
@@ -143,12 +195,12 @@ fn nearest_key<'a>(key: &str, keys: &'a [String]) -> Option<&'a str> {
         .or_else(|| full(suggest::nearest(name, known().map(|(_, (_, name))| name))?))
 }
 
-/// The message of serde_json without the line and column at its end, which stand at the front of ours.
-fn without_place(message: &str) -> &str {
+/// The message of serde_json without the line and column at its end; our messages begin with the line.
+fn strip_position(message: &str) -> &str {
     message.rfind(" at line ").map_or(message, |end| &message[..end])
 }
 
-/// The line of a key in a TOML text, from 1; the line of its table when the key itself is not found.
+/// The line of a key in a TOML text, counted from 1; the line of its table if the key itself is not found.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = toml::de::DeTable::parse(text).ok()?;
     let mut table = Some(table.get_ref());
@@ -162,7 +214,7 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     found
 }
 
-/// The line, from 1, of the byte at `offset`.
+/// The line, counted from 1, of the byte at `offset`.
 fn line_at(bytes: &[u8], offset: usize) -> usize {
     1 + bytes.iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
@@ -171,8 +223,8 @@ fn line_at(bytes: &[u8], offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn complaints(cases: &[(Format, &str)]) -> String {
-        let complaint = |(format, text): &(Format, &str)| match parse("f", *format, text.as_bytes()) {
+    fn complaints(cases: &[(PolicyFormat, &str)]) -> String {
+        let complaint = |(format, text): &(PolicyFormat, &str)| match parse("f", *format, text.as_bytes()) {
             Ok(document) => panic!("{text:?} is taken: {document:?}"),
             Err(error) => error.to_string(),
         };
@@ -216,7 +268,7 @@ mod tests {
             "[limits]\nmemory = '1G'\nmemory = '2G'",
             "[limits]\nmemory = ",
         ];
-        let toml: Vec<_> = toml.iter().map(|text| (Format::Toml, *text)).collect();
+        let toml: Vec<_> = toml.iter().map(|text| (PolicyFormat::Toml, *text)).collect();
         insta::assert_snapshot!(complaints(&toml), @r#"
         f:1: unknown key proflie, did you mean profile
         f:3: unknown key limits.memroy, did you mean limits.memory
@@ -268,7 +320,7 @@ mod tests {
             "{} {}",
             "[]",
         ];
-        let json: Vec<_> = json.iter().map(|text| (Format::Json, *text)).collect();
+        let json: Vec<_> = json.iter().map(|text| (PolicyFormat::Json, *text)).collect();
         insta::assert_snapshot!(complaints(&json), @r#"
         f:2: unknown key limits.memroy, did you mean limits.memory
         f:1: limits.memory: size "1X" has an unknown unit; write 512M (binary), 512MB (decimal) or a number of bytes
@@ -289,11 +341,14 @@ mod tests {
         let json = r#" { "agent_cmd": ["a", "b c"], "limits": { "memory": "1M", "cpus": "1.5", "timeout": 3600 },
                        "env": { "set": { "A": "1" } } }"#;
         let read = |path: &str, text: &str| {
-            parse(path, Format::of(Path::new(path), text.as_bytes()), text.as_bytes()).unwrap()
+            parse(path, PolicyFormat::detect(Path::new(path), text.as_bytes()), text.as_bytes()).unwrap()
         };
         assert_eq!(read("a.toml", toml), read("a.toml", json));
         assert_eq!(read("a.json", json), read("a", json));
-        assert!(parse("a.json", Format::of(Path::new("a.json"), toml.as_bytes()), toml.as_bytes()).is_err());
+        assert!(
+            parse("a.json", PolicyFormat::detect(Path::new("a.json"), toml.as_bytes()), toml.as_bytes())
+                .is_err()
+        );
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The paths of a policy.
 //!
-//! No path here may hold `..`: what it means depends on links that change between the check and the use.
+//! No path may contain `..`: its meaning depends on symbolic links that can change between the check and
+//! the use.
 
 use super::value::{BadValue, text_value};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// Why a path cannot stand in a policy, if it cannot. It may be relative.
-pub(super) fn objection(path: &Path) -> Option<&'static str> {
+/// The reason why a path is not allowed in a policy, or `None` if it is. It may be relative.
+pub(super) fn path_objection(path: &Path) -> Option<&'static str> {
     if path.as_os_str().is_empty() {
         Some("is empty")
     } else if path.as_os_str().as_encoded_bytes().contains(&0) {
@@ -20,26 +21,26 @@ pub(super) fn objection(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The path without `.` and doubled slashes, so that two spellings of one place compare equal.
-pub(super) fn tidy(path: &Path) -> PathBuf {
+/// Removes `.` and doubled slashes, so that two spellings of one path compare equal.
+pub(super) fn normalize(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
 }
 
-/// `PATH[:DEST]`: a file or directory of the host, and where it stands inside.
+/// `PATH[:DEST]`: a file or directory of the host, and its path in the sandbox.
 ///
-/// A relative PATH is for the command line alone, which makes it absolute.
+/// A relative PATH is allowed on the command line only, which makes it absolute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindSpec {
     /// The path on the host.
     pub source: PathBuf,
-    /// The path inside; the same as outside when not given.
-    pub dest: Option<PathBuf>,
+    /// The path in the sandbox; the source path if `None`.
+    pub destination: Option<PathBuf>,
 }
 
 impl BindSpec {
-    /// The path inside.
-    pub fn dest(&self) -> &Path {
-        self.dest.as_deref().unwrap_or(&self.source)
+    /// The path in the sandbox.
+    pub fn destination(&self) -> &Path {
+        self.destination.as_deref().unwrap_or(&self.source)
     }
 }
 
@@ -56,15 +57,16 @@ impl FromStr for BindSpec {
             return bad("has more than one colon");
         }
         for path in std::iter::once(source).chain(dest) {
-            if let Some(why) = objection(Path::new(path)) {
+            if let Some(why) = path_objection(Path::new(path)) {
                 return bad(why);
             }
         }
         match dest {
             Some(dest) if !dest.starts_with('/') => bad("has a DEST that is not absolute"),
-            _ => {
-                Ok(BindSpec { source: tidy(Path::new(source)), dest: dest.map(|dest| tidy(Path::new(dest))) })
-            }
+            _ => Ok(BindSpec {
+                source: normalize(Path::new(source)),
+                destination: dest.map(|dest| normalize(Path::new(dest))),
+            }),
         }
     }
 }
@@ -72,7 +74,7 @@ impl FromStr for BindSpec {
 impl fmt::Display for BindSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source.display())?;
-        match &self.dest {
+        match &self.destination {
             Some(dest) if *dest != self.source => write!(f, ":{}", dest.display()),
             _ => Ok(()),
         }
@@ -81,24 +83,24 @@ impl fmt::Display for BindSpec {
 
 text_value!(BindSpec, { "type": "string", "description": "PATH or PATH:DEST, both absolute", "pattern": "^/[^:]*(:/[^:]*)?$" });
 
-/// Whether what is bound can be written.
+/// The access of programs to a bind mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Reading alone.
+pub enum BindAccess {
+    /// Read access only.
     ReadOnly,
-    /// Reading and writing.
+    /// Read and write access.
     ReadWrite,
 }
 
-/// One place of the host that stands inside too.
+/// One bind mount from the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bind {
+pub struct BindMount {
     /// The path on the host.
     pub source: PathBuf,
-    /// The path inside.
-    pub dest: PathBuf,
-    /// Whether it can be written.
-    pub access: Access,
+    /// The path in the sandbox.
+    pub destination: PathBuf,
+    /// The access of programs.
+    pub access: BindAccess,
 }
 
 /// A path below the workspace.
@@ -117,8 +119,8 @@ impl FromStr for WorkspacePath {
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let bad = |why: &str| Err(BadValue(format!("{text:?} {why}; write a path below the workspace")));
-        let path = tidy(Path::new(text));
-        match objection(Path::new(text)) {
+        let path = normalize(Path::new(text));
+        match path_objection(Path::new(text)) {
             Some(why) => bad(why),
             None if path.is_absolute() => bad("is absolute"),
             None if path.as_os_str().is_empty() => bad("is the workspace itself"),
@@ -140,7 +142,7 @@ text_value!(WorkspacePath, { "type": "string", "description": "a path below the 
 pub struct HostPath(PathBuf);
 
 impl HostPath {
-    /// The path.
+    /// The absolute path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
@@ -150,10 +152,10 @@ impl TryFrom<PathBuf> for HostPath {
     type Error = BadValue;
 
     fn try_from(path: PathBuf) -> Result<Self, BadValue> {
-        let why = objection(&path).or((!path.is_absolute()).then_some("is not absolute"));
+        let why = path_objection(&path).or((!path.is_absolute()).then_some("is not absolute"));
         match why {
             Some(why) => Err(BadValue(format!("path {path:?} {why}"))),
-            None => Ok(HostPath(tidy(&path))),
+            None => Ok(HostPath(normalize(&path))),
         }
     }
 }
@@ -174,11 +176,11 @@ impl fmt::Display for HostPath {
 
 text_value!(HostPath, { "type": "string", "description": "an absolute path", "pattern": "^/" });
 
-/// What stands at the home directory inside. From the tightest: what is forgotten, what the session
-/// keeps, a directory of the host.
+/// The source of the home directory in the sandbox. Ordered from the tightest: memory, the session's
+/// directory, a directory of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Home {
-    /// Memory of limited size, gone at the end.
+pub enum HomeSource {
+    /// A tmpfs of limited size, discarded at the end.
     Tmp,
     /// The session's own directory.
     Session,
@@ -186,45 +188,45 @@ pub enum Home {
     Directory(HostPath),
 }
 
-impl FromStr for Home {
+impl FromStr for HomeSource {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
         match text {
-            "tmp" => Ok(Home::Tmp),
-            "session" => Ok(Home::Session),
+            "tmp" => Ok(HomeSource::Tmp),
+            "session" => Ok(HomeSource::Session),
             _ => match text.parse() {
-                Ok(path) => Ok(Home::Directory(path)),
+                Ok(path) => Ok(HomeSource::Directory(path)),
                 Err(BadValue(why)) => Err(BadValue(format!("home is tmp, session or a directory: {why}"))),
             },
         }
     }
 }
 
-impl fmt::Display for Home {
+impl fmt::Display for HomeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Home::Tmp => f.write_str("tmp"),
-            Home::Session => f.write_str("session"),
-            Home::Directory(path) => path.fmt(f),
+            HomeSource::Tmp => f.write_str("tmp"),
+            HomeSource::Session => f.write_str("session"),
+            HomeSource::Directory(path) => path.fmt(f),
         }
     }
 }
 
-text_value!(Home, { "type": "string", "description": "tmp, session, or an absolute path", "pattern": "^(tmp|session|/.*)$" });
+text_value!(HomeSource, { "type": "string", "description": "tmp, session, or an absolute path", "pattern": "^(tmp|session|/.*)$" });
 
-/// The path of a socket, with `{id}` or `{short_id}` (the first eight characters of the id) in it.
+/// The path of a socket. It may contain `{id}` or `{short_id}` (the first eight characters of the id).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(String);
+pub struct SocketPathTemplate(String);
 
-impl Template {
+impl SocketPathTemplate {
     /// The path for the sandbox with this id.
-    pub fn path(&self, id: &crate::id::SandboxId) -> PathBuf {
+    pub fn expand(&self, id: &crate::id::SandboxId) -> PathBuf {
         PathBuf::from(self.0.replace("{short_id}", id.short()).replace("{id}", id.as_str()))
     }
 }
 
-impl FromStr for Template {
+impl FromStr for SocketPathTemplate {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -233,21 +235,21 @@ impl FromStr for Template {
         if plain.contains(['{', '}']) {
             return bad("has a brace that is neither {id} nor {short_id}");
         }
-        match objection(Path::new(text)) {
+        match path_objection(Path::new(text)) {
             Some(why) => bad(why),
             None if !text.starts_with('/') => bad("is not absolute"),
-            None => Ok(Template(text.to_owned())),
+            None => Ok(SocketPathTemplate(text.to_owned())),
         }
     }
 }
 
-impl fmt::Display for Template {
+impl fmt::Display for SocketPathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-text_value!(Template, { "type": "string", "description": "an absolute path; {id} and {short_id} stand for the sandbox's id", "pattern": "^/" });
+text_value!(SocketPathTemplate, { "type": "string", "description": "an absolute path; {id} and {short_id} are replaced by the sandbox's id", "pattern": "^/" });
 
 #[cfg(test)]
 mod tests {
@@ -292,18 +294,23 @@ mod tests {
 
     #[test]
     fn homes_and_host_paths() {
-        taken::<Home>(&[("tmp", "tmp"), ("session", "session"), ("/tmp", "/tmp"), ("/srv//h/", "/srv/h")]);
-        refused::<Home>(&["", "temp", "./x", "~", "/a/../b"]);
+        taken::<HomeSource>(&[
+            ("tmp", "tmp"),
+            ("session", "session"),
+            ("/tmp", "/tmp"),
+            ("/srv//h/", "/srv/h"),
+        ]);
+        refused::<HomeSource>(&["", "temp", "./x", "~", "/a/../b"]);
         refused::<HostPath>(&["", "a", "./a", "/..", "/a\0"]);
     }
 
     #[test]
     fn templates() {
         let id = crate::id::SandboxId::parse("0123456789").unwrap();
-        let path = |text: &str| text.parse::<Template>().unwrap().path(&id).display().to_string();
+        let path = |text: &str| text.parse::<SocketPathTemplate>().unwrap().expand(&id).display().to_string();
         assert_eq!(path("/tmp/ash-{short_id}.sock"), "/tmp/ash-01234567.sock");
         assert_eq!(path("/run/{id}/{id}"), "/run/0123456789/0123456789");
-        refused::<Template>(&[
+        refused::<SocketPathTemplate>(&[
             "",
             "x",
             "{id}",

@@ -1,23 +1,24 @@
-//! What runs, and as whom: the agent's command and the range of ids.
+//! The agent's command and the range of host ids.
 
 use super::value::{BadValue, text_value, value_schema};
 use std::fmt;
 use std::str::FromStr;
 
-/// `FIRST-LAST`: the host ids from which a sandbox gets its own block of 65536, when root starts it.
+/// `FIRST-LAST`: the host ids from which a sandbox that root starts gets its own block of 65536.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdRange {
     /// The first id.
     pub first: u32,
-    /// The last id, included.
+    /// The last id, inclusive.
     pub last: u32,
 }
 
 impl IdRange {
-    /// Above what people, services, systemd and /etc/subuid use; below what a signed 32-bit number holds.
+    /// Above the ids that people, services, systemd and /etc/subuid use; below the maximum of a signed
+    /// 32-bit integer.
     pub const DEFAULT: IdRange = IdRange { first: 1_879_048_192, last: 2_147_418_111 };
-    /// The ids of one sandbox.
-    pub const BLOCK: u32 = 65536;
+    /// The number of ids of one sandbox.
+    pub const BLOCK_SIZE: u32 = 65536;
 }
 
 impl FromStr for IdRange {
@@ -31,14 +32,14 @@ impl FromStr for IdRange {
         };
         let ends = text.split_once('-').and_then(|(first, last)| Some((number(first)?, number(last)?)));
         let (first, last) = ends.ok_or_else(|| bad("is not two numbers"))?;
-        if first < Self::BLOCK {
+        if first < Self::BLOCK_SIZE {
             return Err(bad("reaches into the ids of people and services"));
         }
-        // The very last id means "no id" to the kernel (chown(2)).
+        // The kernel treats the highest id as "no id" (chown(2)).
         if last == u32::MAX {
             return Err(bad("ends in the id that means none"));
         }
-        if last < first || last - first < Self::BLOCK - 1 {
+        if last < first || last - first < Self::BLOCK_SIZE - 1 {
             return Err(bad("has no room for one block of 65536"));
         }
         Ok(IdRange { first, last })
@@ -53,8 +54,8 @@ impl fmt::Display for IdRange {
 
 text_value!(IdRange, { "type": "string", "description": "FIRST-LAST, host ids", "pattern": "^[0-9]+-[0-9]+$" });
 
-/// A program and its arguments: a list, or one text of words as a shell would split it (never given to
-/// a shell).
+/// A program and its arguments: a list, or one string that is split into words as by a shell, but never
+/// passed to a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCommand(Vec<String>);
 

@@ -1,42 +1,45 @@
-//! A port of the host that leads to a server inside.
+//! Ports of the host that are forwarded to servers in the sandbox.
 
 use super::value::{BadValue, text_value};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// `[ADDR:]HOSTPORT:PORT`: who connects to HOSTPORT on the host reaches PORT inside.
+/// `[ADDR:]HOSTPORT:PORT`: a connection to HOSTPORT on the host is forwarded to PORT in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Publish {
-    /// The address of the host; without one its loopback, of both families.
-    pub address: Option<IpAddr>,
-    /// The port of the host; 0 is any free one.
+pub struct PublishedPort {
+    /// The address of the host to listen on; `None` is its loopback address, IPv4 and IPv6.
+    pub host_address: Option<IpAddr>,
+    /// The port of the host; 0 selects any free port.
     pub host_port: u16,
-    /// The port inside.
-    pub port: u16,
+    /// The port in the sandbox.
+    pub sandbox_port: u16,
 }
 
-impl Publish {
-    /// Where on the host it stands.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+impl PublishedPort {
+    /// The socket addresses of the host to listen on.
+    pub fn host_socket_addresses(&self) -> Vec<SocketAddr> {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        let addresses = self.address.map_or(loopback.to_vec(), |address| vec![address]);
+        let addresses = self.host_address.map_or(loopback.to_vec(), |address| vec![address]);
         addresses.into_iter().map(|address| SocketAddr::new(address, self.host_port)).collect()
     }
 
-    /// Whether both cannot be on one host.
-    pub fn collides(&self, other: &Publish) -> bool {
+    /// Whether both cannot be bound on one host.
+    pub fn conflicts_with(&self, other: &PublishedPort) -> bool {
         let meets = |a: &SocketAddr, b: &SocketAddr| {
             let any = a.ip().is_unspecified() || b.ip().is_unspecified();
             a.is_ipv4() == b.is_ipv4() && (a.ip() == b.ip() || any)
         };
         self.host_port != 0
             && self.host_port == other.host_port
-            && self.addresses().iter().any(|a| other.addresses().iter().any(|b| meets(a, b)))
+            && self
+                .host_socket_addresses()
+                .iter()
+                .any(|a| other.host_socket_addresses().iter().any(|b| meets(a, b)))
     }
 }
 
-impl FromStr for Publish {
+impl FromStr for PublishedPort {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -68,22 +71,22 @@ impl FromStr for Publish {
                 false => Err(bad("has an IPv4 address in IPv6; write it as IPv4")),
             }
         });
-        Ok(Publish { address: address.transpose()?, host_port, port })
+        Ok(PublishedPort { host_address: address.transpose()?, host_port, sandbox_port: port })
     }
 }
 
-impl fmt::Display for Publish {
+impl fmt::Display for PublishedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.address {
+        match self.host_address {
             Some(IpAddr::V4(address)) => write!(f, "{address}:")?,
             Some(IpAddr::V6(address)) => write!(f, "[{address}]:")?,
             None => {}
         }
-        write!(f, "{}:{}", self.host_port, self.port)
+        write!(f, "{}:{}", self.host_port, self.sandbox_port)
     }
 }
 
-text_value!(Publish, {
+text_value!(PublishedPort, {
     "type": "string",
     "description": "[ADDR:]HOSTPORT:PORT; without ADDR loopback alone, HOSTPORT 0 is any free port",
     "pattern": "^(([0-9.]+|\\[[0-9a-fA-F:.]+\\]):)?[0-9]{1,5}:[0-9]{1,5}$",
@@ -93,7 +96,7 @@ text_value!(Publish, {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Publish {
+    fn parsed(text: &str) -> PublishedPort {
         text.parse().unwrap()
     }
 
@@ -104,9 +107,9 @@ mod tests {
         {
             assert_eq!(parsed(text).to_string(), text);
         }
-        let both = parsed("8080:3000").addresses();
+        let both = parsed("8080:3000").host_socket_addresses();
         assert_eq!(both, ["127.0.0.1:8080".parse().unwrap(), "[::1]:8080".parse().unwrap()]);
-        assert_eq!(parsed("[::]:8080:3000").addresses(), ["[::]:8080".parse().unwrap()]);
+        assert_eq!(parsed("[::]:8080:3000").host_socket_addresses(), ["[::]:8080".parse().unwrap()]);
     }
 
     #[test]
@@ -124,7 +127,7 @@ mod tests {
             (":8080:3000", "an ADDR"),
             ("[::ffff:127.0.0.1]:8080:3000", "IPv4 address in IPv6"),
         ] {
-            let error = text.parse::<Publish>().unwrap_err().to_string();
+            let error = text.parse::<PublishedPort>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
     }
@@ -141,8 +144,8 @@ mod tests {
             ("8080:1", "8081:1", false),
             ("0:1", "0:1", false),
         ] {
-            assert_eq!(parsed(one).collides(&parsed(other)), collide, "{one} {other}");
-            assert_eq!(parsed(other).collides(&parsed(one)), collide, "{other} {one}");
+            assert_eq!(parsed(one).conflicts_with(&parsed(other)), collide, "{one} {other}");
+            assert_eq!(parsed(other).conflicts_with(&parsed(one)), collide, "{other} {one}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What the limits of a machine's parts are called: sets of processors, disks, sizes of huge pages.
+//! Names of resources: sets of processors, disks, sizes of huge pages.
 //!
-//! As in `units`, each has one grammar, one canonical text, and `parse(text(x)) == x`.
+//! As in `units`, each has one grammar and one canonical text, and `parse(text(x)) == x`.
 
-use super::units::Size;
+use super::units::ByteSize;
 use super::value::{BadValue, text_value};
 use schemars::JsonSchema;
 use std::collections::BTreeSet;
@@ -12,19 +12,19 @@ use std::str::FromStr;
 
 /// A set of processors or memory nodes, as `0-3,7` (cpuset(7), "List format"). Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NumberSet(BTreeSet<u16>);
+pub struct CpusetList(BTreeSet<u16>);
 
-impl NumberSet {
-    /// More than any kernel has processors (NR_CPUS is at most 8192).
-    const MOST: u16 = 8191;
+impl CpusetList {
+    /// The highest number of a processor (NR_CPUS is at most 8192).
+    const MAX_NUMBER: u16 = 8191;
 
-    /// Whether every number of this set is in the other.
-    pub fn is_within(&self, other: &NumberSet) -> bool {
+    /// Whether `other` contains every number of this set.
+    pub fn is_subset_of(&self, other: &CpusetList) -> bool {
         self.0.is_subset(&other.0)
     }
 }
 
-impl FromStr for NumberSet {
+impl FromStr for CpusetList {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -32,7 +32,7 @@ impl FromStr for NumberSet {
         let number = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             let number = plain.then(|| digits.parse::<u16>().ok()).flatten();
-            number.filter(|number| *number <= Self::MOST)
+            number.filter(|number| *number <= Self::MAX_NUMBER)
         };
         let mut set = BTreeSet::new();
         for part in text.split(',') {
@@ -45,11 +45,11 @@ impl FromStr for NumberSet {
             }
             set.extend(first..=last);
         }
-        Ok(NumberSet(set))
+        Ok(CpusetList(set))
     }
 }
 
-impl fmt::Display for NumberSet {
+impl fmt::Display for CpusetList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut numbers = self.0.iter().copied().peekable();
         let mut comma = "";
@@ -68,24 +68,25 @@ impl fmt::Display for NumberSet {
     }
 }
 
-text_value!(NumberSet, {
+text_value!(CpusetList, {
     "type": "string",
     "description": "numbers and ranges of them: 0-3,7",
     "pattern": "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"
 });
 
-/// A disk: `/dev/vda`, its number `254:0`, or any other absolute path, which stands for the disk under it.
+/// A disk: `/dev/vda`, its device number `254:0`, or any other absolute path, which selects the disk that
+/// holds it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Disk(String);
+pub struct DiskName(String);
 
-impl Disk {
-    /// The disk as it was written.
+impl DiskName {
+    /// The disk as written in the policy.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for Disk {
+impl FromStr for DiskName {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -97,7 +98,7 @@ impl FromStr for Disk {
             plain && part.parse::<u32>().is_ok()
         };
         if text.split_once(':').is_some_and(|(major, minor)| is_number(major) && is_number(minor)) {
-            return Ok(Disk(text.to_owned()));
+            return Ok(DiskName(text.to_owned()));
         }
         let path = Path::new(text);
         if path.is_relative() {
@@ -106,57 +107,58 @@ impl FromStr for Disk {
         if text.contains('\0') || path.components().any(|part| part == Component::ParentDir) {
             return Err(bad("has a `..` or a NUL"));
         }
-        Ok(Disk(text.to_owned()))
+        Ok(DiskName(text.to_owned()))
     }
 }
 
-impl fmt::Display for Disk {
+impl fmt::Display for DiskName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-text_value!(Disk, {
+text_value!(DiskName, {
     "type": "string",
     "description": "a disk, as /dev/sda or 8:0, or a path on it",
     "pattern": "^(/.*|[0-9]+:[0-9]+)$"
 });
 
-/// What may be read from and written to one disk in a second.
+/// Read and write rates of one disk, per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rates {
-    /// Bytes read in a second.
-    pub read_bps: Option<Size>,
-    /// Bytes written in a second.
-    pub write_bps: Option<Size>,
-    /// Reads in a second.
+pub struct DiskRates {
+    /// Bytes read per second.
+    pub read_bps: Option<ByteSize>,
+    /// Bytes written per second.
+    pub write_bps: Option<ByteSize>,
+    /// Read operations per second.
     #[schemars(range(min = 1))]
     pub read_iops: Option<u32>,
-    /// Writes in a second.
+    /// Write operations per second.
     #[schemars(range(min = 1))]
     pub write_iops: Option<u32>,
 }
 
-/// The size of a huge page, by the kernel's name for it: `64KB`, `2MB`, `1GB`.
+/// The size of a huge page, by the kernel's name: `64KB`, `2MB`, `1GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageSize {
+pub struct HugePageSize {
     shift: u8,
     number: u16,
 }
 
-impl PageSize {
-    /// The number of bytes.
+impl HugePageSize {
+    /// The size in bytes.
     pub fn bytes(self) -> u64 {
         u64::from(self.number) << self.shift
     }
 }
 
-impl FromStr for PageSize {
+impl FromStr for HugePageSize {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = || BadValue(format!("size of huge pages {text:?} is none; write 64KB, 2MB or 1GB"));
+        let bad =
+            || BadValue(format!("invalid huge page size {text:?}; use a size such as 64KB, 2MB or 1GB"));
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
         let shift = match unit {
             "KB" => 10,
@@ -165,11 +167,11 @@ impl FromStr for PageSize {
             _ => return Err(bad()),
         };
         let number = number.parse::<u16>().ok().filter(|number| number.is_power_of_two() && *number < 1024);
-        Ok(PageSize { shift, number: number.ok_or_else(bad)? })
+        Ok(HugePageSize { shift, number: number.ok_or_else(bad)? })
     }
 }
 
-impl fmt::Display for PageSize {
+impl fmt::Display for HugePageSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = match self.shift {
             10 => "KB",
@@ -180,7 +182,7 @@ impl fmt::Display for PageSize {
     }
 }
 
-text_value!(PageSize, {
+text_value!(HugePageSize, {
     "type": "string",
     "description": "the size of a huge page, as the kernel names it: 64KB, 2MB, 1GB",
     "pattern": "^[0-9]+[KMG]B$"
@@ -199,23 +201,23 @@ mod tests {
 
     #[test]
     fn sets_of_numbers_have_one_shortest_text() {
-        let text = |text: &str| text.parse::<NumberSet>().unwrap().to_string();
+        let text = |text: &str| text.parse::<CpusetList>().unwrap().to_string();
         assert_eq!(text("3,0,1,2,7"), "0-3,7");
         assert_eq!(text("0-1,1-4"), "0-4");
         assert_eq!(text("8191"), "8191");
-        refused::<NumberSet>(&[
+        refused::<CpusetList>(&[
             "", ",", "0,", "3-1", "a", "0-", "-1", "+1", "8192", "70000", "0 ,1", "0-1-2",
         ]);
-        let set = |text: &str| text.parse::<NumberSet>().unwrap();
-        assert!(set("1,2").is_within(&set("0-3")) && !set("1,4").is_within(&set("0-3")));
+        let set = |text: &str| text.parse::<CpusetList>().unwrap();
+        assert!(set("1,2").is_subset_of(&set("0-3")) && !set("1,4").is_subset_of(&set("0-3")));
     }
 
     #[test]
     fn disks_are_paths_or_numbers() {
         for text in ["/dev/vda", "8:0", "/srv/data", "/"] {
-            assert_eq!(text.parse::<Disk>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DiskName>().unwrap().to_string(), text);
         }
-        refused::<Disk>(&[
+        refused::<DiskName>(&[
             "",
             "sda",
             "dev/sda",
@@ -233,17 +235,19 @@ mod tests {
     fn huge_pages_are_named_as_the_kernel_names_them() {
         for (text, bytes) in [("64KB", 64 << 10), ("2MB", 2 << 20), ("512MB", 512 << 20), ("16GB", 16 << 30)]
         {
-            let size: PageSize = text.parse().unwrap();
+            let size: HugePageSize = text.parse().unwrap();
             assert_eq!((size.bytes(), size.to_string().as_str()), (bytes, text));
         }
-        refused::<PageSize>(&["", "2M", "2", "MB", "0MB", "3MB", "1024KB", "2mb", "2MiB", "-2MB", "99999GB"]);
+        refused::<HugePageSize>(&[
+            "", "2M", "2", "MB", "0MB", "3MB", "1024KB", "2mb", "2MiB", "-2MB", "99999GB",
+        ]);
     }
 
     proptest! {
         #[test]
         fn a_set_survives_its_text(numbers in proptest::collection::btree_set(0u16..200, 1..50)) {
-            let set = NumberSet(numbers);
-            prop_assert_eq!(set.to_string().parse::<NumberSet>().unwrap(), set);
+            let set = CpusetList(numbers);
+            prop_assert_eq!(set.to_string().parse::<CpusetList>().unwrap(), set);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The JSON Schema of a policy file, made from [`Document`] itself.
+//! The JSON Schema of a policy file, generated from [`PolicyDocument`].
 
-use super::document::Document;
+use super::document::PolicyDocument;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 /// The schema, for editors and for `saggar policy schema`.
 pub fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<Document>();
+    let mut schema = settings.into_generator().into_root_schema_for::<PolicyDocument>();
     schema.insert("title".into(), "saggar policy".into());
     schema.to_value()
 }

@@ -1,27 +1,36 @@
-//! Unix sockets of the host that programs inside may connect to: which of them lead out of any sandbox.
+//! Unix sockets of the host that programs in the sandbox may connect to: which of them allow an escape from
+//! any sandbox.
 
 use std::path::Path;
 
-/// The longest path of a socket (unix(7), `sun_path` with its NUL).
-pub const LONGEST_PATH: usize = 107;
+/// The longest path of a socket, in bytes (unix(7): `sun_path` holds 108, with its NUL).
+pub const MAX_SOCKET_PATH: usize = 107;
 
-/// What somebody who speaks to the socket at this path of the host gets there, where that is known to be more than the
-/// sandbox holds back. `ssh` is the caller's SSH_AUTH_SOCK, and `own` where the sockets of saggar itself are.
-pub fn way_out(path: &Path, ssh: Option<&Path>, own: &[&Path]) -> Option<&'static str> {
+/// The access beyond the sandbox that a client gets through the socket at this host path, if it is known to
+/// give any. `ssh_auth_socket` is the caller's SSH_AUTH_SOCK; `saggar_directories` hold the sockets of
+/// saggar itself.
+pub fn escape_risk(
+    path: &Path,
+    ssh_auth_socket: Option<&Path>,
+    saggar_directories: &[&Path],
+) -> Option<&'static str> {
     const ENGINE: &str = "it starts containers, and so is root of this host";
     const SYSTEMD: &str = "it starts services outside of every sandbox";
     const BUS: &str = "services of this host take orders there, systemd among them";
-    const SCREEN: &str = "it reads the keyboard and the screen of whoever sits there";
+    const SCREEN: &str = "it can read the keyboard and the screen of the user's session";
     const KEYS: &str = "it signs with the keys of their owner";
     let text = path.to_string_lossy();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let below = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let named = |names: &[&str]| names.iter().any(|known| name == *known);
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-    if own.iter().any(|directory| path.starts_with(directory)) {
+    if saggar_directories.iter().any(|directory| path.starts_with(directory)) {
         return Some("it commands sandboxes of saggar itself");
     }
-    if ssh == Some(path) || below(&["/ssh-", "/keyring/"]) || begins(&["S.gpg-agent", "S.scdaemon"]) {
+    if ssh_auth_socket == Some(path)
+        || below(&["/ssh-", "/keyring/"])
+        || begins(&["S.gpg-agent", "S.scdaemon"])
+    {
         return Some(KEYS);
     }
     if begins(&["docker", "podman", "containerd", "crio", "cri-dockerd", "buildkitd", "dockershim"])
@@ -32,7 +41,7 @@ pub fn way_out(path: &Path, ssh: Option<&Path>, own: &[&Path]) -> Option<&'stati
     if below(&["/lxd/", "/incus/", "/libvirt/"]) || named(&["snapd.socket"]) {
         return Some("it starts machines and containers, and so is root of this host");
     }
-    // The journal takes words alone.
+    // The journal accepts log messages only.
     if below(&["/systemd/", "/udev/"]) && !below(&["/systemd/journal/"]) {
         return Some(SYSTEMD);
     }
@@ -53,7 +62,7 @@ mod tests {
     fn what_leads_out_is_known_by_its_place() {
         let ssh = Some(Path::new("/home/me/.agent"));
         let own = [Path::new("/run/saggar")];
-        let out = |path: &str| way_out(Path::new(path), ssh, &own);
+        let out = |path: &str| escape_risk(Path::new(path), ssh, &own);
         for path in [
             "/run/docker.sock",
             "/run/user/1000/docker.sock",

@@ -1,24 +1,25 @@
-//! The nearest known word to one that is not known.
+//! The nearest known word to an unknown one.
 
-/// Words longer than this are not compared: nobody meant a known one by them, and the work is quadratic.
-const LONGEST: usize = 64;
+/// Longer words, in bytes, are not compared: they are not misspellings of a known word, and the comparison
+/// is quadratic.
+const MAX_WORD_BYTES: usize = 64;
 
-/// The candidate that `word` is most likely a slip of the pen for: at most a third of it differs.
+/// The candidate that `word` most likely misspells: at most a third of it differs.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.is_empty() || word.len() > LONGEST {
+    if word.is_empty() || word.len() > MAX_WORD_BYTES {
         return None;
     }
     let allowed = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
+        .map(|candidate| (edit_distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// The edit distance, with a swap of two neighbours counted as one edit (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
+/// The edit distance. A swap of two adjacent characters is one edit (optimal string alignment).
+fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
     let mut before: Vec<usize> = Vec::new();
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn a_swap_of_neighbours_is_one_edit() {
-        assert_eq!(distance("ab", "ba"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(edit_distance("ab", "ba"), 1);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
     }
 }

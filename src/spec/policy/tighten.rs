@@ -1,50 +1,56 @@
-//! What a document from a folder that the agent can write may not ask for.
+//! Checks that a document from a folder that the agent can write asks for no more than the current policy.
 //!
-//! The agent may have written it: so it can take away, and never give. Every key has its rule here; the
-//! document is taken apart field by field, so that a new key does not compile without one. What is equal
-//! to what holds already, or tighter, is taken.
+//! The agent may have written the document, so it may only tighten. Every key has its rule here; the
+//! document is destructured field by field, so that a new key does not compile without a rule. A value that
+//! is equal to the current one, or tighter, is accepted.
 
-use super::document::{self, Document};
-use super::effective::{Effective, EnvRule, HeldRates, Limits, Lock, Permissions};
+use super::document::{self, PolicyDocument};
+use super::effective::{DiskRatePolicy, EffectivePolicy, EnvRule, LimitPolicy, PermissionPolicy, PolicyLock};
 use super::environment;
 use super::hosts::HostRule;
-use super::layer::{Layer, Setting};
-use super::names::{Network, Part, Strength};
-use super::paths::{Access, BindSpec, Home};
+use super::layer::{PolicyLayer, Setting};
+use super::names::{NetworkMode, PolicyPart, ProtectionStrength};
+use super::paths::{BindAccess, BindSpec, HomeSource};
 use super::permission::PermissionMode;
 use super::program::AgentCommand;
 use super::provenance;
-use super::publish::Publish;
-use super::resources::{NumberSet, Rates};
+use super::publish::PublishedPort;
+use super::resources::{CpusetList, DiskRates};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-/// A key with which a folder's policy asks for more than the layers before it give.
+/// A key with which a folder's policy asks for more than the layers before it permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Widening {
     /// The key, as `limits.memory`.
     pub(super) key: &'static str,
-    /// The value asked for.
-    asked: String,
-    /// How that relates to what holds.
+    /// The requested value, as text.
+    requested: String,
+    /// Its relation to the current value, as text.
     relation: String,
 }
 
 impl Display for Widening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Widening { key, asked, relation } = self;
+        let Widening { key, requested: asked, relation } = self;
         write!(f, "asks for {key} = {asked}, {relation}")
     }
 }
 
-/// The end of the sentence, where a folder's policy is meant.
-pub(super) const FOLDERS_TIGHTEN: &str = "a policy from the agent's own folder may only tighten";
+/// The end of the error message for a folder's policy.
+pub(super) const FOLDER_MAY_ONLY_TIGHTEN: &str = "a policy from the agent's own folder may only tighten";
 
-type Verdict = Result<(), Widening>;
+type TightenResult = Result<(), Widening>;
 
-/// Refuses the first key of `asked` that widens what `now` holds. `trees` are the folders whose content stands inside.
-pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer, trees: &[&Path]) -> Verdict {
-    let Document {
+/// Refuses the first key of `requested` that widens `current`. `visible_trees` are the folders whose
+/// content is visible in the sandbox.
+pub(super) fn tighten(
+    current: &EffectivePolicy,
+    requested: &PolicyDocument,
+    layer: &PolicyLayer,
+    visible_trees: &[&Path],
+) -> TightenResult {
+    let PolicyDocument {
         profile,
         agent_cmd,
         adapter,
@@ -59,192 +65,211 @@ pub(super) fn tighten(now: &Effective, asked: &Document, layer: &Layer, trees: &
         bridge,
         permissions,
         sandbox,
-    } = asked;
+    } = requested;
 
-    at_most("profile", profile.as_ref(), &now.profile)?;
+    check_at_most("profile", profile.as_ref(), &current.profile)?;
     if let Some(part) = locked.first() {
-        return widening("locked", part, "which binds people, and is the operator's to say");
+        return refuse("locked", part, "which only the operator may set");
     }
-    // Choosing the program is not a widening (DECISIONS 26), but it is the agent folder's to choose, and what it
-    // chooses stands inside already (DECISIONS 32).
-    if matches!(layer, Layer::AgentFolder(_)) {
-        check_program(now, agent_cmd.as_ref(), trees)?;
+    // Choosing the program is not a widening (DECISIONS 26). Only the agent's folder may choose it, and
+    // only one that is visible in the sandbox already (DECISIONS 32).
+    if matches!(layer, PolicyLayer::AgentFolder(_)) {
+        check_program(current, agent_cmd.as_ref(), visible_trees)?;
     } else {
-        same("agent_cmd", agent_cmd.as_ref(), now.agent_cmd.as_ref())?;
-        same("adapter", adapter.as_ref(), now.adapter.as_ref())?;
+        check_equal("agent_cmd", agent_cmd.as_ref(), current.agent_cmd.as_ref())?;
+        check_equal("adapter", adapter.as_ref(), current.adapter.as_ref())?;
     }
-    check_files(now, files)?;
-    check_env(now, env)?;
-    check_network(now, network)?;
-    check_limits(now, limits)?;
-    check_protect(now, protect)?;
-    check_protections(now, protections)?;
-    let document::Api { socket, upstream, key_file, header, ca_file } = api;
-    same("api.socket", socket.as_ref(), now.api_socket.as_ref())?;
-    same("api.upstream", upstream.as_ref(), now.api.upstream.as_ref())?;
-    same("api.key_file", key_file.as_ref(), now.api.key_file.as_ref())?;
-    same("api.header", header.as_ref(), now.api.header.as_ref())?;
-    same("api.ca_file", ca_file.as_ref(), now.api.ca_file.as_ref())?;
-    let document::Bridge { socket, control, allow_reachable, directory, remembered, spool } = bridge;
-    same("bridge.socket", socket.as_ref(), now.bridge_socket.as_ref())?;
-    same("bridge.control", control.as_ref(), now.control_socket.as_ref())?;
+    check_files(current, files)?;
+    check_env(current, env)?;
+    check_network(current, network)?;
+    check_limits(current, limits)?;
+    check_protect(current, protect)?;
+    check_protections(current, protections)?;
+    let document::ApiTable { socket, upstream, key_file, header, ca_file } = api;
+    check_equal("api.socket", socket.as_ref(), current.api_socket.as_ref())?;
+    check_equal("api.upstream", upstream.as_ref(), current.api.upstream.as_ref())?;
+    check_equal("api.key_file", key_file.as_ref(), current.api.key_file.as_ref())?;
+    check_equal("api.header", header.as_ref(), current.api.header.as_ref())?;
+    check_equal("api.ca_file", ca_file.as_ref(), current.api.ca_file.as_ref())?;
+    let document::BridgeTable { socket, control, allow_reachable, directory, remembered, spool } = bridge;
+    check_equal("bridge.socket", socket.as_ref(), current.bridge_socket.as_ref())?;
+    check_equal("bridge.control", control.as_ref(), current.control_socket.as_ref())?;
     if *allow_reachable == Some(true) {
-        same("bridge.allow_reachable", allow_reachable.as_ref(), Some(&now.allow_reachable))?;
+        check_equal("bridge.allow_reachable", allow_reachable.as_ref(), Some(&current.allow_reachable))?;
     }
-    same("bridge.directory", directory.as_ref(), now.bridge_directory.as_ref())?;
-    same("bridge.remembered", remembered.as_ref(), Some(&now.remembered))?;
-    at_most("bridge.spool", spool.as_ref(), &now.spool)?;
-    check_permissions(&now.permissions, permissions)?;
-    let document::Sandbox { id_range, uid, gid } = sandbox;
-    same("sandbox.id_range", id_range.as_ref(), Some(&now.ids.range))?;
-    same("sandbox.uid", uid.as_ref(), now.ids.uid.as_ref())?;
-    same("sandbox.gid", gid.as_ref(), now.ids.gid.as_ref())
+    check_equal("bridge.directory", directory.as_ref(), current.bridge_directory.as_ref())?;
+    check_equal("bridge.remembered", remembered.as_ref(), Some(&current.remembered_uuids))?;
+    check_at_most("bridge.spool", spool.as_ref(), &current.spool_size)?;
+    check_permissions(&current.permissions, permissions)?;
+    let document::SandboxTable { id_range, uid, gid } = sandbox;
+    check_equal("sandbox.id_range", id_range.as_ref(), Some(&current.ids.range))?;
+    check_equal("sandbox.uid", uid.as_ref(), current.ids.uid.as_ref())?;
+    check_equal("sandbox.gid", gid.as_ref(), current.ids.gid.as_ref())
 }
 
-/// Refuses the first key of `asked` that widens a part of the policy beyond what held when a layer locked it.
-pub(super) fn keep_locked<'a>(now: &'a Effective, asked: &Document) -> Result<(), (Widening, &'a Lock)> {
-    now.locked.iter().try_for_each(|lock| {
-        let part = only(asked, lock.part);
-        tighten(&lock.bounds, &part, &Layer::CommandLine, &[]).map_err(|widening| (widening, lock))
+/// Refuses the first key of `requested` that widens a locked part beyond the policy at the time of the
+/// lock.
+pub(super) fn check_locks<'a>(
+    current: &'a EffectivePolicy,
+    requested: &PolicyDocument,
+) -> Result<(), (Widening, &'a PolicyLock)> {
+    current.locked.iter().try_for_each(|lock| {
+        let part = extract_part(requested, lock.part);
+        tighten(&lock.policy_at_lock, &part, &PolicyLayer::CommandLine, &[])
+            .map_err(|widening| (widening, lock))
     })
 }
 
-/// A part of a document.
-fn only(document: &Document, part: Part) -> Document {
-    let (all, mut only) = (document.clone(), Document::default());
+/// A document with only this part of `document`.
+fn extract_part(document: &PolicyDocument, part: PolicyPart) -> PolicyDocument {
+    let (all, mut only) = (document.clone(), PolicyDocument::default());
     match part {
-        Part::Agent => (only.agent_cmd, only.adapter) = (all.agent_cmd, all.adapter),
-        Part::Api => only.api = all.api,
-        Part::Bridge => only.bridge = all.bridge,
-        Part::Env => only.env = all.env,
-        Part::Files => only.files = all.files,
-        Part::Limits => only.limits = all.limits,
-        Part::Network => only.network = all.network,
-        Part::Permissions => only.permissions = all.permissions,
-        Part::Profile => only.profile = all.profile,
-        Part::Protect => only.protect = all.protect,
-        Part::Protections => only.protections = all.protections,
-        Part::Sandbox => only.sandbox = all.sandbox,
+        PolicyPart::Agent => (only.agent_cmd, only.adapter) = (all.agent_cmd, all.adapter),
+        PolicyPart::Api => only.api = all.api,
+        PolicyPart::Bridge => only.bridge = all.bridge,
+        PolicyPart::Env => only.env = all.env,
+        PolicyPart::Files => only.files = all.files,
+        PolicyPart::Limits => only.limits = all.limits,
+        PolicyPart::Network => only.network = all.network,
+        PolicyPart::Permissions => only.permissions = all.permissions,
+        PolicyPart::Profile => only.profile = all.profile,
+        PolicyPart::Protect => only.protect = all.protect,
+        PolicyPart::Protections => only.protections = all.protections,
+        PolicyPart::Sandbox => only.sandbox = all.sandbox,
     }
     only
 }
 
-/// Takes out of the document what only a start of an agent reads, and names it: in a folder that is the workspace
-/// of any other command it widens nothing, and is not that command's business.
-pub(super) fn leave_out_the_agents(document: &mut Document) -> Vec<&'static str> {
+/// Removes the keys that only the start of an agent reads, and returns their names. In a folder that is the
+/// workspace of any other command, these keys widen nothing and do not concern that command.
+pub(super) fn remove_agent_keys(document: &mut PolicyDocument) -> Vec<&'static str> {
     let agent_cmd = document.agent_cmd.take().map(|_| "agent_cmd");
     let adapter = document.adapter.take().map(|_| "adapter");
     agent_cmd.into_iter().chain(adapter).collect()
 }
 
-fn check_program(now: &Effective, asked: Option<&AgentCommand>, trees: &[&Path]) -> Verdict {
-    let is_held = |asked: &&AgentCommand| now.agent_cmd.as_ref().is_some_and(|held| held.value == **asked);
-    match asked.filter(|asked| !is_held(asked)) {
-        Some(asked) => match provenance::objection(now, asked, trees) {
-            Some(why) => widening("agent_cmd", asked, why),
+fn check_program(
+    current: &EffectivePolicy,
+    requested: Option<&AgentCommand>,
+    visible_trees: &[&Path],
+) -> TightenResult {
+    let is_held =
+        |asked: &&AgentCommand| current.agent_cmd.as_ref().is_some_and(|held| held.value == **asked);
+    match requested.filter(|asked| !is_held(asked)) {
+        Some(asked) => match provenance::program_objection(current, asked, visible_trees) {
+            Some(why) => refuse("agent_cmd", asked, why),
             None => Ok(()),
         },
         None => Ok(()),
     }
 }
 
-fn check_files(now: &Effective, asked: &document::Files) -> Verdict {
-    let document::Files { ro, rw, home, tmp_size, hide } = asked;
-    // More hidden paths only take away.
+fn check_files(current: &EffectivePolicy, requested: &document::FilesTable) -> TightenResult {
+    let document::FilesTable { ro, rw, home, tmp_size, hide } = requested;
+    // Additional hidden paths only tighten.
     let _ = hide;
-    binds(now, "files.ro", ro, Access::ReadOnly)?;
-    binds(now, "files.rw", rw, Access::ReadWrite)?;
+    check_binds(current, "files.ro", ro, BindAccess::ReadOnly)?;
+    check_binds(current, "files.rw", rw, BindAccess::ReadWrite)?;
     if let Some(home) = home {
-        // A home in memory shows nothing and keeps nothing. The session's own directory shows nothing of
-        // the host either.
-        let held = &now.files.home;
+        // A home directory in memory shows nothing and keeps nothing. The session's own directory shows
+        // nothing of the host.
+        let held = &current.files.home;
         let tighter = match home {
-            Home::Tmp => true,
-            Home::Session => matches!(held.value, Home::Directory(_)),
-            Home::Directory(_) => false,
+            HomeSource::Tmp => true,
+            HomeSource::Session => matches!(held.value, HomeSource::Directory(_)),
+            HomeSource::Directory(_) => false,
         };
         if !tighter {
-            same("files.home", Some(home), Some(held))?;
+            check_equal("files.home", Some(home), Some(held))?;
         }
     }
-    at_most("files.tmp_size", tmp_size.as_ref(), &now.tmp_size())
+    check_at_most("files.tmp_size", tmp_size.as_ref(), &current.tmp_size())
 }
 
-/// Only a place that is bound already, and not with more access. A path below a bound one is not an
-/// equal: it may be a link that the agent made, and would be followed on the host.
-fn binds(now: &Effective, key: &'static str, asked: &[BindSpec], access: Access) -> Verdict {
-    for spec in asked {
-        let held = now.files.binds.iter().find(|held| {
-            held.value.source == spec.source && held.value.dest == spec.dest() && held.value.access >= access
+/// Only a destination that is bound already, and not with more access. A path below a bound one is not
+/// equal to it: it may be a link that the agent made, and the host would follow it.
+fn check_binds(
+    current: &EffectivePolicy,
+    key: &'static str,
+    requested: &[BindSpec],
+    access: BindAccess,
+) -> TightenResult {
+    for spec in requested {
+        let held = current.files.binds.iter().find(|held| {
+            held.value.source == spec.source
+                && held.value.destination == spec.destination()
+                && held.value.access >= access
         });
         if held.is_none() {
-            return widening(key, spec, "which no layer before it gives");
+            return refuse(key, spec, "which no layer before it gives");
         }
     }
     Ok(())
 }
 
-fn check_env(now: &Effective, asked: &document::Env) -> Verdict {
-    let document::Env { pass, set, deny } = asked;
-    // More denied names only take away.
+fn check_env(current: &EffectivePolicy, requested: &document::EnvTable) -> TightenResult {
+    let document::EnvTable { pass, set, deny } = requested;
+    // Additional denied names only tighten.
     let _ = deny;
     for name in pass {
-        if now.env.rules.get(name).is_none_or(|rule| rule.value != EnvRule::Pass) {
-            return widening("env.pass", name, "which no layer before it passes");
+        if current.env.rules.get(name).is_none_or(|rule| rule.value != EnvRule::Pass) {
+            return refuse("env.pass", name, "which no layer before it passes");
         }
     }
     for (name, value) in set {
-        let held = now.env.rules.get(name);
+        let held = current.env.rules.get(name);
         if held.is_some_and(|held| matches!(&held.value, EnvRule::Set(held) if held == value)) {
             continue;
         }
-        // The value stays out of the message: it may be a secret that does not belong into a log.
+        // The message omits the value: it may be a secret, which must not be logged.
         if let Some(why) = environment::folder_objection(name) {
-            return widening("env.set", name, why);
+            return refuse("env.set", name, why);
         }
-        if let Some(held) = held.filter(|held| held.layer != Layer::BuiltIn) {
-            return widening("env.set", name, format!("which {} rules on", held.layer));
+        if let Some(held) = held.filter(|held| held.layer != PolicyLayer::BuiltIn) {
+            return refuse("env.set", name, format!("which {} rules on", held.layer));
         }
     }
     Ok(())
 }
 
-/// Only hosts that can be reached already; where all can be, a folder may name those that it needs.
-fn check_network(now: &Effective, asked: &document::NetworkTable) -> Verdict {
-    let document::NetworkTable { mode, allow, deny, ask, publish, sockets } = asked;
-    // More denied hosts only take away.
+/// Only hosts that are allowed already. In the mode `host`, where all are, a folder may list the hosts that
+/// it needs.
+fn check_network(current: &EffectivePolicy, requested: &document::NetworkTable) -> TightenResult {
+    let document::NetworkTable { mode, allow, deny, ask, publish, sockets } = requested;
+    // Additional denied hosts only tighten.
     let _ = deny;
-    at_most("network.mode", mode.as_ref(), &now.network)?;
-    let is_published = |asked: &&Publish| now.publish.iter().any(|held| held.value == **asked);
+    check_at_most("network.mode", mode.as_ref(), &current.network)?;
+    let is_published = |asked: &&PublishedPort| current.publish.iter().any(|held| held.value == **asked);
     if let Some(asked) = publish.iter().find(|asked| !is_published(asked)) {
-        return widening("network.publish", asked, "which no layer before it gives");
+        return refuse("network.publish", asked, "which no layer before it gives");
     }
     let is_shown = |asked: &&BindSpec| {
-        let same = |held: &BindSpec| held.source == asked.source && held.dest() == asked.dest();
-        now.sockets.iter().any(|held| same(&held.value))
+        let same = |held: &BindSpec| held.source == asked.source && held.destination() == asked.destination();
+        current.sockets.iter().any(|held| same(&held.value))
     };
     if let Some(asked) = sockets.iter().find(|asked| !is_shown(asked)) {
-        return widening("network.sockets", asked, "which no layer before it gives");
+        return refuse("network.sockets", asked, "which no layer before it gives");
     }
     let holds = |rules: &[Setting<HostRule>], rule: &HostRule| rules.iter().any(|held| held.value == *rule);
-    let is_held = |rule: &HostRule| match now.network.value {
-        Network::None => false,
-        Network::Policy => holds(&now.hosts.allow, rule),
-        Network::Host => true,
+    let is_held = |rule: &HostRule| match current.network.value {
+        NetworkMode::None => false,
+        NetworkMode::Policy => holds(&current.hosts.allow, rule),
+        NetworkMode::Host => true,
     };
     if let Some(rule) = allow.iter().find(|rule| !is_held(rule)) {
-        return widening("network.allow", rule, "which no layer before it gives");
+        return refuse("network.allow", rule, "which no layer before it gives");
     }
-    // Rules of a layer whose network a later one has closed give nothing.
-    let is_asked = |rule: &HostRule| now.network.value == Network::Policy && holds(&now.hosts.ask, rule);
+    // If a later layer has set another network mode, earlier rules allow nothing.
+    let is_asked =
+        |rule: &HostRule| current.network.value == NetworkMode::Policy && holds(&current.hosts.ask, rule);
     match ask.iter().find(|rule| !is_held(rule) && !is_asked(rule)) {
-        Some(rule) => widening("network.ask", rule, "which no layer before it gives or asks for"),
+        Some(rule) => refuse("network.ask", rule, "which no layer before it gives or asks for"),
         None => Ok(()),
     }
 }
 
-fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
-    let document::Limits {
+fn check_limits(current: &EffectivePolicy, requested: &document::LimitsTable) -> TightenResult {
+    let document::LimitsTable {
         memory,
         memory_high,
         swap,
@@ -267,130 +292,147 @@ fn check_limits(now: &Effective, asked: &document::Limits) -> Verdict {
         cpu_time,
         idle,
         script,
-    } = asked;
-    let held = &now.limits;
-    at_most("limits.memory", memory.as_ref(), &now.limits.memory)?;
-    at_most("limits.disk", disk.as_ref(), &now.limits.disk)?;
-    at_most("limits.inodes", inodes.as_ref(), &now.limits.inodes)?;
-    at_most("limits.fsize", fsize.as_ref(), &now.fsize())?;
-    at_most("limits.cpus", cpus.as_ref(), &now.limits.cpus)?;
-    at_most("limits.pids", pids.as_ref(), &now.limits.pids)?;
-    at_most("limits.nofile", nofile.as_ref(), &now.limits.nofile)?;
-    at_most_if("limits.timeout", timeout.as_ref(), held.timeout.as_ref())?;
-    at_most("limits.at_timeout", at_timeout.as_ref(), &held.at_timeout)?;
-    at_most_if("limits.cpu_time", cpu_time.as_ref(), held.cpu_time.as_ref())?;
-    at_most_if("limits.idle", idle.as_ref(), held.idle.as_ref())?;
-    at_most("limits.script", script.as_ref(), &held.script)?;
-    at_most_if("limits.memory_high", memory_high.as_ref(), held.memory_high.as_ref())?;
-    at_most("limits.swap", swap.as_ref(), &held.swap_or_none())?;
+    } = requested;
+    let held = &current.limits;
+    check_at_most("limits.memory", memory.as_ref(), &current.limits.memory)?;
+    check_at_most("limits.disk", disk.as_ref(), &current.limits.disk)?;
+    check_at_most("limits.inodes", inodes.as_ref(), &current.limits.inodes)?;
+    check_at_most("limits.fsize", fsize.as_ref(), &current.fsize())?;
+    check_at_most("limits.cpus", cpus.as_ref(), &current.limits.cpus)?;
+    check_at_most("limits.pids", pids.as_ref(), &current.limits.pids)?;
+    check_at_most("limits.nofile", nofile.as_ref(), &current.limits.nofile)?;
+    check_at_most_if_limited("limits.timeout", timeout.as_ref(), held.timeout.as_ref())?;
+    check_at_most("limits.at_timeout", at_timeout.as_ref(), &held.at_timeout)?;
+    check_at_most_if_limited("limits.cpu_time", cpu_time.as_ref(), held.cpu_time.as_ref())?;
+    check_at_most_if_limited("limits.idle", idle.as_ref(), held.idle.as_ref())?;
+    check_at_most("limits.script", script.as_ref(), &held.script)?;
+    check_at_most_if_limited("limits.memory_high", memory_high.as_ref(), held.memory_high.as_ref())?;
+    check_at_most("limits.swap", swap.as_ref(), &held.swap_or_none())?;
     for (page, size) in hugetlb {
-        at_most_if("limits.hugetlb", Some(size), held.hugetlb.get(page))?;
+        check_at_most_if_limited("limits.hugetlb", Some(size), held.hugetlb.get(page))?;
     }
-    // Without a burst none is given.
+    // Without `cpu_burst` no burst is allowed.
     match &held.cpu_burst {
-        Some(held) => at_most("limits.cpu_burst", cpu_burst.as_ref(), held)?,
-        None => same("limits.cpu_burst", cpu_burst.as_ref(), None)?,
+        Some(held) => check_at_most("limits.cpu_burst", cpu_burst.as_ref(), held)?,
+        None => check_equal("limits.cpu_burst", cpu_burst.as_ref(), None)?,
     }
-    let default = Setting { value: Limits::WEIGHT, layer: Layer::BuiltIn };
-    at_most("limits.cpu_weight", cpu_weight.as_ref(), held.cpu_weight.as_ref().unwrap_or(&default))?;
-    at_most("limits.io_weight", io_weight.as_ref(), held.io_weight.as_ref().unwrap_or(&default))?;
+    let default = Setting { value: LimitPolicy::WEIGHT, layer: PolicyLayer::BuiltIn };
+    check_at_most("limits.cpu_weight", cpu_weight.as_ref(), held.cpu_weight.as_ref().unwrap_or(&default))?;
+    check_at_most("limits.io_weight", io_weight.as_ref(), held.io_weight.as_ref().unwrap_or(&default))?;
     if *cpu_idle == Some(false) && held.cpu_idle.as_ref().is_some_and(|held| held.value) {
-        same("limits.cpu_idle", cpu_idle.as_ref(), held.cpu_idle.as_ref())?;
+        check_equal("limits.cpu_idle", cpu_idle.as_ref(), held.cpu_idle.as_ref())?;
     }
-    within("limits.cpuset_cpus", cpuset_cpus.as_ref(), held.cpuset_cpus.as_ref())?;
-    within("limits.cpuset_mems", cpuset_mems.as_ref(), held.cpuset_mems.as_ref())?;
-    let unlimited = HeldRates::default();
-    for (disk, Rates { read_bps, write_bps, read_iops, write_iops }) in io {
-        // Of two names of one disk the lower rate holds: another name widens nothing.
+    check_subset("limits.cpuset_cpus", cpuset_cpus.as_ref(), held.cpuset_cpus.as_ref())?;
+    check_subset("limits.cpuset_mems", cpuset_mems.as_ref(), held.cpuset_mems.as_ref())?;
+    let unlimited = DiskRatePolicy::default();
+    for (disk, DiskRates { read_bps, write_bps, read_iops, write_iops }) in io {
+        // Of two names of one disk the lower rate applies: another name widens nothing.
         let held = held.io.get(disk).unwrap_or(&unlimited);
-        at_most_if("limits.io", read_bps.as_ref(), held.read_bps.as_ref())?;
-        at_most_if("limits.io", write_bps.as_ref(), held.write_bps.as_ref())?;
-        at_most_if("limits.io", read_iops.as_ref(), held.read_iops.as_ref())?;
-        at_most_if("limits.io", write_iops.as_ref(), held.write_iops.as_ref())?;
+        check_at_most_if_limited("limits.io", read_bps.as_ref(), held.read_bps.as_ref())?;
+        check_at_most_if_limited("limits.io", write_bps.as_ref(), held.write_bps.as_ref())?;
+        check_at_most_if_limited("limits.io", read_iops.as_ref(), held.read_iops.as_ref())?;
+        check_at_most_if_limited("limits.io", write_iops.as_ref(), held.write_iops.as_ref())?;
     }
     Ok(())
 }
 
-fn check_protect(now: &Effective, asked: &document::Protect) -> Verdict {
-    let document::Protect { git_config, paths, missing } = asked;
-    // More protected paths only take away.
+fn check_protect(current: &EffectivePolicy, requested: &document::ProtectTable) -> TightenResult {
+    let document::ProtectTable { git_config, paths, missing } = requested;
+    // Additional protected paths only tighten.
     let _ = paths;
     if *git_config == Some(false) {
-        same("protect.git_config", git_config.as_ref(), Some(&now.protect.git_config))?;
+        check_equal("protect.git_config", git_config.as_ref(), Some(&current.protect.git_config))?;
     }
-    at_most("protect.missing", missing.as_ref(), &now.protect.missing)
+    check_at_most("protect.missing", missing.as_ref(), &current.protect.missing)
 }
 
-fn check_protections(now: &Effective, asked: &document::Protections) -> Verdict {
-    let document::Protections { require, prefer } = asked;
-    // To require more only takes away.
+fn check_protections(current: &EffectivePolicy, requested: &document::ProtectionsTable) -> TightenResult {
+    let document::ProtectionsTable { require, prefer } = requested;
+    // Requiring more only tightens.
     let _ = require;
     for protection in prefer {
-        if now.strength(*protection) == Strength::Require {
-            let by = now.protections.get(protection).map_or(&Layer::BuiltIn, |held| &held.layer);
-            return widening("protections.prefer", protection, format!("which is required by {by}"));
+        if current.strength(*protection) == ProtectionStrength::Require {
+            let by = current.protections.get(protection).map_or(&PolicyLayer::BuiltIn, |held| &held.layer);
+            return refuse("protections.prefer", protection, format!("which is required by {by}"));
         }
     }
     Ok(())
 }
 
-fn check_permissions(now: &Permissions, asked: &document::Permissions) -> Verdict {
-    let document::Permissions { allow, deny, ask, timeout, modes } = asked;
-    // To deny more, or to ask about more, only takes away.
+fn check_permissions(current: &PermissionPolicy, requested: &document::PermissionsTable) -> TightenResult {
+    let document::PermissionsTable { allow, deny, ask, timeout, modes } = requested;
+    // Denying more, or asking about more, only tightens.
     let _ = (deny, ask);
     for rule in allow {
-        if !now.allow.iter().any(|held| held.value == *rule) {
-            return widening("permissions.allow", rule, "which no layer before it gives");
+        if !current.allow.iter().any(|held| held.value == *rule) {
+            return refuse("permissions.allow", rule, "which no layer before it gives");
         }
     }
-    at_most("permissions.timeout", timeout.as_ref(), &now.timeout)?;
-    let unasked = |mode: &&PermissionMode| match &now.modes {
+    check_at_most("permissions.timeout", timeout.as_ref(), &current.timeout)?;
+    let unasked = |mode: &&PermissionMode| match &current.modes {
         Some(held) => !held.value.0.contains(mode),
         None => **mode == PermissionMode::BypassPermissions,
     };
     match modes.iter().flatten().find(unasked) {
-        Some(mode) => widening("permissions.modes", mode, "which no layer before it gives"),
+        Some(mode) => refuse("permissions.modes", mode, "which no layer before it gives"),
         None => Ok(()),
     }
 }
 
-/// Ordered values: not above what holds.
-fn at_most<T: Ord + Display>(key: &'static str, asked: Option<&T>, held: &Setting<T>) -> Verdict {
-    match asked {
+/// Ordered values: at most the current value.
+fn check_at_most<T: Ord + Display>(
+    key: &'static str,
+    requested: Option<&T>,
+    held: &Setting<T>,
+) -> TightenResult {
+    match requested {
         Some(asked) if *asked > held.value => {
-            widening(key, asked, format!("above the {} of {}", held.value, held.layer))
+            refuse(key, asked, format!("above the {} of {}", held.value, held.layer))
         }
         _ => Ok(()),
     }
 }
 
-/// As [`at_most`], for what has no limit unless a layer names one: any is tighter than none.
-fn at_most_if<T: Ord + Display>(key: &'static str, asked: Option<&T>, held: Option<&Setting<T>>) -> Verdict {
-    held.map_or(Ok(()), |held| at_most(key, asked, held))
+/// As [`check_at_most`], for a setting that is unlimited unless a layer sets it: any limit is tighter than
+/// none.
+fn check_at_most_if_limited<T: Ord + Display>(
+    key: &'static str,
+    requested: Option<&T>,
+    held: Option<&Setting<T>>,
+) -> TightenResult {
+    held.map_or(Ok(()), |held| check_at_most(key, requested, held))
 }
 
-/// Sets: nothing that is not in the one that holds, where one does.
-fn within(key: &'static str, asked: Option<&NumberSet>, held: Option<&Setting<NumberSet>>) -> Verdict {
-    match (asked, held) {
-        (Some(asked), Some(held)) if !asked.is_within(&held.value) => {
-            widening(key, asked, format!("which is not within the {} of {}", held.value, held.layer))
+/// Sets: a subset of the current set, if there is one.
+fn check_subset(
+    key: &'static str,
+    requested: Option<&CpusetList>,
+    held: Option<&Setting<CpusetList>>,
+) -> TightenResult {
+    match (requested, held) {
+        (Some(asked), Some(held)) if !asked.is_subset_of(&held.value) => {
+            refuse(key, asked, format!("which is not within the {} of {}", held.value, held.layer))
         }
         _ => Ok(()),
     }
 }
 
-/// Values without an order: only what holds already.
-fn same<T: PartialEq + Display>(key: &'static str, asked: Option<&T>, held: Option<&Setting<T>>) -> Verdict {
-    match (asked, held) {
+/// Values without an order: equal to the current value.
+fn check_equal<T: PartialEq + Display>(
+    key: &'static str,
+    requested: Option<&T>,
+    held: Option<&Setting<T>>,
+) -> TightenResult {
+    match (requested, held) {
         (None, _) => Ok(()),
         (Some(asked), Some(held)) if *asked == held.value => Ok(()),
         (Some(asked), Some(held)) => {
-            widening(key, asked, format!("other than the {} of {}", held.value, held.layer))
+            refuse(key, asked, format!("other than the {} of {}", held.value, held.layer))
         }
-        (Some(asked), None) => widening(key, asked, "which no layer before it gives"),
+        (Some(asked), None) => refuse(key, asked, "which no layer before it gives"),
     }
 }
 
-fn widening(key: &'static str, asked: &impl Display, relation: impl Into<String>) -> Verdict {
-    Err(Widening { key, asked: asked.to_string(), relation: relation.into() })
+fn refuse(key: &'static str, requested: &impl Display, relation: impl Into<String>) -> TightenResult {
+    Err(Widening { key, requested: requested.to_string(), relation: relation.into() })
 }

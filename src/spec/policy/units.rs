@@ -1,30 +1,31 @@
-//! Sizes, numbers of cores and spans of time, as people write them.
+//! Sizes, numbers of cores and time spans, as people write them.
 //!
-//! Each has one grammar, one canonical text, and `parse(text(x)) == x`.
+//! Each has one grammar and one canonical text, and `parse(text(x)) == x`.
 
 use super::value::{BadValue, number_value};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of bytes, at most `i64::MAX` (what the kernel takes for a limit).
+/// A number of bytes, at most `i64::MAX` (the highest limit that the kernel accepts).
 ///
-/// `512M` and `512Mi` (also `MiB`) are binary, `512MB` is decimal, as for K, G, T and P; digits alone are bytes.
+/// `512M` and `512Mi` (also `MiB`) are binary, `512MB` is decimal; likewise for K, G, T and P. Digits alone
+/// are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(u64);
+pub struct ByteSize(u64);
 
-impl Size {
+impl ByteSize {
     /// The largest size.
-    pub const MAX: Size = Size(i64::MAX as u64);
+    pub const MAX: ByteSize = ByteSize(i64::MAX as u64);
 
-    /// This many mebibytes.
-    pub const fn mebibytes(count: u32) -> Size {
-        Size((count as u64) << 20)
+    /// A size of `count` mebibytes.
+    pub const fn from_mebibytes(count: u32) -> ByteSize {
+        ByteSize((count as u64) << 20)
     }
 
-    /// This many bytes, or the most there can be.
-    pub fn from_bytes(bytes: u64) -> Size {
-        Size(bytes).min(Size::MAX)
+    /// A size of `bytes` bytes, at most [`Self::MAX`].
+    pub fn from_bytes(bytes: u64) -> ByteSize {
+        ByteSize(bytes).min(ByteSize::MAX)
     }
 
     /// The number of bytes.
@@ -33,7 +34,7 @@ impl Size {
     }
 }
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -65,13 +66,13 @@ impl FromStr for Size {
             .parse::<u64>()
             .ok()
             .and_then(|count| count.checked_mul(base.pow(power)))
-            .map(Size)
-            .filter(|size| *size <= Size::MAX)
+            .map(ByteSize)
+            .filter(|size| *size <= ByteSize::MAX)
             .ok_or_else(|| bad("is too large"))
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
         match units.iter().find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift) {
@@ -81,7 +82,7 @@ impl fmt::Display for Size {
     }
 }
 
-number_value!(Size, "a size such as 512M", {
+number_value!(ByteSize, "a size such as 512M", {
     "description": "bytes, or a number with a unit: K M G T (also Ki, KiB, …) are binary, kB MB GB TB decimal",
     "anyOf": [
         { "type": "integer", "minimum": 0 },
@@ -89,23 +90,23 @@ number_value!(Size, "a size such as 512M", {
     ]
 });
 
-/// A number of cores in thousandths, from 0.01 (the least that cpu.max takes) to 100 000.
+/// A number of cores in thousandths, from 0.01 (the minimum of cpu.max) to 100 000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cpus(u32);
+pub struct CpuCount(u32);
 
-impl Cpus {
+impl CpuCount {
     /// One core: 100 percent.
-    pub const ONE: Cpus = Cpus(1000);
-    const LEAST: u32 = 10;
-    const MOST: u32 = 100_000_000;
+    pub const ONE: CpuCount = CpuCount(1000);
+    const MIN_THOUSANDTHS: u32 = 10;
+    const MAX_THOUSANDTHS: u32 = 100_000_000;
 
-    /// Thousandths of a core: 1000 is all of one.
+    /// Thousandths of a core: 1000 is one core.
     pub fn thousandths(self) -> u32 {
         self.0
     }
 }
 
-impl FromStr for Cpus {
+impl FromStr for CpuCount {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -118,20 +119,20 @@ impl FromStr for Cpus {
         if whole.is_empty() || fraction.is_empty() || !rest.is_empty() {
             return Err(bad("is not a plain number"));
         }
-        // Digits beyond the third are cut, which rounds down: never more than what was asked for.
+        // Digits after the third are dropped, which rounds down: never more than requested.
         let thousandths =
             fraction.bytes().chain(*b"000").take(3).fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
         let cores = whole
             .parse::<u32>()
             .ok()
             .and_then(|whole| whole.checked_mul(1000)?.checked_add(thousandths))
-            .filter(|cores| *cores <= Self::MOST)
+            .filter(|cores| *cores <= Self::MAX_THOUSANDTHS)
             .ok_or_else(|| bad("is too large"))?;
-        if cores < Self::LEAST { Err(bad("is less than 0.01")) } else { Ok(Cpus(cores)) }
+        if cores < Self::MIN_THOUSANDTHS { Err(bad("is less than 0.01")) } else { Ok(CpuCount(cores)) }
     }
 }
 
-impl fmt::Display for Cpus {
+impl fmt::Display for CpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, fraction) = (self.0 / 1000, format!("{:03}", self.0 % 1000));
         match fraction.trim_end_matches('0') {
@@ -141,21 +142,21 @@ impl fmt::Display for Cpus {
     }
 }
 
-number_value!(Cpus, "a number of cores such as 1.5", {
+number_value!(CpuCount, "a number of cores such as 1.5", {
     "description": "a number of cores; 1.0 is 100 percent of one",
     "anyOf": [{ "type": "number", "minimum": 0.01 }, { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?$" }]
 });
 
-/// A span of time in milliseconds: `90s`, `10m`, `1h30m`, `500ms`; digits alone are seconds. Never zero.
+/// A time span in milliseconds: `90s`, `10m`, `1h30m`, `500ms`; digits alone are seconds. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeSpan(u64);
 
 impl TimeSpan {
-    /// A bit more than 136 years: any timer of the kernel holds it.
-    const MOST: u64 = u32::MAX as u64 * 1000;
+    /// A little more than 136 years, which every kernel timer can represent.
+    const MAX_MILLISECONDS: u64 = u32::MAX as u64 * 1000;
 
-    /// So many minutes.
-    pub(super) const fn minutes(count: u32) -> Self {
+    /// A span of `count` minutes.
+    pub(super) const fn from_minutes(count: u32) -> Self {
         TimeSpan(count as u64 * 60_000)
     }
 
@@ -164,7 +165,7 @@ impl TimeSpan {
         self.0
     }
 
-    /// The span as the standard library has it.
+    /// The span as a standard library duration.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
@@ -202,7 +203,7 @@ impl FromStr for TimeSpan {
                 .parse::<u64>()
                 .ok()
                 .and_then(|count| count.checked_mul(scale)?.checked_add(total))
-                .filter(|total| *total <= Self::MOST)
+                .filter(|total| *total <= Self::MAX_MILLISECONDS)
                 .ok_or_else(|| bad("is too long"))?;
             if tail.is_empty() {
                 break;
@@ -234,7 +235,7 @@ number_value!(TimeSpan, "a duration such as 90s", {
     ]
 });
 
-/// The leading ASCII digits of `text`, and what follows them.
+/// Splits `text` after its leading ASCII digits.
 fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
@@ -245,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn bytes(text: &str) -> Option<u64> {
-        text.parse::<Size>().ok().map(Size::bytes)
+        text.parse::<ByteSize>().ok().map(ByteSize::bytes)
     }
 
     fn millis(text: &str) -> Option<u128> {
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn cores(text: &str) -> Option<u32> {
-        text.parse::<Cpus>().ok().map(Cpus::thousandths)
+        text.parse::<CpuCount>().ok().map(CpuCount::thousandths)
     }
 
     #[test]
@@ -393,33 +394,33 @@ mod tests {
 
     #[test]
     fn canonical_texts() {
-        let size = |text: &str| text.parse::<Size>().unwrap().to_string();
+        let size = |text: &str| text.parse::<ByteSize>().unwrap().to_string();
         assert_eq!(
             ["2048M", "1536M", "1GB", "0", "1", "1024"].map(size),
             ["2G", "1536M", "1000000000", "0", "1", "1K"]
         );
         let span = |text: &str| text.parse::<TimeSpan>().unwrap().to_string();
         assert_eq!(["90", "3600", "1500ms", "1h30m"].map(span), ["1m30s", "1h", "1s500ms", "1h30m"]);
-        let cores = |text: &str| text.parse::<Cpus>().unwrap().to_string();
+        let cores = |text: &str| text.parse::<CpuCount>().unwrap().to_string();
         assert_eq!(["1.0", "0.50", "2.125", "0.01"].map(cores), ["1", "0.5", "2.125", "0.01"]);
     }
 
     proptest! {
         #[test]
         fn a_size_survives_its_text(bytes in 0..=i64::MAX as u64, shift in 0..63u32) {
-            let size = Size(bytes >> shift << (shift / 2));
-            prop_assume!(size <= Size::MAX);
-            prop_assert_eq!(size.to_string().parse::<Size>(), Ok(size));
+            let size = ByteSize(bytes >> shift << (shift / 2));
+            prop_assume!(size <= ByteSize::MAX);
+            prop_assert_eq!(size.to_string().parse::<ByteSize>(), Ok(size));
         }
 
         #[test]
-        fn cores_survive_their_text(thousandths in Cpus::LEAST..=Cpus::MOST) {
-            let cpus = Cpus(thousandths);
-            prop_assert_eq!(cpus.to_string().parse::<Cpus>(), Ok(cpus));
+        fn cores_survive_their_text(thousandths in CpuCount::MIN_THOUSANDTHS..=CpuCount::MAX_THOUSANDTHS) {
+            let cpus = CpuCount(thousandths);
+            prop_assert_eq!(cpus.to_string().parse::<CpuCount>(), Ok(cpus));
         }
 
         #[test]
-        fn a_span_survives_its_text(millis in 1..=TimeSpan::MOST) {
+        fn a_span_survives_its_text(millis in 1..=TimeSpan::MAX_MILLISECONDS) {
             let span = TimeSpan(millis);
             prop_assert_eq!(span.to_string().parse::<TimeSpan>(), Ok(span));
         }
@@ -444,7 +445,7 @@ mod tests {
         #[test]
         fn a_number_that_no_limit_is_is_refused(number in prop_oneof![Just(f64::NAN), Just(f64::INFINITY),
             Just(f64::NEG_INFINITY), Just(-0.0), -1e300..0.0f64, 1e9..1e300f64]) {
-            prop_assert!(number.to_string().parse::<Cpus>().is_err());
+            prop_assert!(number.to_string().parse::<CpuCount>().is_err());
         }
     }
 }

@@ -1,62 +1,62 @@
-//! What is wrong with a document that the parsers of its single values cannot see.
+//! Checks a document for errors that the parsers of single values cannot detect.
 
-use super::api::Scheme;
-use super::document::{Api, Document, Env, Files, NetworkTable, Protections};
-use super::hosts::{DNS_PORT, MOST_PORTS, Rules};
-use super::names::{Missing, Network};
-use super::units::Size;
+use super::api::UpstreamScheme;
+use super::document::{ApiTable, EnvTable, FilesTable, NetworkTable, PolicyDocument, ProtectionsTable};
+use super::hosts::{DNS_PORT, HostRules, MAX_PORTS};
+use super::names::{MissingPathAction, NetworkMode};
+use super::units::ByteSize;
 use std::path::Path;
 
-/// A key whose value cannot stand, and why.
+/// A key with an invalid value, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Invalid {
+pub(super) struct InvalidKey {
     /// The key, as `limits.memory`.
     pub(super) key: &'static str,
-    /// Why, as the end of a sentence that begins with the key.
-    pub(super) why: String,
+    /// The reason, as the end of a sentence that begins with the key.
+    pub(super) reason: String,
 }
 
-/// Below this a limit is a slip: `memory = 512` was meant as 512M.
-const LEAST_SIZE: Size = Size::mebibytes(1);
-/// The ids of one sandbox (DECISIONS 2), without 0: a program with that id gets capabilities at each execve.
-const INSIDE_IDS: std::ops::RangeInclusive<u32> = 1..=65535;
+/// A lower limit is a mistake: `memory = 512` was meant as 512M.
+const MIN_SIZE: ByteSize = ByteSize::from_mebibytes(1);
+/// The ids of one sandbox (DECISIONS 2), without 0: a program with uid 0 gains capabilities at each execve.
+const SANDBOX_IDS: std::ops::RangeInclusive<u32> = 1..=65535;
 
-/// A uuid that is remembered takes some hundred bytes.
-const REMEMBERED: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// Each remembered uuid takes a few hundred bytes of memory.
+const REMEMBERED_RANGE: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 
-/// Lists are searched for doubles, and a path is a mount: without a bound, a folder of the agent could make
-/// its own start take minutes.
-const LONGEST_LIST: usize = 1024;
+/// The most entries of a list. Lists are searched for duplicates, and each path is a mount: without a
+/// bound, a folder could make the start of its sandbox take minutes.
+const MAX_LIST_ENTRIES: usize = 1024;
 
-/// Checks one document by itself, whatever layer it is of.
-pub(super) fn validate(document: &Document) -> Result<(), Invalid> {
-    lists(document)?;
-    files(&document.files)?;
-    env(&document.env)?;
-    network(&document.network)?;
-    api(&document.api)?;
-    if document.protect.missing == Some(Missing::Placeholder) {
+/// Validates one document on its own, independently of its layer.
+pub(super) fn validate(document: &PolicyDocument) -> Result<(), InvalidKey> {
+    check_list_lengths(document)?;
+    check_files(&document.files)?;
+    check_env(&document.env)?;
+    check_network(&document.network)?;
+    check_api(&document.api)?;
+    if document.protect.missing == Some(MissingPathAction::Placeholder) {
         return invalid(
             "protect.missing",
             "\"placeholder\" is not in this version; what appears under a protected name is quarantined",
         );
     }
-    super::validate_limits::limits(&document.limits)?;
-    if let Some(count) = document.bridge.remembered.filter(|count| !REMEMBERED.contains(count)) {
+    super::validate_limits::check_limits(&document.limits)?;
+    if let Some(count) = document.bridge.remembered.filter(|count| !REMEMBERED_RANGE.contains(count)) {
         return invalid("bridge.remembered", format!("{count} is not in 1 to 1000000"));
     }
-    at_least("bridge.spool", document.bridge.spool)?;
-    protections(&document.protections)?;
+    check_min_size("bridge.spool", document.bridge.spool)?;
+    check_protections(&document.protections)?;
     for (key, id) in [("sandbox.uid", document.sandbox.uid), ("sandbox.gid", document.sandbox.gid)] {
-        if let Some(id) = id.filter(|id| !INSIDE_IDS.contains(id)) {
+        if let Some(id) = id.filter(|id| !SANDBOX_IDS.contains(id)) {
             return invalid(key, format!("{id} is not in 1 to 65535"));
         }
     }
     Ok(())
 }
 
-fn lists(document: &Document) -> Result<(), Invalid> {
-    let Document { files, env, network, protect, protections, permissions, limits, .. } = document;
+fn check_list_lengths(document: &PolicyDocument) -> Result<(), InvalidKey> {
+    let PolicyDocument { files, env, network, protect, protections, permissions, limits, .. } = document;
     for (key, length) in [
         ("files.ro", files.ro.len()),
         ("files.rw", files.rw.len()),
@@ -79,33 +79,33 @@ fn lists(document: &Document) -> Result<(), Invalid> {
         ("permissions.ask", permissions.ask.len()),
         ("permissions.modes", permissions.modes.as_ref().map_or(0, Vec::len)),
     ] {
-        if length > LONGEST_LIST {
-            return invalid(key, format!("{length} entries are more than {LONGEST_LIST}"));
+        if length > MAX_LIST_ENTRIES {
+            return invalid(key, format!("{length} entries are more than {MAX_LIST_ENTRIES}"));
         }
     }
     Ok(())
 }
 
-fn files(files: &Files) -> Result<(), Invalid> {
+fn check_files(files: &FilesTable) -> Result<(), InvalidKey> {
     let mut destinations: Vec<&Path> = Vec::new();
     for (key, specs) in [("files.ro", &files.ro), ("files.rw", &files.rw)] {
         for spec in specs {
             if spec.source.is_relative() {
                 return invalid(key, format!("\"{spec}\" is not absolute"));
             }
-            if spec.dest() == Path::new("/") {
+            if spec.destination() == Path::new("/") {
                 return invalid(key, format!("\"{spec}\" would replace the private root"));
             }
-            if destinations.contains(&spec.dest()) {
-                return invalid(key, format!("two entries stand at {}", spec.dest().display()));
+            if destinations.contains(&spec.destination()) {
+                return invalid(key, format!("two entries are mounted at {}", spec.destination().display()));
             }
-            destinations.push(spec.dest());
+            destinations.push(spec.destination());
         }
     }
-    at_least("files.tmp_size", files.tmp_size)
+    check_min_size("files.tmp_size", files.tmp_size)
 }
 
-fn env(env: &Env) -> Result<(), Invalid> {
+fn check_env(env: &EnvTable) -> Result<(), InvalidKey> {
     if let Some(name) = env.pass.iter().find(|name| env.set.contains_key(name.as_str())) {
         return invalid("env.pass", format!("{name} is in env.set too"));
     }
@@ -115,79 +115,86 @@ fn env(env: &Env) -> Result<(), Invalid> {
     }
 }
 
-fn network(network: &NetworkTable) -> Result<(), Invalid> {
+fn check_network(network: &NetworkTable) -> Result<(), InvalidKey> {
     let NetworkTable { mode, allow, deny, ask, publish, sockets } = network;
     for (at, socket) in sockets.iter().enumerate() {
         if socket.source.is_relative() {
             return invalid("network.sockets", format!("\"{socket}\" is not absolute"));
         }
-        if sockets.iter().take(at).any(|earlier| earlier.dest() == socket.dest()) {
-            return invalid("network.sockets", format!("two entries stand at {}", socket.dest().display()));
+        if sockets.iter().take(at).any(|earlier| earlier.destination() == socket.destination()) {
+            return invalid(
+                "network.sockets",
+                format!("two entries are mounted at {}", socket.destination().display()),
+            );
         }
     }
     let named = [("network.allow", allow), ("network.ask", ask)];
-    if let Some(mode @ (Network::None | Network::Host)) = mode
+    if let Some(mode @ (NetworkMode::None | NetworkMode::Host)) = mode
         && let Some((key, _)) = named.iter().find(|(_, rules)| !rules.is_empty())
     {
-        let why = format!("names hosts beside network.mode {mode}; leave the mode out, or name no host");
+        let why = format!(
+            "names hosts, which network.mode {mode} does not support; leave the mode out, or name no \
+                           host"
+        );
         return invalid(key, why);
     }
     match mode {
-        Some(Network::Host) if !publish.is_empty() => {
+        Some(NetworkMode::Host) if !publish.is_empty() => {
             let why = "is not needed beside network.mode host: the ports of its programs are the host's";
             return invalid("network.publish", why);
         }
-        Some(Network::Host) if !deny.is_empty() => {
-            let why = "cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed";
+        Some(NetworkMode::Host) if !deny.is_empty() => {
+            let why = "cannot be enforced with network.mode host; leave the mode out, and list the hosts that are \
+                       needed in network.allow";
             return invalid("network.deny", why);
         }
         _ => {}
     }
     for (key, rules) in named {
-        if let Some(rule) = rules.iter().find(|rule| rule.ports.allow(DNS_PORT)) {
+        if let Some(rule) = rules.iter().find(|rule| rule.ports.allows(DNS_PORT)) {
             let why = format!(
                 "{rule} has port {DNS_PORT}, where saggar itself answers for the names that are allowed"
             );
             return invalid(key, why);
         }
-        let ports = Rules { allow: rules.clone(), ..Rules::default() }.ports().len();
-        if !rules.is_empty() && ports > MOST_PORTS {
-            return invalid(key, format!("names {ports} ports, and {MOST_PORTS} are the most"));
+        let ports = HostRules { allow: rules.clone(), ..HostRules::default() }.reachable_ports().len();
+        if !rules.is_empty() && ports > MAX_PORTS {
+            return invalid(key, format!("names {ports} ports, and {MAX_PORTS} are the most"));
         }
     }
     Ok(())
 }
 
-fn api(api: &Api) -> Result<(), Invalid> {
-    let Api { socket, upstream, key_file: _, header: _, ca_file } = api;
+fn check_api(api: &ApiTable) -> Result<(), InvalidKey> {
+    let ApiTable { socket, upstream, key_file: _, header: _, ca_file } = api;
     if socket.is_some() && upstream.is_some() {
-        return invalid("api.upstream", "stands beside api.socket; the API is reached by one of them");
+        return invalid("api.upstream", "cannot be used together with api.socket; set only one of them");
     }
-    let in_the_clear = upstream.as_ref().is_some_and(|upstream| upstream.scheme == Scheme::Http);
+    let in_the_clear = upstream.as_ref().is_some_and(|upstream| upstream.scheme == UpstreamScheme::Http);
     match ca_file.is_some() && in_the_clear {
         true => invalid("api.ca_file", "is for https, and api.upstream is http"),
         false => Ok(()),
     }
 }
 
-fn protections(protections: &Protections) -> Result<(), Invalid> {
+fn check_protections(protections: &ProtectionsTable) -> Result<(), InvalidKey> {
     match protections.require.iter().find(|name| protections.prefer.contains(name)) {
         Some(name) => invalid("protections.prefer", format!("{name} is in protections.require too")),
         None => Ok(()),
     }
 }
 
-pub(super) fn at_least(key: &'static str, size: Option<Size>) -> Result<(), Invalid> {
+pub(super) fn check_min_size(key: &'static str, size: Option<ByteSize>) -> Result<(), InvalidKey> {
     match size {
-        Some(size) if size < LEAST_SIZE => {
+        Some(size) if size < MIN_SIZE => {
             invalid(key, format!("{size} is less than 1M; write a unit, as in 512M"))
         }
         _ => Ok(()),
     }
 }
 
-pub(super) fn invalid(key: &'static str, why: impl Into<String>) -> Result<(), Invalid> {
-    Err(Invalid { key, why: why.into() })
+pub(super) fn invalid(key: &'static str, why: impl Into<String>) -> Result<(), InvalidKey> {
+    Err(InvalidKey { key, reason: why.into() })
 }
 
 #[cfg(test)]
@@ -219,23 +226,23 @@ mod tests {
             "bridge.spool = 64",
         ];
         let complaint = |text: &&str| {
-            let document: Document = toml::from_str(text).unwrap();
-            let Invalid { key, why } = validate(&document).unwrap_err();
+            let document: PolicyDocument = toml::from_str(text).unwrap();
+            let InvalidKey { key, reason: why } = validate(&document).unwrap_err();
             format!("{key}: {why}")
         };
         insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r#"
-        network.allow: names hosts beside network.mode none; leave the mode out, or name no host
-        network.allow: names hosts beside network.mode host; leave the mode out, or name no host
-        network.deny: cannot hold beside network.mode host; leave the mode out, and name in network.allow what is needed
+        network.allow: names hosts, which network.mode none does not support; leave the mode out, or name no host
+        network.allow: names hosts, which network.mode host does not support; leave the mode out, or name no host
+        network.deny: cannot be enforced with network.mode host; leave the mode out, and list the hosts that are needed in network.allow
         network.allow: example.org:1-100 has port 53, where saggar itself answers for the names that are allowed
         network.allow: names 130 ports, and 128 are the most
-        api.upstream: stands beside api.socket; the API is reached by one of them
+        api.upstream: cannot be used together with api.socket; set only one of them
         api.ca_file: is for https, and api.upstream is http
         protect.missing: "placeholder" is not in this version; what appears under a protected name is quarantined
         files.ro: "opt" is not absolute
         files.rw: "/srv:/" would replace the private root
-        files.rw: two entries stand at /x
-        files.ro: two entries stand at /a
+        files.rw: two entries are mounted at /x
+        files.ro: two entries are mounted at /a
         files.tmp_size: 64 is less than 1M; write a unit, as in 512M
         env.pass: A is in env.set too
         env.set: the value of A has a NUL

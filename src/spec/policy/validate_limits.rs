@@ -1,27 +1,27 @@
-//! What is wrong in `[limits]` that the parsers of its single values cannot see.
+//! Checks `[limits]` for errors that the parsers of single values cannot detect.
 
-use super::document::Limits;
-use super::resources::Rates;
-use super::units::Size;
-use super::validate::{Invalid, at_least, invalid};
+use super::document::LimitsTable;
+use super::resources::DiskRates;
+use super::units::ByteSize;
+use super::validate::{InvalidKey, check_min_size, invalid};
 use std::ops::RangeInclusive;
 
-/// Programs hold some tens of descriptors before they do anything.
-const LEAST_NOFILE: u32 = 64;
-/// A file system needs some for itself, and a tool makes some before it does anything.
-const LEAST_INODES: u32 = 64;
-/// A disk is read and written in pages.
-const LEAST_RATE: u64 = 4096;
-/// What a cgroup takes for a weight (Documentation/admin-guide/cgroup-v2.rst, "Weights").
-const WEIGHTS: RangeInclusive<u32> = 1..=10000;
+/// The lowest limit on open files. Programs open some tens of descriptors at their start.
+const MIN_NOFILE: u32 = 64;
+/// The lowest limit on inodes. A file system needs some for itself, and a tool creates some at its start.
+const MIN_INODES: u32 = 64;
+/// The lowest rate in bytes: disks are read and written in pages.
+const MIN_RATE: u64 = 4096;
+/// The range of a cgroup weight (Documentation/admin-guide/cgroup-v2.rst, "Weights").
+const WEIGHT_RANGE: RangeInclusive<u32> = 1..=10000;
 
-pub(super) fn limits(limits: &Limits) -> Result<(), Invalid> {
-    at_least("limits.memory", limits.memory)?;
-    at_least("limits.memory_high", limits.memory_high)?;
-    at_least("limits.disk", limits.disk)?;
-    at_least("limits.fsize", limits.fsize)?;
+pub(super) fn check_limits(limits: &LimitsTable) -> Result<(), InvalidKey> {
+    check_min_size("limits.memory", limits.memory)?;
+    check_min_size("limits.memory_high", limits.memory_high)?;
+    check_min_size("limits.disk", limits.disk)?;
+    check_min_size("limits.fsize", limits.fsize)?;
     if limits.swap.is_some_and(|size| size.bytes() > 0) {
-        at_least("limits.swap", limits.swap)?;
+        check_min_size("limits.swap", limits.swap)?;
     }
     if let (Some(high), Some(most)) = (limits.memory_high, limits.memory)
         && high >= most
@@ -38,35 +38,35 @@ pub(super) fn limits(limits: &Limits) -> Result<(), Invalid> {
         return invalid("limits.cpu_weight", "means nothing beside cpu_idle = true; leave one of them out");
     }
     for (key, weight) in [("limits.cpu_weight", limits.cpu_weight), ("limits.io_weight", limits.io_weight)] {
-        if let Some(weight) = weight.filter(|weight| !WEIGHTS.contains(weight)) {
+        if let Some(weight) = weight.filter(|weight| !WEIGHT_RANGE.contains(weight)) {
             return invalid(key, format!("{weight} is not in 1 to 10000; 100 is what others have"));
         }
     }
     for (disk, rates) in &limits.io {
-        if let Some(why) = objection(rates) {
+        if let Some(why) = rates_objection(rates) {
             return invalid("limits.io", format!("{disk}: {why}"));
         }
     }
-    if let Some(count) = limits.inodes.filter(|count| *count < LEAST_INODES) {
-        return invalid("limits.inodes", format!("{count} is less than {LEAST_INODES}"));
+    if let Some(count) = limits.inodes.filter(|count| *count < MIN_INODES) {
+        return invalid("limits.inodes", format!("{count} is less than {MIN_INODES}"));
     }
     if limits.pids == Some(0) {
         return invalid("limits.pids", "0 leaves no process to run");
     }
     match limits.nofile {
-        Some(count) if count < LEAST_NOFILE => {
-            invalid("limits.nofile", format!("{count} is less than {LEAST_NOFILE}"))
+        Some(count) if count < MIN_NOFILE => {
+            invalid("limits.nofile", format!("{count} is less than {MIN_NOFILE}"))
         }
         _ => Ok(()),
     }
 }
 
-fn objection(rates: &Rates) -> Option<String> {
-    let Rates { read_bps, write_bps, read_iops, write_iops } = rates;
-    if *rates == Rates::default() {
+fn rates_objection(rates: &DiskRates) -> Option<String> {
+    let DiskRates { read_bps, write_bps, read_iops, write_iops } = rates;
+    if *rates == DiskRates::default() {
         return Some("no rate is named: read_bps, write_bps, read_iops, write_iops".into());
     }
-    let slow = |size: &Option<Size>| size.is_some_and(|size| size.bytes() < LEAST_RATE);
+    let slow = |size: &Option<ByteSize>| size.is_some_and(|size| size.bytes() < MIN_RATE);
     if [("read_bps", read_bps), ("write_bps", write_bps)].into_iter().any(|(_, size)| slow(size)) {
         return Some("less than 4K a second is a slip; write a unit, as in 10M".into());
     }
@@ -100,8 +100,8 @@ mod tests {
             "io = { '8:0' = { write_iops = 0 } }",
         ];
         let complaint = |text: &&str| {
-            let limits: Limits = toml::from_str(text).unwrap();
-            let Invalid { key, why } = super::limits(&limits).unwrap_err();
+            let limits: LimitsTable = toml::from_str(text).unwrap();
+            let InvalidKey { key, reason: why } = check_limits(&limits).unwrap_err();
             format!("{key}: {why}")
         };
         insta::assert_snapshot!(cases.iter().map(complaint).collect::<Vec<_>>().join("\n"), @r"
@@ -130,7 +130,7 @@ mod tests {
         for text in
             ["swap = 0", "cpu_weight = 1", "io_weight = 10000", "hugetlb = { 2MB = 0 }", "cpu_idle = true"]
         {
-            limits(&toml::from_str(text).unwrap()).unwrap();
+            check_limits(&toml::from_str(text).unwrap()).unwrap();
         }
     }
 }

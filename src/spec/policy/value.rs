@@ -1,18 +1,20 @@
-//! The glue that every value of a policy shares: one parser (`FromStr`), used for a file and for the
-//! command line alike, so that the two cannot differ.
+//! Macros for the values of a policy: one parser (`FromStr`) for files and the command line, so that the
+//! two cannot differ.
 
-/// Why a text is not a value of its kind.
+/// The reason why a text is not a valid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub(super) String);
 
-/// Makes a type that has `FromStr` readable from a string of a document, with the given JSON Schema.
+/// Implements `Deserialize` from a string, and `JsonSchema` with the given schema, for a type that has
+/// `FromStr`.
 macro_rules! text_value {
     ($type:ty, $schema:tt) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 struct Visitor;
-                // Parsed within the visit, so that the reader adds the place of this very value to an error.
+                // Parsed within the visit, so that the deserializer adds the position of this value to an
+                // error.
                 impl serde::de::Visitor<'_> for Visitor {
                     type Value = $type;
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -29,13 +31,13 @@ macro_rules! text_value {
     };
 }
 
-/// Makes a type that has `FromStr` readable from a string or a plain number of a document.
+/// Implements `Deserialize` from a string or a plain number, for a type that has `FromStr`.
 macro_rules! number_value {
     ($type:ty, $expecting:literal, $schema:tt) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 struct Visitor;
-                // A number goes through its decimal text: one grammar, and no conversion that rounds.
+                // A number is parsed from its decimal text: one grammar, and no conversion that rounds.
                 impl serde::de::Visitor<'_> for Visitor {
                     type Value = $type;
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,7 +63,7 @@ macro_rules! number_value {
     };
 }
 
-/// The JSON Schema of a value, in place wherever it is used.
+/// Implements `JsonSchema` with an inline schema.
 macro_rules! value_schema {
     ($type:ty, $schema:tt) => {
         impl schemars::JsonSchema for $type {
@@ -78,7 +80,7 @@ macro_rules! value_schema {
     };
 }
 
-/// A closed set of words: the enum, its texts, and every way in and out.
+/// Defines an enum of keywords: variants, their texts, and all conversions.
 macro_rules! keywords {
     ($(#[$meta:meta])* $what:literal $name:ident {
         $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)+
@@ -88,10 +90,10 @@ macro_rules! keywords {
         pub enum $name { $($(#[$variant_meta])* $variant,)+ }
 
         impl $name {
-            /// Every one, in order.
+            /// Every variant, in order.
             pub const ALL: &'static [$name] = &[$($name::$variant,)+];
 
-            /// The word as it stands in a policy.
+            /// The keyword as written in a policy.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)+ }
             }
@@ -116,7 +118,7 @@ macro_rules! keywords {
     };
 }
 
-/// The error of a word that is not in its set: the nearest one, or all of them.
+/// The error for an unknown keyword. It names the nearest known one, or all of them.
 pub(super) fn unknown_word(what: &str, text: &str, known: &[&str]) -> BadValue {
     BadValue(match super::suggest::nearest(text, known.iter().copied()) {
         Some(near) => format!("unknown {what} {text:?}, did you mean {near:?}"),

@@ -1,45 +1,46 @@
-//! The table of protected names: which program of the host starts or obeys each of them without being asked.
+//! The table of protected names: the program of the host that runs or obeys each of them without a prompt.
 //!
-//! One rule holds for every row: what exists at a start is read-only inside, and what appears or changes is moved
-//! to quarantine at the end and reported by name. A name belongs here when a program obeys the file because a
-//! person enters the directory, opens it in an editor, or runs git in it. Files that a person builds or tests a
-//! project with (`package.json`, a Makefile, `build.rs`) do not: an agent is there to write them.
+//! One rule applies to every row: a path that exists at a start is read-only in the sandbox; a path that
+//! appears or changes is moved to quarantine at the end and reported by name. A name belongs here when a
+//! program obeys the file because a person enters the directory, opens it in an editor, or runs git in it.
+//! Files that a person builds or tests a project with (`package.json`, a Makefile, `build.rs`) are not in
+//! the table: writing them is the agent's task.
 //!
 //! saggar-security(7) prints the table; tests/manual keeps both equal.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// One protected name.
+/// A protected name, and the program that obeys it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Name {
+pub struct ProtectedName {
     /// Relative to a directory of the work tree, with slashes, without `.` and `..`.
     pub path: &'static str,
-    /// The program that starts or obeys it.
+    /// The program that runs or obeys it.
     pub program: &'static str,
 }
 
-impl AsRef<OsStr> for Name {
+impl AsRef<OsStr> for ProtectedName {
     fn as_ref(&self) -> &OsStr {
         self.path.as_ref()
     }
 }
 
-impl AsRef<Path> for Name {
+impl AsRef<Path> for ProtectedName {
     fn as_ref(&self) -> &Path {
         self.path.as_ref()
     }
 }
 
-/// The rows of several programs, one after the other.
+/// The rows of several programs, in order.
 macro_rules! rows {
     ($($program:literal: $($path:literal)+;)+) => {
-        &[$($(Name { path: $path, program: $program },)+)+]
+        &[$($(ProtectedName { path: $path, program: $program },)+)+]
     };
 }
 
-/// Names in the work tree: at its top and in every directory below it.
-pub const WORK_TREE: &[Name] = rows! {
+/// Names in the work tree, at its top level and in every directory below it.
+pub const WORK_TREE_NAMES: &[ProtectedName] = rows! {
     "bash, sh": ".bashrc" ".bash_profile" ".bash_login" ".bash_logout" ".bash_aliases" ".bash_completion" ".profile";
     "zsh": ".zshrc" ".zshenv" ".zprofile" ".zlogin" ".zlogout";
     "ksh, csh, tcsh": ".kshrc" ".mkshrc" ".cshrc" ".tcshrc" ".login" ".logout";
@@ -79,9 +80,9 @@ pub const WORK_TREE: &[Name] = rows! {
     "ripgrep, tmux, screen": ".ripgreprc" ".tmux.conf" ".screenrc";
 };
 
-/// More names of a home directory, which are protected when it is the workspace or lies in it (`--allow-home`).
-/// Paths that have variables of their own (`XDG_CONFIG_HOME`) are found by those as well.
-pub const HOME: &[Name] = rows! {
+/// Additional names of a home directory, protected if it is the workspace or in it (`--allow-home`). Paths
+/// that have their own variables (`XDG_CONFIG_HOME`) are also found by the variables.
+pub const HOME_NAMES: &[ProtectedName] = rows! {
     "saggar": ".config/saggar" ".local/state/saggar" ".local/share/saggar";
     "ssh, gpg, pass": ".ssh" ".gnupg" ".password-store";
     "systemd": ".config/systemd" ".local/share/systemd" ".config/environment.d";
@@ -103,7 +104,7 @@ pub const HOME: &[Name] = rows! {
     "builds": ".m2/settings.xml" ".gradle/init.d" ".gradle/init.gradle" ".config/pip" ".config/pnpm";
 };
 
-/// Files and directories of git's own directory, the main one, a submodule's or a linked worktree's.
+/// Control files and directories of a git directory: the main one, a submodule's or a linked worktree's.
 pub const GIT_DIRECTORY_FILES: &[&str] =
     &["hooks", "config", "config.worktree", "commondir", "gitdir", "info", "objects/info/alternates"];
 
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn names_are_plain_relative_paths_and_stand_once() {
         let mut seen = BTreeSet::new();
-        for name in WORK_TREE.iter().chain(HOME) {
+        for name in WORK_TREE_NAMES.iter().chain(HOME_NAMES) {
             assert!(seen.insert(name.path), "{} stands twice", name.path);
             let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
             assert!(name.path.split('/').all(is_plain), "{}", name.path);

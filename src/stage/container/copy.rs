@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Directories in directories: each takes a few KiB of stack.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Where the name begins in `struct linux_dirent64` (getdents64(2)), and its length field.
 const NAME: usize = 19;
@@ -15,18 +15,18 @@ const RECORD: usize = 16;
 
 /// Copies what is in the directory `from` into the directory `to`: directories, files, links, FIFOs and
 /// devices with their modes, owners and times of change. Extended attributes and hard links are not kept.
-pub(super) fn tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> SysResult<()> {
-    directory(from, to, DEPTH)
+pub(super) fn copy_tree(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> SysResult<()> {
+    copy_directory(from, to, MAX_DEPTH)
 }
 
-fn directory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> SysResult<()> {
+fn copy_directory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> SysResult<()> {
     if depth == 0 {
         return Err(Errno::ELOOP);
     }
     let from = open_directory(from, c".")?;
     let mut buffer = [0u8; 2048];
     loop {
-        let len = file::entries(from.as_fd(), &mut buffer)?;
+        let len = file::read_entries(from.as_fd(), &mut buffer)?;
         let mut rest = &buffer[..len];
         if rest.is_empty() {
             return Ok(());
@@ -35,7 +35,7 @@ fn directory(from: BorrowedFd<'_>, to: BorrowedFd<'_>, depth: usize) -> SysResul
             let record = usize::from(u16::from_ne_bytes([rest[RECORD], rest[RECORD + 1]]));
             let name = CStr::from_bytes_until_nul(&rest[NAME..]).map_err(|_| Errno::EIO)?;
             if name != c"." && name != c".." {
-                entry(from.as_fd(), to, name, depth)?;
+                copy_entry(from.as_fd(), to, name, depth)?;
             }
             rest = rest.get(record..).filter(|_| record > NAME).ok_or(Errno::EIO)?;
         }
@@ -52,22 +52,22 @@ fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> SysResult<OwnedFd> {
     )
 }
 
-fn entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, depth: usize) -> SysResult<()> {
+fn copy_entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, depth: usize) -> SysResult<()> {
     let source = file::open(from, name, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks);
     let source = match source {
         // Whether a link may be opened by O_PATH under RESOLVE_NO_SYMLINKS has changed between kernels.
-        Err(Errno::ELOOP) => return link(from, to, name),
+        Err(Errno::ELOOP) => return copy_link(from, to, name),
         other => other?,
     };
     let stat = nix::sys::stat::fstat(&source)?;
     let mode = stat.st_mode & 0o7777;
     match stat.st_mode & libc::S_IFMT {
-        libc::S_IFLNK => return link(from, to, name),
+        libc::S_IFLNK => return copy_link(from, to, name),
         libc::S_IFDIR => {
             file::mkdir(to, name, 0o700)?;
             let made = open_directory(to, name)?;
-            directory(source.as_fd(), made.as_fd(), depth - 1)?;
-            return finish(made.as_fd(), &stat, mode);
+            copy_directory(source.as_fd(), made.as_fd(), depth - 1)?;
+            return copy_metadata(made.as_fd(), &stat, mode);
         }
         libc::S_IFREG => {
             let input = file::open(
@@ -79,8 +79,8 @@ fn entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, depth: usize) ->
             )?;
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
             let output = file::open(to, name, flags, 0o600, Resolve::BeneathNoLinks)?;
-            bytes(input.as_fd(), output.as_fd())?;
-            return finish(output.as_fd(), &stat, mode);
+            copy_bytes(input.as_fd(), output.as_fd())?;
+            return copy_metadata(output.as_fd(), &stat, mode);
         }
         _ => match file::make_node(to, name, stat.st_mode, stat.st_rdev) {
             // Sockets mean nothing without who listens; devices are not a user namespace's to make.
@@ -92,7 +92,7 @@ fn entry(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, depth: usize) ->
     file::set_owner(made.as_fd(), stat.st_uid, stat.st_gid)
 }
 
-fn link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> SysResult<()> {
+fn copy_link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> SysResult<()> {
     let mut target = [0u8; libc::PATH_MAX as usize];
     let len = file::read_link(from, name, &mut target)?;
     *target.get_mut(len).ok_or(Errno::ENAMETOOLONG)? = 0;
@@ -100,7 +100,7 @@ fn link(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr) -> SysResult<()> 
 }
 
 /// Owner before mode: a change of the owner clears set-id bits.
-fn finish(made: BorrowedFd<'_>, stat: &libc::stat, mode: u32) -> SysResult<()> {
+fn copy_metadata(made: BorrowedFd<'_>, stat: &libc::stat, mode: u32) -> SysResult<()> {
     match file::set_owner(made, stat.st_uid, stat.st_gid) {
         // An owner that the user namespace does not map stays nobody's.
         Err(Errno::EINVAL | Errno::EPERM | Errno::EOVERFLOW) | Ok(()) => {}
@@ -109,7 +109,7 @@ fn finish(made: BorrowedFd<'_>, stat: &libc::stat, mode: u32) -> SysResult<()> {
     nix::sys::stat::fchmod(made, nix::sys::stat::Mode::from_bits_truncate(mode))
 }
 
-fn bytes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> SysResult<()> {
+fn copy_bytes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> SysResult<()> {
     let nowhere = std::ptr::null_mut::<libc::off_t>();
     while call!(libc::SYS_sendfile, to.as_raw_fd(), from.as_raw_fd(), nowhere, 1usize << 20)? > 0 {}
     Ok(())
@@ -134,7 +134,7 @@ mod tests {
             fs::write(from.join(format!("a-rather-long-name-{n}")), n.to_string()).unwrap();
         }
         let open = |path: &std::path::Path| OwnedFd::from(fs::File::open(path).unwrap());
-        tree(open(&from).as_fd(), open(&to).as_fd()).unwrap();
+        copy_tree(open(&from).as_fd(), open(&to).as_fd()).unwrap();
         assert_eq!(fs::read(to.join("d/e/file")).unwrap().len(), 3 << 20);
         assert_eq!(fs::metadata(to.join("d/e/file")).unwrap().permissions().mode() & 0o7777, 0o4750);
         assert_eq!(fs::read_link(to.join("link")).unwrap().to_str(), Some("/etc/shadow"));

@@ -1,9 +1,9 @@
 //! The root file system of a container, and everything that is mounted in it: by descriptors alone, before the
 //! root changes.
 
-use super::place;
-use crate::plan::container::filesystem::Classic;
-use crate::plan::container::mount::{Attributes, MAX_KEPT, Mount, What};
+use super::rooted_path;
+use crate::plan::container::filesystem::LegacyMount;
+use crate::plan::container::mount::{MAX_KEPT, MountAttributes, MountOperation, PlannedMount};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, mount, pty};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const DEVPTS_SUPER_MAGIC: i64 = 0x1cd1;
 
 /// What earlier steps left for later ones.
-pub(super) struct Files {
+pub(super) struct ContainerFiles {
     /// The root of the container.
     root: Option<OwnedFd>,
     /// What the runtime opened.
@@ -25,10 +25,10 @@ pub(super) struct Files {
     empty: Option<OwnedFd>,
 }
 
-impl Files {
+impl ContainerFiles {
     pub(super) fn new() -> Self {
         const NONE: Option<OwnedFd> = None;
-        Files { root: None, trees: [NONE; MAX_KEPT], kept: [NONE; MAX_KEPT], empty: None }
+        ContainerFiles { root: None, trees: [NONE; MAX_KEPT], kept: [NONE; MAX_KEPT], empty: None }
     }
 
     pub(super) fn root(&self) -> SysResult<BorrowedFd<'_>> {
@@ -67,40 +67,40 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn mount(&mut self, mount: &Mount) -> SysResult<()> {
-        let root = file::duplicate_number(self.root()?.as_raw_fd())?;
+    pub(super) fn mount(&mut self, mount: &PlannedMount) -> SysResult<()> {
+        let root = file::duplicate(self.root()?.as_raw_fd())?;
         let root = root.as_fd();
-        match &mount.what {
-            What::Change { otherwise } => {
-                let at = place::find(root, &mount.at)?;
-                return match (finish(at.as_fd(), mount, mount.attributes), otherwise) {
-                    (Err(Errno::EPERM), Some(otherwise)) => finish(at.as_fd(), mount, *otherwise),
+        match &mount.operation {
+            MountOperation::Change { fallback: otherwise } => {
+                let at = rooted_path::find(root, &mount.at)?;
+                return match (apply_attributes(at.as_fd(), mount, mount.attributes), otherwise) {
+                    (Err(Errno::EPERM), Some(otherwise)) => apply_attributes(at.as_fd(), mount, *otherwise),
                     (done, _) => done,
                 };
             }
-            What::Reconfigure { flags, data } => {
-                let at = place::find(root, &mount.at)?;
+            MountOperation::Reconfigure { flags, data } => {
+                let at = rooted_path::find(root, &mount.at)?;
                 nix::unistd::fchdir(&at)?;
                 let done = mount::remount_here(*flags, data);
                 nix::unistd::chdir("/")?;
                 done?;
-                return finish(at.as_fd(), mount, mount.attributes);
+                return apply_attributes(at.as_fd(), mount, mount.attributes);
             }
-            What::Bind { .. } | What::New { .. } => {}
+            MountOperation::Bind { .. } | MountOperation::New { .. } => {}
         }
-        let tree = match (self.tree(root, mount, &mount.what), &mount.otherwise) {
-            (Err(Errno::EPERM), Some(otherwise)) => self.tree(root, mount, otherwise)?,
+        let tree = match (self.detached_tree(root, mount, &mount.operation), &mount.fallback) {
+            (Err(Errno::EPERM), Some(otherwise)) => self.detached_tree(root, mount, otherwise)?,
             (made, _) => made?,
         };
         let directory = is_directory(tree.as_fd())?;
-        let at = if mount.plain {
-            match place::find_plain(root, &mount.at) {
-                Err(Errno::ENOENT) => drop(place::make(root, &mount.at, directory)?),
+        let at = if mount.no_links {
+            match rooted_path::find_without_links(root, &mount.at) {
+                Err(Errno::ENOENT) => drop(rooted_path::create(root, &mount.at, directory)?),
                 other => drop(other?),
             }
-            place::find_plain(root, &mount.at)?
+            rooted_path::find_without_links(root, &mount.at)?
         } else {
-            place::make(root, &mount.at, directory)?
+            rooted_path::create(root, &mount.at, directory)?
         };
         if !mount.may_cover_proc && is_proc(at.as_fd())? {
             // CVE-2019-16884: a file of ours over /proc/self/attr/exec would swallow the label.
@@ -110,37 +110,42 @@ impl Files {
             set_label(tree.as_fd(), label)?;
         }
         mount::attach(tree.as_fd(), at.as_fd())?;
-        finish(tree.as_fd(), mount, mount.attributes)?;
-        if let Some(slot) = mount.keep {
+        apply_attributes(tree.as_fd(), mount, mount.attributes)?;
+        if let Some(slot) = mount.kept_slot {
             *self.kept.get_mut(slot).ok_or(Errno::E2BIG)? = Some(tree);
         }
         Ok(())
     }
 
     /// The detached tree that is to be mounted.
-    fn tree(&mut self, root: BorrowedFd<'_>, mount: &Mount, what: &What) -> SysResult<OwnedFd> {
+    fn detached_tree(
+        &mut self,
+        root: BorrowedFd<'_>,
+        mount: &PlannedMount,
+        what: &MountOperation,
+    ) -> SysResult<OwnedFd> {
         match what {
-            What::Bind { received: Some(slot), .. } => {
+            MountOperation::Bind { received: Some(slot), .. } => {
                 self.trees.get_mut(*slot).and_then(Option::take).ok_or(Errno::EBADF)
             }
-            What::Bind { source, recursive, received: None } => {
+            MountOperation::Bind { source, recursive, received: None } => {
                 let from = file::open(file::cwd(), source, libc::O_PATH, 0, Resolve::Ordinary)?;
                 mount::clone_tree(from.as_fd(), *recursive)
             }
-            What::New { fstype, options, classic, copy_up, take_mode } => {
+            MountOperation::New { fstype, options, legacy: classic, copy_up, take_mode } => {
                 let tree = match classic {
-                    Some(classic) => mounted_and_taken(root, fstype, classic)?,
+                    Some(classic) => mount_and_detach(root, fstype, classic)?,
                     None => {
                         let options = options.iter().map(|(name, value)| (name.as_c_str(), value.as_deref()));
                         mount::new_filesystem_from(fstype, options, 0)?
                     }
                 };
                 if *copy_up || *take_mode {
-                    below(root, &mount.at, tree.as_fd(), *copy_up)?;
+                    fill_from_covered(root, &mount.at, tree.as_fd(), *copy_up)?;
                 }
                 Ok(tree)
             }
-            What::Change { .. } | What::Reconfigure { .. } => Err(Errno::EINVAL),
+            MountOperation::Change { .. } | MountOperation::Reconfigure { .. } => Err(Errno::EINVAL),
         }
     }
 
@@ -163,7 +168,7 @@ impl Files {
     pub(super) fn mask(&mut self, path: &CStr, proc: bool) -> SysResult<()> {
         let Some(at) = self.covered(path, proc)? else { return Ok(()) };
         if !is_directory(at.as_fd())? {
-            return mount::attach(null()?.as_fd(), at.as_fd());
+            return mount::attach(host_null()?.as_fd(), at.as_fd());
         }
         if let Some(empty) = &self.empty {
             let again = mount::clone_tree(empty.as_fd(), false)?;
@@ -184,13 +189,13 @@ impl Files {
         let found = match path.to_bytes_with_nul().strip_prefix(b"proc/").filter(|_| proc) {
             Some(rest) => {
                 let rest = CStr::from_bytes_with_nul(rest).map_err(|_| Errno::EINVAL)?;
-                let proc = place::find_plain(root, c"proc")?;
+                let proc = rooted_path::find_without_links(root, c"proc")?;
                 if !is_proc(proc.as_fd())? {
                     return Err(Errno::ELOOP);
                 }
-                place::find_plain(proc.as_fd(), rest)
+                rooted_path::find_without_links(proc.as_fd(), rest)
             }
-            None => place::find(root, path),
+            None => rooted_path::find(root, path),
         };
         match found {
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
@@ -200,17 +205,17 @@ impl Files {
 
     pub(super) fn make_directory(&self, path: &CStr) -> SysResult<()> {
         // The working directory is entered later: then it is told what is wrong with it.
-        let _ = place::make(self.root()?, path, true);
+        let _ = rooted_path::create(self.root()?, path, true);
         Ok(())
     }
 
     pub(super) fn symlink(&self, path: &CStr, target: &CStr, replace: bool) -> SysResult<()> {
-        let (parent, name) = place::make_parent(self.root()?, path)?;
+        let (parent, name) = rooted_path::create_parent(self.root()?, path)?;
         match file::symlink(target, parent.as_fd(), name) {
             Err(Errno::EEXIST) if replace => {
-                let mut says = [0; 64];
-                let len = file::read_link(parent.as_fd(), name, &mut says).unwrap_or(0);
-                if says.get(..len) == Some(target.to_bytes()) {
+                let mut existing = [0; 64];
+                let len = file::read_link(parent.as_fd(), name, &mut existing).unwrap_or(0);
+                if existing.get(..len) == Some(target.to_bytes()) {
                     return Ok(());
                 }
                 // Another container of this root file system may be doing the same.
@@ -228,20 +233,20 @@ impl Files {
         }
     }
 
-    pub(super) fn device(&self, node: &Node<'_>) -> SysResult<()> {
+    pub(super) fn device(&self, node: &DeviceNode<'_>) -> SysResult<()> {
         let root = self.root()?;
         if node.bind {
             return bind_device(root, node);
         }
-        let (parent, name) = place::make_parent(root, node.path)?;
+        let (parent, name) = rooted_path::create_parent(root, node.path)?;
         match file::make_node(parent.as_fd(), name, node.kind | node.mode, node.number()) {
             Ok(()) => {
-                let made = place::find_plain(parent.as_fd(), name)?;
+                let made = rooted_path::find_without_links(parent.as_fd(), name)?;
                 node.check(made.as_fd())?;
                 file::set_owner(made.as_fd(), node.uid, node.gid)
             }
             // The very same is there already: fine. Anything else is not what was asked for.
-            Err(Errno::EEXIST) => node.check(place::find_plain(parent.as_fd(), name)?.as_fd()),
+            Err(Errno::EEXIST) => node.check(rooted_path::find_without_links(parent.as_fd(), name)?.as_fd()),
             // A user namespace around us makes no nodes either.
             Err(Errno::EPERM) if node.kind != libc::S_IFIFO => bind_device(root, node),
             Err(errno) => Err(errno),
@@ -262,10 +267,10 @@ impl Files {
         }
         let slave = pty::open_slave(master.as_fd())?;
         if console {
-            let (parent, name) = place::make_parent(root, c"dev/console")?;
+            let (parent, name) = rooted_path::create_parent(root, c"dev/console")?;
             // A link would put it elsewhere.
-            let at = match place::find_plain(parent.as_fd(), name) {
-                Err(Errno::ENOENT) => place::make(parent.as_fd(), name, false)?,
+            let at = match rooted_path::find_without_links(parent.as_fd(), name) {
+                Err(Errno::ENOENT) => rooted_path::create(parent.as_fd(), name, false)?,
                 other => other?,
             };
             let tree = mount::clone_tree(slave.as_fd(), false)?;
@@ -277,7 +282,7 @@ impl Files {
     pub(super) fn pivot(&self) -> SysResult<()> {
         let old = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
         nix::unistd::fchdir(self.root()?)?;
-        mount::pivot_and_leave(old.as_fd())
+        mount::pivot_without_propagation(old.as_fd())
     }
 
     pub(super) fn enter_root(&self, moved: bool) -> SysResult<()> {
@@ -292,7 +297,7 @@ impl Files {
 }
 
 /// A device as a step describes it.
-pub(super) struct Node<'a> {
+pub(super) struct DeviceNode<'a> {
     pub(super) path: &'a CString,
     pub(super) kind: u32,
     pub(super) major: u32,
@@ -303,7 +308,7 @@ pub(super) struct Node<'a> {
     pub(super) bind: bool,
 }
 
-impl Node<'_> {
+impl DeviceNode<'_> {
     fn number(&self) -> u64 {
         libc::makedev(self.major, self.minor)
     }
@@ -316,18 +321,18 @@ impl Node<'_> {
     }
 }
 
-fn bind_device(root: BorrowedFd<'_>, node: &Node<'_>) -> SysResult<()> {
+fn bind_device(root: BorrowedFd<'_>, node: &DeviceNode<'_>) -> SysResult<()> {
     let host = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
     let source = file::open(host.as_fd(), node.path, libc::O_PATH, 0, Resolve::Ordinary)?;
     node.check(source.as_fd())?;
     let tree = mount::clone_tree(source.as_fd(), true)?;
     mount::change(tree.as_fd(), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC, 0, 0, false)?;
-    let at = place::make(root, node.path, false)?;
+    let at = rooted_path::create(root, node.path, false)?;
     mount::attach(tree.as_fd(), at.as_fd())
 }
 
 /// The host's /dev/null, and nothing that only has its name (CVE-2025-31133).
-fn null() -> SysResult<OwnedFd> {
+fn host_null() -> SysResult<OwnedFd> {
     let null = file::open(file::cwd(), c"/dev/null", libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::Ordinary)?;
     let stat = nix::sys::stat::fstat(&null)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFCHR || stat.st_rdev != libc::makedev(1, 3) {
@@ -338,20 +343,20 @@ fn null() -> SysResult<OwnedFd> {
 
 /// A file system that mount(2) made, detached again, as fsmount(2) gives it. It is made on a tmpfs that nobody else
 /// reaches and that lies over the root meanwhile: no path of the container is walked twice.
-fn mounted_and_taken(root: BorrowedFd<'_>, fstype: &CStr, classic: &Classic) -> SysResult<OwnedFd> {
+fn mount_and_detach(root: BorrowedFd<'_>, fstype: &CStr, classic: &LegacyMount) -> SysResult<OwnedFd> {
     let scratch = mount::new_filesystem(c"tmpfs", &[(c"nr_inodes", Some(c"2")), (c"size", Some(c"4k"))], 0)?;
     file::mkdir(scratch.as_fd(), c"here", 0o700)?;
     let here = file::open(scratch.as_fd(), c"here", libc::O_PATH, 0, Resolve::BeneathNoLinks)?;
     mount::attach(scratch.as_fd(), root)?;
-    let taken = || {
+    let mount_scratch = || {
         nix::unistd::fchdir(&here)?;
         mount::mount_here(&classic.source, fstype, classic.flags, &classic.data)?;
         let made = file::open(scratch.as_fd(), c"here", libc::O_PATH, 0, Resolve::BeneathNoLinks)?;
         mount::clone_tree(made.as_fd(), false)
     };
-    let tree = taken();
+    let tree = mount_scratch();
     nix::unistd::fchdir(&scratch)?;
-    mount::detach_here()?;
+    mount::unmount_here()?;
     nix::unistd::chdir("/")?;
     tree
 }
@@ -360,12 +365,16 @@ fn mounted_and_taken(root: BorrowedFd<'_>, fstype: &CStr, classic: &Classic) -> 
 fn set_label(tree: BorrowedFd<'_>, label: &CStr) -> SysResult<()> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     let directory = file::open(tree, c".", flags, 0, Resolve::BeneathNoLinks)?;
-    file::set_attribute(directory.as_fd(), c"security.selinux", label.to_bytes())
+    file::set_xattr(directory.as_fd(), c"security.selinux", label.to_bytes())
 }
 
 /// The attributes of a mount, and then its propagation.
-fn finish(tree: BorrowedFd<'_>, mount: &Mount, attributes: Attributes) -> SysResult<()> {
-    let change = |Attributes { set, clear }, recursive| {
+fn apply_attributes(
+    tree: BorrowedFd<'_>,
+    mount: &PlannedMount,
+    attributes: MountAttributes,
+) -> SysResult<()> {
+    let change = |MountAttributes { set, clear }, recursive| {
         if set | clear == 0 { Ok(()) } else { mount::change(tree, set, clear, 0, recursive) }
     };
     change(attributes, false)?;
@@ -377,8 +386,8 @@ fn finish(tree: BorrowedFd<'_>, mount: &Mount, attributes: Attributes) -> SysRes
 }
 
 /// A tmpfs takes the mode of what it covers, and with `copy` its content.
-fn below(root: BorrowedFd<'_>, at: &CStr, tmpfs: BorrowedFd<'_>, copy: bool) -> SysResult<()> {
-    let covered = match place::find(root, at) {
+fn fill_from_covered(root: BorrowedFd<'_>, at: &CStr, tmpfs: BorrowedFd<'_>, copy: bool) -> SysResult<()> {
+    let covered = match rooted_path::find(root, at) {
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
         other => other?,
     };
@@ -389,14 +398,14 @@ fn below(root: BorrowedFd<'_>, at: &CStr, tmpfs: BorrowedFd<'_>, copy: bool) -> 
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     let filled = file::open(tmpfs, c".", flags, 0, Resolve::BeneathNoLinks)?;
     if copy {
-        super::copy::tree(covered.as_fd(), filled.as_fd())?;
+        super::copy::copy_tree(covered.as_fd(), filled.as_fd())?;
     }
     nix::sys::stat::fchmod(&filled, nix::sys::stat::Mode::from_bits_truncate(stat.st_mode & 0o7777))
 }
 
 /// The root of the mount that an open directory is on.
 fn mount_root_of(directory: BorrowedFd<'_>) -> SysResult<OwnedFd> {
-    let mut at = file::duplicate_number(directory.as_raw_fd())?;
+    let mut at = file::duplicate(directory.as_raw_fd())?;
     while !mount::is_mount_root(at.as_fd())? {
         at = file::open(at.as_fd(), c"..", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
     }

@@ -15,31 +15,33 @@
 
 mod copy;
 mod files;
-pub mod image;
 pub mod opener;
-mod place;
 mod process;
+pub mod program_args;
+mod rooted_path;
 mod steps;
 pub mod wire;
 
-use crate::plan::container::step::Step;
-use crate::plan::container::{Filter, Plan};
+use crate::plan::container::step::ContainerStep;
+use crate::plan::container::{ContainerFilter, ContainerPlan};
+use crate::stage::wire::LEN;
+use crate::stage::{parent_death, spawn};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, namespace, process as own, scm};
-use image::Image;
+use program_args::ProgramArgs;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use wire::{Answer, LEN, Report};
+use wire::{ChildReport, ChildRequest};
 
 /// What the child is born with, all of it made by the runtime before the clone.
 #[derive(Debug)]
-pub struct Born<'a> {
+pub struct ContainerChildArgs<'a> {
     /// What to do.
-    pub plan: &'a Plan,
+    pub plan: &'a ContainerPlan,
     /// The program.
-    pub image: Option<Image>,
+    pub program: Option<ProgramArgs>,
     /// Its filter.
-    pub filter: Option<&'a Filter>,
+    pub filter: Option<&'a ContainerFilter>,
     /// Namespaces to join: a file of one with its CLONE_NEW* flag, or a pidfd with many.
     pub joins: &'a [(OwnedFd, u64)],
     /// The child's end of the socketpair to the runtime.
@@ -49,7 +51,7 @@ pub struct Born<'a> {
     /// The runtime's /proc: no file of it is the container's to exchange.
     pub proc: OwnedFd,
     /// What `start` will connect to.
-    pub door: Option<OwnedFd>,
+    pub start_socket: Option<OwnedFd>,
     /// Its standard streams, where they are not the runtime's.
     pub streams: Option<[OwnedFd; 3]>,
     /// Whether to die with the runtime for good.
@@ -58,7 +60,7 @@ pub struct Born<'a> {
 
 /// Who was born.
 #[derive(Debug)]
-pub struct Newborn {
+pub struct SpawnedChild {
     /// The pid of the child, or of the intermediate process.
     pub pid: i32,
     /// A pidfd of it.
@@ -71,128 +73,118 @@ pub struct Newborn {
 ///
 /// # Errors
 /// The error number of clone3(2); EDEADLK when this process has more than one thread.
-pub fn bear(born: Born<'_>, ours: OwnedFd, cgroup: Option<BorrowedFd<'_>>) -> SysResult<Newborn> {
-    if own::thread_count()? != 1 {
-        return Err(Errno::EDEADLK);
-    }
-    let namespaces = if born.plan.intermediate { 0 } else { born.plan.namespaces };
-    // SAFETY: one thread, as just seen; the child runs this module, which uses no heap.
-    match unsafe { clone::clone3(namespaces, cgroup)? } {
-        clone::Side::Child => {
-            // Our copy of the runtime's end would keep the stream open after the runtime's death.
-            drop(ours);
-            if keep_own(&born).is_err() {
-                own::exit_now(125);
-            }
-            if born.plan.intermediate { intermediate(born) } else { steps::walk(born) }
+pub fn spawn(
+    args: ContainerChildArgs<'_>,
+    ours: OwnedFd,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> SysResult<SpawnedChild> {
+    let namespaces = if args.plan.needs_intermediate { 0 } else { args.plan.namespaces };
+    let (pid, pidfd, control) = spawn::spawn(namespaces, cgroup, ours, move || {
+        if close_runtime_fds(&args).is_err() {
+            own::exit_now(125);
         }
-        clone::Side::Parent { pid, pidfd } => Ok(Newborn { pid, pidfd, control: ours }),
-    }
+        if args.plan.needs_intermediate { run_intermediate(args) } else { steps::walk(args) }
+    })?;
+    Ok(SpawnedChild { pid, pidfd, control })
 }
 
 /// Closes what the runtime had open for itself: the lock of a container, which an init that outlives its maker would
 /// hold on, its cgroups, its log.
-fn keep_own(born: &Born<'_>) -> SysResult<()> {
-    let first = born.plan.steps.as_slice().iter().find_map(|step| match step {
-        Step::CloseDescriptors { from } => i32::try_from(*from).ok(),
+fn close_runtime_fds(args: &ContainerChildArgs<'_>) -> SysResult<()> {
+    let first = args.plan.steps.as_slice().iter().find_map(|step| match step {
+        ContainerStep::CloseDescriptors { from } => i32::try_from(*from).ok(),
         _ => None,
     });
-    let streams = born.streams.iter().flatten();
-    let joins = born.joins.iter().map(|(file, _)| file);
-    let kept =
-        [&born.control, &born.runtime, &born.proc].into_iter().chain(&born.door).chain(streams).chain(joins);
+    let streams = args.streams.iter().flatten();
+    let joins = args.joins.iter().map(|(file, _)| file);
+    let kept = [&args.control, &args.runtime, &args.proc]
+        .into_iter()
+        .chain(&args.start_socket)
+        .chain(streams)
+        .chain(joins);
     // SAFETY: what owns the others lies in frames of the runtime's that the child never returns to.
     unsafe { file::close_others(first.unwrap_or(3), kept.map(AsRawFd::as_raw_fd)) }
 }
 
 /// Joins the namespaces and makes the child in them. Never returns.
-fn intermediate(born: Born<'_>) -> ! {
-    let control = born.control.as_fd();
-    let fail = |report: Report| -> ! {
+fn run_intermediate(args: ContainerChildArgs<'_>) -> ! {
+    let control = args.control.as_fd();
+    let fail = |report: ChildReport| -> ! {
         let _ = scm::send(control, &report.encode(), &[]);
         own::exit_now(125)
     };
-    if die_with(born.runtime.as_fd()).and_then(|()| await_go(control)).is_err() {
+    if parent_death::die_with(args.runtime.as_fd()).and_then(|()| await_go(control)).is_err() {
         own::exit_now(125);
     }
-    let clocks = born.plan.early_clocks.as_deref().map(|offsets| (clocks_file(&born), offsets));
+    let clocks = args.plan.early_time_offsets.as_deref().map(|offsets| (open_time_offsets(&args), offsets));
     // The maps of a new user namespace are written by a runtime that must find the child dumpable.
-    if born.plan.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
+    if args.plan.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
         let _ = own::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0);
     }
-    if let Err((join, errno)) = join_all(born.joins) {
-        fail(Report::JoinFailed { join, errno: errno as i32 });
+    if let Err((join, errno)) = join_namespaces(args.joins) {
+        fail(ChildReport::JoinFailed { join, errno: errno as i32 });
     }
     if let Some((file, offsets)) = clocks
-        && let Err(errno) = file.and_then(|file| new_clocks(file.as_fd(), offsets))
+        && let Err(errno) = file.and_then(|file| new_time_namespace(file.as_fd(), offsets))
     {
-        fail(Report::ClocksFailed { errno: errno as i32 });
+        fail(ChildReport::TimeNamespaceFailed { errno: errno as i32 });
     }
     // SAFETY: this process has one thread, the child runs the walk alone, and we do nothing more.
-    match unsafe { clone::clone3_sibling(born.plan.namespaces) } {
+    match unsafe { clone::clone3_sibling(args.plan.namespaces) } {
         Ok(true) => {
-            if scm::send(control, &Report::Waiting.encode(), &[]).is_err() {
+            if scm::send(control, &ChildReport::Waiting.encode(), &[]).is_err() {
                 own::exit_now(125);
             }
-            steps::walk(born)
+            steps::walk(args)
         }
         Ok(false) => own::exit_now(0),
-        Err(errno) => fail(Report::CloneFailed { errno: errno as i32 }),
+        Err(errno) => fail(ChildReport::CloneFailed { errno: errno as i32 }),
     }
 }
 
 /// Our own offsets, opened while we are still the caller's: who may write them is decided by who opened them.
-fn clocks_file(born: &Born<'_>) -> SysResult<OwnedFd> {
-    file::open(born.proc.as_fd(), c"self/timens_offsets", libc::O_WRONLY, 0, Resolve::Ordinary)
+fn open_time_offsets(args: &ContainerChildArgs<'_>) -> SysResult<OwnedFd> {
+    file::open(args.proc.as_fd(), c"self/timens_offsets", libc::O_WRONLY, 0, Resolve::Ordinary)
 }
 
 /// A time namespace for the child, with its offsets.
-fn new_clocks(file: BorrowedFd<'_>, offsets: &CStr) -> SysResult<()> {
+fn new_time_namespace(file: BorrowedFd<'_>, offsets: &CStr) -> SysResult<()> {
     namespace::unshare(libc::CLONE_NEWTIME)?;
     if offsets.is_empty() { Ok(()) } else { file::write_all(file, offsets.to_bytes()) }
 }
 
 /// First with the runtime's own rights, which may be needed to enter what is not the user namespace's; those
 /// that it may not enter wait until the user namespace is entered.
-fn join_all(joins: &[(OwnedFd, u64)]) -> Result<(), (u32, Errno)> {
+fn join_namespaces(joins: &[(OwnedFd, u64)]) -> Result<(), (u32, Errno)> {
     const USER: u64 = libc::CLONE_NEWUSER as u64;
     let mut later = 0u32;
     let numbered = || (0u32..).zip(joins);
     for (index, (file, flag)) in numbered().filter(|(_, (_, flag))| *flag != USER) {
-        match join(file, *flag) {
+        match join_namespace(file, *flag) {
             Ok(()) => {}
             Err(Errno::EPERM) if index < 32 => later |= 1 << index,
             Err(errno) => return Err((index, errno)),
         }
     }
     for (index, (file, flag)) in numbered().filter(|(_, (_, flag))| *flag == USER) {
-        join(file, *flag).map_err(|errno| (index, errno))?;
+        join_namespace(file, *flag).map_err(|errno| (index, errno))?;
     }
     for (index, (file, flag)) in numbered().filter(|(index, _)| *index < 32 && later & (1 << index) != 0) {
-        join(file, *flag).map_err(|errno| (index, errno))?;
+        join_namespace(file, *flag).map_err(|errno| (index, errno))?;
     }
     Ok(())
 }
 
-fn join(file: &OwnedFd, flags: u64) -> SysResult<()> {
+fn join_namespace(file: &OwnedFd, flags: u64) -> SysResult<()> {
     namespace::join(file.as_fd(), libc::c_int::try_from(flags).map_err(|_| Errno::EINVAL)?)
 }
 
-/// Dies with the runtime: the signal alone would miss one that died before it was set.
-fn die_with(runtime: BorrowedFd<'_>) -> SysResult<()> {
-    own::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)?;
-    if own::is_ready(runtime.as_raw_fd(), libc::POLLIN)? {
-        own::exit_now(125);
-    }
-    Ok(())
-}
-
-/// Waits for [`Answer::Go`]. The end of the stream means that the runtime gave up, and has said why.
+/// Waits for [`ChildRequest::Go`]. The end of the stream means that the runtime gave up, and has said why.
 fn await_go(control: BorrowedFd<'_>) -> SysResult<()> {
     let mut buffer = [0; LEN];
     let received = scm::receive(control, &mut buffer)?;
-    match Answer::decode(&buffer[..received.len]) {
-        Some(Answer::Go) => Ok(()),
+    match ChildRequest::decode(&buffer[..received.len]) {
+        Some(ChildRequest::Go) => Ok(()),
         _ => own::exit_now(125),
     }
 }

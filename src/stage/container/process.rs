@@ -1,8 +1,9 @@
 //! The last part of the way to a program: settings of the process, the filter, execve.
 
-use super::image::Image;
-use super::wire::{Answer, LEN, Need, Report};
-use crate::plan::container::{Filter, NAMESPACES};
+use super::program_args::ProgramArgs;
+use super::wire::{ChildNeed, ChildReport, ChildRequest};
+use crate::plan::container::{ContainerFilter, NAMESPACES};
+use crate::stage::wire::LEN;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, process, scm, seccomp};
 use std::ffi::CStr;
@@ -15,9 +16,9 @@ pub(super) type HomeVariable = [u8; 1024];
 /// Gives pipes among the standard streams to the user, who could write to them and yet not open /dev/stdout. Files of
 /// the caller stay its own, and a terminal has been given away when it was made. What cannot be given stays as it is:
 /// a pipe of somebody who has no id in our user namespace.
-pub(super) fn own_streams(uid: u32, gid: u32) -> SysResult<()> {
+pub(super) fn chown_pipes(uid: u32, gid: u32) -> SysResult<()> {
     for number in 0..3 {
-        let stream = file::number(number);
+        let stream = file::borrow_number(number);
         let Ok(stat) = nix::sys::stat::fstat(stream.as_fd()) else { continue };
         if stat.st_mode & libc::S_IFMT == libc::S_IFIFO && stat.st_uid != uid {
             match file::set_owner(stream.as_fd(), uid, gid) {
@@ -48,7 +49,7 @@ pub(super) fn find_home(uid: u32, variable: &mut HomeVariable) {
         len += got;
         let mut at = 0;
         while let Some(end) = buffer[at..len].iter().position(|b| *b == b'\n') {
-            if !skipping && take_home(&buffer[at..at + end], uid, room) {
+            if !skipping && read_home(&buffer[at..at + end], uid, room) {
                 return;
             }
             skipping = false;
@@ -56,7 +57,7 @@ pub(super) fn find_home(uid: u32, variable: &mut HomeVariable) {
         }
         if got == 0 {
             if !skipping {
-                take_home(&buffer[at..len], uid, room);
+                read_home(&buffer[at..len], uid, room);
             }
             return;
         }
@@ -70,7 +71,7 @@ pub(super) fn find_home(uid: u32, variable: &mut HomeVariable) {
 }
 
 /// `name:password:uid:gid:comment:home:shell`
-fn take_home(line: &[u8], uid: u32, room: &mut [u8]) -> bool {
+fn read_home(line: &[u8], uid: u32, room: &mut [u8]) -> bool {
     let mut fields = line.split(|b| *b == b':');
     let number = fields.nth(2).and_then(|field| std::str::from_utf8(field).ok()).and_then(|t| t.parse().ok());
     if number != Some(uid) {
@@ -85,10 +86,10 @@ fn take_home(line: &[u8], uid: u32, room: &mut [u8]) -> bool {
 
 /// The first candidate that can be executed. A name without a slash that no directory has is ENOENT with no
 /// candidate; what is wrong with a path is told with it.
-pub(super) fn find_program(image: &Image) -> SysResult<usize> {
+pub(super) fn find_program(image: &ProgramArgs) -> SysResult<usize> {
     let candidates = image.candidates();
     for (index, path) in candidates.iter().enumerate() {
-        match executable(path) {
+        match check_executable(path) {
             Ok(()) => return Ok(index),
             Err(errno) if candidates.len() == 1 => return Err(errno),
             Err(_) => {}
@@ -97,7 +98,7 @@ pub(super) fn find_program(image: &Image) -> SysResult<usize> {
     Err(Errno::ENOENT)
 }
 
-fn executable(path: &CStr) -> SysResult<()> {
+fn check_executable(path: &CStr) -> SysResult<()> {
     let stat = nix::sys::stat::stat(path)?;
     if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
         return Err(Errno::EISDIR);
@@ -108,7 +109,7 @@ fn executable(path: &CStr) -> SysResult<()> {
 
 /// Enters the working directory; one that is not below our root is a descriptor of somebody else's tree
 /// (CVE-2024-21626).
-pub(super) fn enter(path: &CStr) -> SysResult<()> {
+pub(super) fn enter_working_directory(path: &CStr) -> SysResult<()> {
     nix::unistd::chdir(path)?;
     if process::working_directory_is_inside()? { Ok(()) } else { Err(Errno::EXDEV) }
 }
@@ -117,7 +118,7 @@ pub(super) fn enter(path: &CStr) -> SysResult<()> {
 /// says comes by the connection that this gives.
 pub(super) fn await_start(
     control: BorrowedFd<'_>,
-    door: BorrowedFd<'_>,
+    start_socket: BorrowedFd<'_>,
     proc: BorrowedFd<'_>,
     die_with_runtime: bool,
 ) -> SysResult<OwnedFd> {
@@ -125,11 +126,11 @@ pub(super) fn await_start(
         // Before the runtime may leave: it would be the end of us. Until it lets us go, the end of its stream is.
         process::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0)?;
     }
-    scm::send(control, &Report::Created.encode(), &[])?;
+    scm::send(control, &ChildReport::Created.encode(), &[])?;
     super::await_go(control)?;
     loop {
         let flags = nix::sys::socket::SockFlag::SOCK_CLOEXEC;
-        let connection = match nix::sys::socket::accept4(door.as_raw_fd(), flags) {
+        let connection = match nix::sys::socket::accept4(start_socket.as_raw_fd(), flags) {
             Err(Errno::EINTR | Errno::ECONNABORTED) => continue,
             // SAFETY: accept4 has just made this descriptor for us.
             other => unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(other?) },
@@ -137,9 +138,10 @@ pub(super) fn await_start(
         loop {
             let mut buffer = [0; LEN];
             let received = scm::receive(connection.as_fd(), &mut buffer);
-            match received.map(|received| Answer::decode(&buffer[..received.len])) {
-                Ok(Some(Answer::Go)) => return Ok(connection),
-                Ok(Some(Answer::Namespaces)) if tell_namespaces(connection.as_fd(), proc).is_ok() => {}
+            match received.map(|received| ChildRequest::decode(&buffer[..received.len])) {
+                Ok(Some(ChildRequest::Go)) => return Ok(connection),
+                Ok(Some(ChildRequest::SendNamespaces))
+                    if send_namespaces(connection.as_fd(), proc).is_ok() => {}
                 // Whoever went away without a word wanted nothing.
                 _ => break,
             }
@@ -148,7 +150,7 @@ pub(super) fn await_start(
 }
 
 /// Hands the files of our namespaces over, for hooks to be run in.
-pub(super) fn tell_namespaces(control: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> SysResult<()> {
+pub(super) fn send_namespaces(control: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> SysResult<()> {
     let mut files = [const { None }; NAMESPACES.len()];
     let mut numbers = [0; NAMESPACES.len()];
     for ((slot, number), (path, _)) in files.iter_mut().zip(&mut numbers).zip(NAMESPACES) {
@@ -156,24 +158,24 @@ pub(super) fn tell_namespaces(control: BorrowedFd<'_>, proc: BorrowedFd<'_>) -> 
         *number = file.as_raw_fd();
         *slot = Some(file);
     }
-    scm::send(control, &Report::Needs(Need::Hooks).encode(), &numbers)
+    scm::send(control, &ChildReport::Needs(ChildNeed::Hooks).encode(), &numbers)
 }
 
 /// Loads the filter. With a listener its descriptor is handed over by a thread that the filter does not hold:
 /// from the load to execve this thread makes no call.
-pub(super) fn load(filter: &Filter, control: BorrowedFd<'_>) -> SysResult<()> {
+pub(super) fn load_filter(filter: &ContainerFilter, control: BorrowedFd<'_>) -> SysResult<()> {
     if filter.listener.is_none() {
         return seccomp::load_with(&filter.program, u64::from(filter.flags))
             .map(drop)
             .map_err(Errno::from_raw);
     }
     const STACK: usize = 64 << 10;
-    let stack = clone::Stack::new(STACK)?;
-    let messenger = Messenger { control: control.as_raw_fd(), listener: AtomicI32::new(WAITING) };
+    let stack = clone::ChildStack::new(STACK)?;
+    let messenger = ListenerHandoff { control: control.as_raw_fd(), listener: AtomicI32::new(WAITING) };
     let argument = std::ptr::from_ref(&messenger).cast_mut().cast();
     // SAFETY: the thread uses its own stack, the messenger until it says it is done, and calls that fail only
     // while this thread makes none; the stack is never given back.
-    unsafe { clone::thread(&stack, hand_over, argument)? };
+    unsafe { clone::thread(&stack, send_listener, argument)? };
     std::mem::forget(stack);
     // There is one thread to hold: the others are to go on.
     let alone = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
@@ -195,14 +197,14 @@ const DONE: i32 = -3;
 const FAILED: i32 = -4;
 
 /// What the two threads share: the number of the listener's descriptor, or one of the words above.
-struct Messenger {
+struct ListenerHandoff {
     control: i32,
     listener: AtomicI32,
 }
 
-extern "C" fn hand_over(argument: *mut libc::c_void) -> libc::c_int {
+extern "C" fn send_listener(argument: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `load` keeps the messenger until it hears of the end.
-    let messenger = unsafe { &*argument.cast::<Messenger>() };
+    let messenger = unsafe { &*argument.cast::<ListenerHandoff>() };
     let number = loop {
         match messenger.listener.load(Ordering::Acquire) {
             WAITING => {
@@ -214,7 +216,7 @@ extern "C" fn hand_over(argument: *mut libc::c_void) -> libc::c_int {
     };
     // SAFETY: the number of the open socket that `load` was given.
     let control = unsafe { BorrowedFd::borrow_raw(messenger.control) };
-    let sent = scm::send(control, &Report::Listener.encode(), &[number]);
+    let sent = scm::send(control, &ChildReport::Listener.encode(), &[number]);
     messenger.listener.store(if sent.is_ok() { DONE } else { FAILED }, Ordering::Release);
     clone::end_thread()
 }
@@ -228,7 +230,7 @@ mod tests {
         let home = |line: &str, uid| {
             let mut room = [0u8; 16];
             room[0] = b'/';
-            let found = take_home(line.as_bytes(), uid, &mut room);
+            let found = read_home(line.as_bytes(), uid, &mut room);
             (found, CStr::from_bytes_until_nul(&room).unwrap().to_str().unwrap().to_owned())
         };
         assert_eq!(home("a:x:7:8::/home/a:/bin/sh", 7), (true, "/home/a".to_owned()));

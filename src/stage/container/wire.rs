@@ -1,16 +1,14 @@
-//! What the child of a container's start and the runtime say to each other: fixed-size messages on a seqpacket
-//! socket, with descriptors beside them.
+//! What the child of a container's start and the runtime send to each other, in the frame of [`crate::stage::wire`].
 
-/// Bytes of one message.
-pub const LEN: usize = 16;
+use crate::stage::wire::{LEN, pack, unpack};
 
 /// From the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
+pub enum ChildReport {
     /// It was made by the intermediate process and waits; its credentials beside this say its pid.
     Waiting,
     /// It waits until the runtime has done something for it.
-    Needs(Need),
+    Needs(ChildNeed),
     /// The master of its terminal comes beside this.
     Terminal {
         /// Its number in the container's devpts.
@@ -36,7 +34,7 @@ pub enum Report {
         errno: i32,
     },
     /// The intermediate process could not make the time namespace.
-    ClocksFailed {
+    TimeNamespaceFailed {
         /// Error number.
         errno: i32,
     },
@@ -48,14 +46,14 @@ pub enum Report {
 
 /// What the runtime does for the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum ChildNeed {
     /// The offsets of its new time namespace.
     TimeOffsets,
     /// Network devices; beside this comes a route socket of its network namespace.
     NetDevices,
-    /// Trees: they come beside [`Answer::Trees`].
+    /// Trees: they come beside [`ChildRequest::Trees`].
     Trees,
-    /// The hooks of `create`, or those of `start` after [`Answer::Namespaces`]. Beside this come the files of its
+    /// The hooks of `create`, or those of `start` after [`ChildRequest::SendNamespaces`]. Beside this come the files of its
     /// namespaces, in the order of [`crate::plan::container::NAMESPACES`]: it is not dumpable, and nobody else may
     /// open them.
     Hooks,
@@ -63,84 +61,73 @@ pub enum Need {
 
 /// From the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ChildRequest {
     /// Go on.
     Go,
     /// Some of the trees; the descriptors come beside it.
     Trees,
     /// Tell your namespaces.
-    Namespaces,
+    SendNamespaces,
 }
 
-fn pack(kind: u32, a: u32, b: i32) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
-    for (slot, word) in bytes.chunks_exact_mut(4).zip([kind, a, b.cast_unsigned(), 0]) {
-        slot.copy_from_slice(&word.to_ne_bytes());
-    }
-    bytes
+impl ChildNeed {
+    const ALL: [ChildNeed; 4] =
+        [ChildNeed::TimeOffsets, ChildNeed::NetDevices, ChildNeed::Trees, ChildNeed::Hooks];
 }
 
-fn unpack(bytes: &[u8]) -> Option<(u32, u32, i32)> {
-    let bytes: &[u8; LEN] = bytes.try_into().ok()?;
-    let word = |at: usize| Some(u32::from_ne_bytes(bytes[at..at + 4].try_into().ok()?));
-    Some((word(0)?, word(4)?, word(8)?.cast_signed()))
-}
-
-impl Need {
-    const ALL: [Need; 4] = [Need::TimeOffsets, Need::NetDevices, Need::Trees, Need::Hooks];
-}
-
-impl Report {
+impl ChildReport {
     /// The message as bytes.
     pub fn encode(self) -> [u8; LEN] {
-        match self {
-            Report::Waiting => pack(1, 0, 0),
-            Report::Needs(need) => pack(2, need as u32, 0),
-            Report::Terminal { number } => pack(3, number, 0),
-            Report::Failed { step, errno } => pack(4, step, errno),
-            Report::JoinFailed { join, errno } => pack(5, join, errno),
-            Report::CloneFailed { errno } => pack(6, 0, errno),
-            Report::Created => pack(7, 0, 0),
-            Report::Listener => pack(8, 0, 0),
-            Report::ClocksFailed { errno } => pack(9, 0, errno),
-        }
+        let (kind, a, errno) = match self {
+            ChildReport::Waiting => (1, 0, 0),
+            ChildReport::Needs(need) => (2, need as u32, 0),
+            ChildReport::Terminal { number } => (3, number, 0),
+            ChildReport::Failed { step, errno } => (4, step, errno),
+            ChildReport::JoinFailed { join, errno } => (5, join, errno),
+            ChildReport::CloneFailed { errno } => (6, 0, errno),
+            ChildReport::Created => (7, 0, 0),
+            ChildReport::Listener => (8, 0, 0),
+            ChildReport::TimeNamespaceFailed { errno } => (9, 0, errno),
+        };
+        pack(kind, a, errno.cast_unsigned(), 0)
     }
 
     /// The message in `bytes`, if it is one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (kind, a, errno) = unpack(bytes)?;
+        let [kind, a, errno, _] = unpack(bytes)?;
+        let errno = errno.cast_signed();
         Some(match kind {
-            1 => Report::Waiting,
-            2 => Report::Needs(*Need::ALL.get(usize::try_from(a).ok()?)?),
-            3 => Report::Terminal { number: a },
-            4 => Report::Failed { step: a, errno },
-            5 => Report::JoinFailed { join: a, errno },
-            6 => Report::CloneFailed { errno },
-            7 => Report::Created,
-            8 => Report::Listener,
-            9 => Report::ClocksFailed { errno },
+            1 => ChildReport::Waiting,
+            2 => ChildReport::Needs(*ChildNeed::ALL.get(usize::try_from(a).ok()?)?),
+            3 => ChildReport::Terminal { number: a },
+            4 => ChildReport::Failed { step: a, errno },
+            5 => ChildReport::JoinFailed { join: a, errno },
+            6 => ChildReport::CloneFailed { errno },
+            7 => ChildReport::Created,
+            8 => ChildReport::Listener,
+            9 => ChildReport::TimeNamespaceFailed { errno },
             _ => return None,
         })
     }
 }
 
-impl Answer {
+impl ChildRequest {
     /// The message as bytes.
     pub fn encode(self) -> [u8; LEN] {
         let kind = match self {
-            Answer::Go => 1,
-            Answer::Trees => 2,
-            Answer::Namespaces => 3,
+            ChildRequest::Go => 1,
+            ChildRequest::Trees => 2,
+            ChildRequest::SendNamespaces => 3,
         };
-        pack(kind, 0, 0)
+        pack(kind, 0, 0, 0)
     }
 
     /// The message in `bytes`, if it is one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        match unpack(bytes)?.0 {
-            1 => Some(Answer::Go),
-            2 => Some(Answer::Trees),
-            3 => Some(Answer::Namespaces),
+        match unpack(bytes)? {
+            [1, ..] => Some(ChildRequest::Go),
+            [2, ..] => Some(ChildRequest::Trees),
+            [3, ..] => Some(ChildRequest::SendNamespaces),
             _ => None,
         }
     }
@@ -153,21 +140,21 @@ mod tests {
     #[test]
     fn messages_survive_the_wire() {
         let plain = [
-            Report::Waiting,
-            Report::Terminal { number: 7 },
-            Report::Failed { step: u32::MAX, errno: -1 },
-            Report::JoinFailed { join: 3, errno: 1 },
-            Report::CloneFailed { errno: 28 },
-            Report::ClocksFailed { errno: 34 },
-            Report::Created,
-            Report::Listener,
+            ChildReport::Waiting,
+            ChildReport::Terminal { number: 7 },
+            ChildReport::Failed { step: u32::MAX, errno: -1 },
+            ChildReport::JoinFailed { join: 3, errno: 1 },
+            ChildReport::CloneFailed { errno: 28 },
+            ChildReport::TimeNamespaceFailed { errno: 34 },
+            ChildReport::Created,
+            ChildReport::Listener,
         ];
-        for report in plain.into_iter().chain(Need::ALL.map(Report::Needs)) {
-            assert_eq!(Report::decode(&report.encode()), Some(report));
+        for report in plain.into_iter().chain(ChildNeed::ALL.map(ChildReport::Needs)) {
+            assert_eq!(ChildReport::decode(&report.encode()), Some(report));
         }
-        for answer in [Answer::Go, Answer::Trees, Answer::Namespaces] {
-            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        for answer in [ChildRequest::Go, ChildRequest::Trees, ChildRequest::SendNamespaces] {
+            assert_eq!(ChildRequest::decode(&answer.encode()), Some(answer));
         }
-        assert_eq!(Report::decode(b"short"), None);
+        assert_eq!(ChildReport::decode(b"short"), None);
     }
 }

@@ -1,44 +1,45 @@
-//! One container's directory: claimed, locked, read without harm, removed.
+//! The directory of one container: claim, lock, read and remove it, safely even if its content is hostile.
 
-use super::record::Record;
+use super::record::ContainerRecord;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state::lock_options;
 use crate::sys::read;
+use crate::sys::replace_file::{SyncPolicy, Writers, replace_file};
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The largest record that is read: annotations are the bundle's.
-const RECORD_LIMIT: u64 = 16 << 20;
+/// Largest record that is read in bytes; annotations come from the bundle.
+const MAX_RECORD_SIZE: u64 = 16 << 20;
 
-/// How often a lock that another verb holds is asked for.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
+/// Interval at which a lock that another command holds is retried.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The directory of a container that is there.
+/// The directory of an existing container.
 #[derive(Debug, Clone)]
-pub struct Directory {
+pub struct ContainerDirectory {
     path: PathBuf,
     id: SandboxId,
 }
 
-/// The lock of a directory. Dropping it lets others in.
+/// The lock of a directory. Dropping it releases the lock.
 #[derive(Debug)]
-pub struct Held {
+pub struct ContainerLock {
     _lock: Flock<File>,
 }
 
-/// A directory that this process has just made, locked. Dropping it without [`Claim::keep`] removes it.
+/// A directory that this process has just created, locked. Dropping it without [`ContainerClaim::commit`] removes it.
 #[derive(Debug)]
-pub struct Claim {
-    directory: Directory,
-    held: Option<Held>,
+pub struct ContainerClaim {
+    directory: ContainerDirectory,
+    lock: Option<ContainerLock>,
 }
 
-impl Claim {
+impl ContainerClaim {
     pub(super) fn new(path: PathBuf, id: &SandboxId) -> Result<Self> {
         let taken = || {
             Error::new(Code::Exists, format!("container {:?}: an id that already exists", id.as_str()))
@@ -48,27 +49,27 @@ impl Claim {
             std::io::ErrorKind::AlreadyExists => taken(),
             _ => Error::system(format_args!("make the directory {}", path.display()), e),
         })?;
-        let directory = Directory::new(path, id.clone());
-        // A delete --force may have come between and removed what seemed to be half made: then the id is
-        // nobody's, and this create has lost.
+        let directory = ContainerDirectory::new(path, id.clone());
+        // A `delete --force` may have removed the directory as half created in between: then the id is free again, and
+        // this create has failed.
         let held = directory.lock(Duration::ZERO)?.ok_or_else(taken)?;
-        Ok(Claim { directory, held: Some(held) })
+        Ok(ContainerClaim { directory, lock: Some(held) })
     }
 
-    /// The directory.
-    pub fn directory(&self) -> &Directory {
+    /// The claimed directory.
+    pub fn directory(&self) -> &ContainerDirectory {
         &self.directory
     }
 
-    /// The container stands: directory and lock are the caller's.
-    pub fn keep(mut self) -> (Directory, Option<Held>) {
-        (self.directory.clone(), self.held.take())
+    /// The container is created: returns the directory and the lock to the caller.
+    pub fn commit(mut self) -> (ContainerDirectory, Option<ContainerLock>) {
+        (self.directory.clone(), self.lock.take())
     }
 }
 
-impl Drop for Claim {
+impl Drop for ContainerClaim {
     fn drop(&mut self) {
-        if self.held.is_some()
+        if self.lock.is_some()
             && let Err(error) = self.directory.remove()
         {
             log::warn!("{error}");
@@ -76,59 +77,65 @@ impl Drop for Claim {
     }
 }
 
-impl Directory {
+impl ContainerDirectory {
     pub(super) fn new(path: PathBuf, id: SandboxId) -> Self {
-        Directory { path, id }
+        ContainerDirectory { path, id }
     }
 
-    /// Its path.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The container's id.
+    /// Id of the container.
     pub fn id(&self) -> &SandboxId {
         &self.id
     }
 
-    /// Takes the lock, waiting at most for `patience`; `None` when another verb has it all that time.
+    /// Takes the lock, and waits for it at most `max_wait`; `None` when another command holds it for all that time.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when the directory has gone meanwhile; [`Code::System`].
-    pub fn lock(&self, patience: Duration) -> Result<Option<Held>> {
+    /// [`Code::NotFound`] when the directory was removed meanwhile; [`Code::System`].
+    pub fn lock(&self, max_wait: Duration) -> Result<Option<ContainerLock>> {
         let path = self.path.join("lock");
-        let end = Instant::now() + patience;
+        let end = Instant::now() + max_wait;
         let fails = |e: std::io::Error| match e.kind() {
-            std::io::ErrorKind::NotFound => self.gone(),
+            std::io::ErrorKind::NotFound => self.not_found_error(),
             _ => Error::system(format_args!("open {}", path.display()), e),
         };
-        let mut file = lock_options().create(true).open(&path).map_err(fails)?;
+        // Only the first command creates the file: the keeper of a bridge takes the lock too, and its seccomp filter
+        // has no system call that creates files.
+        let mut file = match lock_options().open(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => lock_options().create(true).open(&path),
+            opened => opened,
+        }
+        .map_err(fails)?;
         loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => {
-                    // The lock of a directory that was removed, and perhaps made anew, is nothing.
+                    // The lock of a directory that was removed, and perhaps created again, has no effect.
                     let is = |meta: fs::Metadata| (meta.dev(), meta.ino());
                     let held = lock.metadata().map(is).ok();
                     if held.is_none() || held != path.symlink_metadata().map(is).ok() {
-                        return Err(self.gone());
+                        return Err(self.not_found_error());
                     }
-                    return Ok(Some(Held { _lock: lock }));
+                    return Ok(Some(ContainerLock { _lock: lock }));
                 }
                 Err((_, nix::errno::Errno::EWOULDBLOCK)) if Instant::now() >= end => return Ok(None),
                 Err((unlocked, nix::errno::Errno::EWOULDBLOCK)) => {
                     file = unlocked;
-                    std::thread::sleep(ASK_AGAIN);
+                    std::thread::sleep(LOCK_POLL_INTERVAL);
                 }
                 Err((_, errno)) => return Err(Error::system(format_args!("lock {}", path.display()), errno)),
             }
         }
     }
 
-    /// The same, for a verb that cannot go on without it.
+    /// Like [`ContainerDirectory::lock`], for a command that requires the lock.
     ///
     /// # Errors
-    /// [`Code::System`] when another verb has it for half a minute; as [`Directory::lock`].
-    pub fn must_lock(&self) -> Result<Held> {
+    /// [`Code::System`] when another command holds it for 30 seconds; as [`ContainerDirectory::lock`].
+    pub fn lock_or_fail(&self) -> Result<ContainerLock> {
         self.lock(Duration::from_secs(30))?.ok_or_else(|| {
             Error::new(
                 Code::System,
@@ -138,12 +145,12 @@ impl Directory {
         })
     }
 
-    /// Removes whatever lies in the place of the lock: for [`Directory::remove`], when [`Directory::lock`] cannot
-    /// open it.
+    /// Removes any file in the place of the lock: for [`ContainerDirectory::remove`], when [`ContainerDirectory::lock`]
+    /// cannot open it.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn mend_lock(&self) -> Result<()> {
+    pub fn repair_lock(&self) -> Result<()> {
         let path = self.path.join("lock");
         let is_dir = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
         let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -155,36 +162,36 @@ impl Directory {
         }
     }
 
-    fn gone(&self) -> Error {
+    fn not_found_error(&self) -> Error {
         Error::new(Code::NotFound, format!("container {:?} does not exist", self.id.as_str()))
     }
 
-    /// The record; where it is damaged, its copy.
+    /// Reads the record; if it is damaged, its copy.
     ///
     /// # Errors
-    /// [`Code::Invalid`] when neither can be read: then `delete --force` is all that helps. [`Code::NotFound`]
-    /// when the directory is gone.
-    pub fn read(&self) -> Result<Record> {
-        let first = self.read_one("state.json");
+    /// [`Code::Invalid`] when neither can be read: only `delete --force` helps. [`Code::NotFound`] when the directory
+    /// was removed.
+    pub fn read_record(&self) -> Result<ContainerRecord> {
+        let first = self.read_record_file("state.json");
         let error = match first {
             Ok(record) => return Ok(record),
             Err(error) => error,
         };
-        if let Ok(record) = self.read_one("state.copy.json") {
+        if let Ok(record) = self.read_record_file("state.copy.json") {
             return Ok(record);
         }
         if self.path.symlink_metadata().is_err() {
-            return Err(self.gone());
+            return Err(self.not_found_error());
         }
         Err(Error::new(Code::Invalid, format!("container {:?}: {error}", self.id.as_str()))
             .hint("saggar delete --force removes it"))
     }
 
-    fn read_one(&self, name: &str) -> Result<Record> {
+    fn read_record_file(&self, name: &str) -> Result<ContainerRecord> {
         let path = self.path.join(name);
         let bad = |why: &str| Error::new(Code::Invalid, format!("read {}: {why}", path.display()));
-        let bytes = read::small_file(&path, RECORD_LIMIT).ok_or_else(|| bad("it is no readable file"))?;
-        let record = Record::parse(&bytes).map_err(|why| bad(&why))?;
+        let bytes = read::small_file(&path, MAX_RECORD_SIZE).ok_or_else(|| bad("it is no readable file"))?;
+        let record = ContainerRecord::parse(&bytes).map_err(|why| bad(&why))?;
         if record.id != self.id.as_str() {
             return Err(bad("it is of another container"));
         }
@@ -192,28 +199,28 @@ impl Directory {
     }
 
     /// Whether neither the record nor its copy was ever written.
-    pub fn is_bare(&self) -> bool {
+    pub fn has_no_record(&self) -> bool {
         ["state.json", "state.copy.json"].iter().all(|name| self.path.join(name).symlink_metadata().is_err())
     }
 
-    /// Writes the record; its copy too, once the container is complete and the record does not change any more.
+    /// Writes the record; also its copy once the container is complete and the record no longer changes.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn write(&self, record: &Record) -> Result<()> {
+    pub fn write_record(&self, record: &ContainerRecord) -> Result<()> {
         let bytes = record.encode()?;
         self.write_file("state.json", &bytes)?;
         if !record.complete {
             return Ok(());
         }
         self.write_file("state.copy.json", &bytes)?;
-        self.write_into_lock(&bytes);
+        self.write_record_to_lock(&bytes);
         Ok(())
     }
 
-    /// The lock is a file that stays: with the record in it, there is something to go by where both others are lost. A
-    /// lock that cannot be written is as one that was damaged.
-    fn write_into_lock(&self, bytes: &[u8]) {
+    /// The lock file is permanent, so it also holds the record for when both other files are lost. A failed write to
+    /// the lock is ignored, like a damaged record in it.
+    fn write_record_to_lock(&self, bytes: &[u8]) {
         let path = self.path.join("lock");
         let write = || -> std::io::Result<()> {
             let mut file = lock_options().open(&path)?;
@@ -225,12 +232,13 @@ impl Directory {
         }
     }
 
-    /// What the lock says of a complete container, for the end of one that [`Directory::read`] knows nothing of.
-    pub fn last_record(&self) -> Option<Record> {
-        self.read_one("lock").ok()
+    /// The record in the lock file of a complete container, to delete one for which [`ContainerDirectory::read_record`]
+    /// fails.
+    pub fn read_record_from_lock(&self) -> Option<ContainerRecord> {
+        self.read_record_file("lock").ok()
     }
 
-    /// Writes one file of the directory, whole or not at all.
+    /// Writes one file of the directory atomically.
     ///
     /// # Errors
     /// [`Code::System`].
@@ -238,7 +246,7 @@ impl Directory {
         write_atomically(&self.path.join(name), bytes, 0o600)
     }
 
-    /// Removes the directory with everything in it, whatever that is. One that is gone is fine.
+    /// Removes the directory and all of its content. It is not an error if the directory no longer exists.
     ///
     /// # Errors
     /// [`Code::System`].
@@ -252,26 +260,14 @@ impl Directory {
     }
 }
 
-/// Writes `path` through a temporary file beside it that is renamed: whoever reads, whoever of us is killed, there is
-/// the old content or the new. It is not synced: what it is about ends with this boot.
+/// Writes `path` through a temporary file in the same directory, which is then renamed. A reader, or a crash of the
+/// writer, sees the old content or the new. The file is not synced: its content has no meaning after a reboot.
 ///
 /// # Errors
 /// [`Code::System`].
 pub fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
-    let new = path.with_file_name(name);
-    let write = || {
-        let _ = fs::remove_file(&new);
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(&new)?;
-        file.write_all(bytes)?;
-        fs::rename(&new, path)
-    };
-    write().map_err(|e| {
-        let _ = fs::remove_file(&new);
-        Error::system(format_args!("write {}", path.display()), e)
-    })
+    replace_file(path, Writers::Many, mode, SyncPolicy::None, |file| file.write_all(bytes))
+        .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
 }
 
 #[cfg(test)]

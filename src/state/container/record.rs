@@ -1,72 +1,73 @@
-//! The record of a container, as it lies on disk.
+//! The record of a container, in its format on disk.
 
-use crate::cgroup::Place;
+use crate::cgroup::CgroupLocation;
 use crate::error::{Code, Error, Result};
 use crate::state::process::ProcessId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The version of the record that this saggar writes and reads.
+/// Version of the record format that this saggar reads and writes.
 pub const RECORD_VERSION: u32 = 1;
 
-/// What is known of a container.
+/// The stored state of a container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// [`RECORD_VERSION`]
+pub struct ContainerRecord {
+    /// Always [`RECORD_VERSION`].
     pub version: u32,
-    /// Its id.
+    /// Id of the container.
     pub id: String,
-    /// The absolute path of its bundle.
+    /// Absolute path of its bundle.
     pub bundle: PathBuf,
-    /// The absolute path of its root on the host.
+    /// Absolute path of its root file system on the host.
     pub rootfs: PathBuf,
-    /// When it was created, RFC 3339.
+    /// Time of creation, RFC 3339.
     pub created: String,
-    /// Who created it: a user id.
+    /// User id of the creator.
     pub owner: u32,
-    /// Its annotations.
+    /// Annotations of the bundle.
     pub annotations: BTreeMap<String, String>,
-    /// The verb that is creating it: while that runs, and there is no process yet, it is being created.
+    /// The process of the command that creates it. While that runs and [`Self::process`] is `None`, the status is
+    /// "creating".
     pub creator: ProcessId,
-    /// Where its cgroups are, from before they were made.
-    pub cgroup: Option<Place>,
-    /// Its own groups of resctrl, from before they were made.
+    /// Path of its cgroups, recorded before they are created.
+    pub cgroup: Option<CgroupLocation>,
+    /// Its resctrl groups, recorded before they are created.
     #[serde(default)]
     pub resctrl: Vec<PathBuf>,
     /// Its first process.
     pub process: Option<ProcessId>,
-    /// Everything is applied: it is created.
+    /// All settings are applied: the container is created.
     pub complete: bool,
-    /// The bridge beside it.
+    /// The bridge, for a container that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bridge: Option<Beside>,
+    pub bridge: Option<SidecarRecord>,
 }
 
-/// What stands beside a container that has a bridge.
+/// The supervisor and the bridge of a container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Beside {
-    /// What the container's program speaks: the name of an adapter.
+pub struct SidecarRecord {
+    /// Name of the adapter for the protocol of the container's program.
     pub adapter: String,
-    /// Where the bridge listens.
+    /// Path of the socket on which the bridge listens.
     pub socket: PathBuf,
-    /// Device and inode of the socket, once it is there.
+    /// Device and inode of the socket, once it exists.
     pub socket_file: Option<(u64, u64)>,
-    /// Where the cgroups of the supervisor are, from before they were made.
-    pub cgroup: Place,
+    /// Path of the supervisor's cgroups, recorded before they are created.
+    pub cgroup: CgroupLocation,
     /// The supervisor.
     pub supervisor: Option<ProcessId>,
-    /// The guard, which ends the container when the supervisor dies.
+    /// The guard process, which ends the container when the supervisor dies.
     pub guard: Option<ProcessId>,
 }
 
-impl Record {
-    /// Reads a record.
+impl ContainerRecord {
+    /// Parses a record.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A message that says why the record is not valid.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         #[derive(Deserialize)]
         struct Version {

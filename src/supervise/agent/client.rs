@@ -1,7 +1,7 @@
-//! `saggar session send`: the terminal as a client of a bridge that somebody else serves.
+//! `saggar session send`: the terminal as a client of a bridge that another saggar process serves.
 
-use super::console::{CONSOLE, Console, Progress};
-use super::{SIGNALS, Show};
+use super::console::{AgentConsole, CONSOLE_TOKEN, TurnProgress};
+use super::{ConsoleFormat, SIGNALS};
 use crate::error::{Error, Result};
 use crate::supervise::sandbox::register;
 use crate::supervise::signals;
@@ -10,29 +10,29 @@ use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// What a turn has come to.
+/// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turned {
-    /// It is complete.
+pub enum TurnOutcome {
+    /// The turn is complete.
     Done,
-    /// It was interrupted, or left alone, because of this signal.
+    /// This signal interrupted the turn, or made the client disconnect while the turn continues.
     Signal(i32),
-    /// It failed, and why.
+    /// The turn failed, with the error message.
     Failed(String),
 }
 
-/// Says one prompt on a connection and prints what comes back. SIGINT interrupts the turn; a second one, and every
-/// other signal that ends a program, leaves it to itself.
+/// Sends one prompt on a connection and prints the response. SIGINT interrupts the turn. A second SIGINT, and every
+/// other signal that ends a program, disconnects; the turn continues.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
-pub fn turn(stream: UnixStream, prompt: &str, session: &str, show: Show) -> Result<Turned> {
+pub fn run_turn(stream: UnixStream, prompt: &str, session: &str, show: ConsoleFormat) -> Result<TurnOutcome> {
     let mut poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
     let signals = signals::open()?;
     register(poll.registry(), signals.as_fd(), SIGNALS)?;
-    stream.set_nonblocking(true).map_err(|e| Error::system("speak to the bridge", e))?;
+    stream.set_nonblocking(true).map_err(|e| Error::system("connect to the bridge", e))?;
     let stream = mio::net::UnixStream::from_std(stream);
-    let mut console = Console::over(stream, prompt, session, show, poll.registry())?;
+    let mut console = AgentConsole::on_stream(stream, prompt, session, show, poll.registry())?;
     let mut events = Events::with_capacity(8);
     let mut interrupted = false;
     loop {
@@ -41,25 +41,25 @@ pub fn turn(stream: UnixStream, prompt: &str, session: &str, show: Show) -> Resu
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             other => other.map_err(|e| Error::system("wait for events", e))?,
         }
-        while let Some((signal, _)) = signals::next(&signals) {
+        while let Some((signal, _)) = signals::read_next(&signals) {
             match signal {
                 Signal::SIGINT if !interrupted => {
                     interrupted = true;
                     console.interrupt();
                 }
                 Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => {
-                    return Ok(Turned::Signal(signal as i32));
+                    return Ok(TurnOutcome::Signal(signal as i32));
                 }
                 Signal::SIGTSTP => drop(nix::sys::signal::raise(Signal::SIGSTOP)),
                 _ => {}
             }
         }
-        if events.iter().any(|event| event.token() == CONSOLE) {
+        if events.iter().any(|event| event.token() == CONSOLE_TOKEN) {
             match console.ready(poll.registry())? {
-                Progress::Going => {}
-                _ if interrupted => return Ok(Turned::Signal(Signal::SIGINT as i32)),
-                Progress::Done => return Ok(Turned::Done),
-                Progress::Failed(why) => return Ok(Turned::Failed(why)),
+                TurnProgress::Running => {}
+                _ if interrupted => return Ok(TurnOutcome::Signal(Signal::SIGINT as i32)),
+                TurnProgress::Done => return Ok(TurnOutcome::Done),
+                TurnProgress::Failed(why) => return Ok(TurnOutcome::Failed(why)),
             }
         }
     }

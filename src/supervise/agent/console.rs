@@ -1,9 +1,9 @@
-//! `saggar agent DIR PROMPT`: the terminal as one more client of the bridge. It says one query on a connection
-//! of its own, prints what comes back, and asks the user for permissions when there is one to ask.
+//! `saggar agent DIR PROMPT`: the terminal as a client of the bridge. It sends one query on a connection of its own,
+//! prints the response, and asks the user for permissions if there is a terminal to ask on.
 
-use super::doing::Doing;
-use super::question;
-use crate::bridge::proto::{LineSplitter, Split, json};
+use super::permission_prompt;
+use super::progress_line::ProgressLine;
+use crate::bridge::proto::{LineSplitter, SplitLine, json};
 use crate::error::{Error, Result};
 use crate::text;
 use mio::net::UnixStream;
@@ -18,246 +18,253 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// The console's own end of its connection.
-pub(super) const CONSOLE: Token = Token(1);
+pub(super) const CONSOLE_TOKEN: Token = Token(1);
 
-/// How the messages are shown.
+/// Output format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Show {
-    /// The agent's own lines.
+pub enum ConsoleFormat {
+    /// The agent's messages, one JSON object per line.
     Json,
     /// Text for people.
     Text,
 }
 
-/// What the console has come to.
+/// The state of the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// Nothing yet.
-    Going,
+pub(super) enum TurnProgress {
+    /// The turn is not complete yet.
+    Running,
     /// The turn is complete.
     Done,
-    /// The turn failed, and why.
+    /// The turn failed, with the error message.
     Failed(String),
 }
 
 /// The client.
 #[derive(Debug)]
-pub(super) struct Console {
+pub(super) struct AgentConsole {
     stream: UnixStream,
     input: LineSplitter,
-    output: Vec<u8>,
-    screen: Screen,
-    /// What it comes to once everything is printed.
-    over: Option<Progress>,
-    show: Show,
-    /// Text of the present answer was already shown piece by piece.
-    streamed: bool,
-    asks_user: bool,
-    doing: Doing,
+    unsent: Vec<u8>,
+    output_screen: ConsoleOutput,
+    /// The result of the turn, returned once all output is written.
+    result: Option<TurnProgress>,
+    show: ConsoleFormat,
+    /// Text of the current answer has already been shown as a stream.
+    text_shown: bool,
+    can_ask_user: bool,
+    progress_line: ProgressLine,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct BridgeMessage<'a> {
     ev: &'a str,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     error: Option<String>,
 }
 
-impl Console {
-    /// A console, and the bridge's end of its connection.
+impl AgentConsole {
+    /// Creates a console; returns it with the bridge's end of its connection.
     pub(super) fn new(
         prompt: &str,
         session: &str,
-        show: Show,
+        show: ConsoleFormat,
         registry: &Registry,
     ) -> Result<(Self, UnixStream)> {
         let fail = |e| Error::system("make a connection to the bridge", e);
         let (ours, theirs) = UnixStream::pair().map_err(fail)?;
-        Ok((Console::over(ours, prompt, session, show, registry)?, theirs))
+        Ok((AgentConsole::on_stream(ours, prompt, session, show, registry)?, theirs))
     }
 
     /// A console on a connection to a bridge.
-    pub(super) fn over(
+    pub(super) fn on_stream(
         mut ours: UnixStream,
         prompt: &str,
         session: &str,
-        show: Show,
+        show: ConsoleFormat,
         registry: &Registry,
     ) -> Result<Self> {
         let fail = |e| Error::system("watch the connection to the bridge", e);
-        registry.register(&mut ours, CONSOLE, Interest::READABLE | Interest::WRITABLE).map_err(fail)?;
+        registry.register(&mut ours, CONSOLE_TOKEN, Interest::READABLE | Interest::WRITABLE).map_err(fail)?;
         let query = serde_json::json!({
             "cmd": "query", "prompt": prompt, "sessionId": session,
-            "includePartialMessages": show == Show::Text,
+            "includePartialMessages": show == ConsoleFormat::Text,
         });
         let output = format!("{query}\n").into_bytes();
         let asks_user = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let input = LineSplitter::new(usize::MAX);
-        let screen = Screen::default();
-        let doing = Doing::new(show == Show::Text && std::io::stderr().is_terminal());
-        Ok(Console {
+        let screen = ConsoleOutput::default();
+        let doing = ProgressLine::new(show == ConsoleFormat::Text && std::io::stderr().is_terminal());
+        Ok(AgentConsole {
             stream: ours,
             input,
-            output,
-            screen,
-            over: None,
+            unsent: output,
+            output_screen: screen,
+            result: None,
             show,
-            streamed: false,
-            asks_user,
-            doing,
+            text_shown: false,
+            can_ask_user: asks_user,
+            progress_line: doing,
         })
     }
 
-    /// Asks for the end of the turn, which then ends in its own time.
+    /// Sends an interrupt; the turn ends when the agent has handled it.
     pub(super) fn interrupt(&mut self) {
-        self.output.extend_from_slice(b"{\"cmd\":\"interrupt\"}\n");
+        self.unsent.extend_from_slice(b"{\"cmd\":\"interrupt\"}\n");
         self.flush();
     }
 
-    /// Shows for how long the agent has been at what it does; when to call it next.
+    /// Updates the progress line; returns the time until the next call.
     pub(super) fn tick(&mut self) -> Option<Duration> {
-        self.doing.tick(self.screen.is_at_line_start())
+        self.progress_line.tick(self.output_screen.is_at_line_start())
     }
 
-    /// Takes the progress line off the terminal, for somebody else who writes there.
-    pub(super) fn clear(&mut self) {
-        self.doing.clear();
+    /// Clears the progress line before other output to the terminal.
+    pub(super) fn clear_progress(&mut self) {
+        self.progress_line.clear();
     }
 
-    /// Handles an event of the connection, or of standard output. While that takes nothing, nothing is read
-    /// either, and the bridge holds the agent back.
-    pub(super) fn ready(&mut self, registry: &Registry) -> Result<Progress> {
+    /// Handles an event of the connection, or of standard output. While standard output is blocked nothing is read from
+    /// the connection, so the bridge stops reading from the agent.
+    pub(super) fn ready(&mut self, registry: &Registry) -> Result<TurnProgress> {
         let mut chunk = [0; 65536];
         loop {
-            if self.screen.has_something() {
-                self.doing.clear();
+            if self.output_screen.has_pending() {
+                self.progress_line.clear();
             }
-            if !self.screen.write(registry) {
-                return Ok(Progress::Going);
+            if !self.output_screen.write(registry) {
+                return Ok(TurnProgress::Running);
             }
-            if let Some(over) = self.over.take() {
+            if let Some(over) = self.result.take() {
                 return Ok(over);
             }
             self.flush();
             let count = match self.stream.read(&mut chunk) {
-                Ok(0) => return Ok(Progress::Failed("the bridge closed the connection".into())),
+                Ok(0) => return Ok(TurnProgress::Failed("the bridge closed the connection".into())),
                 Ok(count) => count,
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(Progress::Going),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(TurnProgress::Running),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(Error::system("read from the bridge", e)),
             };
             let mut bytes = &chunk[..count];
-            while let (None, Some(Split::Line(line))) = (&self.over, self.input.next(&mut bytes)) {
-                match self.event(&line) {
-                    Progress::Going => {}
-                    over => self.over = Some(over),
+            while let (None, Some(SplitLine::Line(line))) = (&self.result, self.input.next(&mut bytes)) {
+                match self.on_bridge_event(&line) {
+                    TurnProgress::Running => {}
+                    over => self.result = Some(over),
                 }
             }
         }
     }
 
     fn flush(&mut self) {
-        while !self.output.is_empty() {
-            match self.stream.write(&self.output) {
-                Ok(count) => drop(self.output.drain(..count)),
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn event(&mut self, line: &[u8]) -> Progress {
-        let Ok(event) = serde_json::from_slice::<Event<'_>>(line) else { return Progress::Going };
+    fn on_bridge_event(&mut self, line: &[u8]) -> TurnProgress {
+        let Ok(event) = serde_json::from_slice::<BridgeMessage<'_>>(line) else {
+            return TurnProgress::Running;
+        };
         match (event.ev, event.data) {
-            ("message", Some(data)) => self.message(data.get()),
-            ("error", _) => return Progress::Failed(event.error.unwrap_or_default()),
-            ("done", _) => return Progress::Done,
+            ("message", Some(data)) => self.on_agent_message(data.get()),
+            ("error", _) => return TurnProgress::Failed(event.error.unwrap_or_default()),
+            ("done", _) => return TurnProgress::Done,
             _ => {}
         }
-        Progress::Going
+        TurnProgress::Running
     }
 
-    fn message(&mut self, data: &str) {
+    fn on_agent_message(&mut self, data: &str) {
         let message: serde_json::Value = serde_json::from_str(data).unwrap_or_default();
         if message["type"] == "control_request" && message["request"]["subtype"] == "can_use_tool" {
-            self.permission(&message);
+            self.answer_permission(&message);
         }
         match self.show {
-            Show::Json => {
-                self.screen.push(&json::one_line(data));
-                self.screen.push("\n");
+            ConsoleFormat::Json => {
+                self.output_screen.push(&json::escape_line_breaks(data));
+                self.output_screen.push("\n");
             }
-            Show::Text => self.text(&message),
+            ConsoleFormat::Text => self.show_text(&message),
         }
     }
 
-    fn text(&mut self, message: &serde_json::Value) {
+    fn show_text(&mut self, message: &serde_json::Value) {
         match message["type"].as_str() {
             Some("stream_event") => {
                 if let Some(piece) = message["event"]["delta"]["text"].as_str() {
-                    self.streamed = true;
-                    self.screen.push(&text::prose(piece));
+                    self.text_shown = true;
+                    self.output_screen.push(&text::prose(piece));
                 }
             }
             Some("assistant") => {
                 for block in message["message"]["content"].as_array().into_iter().flatten() {
                     match (block["type"].as_str(), block["text"].as_str()) {
-                        (Some("text"), Some(text)) if !self.streamed => self.screen.push(&text::prose(text)),
+                        (Some("text"), Some(text)) if !self.text_shown => {
+                            self.output_screen.push(&text::prose(text))
+                        }
                         (Some("tool_use"), _) => {
                             let name = block["name"].as_str().unwrap_or("tool");
-                            self.doing.clear();
-                            progress(&format!("[{name}] {}", json::shorten(&block["input"].to_string())));
-                            self.doing.begin(name);
+                            self.progress_line.clear();
+                            print_progress(&format!(
+                                "[{name}] {}",
+                                json::shorten(&block["input"].to_string())
+                            ));
+                            self.progress_line.begin_tool(name);
                         }
                         _ => {}
                     }
                 }
                 let has_text = message["message"]["content"].as_array().into_iter().flatten();
                 if has_text.clone().any(|block| block["type"] == "text") {
-                    self.screen.push("\n");
+                    self.output_screen.push("\n");
                 }
-                self.streamed = false;
+                self.text_shown = false;
             }
-            // What a tool gave goes to the agent, who thinks about it.
-            Some("user") => self.doing.begin_thinking(),
+            // The result of a tool goes to the agent, which processes it.
+            Some("user") => self.progress_line.begin_thinking(),
             _ => {}
         }
     }
 
-    /// Asks the user, or says no when there is none to ask.
-    fn permission(&mut self, message: &serde_json::Value) {
+    /// Asks the user, or denies the request if there is no user to ask.
+    fn answer_permission(&mut self, message: &serde_json::Value) {
         let request = &message["request"];
-        self.doing.clear();
-        let allowed = self.asks_user && question::ask(request);
+        self.progress_line.clear();
+        let allowed = self.can_ask_user && permission_prompt::ask_user(request);
         let response = if allowed {
             serde_json::json!({ "behavior": "allow", "updatedInput": request["input"] })
         } else {
-            let why = if self.asks_user { "the user said no" } else { "there is no user to ask" };
+            let why = if self.can_ask_user { "denied by the user" } else { "there is no user to ask" };
             serde_json::json!({ "behavior": "deny", "message": why })
         };
         let line = serde_json::json!({
             "type": "control_response",
             "response": { "subtype": "success", "request_id": message["request_id"], "response": response },
         });
-        self.output.extend_from_slice(format!("{line}\n").as_bytes());
+        self.unsent.extend_from_slice(format!("{line}\n").as_bytes());
         self.flush();
     }
 }
 
-/// Standard output. It is the caller's, and may stay blocking: it is written to only when it says that it takes
-/// something, and no more than it then takes without waiting.
+/// Standard output. It is inherited from the caller and may be blocking: it is written to only when poll(2) reports it
+/// writable, and at most as much as cannot block.
 #[derive(Debug, Default)]
-struct Screen {
+struct ConsoleOutput {
     pending: Vec<u8>,
     written: usize,
     watched: bool,
-    /// The last text does not end its line.
+    /// The last text did not end with a newline.
     in_line: bool,
 }
 
-impl Screen {
-    fn has_something(&self) -> bool {
+impl ConsoleOutput {
+    fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
@@ -270,14 +277,15 @@ impl Screen {
         self.pending.extend_from_slice(text.as_bytes());
     }
 
-    /// Writes what it takes; true when nothing is left. Else [`CONSOLE`] is told when it takes more.
+    /// Writes what does not block; true when all is written. Otherwise [`CONSOLE_TOKEN`] gets an event when more can be
+    /// written.
     fn write(&mut self, registry: &Registry) -> bool {
         let stdout = std::io::stdout();
         while self.written < self.pending.len() {
-            if !takes_more(stdout.as_fd()) {
-                self.watch(registry, stdout.as_fd());
-                // It may have become ready before it was watched.
-                if !takes_more(stdout.as_fd()) {
+            if !is_writable(stdout.as_fd()) {
+                self.watch_stdout(registry, stdout.as_fd());
+                // It may have become writable before it was registered.
+                if !is_writable(stdout.as_fd()) {
                     return false;
                 }
             }
@@ -287,10 +295,10 @@ impl Screen {
                 Ok(count) => self.written += count,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
-                    self.watch(registry, stdout.as_fd());
+                    self.watch_stdout(registry, stdout.as_fd());
                     return false;
                 }
-                // A reader that went away (a closed pipe) ends nothing: the turn goes on in the workspace.
+                // A reader that has closed its pipe does not end the turn, which continues in the workspace.
                 Err(_) => self.written = self.pending.len(),
             }
         }
@@ -299,32 +307,32 @@ impl Screen {
         true
     }
 
-    fn watch(&mut self, registry: &Registry, stdout: BorrowedFd<'_>) {
+    fn watch_stdout(&mut self, registry: &Registry, stdout: BorrowedFd<'_>) {
         let fd = stdout.as_raw_fd();
         let mut source = SourceFd(&fd);
         let done = if self.watched {
-            registry.reregister(&mut source, CONSOLE, Interest::WRITABLE)
+            registry.reregister(&mut source, CONSOLE_TOKEN, Interest::WRITABLE)
         } else {
-            registry.register(&mut source, CONSOLE, Interest::WRITABLE)
+            registry.register(&mut source, CONSOLE_TOKEN, Interest::WRITABLE)
         };
         self.watched |= done.is_ok();
     }
 }
 
-/// Whether a write of at most PIPE_BUF bytes goes through at once (poll(2), pipe(7)).
-fn takes_more(fd: BorrowedFd<'_>) -> bool {
+/// Whether a write of at most PIPE_BUF bytes does not block (poll(2), pipe(7)).
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(fd, PollFlags::POLLOUT)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|count| count > 0)
 }
 
-/// What goes on, on standard error, when that is a terminal.
-fn progress(text: &str) {
+/// Writes a progress message to standard error if that is a terminal.
+fn print_progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        say(&format!("{}\n", text::line(text)));
+        write_stderr(&format!("{}\n", text::one_line(text)));
     }
 }
 
-/// Writes to the user. Standard error that is closed is no reason to stop.
-fn say(text: &str) {
+/// Writes to standard error. Errors are ignored: it may be closed.
+fn write_stderr(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,71 +1,77 @@
-//! The loop of `saggar agent`: the sandbox, the agent's process, and the bridge between it and its servers.
+//! The loop of `saggar agent`: the sandbox, the agent's process, and the bridge between the agent and its servers.
 //!
 //! ```text
-//!   servers ══ hub (socket, connections, core) ── Action ──> this loop ──> sandbox (pid 1), process, execs
-//!                       ^───────────── what happened ─────────────┘
+//!  servers ══ hub (socket, connections, core) ── Action ──> this loop ──> sandbox (pid 1), process, execs
+//!                      ^────────────────── events ────────────┘
 //! ```
-//! The core decides, this loop does. It ends when the core says `Shutdown`, when the sandbox is gone, or when
-//! the wall-clock limit is reached.
+//! The core decides and the loop executes its actions. The loop ends when the core returns `Shutdown`, when the sandbox
+//! has ended, or when the wall-clock limit is reached.
 
 mod client;
 mod console;
-mod controlled;
-mod doing;
-mod ends;
-mod kept;
-mod keys;
-mod limited;
-mod part;
-mod question;
+mod control_handler;
+mod current_policy;
+mod exit;
+mod key_reader;
+mod permission_prompt;
+mod privilege_drop;
+mod progress_line;
 mod scripts;
+mod session_state;
 mod snapshot;
 
-pub use super::talk::control::Logs;
-pub use client::{Turned, turn};
-pub use console::Show;
-pub use ends::run;
-pub use part::Entrusted;
+pub use super::channel::control::SessionLog;
+pub use client::{TurnOutcome, run_turn};
+pub use console::ConsoleFormat;
+pub use exit::run;
+pub use privilege_drop::LauncherResources;
 pub use scripts::Script;
 
-use super::api::Api;
-use super::clock::{Clock, Times};
+use super::api_process::ApiProcess;
+use super::channel::agent_process::{self, AgentProcess, ReadResult};
+use super::channel::control::{ControlHandler, ControlSocket};
+use super::channel::execs::ExecTable;
+use super::channel::file_calls::FileCalls;
+use super::channel::{AgentChannel, log_bridge_message};
 use super::memory::MemoryGuard;
-use super::network::{self, Network};
-use super::pins::PinWatch;
-use super::privileged::Privileged;
-use super::sandbox::{Happening, Sandbox, register};
+use super::network::{self, SandboxNetwork};
+use super::pin_watch::PinWatch;
+use super::privileged_operations::PrivilegedOperations;
+use super::sandbox::{RunningSandbox, SandboxEvent, register};
 use super::signals;
-use super::status::{Event as StatusEvent, Met, Outcome, Reason, Status, missing, runtime};
-use super::talk::control::{Control, Controlled};
-use super::talk::execs::Execs;
-use super::talk::files::FileCalls;
-use super::talk::process::{self, Process, Read1};
-use super::talk::{self, Talk, log};
-use super::worker::{Looks, agent_socket};
-use crate::bridge::adapter::{Adapter, Transport};
-use crate::bridge::core::{Action, Bridge, Config, Disconnect, Exit, Start, Stop};
-use crate::bridge::io::{Hub, Listener};
+use super::status::{
+    ExceededLimit, ExitReason, StatusEvent, StatusWriter, SupervisionResult, missing_protections,
+    runtime_error,
+};
+use super::time_limits::{LimitClock, TimeLimits};
+use super::worker::{ScanClient, agent_socket};
+use crate::bridge::adapter::{Adapter, AgentTransport};
+use crate::bridge::core::{
+    AgentExitStatus, AgentStart, AgentStop, Bridge, BridgeAction, BridgeConfig, DisconnectPolicy,
+};
+use crate::bridge::io::{ConnectionHub, UnixSocketListener};
 use crate::bridge::proto::LogLevel;
-use crate::bridge::proto::spool::{Left, Store};
-use crate::cgroup::agent::leaf::Leaves;
-use crate::egress::io::publish::Listeners;
-use crate::error::{Code, Error, Result};
+use crate::bridge::proto::spool::{SavedSpool, SpoolStore};
+use crate::cgroup::agent::exec::ExecCgroups;
+use crate::egress::io::publish::PublishedListeners;
+use crate::error::{Code, Error, Result, status};
 use crate::host::kmsg::KernelLog;
-use crate::launch::Launched;
-use crate::plan::Plan;
-use crate::session::record::{Keeper, Why};
-use crate::spec::policy::Effective;
-use crate::spec::{Pin, Program};
-use crate::stage::wire::ExecFlags;
-use crate::state::counters::{self, Kind};
-use console::{Console, Progress};
-use controlled::Stillness;
-use kept::Asked;
-use limited::Limited;
+use crate::launch::agent::LaunchedSandbox;
+use crate::plan::agent::AgentPlan;
+use crate::session::record::{RecordWriter, StateReason};
+use crate::spec::policy::EffectivePolicy;
+use crate::spec::{PinnedPath, ProgramSpec};
+use crate::stage::agent::wire::ExecFlags;
+use crate::state::counters::{self, StartKind};
+use crate::sys::clock;
+use console::{AgentConsole, TurnProgress};
+use control_handler::FreezeState;
+use current_policy::CurrentPolicy;
 use mio::{Events, Poll, Token};
 use nix::sys::signal::Signal;
-use scripts::Scripts;
-use snapshot::Taking;
+use scripts::ScriptQueue;
+use session_state::EndRequest;
+use snapshot::SnapshotInProgress;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -76,179 +82,179 @@ const SIGNALS: Token = Token(0);
 const PINS: Token = Token(2);
 const MEMORY: Token = Token(4);
 const SNAPSHOT: Token = Token(5);
-/// The agent listens on its socket.
+/// Token of the wait for the agent's socket.
 const CONNECTION: Token = Token(8);
 const HUB: Token = Token(1 << 16);
 
-/// How long an agent of the adapter `bridge` may take to listen.
-const LISTENS_WITHIN: Duration = Duration::from_secs(10);
+/// How long an agent of the adapter `bridge` may take until it listens on its socket.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The inner path of the socket of an agent that speaks the bridge protocol itself.
+/// Path inside the sandbox of the socket of an agent that implements the bridge protocol itself.
 pub const AGENT_SOCKET: &str = "/run/agent.sock";
 
-/// What is to be run, and how.
+/// The parameters of an agent run.
 #[derive(Debug)]
-pub struct Job<'a> {
-    /// The sandbox's name.
+pub struct AgentJob<'a> {
+    /// Id of the sandbox.
     pub id: &'a str,
     /// Its plan.
-    pub plan: &'a Plan,
+    pub plan: &'a AgentPlan,
     /// Its protected paths.
-    pub pins: &'a [Pin],
-    /// The agent, without the words that its adapter adds.
-    pub program: Program,
-    /// What holds: what is said to its questions, and its limits.
-    pub policy: Effective,
-    /// Where what is said to its questions is written down.
-    /// See [`Session::audit`](crate::session::Session::audit).
+    pub pins: &'a [PinnedPath],
+    /// The agent's program, without the arguments that its adapter adds.
+    pub program: ProgramSpec,
+    /// The policy: answers to permission requests, and limits.
+    pub policy: EffectivePolicy,
+    /// The audit log of the answers to permission requests. See
+    /// [`Session::open_audit_log`](crate::session::Session::open_audit_log).
     pub audit: File,
-    /// How many uuids the bridge remembers, each way.
-    pub remembered: usize,
-    /// What runs before it.
+    /// Most message uuids that the bridge remembers, in each direction.
+    pub remembered_uuids: usize,
+    /// Scripts that run before the agent.
     pub scripts: Vec<Script>,
-    /// Where its events are kept, where they are; with what an earlier run left.
-    pub spool: Option<(Box<dyn Store>, Left)>,
-    /// The ports of the host that lead inside.
-    pub published: Listeners,
-    /// What it speaks.
+    /// Where the bridge's events are stored, if they are, with the events of an earlier run.
+    pub spool: Option<(Box<dyn SpoolStore>, SavedSpool)>,
+    /// The listening sockets of published ports.
+    pub published: PublishedListeners,
+    /// The adapter for the agent's protocol.
     pub adapter: Box<dyn Adapter>,
-    /// The session's name, and the agent's own name of its conversation, when there is one.
+    /// Name of the session.
     pub session: &'a str,
-    /// See [`Config::agent_session`].
+    /// The agent's own id of its conversation, if there is one. See [`BridgeConfig::agent_session`].
     pub agent_session: Option<String>,
-    /// Where the bridge listens.
-    pub listener: Listener,
-    /// Where the control socket is.
-    pub control: Listener,
-    /// One turn with this prompt, shown so.
-    pub prompt: Option<(String, Show)>,
-    /// Gets one byte `R` once the bridge listens and the agent's program runs, whatever that does.
+    /// The listening socket of the bridge.
+    pub listener: UnixSocketListener,
+    /// The listening socket of the control protocol.
+    pub control: UnixSocketListener,
+    /// Runs one turn with this prompt, with output in this format.
+    pub prompt: Option<(String, ConsoleFormat)>,
+    /// Gets one byte `R` once the bridge listens and the agent's program has started.
     pub ready: Option<File>,
-    /// Its cgroup, where it has one.
+    /// Its cgroup, if it has one.
     pub cgroup: Option<PathBuf>,
-    /// What serves the model API to it, where something does.
-    pub api: Option<Api>,
-    /// Its limits of time.
-    pub times: Times,
-    /// Where events go.
-    pub status: Status,
-    /// The session's record.
-    pub keeper: &'a mut Keeper,
-    /// The session's log, where the entries are kept on disk.
-    pub logs: Option<Logs>,
-    /// Nobody waits for its end: a turn outlives its connection, and a limit of time pauses the session where it can
+    /// The process that serves the model API, if there is one.
+    pub api: Option<ApiProcess>,
+    /// Its time limits.
+    pub time_limits: TimeLimits,
+    /// Where events are written.
+    pub status: StatusWriter,
+    /// Writes the session's record.
+    pub record_writer: &'a mut RecordWriter,
+    /// The session's log on disk, if it has one.
+    pub logs: Option<SessionLog>,
+    /// No terminal waits for the end: a turn outlives its connection, and a time limit pauses the session if possible
     /// (DECISIONS 13, 20).
     pub detached: bool,
 }
 
-struct Loop<'a> {
+struct AgentLoop<'a> {
     id: &'a str,
     session: &'a str,
-    control: Option<Control>,
-    still: Stillness,
-    snapshot: Option<Taking>,
-    /// The work tree as the programs see it, once it is known.
+    control: Option<ControlSocket>,
+    freeze: FreezeState,
+    snapshot: Option<SnapshotInProgress>,
+    /// The work tree as the programs see it, once pid 1 has sent it.
     workspace: Option<OwnedFd>,
     files: FileCalls,
-    limited: Limited,
-    scripts: Scripts,
-    plan: &'a Plan,
-    pins: &'a [Pin],
-    talk: Talk,
+    policy_state: CurrentPolicy,
+    scripts: ScriptQueue,
+    plan: &'a AgentPlan,
+    pins: &'a [PinnedPath],
+    channel: AgentChannel,
     signals: nix::sys::signalfd::SignalFd,
-    sandbox: Sandbox<'a>,
-    privileged: Privileged,
-    network: Network,
-    api: Option<Api>,
-    transport: Transport,
-    program: Program,
-    /// Waits for an agent that is to listen on a socket, until then.
+    sandbox: RunningSandbox<'a>,
+    privileged: PrivilegedOperations,
+    network: SandboxNetwork,
+    api: Option<ApiProcess>,
+    transport: AgentTransport,
+    program: ProgramSpec,
+    /// The pending connection to the agent's socket, and its deadline.
     connecting: Option<(OwnedFd, Instant)>,
-    execs: Execs,
-    console: Option<Console>,
+    execs: ExecTable,
+    console: Option<AgentConsole>,
     /// The turn of the console failed.
-    failed: Option<String>,
+    failed_turn: Option<String>,
     ready: Option<File>,
     audit: File,
-    watch: Option<PinWatch>,
-    looks: Looks,
-    /// How many commands had ended at the last look for what appeared under protected names.
-    commands_ended: u64,
-    clock: Clock,
-    /// The limit of time that was reached.
-    over: Option<(Met, String)>,
-    /// The agent has run at least once: before that its failure is ours.
-    has_run: bool,
-    last_exit: Option<Exit>,
+    pin_watch: Option<PinWatch>,
+    scans: ScanClient,
+    /// Number of ended commands at the last scan for files under protected names.
+    commands_ended_at_scan: u64,
+    clock: LimitClock,
+    /// The time limit that was exceeded.
+    exceeded_limit: Option<(ExceededLimit, String)>,
+    /// The agent has run at least once: before that a failure counts as a failure of the start.
+    agent_has_run: bool,
+    last_exit: Option<AgentExitStatus>,
     cgroup: Option<PathBuf>,
-    keeper: &'a mut Keeper,
+    record_writer: &'a mut RecordWriter,
     detached: bool,
-    /// Why it ends, when somebody asked for that.
-    asked: Option<Asked>,
-    /// A limit of time has frozen it.
-    paused_by: Option<Why>,
-    /// Where the kernel says whom it kills, until there is who sees to the memory.
-    kernel: Option<KernelLog>,
-    /// Sees to the memory, once the agent runs.
+    /// The request to end, if there was one.
+    end_request: Option<EndRequest>,
+    /// The time limit for which the sandbox is frozen.
+    paused_for: Option<StateReason>,
+    /// The kernel's log of OOM kills, until [`Self::memory`] takes it.
+    kernel_log: Option<KernelLog>,
+    /// Watches the memory, once the agent runs.
     memory: Option<MemoryGuard>,
-    status: Status,
+    status: StatusWriter,
 }
 
-impl<'a> Loop<'a> {
-    /// Its relay takes the id `supervisor` where it is root.
-    fn new(job: Job<'a>, launched: Launched, supervisor: Option<u32>) -> Result<Self> {
+impl<'a> AgentLoop<'a> {
+    /// If the relay is root it changes to the id `supervisor`.
+    fn new(job: AgentJob<'a>, launched: LaunchedSandbox, supervisor: Option<u32>) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
-        let sandbox = Sandbox::new(launched, job.plan, poll.registry())?;
-        job.api.as_ref().map_or(Ok(()), |api| api.watch(poll.registry()))?;
-        let config = Config {
-            name: job.session.to_owned(),
+        let sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
+        job.api.as_ref().map_or(Ok(()), |api| api.register(poll.registry()))?;
+        let config = BridgeConfig {
+            session_name: job.session.to_owned(),
             pid: std::process::id(),
-            remembered: job.remembered,
+            max_remembered: job.remembered_uuids,
             permissions: job.policy.permissions.clone(),
             agent_session: job.agent_session,
-            disconnect: if job.detached { Disconnect::Detach } else { Disconnect::Abort },
-            epoch_ms: talk::epoch_ms(),
-            ..Config::default()
+            disconnect: if job.detached { DisconnectPolicy::Detach } else { DisconnectPolicy::Abort },
+            epoch_ms: clock::epoch_ms(),
+            ..BridgeConfig::default()
         };
         let transport = job.adapter.transport();
         let mut bridge = Bridge::new(config, job.adapter);
         if let Some((store, left)) = job.spool {
-            bridge.keep_events(store, left);
+            bridge.enable_spool(store, left);
         }
-        let mut hub = Hub::new(bridge, job.listener, poll.registry(), HUB)?;
+        let mut hub = ConnectionHub::new(bridge, job.listener, poll.registry(), HUB)?;
         let console = match job.prompt {
             Some((prompt, show)) => {
-                let (console, stream) = Console::new(&prompt, job.session, show, poll.registry())?;
-                hub.adopt(stream);
+                let (console, stream) = AgentConsole::new(&prompt, job.session, show, poll.registry())?;
+                hub.add_connection(stream);
                 Some(console)
             }
             None => None,
         };
-        let leaves = job.cgroup.as_deref().and_then(Leaves::of);
-        let execs = Execs::new(job.program.env.clone(), job.program.cwd.clone(), leaves)?;
-        let control = Control::new(job.control, job.logs, poll.registry())?;
+        let leaves = job.cgroup.as_deref().and_then(ExecCgroups::open);
+        let execs = ExecTable::new(job.program.env.clone(), job.program.cwd.clone(), leaves)?;
+        let control = ControlSocket::new(job.control, job.logs, poll.registry())?;
         let of = (sandbox.pid(), supervisor);
-        let mut network = Network::of(job.plan, of, job.published, poll.registry())?;
-        network.may_ask();
-        network.consent(&job.keeper.record().consented);
-        Ok(Loop {
+        let mut network = SandboxNetwork::start(job.plan, of, job.published, poll.registry())?;
+        network.enable_questions();
+        network.allow_hosts(&job.record_writer.record().consented);
+        Ok(AgentLoop {
             id: job.id,
             session: job.session,
             control: Some(control),
-            still: Stillness::default(),
+            freeze: FreezeState::default(),
             snapshot: None,
             workspace: None,
             files: FileCalls::default(),
-            limited: Limited::new(job.policy),
-            scripts: Scripts::new(job.scripts),
+            policy_state: CurrentPolicy::new(job.policy),
+            scripts: ScriptQueue::new(job.scripts),
             plan: job.plan,
             pins: job.pins,
-            talk: Talk::new(poll, hub, None),
+            channel: AgentChannel::new(poll, hub, None),
             signals,
             sandbox,
-            privileged: Privileged::default(),
+            privileged: PrivilegedOperations::default(),
             network,
             api: job.api,
             transport,
@@ -256,405 +262,417 @@ impl<'a> Loop<'a> {
             connecting: None,
             execs,
             console,
-            failed: None,
+            failed_turn: None,
             ready: job.ready,
             audit: job.audit,
-            watch: None,
-            looks: Looks::default(),
-            commands_ended: 0,
-            clock: Clock::new(job.times),
-            over: None,
-            has_run: false,
+            pin_watch: None,
+            scans: ScanClient::default(),
+            commands_ended_at_scan: 0,
+            clock: LimitClock::new(job.time_limits),
+            exceeded_limit: None,
+            agent_has_run: false,
             last_exit: None,
             cgroup: job.cgroup,
-            keeper: job.keeper,
+            record_writer: job.record_writer,
             detached: job.detached,
-            asked: None,
-            paused_by: None,
-            kernel: None,
+            end_request: None,
+            paused_for: None,
+            kernel_log: None,
             memory: None,
             status: job.status,
         })
     }
 
-    fn run(&mut self) -> Outcome<(Reason, u8)> {
+    fn run(&mut self) -> SupervisionResult<(ExitReason, u8)> {
         let mut events = Events::with_capacity(64);
-        self.talk.tick();
+        self.channel.tick();
         loop {
-            while let Some(action) = self.talk.hub.next_action() {
-                if self.act(action).map_err(runtime)? {
+            while let Some(action) = self.channel.hub.next_action() {
+                if self.apply_action(action).map_err(runtime_error)? {
                     return self.finish();
                 }
             }
-            let ended = self.talk.hub.state().commands_ended();
-            let has_ended = std::mem::replace(&mut self.commands_ended, ended) != ended;
-            let works = self.talk.hub.state().is_busy()
+            let ended = self.channel.hub.core().commands_ended();
+            let has_ended = std::mem::replace(&mut self.commands_ended_at_scan, ended) != ended;
+            let works = self.channel.hub.core().is_busy()
                 || self.is_frozen()
-                || self.scripts.are_due()
+                || self.scripts.is_pending()
                 || self.snapshot.is_some();
-            self.clock.works(works, has_ended);
+            self.clock.set_busy(works, has_ended);
             if has_ended {
-                self.look();
+                self.scan_quickly();
             }
-            // Written down before anybody is told.
-            self.keep();
-            self.serve();
-            self.end_late_script();
-            self.tend_network();
-            if let Some(error) = self.scripts.failure() {
+            // The state is recorded before any client is notified.
+            self.record_state();
+            self.serve_requests();
+            self.kill_timed_out_script();
+            self.service_network();
+            if let Some(error) = self.scripts.take_failure() {
                 self.sandbox.kill();
-                return Err(runtime(error));
+                return Err(runtime_error(error));
             }
-            self.tell_events();
-            if self.talk.hub.has_actions() {
+            self.forward_events();
+            if self.channel.hub.has_actions() {
                 continue;
             }
-            self.settle();
-            let wait = self.next_wait();
-            self.talk.wait(&mut events, wait).map_err(runtime)?;
-            self.end_deaf_agent();
-            if self.memory.as_ref().is_some_and(|memory| memory.patience() == Some(Duration::ZERO)) {
-                self.look_at_memory();
+            self.sync_record();
+            let wait = self.poll_timeout();
+            self.channel.wait(&mut events, wait).map_err(runtime_error)?;
+            self.kill_unresponsive_agent();
+            if self.memory.as_ref().is_some_and(|memory| memory.poll_timeout() == Some(Duration::ZERO)) {
+                self.check_memory();
             }
-            if let Some((limit, why)) = self.clock.over()
-                && !self.outlasts(limit)
+            if let Some((limit, why)) = self.clock.exceeded()
+                && !self.survives_limit(limit)
             {
-                log(LogLevel::Warn, &why);
-                self.put_away(limit);
-                self.over = Some((limit, why));
+                log_bridge_message(LogLevel::Warn, &why);
+                self.pause_on_limit(limit);
+                self.exceeded_limit = Some((limit, why));
                 self.sandbox.kill();
-                return Ok((Reason::Timeout, 124));
+                return Ok((ExitReason::Timeout, status::TIME_LIMIT));
             }
-            self.tend_snapshot();
-            self.control.iter_mut().for_each(Control::tick);
+            self.advance_snapshot();
+            self.control.iter_mut().for_each(ControlSocket::tick);
             for event in &events {
-                if self.control.as_mut().is_some_and(|control| control.ready(event)) {
+                if self.control.as_mut().is_some_and(|control| control.on_event(event)) {
                     continue;
                 }
-                if self.network.ready(event) {
+                if self.network.on_event(event) {
                     continue;
                 }
-                if self.api.as_mut().is_some_and(|api| api.ready(self.talk.poll.registry(), event.token())) {
+                if self
+                    .api
+                    .as_mut()
+                    .is_some_and(|api| api.on_event(self.channel.poll.registry(), event.token()))
+                {
                     continue;
                 }
-                if self.talk.hub.owns(event.token()) {
-                    self.talk.hub.ready(event);
-                } else if let Some(over) = self.event(event.token())? {
+                if self.channel.hub.owns_token(event.token()) {
+                    self.channel.hub.on_event(event);
+                } else if let Some(over) = self.on_event(event.token())? {
                     return Ok(over);
                 }
             }
         }
     }
 
-    /// Does what is due of the network, has hosts asked about, and tells what was refused.
-    fn tend_network(&mut self) {
-        self.network.tick(self.talk.poll.registry());
-        self.network.ask(&self.sandbox);
-        for question in self.network.questions() {
-            self.talk.hub.bridge(|bridge| network::ask(bridge, &question));
+    /// Does the periodic work of the network, asks about hosts, and reports denials.
+    fn service_network(&mut self) {
+        self.network.tick(self.channel.poll.registry());
+        self.network.request_sockets(&self.sandbox);
+        for question in self.network.take_questions() {
+            self.channel.hub.with_bridge(|bridge| network::ask_permission(bridge, &question));
         }
         let (control, detached) = (&mut self.control, self.detached);
-        self.network.tell_published(self.id, &mut self.status, |text| {
+        self.network.report_published(self.id, &mut self.status, |text| {
             if let Some(control) = control {
-                control.log(talk::epoch_ms(), LogLevel::Info, text);
+                control.append_log(clock::epoch_ms(), LogLevel::Info, text);
             }
             if !detached {
-                log(LogLevel::Info, text);
+                log_bridge_message(LogLevel::Info, text);
             }
         });
         let mut say = |text: &str| {
             if let Some(control) = control {
-                control.log(talk::epoch_ms(), LogLevel::Warn, text);
+                control.append_log(clock::epoch_ms(), LogLevel::Warn, text);
             }
             if !detached {
-                log(LogLevel::Warn, text);
+                log_bridge_message(LogLevel::Warn, text);
             }
         };
-        self.network.tell(self.id, &mut self.status, &mut say);
+        self.network.report(self.id, &mut self.status, &mut say);
         if let Some(api) = &mut self.api {
-            api.tell(self.id, &mut self.status, &mut say);
+            api.report_errors(self.id, &mut self.status, &mut say);
         }
     }
 
-    /// Passes status events on to whoever hears them by the control socket.
-    fn tell_events(&mut self) {
+    /// Forwards status events to the subscribers of the control socket.
+    fn forward_events(&mut self) {
         let Some(control) = &mut self.control else { return };
-        for event in self.status.heard() {
-            control.event(&event);
+        for event in self.status.take_events() {
+            control.publish_event(&event);
         }
-        self.status.listen(control.has_listeners());
+        self.status.set_queueing(control.has_subscribers());
     }
 
-    fn next_wait(&mut self) -> Option<Duration> {
-        let hub = self.talk.patience();
-        let limit = self.clock.left();
+    fn poll_timeout(&mut self) -> Option<Duration> {
+        let hub = self.channel.poll_timeout();
+        let limit = self.clock.poll_timeout();
         let connect =
             self.connecting.as_ref().map(|(_, until)| until.saturating_duration_since(Instant::now()));
-        let progress = self.console.as_mut().and_then(Console::tick);
-        let control = self.control.as_ref().and_then(Control::patience);
-        let memory = self.memory.as_ref().and_then(MemoryGuard::patience);
-        let scripts = self.scripts.patience();
-        let snapshot = self.snapshot.as_ref().and_then(Taking::patience);
-        let (network, execs) = (self.network.patience(), self.execs.sweep());
+        let progress = self.console.as_mut().and_then(AgentConsole::tick);
+        let control = self.control.as_ref().and_then(ControlSocket::poll_timeout);
+        let memory = self.memory.as_ref().and_then(MemoryGuard::poll_timeout);
+        let scripts = self.scripts.poll_timeout();
+        let snapshot = self.snapshot.as_ref().and_then(SnapshotInProgress::poll_timeout);
+        let (network, execs) = (self.network.poll_timeout(), self.execs.remove_leaves());
         let waits = [hub, limit, connect, progress, control, memory, scripts, snapshot, network, execs];
         waits.into_iter().flatten().min()
     }
 
-    /// Does what the core asks for; true when all is over.
-    fn act(&mut self, action: Action) -> Result<bool> {
+    /// Executes an action of the core; true when the bridge is shut down.
+    fn apply_action(&mut self, action: BridgeAction) -> Result<bool> {
         match action {
-            Action::StartAgent(start) => self.start_agent(start)?,
-            Action::StopAgent(stop) => self.stop_agent(stop),
-            Action::InterruptAgent => {
-                if let Some(agent) = &self.talk.agent {
+            BridgeAction::StartAgent(start) => self.start_agent(start)?,
+            BridgeAction::StopAgent(stop) => self.stop_agent(stop),
+            BridgeAction::InterruptAgent => {
+                if let Some(agent) = &self.channel.agent {
                     self.sandbox.signal(agent.id, Signal::SIGINT, false);
                 }
             }
-            Action::AgentInput(bytes) => self.talk.say(bytes),
-            // Reading goes on by itself: the stream is looked at again when the core wants more.
-            Action::PauseAgent => {}
-            Action::ResumeAgent => self.read_agent(),
-            Action::RunExec { exec, command, timeout: _ } => self.begin_or_tell(exec, command),
-            Action::KillExec { exec } => self.end(exec),
-            Action::Learned { session, agent_session } => self.remember(&session, &agent_session),
-            Action::AgentFailed => self.keep(),
-            Action::Audit(audit) => {
-                if let Err(error) = self.audit.write_all(&audit.line()) {
-                    log(LogLevel::Warn, &format!("a decision is not in the audit: {error}"));
+            BridgeAction::AgentInput(bytes) => self.channel.send(bytes),
+            // Reading resumes by itself: the stream is checked again when the core wants more.
+            BridgeAction::ResumeAgent => self.read_agent(),
+            BridgeAction::RunExec { exec, command } => self.start_or_report_failure(exec, command),
+            BridgeAction::KillExec { exec } => self.kill_command(exec),
+            BridgeAction::SaveAgentSession { session, agent_session } => {
+                self.save_agent_session(&session, &agent_session)
+            }
+            BridgeAction::RecordAgentFailure => self.record_state(),
+            BridgeAction::Audit(audit) => {
+                if let Err(error) = self.audit.write_all(&audit.encode_line()) {
+                    log_bridge_message(LogLevel::Warn, &format!("a decision is not in the audit: {error}"));
                 }
             }
-            Action::Unclaimed(_) | Action::Plain(_) => {}
-            Action::HostAnswered(answer) => self.take_consent(answer),
-            Action::PermissionAsked(id) => self.tell_question(&id, true),
-            Action::PermissionClosed(id) => self.tell_question(&id, false),
-            Action::Log { level, text } => {
+            BridgeAction::PlainOutput(_) => {}
+            BridgeAction::HostQuestionAnswered(answer) => self.record_consent(answer),
+            BridgeAction::PermissionRequested(id) => self.notify_question(&id, true),
+            BridgeAction::PermissionClosed(id) => self.notify_question(&id, false),
+            BridgeAction::Log { level, text } => {
                 if let Some(control) = &mut self.control {
-                    control.log(talk::epoch_ms(), level, &text);
+                    control.append_log(clock::epoch_ms(), level, &text);
                 }
-                // Its words are where the control socket's are.
+                // In a detached session both logs are the same.
                 if self.detached {
                     return Ok(false);
                 }
                 if let Some(console) = &mut self.console {
-                    console.clear();
+                    console.clear_progress();
                 }
-                log(level, &text);
+                log_bridge_message(level, &text);
             }
-            Action::Shutdown => return Ok(true),
-            Action::Send { .. } | Action::Close { .. } => {}
+            BridgeAction::Shutdown => return Ok(true),
+            BridgeAction::Send { .. } | BridgeAction::Close { .. } => {}
         }
         Ok(false)
     }
 
-    fn start_agent(&mut self, start: Start) -> Result<()> {
-        if self.scripts.are_due() {
-            self.put_off(start);
+    fn start_agent(&mut self, start: AgentStart) -> Result<()> {
+        if self.scripts.is_pending() {
+            self.defer_start(start);
             return Ok(());
         }
         let mut program = self.program.clone();
         program.argv.extend(start.arguments.into_iter().map(Into::into));
-        let registry = self.talk.poll.registry();
-        let started = Process::streams(self.transport, registry).and_then(|(mut agent, ends)| {
+        let registry = self.channel.poll.registry();
+        let started = AgentProcess::with_pipes(self.transport, registry).and_then(|(mut agent, ends)| {
             let streams = [ends.stdin.as_fd(), ends.stdout.as_fd(), ends.stderr.as_fd()];
             let flags = ExecFlags::SUBREAPER;
             agent.id = self.sandbox.exec(registry, &program, streams, flags, false)?;
             Ok(agent)
         });
         match started {
-            Ok(agent) => self.talk.agent = Some(agent),
-            // Nobody was told yet that we are ready, and nobody will be (BP-06).
-            Err(error) if !self.has_run => return Err(error),
-            Err(error) => self.talk.not_started(error.to_string()),
+            Ok(agent) => self.channel.agent = Some(agent),
+            // No client was notified yet that the session is ready, and none will be (BP-06).
+            Err(error) if !self.agent_has_run => return Err(error),
+            Err(error) => self.channel.report_start_failure(error.to_string()),
         }
         Ok(())
     }
 
-    fn stop_agent(&mut self, stop: Stop) {
-        if self.forget_start() {
+    fn stop_agent(&mut self, stop: AgentStop) {
+        if self.cancel_start() {
             return;
         }
-        let Some(agent) = &mut self.talk.agent else { return };
+        let Some(agent) = &mut self.channel.agent else { return };
         match stop {
-            Stop::CloseInput => agent.close_input(self.talk.poll.registry()),
-            Stop::Terminate => self.sandbox.signal(agent.id, Signal::SIGTERM, false),
-            Stop::Kill if agent.pid != 0 => self.privileged.kill_tree(agent.pid),
-            Stop::Kill => self.sandbox.signal(agent.id, Signal::SIGKILL, true),
+            AgentStop::CloseInput => agent.close_input(self.channel.poll.registry()),
+            AgentStop::Terminate => self.sandbox.signal(agent.id, Signal::SIGTERM, false),
+            AgentStop::Kill if agent.pid != 0 => self.privileged.kill_tree(agent.pid),
+            AgentStop::Kill => self.sandbox.signal(agent.id, Signal::SIGKILL, true),
         }
     }
 
-    /// Handles an event of anything but the hub; the outcome when it ends all.
-    fn event(&mut self, token: Token) -> Outcome<Option<(Reason, u8)>> {
+    /// Handles an event of any source but the hub; the result when it ends the loop.
+    fn on_event(&mut self, token: Token) -> SupervisionResult<Option<(ExitReason, u8)>> {
         match token {
-            SIGNALS => self.take_signals(),
+            SIGNALS => self.read_signals(),
             PINS => self.check_pins()?,
-            controlled::FREEZER => self.freezer_changed(),
-            MEMORY => self.look_at_memory(),
-            SNAPSHOT => self.read_snapshot(),
-            CONNECTION => self.connected().map_err(runtime)?,
-            part::LAUNCHER => self.check_launcher()?,
-            console::CONSOLE => self.console().map_err(runtime)?,
-            process::INPUT => self.talk.write_agent(),
-            process::OUTPUT => self.read_agent(),
-            process::LOG => self.read_log(),
+            control_handler::FREEZER_TOKEN => self.on_freezer_event(),
+            MEMORY => self.check_memory(),
+            SNAPSHOT => self.read_snapshot_output(),
+            CONNECTION => self.on_connected().map_err(runtime_error)?,
+            privilege_drop::LAUNCHER_TOKEN => self.check_launcher()?,
+            console::CONSOLE_TOKEN => self.on_console_ready().map_err(runtime_error)?,
+            agent_process::INPUT => self.channel.write_agent(),
+            agent_process::OUTPUT => self.read_agent(),
+            agent_process::LOG => self.read_agent_log(),
             _ => {
-                if let Some(happened) = self.sandbox.event(self.talk.poll.registry(), token) {
+                if let Some(happened) = self.sandbox.on_event(self.channel.poll.registry(), token) {
                     for happening in happened {
-                        if let Some(over) = self.happened(happening)? {
+                        if let Some(over) = self.on_sandbox_event(happening)? {
                             return Ok(Some(over));
                         }
                     }
-                } else if let Some((ticket, answer)) = self.files.ready(self.talk.poll.registry(), token) {
-                    self.answer(ticket, answer);
+                } else if let Some((ticket, answer)) =
+                    self.files.on_event(self.channel.poll.registry(), token)
+                {
+                    self.respond(ticket, answer);
                 } else {
-                    self.execs.ready(self.talk.poll.registry(), token, &mut self.talk.chunk);
+                    self.execs.on_event(self.channel.poll.registry(), token, &mut self.channel.chunk);
                 }
             }
         }
         Ok(None)
     }
 
-    fn happened(&mut self, happening: Happening) -> Outcome<Option<(Reason, u8)>> {
-        match happening {
-            Happening::Ready => self.stands()?,
-            Happening::Terminal(_) => {}
-            Happening::Workspace(root) => self.workspace = Some(root),
-            Happening::Socket(family, socket) => {
-                self.network.supply(family, socket);
+    fn on_sandbox_event(&mut self, event: SandboxEvent) -> SupervisionResult<Option<(ExitReason, u8)>> {
+        match event {
+            SandboxEvent::Ready => self.on_sandbox_ready()?,
+            SandboxEvent::Terminal(_) => {}
+            SandboxEvent::Workspace(root) => self.workspace = Some(root),
+            SandboxEvent::Socket(family, socket) => {
+                self.network.send_socket(family, socket);
             }
-            Happening::Handed(handed) => self.network.take_over(handed),
-            Happening::Offered(socket) => {
+            SandboxEvent::Transferred(handed) => self.network.send_transferred(handed),
+            SandboxEvent::ApiSocket(socket) => {
                 if let Some(api) = &mut self.api {
-                    api.offer(socket);
+                    api.add_socket(socket);
                 }
             }
-            Happening::Waiting(id, pid) => match &mut self.talk.agent {
+            SandboxEvent::AtBarrier(id, pid) => match &mut self.channel.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
-                _ => self.exec_waits(id, pid),
+                _ => self.on_exec_at_barrier(id, pid),
             },
-            Happening::Running(id) => self.runs(id).map_err(runtime)?,
-            Happening::NotRun(id, error) => return self.did_not_run(id, error).map(|()| None),
-            Happening::Exited(id, how, _) => self.exited(id, how),
-            Happening::Gone(Some(error)) => return Err(runtime(error)),
-            Happening::Gone(None) => {
-                return Err(runtime(Error::new(Code::System, "the sandbox was killed from outside")));
+            SandboxEvent::Running(id) => self.on_program_running(id).map_err(runtime_error)?,
+            SandboxEvent::StartFailed(id, error) => return self.on_start_failed(id, error).map(|()| None),
+            SandboxEvent::Exited(id, how, _) => self.on_program_exited(id, how),
+            SandboxEvent::SandboxExited(Some(error)) => return Err(runtime_error(error)),
+            SandboxEvent::SandboxExited(None) => {
+                return Err(runtime_error(Error::new(Code::System, "the sandbox was killed from outside")));
             }
         }
         Ok(None)
     }
 
-    /// pid 1 serves: the scripts of the folder run, and then the agent is started ahead of the first query.
-    fn stands(&mut self) -> Outcome<()> {
-        let table = || self.privileged.mounts(self.sandbox.pid());
-        self.watch = PinWatch::new(table, self.pins, self.talk.poll.registry(), PINS)
+    /// pid 1 is ready: runs the folder's scripts, then starts the agent ahead of the first query.
+    fn on_sandbox_ready(&mut self) -> SupervisionResult<()> {
+        let table = || self.privileged.open_mount_table(self.sandbox.pid());
+        self.pin_watch = PinWatch::new(table, self.pins, self.channel.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
-        self.next_script();
+        self.run_next_script();
         Ok(())
     }
 
-    fn runs(&mut self, id: u32) -> Result<()> {
-        let Some(agent) = self.talk.agent.as_ref().filter(|agent| agent.id == id) else {
-            self.exec_runs(id);
+    fn on_program_running(&mut self, id: u32) -> Result<()> {
+        let Some(agent) = self.channel.agent.as_ref().filter(|agent| agent.id == id) else {
+            self.on_exec_started(id);
             return Ok(());
         };
-        if !std::mem::replace(&mut self.has_run, true) {
-            let degraded = missing(&self.plan.degraded);
-            counters::started(Kind::Sandbox);
-            self.status.say(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
-            let registry = self.talk.poll.registry();
-            let kernel = self.kernel.take();
+        if !std::mem::replace(&mut self.agent_has_run, true) {
+            let degraded = missing_protections(&self.plan.degraded);
+            counters::count_start(StartKind::Sandbox);
+            self.status.write(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
+            let registry = self.channel.poll.registry();
+            let kernel = self.kernel_log.take();
             self.memory =
                 self.cgroup.as_deref().and_then(|own| MemoryGuard::new(own, kernel, registry, MEMORY));
         }
-        self.keep();
+        self.record_state();
         if let Some(mut ready) = self.ready.take() {
-            // A server that went away before we were ready will be missed elsewhere.
+            // A server that has closed the pipe detects the failure otherwise.
             let _ = ready.write_all(b"R");
         }
         match self.transport {
-            Transport::Stdio => self.talk.hub.bridge(Bridge::agent_started),
-            Transport::Socket => {
-                return self.begin_to_connect();
+            AgentTransport::Stdio => self.channel.hub.with_bridge(Bridge::agent_started),
+            AgentTransport::Socket => {
+                return self.start_connecting();
             }
         }
         Ok(())
     }
 
-    /// Begins to wait until the agent listens on its socket.
-    fn begin_to_connect(&mut self) -> Result<()> {
-        let (Some(agent), Some(launcher)) = (&self.talk.agent, self.privileged.launcher()) else {
+    /// Starts to wait until the agent listens on its socket.
+    fn start_connecting(&mut self) -> Result<()> {
+        let (Some(agent), Some(launcher)) = (&self.channel.agent, self.privileged.launcher()) else {
             return Ok(());
         };
-        let begun = agent_socket::begin(launcher, agent.pid)?;
-        register(self.talk.poll.registry(), begun.as_fd(), CONNECTION)?;
-        self.connecting = Some((begun, Instant::now() + LISTENS_WITHIN));
+        let begun = agent_socket::start_connecting(launcher, agent.pid)?;
+        register(self.channel.poll.registry(), begun.as_fd(), CONNECTION)?;
+        self.connecting = Some((begun, Instant::now() + LISTEN_TIMEOUT));
         Ok(())
     }
 
-    /// The agent listens on its socket by now.
-    fn connected(&mut self) -> Result<()> {
+    /// The agent listens on its socket now.
+    fn on_connected(&mut self) -> Result<()> {
         let Some((begun, _)) = self.connecting.take() else { return Ok(()) };
-        if let (Some(stream), Some(agent)) = (agent_socket::take(begun.as_fd()), &mut self.talk.agent) {
-            agent.take_connection(stream, self.talk.poll.registry())?;
-            self.talk.hub.bridge(Bridge::agent_started);
+        if let (Some(stream), Some(agent)) =
+            (agent_socket::receive_connection(begun.as_fd()), &mut self.channel.agent)
+        {
+            agent.set_connection(stream, self.channel.poll.registry())?;
+            self.channel.hub.with_bridge(Bridge::agent_started);
         }
         Ok(())
     }
 
-    /// Gives up an agent that does not listen in time.
-    fn end_deaf_agent(&mut self) {
+    /// Kills an agent that does not listen in time.
+    fn kill_unresponsive_agent(&mut self) {
         if self.connecting.take_if(|(_, until)| *until <= Instant::now()).is_some() {
-            log(LogLevel::Warn, &format!("the agent does not listen on {AGENT_SOCKET} within 10 s"));
-            self.stop_agent(Stop::Kill);
+            log_bridge_message(
+                LogLevel::Warn,
+                &format!("the agent does not listen on {AGENT_SOCKET} within 10 s"),
+            );
+            self.stop_agent(AgentStop::Kill);
         }
     }
 
     fn read_agent(&mut self) {
-        if let Some(over) = self.talk.read_agent() {
-            if over.left_input {
-                self.talk.hub.bridge(Bridge::agent_left_input);
+        if let Some(over) = self.channel.read_agent() {
+            if over.unread_input {
+                self.channel.hub.with_bridge(Bridge::agent_left_unread_input);
             }
-            self.talk.hub.bridge(|bridge| bridge.agent_exited(&over.exit));
+            self.channel.hub.with_bridge(|bridge| bridge.agent_exited(&over.exit));
             self.last_exit = Some(over.exit);
         }
     }
 
-    fn read_log(&mut self) {
-        let mut share = Process::share();
+    fn read_agent_log(&mut self) {
+        let mut share = AgentProcess::read_budget();
         while share > 0 {
-            let Some(agent) = &mut self.talk.agent else { return };
-            match agent.read_log(self.talk.poll.registry(), &mut self.talk.chunk) {
-                Read1::Some(count) => {
+            let Some(agent) = &mut self.channel.agent else { return };
+            match agent.read_log(self.channel.poll.registry(), &mut self.channel.chunk) {
+                ReadResult::Some(count) => {
                     share = share.saturating_sub(count);
-                    let bytes = &self.talk.chunk[..count];
-                    self.talk.hub.bridge(|bridge| bridge.agent_log(bytes));
+                    let bytes = &self.channel.chunk[..count];
+                    self.channel.hub.with_bridge(|bridge| bridge.agent_stderr(bytes));
                 }
-                Read1::Nothing | Read1::End | Read1::Reset => return,
+                ReadResult::WouldBlock | ReadResult::End | ReadResult::Reset => return,
             }
         }
-        if let Some(agent) = &self.talk.agent {
-            agent.look_again_at_log(self.talk.poll.registry());
+        if let Some(agent) = &self.channel.agent {
+            agent.rearm_log(self.channel.poll.registry());
         }
     }
 
-    fn console(&mut self) -> Result<()> {
+    fn on_console_ready(&mut self) -> Result<()> {
         let Some(console) = &mut self.console else { return Ok(()) };
-        match console.ready(self.talk.poll.registry())? {
-            Progress::Going => return Ok(()),
-            Progress::Done => {}
-            Progress::Failed(why) => self.failed = Some(why),
+        match console.ready(self.channel.poll.registry())? {
+            TurnProgress::Running => return Ok(()),
+            TurnProgress::Done => {}
+            TurnProgress::Failed(why) => self.failed_turn = Some(why),
         }
         self.console = None;
-        self.asked = Some(Asked::Done);
-        self.talk.hub.bridge(Bridge::terminate);
+        self.end_request = Some(EndRequest::Done);
+        self.channel.hub.with_bridge(Bridge::begin_termination);
         Ok(())
     }
 
-    /// A polite end for every signal that asks for one; ^C in a turn of the console aborts the turn with it.
-    fn take_signals(&mut self) {
-        while let Some((signal, _)) = signals::next(&self.signals) {
+    /// Shuts down in order on every signal that asks for an end; ^C in a turn of the console interrupts the turn.
+    fn read_signals(&mut self) {
+        while let Some((signal, _)) = signals::read_next(&self.signals) {
             match signal {
                 Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT => {
-                    self.asked = Some(Asked::Signal);
+                    self.end_request = Some(EndRequest::Signal);
                     self.shut_down();
                 }
                 Signal::SIGTSTP => {
@@ -665,7 +683,7 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn check_pins(&mut self) -> Outcome<()> {
-        self.watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
+    fn check_pins(&mut self) -> SupervisionResult<()> {
+        self.pin_watch.as_mut().map_or(Ok(()), PinWatch::check).inspect_err(|_| self.sandbox.kill())
     }
 }

@@ -1,162 +1,166 @@
-//! A snapshot of the session while it is served: everything in the sandbox stands still where it can, a process of its
-//! own writes the file, and the loop goes on meanwhile.
+//! A snapshot of the session while it is served: the sandbox is frozen if possible, a separate process writes the file,
+//! and the loop continues meanwhile.
 //!
 //! ```text
-//! asked ──> stopping ── all stand still, or STILL_WITHIN is over, or nothing can be stopped ──> writing ──> answered
+//! requested ──> freezing ── frozen, FREEZE_TIMEOUT over, or no freezer ──> writing ──> response sent
 //! ```
-//! A pause that somebody asks for meanwhile outlasts it, and an end does not wait for it.
+//! A pause that a client requests meanwhile stays in force after the snapshot, and the end of the sandbox does not wait
+//! for a snapshot.
 
-use super::{Loop, SNAPSHOT};
-use crate::control::clients::Ticket;
-use crate::control::rpc::{Failure, Kind};
+use super::{AgentLoop, SNAPSHOT};
+use crate::control::rpc::{RpcError, RpcErrorKind};
+use crate::control::server::ResponseTicket;
 use crate::error::Result;
 use crate::launch::set_nonblocking;
-use crate::session::snapshot::aside;
-use crate::session::states::State;
-use crate::stage::launcher::Launcher;
+use crate::session::session_state::SessionState;
+use crate::session::snapshot::subprocess;
+use crate::stage::agent::launcher::Launcher;
+use crate::supervise::channel::control::{ControlHandler, to_rpc_error};
 use crate::supervise::sandbox::register;
-use crate::supervise::talk::control::{Controlled, failure};
-use crate::supervise::worker::call;
-use crate::supervise::worker::snapshot::{self, Begun};
+use crate::supervise::worker::request;
+use crate::supervise::worker::snapshot::{self, SnapshotProcess};
 use mio::Registry;
 use mio::unix::SourceFd;
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to stop; one that the kernel holds is not waited for any longer.
-const STILL_WITHIN: Duration = Duration::from_secs(2);
+/// How long the freeze may take; a process that hangs in the kernel is not waited for any longer.
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A snapshot that was asked for and is not there yet.
+/// A snapshot that is in progress.
 #[derive(Debug)]
-pub(super) struct Taking {
-    ticket: Ticket,
+pub(super) struct SnapshotInProgress {
+    ticket: ResponseTicket,
     all: bool,
-    /// Until when is waited for everything to stand still; `None` when nothing can be stopped.
-    stopping: Option<Instant>,
-    writer: Option<Writer>,
+    /// Deadline of the freeze; `None` without a freezer.
+    freeze_deadline: Option<Instant>,
+    writer: Option<SnapshotWriter>,
 }
 
-impl Taking {
-    /// How long it can wait.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        let until = self.stopping.filter(|_| self.writer.is_none())?;
+impl SnapshotInProgress {
+    /// Time until the next check.
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        let until = self.freeze_deadline.filter(|_| self.writer.is_none())?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 }
 
-/// The process that writes it; it ends with this.
+/// The process that writes the snapshot; it ends when this is dropped.
 #[derive(Debug)]
-struct Writer {
-    begun: Begun,
-    said: Vec<u8>,
-    /// Nothing in the sandbox ran while it wrote.
-    still: bool,
+struct SnapshotWriter {
+    process: SnapshotProcess,
+    output: Vec<u8>,
+    /// The sandbox was frozen while it wrote.
+    was_frozen: bool,
 }
 
-impl Writer {
-    fn start(launcher: &Launcher, all: bool, still: bool, registry: &Registry) -> Result<Self> {
-        let begun = snapshot::begin(launcher, all)?;
+impl SnapshotWriter {
+    fn start(launcher: &Launcher, all: bool, was_frozen: bool, registry: &Registry) -> Result<Self> {
+        let begun = snapshot::start_snapshot(launcher, all)?;
         set_nonblocking(begun.output.as_fd())?;
         register(registry, begun.output.as_fd(), SNAPSHOT)?;
-        Ok(Writer { begun, said: Vec::new(), still })
+        Ok(SnapshotWriter { process: begun, output: Vec::new(), was_frozen })
     }
 
-    /// Whether it has said all; what comes is kept.
-    fn is_over(&mut self) -> bool {
-        call::hear(&self.begun.output, &mut self.said)
+    /// Reads the process's output into the buffer; true when it is complete.
+    fn read_output(&mut self) -> bool {
+        request::receive(&self.process.output, &mut self.output)
     }
 
-    fn answer(&self) -> std::result::Result<Value, Failure> {
-        match serde_json::from_slice(&self.said) {
-            Ok(aside::Answer::Taken { file, entries, bytes, notes }) => Ok(json!({
-                "file": file, "entries": entries, "bytes": bytes, "notes": notes, "still": self.still,
+    fn result(&self) -> std::result::Result<Value, RpcError> {
+        match serde_json::from_slice(&self.output) {
+            Ok(subprocess::SnapshotReport::Taken { file, entries, bytes, notes }) => Ok(json!({
+                "file": file, "entries": entries, "bytes": bytes, "notes": notes, "still": self.was_frozen,
             })),
-            Ok(aside::Answer::Failed(error)) => Err(failure(&error)),
-            Err(_) => Err(Failure::new(Kind::Internal, "snapshot: its writer was killed before it was done")),
+            Ok(subprocess::SnapshotReport::Failed(error)) => Err(to_rpc_error(&error)),
+            Err(_) => Err(RpcError::new(
+                RpcErrorKind::Internal,
+                "snapshot: its writer was killed before it was done",
+            )),
         }
     }
 
-    fn end(self, registry: &Registry) {
-        let _ = registry.deregister(&mut SourceFd(&self.begun.output.as_raw_fd()));
-        self.begun.end();
+    fn stop(self, registry: &Registry) {
+        let _ = registry.deregister(&mut SourceFd(&self.process.output.as_raw_fd()));
+        self.process.stop();
     }
 }
 
-impl Loop<'_> {
-    /// Begins a snapshot; who has asked for it hears of it when it is on disk.
-    pub(super) fn take_snapshot(&mut self, all: bool, ticket: Ticket) {
-        if let Err(failure) = self.may_take_snapshot() {
-            return self.answer(ticket, Err(failure));
+impl AgentLoop<'_> {
+    /// Starts a snapshot; the response is sent when it is on disk.
+    pub(super) fn start_snapshot(&mut self, all: bool, ticket: ResponseTicket) {
+        if let Err(failure) = self.check_snapshot_possible() {
+            return self.respond(ticket, Err(failure));
         }
-        // Without a freezer it shows each file as it is when it is read.
-        let stops = self.drive_freezer(true).is_ok();
-        let stopping = stops.then(|| Instant::now() + STILL_WITHIN);
-        self.snapshot = Some(Taking { ticket, all, stopping, writer: None });
-        self.tend_snapshot();
+        // Without a freezer the snapshot has each file as it is when it is read.
+        let stops = self.set_frozen(true).is_ok();
+        let stopping = stops.then(|| Instant::now() + FREEZE_TIMEOUT);
+        self.snapshot = Some(SnapshotInProgress { ticket, all, freeze_deadline: stopping, writer: None });
+        self.advance_snapshot();
     }
 
-    fn may_take_snapshot(&self) -> std::result::Result<(), Failure> {
+    fn check_snapshot_possible(&self) -> std::result::Result<(), RpcError> {
         if self.snapshot.is_some() {
-            return Err(Failure::new(Kind::Busy, "snapshot: one is being taken already"));
+            return Err(RpcError::new(RpcErrorKind::Busy, "snapshot: one is being taken already"));
         }
-        if self.session_state() == State::Starting {
-            return Err(Failure::new(Kind::State, "snapshot: the session is starting"));
+        if self.session_state() == SessionState::Starting {
+            return Err(RpcError::new(RpcErrorKind::State, "snapshot: the session is starting"));
         }
         Ok(())
     }
 
-    /// Starts the writer, once everything stands still.
-    pub(super) fn tend_snapshot(&mut self) {
+    /// Starts the writer once the sandbox is frozen.
+    pub(super) fn advance_snapshot(&mut self) {
         let Some(taking) = &self.snapshot else { return };
-        // By the bridge, or by a signal: an agent that is stopped could not end politely.
+        // Requested by the bridge or by a signal: a frozen agent could not exit in order.
         if self.is_ending() {
-            return self.give_up_snapshot();
+            return self.cancel_snapshot();
         }
         if taking.writer.is_some() {
             return;
         }
-        let (all, stopping) = (taking.all, taking.stopping);
-        let still = stopping.is_some() && self.stands_still();
+        let (all, stopping) = (taking.all, taking.freeze_deadline);
+        let still = stopping.is_some() && self.is_fully_frozen();
         if !still && stopping.is_some_and(|until| Instant::now() < until) {
             return;
         }
         let Some(launcher) = self.privileged.launcher() else { return };
-        match Writer::start(launcher, all, still, self.talk.poll.registry()) {
+        match SnapshotWriter::start(launcher, all, still, self.channel.poll.registry()) {
             Ok(writer) => {
                 if let Some(taking) = &mut self.snapshot {
                     taking.writer = Some(writer);
                 }
             }
-            Err(error) => self.snapshot_is_over(|_| Err(failure(&error))),
+            Err(error) => self.finish_snapshot(|_| Err(to_rpc_error(&error))),
         }
     }
 
-    /// The writer has something to say.
-    pub(super) fn read_snapshot(&mut self) {
+    /// Handles output of the writer.
+    pub(super) fn read_snapshot_output(&mut self) {
         let writer = self.snapshot.as_mut().and_then(|taking| taking.writer.as_mut());
-        if writer.is_some_and(Writer::is_over) {
-            self.snapshot_is_over(|writer| writer.map_or(Ok(Value::Null), Writer::answer));
+        if writer.is_some_and(SnapshotWriter::read_output) {
+            self.finish_snapshot(|writer| writer.map_or(Ok(Value::Null), SnapshotWriter::result));
         }
     }
 
     /// The end of the sandbox does not wait for a snapshot.
-    pub(super) fn give_up_snapshot(&mut self) {
-        self.snapshot_is_over(|_| Err(Failure::new(Kind::State, "snapshot: the sandbox ends")));
+    pub(super) fn cancel_snapshot(&mut self) {
+        self.finish_snapshot(|_| Err(RpcError::new(RpcErrorKind::State, "snapshot: the sandbox ends")));
     }
 
-    /// Lets everything go on, and answers.
-    fn snapshot_is_over(
+    /// Thaws the sandbox and sends the response.
+    fn finish_snapshot(
         &mut self,
-        answer: impl FnOnce(Option<&Writer>) -> std::result::Result<Value, Failure>,
+        answer: impl FnOnce(Option<&SnapshotWriter>) -> std::result::Result<Value, RpcError>,
     ) {
-        let Some(Taking { ticket, writer, .. }) = self.snapshot.take() else { return };
+        let Some(SnapshotInProgress { ticket, writer, .. }) = self.snapshot.take() else { return };
         let result = answer(writer.as_ref());
         if let Some(writer) = writer {
-            writer.end(self.talk.poll.registry());
+            writer.stop(self.channel.poll.registry());
         }
-        // Somebody has paused it meanwhile, or before: then it stays so.
-        let _ = self.drive_freezer(self.still.frozen);
-        self.answer(ticket, result);
+        // If a client has paused the sandbox it stays frozen.
+        let _ = self.set_frozen(self.freeze.requested);
+        self.respond(ticket, result);
     }
 }

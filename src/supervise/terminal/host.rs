@@ -1,10 +1,10 @@
-//! The host's terminal, as saggar's standard streams name it: its keyboard, its screen, its modes.
+//! The host's terminal, as saggar's standard streams refer to it: keyboard, screen and modes.
 //!
 //! ```text
-//! left alone ── take() ──> raw ── leave() ──> left alone
+//! original modes ── set_raw() ──> raw ── restore_modes() ──> original modes
 //! ```
-//! Raw means that keys travel inside as bytes and the sandbox's own terminal makes of them what its modes
-//! say. Dropping it leaves.
+//! In raw mode keys are forwarded as bytes, and the sandbox's own terminal processes them according to its modes.
+//! Dropping it restores the original modes.
 
 use super::super::sandbox::register;
 use crate::error::{Error, Result};
@@ -17,41 +17,41 @@ use nix::sys::termios::{FlushArg, SetArg, Termios, cfmakeraw, tcflush, tcgetattr
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// One side of the host's terminal: a description of our own where that is possible.
+/// One side of the host's terminal, with a file description of our own if possible.
 ///
-/// The standard streams are shared with the shell and with the rest of the pipeline; O_NONBLOCK belongs to
-/// the description, and would be theirs too. So the terminal is opened again. Where it may not be (after
-/// su(1) it is another user's), the shared one is made non-blocking for as long as it is in use.
+/// The standard streams are shared with the shell and the rest of the pipeline. O_NONBLOCK belongs to the file
+/// description, and would affect them too, so the terminal is reopened. If that is not permitted (after su(1) it
+/// belongs to another user), the shared description is made non-blocking while it is in use.
 #[derive(Debug)]
-struct End {
+struct TerminalSide {
     fd: OwnedFd,
-    /// The flags of a shared description, to be put back.
-    shared: Option<OFlag>,
+    /// The flags of a shared description, to be restored.
+    original_flags: Option<OFlag>,
 }
 
-impl End {
+impl TerminalSide {
     fn open(stream: BorrowedFd<'_>) -> Result<Self> {
-        if let Some(fd) = open_again(stream) {
-            return Ok(End { fd, shared: None });
+        if let Some(fd) = reopen(stream) {
+            return Ok(TerminalSide { fd, original_flags: None });
         }
         let fd = stream
             .try_clone_to_owned()
             .map_err(|e| Error::system("duplicate a descriptor of the terminal", e))?;
         let flags = fcntl(&fd, FcntlArg::F_GETFL)
             .map_err(|e| Error::system("read the flags of the terminal's descriptor", e))?;
-        Ok(End { fd, shared: Some(OFlag::from_bits_truncate(flags)) })
+        Ok(TerminalSide { fd, original_flags: Some(OFlag::from_bits_truncate(flags)) })
     }
 
-    fn use_it(&self, on: bool) {
-        if let Some(flags) = self.shared {
+    fn set_nonblocking(&self, on: bool) {
+        if let Some(flags) = self.original_flags {
             let flags = if on { flags | OFlag::O_NONBLOCK } else { flags };
             let _ = fcntl(&self.fd, FcntlArg::F_SETFL(flags));
         }
     }
 }
 
-fn open_again(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
-    // A master is a terminal too, and opening /dev/ptmx (5:2) makes a new one.
+fn reopen(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
+    // A master is a terminal too, and opening /dev/ptmx (5:2) creates a new one.
     let device = nix::sys::stat::fstat(stream).ok()?.st_rdev;
     if (nix::sys::stat::major(device), nix::sys::stat::minor(device)) == (5, 2) {
         return None;
@@ -63,41 +63,48 @@ fn open_again(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
 
 /// The host's terminal.
 #[derive(Debug)]
-pub(super) struct Host {
-    keyboard: End,
-    screen: End,
-    /// Others of a pipeline write to the terminal, and need its output processing. What comes from inside has
-    /// been processed already; a second carriage return before a newline moves nothing.
+pub(super) struct HostTerminal {
+    keyboard: TerminalSide,
+    screen: TerminalSide,
+    /// Other processes of a pipeline write to the terminal and need its output processing. Output from the sandbox has
+    /// been processed already; a second carriage return before a newline has no effect.
     keep_output: bool,
-    /// How we found it in the foreground: what it goes back to.
-    found: Option<Termios>,
+    /// The modes in the foreground before saggar changed them; they are restored.
+    saved_modes: Option<Termios>,
     raw: bool,
     screen_writable: bool,
     tokens: (Token, Token),
 }
 
-impl Host {
-    /// Opens the terminal of these streams and changes nothing of it. Keys come from input; where input is no
-    /// terminal, from the screen's.
+impl HostTerminal {
+    /// Opens the terminal of these streams without changing it. Keys are read from input, or from the screen's terminal
+    /// if input is not a terminal.
     pub(super) fn open(
         keyboard: BorrowedFd<'_>,
         screen: BorrowedFd<'_>,
         keep_output: bool,
         tokens: (Token, Token),
     ) -> Result<Self> {
-        // Both before either is changed: they may share one description.
-        let (keyboard, screen) = (End::open(keyboard)?, End::open(screen)?);
-        let mut host =
-            Host { keyboard, screen, keep_output, found: None, raw: false, screen_writable: false, tokens };
+        // Both are opened before either is changed: they may share one file description.
+        let (keyboard, screen) = (TerminalSide::open(keyboard)?, TerminalSide::open(screen)?);
+        let mut host = HostTerminal {
+            keyboard,
+            screen,
+            keep_output,
+            saved_modes: None,
+            raw: false,
+            screen_writable: false,
+            tokens,
+        };
         if host.in_foreground() {
-            host.found = tcgetattr(&host.keyboard.fd).ok();
+            host.saved_modes = tcgetattr(&host.keyboard.fd).ok();
         }
         Ok(host)
     }
 
-    /// Its modes when it was ours; none when somebody else's program has it and they say nothing about ours.
+    /// Its original modes; `None` while another program has the terminal in the foreground, whose modes these are.
     pub(super) fn modes(&self) -> Option<&Termios> {
-        self.found.as_ref()
+        self.saved_modes.as_ref()
     }
 
     /// Its size.
@@ -105,47 +112,48 @@ impl Host {
         pty::window_size(self.screen.fd.as_fd())
     }
 
-    /// Watches both sides.
-    pub(super) fn watch(&self, registry: &Registry) -> Result<()> {
-        self.use_it(true);
+    /// Registers both sides.
+    pub(super) fn register(&self, registry: &Registry) -> Result<()> {
+        self.set_nonblocking(true);
         register(registry, self.keyboard.fd.as_fd(), self.tokens.0)?;
         register(registry, self.screen.fd.as_fd(), self.tokens.1)
     }
 
-    /// Asks to hear when the screen takes bytes again, or no longer.
+    /// Enables or disables events for a writable screen.
     pub(super) fn watch_writable(&mut self, registry: &Registry, wanted: bool) -> Result<()> {
         if std::mem::replace(&mut self.screen_writable, wanted) == wanted {
             return Ok(());
         }
-        rewatch(registry, self.screen.fd.as_fd(), self.tokens.1, wanted)
+        reregister(registry, self.screen.fd.as_fd(), self.tokens.1, wanted)
     }
 
-    /// Whether we are its foreground job, and may read it and set its modes.
+    /// Whether this process is in the foreground, and may read the terminal and set its modes.
     ///
-    /// A background job that does either is stopped by the kernel (SIGTTIN, SIGTTOU). We do neither, so that
-    /// `saggar wrap -- make &` runs on as make would, and look again with every event; what the kernel still
-    /// stops us for (output under `stty tostop`) stops us as it would stop any job, since both signals keep
-    /// their default. A terminal that is not our controlling one (ENOTTY) knows no jobs of ours.
+    /// The kernel stops a background job that does either (SIGTTIN, SIGTTOU). Saggar does neither, so that `saggar wrap
+    /// -- make &` keeps running as make would, and checks again with every event. Other reasons for a stop (output
+    /// under `stty tostop`) stop it like any job, since both signals keep their default action. A terminal that is not
+    /// the controlling one (ENOTTY) has no job control over this process.
     fn in_foreground(&self) -> bool {
         nix::unistd::tcgetpgrp(&self.keyboard.fd).map_or(true, |group| group == nix::unistd::getpgrp())
     }
 
-    /// Takes the keyboard when it is `wanted` and ours to take, else leaves it; whether it is taken.
-    pub(super) fn settle(&mut self, wanted: bool) -> bool {
+    /// Sets raw mode if `wanted_raw` and this process is in the foreground, else restores the modes; returns whether
+    /// raw mode is set.
+    pub(super) fn acquire_if(&mut self, wanted_raw: bool) -> bool {
         if !self.in_foreground() {
-            // Whoever has it now sets its modes; ours are gone already.
+            // The program in the foreground sets the modes; ours are lost already.
             self.raw = false;
-        } else if !wanted {
-            self.leave();
+        } else if !wanted_raw {
+            self.restore_modes();
         } else if !self.raw {
-            self.take();
+            self.set_raw();
         }
         self.raw
     }
 
-    fn take(&mut self) {
+    fn set_raw(&mut self) {
         let Ok(now) = tcgetattr(&self.keyboard.fd) else { return };
-        let found = self.found.get_or_insert(now);
+        let found = self.saved_modes.get_or_insert(now);
         let mut raw = found.clone();
         cfmakeraw(&mut raw);
         if self.keep_output {
@@ -154,37 +162,37 @@ impl Host {
         self.raw = tcsetattr(&self.keyboard.fd, SetArg::TCSANOW, &raw).is_ok();
     }
 
-    /// Puts the modes back as they were found. Never waits for the output to drain: it may be stalled.
-    fn leave(&mut self) {
+    /// Restores the original modes. Never waits for the output to drain, which may be stalled.
+    fn restore_modes(&mut self) {
         if std::mem::replace(&mut self.raw, false)
             && self.in_foreground()
-            && let Some(found) = &self.found
+            && let Some(found) = &self.saved_modes
         {
             let _ = tcsetattr(&self.keyboard.fd, SetArg::TCSANOW, found);
         }
     }
 
-    /// Gives everything back before we stop. What was typed and not read goes: replies of the terminal to what the
-    /// program asked it are among it, and would be commands at the shell's prompt. (TCSAFLUSH does that as well, and
-    /// waits for the output first.)
+    /// Restores the terminal before a stop. Discards unread input: it may contain replies of the terminal to the
+    /// program, which would be commands at the shell's prompt. (TCSAFLUSH does that as well, but waits for the output
+    /// first.)
     pub(super) fn suspend(&mut self) {
         if self.raw && self.in_foreground() {
-            self.leave();
+            self.restore_modes();
             let _ = tcflush(&self.keyboard.fd, FlushArg::TCIFLUSH);
         }
-        self.leave();
-        self.use_it(false);
+        self.restore_modes();
+        self.set_nonblocking(false);
     }
 
-    /// After a stop: the shell has had the terminal, and its modes are what the shell left.
+    /// Call after a stop: the shell has had the terminal, and may have changed its modes.
     pub(super) fn resume(&mut self) {
         self.raw = false;
-        self.use_it(true);
+        self.set_nonblocking(true);
     }
 
-    fn use_it(&self, on: bool) {
-        self.keyboard.use_it(on);
-        self.screen.use_it(on);
+    fn set_nonblocking(&self, on: bool) {
+        self.keyboard.set_nonblocking(on);
+        self.screen.set_nonblocking(on);
     }
 
     /// Reads keys.
@@ -198,14 +206,19 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for HostTerminal {
     fn drop(&mut self) {
         self.suspend();
     }
 }
 
-/// Registers a descriptor anew, which also tells at once what is ready already.
-pub(super) fn rewatch(registry: &Registry, fd: BorrowedFd<'_>, token: Token, writable: bool) -> Result<()> {
+/// Registers a descriptor anew, which also reports at once what is ready already.
+pub(super) fn reregister(
+    registry: &Registry,
+    fd: BorrowedFd<'_>,
+    token: Token,
+    writable: bool,
+) -> Result<()> {
     let interest = if writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
     registry
         .reregister(&mut SourceFd(&fd.as_raw_fd()), token, interest)

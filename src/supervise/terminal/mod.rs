@@ -1,16 +1,16 @@
-//! The terminal of `saggar wrap`: the host's one outside, one of the sandbox's own inside, and bytes relayed
-//! between the two. The host's terminal is never inside (CVE-2017-5226 and its kin).
+//! The terminal of `saggar wrap`: bytes are relayed between the host's terminal outside and a terminal of the sandbox's
+//! own inside. The host's terminal is never inside the sandbox (CVE-2017-5226 and similar).
 //!
 //! ```text
 //! attached ── start() ──> relaying ── hang_up() ──> hung up
 //! (host untouched)        (host raw)                (inner terminal closed: SIGHUP by the kernel)
 //! ```
 //!
-//! Which streams are terminals decides what the keyboard does:
-//! - input is one: keys go inside, always;
-//! - input is none (`producer | saggar wrap -- less`): keys go inside while a program there has changed the
-//!   modes of its terminal (a pager, an editor, a password prompt), and else stay with the shell's job, whose
-//!   ^C reaches us as a signal and the program through us.
+//! Which streams are terminals determines where keys go:
+//! - input is a terminal: keys are always forwarded to the sandbox;
+//! - input is not (`producer | saggar wrap -- less`): keys are forwarded while a program inside has changed the modes
+//!   of its terminal (a pager, an editor, a password prompt). Otherwise they stay with the shell's job, whose ^C
+//!   reaches saggar as a signal, which is forwarded to the program.
 
 mod flow;
 mod host;
@@ -18,10 +18,10 @@ mod host;
 use super::sandbox::register;
 use crate::error::{Code, Error, Result};
 use crate::launch::set_nonblocking;
-use crate::stage::wire::ExecFlags;
+use crate::stage::agent::wire::ExecFlags;
 use crate::sys::{Errno, pty};
-use flow::{Flow, Step};
-use host::{Host, rewatch};
+use flow::{FlowStep, TerminalFlow};
+use host::{HostTerminal, reregister};
 use mio::event::Event;
 use mio::{Registry, Token};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
@@ -33,33 +33,33 @@ const KEYBOARD: Token = Token(1);
 const SCREEN: Token = Token(2);
 const MASTER: Token = Token(3);
 
-/// Steps of one [`Terminal::pump`]: an endless output must not keep signals and limits waiting.
-const STEPS: usize = 32;
+/// Most steps of one [`Terminal::pump`], so that endless output does not delay signals and limits.
+const MAX_STEPS: usize = 32;
 
-/// When to look again after a key that came while we were in the background. A shell prints the job that it
-/// brings to the foreground before it hands the terminal over, and says nothing to a job that was running: a
-/// key between the two would wait for the next one.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Delay until the terminal is checked again after a key arrived in the background. A shell prints the job that it
+/// brings to the foreground before it hands over the terminal, and sends no signal to a running job: a key in between
+/// would wait for the next key.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The caller's standard streams, and which of them are terminals.
 #[derive(Debug)]
-pub struct Streams {
+pub struct CallerStreams {
     fds: [OwnedFd; 3],
     terminals: [bool; 3],
 }
 
-impl Streams {
-    /// Looks at the standard streams of this process.
+impl CallerStreams {
+    /// The standard streams of this process.
     ///
     /// # Errors
-    /// [`Code::System`] when there are no descriptors left.
+    /// [`Code::System`] when no descriptors are left.
     pub fn of_this_process() -> Result<Self> {
-        let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        let terminals = [stdin.is_terminal(), stdout.is_terminal(), stderr.is_terminal()];
+        let (stdin, out, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        let terminals = [stdin.is_terminal(), out.is_terminal(), stderr.is_terminal()];
         let own = |fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|e| Error::system("duplicate a standard stream", e))
         };
-        Ok(Streams { fds: [own(stdin.as_fd())?, own(stdout.as_fd())?, own(stderr.as_fd())?], terminals })
+        Ok(CallerStreams { fds: [own(stdin.as_fd())?, own(out.as_fd())?, own(stderr.as_fd())?], terminals })
     }
 
     /// Whether the program needs a terminal of the sandbox's own.
@@ -67,15 +67,15 @@ impl Streams {
         self.terminals.contains(&true)
     }
 
-    /// What the program gets: the slave in place of each terminal, the rest as it is; and the flag that makes
-    /// the first of those its controlling terminal.
+    /// The program's streams: the slave in place of each terminal, the others unchanged; and the flag that makes the
+    /// first terminal among them its controlling terminal.
     ///
     /// # Errors
-    /// [`Code::System`] when there is a terminal and no slave: the host's own is never given away.
+    /// [`Code::System`] when there is a terminal and no slave: the program never gets the host's own.
     pub fn for_program<'a>(&'a self, slave: Option<&'a OwnedFd>) -> Result<([BorrowedFd<'a>; 3], u32)> {
         let mut streams = self.fds.each_ref().map(AsFd::as_fd);
         let Some(first) = self.terminals.iter().position(|is| *is) else { return Ok((streams, 0)) };
-        let slave = slave.ok_or_else(no_terminal)?;
+        let slave = slave.ok_or_else(no_terminal_error)?;
         for (stream, _) in streams.iter_mut().zip(self.terminals).filter(|(_, is)| *is) {
             *stream = slave.as_fd();
         }
@@ -83,43 +83,43 @@ impl Streams {
     }
 }
 
-/// The sandbox is up, and did not send what its plan should have made.
-pub(super) fn no_terminal() -> Error {
+/// The sandbox is ready, and has not sent the terminal of its plan.
+pub(super) fn no_terminal_error() -> Error {
     Error::new(Code::System, "give the program a terminal: the sandbox has made none")
 }
 
 /// The relay between the host's terminal and the sandbox's.
 #[derive(Debug)]
 pub struct Terminal {
-    host: Host,
-    /// `None` once hung up.
+    host: HostTerminal,
+    /// `None` after a hang-up.
     master: Option<OwnedFd>,
     master_writable: bool,
-    /// Keys go inside whatever the program does.
-    input: bool,
-    started: bool,
-    /// A key was left to others; when to see whether it was for us.
-    look_again: Option<Instant>,
-    inward: Flow,
-    outward: Flow,
+    /// Keys are always forwarded to the sandbox.
+    forwards_keys: bool,
+    is_started: bool,
+    /// When to check again whether a key that was not read is for the sandbox.
+    retry_at: Option<Instant>,
+    inward: TerminalFlow,
+    outward: TerminalFlow,
 }
 
 impl Terminal {
-    /// Makes the sandbox's terminal like the host's, in modes and size, and opens its slave for the program.
-    /// The host's is only looked at.
+    /// Copies the modes and the size of the host's terminal to the sandbox's, and opens its slave for the program. The
+    /// host's terminal is not changed.
     ///
     /// # Errors
     /// [`Code::System`].
-    pub fn attach(master: OwnedFd, streams: &Streams) -> Result<(Self, OwnedFd)> {
-        let [stdin, stdout, stderr] = streams.fds.each_ref().map(AsFd::as_fd);
+    pub fn attach(master: OwnedFd, streams: &CallerStreams) -> Result<(Self, OwnedFd)> {
+        let [stdin, out, stderr] = streams.fds.each_ref().map(AsFd::as_fd);
         let [input, output, _] = streams.terminals;
         let screen = match streams.terminals {
-            [_, true, _] => stdout,
+            [_, true, _] => out,
             [_, _, true] => stderr,
             _ => stdin,
         };
         let keyboard = if input { stdin } else { screen };
-        let host = Host::open(keyboard, screen, input && !output, (KEYBOARD, SCREEN))?;
+        let host = HostTerminal::open(keyboard, screen, input && !output, (KEYBOARD, SCREEN))?;
         let slave = pty::open_slave(master.as_fd())
             .map_err(|e| Error::system("open the terminal of the sandbox", e))?;
         if let Some(modes) = host.modes() {
@@ -131,55 +131,55 @@ impl Terminal {
             host,
             master: Some(master),
             master_writable: false,
-            input,
-            started: false,
-            look_again: None,
-            inward: Flow::new(),
-            outward: Flow::new(),
+            forwards_keys: input,
+            is_started: false,
+            retry_at: None,
+            inward: TerminalFlow::new(),
+            outward: TerminalFlow::new(),
         };
         terminal.resize();
         Ok((terminal, slave))
     }
 
-    /// The program runs: from here on the host's terminal is in use.
+    /// Starts the relay, once the program runs: the host's terminal is in use from here on.
     ///
     /// # Errors
     /// [`Code::System`].
     pub fn start(&mut self, registry: &Registry) -> Result<()> {
-        self.started = true;
-        self.host.watch(registry)?;
+        self.is_started = true;
+        self.host.register(registry)?;
         self.master.as_ref().map_or(Ok(()), |master| register(registry, master.as_fd(), MASTER))
     }
 
-    /// Gives the sandbox's terminal the size of the host's; the kernel tells the programs in it (SIGWINCH).
+    /// Copies the size of the host's terminal to the sandbox's; the kernel notifies the programs in it (SIGWINCH).
     pub fn resize(&self) {
         if let (Some(master), Ok(size)) = (&self.master, self.host.size()) {
             let _ = pty::set_window_size(master.as_fd(), &size);
         }
     }
 
-    /// Before we stop (SIGTSTP): the terminal is the shell's.
+    /// Call before a stop (SIGTSTP): returns the terminal to the shell.
     pub fn suspend(&mut self) {
         self.host.suspend();
     }
 
-    /// After SIGCONT. The next [`Terminal::pump`] takes the terminal again, if we are in the foreground.
+    /// Call after SIGCONT. The next [`Terminal::pump`] takes the terminal again if this process is in the foreground.
     pub fn resume(&mut self) {
-        if self.started {
+        if self.is_started {
             self.host.resume();
         }
         self.resize();
     }
 
-    /// Handles an event; false when the token is somebody else's. Bytes move in [`Terminal::pump`].
-    pub fn event(&mut self, event: &Event) -> bool {
+    /// Handles an event; false when the token belongs to another module. [`Terminal::pump`] moves the bytes.
+    pub fn on_event(&mut self, event: &Event) -> bool {
         match event.token() {
             KEYBOARD | SCREEN => {
-                // Also heard while nothing is read or written.
+                // Reported even while no data is read or written.
                 if event.is_read_closed() {
                     self.hang_up();
                 }
-                self.look_again = Some(Instant::now() + LOOK_AGAIN);
+                self.retry_at = Some(Instant::now() + RETRY_DELAY);
                 true
             }
             MASTER => true,
@@ -187,21 +187,21 @@ impl Terminal {
         }
     }
 
-    /// Moves bytes both ways, as many as may be now; true when it should be called again at once.
+    /// Moves bytes in both directions, up to [`MAX_STEPS`] steps; true when it should be called again at once.
     ///
     /// # Errors
-    /// [`Code::System`] when a descriptor cannot be watched.
+    /// [`Code::System`] when a descriptor cannot be registered.
     pub fn pump(&mut self, registry: &Registry) -> Result<bool> {
-        if !self.started {
+        if !self.is_started {
             return Ok(false);
         }
-        let wanted = self.master.is_some() && (self.input || self.modes_changed());
-        let keys = self.host.settle(wanted);
-        if keys || !wanted || self.patience() == Some(Duration::ZERO) {
-            self.look_again = None;
+        let wanted = self.master.is_some() && (self.forwards_keys || self.modes_changed());
+        let keys = self.host.acquire_if(wanted);
+        if keys || !wanted || self.poll_timeout() == Some(Duration::ZERO) {
+            self.retry_at = None;
         }
         let mut moved = false;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let out = self.step_outward();
             let inward = keys && self.step_inward();
             moved |= out | inward;
@@ -214,18 +214,18 @@ impl Terminal {
         if let Some(master) = &self.master
             && std::mem::replace(&mut self.master_writable, backlog) != backlog
         {
-            rewatch(registry, master.as_fd(), MASTER, backlog)?;
+            reregister(registry, master.as_fd(), MASTER, backlog)?;
         }
         Ok(moved)
     }
 
-    /// How long [`Terminal::pump`] may be left alone when nothing happens.
-    pub fn patience(&self) -> Option<Duration> {
-        self.look_again.map(|at| at.saturating_duration_since(Instant::now()))
+    /// Longest time until [`Terminal::pump`] must be called without an event.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.retry_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether nothing of the output waits here. With [`Terminal::pump`] at rest and the sandbox gone, it has
-    /// all been written: what the kernel holds is handed over before a read says EAGAIN or EIO.
+    /// Whether no output is buffered here. If [`Terminal::pump`] is at rest and the sandbox has ended, all output has
+    /// been written: the kernel returns its buffered output before a read returns EAGAIN or EIO.
     pub fn is_drained(&self) -> bool {
         self.outward.is_empty()
     }
@@ -234,15 +234,15 @@ impl Terminal {
         let Some(master) = &self.master else { return false };
         let host = &self.host;
         match self.outward.step(|buffer| nix::unistd::read(master, buffer), |bytes| host.write(bytes)) {
-            Step::Moved => true,
-            Step::Refused(Errno::EIO) => {
+            FlowStep::Moved => true,
+            FlowStep::SinkFailed(Errno::EIO) => {
                 self.hang_up();
                 false
             }
-            // A screen that cannot be written to (input alone is a terminal, opened read-only).
-            Step::Refused(_) => true,
-            // Ended says that no program has it open now; one may open /dev/tty again.
-            Step::Starved | Step::Stalled | Step::Ended => false,
+            // A screen that cannot be written to (only input is a terminal, opened read-only).
+            FlowStep::SinkFailed(_) => true,
+            // SourceClosed means that no program has it open now; one may open /dev/tty again.
+            FlowStep::SourceEmpty | FlowStep::SinkFull | FlowStep::SourceClosed => false,
         }
     }
 
@@ -250,24 +250,24 @@ impl Terminal {
         let Some(master) = &self.master else { return false };
         let host = &self.host;
         match self.inward.step(|buffer| host.read(buffer), |bytes| nix::unistd::write(master, bytes)) {
-            Step::Moved => true,
-            Step::Ended => {
+            FlowStep::Moved => true,
+            FlowStep::SourceClosed => {
                 self.hang_up();
                 false
             }
-            Step::Starved | Step::Stalled | Step::Refused(_) => false,
+            FlowStep::SourceEmpty | FlowStep::SinkFull | FlowStep::SinkFailed(_) => false,
         }
     }
 
-    /// The host's terminal is gone. Closing the master passes that on in full: the kernel sends SIGHUP to the
-    /// session's leader and the foreground group inside, and reads and writes there fail as they would bare.
+    /// Handles a hang-up of the host's terminal by closing the master: the kernel sends SIGHUP to the session leader
+    /// and the foreground group inside, and reads and writes there fail as they would without saggar.
     fn hang_up(&mut self) {
         self.master = None;
         self.inward.clear();
         self.outward.clear();
     }
 
-    /// Whether a program inside has taken its terminal's line editing or echo over. A master answers for its
+    /// Whether a program inside has changed line editing or echo of its terminal. A master returns the modes of its
     /// slave.
     fn modes_changed(&self) -> bool {
         let line = |modes: &Termios| modes.local_flags & (LocalFlags::ICANON | LocalFlags::ECHO);

@@ -1,59 +1,59 @@
-//! Files of the workspace for a server, by the user that the programs are, who sees and changes what they can and
-//! nothing else (KC-31).
+//! Reads and writes files of the workspace for a server, as the user of the sandbox's programs, with access to the same
+//! files and no others (KC-31).
 
-use super::FILES;
-use super::call::{answer, asked, start};
-use super::session::OfSession;
-use crate::control::files::FileCall;
+use super::FILE_CALL;
+use super::request::{read_request, start_worker, write_response};
+use super::session::SessionContext;
+use crate::control::files::FileRequest;
 use crate::error::Result;
 use crate::session::files::Workspace;
-use crate::session::worker::{Access, Confinement, Limits, confine};
-use crate::stage::launcher::Launcher;
+use crate::session::worker::{Confinement, FileAccess, WorkerLimits, confine_worker};
+use crate::stage::agent::launcher::Launcher;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How much processor time a call may take, in seconds.
-const SECONDS: u64 = 30;
+/// Processor time limit of a call, in seconds.
+const CPU_SECONDS: u64 = 30;
 
-/// Begins it; where the answer comes, a [`Value`].
+/// Starts a call; returns the pipe for the result, a [`Value`].
 ///
 /// # Errors
-/// As [`start`].
-pub(in crate::supervise) fn begin(
+/// As [`start_worker`].
+pub(in crate::supervise) fn start_call(
     launcher: &Launcher,
-    call: &FileCall,
+    call: &FileRequest,
     workspace: BorrowedFd<'_>,
 ) -> Result<File> {
-    start(launcher, FILES, call, Some(workspace))
+    start_worker(launcher, FILE_CALL, call, Some(workspace))
 }
 
-impl OfSession<'_> {
-    pub(super) fn files(&self, to: OwnedFd, request: OwnedFd, root: OwnedFd) {
-        let directories = [(root.as_fd(), Access::Write)];
+impl SessionContext<'_> {
+    pub(super) fn serve_files(&self, to: OwnedFd, request: OwnedFd, root: OwnedFd) {
+        let directories = [(root.as_fd(), FileAccess::Write)];
         let confinement = Confinement {
             task: "files of the workspace",
             owner: self.owner,
             capabilities: 0,
             directories: &directories,
             files: &[],
-            limits: Limits { cpu: SECONDS, ..Limits::default() },
+            limits: WorkerLimits { cpu_seconds: CPU_SECONDS, ..WorkerLimits::default() },
         };
-        let done = confine(&confinement, nix::unistd::getppid().as_raw())
-            .and_then(|()| asked::<FileCall>(request))
+        let done = confine_worker(&confinement, nix::unistd::getppid().as_raw())
+            .and_then(|()| read_request::<FileRequest>(request))
             .and_then(|call| perform(&Workspace::new(root, self.protected.clone()), &call));
-        answer(to, &done);
+        write_response(to, &done);
     }
 }
 
-fn perform(workspace: &Workspace, call: &FileCall) -> Result<Value> {
+fn perform(workspace: &Workspace, call: &FileRequest) -> Result<Value> {
     match call {
-        FileCall::List { path, after, limit } => {
+        FileRequest::List { path, after, limit } => {
             workspace.list(path, *after, *limit).map(|listing| json!(listing))
         }
-        FileCall::Read { path, offset, limit, encoding } => {
+        FileRequest::Read { path, offset, limit, encoding } => {
             workspace.read(path, *offset, *limit, *encoding).map(|piece| json!(piece))
         }
-        FileCall::Write { path, content } => workspace.write(path, content).map(|()| json!({})),
+        FileRequest::Write { path, content } => workspace.write(path, content).map(|()| json!({})),
     }
 }

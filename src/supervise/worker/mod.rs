@@ -1,97 +1,115 @@
-//! Work that takes a right, beside the supervisor's loop, which has none: a worker is a fork of the launcher
-//! ([`crate::stage::launcher`]), does one thing, says what came of it, and ends.
+//! Operations that need rights, for the supervisor's loop, which has none. A worker is a fork of the launcher
+//! ([`crate::stage::agent::launcher`]). It performs one operation, writes its result, and exits.
 //!
 //! ```text
-//! loop ── request, pipe ──> launcher ── fork ──> worker ── answer, end of the pipe ──> loop
+//! loop ── request, pipe ──> launcher ── fork ──> worker ── result, end of the pipe ──> loop
 //! ```
 //!
-//! | module | what its workers do |
+//! | module | the workers' operations |
 //! |---|---|
-//! | [`look`] | look for what appeared under protected names and move it to quarantine |
-//! | [`processes`] | kill a program with what it has started; say whom the kernel takes first |
+//! | [`scan`] | scan for files under protected names; move them to quarantine |
+//! | [`processes`] | kill a program with its descendants; set the preference of the OOM killer |
 //! | [`session`] | write the session's record, mark its scripts as done, remove it |
 //! | [`files`] | read and write files of the workspace, as its owner |
 //! | [`snapshot`] | take a snapshot of the session |
 //! | [`agent_socket`] | connect to the socket that an agent listens on |
-//! | [`ports`] | listen at more ports of the sandbox's network |
-//! | [`callers`] | judge who calls, on kernels where that takes a right |
-//! | [`call`] | how a request with an answer is made |
+//! | [`ports`] | listen on more ports of the sandbox's network |
+//! | [`peers`] | verify peers, on kernels where that needs a right |
+//! | [`request`] | how a request with a result is sent |
 
 pub(super) mod agent_socket;
-pub(super) mod call;
-pub(super) mod callers;
 pub(super) mod files;
-pub(super) mod look;
+pub(super) mod peers;
 pub(super) mod ports;
 pub(super) mod processes;
+pub(super) mod request;
+pub(super) mod scan;
 pub(super) mod session;
 pub(super) mod snapshot;
 
-pub(super) use look::{Looks, Seen};
+pub(super) use scan::{ScanClient, ScanResult};
 
-use super::quarantine::Warden;
+use super::quarantine_monitor::QuarantineMonitor;
 use crate::error::{Error, Result};
-use crate::session::changes::Kept;
-use crate::session::meter::Meter;
-use crate::stage::launcher::{Fds, Launcher};
-use session::OfSession;
+use crate::session::disk_usage::DiskUsage;
+use crate::session::retained_changes::RetainedChanges;
+use crate::stage::agent::launcher::{Launcher, LauncherTasks, RequestFds};
+use session::SessionContext;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 /// The workers, by the number in the request.
-const LOOK: u32 = 1;
+const SCAN: u32 = 1;
 /// The process of the model API.
-const API: u32 = 2;
-const KILL: u32 = 3;
-const KILL_FIRST: u32 = 4;
-const KILL_LAST: u32 = 5;
-const RECORD: u32 = 6;
-const REMEMBER: u32 = 7;
-const MARK: u32 = 8;
-const FORGET: u32 = 9;
-const FILES: u32 = 10;
+const START_API: u32 = 2;
+const KILL_TREE: u32 = 3;
+const PREFER_FOR_OOM: u32 = 4;
+const SPARE_FROM_OOM: u32 = 5;
+const WRITE_RECORD: u32 = 6;
+const SAVE_AGENT_SESSION: u32 = 7;
+const MARK_INSTALLED: u32 = 8;
+const REMOVE_SESSION: u32 = 9;
+const FILE_CALL: u32 = 10;
 const SNAPSHOT: u32 = 11;
-const CONNECT: u32 = 12;
-const JUDGE: u32 = 13;
-const PORTS: u32 = 14;
+const CONNECT_TO_AGENT: u32 = 12;
+const VERIFY_PEER: u32 = 13;
+const LISTEN: u32 = 14;
+const SCAN_DONE: u32 = 15;
 
-/// What workers need, in the launcher's memory.
+/// Data that workers need, in the launcher's memory.
 #[derive(Debug)]
-pub(super) struct Workers<'a> {
-    /// Looks for what appeared under protected names.
-    pub(super) warden: Warden,
-    /// What bounds the sandbox on disk.
-    pub(super) meter: Option<Meter>,
-    /// The place of the changes of an overlay.
-    pub(super) kept: Option<&'a Kept>,
-    /// pid 1 of the sandbox.
+pub(super) struct WorkerContext<'a> {
+    /// Scans for files under protected names.
+    pub(super) quarantine_monitor: QuarantineMonitor,
+    /// The mechanism that limits the sandbox's disk usage, if there is a limit.
+    pub(super) disk_usage: Option<DiskUsage>,
+    /// Where retained changes of an overlay are stored.
+    pub(super) retained_changes: Option<&'a RetainedChanges>,
+    /// Pid of the sandbox's pid 1.
     pub(super) init: i32,
-    /// Its cgroup, where it has one.
+    /// Its cgroup, if it has one.
     pub(super) cgroup: Option<PathBuf>,
-    /// Its session, where it has one.
-    pub(super) session: Option<OfSession<'a>>,
+    /// Its session, if it has one.
+    pub(super) session: Option<SessionContext<'a>>,
 }
 
-impl Workers<'_> {
-    /// A worker's whole life.
-    pub(super) fn work(&mut self, worker: u32, argument: u64, fds: Fds) {
+impl LauncherTasks for WorkerContext<'_> {
+    fn run_inline(&mut self, worker: u32, argument: u64) -> bool {
+        let done = match worker {
+            SCAN => self.scan_in_launcher(argument),
+            SCAN_DONE => true,
+            _ => false,
+        };
+        if done {
+            self.quarantine_monitor.mark_scanned();
+        }
+        done
+    }
+
+    fn on_long_lived(&mut self) {
+        self.quarantine_monitor.sync_record();
+    }
+
+    fn run_worker(&mut self, worker: u32, argument: u64, fds: RequestFds) {
         let mut fds = fds.into_iter().flatten();
         let Some(first) = fds.next() else { return };
         match worker {
-            LOOK => self.look(argument, first.into()),
-            API => become_api(first),
-            KILL => self.kill(argument),
-            KILL_FIRST => self.kill_first(argument),
-            KILL_LAST => self.kill_last(argument),
-            CONNECT => agent_socket::answer(first, self, argument),
-            JUDGE => callers::answer(first, fds.next()),
-            PORTS => ports::answer(first, fds.next(), fds.next()),
-            _ => self.session_work(worker, argument, first, fds.next(), fds.next()),
+            SCAN => self.scan(argument, first.into()),
+            START_API => exec_api(first),
+            KILL_TREE => self.serve_kill_tree(argument),
+            PREFER_FOR_OOM => self.serve_prefer_for_oom(argument),
+            SPARE_FROM_OOM => self.serve_spare_from_oom(argument),
+            CONNECT_TO_AGENT => agent_socket::serve_request(first, self, argument),
+            VERIFY_PEER => peers::serve_request(first, fds.next()),
+            LISTEN => ports::serve_request(first, fds.next(), fds.next()),
+            _ => self.serve_session_request(worker, argument, first, fds.next(), fds.next()),
         }
     }
+}
 
-    fn session_work(
+impl WorkerContext<'_> {
+    fn serve_session_request(
         &self,
         worker: u32,
         argument: u64,
@@ -101,32 +119,33 @@ impl Workers<'_> {
     ) {
         let Some(session) = &self.session else { return };
         match (worker, second, third) {
-            (RECORD, Some(request), _) => session.record(first, request),
-            (REMEMBER, Some(request), _) => session.remember(first, request),
-            (MARK, ..) => session.mark(first),
-            (FORGET, ..) => session.forget(first),
-            (FILES, Some(request), Some(root)) => session.files(first, request, root),
-            (SNAPSHOT, Some(alive), _) => session.snapshot(argument, first, alive),
+            (WRITE_RECORD, Some(request), _) => session.serve_record(first, request),
+            (SAVE_AGENT_SESSION, Some(request), _) => session.serve_save_agent_session(first, request),
+            (MARK_INSTALLED, ..) => session.serve_mark_installed(first),
+            (REMOVE_SESSION, ..) => session.serve_remove_session(first),
+            (FILE_CALL, Some(request), Some(root)) => session.serve_files(first, request, root),
+            (SNAPSHOT, Some(alive), _) => session.serve_snapshot(argument, first, alive),
             _ => {}
         }
     }
 
-    /// The descriptors that workers have beside those of a request.
+    /// The descriptors that workers have in addition to those of a request.
     pub(super) fn descriptors(&self) -> [Option<RawFd>; 2] {
-        [self.warden.workspace(), self.warden.record()].map(|fd| fd.map(|fd| fd.as_raw_fd()))
+        [self.quarantine_monitor.workspace_fd(), self.quarantine_monitor.record_fd()]
+            .map(|fd| fd.map(|fd| fd.as_raw_fd()))
     }
 }
 
-/// Executes the process of the model API on this socket, as its supervisor does at the start.
-fn become_api(socket: OwnedFd) {
-    let _ = super::api::command(socket).exec();
+/// Executes the process of the model API with this socket, as the supervisor does at the start.
+fn exec_api(socket: OwnedFd) {
+    let _ = super::api_process::command(socket).exec();
 }
 
-/// Starts the process of the model API anew on this socket.
+/// Restarts the process of the model API with this socket.
 ///
 /// # Errors
-/// [`crate::error::Code::System`] when there is no launcher any more.
+/// [`crate::error::Code::System`] when the launcher has exited.
 pub(super) fn start_api(launcher: &Launcher, socket: &OwnedFd) -> Result<()> {
-    let started = launcher.work(API, 0, &[socket.as_raw_fd()]);
+    let started = launcher.start_worker(START_API, 0, &[socket.as_raw_fd()]);
     started.map_err(|e| Error::system("start the process of the model API", e))
 }

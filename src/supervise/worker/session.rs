@@ -1,88 +1,92 @@
-//! The session on disk: its record, what the agent calls its conversation, which scripts have run. All of it lies in a
-//! directory that is not the supervisor's.
+//! Session data on disk: its record, the agent's id of its conversation, and which scripts have run. All of it is in a
+//! directory that the supervisor does not own.
 
-use super::call::{answer, asked, call};
-use super::{FORGET, MARK, RECORD, REMEMBER};
+use super::request::{call_worker, read_request, write_response};
+use super::{MARK_INSTALLED, REMOVE_SESSION, SAVE_AGENT_SESSION, WRITE_RECORD};
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::session::record::{Keeper, Record, Scribe};
-use crate::stage::launcher::Launcher;
+use crate::session::record::{RecordSink, RecordWriter, SessionRecord};
+use crate::stage::agent::launcher::Launcher;
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// What workers need of a session.
+/// The session data that workers need.
 #[derive(Debug)]
-pub(in crate::supervise) struct OfSession<'a> {
+pub(in crate::supervise) struct SessionContext<'a> {
     /// The session, which is locked.
     pub(in crate::supervise) session: &'a Session,
-    /// The user and the group that programs are on the host, where those are others than ours.
+    /// The user and group of the sandbox's programs on the host, if they are not ours.
     pub(in crate::supervise) owner: Option<(u32, u32)>,
-    /// What the policy protects in the workspace.
+    /// The protected paths of the policy in the workspace.
     pub(in crate::supervise) protected: Vec<PathBuf>,
 }
 
-/// Writes the record by workers.
-pub(in crate::supervise) fn scribe(launcher: &Rc<Launcher>) -> Scribe {
+/// A sink that writes the record in workers.
+pub(in crate::supervise) fn record_sink(launcher: &Rc<Launcher>) -> RecordSink {
     let launcher = Rc::clone(launcher);
-    Box::new(move |record| call(&launcher, RECORD, record))
+    Box::new(move |record| call_worker(&launcher, WRITE_RECORD, record))
 }
 
-/// Keeps the agent's own name of the conversation.
+/// Saves the agent's own id of its conversation.
 ///
 /// # Errors
-/// As [`Session::remember`].
-pub(in crate::supervise) fn remember(launcher: &Launcher, session: &str, own: &str) -> Result<()> {
-    call(launcher, REMEMBER, &(session, own))
+/// As [`Session::save_agent_session`].
+pub(in crate::supervise) fn save_agent_session(
+    launcher: &Launcher,
+    session: &str,
+    agent_session: &str,
+) -> Result<()> {
+    call_worker(launcher, SAVE_AGENT_SESSION, &(session, agent_session))
 }
 
-/// Remembers that install.sh has done its work.
+/// Records that install.sh has succeeded.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
-pub(in crate::supervise) fn mark(launcher: &Launcher) -> Result<()> {
-    call(launcher, MARK, &())
+pub(in crate::supervise) fn mark_installed(launcher: &Launcher) -> Result<()> {
+    call_worker(launcher, MARK_INSTALLED, &())
 }
 
-/// Removes the session, in which nothing runs.
+/// Removes the session, in which no program runs.
 ///
 /// # Errors
 /// As [`Session::remove`].
-pub(in crate::supervise) fn forget(launcher: &Launcher) -> Result<()> {
-    call(launcher, FORGET, &())
+pub(in crate::supervise) fn remove_session(launcher: &Launcher) -> Result<()> {
+    call_worker(launcher, REMOVE_SESSION, &())
 }
 
-impl OfSession<'_> {
-    pub(super) fn record(&self, to: OwnedFd, request: OwnedFd) {
-        let amended = asked::<Record>(request).and_then(|said| {
-            let said_so = |put: Result<()>| answer(to, &put);
-            Keeper::amend(self.session.directory(), said, said_so)
+impl SessionContext<'_> {
+    pub(super) fn serve_record(&self, to: OwnedFd, request: OwnedFd) {
+        let amended = read_request::<SessionRecord>(request).and_then(|said| {
+            let said_so = |put: Result<()>| write_response(to, &put);
+            RecordWriter::write_delegated(self.session.directory(), said, said_so)
         });
         if let Err(error) = amended {
             log::debug!("{error}");
         }
     }
 
-    pub(super) fn remember(&self, to: OwnedFd, request: OwnedFd) {
-        let names = asked::<(String, String)>(request);
-        answer(to, &names.and_then(|(session, own)| self.session.remember(&session, &own)));
+    pub(super) fn serve_save_agent_session(&self, to: OwnedFd, request: OwnedFd) {
+        let names = read_request::<(String, String)>(request);
+        write_response(to, &names.and_then(|(session, own)| self.session.save_agent_session(&session, &own)));
     }
 
     #[expect(
         clippy::disallowed_methods,
         reason = "the session's own directory, where no program of a sandbox can write"
     )]
-    pub(super) fn mark(&self, to: OwnedFd) {
-        let path = self.session.installed();
+    pub(super) fn serve_mark_installed(&self, to: OwnedFd) {
+        let path = self.session.installed_marker();
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let made = options.open(&path).map(drop);
-        answer(to, &made.map_err(|e| Error::system(format_args!("make {}", path.display()), e)));
+        write_response(to, &made.map_err(|e| Error::system(format_args!("make {}", path.display()), e)));
     }
 
-    pub(super) fn forget(&self, to: OwnedFd) {
-        answer(to, &self.session.remove());
+    pub(super) fn serve_remove_session(&self, to: OwnedFd) {
+        write_response(to, &self.session.remove());
     }
 }

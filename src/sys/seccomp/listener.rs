@@ -1,70 +1,71 @@
-//! The listener of a filter: who has it is asked about calls, and says how they end (seccomp_unotify(2), Linux 5.0).
+//! The listener of a seccomp filter. Its holder receives notifications about system calls and sends the response
+//! (seccomp_unotify(2), Linux 5.0).
 //!
-//! A call that is let go on is looked at again by the kernel, when its memory may be another: so what is a wall has
-//! errors for answers, and who lets go on has looked and no more.
+//! If the holder lets a call continue, the kernel reads the caller's memory again, which may have changed meanwhile. So
+//! every boundary is enforced by an error response, and a holder that responds "continue" only observes.
 
 use crate::sys::{Errno, SysResult, call};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A call that waits for its answer.
+/// A system call that waits for a response.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct SyscallNotification {
     id: u64,
-    /// The thread that makes it, as this process numbers threads.
+    /// The id of the calling thread, in the pid namespace of this process.
     pub thread: i32,
-    /// Its number.
+    /// The system call number.
     pub number: i32,
-    /// Its arguments.
+    /// The arguments of the call.
     pub args: [u64; 6],
 }
 
-/// Who asks and who answers are to run on one processor in turn, which is how it goes fastest when nothing else is
-/// done meanwhile (SECCOMP_IOCTL_NOTIF_SET_FLAGS with SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6). An older kernel
-/// wakes them as it does.
-pub fn take_turns(listener: BorrowedFd<'_>) {
+/// Lets the caller and the holder of the listener alternate on one CPU, which is fastest if the holder has no other
+/// work (SECCOMP_IOCTL_NOTIF_SET_FLAGS with SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6). Older kernels use their
+/// default wake-up.
+pub fn set_sync_wake_up(listener: BorrowedFd<'_>) {
     const SYNC_WAKE_UP: libc::c_ulong = 1;
     let _ = call!(libc::SYS_ioctl, listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP);
 }
 
-/// The next call that waits; nothing when none does. Never waits itself, for who is the only one to ask.
+/// The next waiting call; `None` if there is none. It never blocks, because this process is the only reader.
 ///
 /// # Errors
-/// ENOENT when it was killed in the meantime; those of poll(2) and ioctl(2).
-pub fn next(listener: BorrowedFd<'_>) -> SysResult<Option<Asked>> {
+/// ENOENT if the calling thread was killed in the meantime; those of poll(2) and ioctl(2).
+pub fn receive(listener: BorrowedFd<'_>) -> SysResult<Option<SyscallNotification>> {
     let mut fds = [PollFd::new(listener, PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::ZERO)?;
     if !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)) {
         return Ok(None);
     }
-    // SAFETY: all zeros is a valid seccomp_notif, and the only one that the kernel takes.
+    // SAFETY: all zeros is a valid seccomp_notif, and the only value that the kernel accepts.
     let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     call!(libc::SYS_ioctl, listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked)?;
     let thread = i32::try_from(asked.pid).map_err(|_| Errno::ESRCH)?;
     let (number, args) = (asked.data.nr, asked.data.args);
-    Ok(Some(Asked { id: asked.id, thread, number, args }))
+    Ok(Some(SyscallNotification { id: asked.id, thread, number, args }))
 }
 
-/// Whether the call still waits: then its thread is the one that its number means.
-pub fn still_waits(listener: BorrowedFd<'_>, asked: &Asked) -> bool {
+/// Whether the call still waits. If so, its thread id still refers to the calling thread.
+pub fn is_valid(listener: BorrowedFd<'_>, asked: &SyscallNotification) -> bool {
     call!(libc::SYS_ioctl, listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const asked.id)
         .is_ok()
 }
 
-/// The call fails with this error.
+/// Makes the call fail with this error.
 ///
 /// # Errors
-/// ENOENT when nobody waits for it any more.
-pub fn refuse(listener: BorrowedFd<'_>, asked: &Asked, error: Errno) -> SysResult<()> {
+/// ENOENT if the call no longer waits.
+pub fn respond_error(listener: BorrowedFd<'_>, asked: &SyscallNotification, error: Errno) -> SysResult<()> {
     send(listener, libc::seccomp_notif_resp { id: asked.id, val: 0, error: -(error as i32), flags: 0 })
 }
 
-/// The call goes on, as if nobody had been asked (Linux 5.5).
+/// Lets the call continue, as without a notification (Linux 5.5).
 ///
 /// # Errors
-/// ENOENT when nobody waits for it any more.
-pub fn let_go_on(listener: BorrowedFd<'_>, asked: &Asked) -> SysResult<()> {
-    // The constant is an unsigned long, the field is not.
+/// ENOENT if the call no longer waits.
+pub fn respond_continue(listener: BorrowedFd<'_>, asked: &SyscallNotification) -> SysResult<()> {
+    // The constant is an unsigned long; the field is 32 bits.
     #[allow(clippy::cast_possible_truncation)]
     let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
     send(listener, libc::seccomp_notif_resp { id: asked.id, val: 0, error: 0, flags })

@@ -1,4 +1,4 @@
-//! What `seccomp/build.rs` made of the profiles.
+//! The tables that `seccomp/build.rs` generates from the profiles.
 
 use super::{Description, Refusal, SockFilter};
 

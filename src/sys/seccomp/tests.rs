@@ -1,6 +1,6 @@
-//! The filters, against their meaning and against the kernel.
+//! Tests of the filters, against their definition and against the kernel.
 
-// The compiler as the build script has it, so that a test can feed it other profiles and architectures.
+// The compiler of the build script, so that tests can compile other profiles and architectures.
 #[allow(dead_code, reason = "the build script uses the rest")]
 #[allow(clippy::duplicate_mod, reason = "the library has its own share of it")]
 #[path = "../../../seccomp/compiler/mod.rs"]

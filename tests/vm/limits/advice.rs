@@ -82,7 +82,7 @@ impl Asker {
             .iter()
             .find(|one| one["name"] == check)
             .unwrap_or_else(|| panic!("no {check} in {report}"));
-        found["cure"].as_str().unwrap_or_default().to_owned()
+        found["remedy"].as_str().unwrap_or_default().to_owned()
     }
 }
 

@@ -130,7 +130,7 @@ as_each_caller! {
     }
 
     /// A kernel that does not switch the controllers on: one after the other is tried, and what it said is told.
-    fn given_a_cgroup_a_controller_that_stays_off_is_told(caller) {
+    fn given_a_cgroup_a_controller_that_cannot_be_enabled_is_reported(caller) {
         let given = Given::new(caller);
         let switches = given.path.join("cgroup.subtree_control");
         let status = with_fault_at(&given, "memory = '64M'", &switches, "write:error=EBUSY");
@@ -171,7 +171,7 @@ as_each_caller! {
     }
 
     /// What no host can give is refused too, before and after anybody looks at the kernel.
-    fn given_a_cgroup_a_limit_of_what_is_not_there_is_refused(caller) {
+    fn given_a_cgroup_a_limit_for_missing_cpus_or_disks_is_refused(caller) {
         let given = Given::new(caller);
         for (limits, words) in [
             ("cpuset_cpus = '0,7'", ["cpuset.cpus", "\"0,7\""]),

@@ -110,7 +110,7 @@ as_each_caller! {
     }
 
     /// KC-08, KC-34: an end for want of memory is told from a signal and from an exit status that looks like it.
-    fn given_a_cgroup_it_is_told_who_killed_the_program(caller) {
+    fn given_a_cgroup_the_cause_of_a_killed_program_is_reported(caller) {
         let given = Given::new(caller);
         let exit_of = |program: &[&str]| (given.wrap(program).end(), given.exited());
         let before = oom_kills(&given);
@@ -135,7 +135,7 @@ as_each_caller! {
     }
 
     /// KC-08: who kills the program after one of its tools died for want of memory is not the kernel.
-    fn given_a_cgroup_a_kill_after_a_tool_is_told_from_the_tools(caller) {
+    fn given_a_cgroup_a_kill_is_distinguished_from_the_oom_kill_of_a_tool(caller) {
         let given = Given::new(caller);
         // Without the kernel's log a kill at once after it could be either.
         let rest = if caller.is_root() { "" } else { "sleep 1;" };
@@ -274,7 +274,7 @@ as_each_caller! {
     }
 
     /// KC-06: forks of a program that forks in its first instruction.
-    fn given_a_cgroup_who_forks_at_once_is_in_it(caller) {
+    fn given_a_cgroup_forks_of_the_first_instruction_are_in_it(caller) {
         let given = Given::new(caller);
         let forker = forker(&given);
         for run in 0..rounds(25, 1000) {

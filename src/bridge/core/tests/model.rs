@@ -1,10 +1,10 @@
-//! Whatever servers and agents do, in whatever order: every command ends in exactly one terminal event.
+//! For any sequence of actions of servers and agents, every command ends in exactly one terminal event.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-/// One thing that happens.
+/// One step of a sequence.
 #[derive(Debug, Clone)]
 enum Step {
     Query { conn: u64, id: bool, word: &'static str, flags: bool },
@@ -42,12 +42,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What one connection asked for, by id; commands without one are counted.
+/// The commands of one connection by id; commands without an id are counted.
 #[derive(Default)]
 struct Asked {
-    /// Those with an id; whether they are queries.
+    /// Commands with an id, and whether each is a query.
     ids: Vec<(u64, bool)>,
-    /// Those without, in order; whether they are `exec`.
+    /// Commands without an id, in order, and whether each is an `exec`.
     plain: Vec<bool>,
     bad: usize,
 }
@@ -102,7 +102,7 @@ impl Model {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Query { conn, id, word, flags } => {
-                // The prompt names its command, and the agent says it again with each message.
+                // The prompt names its command, and the agent repeats it in each message.
                 let prompt = format!("{word} {}", if id { self.next_id + 1 } else { 0 });
                 let flags = if flags { r#","maxTurns":2,"model":"m""# } else { "" };
                 self.ask(conn, id, &format!(r#""cmd":"query","prompt":"{prompt}","sessionId":"s"{flags}"#));
@@ -122,7 +122,7 @@ impl Model {
             }
             Step::AgentDies => {
                 if self.world.agent.is_some() {
-                    self.world.kill_agent(&Exit::Signal(9));
+                    self.world.kill_agent(&AgentExitStatus::Signal(9));
                 }
             }
             Step::AgentIsDeaf => self.world.deaf = self.world.agent.is_some(),
@@ -155,11 +155,11 @@ impl Model {
         }
     }
 
-    /// Lets everything come to its end, by itself or by the end of the bridge.
+    /// Runs until everything has ended, by itself or by a shutdown of the bridge.
     fn finish(&mut self, by_shutdown: bool) {
         self.world.lively = true;
         if by_shutdown {
-            self.world.bridge.terminate();
+            self.world.bridge.begin_termination();
         }
         for _ in 0..400 {
             self.world.act();
@@ -195,7 +195,7 @@ impl Model {
                     other => prop_assert!(false, "{:?}", other),
                 }
             }
-            // Without ids, one after the other: the terminal events have the order of the commands.
+            // Commands without an id run one after the other, so their terminal events are in their order.
             if undisturbed {
                 prop_assert_eq!(&plain, &asked.plain);
             }
@@ -205,7 +205,7 @@ impl Model {
             for (id, is_query) in &asked.ids {
                 let ends = by_id.get(id).map(Vec::as_slice).unwrap_or_default();
                 prop_assert_eq!(ends.len(), 1, "id {}", id);
-                // A turn that is done, and was not asked to end early, was answered.
+                // A turn that is done and was not aborted was answered in full.
                 let whole = undisturbed && *is_query && ends[0]["ev"] == "done";
                 prop_assert!(!whole || answered.contains(id), "id {}", id);
             }
@@ -248,7 +248,7 @@ fn bp_09_an_interrupt_at_any_point_always_gives_one_done() {
         world.open(1);
         let query = "{\"cmd\":\"query\",\"prompt\":\"wait\",\"sessionId\":\"s\",\"model\":\"m\"}\n";
         world.say(1, query.trim_end());
-        // The agent's words arrive byte by byte; the interrupt comes between two of them.
+        // The agent's output arrives byte by byte; the interrupt comes between two bytes.
         let mut said = 0;
         for round in 0..400 {
             let words = world.agent.as_mut().map(Script::speak).unwrap_or_default();

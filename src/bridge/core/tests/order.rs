@@ -1,4 +1,4 @@
-//! Several commands, several servers.
+//! Several commands and several servers.
 
 use super::*;
 
@@ -35,9 +35,9 @@ fn bp_21_the_result_and_its_done_leave_as_one_buffer() {
     world.reading = false;
     world.bridge.conn_input(ConnId(1), b"{\"cmd\":\"exec\",\"command\":\"x\",\"id\":7}\n");
     world.bridge.next_action();
-    let outcome = Outcome { exit_code: 3, stdout: b"a\xff".into(), stderr: b"e".into(), truncated: true };
+    let outcome = ExecOutcome { exit_code: 3, stdout: b"a\xff".into(), stderr: b"e".into(), truncated: true };
     world.bridge.exec_finished(ExecId(0), &outcome);
-    let Some(Action::Send { bytes, .. }) = world.bridge.next_action() else { panic!() };
+    let Some(BridgeAction::Send { bytes, .. }) = world.bridge.next_action() else { panic!() };
     let expected = concat!(
         "{\"ev\":\"exec_result\",\"exitCode\":3,\"stdout\":\"a\u{fffd}\",\"stderr\":\"e\",\"truncated\":true,\"id\":7}\n",
         "{\"ev\":\"done\",\"sessionId\":\"\",\"id\":7}\n"
@@ -52,9 +52,9 @@ fn bp_22_a_timeout_kills_and_answers_124_with_what_there_was() {
     world.say(1, r#"{"cmd":"exec","command":"sleep 100","timeout":200}"#);
     world.pass(Duration::from_millis(199));
     let exec = world.execs()[0];
-    assert!(!world.actions.contains(&Action::KillExec { exec }));
+    assert!(!world.actions.contains(&BridgeAction::KillExec { exec }));
     world.pass(Duration::from_millis(1));
-    assert!(world.actions.contains(&Action::KillExec { exec }));
+    assert!(world.actions.contains(&BridgeAction::KillExec { exec }));
     world.finish_exec(exec, "partial");
     assert_eq!(
         (&world.events(1)[1]["exitCode"], &world.events(1)[1]["stdout"]),
@@ -115,7 +115,7 @@ fn an_interrupt_of_one_who_waits_does_not_end_the_turn_of_another() {
     world.say(2, r#"{"cmd":"interrupt"}"#);
     assert_eq!(world.kinds(2), ["ready", "done"]);
     assert!(world.agent.as_ref().unwrap().working);
-    // With nothing of its own, it means the turn that runs.
+    // Without a turn of its own, the sender interrupts the running turn.
     world.say(2, r#"{"cmd":"interrupt"}"#);
     assert_eq!(world.last(1)["ev"], "done");
 }
@@ -153,7 +153,7 @@ fn bp_15_a_hundred_thousand_bad_lines_and_then_a_query() {
         line.push(b'\n');
         world.bridge.conn_input(ConnId(1), &line);
         while let Some(action) = world.bridge.next_action() {
-            let Action::Send { conn, bytes } = action else { panic!("{action:?}") };
+            let BridgeAction::Send { conn, bytes } = action else { panic!("{action:?}") };
             assert!(bytes.starts_with(b"{\"ev\":\"ready") || bytes.starts_with(b"{\"ev\":\"error"));
             world.bridge.conn_written(conn, bytes.len());
         }

@@ -1,13 +1,13 @@
-//! What is kept, and servers that come back for it.
+//! Stored events, and servers that reconnect and request them.
 
-use super::shelf::Shelf;
+use super::memory_store::Shelf;
 use super::*;
-use crate::bridge::proto::spool::Store;
+use crate::bridge::proto::spool::SpoolStore;
 
-/// A world that keeps its events on this shelf.
+/// A world that stores its events in this store.
 fn keeping(shelf: &Shelf, make: fn() -> Script) -> World {
     let mut world = World::new(make);
-    world.bridge.keep_events(Box::new(shelf.clone()), shelf.left());
+    world.bridge.enable_spool(Box::new(shelf.clone()), shelf.left());
     world
 }
 
@@ -46,7 +46,7 @@ fn bp_30_a_turn_outlives_its_connection_and_is_told_whole_to_one_that_asks() {
     finish(&mut world);
     assert_eq!(world.kinds(2)[3..], ["\"q\":result", "\"q\":done"]);
     assert_eq!(seqs(&world, 2), [2, 2, 3, 4]);
-    // Byte for byte, but for the number.
+    // Byte for byte, except for the number.
     let heard = String::from_utf8(world.heard[&ConnId(2)].clone()).unwrap();
     for line in shelf.0.borrow().history.values().skip(1) {
         let line = String::from_utf8(line.clone()).unwrap();
@@ -64,7 +64,7 @@ fn what_waits_and_what_runs_beside_the_agent_outlives_its_connection_in_its_orde
     world.say(1, r#"{"cmd":"exec","command":"last"}"#);
     world.say(1, r#"{"cmd":"exec","command":"now","id":7}"#);
     close(&mut world, 1);
-    assert!(!world.actions.contains(&Action::KillExec { exec: world.execs()[0] }));
+    assert!(!world.actions.contains(&BridgeAction::KillExec { exec: world.execs()[0] }));
     world.finish_exec(world.execs()[0], "beside");
     assert_eq!(world.execs().len(), 1, "it waits for the turns before it");
     finish(&mut world);
@@ -107,7 +107,7 @@ fn a_connection_that_follows_hears_all_turns_and_its_own_once() {
     assert_eq!(seqs(&world, 2), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(world.kinds(2)[2..6], ["\"a\":system", "\"a\":assistant", "\"a\":result", "\"a\":done"]);
     assert_eq!(world.kinds(2)[6..], ["\"b\":system", "\"b\":assistant", "\"b\":result", "\"b\":done"]);
-    // What is said to one connection alone has no number.
+    // An event for one connection alone has no number.
     world.say(2, r#"{"cmd":"set","id":"s"}"#);
     world.query(2, "quick", r#","id":"c","sessionId":"other""#);
     assert_eq!(world.kinds(2)[10..], ["\"s\":done", "\"c\":error"]);
@@ -137,7 +137,7 @@ fn a_replay_that_cannot_be_is_an_error_that_says_why() {
     replay(&mut world, 1, 4);
     assert_eq!(world.last(1)["seq"], 4);
     replay(&mut world, 1, 0);
-    assert_eq!(world.last(1)["error"], "replay: this connection is told of all events already");
+    assert_eq!(world.last(1)["error"], "replay: this connection receives all events already");
 }
 
 #[test]
@@ -165,7 +165,8 @@ fn what_cannot_be_kept_is_told_live_and_is_a_gap_afterwards() {
     world.query(1, "quick", "");
     assert_eq!(seqs(&world, 1), [0, 1, 2, 3, 4]);
     let logged = |world: &World, word: &str| {
-        let about = |action: &&Action| matches!(action, Action::Log { text, .. } if text.contains(word));
+        let about =
+            |action: &&BridgeAction| matches!(action, BridgeAction::Log { text, .. } if text.contains(word));
         world.actions.iter().filter(about).count()
     };
     assert_eq!(logged(&world, "events are not kept, and will be missing: no room"), 1);
@@ -178,7 +179,7 @@ fn what_cannot_be_kept_is_told_live_and_is_a_gap_afterwards() {
     assert_eq!(seqs(&world, 2), [5, 6, 7, 8, 8]);
 }
 
-/// Numbers that may be given twice are worse than none.
+/// A number that may be assigned twice is worse than none.
 #[test]
 fn where_numbers_cannot_be_reserved_nobody_hears_any() {
     let shelf = Shelf::new(1000);
@@ -215,7 +216,7 @@ fn rb_39_what_an_earlier_run_left_undone_ends_in_one_error_and_its_uuids_are_kno
     let ends = ["\"one\":error", "\"two\":error", "\"three\":error", "error"];
     assert_eq!(world.kinds(4)[1..5], ends);
     assert_eq!(world.events(4)[1]["error"], "the bridge ended before this command did");
-    // The message that was taken is not taken again.
+    // A message that was received before is not accepted again.
     world.open(5);
     world.say(5, r#"{"type":"user","message":{"content":"quick"},"uuid":"u1"}"#);
     assert!(world.agent.is_none());
@@ -241,7 +242,7 @@ fn rb_39_what_was_told_in_the_second_dialect_is_an_echo_after_a_restart_too() {
     world.open(1);
     world.say(1, r#"{"type":"user","message":{"content":"quick"},"uuid":"told-1"}"#);
     assert!(world.agent.is_none());
-    // The turn of a second dialect is kept in the words of the first.
+    // The turn of an SDK connection is stored as events of the command dialect.
     world.open(2);
     replay(&mut world, 2, 0);
     let kinds = ["ready", "system", "assistant", "assistant", "result", "done", "\"r\":done"];
@@ -266,7 +267,7 @@ fn a_slow_connection_is_told_from_the_store_and_holds_up_nobody() {
     }
     finish(&mut world);
     assert_eq!(world.last(1)["ev"], "done");
-    // Now it reads, a little at a time.
+    // Now it reads, in small parts.
     while let Some(waiting) = world.slow.get(&ConnId(2)).copied().filter(|waiting| *waiting > 0) {
         world.read_slowly(ConnId(2), waiting.min(100 << 10));
         world.pass(Duration::ZERO);
@@ -276,7 +277,7 @@ fn a_slow_connection_is_told_from_the_store_and_holds_up_nobody() {
     assert_eq!(world.bridge.held_bytes(), 0);
 }
 
-/// As any reader whose turn runs: what it has not read is not piled up for it.
+/// As for any running turn: its output does not accumulate while its client does not read.
 #[test]
 fn a_turn_waits_for_its_own_connection_while_that_catches_up() {
     let shelf = Shelf::new(1000);
@@ -295,7 +296,7 @@ fn a_turn_waits_for_its_own_connection_while_that_catches_up() {
     world.query(2, "wait", r#","id":"q""#);
     assert!(!world.bridge.wants_agent_output());
     assert!(world.bridge.held_bytes() < 2 << 20);
-    // A reader that takes nothing for a minute goes, and its turn stays.
+    // A client that reads nothing for a minute is disconnected; its turn continues.
     world.pass(Duration::from_secs(60));
     assert_eq!(world.closed, [ConnId(2)]);
     assert!(world.bridge.wants_agent_output() && world.bridge.is_busy());
@@ -309,7 +310,7 @@ fn a_connection_that_has_said_all_hears_all_that_is_kept_before_it_is_closed() {
     world.query(1, "quick", "");
     world.open(2);
     world.bridge.conn_input(ConnId(2), b"{\"cmd\":\"replay\",\"after\":0}\n");
-    world.bridge.conn_finished(ConnId(2));
+    world.bridge.conn_half_closed(ConnId(2));
     world.act();
     world.pass(Duration::ZERO);
     assert_eq!(seqs(&world, 2), [1, 2, 3, 4, 4]);
@@ -324,12 +325,12 @@ fn a_shutdown_ends_what_is_kept_too() {
     world.query(1, "wait", r#","id":1"#);
     world.query(1, "wait", r#","id":2"#);
     close(&mut world, 1);
-    world.bridge.terminate();
+    world.bridge.begin_termination();
     world.act();
     world.pass(Duration::from_secs(10));
     world.bridge.close_spool();
     assert!(world.shut && shelf.0.borrow().closed);
-    assert!(shelf.left().unended.is_empty());
+    assert!(shelf.left().unfinished.is_empty());
     let ends = |word: &str| {
         let kept = shelf.0.borrow();
         kept.history.values().filter(|line| String::from_utf8_lossy(line).contains(word)).count()
@@ -366,7 +367,7 @@ fn rb_28_a_question_reaches_whoever_comes_instead_and_its_end_is_kept() {
     assert_eq!(told.last().unwrap()["response"]["response"]["behavior"], "allow");
 }
 
-/// What a connection that filters hears of it is the conversation alone, live and from the store.
+/// A filtering connection receives only the conversation, live and from the store.
 #[test]
 fn a_filter_holds_for_what_is_told_again() {
     let shelf = Shelf::new(1000);
@@ -385,10 +386,10 @@ fn a_filter_holds_for_what_is_told_again() {
 #[test]
 fn nothing_leaves_before_it_is_kept() {
     let shelf = Shelf::new(1000);
-    let mut bridge = Bridge::new(Config::default(), Box::new(StreamJson::new()));
+    let mut bridge = Bridge::new(BridgeConfig::default(), Box::new(StreamJsonAdapter::new()));
     let mut store = shelf.clone();
-    bridge.keep_events(Box::new(shelf.clone()), shelf.left());
-    bridge.conn_open(ConnId(1));
+    bridge.enable_spool(Box::new(shelf.clone()), shelf.left());
+    bridge.conn_opened(ConnId(1));
     bridge.conn_input(ConnId(1), b"{\"cmd\":\"query\",\"prompt\":\"x\",\"sessionId\":\"s\"}\n");
     bridge.start_agent();
     while bridge.next_action().is_some() {}
@@ -396,7 +397,7 @@ fn nothing_leaves_before_it_is_kept() {
     while bridge.next_action().is_some() {}
     bridge.agent_output(b"{\"type\":\"assistant\"}\n{\"type\":\"assistant\"}\n");
     assert_eq!(shelf.0.borrow().history.len(), 0);
-    assert!(matches!(bridge.next_action(), Some(Action::Send { .. })));
+    assert!(matches!(bridge.next_action(), Some(BridgeAction::Send { .. })));
     assert_eq!(shelf.0.borrow().history.len(), 2);
     assert!(store.flush().is_ok());
 }

@@ -1,7 +1,7 @@
-//! Whatever happens, in whatever order, to a bridge that keeps its events: a server that replays hears every event
-//! once, in order, or is told that it is missing; and a command that was taken ends once, whoever dies meanwhile.
+//! For any sequence of actions on a bridge with an event store, a server that replays receives every event once, in
+//! order, or a `gap` for it. An accepted command ends once, even if bridge or agent exit meanwhile.
 
-use super::shelf::Shelf;
+use super::memory_store::Shelf;
 use super::*;
 use proptest::prelude::*;
 
@@ -42,13 +42,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a server knows, over all its connections.
+/// The knowledge of a server, over all its connections.
 #[derive(Debug, Default)]
 struct Server {
     conn: Option<u64>,
-    /// How much of what the connection was sent it has looked at.
+    /// Number of bytes sent to the connection that the server has read.
     seen: usize,
-    /// The newest number that it knows of.
+    /// The newest number that it knows.
     newest: u64,
     /// Events by their numbers.
     events: BTreeMap<u64, Vec<u8>>,
@@ -81,12 +81,12 @@ impl Model {
         model
     }
 
-    /// The supervisor dies, and another goes on with the session.
+    /// The supervisor dies, and another one resumes the session.
     fn restart(&mut self) {
         self.look();
         let left = self.shelf.left();
         self.world = World::new(Script::stream_json);
-        self.world.bridge.keep_events(Box::new(self.shelf.clone()), left);
+        self.world.bridge.enable_spool(Box::new(self.shelf.clone()), left);
         self.open_execs = 0;
         self.servers.iter_mut().for_each(|server| server.conn = None);
         for server in 0..self.servers.len() {
@@ -108,7 +108,7 @@ impl Model {
         (self.servers[server].conn, self.servers[server].seen) = (Some(conn), 0);
     }
 
-    /// Each server looks at what it was sent, and believes none of it.
+    /// Each server reads its new output and verifies it.
     fn look(&mut self) {
         for server in &mut self.servers {
             let Some(conn) = server.conn else { continue };
@@ -155,7 +155,7 @@ impl Model {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Query { server, word } => {
-                // Beyond these a query is refused, which is said to its connection alone.
+                // Above this number a query is rejected, and only its connection gets the error.
                 if self.asked.len() < 60 {
                     self.ask(*server, |id| {
                         format!(r#"{{"cmd":"query","prompt":"{word} {id}","sessionId":"s","id":{id}}}"#)
@@ -176,11 +176,11 @@ impl Model {
             }
             Step::AgentDies => {
                 if self.world.agent.is_some() {
-                    self.world.kill_agent(&Exit::Signal(9));
+                    self.world.kill_agent(&AgentExitStatus::Signal(9));
                 }
             }
             Step::AgentSaysMuch => {
-                // Between turns it would be a turn of the agent's own, with a result of its own.
+                // Between turns it would start a turn of the agent itself, with a result of its own.
                 let works = self.world.agent.as_ref().is_some_and(|agent| agent.working);
                 if works && self.world.bridge.wants_agent_output() {
                     let line = format!("{{\"type\":\"assistant\",\"x\":\"{}\"}}\n", "x".repeat(400 << 10));
@@ -240,7 +240,9 @@ impl Model {
         for server in &self.servers {
             prop_assert_eq!(server.newest, newest, "it knows of all");
             for (number, line) in &server.events {
-                let expected = crate::bridge::proto::spool::numbered(&kept.history[number], *number).unwrap();
+                let expected =
+                    crate::bridge::proto::spool::with_sequence_number(&kept.history[number], *number)
+                        .unwrap();
                 prop_assert!(&expected == line, "the same event under the same number, for everybody");
             }
         }

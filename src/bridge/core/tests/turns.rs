@@ -61,20 +61,20 @@ fn bp_12_output_that_is_not_json_is_a_log_entry_for_those_who_asked() {
     assert_eq!(world.kinds(2), ["ready", "1:done", "log"]);
     assert_eq!(world.last(2)["text"], "hello from a library");
     assert_eq!(world.last(2)["level"], "info");
-    world.bridge.agent_log(b"stderr line\npart");
+    world.bridge.agent_stderr(b"stderr line\npart");
     world.act();
     assert_eq!(world.last(2)["text"], "stderr line");
 }
 
 #[test]
 fn bp_08_resume_brings_the_agent_up_with_its_conversation() {
-    let config = Config { agent_session: Some("agent-1".into()), ..Config::default() };
-    let mut world = World::with(config, Box::new(StreamJson::new()), Script::stream_json);
+    let config = BridgeConfig { agent_session: Some("agent-1".into()), ..BridgeConfig::default() };
+    let mut world = World::with(config, Box::new(StreamJsonAdapter::new()), Script::stream_json);
     world.open(1);
     world.say(1, r#"{"cmd":"resume","sessionId":"s"}"#);
     assert_eq!(world.kinds(1), ["ready", "done"]);
     assert!(world.starts[0].arguments.contains(&"--resume=agent-1".to_owned()));
-    // It serves the conversation now: done at once, without a turn or another start.
+    // The agent has the session loaded: done at once, without a turn or another start.
     world.say(1, r#"{"cmd":"resume","sessionId":"s","id":2}"#);
     assert_eq!(world.kinds(1), ["ready", "done", "2:done"]);
     assert_eq!(world.starts.len(), 1);
@@ -98,9 +98,9 @@ fn bp_08_the_agents_name_of_the_conversation_is_learned_from_its_first_line() {
     world.open(1);
     world.query(1, "quick", "");
     world.query(1, "quick", "");
-    let learned: Vec<&Action> =
-        world.actions.iter().filter(|a| matches!(a, Action::Learned { .. })).collect();
-    let expected = Action::Learned { session: "s".into(), agent_session: "agent-1".into() };
+    let learned: Vec<&BridgeAction> =
+        world.actions.iter().filter(|a| matches!(a, BridgeAction::SaveAgentSession { .. })).collect();
+    let expected = BridgeAction::SaveAgentSession { session: "s".into(), agent_session: "agent-1".into() };
     assert_eq!(learned, [&expected]);
 }
 
@@ -126,7 +126,7 @@ fn bp_09_an_agent_that_does_not_listen_gets_a_signal_and_is_killed() {
     world.query(1, "wait", "");
     world.say(1, r#"{"cmd":"interrupt"}"#);
     world.pass(Duration::from_secs(5));
-    assert!(world.actions.contains(&Action::InterruptAgent));
+    assert!(world.actions.contains(&BridgeAction::InterruptAgent));
     assert_eq!(world.last(1)["ev"], "message");
     world.pass(Duration::from_secs(3));
     assert_eq!(world.last(1)["ev"], "done");
@@ -263,7 +263,7 @@ fn bp_35_the_end_takes_less_than_five_seconds_whatever_the_agent_does() {
     world.open(1);
     world.query(1, "wait", "");
     world.say(1, r#"{"cmd":"exec","command":"sleep 9","id":3}"#);
-    world.bridge.terminate();
+    world.bridge.begin_termination();
     world.act();
     world.pass(Duration::from_millis(4100));
     assert!(world.shut);

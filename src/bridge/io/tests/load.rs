@@ -1,7 +1,7 @@
-//! Much of everything.
+//! Many connections, large lines and slow clients.
 
 use super::*;
-use crate::bridge::adapter::StreamJson;
+use crate::bridge::adapter::StreamJsonAdapter;
 
 const MIB: usize = 1 << 20;
 
@@ -20,14 +20,14 @@ fn bp_29_a_reader_that_stops_holds_up_one_gib_in_bounded_memory() {
     if !alone("load::bp_29_a_reader_that_stops_holds_up_one_gib_in_bounded_memory") {
         return;
     }
-    let mut rig = Rig::new(Box::new(StreamJson::new()), None);
+    let mut rig = Rig::new(Box::new(StreamJsonAdapter::new()), None);
     let mut client = rig.connect();
     let mut other = rig.connect();
     client.query("go");
     rig.until(|rig| !rig.told.is_empty());
     let line = format!("{{\"type\":\"assistant\",\"text\":\"{}\"}}\n", "x".repeat(256 << 10));
     let lines = (1 << 30) / line.len() + 1;
-    // It reads nothing until it is told to.
+    // It reads nothing until it gets a signal.
     let (go, wait) = channel::<()>();
     let reading = std::thread::spawn(move || {
         wait.recv().unwrap();
@@ -43,16 +43,16 @@ fn bp_29_a_reader_that_stops_holds_up_one_gib_in_bounded_memory() {
     let before = resident();
     let (mut sent, mut most, mut told) = (0, 0, false);
     rig.until(|rig| {
-        while rig.hub.state().wants_agent_output() && sent < lines {
-            rig.hub.bridge(|bridge| bridge.agent_output(line.as_bytes()));
+        while rig.hub.core().wants_agent_output() && sent < lines {
+            rig.hub.with_bridge(|bridge| bridge.agent_output(line.as_bytes()));
             sent += 1;
             if sent == lines {
-                rig.hub.bridge(|bridge| bridge.agent_output(b"{\"type\":\"result\"}\n"));
+                rig.hub.with_bridge(|bridge| bridge.agent_output(b"{\"type\":\"result\"}\n"));
             }
         }
-        most = most.max(rig.hub.state().held_bytes());
-        if !told && !rig.hub.state().wants_agent_output() {
-            // The agent waits, and others do not notice.
+        most = most.max(rig.hub.core().held_bytes());
+        if !told && !rig.hub.core().wants_agent_output() {
+            // The agent is paused; other connections are not affected.
             assert!(sent < 20, "{sent} lines went into a reader that does not read");
             other.say(r#"{"cmd":"exec","command":"x"}"#);
             for _ in 0..100 {
@@ -80,13 +80,13 @@ fn bp_30_a_thousand_connections_come_and_go_and_leave_nothing() {
         let mut client = rig.connect();
         client.query("count: 1000000");
         if round.is_multiple_of(2) {
-            rig.until(|rig| rig.hub.state().is_busy());
+            rig.until(|rig| rig.hub.core().is_busy());
         }
         if round.is_multiple_of(3) {
             client.say(r#"{"cmd":"exec","command":"x"}{"#);
         }
         drop(client);
-        rig.until(|rig| rig.hub.connections() == 0 && !rig.hub.state().is_busy());
+        rig.until(|rig| rig.hub.connection_count() == 0 && !rig.hub.core().is_busy());
     };
     cycle(&mut rig, 0);
     let before = descriptors();
@@ -94,7 +94,7 @@ fn bp_30_a_thousand_connections_come_and_go_and_leave_nothing() {
         cycle(&mut rig, round);
     }
     assert_eq!(descriptors(), before);
-    assert_eq!(rig.hub.state().held_bytes(), 0);
+    assert_eq!(rig.hub.core().held_bytes(), 0);
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn a_thousand_connections_at_once_are_served_and_more_wait_their_turn() {
         clients.push(rig.connect());
         rig.turn();
     }
-    assert_eq!(rig.hub.connections(), 1024);
+    assert_eq!(rig.hub.connection_count(), 1024);
     for client in &mut clients[..1024] {
         assert_eq!(client.hear().unwrap()["ev"], "ready");
     }
     clients.drain(..100);
-    rig.until(|rig| rig.hub.connections() == 1000);
+    rig.until(|rig| rig.hub.connection_count() == 1000);
     assert_eq!(clients.last_mut().unwrap().hear().unwrap()["ev"], "ready");
 }
 
@@ -130,7 +130,7 @@ fn bp_19_49_mib_pass_and_65_mib_cost_their_connection_only() {
         assert_eq!(long.hear().unwrap()["error"], "unknown command \"fly\"");
         longer.hear();
         let chunk = vec![b'x'; MIB];
-        // The bridge closes when it has seen 64 MiB: the rest cannot be written, or goes nowhere.
+        // The bridge closes the connection after 64 MiB, so the rest cannot be written or is discarded.
         let written = (0..65).all(|_| longer.reader.get_mut().write_all(&chunk).is_ok());
         if written {
             assert_eq!(longer.hear().unwrap()["ev"], "error");
@@ -139,7 +139,7 @@ fn bp_19_49_mib_pass_and_65_mib_cost_their_connection_only() {
         other.query("hi");
         assert_eq!(other.turn().last().unwrap()["ev"], "done");
     });
-    assert_eq!(rig.hub.state().held_bytes(), 0);
+    assert_eq!(rig.hub.core().held_bytes(), 0);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_server_that_sends_bad_lines_and_never_reads_is_not_read_either() {
     for _ in 0..2000 {
         let _ = client.reader.get_mut().write(lines.as_bytes());
         rig.turn();
-        most = most.max(rig.hub.state().held_bytes());
+        most = most.max(rig.hub.core().held_bytes());
     }
     assert!(most < 8 * MIB, "{most}");
 }

@@ -14,7 +14,7 @@ fn directory(mode: u32) -> tempfile::TempDir {
     dir
 }
 
-/// A socket file nobody listens on.
+/// A socket file without a listener.
 fn dead_socket(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
     assert!(fs::symlink_metadata(path).unwrap().file_type().is_socket());
@@ -22,7 +22,7 @@ fn dead_socket(path: &Path) {
 
 fn refused(path: &Path) -> Code {
     let before = fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
-    let code = Listener::bind(path).unwrap_err().code();
+    let code = UnixSocketListener::bind(path).unwrap_err().code();
     let after = fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime_nsec()));
     assert_eq!(before, after, "what was there is untouched");
     code
@@ -31,10 +31,13 @@ fn refused(path: &Path) -> Code {
 #[test]
 fn bp_02_templates_are_filled_and_checked() {
     let id = SandboxId::parse("0123456789abcdef").unwrap();
-    assert_eq!(expand("/tmp/ash-{short_id}.sock", &id).unwrap(), Path::new("/tmp/ash-01234567.sock"));
-    assert_eq!(expand("/run/{id}/b", &id).unwrap(), Path::new("/run/0123456789abcdef/b"));
-    assert!(expand("/tmp/{pid}", &id).is_err());
-    assert!(expand("relative", &id).is_err());
+    assert_eq!(
+        expand_socket_path("/tmp/ash-{short_id}.sock", &id).unwrap(),
+        Path::new("/tmp/ash-01234567.sock")
+    );
+    assert_eq!(expand_socket_path("/run/{id}/b", &id).unwrap(), Path::new("/run/0123456789abcdef/b"));
+    assert!(expand_socket_path("/tmp/{pid}", &id).is_err());
+    assert!(expand_socket_path("relative", &id).is_err());
 }
 
 #[test]
@@ -42,9 +45,9 @@ fn bp_02_a_path_of_107_bytes_works_and_108_is_an_error_naming_the_limit() {
     let dir = directory(0o700);
     let room = 107 - dir.path().as_os_str().len() - 1;
     let longest = dir.path().join("x".repeat(room));
-    let listener = Listener::bind(&longest).unwrap();
+    let listener = UnixSocketListener::bind(&longest).unwrap();
     UnixStream::connect(listener.path()).unwrap();
-    let error = Listener::bind(&dir.path().join("x".repeat(room + 1))).unwrap_err();
+    let error = UnixSocketListener::bind(&dir.path().join("x".repeat(room + 1))).unwrap_err();
     assert_eq!(error.code(), Code::Invalid);
     assert!(error.to_string().contains("108 bytes") && error.to_string().contains("107"), "{error}");
 }
@@ -53,7 +56,7 @@ fn bp_02_a_path_of_107_bytes_works_and_108_is_an_error_naming_the_limit() {
 fn bp_03_the_socket_is_ours_alone_and_goes_with_its_listener() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
-    let listener = Listener::bind(&path).unwrap();
+    let listener = UnixSocketListener::bind(&path).unwrap();
     let meta = fs::symlink_metadata(&path).unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.ino()), (0o600, listener.record().ino));
     drop(listener);
@@ -64,9 +67,9 @@ fn bp_03_the_socket_is_ours_alone_and_goes_with_its_listener() {
 fn bp_03_a_socket_that_is_not_ours_any_more_stays() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
-    let listener = Listener::bind(&path).unwrap();
+    let listener = UnixSocketListener::bind(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    // The old inode is kept alive by nothing: make sure the new one is another.
+    // Nothing holds the old inode; this makes sure that the new file gets another one.
     let _other = UnixListener::bind(dir.path().join("other")).unwrap();
     let _new = UnixListener::bind(&path).unwrap();
     let ino = fs::symlink_metadata(&path).unwrap().ino();
@@ -80,7 +83,7 @@ fn bp_03_in_a_private_directory_a_dead_socket_is_replaced_and_nothing_else() {
     let dir = directory(0o700);
     let path = dir.path().join("s");
     dead_socket(&path);
-    let listener = Listener::bind(&path).unwrap();
+    let listener = UnixSocketListener::bind(&path).unwrap();
     assert_eq!(refused(&path), Code::Exists);
     drop(listener);
     fs::write(&path, "x").unwrap();
@@ -105,14 +108,14 @@ fn bp_03_in_a_shared_directory_whatever_exists_stays() {
     for mode in [0o1777, 0o777, 0o770] {
         let dir = directory(mode);
         let path = dir.path().join("s");
-        let listener = Listener::bind(&path).unwrap();
+        let listener = UnixSocketListener::bind(&path).unwrap();
         assert_eq!(refused(&path), Code::Exists);
         drop(listener);
         dead_socket(&path);
         assert_eq!(refused(&path), Code::Exists);
         fs::remove_file(&path).unwrap();
-        // What comes while the socket is being made is not replaced either, and nothing of ours stays.
-        let unpublished = Listener::prepare(&path).unwrap();
+        // A file created during the preparation is not replaced either, and no temporary file remains.
+        let unpublished = UnixSocketListener::prepare(&path).unwrap();
         fs::write(&path, "another's").unwrap();
         assert_eq!(unpublished.publish().unwrap_err().code(), Code::Exists);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
@@ -120,7 +123,7 @@ fn bp_03_in_a_shared_directory_whatever_exists_stays() {
     }
 }
 
-/// BP-04: who finds the name finds somebody who listens.
+/// BP-04: a client that finds the name finds a listener.
 #[test]
 fn bp_04_a_connect_is_never_refused_while_the_socket_comes() {
     let dir = directory(0o1777);
@@ -135,7 +138,7 @@ fn bp_04_a_connect_is_never_refused_while_the_socket_comes() {
                 }
             }
         });
-        let listener = Listener::bind(&path).unwrap();
+        let listener = UnixSocketListener::bind(&path).unwrap();
         client.join().unwrap();
         drop(listener);
     }
@@ -145,8 +148,8 @@ fn bp_04_a_connect_is_never_refused_while_the_socket_comes() {
 #[test]
 fn errors_of_the_directory_say_which_and_why() {
     let dir = directory(0o700);
-    let error = Listener::bind(&dir.path().join("none/s")).unwrap_err();
+    let error = UnixSocketListener::bind(&dir.path().join("none/s")).unwrap_err();
     assert!(error.to_string().contains("open directory"), "{error}");
     fs::write(dir.path().join("file"), "").unwrap();
-    assert!(Listener::bind(&dir.path().join("file/s")).is_err());
+    assert!(UnixSocketListener::bind(&dir.path().join("file/s")).is_err());
 }

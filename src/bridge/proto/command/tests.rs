@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn parse(line: &str) -> Result<Option<Command>, BadLine> {
-    Command::parse(Cow::Borrowed(line.as_bytes()))
+fn parse(line: &str) -> Result<Option<BridgeCommand>, InvalidCommand> {
+    BridgeCommand::parse(Cow::Borrowed(line.as_bytes()))
 }
 
 fn refusal(line: &str) -> String {
@@ -15,9 +15,9 @@ fn bp_07_a_query_has_a_prompt_and_a_session() {
         r#"{"cmd":"query","prompt":["hello"],"sessionId":"s","includePartialMessages":true,"id":7,"x":1}"#;
     let command = parse(line).unwrap().unwrap();
     assert_eq!(command.id.unwrap().as_json(), "7");
-    let Request::Query(query) = command.request else { panic!("{line}") };
-    assert_eq!((query.prompt(), query.session(), query.partials()), (r#"["hello"]"#, "s", true));
-    assert_eq!((query.line(), query.unknown()), (line, &["x".to_owned()][..]));
+    let CommandBody::Query(query) = command.body else { panic!("{line}") };
+    assert_eq!((query.prompt(), query.session(), query.wants_partials()), (r#"["hello"]"#, "s", true));
+    assert_eq!((query.line(), query.unknown_fields()), (line, &["x".to_owned()][..]));
 }
 
 #[test]
@@ -26,11 +26,11 @@ fn bp_20_any_json_is_a_prompt_and_options_are_found_by_name() {
         let line = format!(
             r#"{{"model":"m","subagents":{{}},"effort":null,"prompt": {prompt} ,"cmd":"query","sessionId":""}}"#
         );
-        let Request::Query(query) = parse(&line).unwrap().unwrap().request else { panic!("{line}") };
+        let CommandBody::Query(query) = parse(&line).unwrap().unwrap().body else { panic!("{line}") };
         assert_eq!(query.prompt(), prompt);
-        assert_eq!(query.field(Field::Model), Some("\"m\""));
-        assert_eq!(query.field(Field::Subagents), Some("{}"));
-        assert_eq!(query.field(Field::Effort), None);
+        assert_eq!(query.field(QueryField::Model), Some("\"m\""));
+        assert_eq!(query.field(QueryField::Subagents), Some("{}"));
+        assert_eq!(query.field(QueryField::Effort), None);
     }
 }
 
@@ -63,7 +63,7 @@ fn bp_14_bp_15_each_kind_of_bad_line_says_what_is_wrong() {
         let found = refusal(line);
         assert!(found.contains(reason), "{line}: {found}");
     }
-    let bad = Command::parse(Cow::Borrowed(b"{\"cmd\":\"\xff\"}")).unwrap_err();
+    let bad = BridgeCommand::parse(Cow::Borrowed(b"{\"cmd\":\"\xff\"}")).unwrap_err();
     assert!(bad.reason.contains("utf-8"));
     let deep = format!("{{\"cmd\":{}", "[".repeat(100_000));
     assert!(refusal(&deep).contains("deeper"));
@@ -72,7 +72,10 @@ fn bp_14_bp_15_each_kind_of_bad_line_says_what_is_wrong() {
 #[test]
 fn bp_15_a_bad_line_with_an_id_is_answered_with_it() {
     let bad = parse(r#"{"cmd":"fly","id":"a"}"#).unwrap_err();
-    assert_eq!(bad.event(), b"{\"ev\":\"error\",\"error\":\"unknown command \\\"fly\\\"\",\"id\":\"a\"}\n");
+    assert_eq!(
+        bad.error_event(),
+        b"{\"ev\":\"error\",\"error\":\"unknown command \\\"fly\\\"\",\"id\":\"a\"}\n"
+    );
 }
 
 #[test]
@@ -95,12 +98,12 @@ fn bp_17_blank_lines_are_nothing_and_white_space_around_a_command_is_accepted() 
 #[test]
 fn bp_22_the_exec_timeout_has_a_default_and_a_ceiling() {
     let exec = |rest: &str| match parse(&format!(r#"{{"cmd":"exec","command":"x"{rest}}}"#)) {
-        Ok(Some(Command { request: Request::Exec(exec), .. })) => exec.timeout,
+        Ok(Some(BridgeCommand { body: CommandBody::Exec(exec), .. })) => exec.timeout,
         other => panic!("{other:?}"),
     };
     assert_eq!(exec(""), Duration::from_secs(30));
     assert_eq!(exec(r#","timeout":1.5"#), Duration::from_micros(1500));
-    assert_eq!(exec(r#","timeout":1e18"#), EXEC_TIMEOUT_MAX);
+    assert_eq!(exec(r#","timeout":1e18"#), MAX_EXEC_TIMEOUT);
 }
 
 #[test]
@@ -111,7 +114,9 @@ fn rb_29_only_a_plain_allow_deny_or_error_is_an_answer() {
         r#"{"response":{"behavior":"deny","message":"no"},"request_id":"r","subtype":"success"}"#,
         r#"{"subtype":"error","request_id":"r","error":"x"}"#,
     ] {
-        let Request::Answer(answer) = parse(&line(good)).unwrap().unwrap().request else { panic!("{good}") };
+        let CommandBody::Response(answer) = parse(&line(good)).unwrap().unwrap().body else {
+            panic!("{good}")
+        };
         assert_eq!((answer.request_id.as_str(), answer.line), ("r", line(good)));
     }
     for bad in [
@@ -132,6 +137,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_bytes_are_a_command_a_blank_or_one_error(line in proptest::collection::vec(any::<u8>(), 0..60)) {
-        let _ = Command::parse(Cow::Owned(line));
+        let _ = BridgeCommand::parse(Cow::Owned(line));
     }
 }

@@ -1,96 +1,96 @@
-//! What is written of a decision: one line of `audit.jsonl`.
+//! The audit record of a decision: one line of `audit.jsonl`.
 
-use super::Ask;
+use super::AgentQuestion;
 use crate::bridge::proto::json;
 use serde::Serialize;
 
-/// What was decided.
+/// The decision on a permission question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decision {
+pub enum PermissionDecision {
     /// The tool may run.
     Allow,
-    /// It may not.
+    /// The tool may not run.
     Deny,
-    /// The agent took its question back before anybody decided.
+    /// The agent cancelled its question before a decision.
     Cancel,
 }
 
-/// Who decided.
+/// The source of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum DecidedBy {
     /// A rule of the policy.
     Rule,
     /// A server, on the bridge socket.
     Server,
-    /// Somebody on the control socket.
+    /// A client of the control socket.
     Control,
-    /// Nobody, for as long as the policy waits.
+    /// The policy's timeout expired without an answer.
     Timeout,
     /// The turn was interrupted.
     Interrupt,
-    /// The agent took it back.
+    /// The agent cancelled the question.
     Agent,
-    /// The agent ended.
+    /// The agent exited.
     Exit,
     /// The bridge shut down.
     Shutdown,
-    /// The bridge: the question or its answer was not as it must be, or there was no room for it.
+    /// The bridge: the question or its answer was malformed, or the input buffer of the agent was full.
     Bridge,
 }
 
 /// One record. Serialised it is one line, without a newline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct AuditRecord {
     #[serde(skip)]
     is_permission: bool,
     version: u32,
     /// Milliseconds since 1970.
     pub ts: u64,
     event: &'static str,
-    /// The bridge's name of the question.
+    /// The bridge's id of the question.
     pub id: String,
-    /// The agent's.
+    /// The agent's id of the question.
     pub request_id: String,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// The agent's name of the call.
+    /// The agent's id of the tool call.
     pub tool_use_id: String,
-    /// What it was to be called with: the beginning of its JSON.
+    /// The JSON of the tool's input, truncated to 4096 characters.
     pub input: String,
-    /// What was decided.
-    pub decision: Decision,
-    /// Who decided.
-    pub by: By,
-    /// Which of the bridge's connections, from 0, when a server did.
+    /// The decision.
+    pub decision: PermissionDecision,
+    /// The source of the decision.
+    pub by: DecidedBy,
+    /// The number of the bridge connection, from 0, if a server decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<u64>,
-    /// The rule and the layer of the policy that has it, when a rule did.
+    /// The rule and its policy layer, if a rule decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Why, when nobody was asked for it.
+    /// The reason, if the question was decided without a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The server changed what the tool is called with.
+    /// Whether the server changed the input of the tool.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
 }
 
-impl Audit {
-    /// The record of a decision about this question.
-    pub fn new(ts: u64, id: &str, ask: &Ask, decision: Decision, by: By) -> Self {
+impl AuditRecord {
+    /// Creates the record of a decision on this question.
+    pub fn new(ts: u64, id: &str, ask: &AgentQuestion, decision: PermissionDecision, by: DecidedBy) -> Self {
         let tool = ask.tool.as_ref();
-        Audit {
+        AuditRecord {
             is_permission: tool.is_some(),
             version: 1,
             ts,
             event: "permission",
             id: id.to_owned(),
-            request_id: ask.agent_id.clone(),
+            request_id: ask.agent_request_id.clone(),
             tool: tool.map(|tool| tool.name.clone()).unwrap_or_default(),
-            tool_use_id: tool.map(|tool| tool.use_id.clone()).unwrap_or_default(),
-            input: tool.map(|tool| beginning(&tool.input)).unwrap_or_default(),
+            tool_use_id: tool.map(|tool| tool.tool_use_id.clone()).unwrap_or_default(),
+            input: tool.map(|tool| truncate_input(&tool.input)).unwrap_or_default(),
             decision,
             by,
             connection: None,
@@ -100,14 +100,14 @@ impl Audit {
         }
     }
 
-    /// Whether it is about a tool: other questions decide nothing.
+    /// Whether the question is about a tool. Other questions need no permission and are not recorded.
     pub fn is_permission(&self) -> bool {
         self.is_permission
     }
 
     /// The line, with its newline.
-    pub fn line(&self) -> Vec<u8> {
-        // Text and numbers in memory: this cannot fail. Were it to, the record must still say what was decided.
+    pub fn encode_line(&self) -> Vec<u8> {
+        // Serialising text and numbers to memory cannot fail. If it did, the record must still name the decision.
         let mut line = serde_json::to_vec(self)
             .unwrap_or_else(|_| format!("{{\"id\":{}}}", json::quote(&self.id)).into_bytes());
         line.push(b'\n');
@@ -115,11 +115,11 @@ impl Audit {
     }
 }
 
-/// How much of an input is kept, in characters.
-const KEPT: usize = 4096;
+/// Maximum length of a recorded input, in characters.
+const MAX_INPUT_CHARS: usize = 4096;
 
-fn beginning(input: &str) -> String {
-    match input.char_indices().nth(KEPT) {
+fn truncate_input(input: &str) -> String {
+    match input.char_indices().nth(MAX_INPUT_CHARS) {
         Some((at, _)) => format!("{}…", &input[..at]),
         None => input.to_owned(),
     }

@@ -1,21 +1,22 @@
-//! Questions of the agent and their answers (RB-28 to RB-35), pure: who is asked and who decides is the core's.
+//! Questions of the agent and the responses to them (RB-28 to RB-35), without I/O. The core chooses the recipient of a
+//! question and applies the policy.
 //!
-//! | file | its one job |
+//! | file | contents |
 //! |---|---|
-//! | `ask` | a line of the agent that asks, or takes its question back |
-//! | `answer` | an answer, which is never taken for permission unless it plainly is |
-//! | `table` | the questions that are open, by either of their ids |
-//! | `audit` | what is written of a decision |
+//! | `question` | a line of the agent that asks a question or cancels one |
+//! | `response` | a response; it counts as permission only if it is unambiguous |
+//! | `question_table` | the open questions, by either of their ids |
+//! | `audit` | the audit record of a decision |
 
-mod answer;
-mod ask;
 mod audit;
-mod table;
+mod question;
+mod question_table;
+mod response;
 
-pub use answer::{Reading, Response, Verdict, read_body, read_response};
-pub use ask::{Ask, Asked, HostAsk, Tool};
-pub use audit::{Audit, By, Decision};
-pub use table::{OPEN, Pending, Table};
+pub use audit::{AuditRecord, DecidedBy, PermissionDecision};
+pub use question::{AgentControlLine, AgentQuestion, HostAccessQuestion, ToolCall};
+pub use question_table::{MAX_OPEN_QUESTIONS, PendingQuestion, QuestionTable};
+pub use response::{ParsedResponse, PermissionResponse, PermissionVerdict, parse_response, parse_verdict};
 
 #[cfg(test)]
 mod tests;

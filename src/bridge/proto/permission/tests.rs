@@ -8,28 +8,28 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-fn ask(agent_id: &str) -> Ask {
+fn ask(agent_id: &str) -> AgentQuestion {
     let line = json!({
         "type": "control_request", "request_id": agent_id,
         "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t"},
     });
-    match Asked::read(&line.to_string()) {
-        Asked::Question(ask) => ask,
+    match AgentControlLine::parse(&line.to_string()) {
+        AgentControlLine::Question(ask) => ask,
         other => panic!("{other:?}"),
     }
 }
 
-fn pending(id: &str, agent_id: &str, until: Option<u64>) -> Pending<u8> {
+fn pending(id: &str, agent_id: &str, until: Option<u64>) -> PendingQuestion<u8> {
     let until = until.map(Duration::from_secs);
-    Pending { id: id.into(), ask: ask(agent_id), told: None, until }
+    PendingQuestion { id: id.into(), question: ask(agent_id), recipient: None, deadline: until }
 }
 
 #[test]
 fn rb_28_the_question_outwards_is_exactly_this() {
     let line = r#"{"request_id":"a1","type":"control_request","request":{"subtype":"can_use_tool","tool_name":"Bash","display_name":"x","input":{"n":2.50,"a":1e400},"description":"d\/","permission_suggestions":[{"b":1}],"blocked_path":"/x","tool_use_id":"t"}}"#;
-    let Asked::Question(ask) = Asked::read(line) else { panic!() };
+    let AgentControlLine::Question(ask) = AgentControlLine::parse(line) else { panic!() };
     assert_eq!(
-        String::from_utf8(ask.outward("s", "fresh")).unwrap(),
+        String::from_utf8(ask.encode_sdk("s", "fresh")).unwrap(),
         concat!(
             r#"{"type":"control_request","request_id":"fresh","request":{"subtype":"can_use_tool","#,
             r#""tool_name":"Bash","input":{"n":2.50,"a":1e400},"tool_use_id":"t","description":"d\/","#,
@@ -38,8 +38,8 @@ fn rb_28_the_question_outwards_is_exactly_this() {
         )
     );
     let bare = r#"{"request_id":"a1","type":"control_request","request":{"subtype":"can_use_tool"}}"#;
-    let Asked::Question(ask) = Asked::read(bare) else { panic!() };
-    let outward: Value = serde_json::from_slice(&ask.outward("s", "f")).unwrap();
+    let AgentControlLine::Question(ask) = AgentControlLine::parse(bare) else { panic!() };
+    let outward: Value = serde_json::from_slice(&ask.encode_sdk("s", "f")).unwrap();
     assert_eq!(
         outward["request"],
         json!({"subtype": "can_use_tool", "tool_name": "", "input": {}, "tool_use_id": "", "description": ""})
@@ -50,14 +50,14 @@ fn rb_28_the_question_outwards_is_exactly_this() {
 fn rb_29_nothing_but_allow_is_taken_for_permission() {
     let verdict = |inner: &str| {
         let response = format!(r#"{{"subtype":"success","request_id":"r","response":{inner}}}"#);
-        match read_response(&response, true) {
-            Reading::Whole(answer) => Some(answer.verdict),
+        match parse_response(&response, true) {
+            ParsedResponse::Complete(answer) => Some(answer.verdict),
             _ => None,
         }
     };
-    assert_eq!(verdict(r#"{"behavior":"allow"}"#), Some(Verdict::Allow));
-    assert_eq!(verdict(r#"{"behavior":"deny","message":"no"}"#), Some(Verdict::Deny));
-    assert_eq!(verdict(r#"{"behavior":"\u0061llow"}"#), Some(Verdict::Allow));
+    assert_eq!(verdict(r#"{"behavior":"allow"}"#), Some(PermissionVerdict::Allow));
+    assert_eq!(verdict(r#"{"behavior":"deny","message":"no"}"#), Some(PermissionVerdict::Deny));
+    assert_eq!(verdict(r#"{"behavior":"\u0061llow"}"#), Some(PermissionVerdict::Allow));
     for bad in [
         r#"{"behavior":"maybe"}"#,
         r#"{"behavior":"ALLOW"}"#,
@@ -84,7 +84,7 @@ fn rb_29_nothing_but_allow_is_taken_for_permission() {
         r#"{"subtype":"success","request_id":"a","request_id":"r","response":{"behavior":"allow"}}"#,
         r#"{"subtype":"success","request_id":"r","constructor":1,"response":{"behavior":"allow"}}"#,
     ] {
-        assert!(!matches!(read_response(bad, true), Reading::Whole(_)), "{bad}");
+        assert!(!matches!(parse_response(bad, true), ParsedResponse::Complete(_)), "{bad}");
     }
 }
 
@@ -92,8 +92,8 @@ fn rb_29_nothing_but_allow_is_taken_for_permission() {
 fn rb_16_either_spelling_of_the_id_will_do_where_both_are_read() {
     let read = |ids: &str, camel| {
         let response = format!(r#"{{"subtype":"error",{ids},"error":"e"}}"#);
-        match read_response(&response, camel) {
-            Reading::Whole(answer) => Some(answer.request_id),
+        match parse_response(&response, camel) {
+            ParsedResponse::Complete(answer) => Some(answer.request_id),
             _ => None,
         }
     };
@@ -107,12 +107,12 @@ fn rb_30_bodies_reach_the_agent_byte_for_byte() {
     let body =
         r#"{ "behavior":"allow","updatedInput":{"n":2.50,"a":1e400,"s":"\u0041"},"updatedPermissions":[ ] }"#;
     let response = format!(r#"{{"request_id":"x","subtype":"success","response":{body}}}"#);
-    let Reading::Whole(answer) = read_response(&response, true) else { panic!() };
-    let line = ask("a\"1").answer(answer.verdict, answer.body);
+    let ParsedResponse::Complete(answer) = parse_response(&response, true) else { panic!() };
+    let line = ask("a\"1").encode_response(answer.verdict, answer.body);
     let prefix =
         r#"{"type":"control_response","response":{"subtype":"success","request_id":"a\"1","response":"#;
     assert_eq!(line, format!("{prefix}{body}}}}}"));
-    let error = ask("a").answer(Verdict::Error, "\"host failed\"");
+    let error = ask("a").encode_response(PermissionVerdict::Error, "\"host failed\"");
     assert_eq!(
         error,
         r#"{"type":"control_response","response":{"subtype":"error","request_id":"a","error":"host failed"}}"#
@@ -121,11 +121,13 @@ fn rb_30_bodies_reach_the_agent_byte_for_byte() {
 
 #[test]
 fn a_changed_input_is_seen_and_the_same_in_other_words_is_not() {
-    let line = |input: &str| ask("a").answer(Verdict::Allow, &format!(r#"{{"behavior":"allow"{input}}}"#));
-    assert!(!ask("a").is_changed_by(&line("")));
-    assert!(!ask("a").is_changed_by(&line(r#","updatedInput":{ "command" : "l\u0073" }"#)));
-    assert!(ask("a").is_changed_by(&line(r#","updatedInput":{"command":"rm"}"#)));
-    assert!(!ask("a").is_changed_by(&ask("a").allowance()));
+    let line = |input: &str| {
+        ask("a").encode_response(PermissionVerdict::Allow, &format!(r#"{{"behavior":"allow"{input}}}"#))
+    };
+    assert!(!ask("a").is_input_changed_by(&line("")));
+    assert!(!ask("a").is_input_changed_by(&line(r#","updatedInput":{ "command" : "l\u0073" }"#)));
+    assert!(ask("a").is_input_changed_by(&line(r#","updatedInput":{"command":"rm"}"#)));
+    assert!(!ask("a").is_input_changed_by(&ask("a").encode_allowance()));
 }
 
 #[test]
@@ -138,18 +140,21 @@ fn what_cannot_be_answered_is_seen() {
         r#"{"type":"control_request","request_id":"a","request_id":"b","request":{"subtype":"can_use_tool"}}"#,
         r#"{"type":"control_request","request_id":"a","request":7}"#,
     ] {
-        assert_eq!(Asked::read(line), Asked::Unanswerable, "{line}");
+        assert_eq!(AgentControlLine::parse(line), AgentControlLine::Unanswerable, "{line}");
     }
-    assert_eq!(Asked::read(r#"{"request_id":"a","type":"control_cancel_request"}"#), Asked::Back("a".into()));
+    assert_eq!(
+        AgentControlLine::parse(r#"{"request_id":"a","type":"control_cancel_request"}"#),
+        AgentControlLine::Cancel("a".into())
+    );
 }
 
 #[test]
 fn an_audit_record_is_one_line_and_says_what_was_decided() {
     let mut ask = ask("a1");
     ask.tool.as_mut().unwrap().input = format!("\"{}\"", "é\n".repeat(5000));
-    let mut audit = Audit::new(7, "fresh", &ask, Decision::Deny, By::Rule);
+    let mut audit = AuditRecord::new(7, "fresh", &ask, PermissionDecision::Deny, DecidedBy::Rule);
     audit.rule = Some("Bash(rm *) (command line)".into());
-    let line = audit.line();
+    let line = audit.encode_line();
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     let value: Value = serde_json::from_slice(&line).unwrap();
     assert!(value["input"].as_str().unwrap().chars().count() <= 4097);
@@ -173,12 +178,12 @@ fn an_audit_record_is_one_line_and_says_what_was_decided() {
 
 #[test]
 fn rb_31_a_name_is_used_once_and_the_table_is_bounded() {
-    let mut table = Table::default();
-    for number in 0..OPEN {
+    let mut table = QuestionTable::default();
+    for number in 0..MAX_OPEN_QUESTIONS {
         table.add(pending(&format!("f{number}"), &format!("a{number}"), None)).unwrap();
     }
     assert_eq!(table.add(pending("f", "a", None)).unwrap_err().1, "too many questions are open");
-    assert!(table.take_agents("a0").is_some() && table.take_agents("a0").is_none());
+    assert!(table.take_by_agent_id("a0").is_some() && table.take_by_agent_id("a0").is_none());
     let again = table.add(pending("g", "a0", None)).unwrap_err().1;
     assert_eq!(again, "the request_id of this question was used before");
     assert_eq!(
@@ -187,12 +192,12 @@ fn rb_31_a_name_is_used_once_and_the_table_is_bounded() {
     );
     table.add(pending("g", "new", Some(3))).unwrap();
     assert_eq!(table.deadline(), Some(Duration::from_secs(3)));
-    assert_eq!(table.late(Duration::from_secs(3)), ["g"]);
-    assert_eq!(table.take_all().len(), OPEN);
+    assert_eq!(table.expired(Duration::from_secs(3)), ["g"]);
+    assert_eq!(table.take_all().len(), MAX_OPEN_QUESTIONS);
     assert_eq!(table.deadline(), None);
 }
 
-/// One thing that happens to a table.
+/// One step on a table.
 #[derive(Debug, Clone)]
 enum Step {
     Add { agent: u8, until: u64 },
@@ -215,10 +220,10 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(config(3000))]
 
-    /// RB-31, RB-35: in whatever order, each question leaves once, by its own names, and no name twice.
+    /// RB-31, RB-35: in any order, each question is removed once, by its own ids, and no id is used twice.
     #[test]
     fn rb_31_each_question_leaves_the_table_once(steps in proptest::collection::vec(step(), 0..80)) {
-        let mut table = Table::default();
+        let mut table = QuestionTable::default();
         let mut model: BTreeMap<u8, (u8, u64)> = BTreeMap::new();
         let (mut used, mut fresh) = (HashSet::new(), 0u8);
         for step in steps {
@@ -232,19 +237,19 @@ proptest! {
                     fresh += 1;
                 }
                 Step::Take { fresh } => {
-                    let taken = table.take(&fresh.to_string()).map(|pending| pending.ask.agent_id);
+                    let taken = table.take(&fresh.to_string()).map(|pending| pending.question.agent_request_id);
                     prop_assert_eq!(taken, model.remove(&fresh).map(|(agent, _)| agent.to_string()));
                 }
                 Step::TakeAgents { agent } => {
                     let known = model.iter().find(|(_, (name, _))| *name == agent).map(|(fresh, _)| *fresh);
-                    let taken = table.take_agents(&agent.to_string()).map(|pending| pending.id);
+                    let taken = table.take_by_agent_id(&agent.to_string()).map(|pending| pending.id);
                     prop_assert_eq!(taken, known.map(|fresh| fresh.to_string()));
                     known.map(|fresh| model.remove(&fresh));
                 }
                 Step::Late { now } => {
                     let late: Vec<String> = model.iter().filter(|(_, (_, until))| *until <= now)
                         .map(|(fresh, _)| fresh.to_string()).collect();
-                    prop_assert_eq!(table.late(Duration::from_secs(now)), late);
+                    prop_assert_eq!(table.expired(Duration::from_secs(now)), late);
                 }
                 Step::All => {
                     let all: Vec<String> = table.take_all().into_iter().map(|pending| pending.id).collect();
@@ -259,7 +264,7 @@ proptest! {
         }
     }
 
-    /// RB-29: whatever stands in an answer, it permits only when a plain reading says allow and nothing else.
+    /// RB-29: for any content, a response is an allowance only if its one behavior is `allow`.
     #[test]
     fn rb_29_never_allow_without_a_valid_allow(tokens in proptest::collection::vec(proptest::sample::select(&[
         "{", "}", "{\"subtype\":\"success\",\"request_id\":\"r\",\"response\":", "{\"behavior\":", "\"allow\"",
@@ -267,7 +272,7 @@ proptest! {
         "\"r\"", ",", "null", "[", "]", "\"\\u0061llow\"", "\"Allow\"", "\"x\":",
     ][..]), 0..16)) {
         let text = tokens.concat();
-        if let Reading::Whole(Response { verdict: Verdict::Allow, request_id, .. }) = read_response(&text, true) {
+        if let ParsedResponse::Complete(PermissionResponse { verdict: PermissionVerdict::Allow, request_id, .. }) = parse_response(&text, true) {
             let value: Value = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(&value["response"]["behavior"], "allow");
             prop_assert_eq!(&value["subtype"], "success");
@@ -278,6 +283,6 @@ proptest! {
 
     #[test]
     fn any_line_of_an_agent_is_read(bytes in "[ -~é\\n]{0,200}") {
-        let _ = (Asked::read(&bytes), read_response(&bytes, true), read_body(&bytes));
+        let _ = (AgentControlLine::parse(&bytes), parse_response(&bytes, true), parse_verdict(&bytes));
     }
 }

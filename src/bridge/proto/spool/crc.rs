@@ -1,4 +1,4 @@
-//! CRC-32 as in IEEE 802.3, eight bytes at a time: every event that is kept passes here.
+//! CRC-32 as in IEEE 802.3, eight bytes at a time. It is computed over every stored event.
 
 /// The reflected polynomial.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -9,7 +9,7 @@ const fn tables() -> [[u32; 256]; 8] {
     let mut tables = [[0u32; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
-        // A byte, and so never cut.
+        // The value is below 256, so the cast loses nothing.
         #[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
         let mut crc = byte as u32;
         let mut bit = 0;

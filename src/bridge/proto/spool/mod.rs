@@ -1,112 +1,124 @@
-//! What a bridge keeps of its conversation, for servers that come back and ask for what they missed (`replay`).
+//! The event store of the bridge, for servers that reconnect and request the events they missed (`replay`).
 //!
-//! Every event that is kept has a number, from 1, growing by one over the whole life of a session. What is never
-//! sent to anybody (which commands have begun) stands between them without a number.
+//! Every stored event has a number. Numbers start at 1 and grow by one over the whole life of a session. Records that
+//! are never sent (started commands) are stored between the events, without a number of their own.
 //!
-//! [`Store`] is what the bridge asks for; [`Record`] and [`Header`] are the bytes in which a store on disk keeps
-//! it, so that half a record is never taken for one.
+//! [`SpoolStore`] is the interface that the bridge uses. [`SpoolRecord`] and [`SpoolRecordHeader`] define the bytes on
+//! disk; their checksums prevent a partial record from being read as a complete one.
 
 mod crc;
 mod record;
 
 pub use crc::crc32;
-pub use record::{Header, Kind, NUMBERS_LOST, RECORD_HEADER, Record, SEGMENT_HEADER, Segment};
+pub use record::{
+    LOST_NUMBERS_OFFSET, RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, SpoolRecord, SpoolRecordHeader,
+    SpoolRecordKind, SpoolSegmentHeader,
+};
 
 use std::fmt;
 
-/// Where something is kept: a segment by the first number that it may hold, and bytes into it. Only its store can
-/// make something of it; what has been dropped meanwhile is found to be missing.
+/// A position in the store: a segment, named by the first number it may hold, and a byte offset into it. Only the
+/// store that returned it can interpret it. Reading at a position that was dropped since then skips to the next stored
+/// event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The segment.
+pub struct SpoolPosition {
+    /// The first number that the segment may hold.
     pub segment: u64,
-    /// Bytes from its start.
+    /// Bytes from the start of the segment.
     pub offset: u64,
 }
 
-/// What [`Store::read`] finds.
+/// Result of [`SpoolStore::read`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The next event that is there, as it was sent, with its newline. Numbers between the one that was asked for
-    /// and this are lost.
+pub enum SpoolReadResult {
+    /// The next stored event, as it was sent, with its newline. Numbers between the requested one and this one are
+    /// lost.
     Event {
-        /// Its number.
+        /// The number of the event.
         number: u64,
-        /// Its line.
+        /// The line of the event.
         line: Vec<u8>,
     },
-    /// It has so many bytes, which is more than there is room for.
-    Large(usize),
-    /// There is no more.
+    /// The next event has this many bytes, more than `max_bytes`.
+    TooLarge(usize),
+    /// There are no more events.
     End,
 }
 
-/// Why something is not kept.
+/// Why records could not be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// What went wrong.
+pub struct SpoolError {
+    /// The error message.
     pub why: String,
-    /// The numbers of what was lost will not be given again, not even after a restart.
-    pub numbers_hold: bool,
+    /// Whether the numbers of the lost events are reserved on disk, so that they are not assigned again after a
+    /// restart.
+    pub numbers_reserved: bool,
 }
 
-/// Keeps records, up to a bound: the oldest go first.
-pub trait Store: fmt::Debug {
-    /// Keeps records, in this order; where the first of them is. They may stay in memory until [`Store::flush`].
-    fn append(&mut self, records: &[Record<'_>]) -> Place;
+/// Stores records up to a size limit; the oldest are dropped first.
+pub trait SpoolStore: fmt::Debug {
+    /// Appends records in this order and returns the position of the first. They may stay in memory until
+    /// [`SpoolStore::flush`].
+    fn append(&mut self, records: &[SpoolRecord<'_>]) -> SpoolPosition;
 
-    /// Everything that was appended outlives this process from here on.
+    /// Writes all appended records, so that they survive the exit of this process.
     ///
     /// # Errors
-    /// [`Trouble`]: some of what was appended since the last call is lost.
-    fn flush(&mut self) -> Result<(), Trouble>;
+    /// [`SpoolError`] if some records appended since the last call are lost.
+    fn flush(&mut self) -> Result<(), SpoolError>;
 
-    /// Where an event of this number is, or the first after it that is kept. It costs nothing.
-    fn find(&self, number: u64) -> Place;
+    /// The position of the event with this number, or of the first stored event after it. Does no I/O.
+    fn find(&self, number: u64) -> SpoolPosition;
 
-    /// The first event from `place` on with this number or a later one, of at most `room` bytes; `place` is
-    /// behind it afterwards.
-    fn read(&mut self, place: &mut Place, number: u64, room: usize) -> Found;
+    /// Reads the first event from `position` on with this number or a later one and at most `max_bytes` bytes. Moves
+    /// `position` behind it.
+    fn read(&mut self, position: &mut SpoolPosition, number: u64, max_bytes: usize) -> SpoolReadResult;
 
-    /// Remembers a uuid: of a message that was told, else of one that was taken (RB-39).
-    fn note(&mut self, told: bool, uuid: &str);
+    /// Stores the uuid of a message that was sent, or of one that was received (RB-39).
+    fn store_uuid(&mut self, is_sent: bool, uuid: &str);
 
-    /// The end in good order: nothing can have been lost when the machine starts again.
+    /// Records a clean end of the run: after a reboot, no event counts as possibly lost.
     fn close(&mut self);
 }
 
-/// A command that had begun and not ended when an earlier run of a session did.
+/// A command that was started and not finished when an earlier run of the session ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unended {
-    /// The store's name of it.
+pub struct UnfinishedCommand {
+    /// The store's number of the command.
     pub command: u64,
-    /// The JSON of its id; empty without one.
+    /// The JSON of the command's id; empty without an id.
     pub id: String,
 }
 
-/// What earlier runs of a session left in its store.
+/// The state that earlier runs of a session saved in its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct SavedSpool {
     /// The number of the next event.
-    pub next: u64,
-    /// The store's name of the next command.
+    pub next_event: u64,
+    /// The store's number of the next command.
     pub next_command: u64,
-    /// What had not ended, in the order in which it began.
-    pub unended: Vec<Unended>,
-    /// The newest uuids of messages that were told, oldest first.
-    pub told: Vec<String>,
-    /// The same of messages that were taken.
-    pub taken: Vec<String>,
+    /// Unfinished commands, in the order in which they were started.
+    pub unfinished: Vec<UnfinishedCommand>,
+    /// The newest uuids of sent messages, oldest first.
+    pub sent_messages: Vec<String>,
+    /// The newest uuids of received messages, oldest first.
+    pub received_messages: Vec<String>,
 }
 
-impl Default for Left {
+impl Default for SavedSpool {
     fn default() -> Self {
-        Left { next: 1, next_command: 1, unended: Vec::new(), told: Vec::new(), taken: Vec::new() }
+        SavedSpool {
+            next_event: 1,
+            next_command: 1,
+            unfinished: Vec::new(),
+            sent_messages: Vec::new(),
+            received_messages: Vec::new(),
+        }
     }
 }
 
-/// The same line with the number of its event; `None` when it is not the line of an event.
-pub fn numbered(line: &[u8], number: u64) -> Option<Vec<u8>> {
+/// The line with the sequence number of its event added; `None` if it is not an event line.
+pub fn with_sequence_number(line: &[u8], number: u64) -> Option<Vec<u8>> {
     let body = line.strip_suffix(b"}\n")?;
     let member = format!(",\"seq\":{number}}}\n");
     let mut with = Vec::with_capacity(body.len() + member.len());

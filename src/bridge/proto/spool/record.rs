@@ -1,71 +1,77 @@
-//! The bytes of a segment: a header, then records, each with checksums over its own header and its body. All
+//! The bytes of a segment: a header, then records, each with a checksum over its header and one over its body. All
 //! numbers are little endian.
 //!
 //! ```text
 //! segment: magic 8 │ first number 8 │ boot 16 │ checksum of the 32 before 4 │ checksum of the next 4 │ lost up to 8
 //! record:  number 8 │ command 8 │ length 4 │ kind 4 │ checksum of the body 4 │ checksum of the 28 before 4 │ body
 //! ```
-//! `lost up to` is the one field that changes: events up to that number were told and could not be kept. It is
-//! written in place, where a full disk has room for it.
+//! `lost up to` is the only field that changes: events up to that number were sent and could not be stored. It is
+//! overwritten in place, which also works on a full disk.
 
 use super::crc32;
 
-/// Bytes of a segment's header.
-pub const SEGMENT_HEADER: usize = 48;
-/// Bytes of a record's header.
-pub const RECORD_HEADER: usize = 32;
-/// Where the header of a segment says which numbers were lost.
-pub const NUMBERS_LOST: u64 = 36;
+/// Size of a segment header, in bytes.
+pub const SEGMENT_HEADER_SIZE: usize = 48;
+/// Size of a record header, in bytes.
+pub const RECORD_HEADER_SIZE: usize = 32;
+/// Offset in the segment header of the checksum and number of the lost events.
+pub const LOST_NUMBERS_OFFSET: u64 = 36;
 
 const MAGIC: [u8; 8] = *b"saggar\x01\n";
 
-/// What a record is.
+/// The type of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// An event: its line.
+pub enum SpoolRecordKind {
+    /// An event; the body is its line.
     Event = 1,
-    /// The last event of a command.
-    Last,
-    /// A command has begun: the JSON of its id.
-    Begun,
-    /// A command has ended, and its last event is not kept.
-    Ended,
-    /// The end of a run in good order.
-    Closed,
+    /// The last event of a command; the body is its line.
+    LastEvent,
+    /// The start of a command; the body is the JSON of its id.
+    CommandStarted,
+    /// The end of a command whose last event is not stored.
+    CommandEnded,
+    /// The clean end of a run.
+    RunClosed,
 }
 
-impl Kind {
-    const ALL: [Kind; 5] = [Kind::Event, Kind::Last, Kind::Begun, Kind::Ended, Kind::Closed];
+impl SpoolRecordKind {
+    const ALL: [SpoolRecordKind; 5] = [
+        SpoolRecordKind::Event,
+        SpoolRecordKind::LastEvent,
+        SpoolRecordKind::CommandStarted,
+        SpoolRecordKind::CommandEnded,
+        SpoolRecordKind::RunClosed,
+    ];
 
-    /// Whether it is an event, and so has a number.
+    /// Whether the record is an event, and so has a number of its own.
     pub fn is_event(self) -> bool {
-        matches!(self, Kind::Event | Kind::Last)
+        matches!(self, SpoolRecordKind::Event | SpoolRecordKind::LastEvent)
     }
 }
 
-/// A record that is to be kept.
+/// A record to store.
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
-    /// What it is.
-    pub kind: Kind,
-    /// The number of the event; of anything else that of the event before.
+pub struct SpoolRecord<'a> {
+    /// The type.
+    pub kind: SpoolRecordKind,
+    /// The number of the event; for other records, the number of the event before.
     pub number: u64,
-    /// The command it is about; 0 for none.
+    /// The store's number of the command; 0 for none.
     pub command: u64,
-    /// The rest.
+    /// The body; its content depends on the type.
     pub body: &'a [u8],
 }
 
-impl Record<'_> {
-    /// How many bytes it takes.
+impl SpoolRecord<'_> {
+    /// Size of the record with its header, in bytes.
     pub fn size(&self) -> usize {
-        RECORD_HEADER + self.body.len()
+        RECORD_HEADER_SIZE + self.body.len()
     }
 
-    /// The header before its body; `None` when the body is longer than a record may be.
-    pub fn header(&self) -> Option<[u8; RECORD_HEADER]> {
+    /// Encodes the header; `None` if the body is longer than the maximum.
+    pub fn header(&self) -> Option<[u8; RECORD_HEADER_SIZE]> {
         let length = u32::try_from(self.body.len()).ok()?;
-        let mut header = [0; RECORD_HEADER];
+        let mut header = [0; RECORD_HEADER_SIZE];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &self.number.to_le_bytes());
         put(8, &self.command.to_le_bytes());
@@ -78,73 +84,73 @@ impl Record<'_> {
     }
 }
 
-/// The header of a record that is there.
+/// The header of a stored record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// See [`Record`].
-    pub kind: Kind,
-    /// See [`Record`].
+pub struct SpoolRecordHeader {
+    /// The type; see [`SpoolRecord::kind`].
+    pub kind: SpoolRecordKind,
+    /// The number; see [`SpoolRecord::number`].
     pub number: u64,
-    /// See [`Record`].
+    /// The command; see [`SpoolRecord::command`].
     pub command: u64,
-    /// Bytes of its body.
+    /// Size of the body, in bytes.
     pub length: u32,
     checksum: u32,
 }
 
-impl Header {
-    /// Reads a header; `None` when these bytes are none, or of a kind that nobody here knows.
-    pub fn read(bytes: &[u8; RECORD_HEADER]) -> Option<Header> {
-        let checksum = small(bytes, 28);
-        let kind = small(bytes, 20);
-        let kind = Kind::ALL.into_iter().find(|known| *known as u32 == kind)?;
-        let header = Header {
+impl SpoolRecordHeader {
+    /// Parses a header; `None` if the bytes are not a valid header or its type is unknown.
+    pub fn read(bytes: &[u8; RECORD_HEADER_SIZE]) -> Option<SpoolRecordHeader> {
+        let checksum = read_u32(bytes, 28);
+        let kind = read_u32(bytes, 20);
+        let kind = SpoolRecordKind::ALL.into_iter().find(|known| *known as u32 == kind)?;
+        let header = SpoolRecordHeader {
             kind,
-            number: large(bytes, 0),
-            command: large(bytes, 8),
-            length: small(bytes, 16),
-            checksum: small(bytes, 24),
+            number: read_u64(bytes, 0),
+            command: read_u64(bytes, 8),
+            length: read_u32(bytes, 16),
+            checksum: read_u32(bytes, 24),
         };
         (crc32(&bytes[..28]) == checksum).then_some(header)
     }
 
-    /// Bytes of the record.
+    /// Size of the record with its header, in bytes.
     pub fn size(&self) -> u64 {
-        RECORD_HEADER as u64 + u64::from(self.length)
+        RECORD_HEADER_SIZE as u64 + u64::from(self.length)
     }
 
-    /// Whether this is its body.
-    pub fn fits(&self, body: &[u8]) -> bool {
+    /// Whether length and checksum match this body.
+    pub fn matches_body(&self, body: &[u8]) -> bool {
         u32::try_from(body.len()) == Ok(self.length) && crc32(body) == self.checksum
     }
 }
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
-    /// The number of the first event that it may hold.
-    pub first: u64,
-    /// Events up to this number are not in it, and were told.
-    pub lost: u64,
-    /// The run of the machine in which it was begun.
-    pub boot: [u8; 16],
+pub struct SpoolSegmentHeader {
+    /// The number of the first event that the segment may hold.
+    pub first_number: u64,
+    /// Events up to this number were sent and are not in the segment.
+    pub lost_up_to: u64,
+    /// The boot id of the machine when the segment was created.
+    pub boot_id: [u8; 16],
 }
 
-impl Segment {
-    /// Its bytes.
-    pub fn encode(&self) -> [u8; SEGMENT_HEADER] {
-        let mut header = [0; SEGMENT_HEADER];
+impl SpoolSegmentHeader {
+    /// Encodes the header.
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_SIZE] {
+        let mut header = [0; SEGMENT_HEADER_SIZE];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(8, &self.first.to_le_bytes());
-        put(16, &self.boot);
-        put(36, &Self::encode_lost(self.lost));
+        put(8, &self.first_number.to_le_bytes());
+        put(16, &self.boot_id);
+        put(36, &Self::encode_lost(self.lost_up_to));
         let sum = crc32(&header[..32]);
         header[32..36].copy_from_slice(&sum.to_le_bytes());
         header
     }
 
-    /// The part of them that says which numbers are lost, at [`NUMBERS_LOST`].
+    /// Encodes the lost number and its checksum, to be written at [`LOST_NUMBERS_OFFSET`].
     pub fn encode_lost(up_to: u64) -> [u8; 12] {
         let mut bytes = [0; 12];
         let up_to = up_to.to_le_bytes();
@@ -153,21 +159,25 @@ impl Segment {
         bytes
     }
 
-    /// Reads a header; `None` when these bytes are none.
-    pub fn read(bytes: &[u8; SEGMENT_HEADER]) -> Option<Segment> {
-        let is_one = bytes.starts_with(&MAGIC) && crc32(&bytes[..32]) == small(bytes, 32);
+    /// Parses a header; `None` if the bytes are not a valid header.
+    pub fn read(bytes: &[u8; SEGMENT_HEADER_SIZE]) -> Option<SpoolSegmentHeader> {
+        let is_one = bytes.starts_with(&MAGIC) && crc32(&bytes[..32]) == read_u32(bytes, 32);
         let mut boot = [0; 16];
         boot.copy_from_slice(&bytes[16..32]);
-        let is_whole = crc32(&bytes[40..]) == small(bytes, 36);
-        let lost = if is_whole { large(bytes, 40) } else { 0 };
-        is_one.then_some(Segment { first: large(bytes, 8), lost, boot })
+        let is_whole = crc32(&bytes[40..]) == read_u32(bytes, 36);
+        let lost = if is_whole { read_u64(bytes, 40) } else { 0 };
+        is_one.then_some(SpoolSegmentHeader {
+            first_number: read_u64(bytes, 8),
+            lost_up_to: lost,
+            boot_id: boot,
+        })
     }
 }
 
-fn small(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
 }
 
-fn large(bytes: &[u8], at: usize) -> u64 {
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |eight| u64::from_le_bytes(*eight))
 }

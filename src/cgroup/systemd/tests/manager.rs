@@ -1,53 +1,60 @@
-//! A systemd that keeps no units: it answers, and remembers what it was asked.
+//! A fake systemd without units: it sends replies and records the calls.
 
-use super::super::bus::{Address, Bus};
-use super::super::wire::{CALL, ERROR, Message, REPLY, SIGNAL, Value};
+use super::super::bus::{BusAddress, SystemdBus};
+use super::super::wire::{DbusMessage, DbusValue, ERROR, METHOD_CALL, METHOD_RETURN, SIGNAL};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-/// How it answers.
+/// The behavior of the fake manager.
 #[derive(Debug, Clone)]
-pub(super) struct Plays {
+pub(super) struct FakeBehavior {
     pub(super) version: String,
-    /// The unit's name is that of a failed one.
-    pub(super) taken: bool,
-    /// There is no such unit.
-    pub(super) gone: bool,
-    /// It ends the connection instead of an answer.
-    pub(super) hangs_up: bool,
-    /// How jobs end.
+    /// A failed unit already has this name.
+    pub(super) unit_exists: bool,
+    /// The unit does not exist.
+    pub(super) no_such_unit: bool,
+    /// It closes the connection instead of replying.
+    pub(super) disconnects: bool,
+    /// The result of jobs.
     pub(super) result: String,
-    /// A property that it does not take.
-    pub(super) refuses: Option<String>,
+    /// A property that it rejects.
+    pub(super) rejected_property: Option<String>,
 }
 
-impl Default for Plays {
+impl Default for FakeBehavior {
     fn default() -> Self {
         let (version, result) = ("252.22-1~deb12u1".to_owned(), "done".to_owned());
-        Plays { version, taken: false, gone: false, hangs_up: false, result, refuses: None }
+        FakeBehavior {
+            version,
+            unit_exists: false,
+            no_such_unit: false,
+            disconnects: false,
+            result,
+            rejected_property: None,
+        }
     }
 }
 
-type Calls = Arc<Mutex<Vec<(String, Vec<Value>)>>>;
+type RecordedCalls = Arc<Mutex<Vec<(String, Vec<DbusValue>)>>>;
 
-/// The manager, in a thread of the test.
-pub(super) struct Manager {
-    pub(super) address: Address,
-    calls: Calls,
+/// The fake manager, in a thread of the test.
+pub(super) struct FakeManager {
+    pub(super) address: BusAddress,
+    calls: RecordedCalls,
     _directory: Option<tempfile::TempDir>,
 }
 
-/// dbus-daemon(1), with a bus of its own.
-pub(super) struct Daemon {
+/// A dbus-daemon(1) process with its own bus.
+pub(super) struct BusDaemon {
     child: Child,
     directory: tempfile::TempDir,
 }
 
-impl Daemon {
-    /// `None` where it is not installed.
+impl BusDaemon {
+    /// Starts the daemon; `None` if it is not installed.
     pub(super) fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("config");
@@ -60,51 +67,51 @@ impl Daemon {
         let mut command = Command::new("dbus-daemon");
         command.arg(format!("--config-file={}", config.display())).args(["--nofork", "--print-address"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        // It listens when it has said where.
+        // The daemon listens once it has printed its address.
         let mut address = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
         assert!(address.starts_with("unix:path="), "{address}");
-        Some(Daemon { child, directory })
+        Some(BusDaemon { child, directory })
     }
 
-    fn address(&self) -> Address {
-        Address { socket: self.directory.path().join("bus"), bus: true }
+    fn address(&self) -> BusAddress {
+        BusAddress { socket: self.directory.path().join("bus"), is_message_bus: true }
     }
 }
 
-impl Drop for Daemon {
+impl Drop for BusDaemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Manager {
-    /// On a bus, under systemd's name.
-    pub(super) fn on(daemon: &Daemon, plays: Plays) -> Self {
+impl FakeManager {
+    /// Starts a manager on a bus, under systemd's name.
+    pub(super) fn on(daemon: &BusDaemon, behavior: FakeBehavior) -> Self {
         let address = daemon.address();
-        let mut bus = Bus::connect(&address).unwrap();
-        let name = vec![Value::text("org.freedesktop.systemd1"), Value::U32(0)];
+        let mut bus = SystemdBus::connect(&address).unwrap();
+        let name = vec![DbusValue::text("org.freedesktop.systemd1"), DbusValue::U32(0)];
         bus.call_bus("RequestName", name).unwrap();
-        let calls = Calls::default();
+        let calls = RecordedCalls::default();
         let (stream, unread) = bus.into_parts();
-        let theirs = Arc::clone(&calls);
-        std::thread::spawn(move || serve(stream, unread, &plays, &theirs));
-        Manager { address, calls, _directory: None }
+        let recorded = Arc::clone(&calls);
+        std::thread::spawn(move || serve(stream, unread, &behavior, &recorded));
+        FakeManager { address, calls, _directory: None }
     }
 
-    /// On a socket of its own.
-    pub(super) fn direct(plays: Plays) -> Self {
+    /// Starts a manager on its own socket.
+    pub(super) fn direct(behavior: FakeBehavior) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket: PathBuf = directory.path().join("private");
         let listener = UnixListener::bind(&socket).unwrap();
-        let calls = Calls::default();
-        let theirs = Arc::clone(&calls);
+        let calls = RecordedCalls::default();
+        let recorded = Arc::clone(&calls);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut stream = stream;
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                // The protocol of D-Bus's authentication, from the server's side.
+                // The server's side of D-Bus authentication.
                 let mut line = String::new();
                 while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
                     let answer = match line.trim_start_matches('\0').trim_end() {
@@ -117,21 +124,25 @@ impl Manager {
                     line.clear();
                 }
                 let unread = reader.buffer().to_vec();
-                serve(stream, unread, &plays, &theirs);
+                serve(stream, unread, &behavior, &recorded);
             }
         });
-        Manager { address: Address { socket, bus: false }, calls, _directory: Some(directory) }
+        FakeManager {
+            address: BusAddress { socket, is_message_bus: false },
+            calls,
+            _directory: Some(directory),
+        }
     }
 
-    /// Unit and properties of the last call that had some.
-    pub(super) fn started(&self) -> (String, Vec<(String, Value)>) {
+    /// Unit and properties of the last call that had properties.
+    pub(super) fn started(&self) -> (String, Vec<(String, DbusValue)>) {
         let calls = self.calls.lock().unwrap();
         let (_, body) = calls.iter().rev().find(|(name, _)| has_properties(name)).unwrap();
         (body[0].as_text().unwrap().to_owned(), properties(&body[2]))
     }
 
-    /// What the first call of this name was given.
-    pub(super) fn body_of(&self, call: &str) -> Option<Vec<Value>> {
+    /// The arguments of the first call of this name.
+    pub(super) fn body_of(&self, call: &str) -> Option<Vec<DbusValue>> {
         let calls = self.calls.lock().unwrap();
         calls.iter().find(|(name, _)| name == call).map(|(_, body)| body.clone())
     }
@@ -145,11 +156,11 @@ fn has_properties(call: &str) -> bool {
     ["StartTransientUnit", "SetUnitProperties"].contains(&call)
 }
 
-fn properties(list: &Value) -> Vec<(String, Value)> {
-    let Value::Array(_, list) = list else { panic!("{list:?}") };
-    let one = |property: &Value| match property {
-        Value::Struct(pair) => match &pair[..] {
-            [Value::Text(name), Value::Variant(value)] => (name.clone(), (**value).clone()),
+fn properties(list: &DbusValue) -> Vec<(String, DbusValue)> {
+    let DbusValue::Array(_, list) = list else { panic!("{list:?}") };
+    let one = |property: &DbusValue| match property {
+        DbusValue::Struct(pair) => match &pair[..] {
+            [DbusValue::Text(name), DbusValue::Variant(value)] => (name.clone(), (**value).clone()),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
@@ -157,24 +168,24 @@ fn properties(list: &Value) -> Vec<(String, Value)> {
     list.iter().map(one).collect()
 }
 
-fn serve(mut stream: UnixStream, mut unread: Vec<u8>, plays: &Plays, calls: &Calls) {
+fn serve(mut stream: UnixStream, mut unread: Vec<u8>, behavior: &FakeBehavior, calls: &RecordedCalls) {
     let mut serial = 100;
     loop {
-        while let Some((message, len)) = Message::parse(&unread).unwrap() {
+        while let Some((message, len)) = DbusMessage::parse(&unread).unwrap() {
             unread.drain(..len);
-            if message.kind != CALL {
+            if message.kind != METHOD_CALL {
                 continue;
             }
             let member = message.member.clone().unwrap_or_default();
-            if plays.hangs_up && member == "StartTransientUnit" {
+            if behavior.disconnects && member == "StartTransientUnit" {
                 return;
             }
             let first = calls.lock().unwrap().iter().all(|(name, _)| *name != member);
             calls.lock().unwrap().push((member.clone(), message.body.clone()));
-            for answer in answers(&message, &member, first, plays) {
+            for answer in replies(&message, &member, first, behavior) {
                 serial += 1;
-                let answer = Message { serial, ..answer };
-                if stream.write_all(&answer.bytes()).is_err() {
+                let answer = DbusMessage { serial, ..answer };
+                if stream.write_all(&answer.encode()).is_err() {
                     return;
                 }
             }
@@ -187,47 +198,51 @@ fn serve(mut stream: UnixStream, mut unread: Vec<u8>, plays: &Plays, calls: &Cal
     }
 }
 
-fn answers(call: &Message, member: &str, first: bool, plays: &Plays) -> Vec<Message> {
-    let to = |kind: u8, error: Option<&str>, body: Vec<Value>| Message {
+fn replies(call: &DbusMessage, member: &str, first: bool, behavior: &FakeBehavior) -> Vec<DbusMessage> {
+    let to = |kind: u8, error: Option<&str>, body: Vec<DbusValue>| DbusMessage {
         kind,
         reply_to: Some(call.serial),
         // The sender's name is not parsed: on the bus the first client after us is ":1.1".
         destination: Some(":1.1".to_owned()),
         error: error.map(|name| format!("org.freedesktop.systemd1.{name}")),
         body,
-        ..Message::default()
+        ..DbusMessage::default()
     };
-    let refuse = |name: &str, text: &str| vec![to(ERROR, Some(name), vec![Value::text(text)])];
+    let refuse = |name: &str, text: &str| vec![to(ERROR, Some(name), vec![DbusValue::text(text)])];
     if has_properties(member)
-        && let Some(refused) = &plays.refuses
+        && let Some(refused) = &behavior.rejected_property
         && properties(&call.body[2]).iter().any(|(name, _)| name == refused)
     {
         return refuse("PropertyReadOnly", &format!("Cannot set property {refused}, or unknown property."));
     }
     match member {
-        "StartTransientUnit" if plays.taken && first => refuse("UnitExists", "Unit exists."),
-        "StopUnit" if plays.gone => refuse("NoSuchUnit", "Unit not loaded."),
+        "StartTransientUnit" if behavior.unit_exists && first => refuse("UnitExists", "Unit exists."),
+        "StopUnit" if behavior.no_such_unit => refuse("NoSuchUnit", "Unit not loaded."),
         "StartTransientUnit" | "StopUnit" => {
-            let job = Value::Path("/org/freedesktop/systemd1/job/7".to_owned());
-            let removed = |job: &str, result: &str| Message {
+            let job = DbusValue::Path("/org/freedesktop/systemd1/job/7".to_owned());
+            let removed = |job: &str, result: &str| DbusMessage {
                 kind: SIGNAL,
                 path: Some("/org/freedesktop/systemd1".to_owned()),
                 interface: Some("org.freedesktop.systemd1.Manager".to_owned()),
                 member: Some("JobRemoved".to_owned()),
                 body: vec![
-                    Value::U32(7),
-                    Value::Path(job.to_owned()),
+                    DbusValue::U32(7),
+                    DbusValue::Path(job.to_owned()),
                     call.body[0].clone(),
-                    Value::text(result),
+                    DbusValue::text(result),
                 ],
-                ..Message::default()
+                ..DbusMessage::default()
             };
-            // Another's job ends first, and ours before the answer: as systemd may do it.
+            // Another job ends first, and ours before the reply: both can happen with systemd.
             let other = removed("/org/freedesktop/systemd1/job/6", "canceled");
-            let ours = removed("/org/freedesktop/systemd1/job/7", &plays.result);
-            vec![other, ours, to(REPLY, None, vec![job])]
+            let ours = removed("/org/freedesktop/systemd1/job/7", &behavior.result);
+            vec![other, ours, to(METHOD_RETURN, None, vec![job])]
         }
-        "Get" => vec![to(REPLY, None, vec![Value::Variant(Box::new(Value::text(plays.version.as_str())))])],
-        _ => vec![to(REPLY, None, Vec::new())],
+        "Get" => vec![to(
+            METHOD_RETURN,
+            None,
+            vec![DbusValue::Variant(Box::new(DbusValue::text(behavior.version.as_str())))],
+        )],
+        _ => vec![to(METHOD_RETURN, None, Vec::new())],
     }
 }

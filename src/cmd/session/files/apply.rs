@@ -1,18 +1,16 @@
-//! `saggar session apply`.
+//! `saggar session apply`: applies a session's changes.
 
+use crate::app::session::files;
 use crate::cli::session::files::ApplyArgs;
 use crate::error::Result;
-use crate::session::apply::Allowed;
-use crate::session::{choose, trees};
+use crate::session::apply::ApplyOptions;
 
 pub(super) fn run(args: &ApplyArgs) -> Result<u8> {
-    let paths = choose::relative(&args.paths)?;
-    let (session, _held) = super::held(&args.id)?;
-    let allowed = Allowed { protected: args.allow_protected, conflicts: args.force, links: args.allow_links };
-    let lines = match super::trees(&session)? {
-        Some(trees) => trees::apply(&session, &trees, &paths, &allowed, args.dry_run)?,
-        None => Vec::new(),
+    let options = ApplyOptions {
+        allow_protected: args.allow_protected,
+        allow_conflicts: args.force,
+        allow_links: args.allow_links,
     };
-    super::show(&lines)?;
+    super::print_changes(&files::apply(&args.id, &args.paths, &options, args.dry_run)?)?;
     Ok(0)
 }

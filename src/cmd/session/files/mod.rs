@@ -1,4 +1,4 @@
-//! What a session has on disk: what the agent changed, and snapshots.
+//! The files of a session: the agent's changes, and snapshots.
 
 mod apply;
 mod diff;
@@ -6,14 +6,8 @@ mod discard;
 mod snapshot;
 
 use crate::cli::session::files::FilesCommand;
-use crate::cmd::say;
+use crate::cmd::print_text;
 use crate::error::Result;
-use crate::id::SandboxId;
-use crate::session::diff::Trees;
-use crate::session::image::Image;
-use crate::session::workspace::Origin;
-use crate::session::{self, snapshot as snapshots};
-use std::path::{Path, PathBuf};
 
 pub(super) fn run(command: FilesCommand) -> Result<u8> {
     match command {
@@ -25,33 +19,8 @@ pub(super) fn run(command: FilesCommand) -> Result<u8> {
     }
 }
 
-/// The directory of a session, whoever serves it.
-fn directory(id: &str) -> Result<PathBuf> {
-    session::directory(&SandboxId::parse(id)?)
-}
-
-/// The same, held: nobody serves it, and nobody will until the lock is dropped.
-fn held(id: &str) -> Result<(PathBuf, session::Held)> {
-    let id = SandboxId::parse(id)?;
-    let held = session::hold(&id)?;
-    let directory = session::directory(&id)?;
-    Image::of(&directory).refuse()?;
-    snapshots::finish(&directory)?;
-    Ok((directory, held))
-}
-
-/// Its trees, open. An overlay without a place for changes has none.
-fn trees(session: &Path) -> Result<Option<Trees>> {
-    Image::of(session).refuse()?;
-    let origin = Origin::load(session)?;
-    if origin.has_no_changes(session) {
-        return Ok(None);
-    }
-    Trees::open(session, origin).map(Some)
-}
-
-/// The lines of changes.
-fn show(lines: &[String]) -> Result<()> {
+/// Prints the lines of changes.
+fn print_changes(lines: &[String]) -> Result<()> {
     let text: String = lines.iter().map(|line| line.clone() + "\n").collect();
-    say(if lines.is_empty() { "nothing has changed\n" } else { &text })
+    print_text(if lines.is_empty() { "nothing has changed\n" } else { &text })
 }

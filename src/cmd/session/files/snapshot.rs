@@ -1,46 +1,35 @@
-//! `saggar session snapshot` and `restore`.
+//! `saggar session snapshot` and `restore`: write and read snapshots.
 
-use crate::cli::session::files::{RestoreArgs, SnapshotArgs};
-use crate::cmd::say;
+use crate::app::session::{files, snapshot};
+use crate::cli::session::files::{SnapshotArgs, SnapshotRestoreArgs};
+use crate::cmd::print_text;
 use crate::error::Result;
-use crate::session;
 use crate::session::diff::text;
-use crate::session::snapshot::{self, Label, Limits};
-use crate::session::workspace::Origin;
-use crate::spec::policy::Size;
+use crate::session::snapshot::{SnapshotLimits, list_snapshots};
+use crate::spec::policy::ByteSize;
 
-fn limits(disk: Option<Size>) -> Limits {
-    let limits = Limits::default();
-    Limits { bytes: disk.map_or(limits.bytes, |disk| disk.bytes()), ..limits }
+fn limits(disk: Option<ByteSize>) -> SnapshotLimits {
+    let limits = SnapshotLimits::default();
+    SnapshotLimits { bytes: disk.map_or(limits.bytes, |disk| disk.bytes()), ..limits }
 }
 
 pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
     if args.list {
-        let names = snapshot::list(&super::directory(&args.id)?);
+        let names = list_snapshots(&files::directory(&args.id)?);
         let names = names.iter().filter_map(|path| path.file_name());
-        say(&names.map(|name| text::name(name) + "\n").collect::<String>())?;
+        print_text(&names.map(|name| text::show_name(name) + "\n").collect::<String>())?;
         return Ok(0);
     }
-    let (session, _held) = super::held(&args.id)?;
-    let label = Label {
-        version: 1,
-        session: args.id.clone(),
-        place: Origin::load(&session).ok().map(|origin| origin.place),
-        agent_session: session::agent_session(&session),
-    };
-    let (path, summary) =
-        snapshot::take(&session, &label, args.output.as_deref(), args.all, limits(args.disk))?;
+    let (path, summary) = snapshot::take(&args.id, args.output.as_deref(), args.all, limits(args.disk))?;
     for note in &summary.notes {
-        crate::log::tell(&format!("not in the snapshot: {note}"));
+        crate::log::print_line(&format!("not in the snapshot: {note}"));
     }
-    say(&format!("{}\n", text::path(&path)))?;
+    print_text(&format!("{}\n", text::show_path(&path)))?;
     Ok(0)
 }
 
-pub(super) fn restore(args: &RestoreArgs) -> Result<u8> {
-    let (session, _held) = super::held(&args.id)?;
-    let file = snapshot::find(&session, &args.snapshot)?;
-    let contents = snapshot::restore(&session, &file, limits(args.disk))?;
-    say(&format!("{} members, {} bytes\n", contents.entries, contents.bytes))?;
+pub(super) fn restore(args: &SnapshotRestoreArgs) -> Result<u8> {
+    let contents = snapshot::restore(&args.id, &args.snapshot, limits(args.disk))?;
+    print_text(&format!("{} members, {} bytes\n", contents.entries, contents.bytes))?;
     Ok(0)
 }

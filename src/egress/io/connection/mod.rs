@@ -1,117 +1,117 @@
-//! One connection of a program: who is meant, whether that may be, and then its bytes.
+//! One connection of a program: finds its host, checks the rules, and relays its bytes.
 //!
 //! ```text
-//! New ─┬─ a stand-in address ──> Finding ──> Dialling ──> Open
-//!      ├─ an address with a rule ──────────────^
-//!      ├─ any other ──> Unnamed: its first bytes must name a host ──> Finding
-//!      └─ a proxy of ours ──> Proxied: the client says whom it wants ──> Finding, Dialling
+//! New ─┬─ a stand-in address ──> LookingUp ──> Connecting ──> Open
+//!      ├─ an address with a rule ──────────────────^
+//!      ├─ any other ──> AwaitingName: its first bytes must name a host ──> LookingUp
+//!      └─ the proxy ──> AwaitingProxyRequest: the client names a host ──> LookingUp, Connecting
 //! ```
-//! Where somebody is to be asked about the host, it is Asked before it is Finding or Dialling.
+//! If the host needs consent, the state is AwaitingConsent before LookingUp or Connecting.
 //!
-//! What the program says first is looked at before the host gets it, piece by piece; what the host says is not, and in
-//! some protocols it begins.
+//! The first bytes of the program are checked chunk by chunk before they are sent to the host. The bytes of the host
+//! are not checked; in some protocols the host sends first.
 
-mod bytes;
-mod call;
+mod connect;
+mod relay;
 mod target;
 
-use super::consent::Consent;
+use super::consent::HostConsent;
+use super::denials::{DenialKind, NetworkDenial};
 use super::dial;
-use super::owner;
-use super::proxy::Proxy;
-use super::pump::{Pump, Room};
-use super::refusals::{Kind, Refusal};
-use crate::egress::names::Names;
-use crate::spec::policy::hosts::{Destination, DnsName, Known, Rules};
+use super::proxy::ClientProxy;
+use super::pump::{Pump, RelayBuffer};
+use super::socket_owner;
+use crate::egress::stand_in_table::StandInTable;
+use crate::spec::policy::hosts::{Destination, DestinationHost, DnsName, HostRules};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{Result, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// How long a host may take to answer, and a program to say whom it means once it has begun to.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What a lookup has found.
+/// Time limit for a host to accept a connection, and for a program to name its host once it has sent bytes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The result of a lookup.
 #[derive(Debug, Clone)]
-pub(super) enum Found {
-    /// These, in the order in which they were told.
+pub(super) enum LookupResult {
+    /// The addresses, in the order of the reply.
     Addresses(Vec<IpAddr>),
-    /// There is no such name, or it has no address.
-    Nothing,
-    /// Nobody could say, and why.
+    /// The name does not exist or has no address.
+    NoAddress,
+    /// The lookup failed; the reason.
     Failed(String),
 }
 
-/// What a connection needs to go on.
+/// The condition for a connection to continue.
 #[derive(Debug)]
-pub(super) enum Need {
-    /// That something happens on one of its streams, or with its lookup.
+pub(super) enum ConnectionNeed {
+    /// An event on one of its streams, or the result of its lookup.
     Events,
-    /// Another turn: it could move more.
+    /// Another turn, because it can transfer more at once.
     Turn,
     /// The addresses of this name.
-    Addresses(DnsName),
-    /// Somebody's word that this may be.
+    Lookup(DnsName),
+    /// Consent to this destination.
     Consent(Destination),
-    /// Nothing: it is over.
-    Nothing,
-    /// Nothing: it may not be.
-    Refusal(Box<Refusal>),
+    /// None: the connection has ended.
+    Closed,
+    /// None: the connection was denied.
+    Denied(Box<NetworkDenial>),
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Debug)]
-enum State {
-    /// Nothing is known but the address that was called.
+enum RelayedConnectionState {
+    /// Only the called address is known.
     New,
-    /// The address says nothing: the first bytes must.
-    Unnamed,
-    /// The client of a proxy has not said whom it wants.
-    Proxied,
-    /// Somebody is asked, and what has come of it.
-    Asked(Option<Consent>),
-    /// Its name is looked up.
-    Finding,
-    /// It was.
-    Found(Found),
-    /// The host is called; the addresses that are left, the next one last.
-    Dialling { stream: TcpStream, at: SocketAddr, rest: Vec<SocketAddr>, until: Instant },
-    /// Both speak.
+    /// The address identifies no host, so the first bytes must name one.
+    AwaitingName,
+    /// The client of a proxy has not named a host.
+    AwaitingProxyRequest,
+    /// Waits for consent to the host; the answer, once it has arrived.
+    AwaitingConsent(Option<HostConsent>),
+    /// Waits for the lookup of its name.
+    LookingUp,
+    /// The lookup is complete.
+    LookedUp(LookupResult),
+    /// Connects to the host; `remaining` are the other addresses, the next one last.
+    Connecting { stream: TcpStream, address: SocketAddr, remaining: Vec<SocketAddr>, deadline: Instant },
+    /// Both streams are connected.
     Open(TcpStream),
 }
 
 /// A connection of a program.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RelayedConnection {
     client: TcpStream,
-    outer: Token,
-    meant: IpAddr,
+    host_token: Token,
+    called_address: IpAddr,
     port: u16,
     name: Option<DnsName>,
-    /// Where the client knows that we are between.
-    proxy: Option<Proxy>,
-    /// The address is that of the proxy.
-    called_proxy: bool,
-    /// What it hears when its host is there, and when it will not be.
-    granted: Vec<u8>,
-    farewell: Vec<u8>,
-    /// The stand-in address that is not to be given to another name.
-    held: Option<IpAddr>,
-    /// Somebody was asked about the host and said yes.
-    consented: bool,
-    state: State,
-    /// The program's first bytes, until it is known whom they name; how many of them the host has.
-    head: Option<Vec<u8>>,
-    passed: usize,
-    head_until: Option<Instant>,
-    client_ended: bool,
-    out: Pump,
-    back: Pump,
-    broken: bool,
+    /// The proxy protocol, if the client called a proxy.
+    proxy: Option<ClientProxy>,
+    /// Whether the called address is that of the proxy.
+    is_proxy_call: bool,
+    /// The replies to the proxy client after a successful connect and after a failure.
+    success_reply: Vec<u8>,
+    failure_reply: Vec<u8>,
+    /// The stand-in address that must not be assigned to another name.
+    held_stand_in: Option<IpAddr>,
+    /// Whether the user consented to the host.
+    has_consent: bool,
+    state: RelayedConnectionState,
+    /// The first bytes of the program, until they are checked; `forwarded_bytes` of them were sent to the host.
+    first_bytes: Option<Vec<u8>>,
+    forwarded_bytes: usize,
+    name_deadline: Option<Instant>,
+    client_read_closed: bool,
+    outbound: Pump,
+    inbound: Pump,
+    is_broken: bool,
 }
 
-impl Connection {
-    /// Takes a connection over that called this address and port.
+impl RelayedConnection {
+    /// Takes over a connection to this address and port.
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
@@ -122,153 +122,155 @@ impl Connection {
         registry: &Registry,
         (inner, outer): (Token, Token),
     ) -> Result<Self> {
-        dial::to_program(&client);
+        dial::configure_program_stream(&client);
         registry.register(&mut client, inner, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Connection {
+        Ok(RelayedConnection {
             client,
-            outer,
-            meant,
+            host_token: outer,
+            called_address: meant,
             port,
             name: None,
             proxy: None,
-            called_proxy: false,
-            granted: Vec::new(),
-            farewell: Vec::new(),
-            held: None,
-            consented: false,
-            state: State::New,
-            head: Some(Vec::new()),
-            passed: 0,
-            head_until: None,
-            client_ended: false,
-            out: Pump::default(),
-            back: Pump::default(),
-            broken: false,
+            is_proxy_call: false,
+            success_reply: Vec::new(),
+            failure_reply: Vec::new(),
+            held_stand_in: None,
+            has_consent: false,
+            state: RelayedConnectionState::New,
+            first_bytes: Some(Vec::new()),
+            forwarded_bytes: 0,
+            name_deadline: None,
+            client_read_closed: false,
+            outbound: Pump::default(),
+            inbound: Pump::default(),
+            is_broken: false,
         })
     }
 
-    /// When it has waited long enough for what it waits for.
+    /// When the connection times out in its current state.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match &self.state {
-            State::Dialling { until, .. } => Some(*until),
-            _ => self.head_until,
+            RelayedConnectionState::Connecting { deadline: until, .. } => Some(*until),
+            _ => self.name_deadline,
         }
     }
 
-    /// Whether something that the program has sent is still on its way.
+    /// Whether bytes of the program are not written to the host yet.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.out.is_over()
+        !self.outbound.is_finished()
     }
 
-    /// Whom it is for, as far as that is known.
+    /// The destination, as far as it is known.
     pub(super) fn destination(&self) -> Option<Destination> {
         let host = match &self.name {
-            Some(name) => Known::Name(name.clone()),
-            None => Known::Address(self.address()?),
+            Some(name) => DestinationHost::Name(name.clone()),
+            None => DestinationHost::Address(self.reported_address()?),
         };
         Some(Destination { host, port: self.port })
     }
 
-    /// The program's end of it.
-    pub(super) fn caller(&self) -> Option<owner::Socket> {
-        self.client.peer_addr().ok().map(owner::Socket::Stream)
+    /// The program's socket.
+    pub(super) fn client_socket(&self) -> Option<socket_owner::SocketOwnerQuery> {
+        self.client.peer_addr().ok().map(socket_owner::SocketOwnerQuery::Stream)
     }
 
-    /// Whether the program and its host speak with each other.
+    /// Whether both streams are connected.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, RelayedConnectionState::Open(_))
     }
 
-    /// Bytes that went to the host, and that came from it.
-    pub(super) fn moved(&self) -> (u64, u64) {
-        (self.out.moved(), self.back.moved())
+    /// Numbers of bytes sent to the host and received from it.
+    pub(super) fn bytes_moved(&self) -> (u64, u64) {
+        (self.outbound.moved(), self.inbound.moved())
     }
 
-    /// Goes as far as it goes now.
-    pub(super) fn go_on(
+    /// Advances as far as possible without blocking.
+    pub(super) fn advance(
         &mut self,
-        rules: &Rules,
-        names: &mut Names,
-        room: &mut Room,
+        rules: &HostRules,
+        names: &mut StandInTable,
+        buffer: &mut RelayBuffer,
         registry: &Registry,
-    ) -> Need {
+    ) -> ConnectionNeed {
         let went = match self.state {
-            State::New => self.begin(rules, names, registry),
-            State::Unnamed => self.learn_name(rules, &mut room.chunk),
-            State::Proxied => self.hear_client(rules, &mut room.chunk),
-            State::Asked(_) => self.hear_consent(registry),
-            State::Finding => Ok(Need::Events),
-            State::Found(_) => self.choose(rules, registry),
-            State::Dialling { .. } => self.dial(rules, room, registry),
-            State::Open(_) => self.relay(rules, room),
+            RelayedConnectionState::New => self.begin(rules, names, registry),
+            RelayedConnectionState::AwaitingName => self.sniff_name(rules, &mut buffer.chunk),
+            RelayedConnectionState::AwaitingProxyRequest => {
+                self.handle_proxy_request(rules, &mut buffer.chunk)
+            }
+            RelayedConnectionState::AwaitingConsent(_) => self.handle_consent(registry),
+            RelayedConnectionState::LookingUp => Ok(ConnectionNeed::Events),
+            RelayedConnectionState::LookedUp(_) => self.connect_to_found(rules, registry),
+            RelayedConnectionState::Connecting { .. } => self.check_connect(rules, buffer, registry),
+            RelayedConnectionState::Open(_) => self.relay(rules, buffer),
         };
         went.unwrap_or_else(|_| {
-            self.broken = true;
-            Need::Nothing
+            self.is_broken = true;
+            ConnectionNeed::Closed
         })
     }
 
-    /// Its streams end, and what it held is free again.
-    pub(super) fn end(self, names: &mut Names) {
-        if let Some(held) = self.held {
+    /// Closes both streams and releases the stand-in address.
+    pub(super) fn close(self, names: &mut StandInTable) {
+        if let Some(held) = self.held_stand_in {
             names.release(held);
         }
-        let whole = matches!(self.state, State::Open(_)) && !self.broken;
-        if !self.farewell.is_empty() {
-            // A few bytes on a stream that has taken nearly nothing yet.
-            let _ = (&self.client).write(&self.farewell);
+        let whole = matches!(self.state, RelayedConnectionState::Open(_)) && !self.is_broken;
+        if !self.failure_reply.is_empty() {
+            // A few bytes on a stream to which almost nothing was written.
+            let _ = (&self.client).write(&self.failure_reply);
         } else if !whole {
-            dial::reset(self.client);
-            if let State::Open(stream) = self.state {
-                dial::reset(stream);
+            dial::reset_stream(self.client);
+            if let RelayedConnectionState::Open(stream) = self.state {
+                dial::reset_stream(stream);
             }
         }
     }
 
-    fn is_late(&self) -> bool {
-        self.head_until.is_some_and(|until| until <= Instant::now())
+    fn is_name_overdue(&self) -> bool {
+        self.name_deadline.is_some_and(|until| until <= Instant::now())
     }
 
-    fn refuse(&mut self, why: String, rule: Option<String>) -> Need {
-        self.give_up(Kind::Policy, why, rule)
+    fn deny(&mut self, why: String, rule: Option<String>) -> ConnectionNeed {
+        self.deny_as(DenialKind::Policy, why, rule)
     }
 
-    /// What the program says is not what its protocol has.
-    fn malformed(&mut self, why: &str) -> Need {
-        self.give_up(Kind::Malformed, why.to_owned(), None)
+    /// Denies the connection because the program violates its protocol.
+    fn deny_malformed(&mut self, why: &str) -> ConnectionNeed {
+        self.deny_as(DenialKind::Malformed, why.to_owned(), None)
     }
 
-    /// The host is not to be had.
-    fn unreachable(&mut self, why: String) -> Need {
-        self.give_up(Kind::Unreachable, why, None)
+    /// Ends the connection because the host is unreachable.
+    fn deny_unreachable(&mut self, why: String) -> ConnectionNeed {
+        self.deny_as(DenialKind::Unreachable, why, None)
     }
 
-    fn give_up(&mut self, kind: Kind, why: String, rule: Option<String>) -> Need {
-        Need::Refusal(Box::new(self.refusal(kind, why, rule)))
+    fn deny_as(&mut self, kind: DenialKind, why: String, rule: Option<String>) -> ConnectionNeed {
+        ConnectionNeed::Denied(Box::new(self.denial(kind, why, rule)))
     }
 
-    /// It ends, and its client hears why where it can.
-    fn refusal(&mut self, kind: Kind, why: String, rule: Option<String>) -> Refusal {
+    /// Ends the connection; a proxy client gets a reply with the reason.
+    fn denial(&mut self, kind: DenialKind, why: String, rule: Option<String>) -> NetworkDenial {
         let name = self.name.as_ref().map(|name| name.as_str().to_owned());
-        let refusal = Refusal {
+        let refusal = NetworkDenial {
             kind,
             name,
-            address: self.address(),
+            address: self.reported_address(),
             port: Some(self.port),
             why,
             rule,
-            ..Refusal::default()
+            ..NetworkDenial::default()
         };
-        self.broken = true;
+        self.is_broken = true;
         if let Some(proxy) = self.proxy.as_ref().filter(|_| !self.is_open()) {
-            self.farewell = proxy.refused(kind, &refusal.to_string());
+            self.failure_reply = proxy.denial_reply(kind, &refusal.to_string());
         }
         refusal
     }
 
-    /// The address that was called, where it says something to anybody outside: a stand-in does not, nor does where
-    /// our own proxy is.
-    fn address(&self) -> Option<IpAddr> {
-        Some(self.meant).filter(|meant| !Names::is_synthetic(*meant) && !self.called_proxy)
+    /// The called address, if it has a meaning outside the sandbox. Stand-in addresses and the address of the proxy
+    /// have none.
+    fn reported_address(&self) -> Option<IpAddr> {
+        Some(self.called_address).filter(|meant| !StandInTable::is_stand_in(*meant) && !self.is_proxy_call)
     }
 }

@@ -1,13 +1,15 @@
-//! Whom a connection means, and whether it may.
+//! Determines the destination of a connection and checks the rules for it.
 
-use super::super::proxy::{Proxy, Said};
-use super::super::{name_of, wrong_address};
-use super::{Connection, Kind, Need, PATIENCE, Refusal, State};
+use super::super::proxy::{ClientProxy, ProxyRequest};
+use super::super::{address_denial, parse_name};
+use super::{
+    CONNECT_TIMEOUT, ConnectionNeed, DenialKind, NetworkDenial, RelayedConnection, RelayedConnectionState,
+};
 use crate::egress::address;
-use crate::egress::io::consent::Consent;
-use crate::egress::names::Names;
-use crate::egress::sniff::{self, Sniffed};
-use crate::spec::policy::hosts::{Destination, DnsName, Known, Rules, Verdict};
+use crate::egress::io::consent::HostConsent;
+use crate::egress::sniff::{self, SniffResult};
+use crate::egress::stand_in_table::StandInTable;
+use crate::spec::policy::hosts::{Destination, DestinationHost, DnsName, HostRules, HostVerdict};
 use mio::Registry;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{Result, Write};
@@ -16,218 +18,243 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 const NO_RULE: &str = "no rule names this address, and the connection names no host";
-/// It was made up, or kept for too long.
-const STANDS_FOR_NONE: &str =
-    "addresses like this one stand for names inside, and it stands for none; call the host by its name";
+/// The denial for an address that was never assigned, or was reused since.
+const UNKNOWN_STAND_IN: &str = "addresses in this range represent names inside, and this one is unassigned; \
+                                connect to the host by its name";
 
-impl Connection {
-    pub(super) fn begin(&mut self, rules: &Rules, names: &mut Names, registry: &Registry) -> Result<Need> {
-        if self.meant.is_loopback() && self.proxy.is_none() {
-            self.proxy = Proxy::on(self.port);
+impl RelayedConnection {
+    pub(super) fn begin(
+        &mut self,
+        rules: &HostRules,
+        names: &mut StandInTable,
+        registry: &Registry,
+    ) -> Result<ConnectionNeed> {
+        if self.called_address.is_loopback() && self.proxy.is_none() {
+            self.proxy = ClientProxy::for_port(self.port);
             if self.proxy.is_some() {
-                self.called_proxy = true;
-                self.state = State::Proxied;
-                self.head_until = Some(Instant::now() + PATIENCE);
-                return Ok(Need::Turn);
+                self.is_proxy_call = true;
+                self.state = RelayedConnectionState::AwaitingProxyRequest;
+                self.name_deadline = Some(Instant::now() + CONNECT_TIMEOUT);
+                return Ok(ConnectionNeed::Turn);
             }
         }
-        if Names::is_synthetic(self.meant) {
-            let Some(name) = names.name_of(self.meant).and_then(name_of) else {
-                return Ok(self.refuse(STANDS_FOR_NONE.into(), None));
+        if StandInTable::is_stand_in(self.called_address) {
+            let Some(name) = names.name_of(self.called_address).and_then(parse_name) else {
+                return Ok(self.deny(UNKNOWN_STAND_IN.into(), None));
             };
-            if !names.hold(self.meant) {
-                return Ok(self.give_up(Kind::Limit, "too many names are in use".into(), None));
+            if !names.acquire(self.called_address) {
+                return Ok(self.deny_as(DenialKind::Limit, "too many names are in use".into(), None));
             }
-            self.held = Some(self.meant);
-            return Ok(self.by_name(name, rules));
+            self.held_stand_in = Some(self.called_address);
+            return Ok(self.connect_by_name(name, rules));
         }
-        match rules.address(self.meant, self.port) {
-            Verdict::Denied(rule) => {
+        match rules.check_address_port(self.called_address, self.port) {
+            HostVerdict::Denied(rule) => {
                 let rule = rule.to_string();
-                Ok(self.refuse("it is denied".into(), Some(rule)))
+                Ok(self.deny("it is denied".into(), Some(rule)))
             }
-            Verdict::Allowed(_) => match wrong_address(rules, self.meant, self.port) {
-                Some((why, rule)) => Ok(self.refuse(why, rule)),
-                None => self.call(vec![SocketAddr::new(self.meant, self.port)], registry),
+            HostVerdict::Allowed(_) => match address_denial(rules, self.called_address, self.port) {
+                Some((why, rule)) => Ok(self.deny(why, rule)),
+                None => self.connect(vec![SocketAddr::new(self.called_address, self.port)], registry),
             },
-            // The client of a proxy says nothing to its host before that is there.
-            Verdict::Unnamed if self.proxy.is_some() => Ok(self.refuse("no rule names it".into(), None)),
-            Verdict::Asked(_) if self.proxy.is_some() => Ok(self.nameless(rules)),
-            Verdict::Unnamed | Verdict::Asked(_) => {
-                self.state = State::Unnamed;
-                self.head_until = Some(Instant::now() + PATIENCE);
-                Ok(Need::Turn)
+            // The client of a proxy sends nothing to its host before it gets a reply, so no name can follow.
+            HostVerdict::NoRule if self.proxy.is_some() => Ok(self.deny("no rule names it".into(), None)),
+            HostVerdict::NeedsConsent(_) if self.proxy.is_some() => Ok(self.decide_by_address(rules)),
+            HostVerdict::NoRule | HostVerdict::NeedsConsent(_) => {
+                self.state = RelayedConnectionState::AwaitingName;
+                self.name_deadline = Some(Instant::now() + CONNECT_TIMEOUT);
+                Ok(ConnectionNeed::Turn)
             }
         }
     }
 
-    /// The name is known now; whether it may be called.
-    fn by_name(&mut self, name: DnsName, rules: &Rules) -> Need {
+    /// Continues with a known name: checks the rules for it.
+    fn connect_by_name(&mut self, name: DnsName, rules: &HostRules) -> ConnectionNeed {
         self.name = Some(name.clone());
-        match rules.name(&name, self.port) {
-            Verdict::Allowed(_) => self.find(name),
-            Verdict::Asked(_) => self.ask(Known::Name(name)),
-            Verdict::Denied(rule) => self.refuse("it is denied".into(), Some(rule.to_string())),
-            Verdict::Unnamed => self.refuse("no rule names it with this port".into(), None),
+        match rules.check_name_port(&name, self.port) {
+            HostVerdict::Allowed(_) => self.start_lookup(name),
+            HostVerdict::NeedsConsent(_) => self.ask_consent(DestinationHost::Name(name)),
+            HostVerdict::Denied(rule) => self.deny("it is denied".into(), Some(rule.to_string())),
+            HostVerdict::NoRule => self.deny("no rule names it with this port".into(), None),
         }
     }
 
-    fn find(&mut self, name: DnsName) -> Need {
-        self.state = State::Finding;
-        self.head_until = None;
-        Need::Addresses(name)
+    fn start_lookup(&mut self, name: DnsName) -> ConnectionNeed {
+        self.state = RelayedConnectionState::LookingUp;
+        self.name_deadline = None;
+        ConnectionNeed::Lookup(name)
     }
 
-    /// Somebody is to be asked about this host.
-    fn ask(&mut self, host: Known) -> Need {
-        self.state = State::Asked(None);
-        self.head_until = None;
-        Need::Consent(Destination { host, port: self.port })
+    /// Waits for consent to this host.
+    fn ask_consent(&mut self, host: DestinationHost) -> ConnectionNeed {
+        self.state = RelayedConnectionState::AwaitingConsent(None);
+        self.name_deadline = None;
+        ConnectionNeed::Consent(Destination { host, port: self.port })
     }
 
-    /// There is nothing to go by but the address.
-    fn nameless(&mut self, rules: &Rules) -> Need {
-        if !matches!(rules.address(self.meant, self.port), Verdict::Asked(_)) {
-            return self.refuse(NO_RULE.into(), None);
+    /// Decides by the address, because no name is known.
+    fn decide_by_address(&mut self, rules: &HostRules) -> ConnectionNeed {
+        if !matches!(rules.check_address_port(self.called_address, self.port), HostVerdict::NeedsConsent(_)) {
+            return self.deny(NO_RULE.into(), None);
         }
-        // Nobody is asked about what may not be anyway.
-        match wrong_address(rules, self.meant, self.port) {
-            Some((why, rule)) => self.refuse(why, rule),
-            None => self.ask(Known::Address(self.meant)),
+        // No question is asked about an address that is denied in any case.
+        match address_denial(rules, self.called_address, self.port) {
+            Some((why, rule)) => self.deny(why, rule),
+            None => self.ask_consent(DestinationHost::Address(self.called_address)),
         }
     }
 
-    /// Why these rules do not let it go on, where they do not. It has been judged by others.
-    pub(in crate::egress::io) fn judge_again(&mut self, rules: &Rules) -> Option<Refusal> {
+    /// Checks an accepted connection against new rules; returns the denial, if any.
+    pub(in crate::egress::io) fn recheck(&mut self, rules: &HostRules) -> Option<NetworkDenial> {
         let verdict = match (&self.state, &self.name) {
-            // They are judged when it is known whom they mean.
-            (State::New | State::Unnamed | State::Proxied, _) => return None,
-            (_, Some(name)) => rules.name(name, self.port),
-            (_, None) => rules.address(self.meant, self.port),
+            // These states are checked when the destination is known.
+            (
+                RelayedConnectionState::New
+                | RelayedConnectionState::AwaitingName
+                | RelayedConnectionState::AwaitingProxyRequest,
+                _,
+            ) => return None,
+            (_, Some(name)) => rules.check_name_port(name, self.port),
+            (_, None) => rules.check_address_port(self.called_address, self.port),
         };
         let rule = match verdict {
-            Verdict::Denied(rule) => Some(rule.to_string()),
-            Verdict::Asked(_) if self.consented || matches!(self.state, State::Asked(_)) => return None,
-            Verdict::Asked(_) | Verdict::Unnamed => None,
-            Verdict::Allowed(_) => {
-                if matches!(self.state, State::Asked(_)) {
-                    self.answered(Consent::Given);
+            HostVerdict::Denied(rule) => Some(rule.to_string()),
+            HostVerdict::NeedsConsent(_)
+                if self.has_consent || matches!(self.state, RelayedConnectionState::AwaitingConsent(_)) =>
+            {
+                return None;
+            }
+            HostVerdict::NeedsConsent(_) | HostVerdict::NoRule => None,
+            HostVerdict::Allowed(_) => {
+                if matches!(self.state, RelayedConnectionState::AwaitingConsent(_)) {
+                    self.set_consent(HostConsent::Granted);
                 }
-                let (why, rule) = self.wrong_peer(rules)?;
-                return Some(self.refusal(Kind::Policy, why, rule));
+                let (why, rule) = self.peer_denial(rules)?;
+                return Some(self.denial(DenialKind::Policy, why, rule));
             }
         };
-        Some(self.refusal(Kind::Policy, "the policy has changed, and does not allow it".into(), rule))
+        Some(self.denial(DenialKind::Policy, "the policy has changed, and does not allow it".into(), rule))
     }
 
-    /// Why the address that was dialled is not to be spoken with, where it is not.
-    fn wrong_peer(&self, rules: &Rules) -> Option<(String, Option<String>)> {
+    /// Why the connected address is denied, with its rule, or `None`.
+    fn peer_denial(&self, rules: &HostRules) -> Option<(String, Option<String>)> {
         match &self.state {
-            State::Open(stream) | State::Dialling { stream, .. } => {
+            RelayedConnectionState::Open(stream) | RelayedConnectionState::Connecting { stream, .. } => {
                 let peer = stream.peer_addr().ok()?;
-                wrong_address(rules, peer.ip(), self.port)
+                address_denial(rules, peer.ip(), self.port)
             }
             _ => None,
         }
     }
 
-    /// Takes what has come of [`Need::Consent`].
-    pub(in crate::egress::io) fn answered(&mut self, consent: Consent) {
-        if matches!(self.state, State::Asked(_)) {
-            self.state = State::Asked(Some(consent));
+    /// Sets the answer to [`ConnectionNeed::Consent`].
+    pub(in crate::egress::io) fn set_consent(&mut self, consent: HostConsent) {
+        if matches!(self.state, RelayedConnectionState::AwaitingConsent(_)) {
+            self.state = RelayedConnectionState::AwaitingConsent(Some(consent));
         }
     }
 
-    /// Whether somebody is asked about its host and has not answered.
-    pub(in crate::egress::io) fn waits_for_consent(&self) -> bool {
-        matches!(self.state, State::Asked(None))
+    /// Whether the connection waits for consent.
+    pub(in crate::egress::io) fn is_awaiting_consent(&self) -> bool {
+        matches!(self.state, RelayedConnectionState::AwaitingConsent(None))
     }
 
-    /// Goes on with what somebody has said, or looks whether the program still wants to know.
-    pub(super) fn hear_consent(&mut self, registry: &Registry) -> Result<Need> {
-        let State::Asked(answer) = &mut self.state else { return Ok(Need::Events) };
+    /// Continues with the answer, or checks whether the program is still connected.
+    pub(super) fn handle_consent(&mut self, registry: &Registry) -> Result<ConnectionNeed> {
+        let RelayedConnectionState::AwaitingConsent(answer) = &mut self.state else {
+            return Ok(ConnectionNeed::Events);
+        };
         match (answer.take(), self.name.clone()) {
-            (None, _) if self.is_gone() => Ok(Need::Nothing),
-            (None, _) => Ok(Need::Events),
-            (Some(Consent::Given), name) => {
-                self.consented = true;
+            (None, _) if self.has_client_closed() => Ok(ConnectionNeed::Closed),
+            (None, _) => Ok(ConnectionNeed::Events),
+            (Some(HostConsent::Granted), name) => {
+                self.has_consent = true;
                 match name {
-                    Some(name) => Ok(self.find(name)),
-                    None => self.call(vec![SocketAddr::new(self.meant, self.port)], registry),
+                    Some(name) => Ok(self.start_lookup(name)),
+                    None => self.connect(vec![SocketAddr::new(self.called_address, self.port)], registry),
                 }
             }
-            (Some(Consent::Withheld(why)), _) => Ok(self.refuse(why, None)),
+            (Some(HostConsent::Denied(why)), _) => Ok(self.deny(why, None)),
         }
     }
 
-    /// Whether the program has ended its side: it has given up, or says nothing more and may.
-    fn is_gone(&self) -> bool {
+    /// Whether the program has closed its sending side. It has then given up, or sends nothing more.
+    fn has_client_closed(&self) -> bool {
         let ended = PollFlags::from_bits_retain(libc::POLLRDHUP);
         let mut fds = [PollFd::new(self.client.as_fd(), ended)];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Reads what the program says first. An address without a rule needs a name that has one.
-    pub(super) fn learn_name(&mut self, rules: &Rules, chunk: &mut [u8]) -> Result<Need> {
+    /// Reads the first bytes of the program. An address without a rule needs a name with a rule.
+    pub(super) fn sniff_name(&mut self, rules: &HostRules, chunk: &mut [u8]) -> Result<ConnectionNeed> {
         let more = self.read_head(chunk)?;
-        let is_asked = matches!(rules.address(self.meant, self.port), Verdict::Asked(_));
-        match self.head.as_deref().map_or(Sniffed::More, sniff::sniff) {
-            Sniffed::More if self.client_ended || self.is_late() => Ok(self.nameless(rules)),
-            Sniffed::More if more => Ok(Need::Turn),
-            Sniffed::More => Ok(Need::Events),
-            Sniffed::Name { name, .. } => match name_of(&name) {
-                // About its address somebody can be asked, and about this name nobody.
-                Some(name) if is_asked && rules.name(&name, self.port) == Verdict::Unnamed => {
-                    Ok(self.nameless(rules))
+        let is_asked =
+            matches!(rules.check_address_port(self.called_address, self.port), HostVerdict::NeedsConsent(_));
+        match self.first_bytes.as_deref().map_or(SniffResult::NeedMore, sniff::sniff) {
+            SniffResult::NeedMore if self.client_read_closed || self.is_name_overdue() => {
+                Ok(self.decide_by_address(rules))
+            }
+            SniffResult::NeedMore if more => Ok(ConnectionNeed::Turn),
+            SniffResult::NeedMore => Ok(ConnectionNeed::Events),
+            SniffResult::Name { name, .. } => match parse_name(&name) {
+                // A question about the address is possible; no rule allows a question about this name.
+                Some(name) if is_asked && rules.check_name_port(&name, self.port) == HostVerdict::NoRule => {
+                    Ok(self.decide_by_address(rules))
                 }
-                Some(name) => Ok(self.by_name(name, rules)),
-                None => Ok(self.nameless(rules)),
+                Some(name) => Ok(self.connect_by_name(name, rules)),
+                None => Ok(self.decide_by_address(rules)),
             },
-            Sniffed::Nameless(_) => Ok(self.nameless(rules)),
-            Sniffed::Wrong(why) => Ok(self.malformed(why)),
+            SniffResult::NoName(_) => Ok(self.decide_by_address(rules)),
+            SniffResult::Malformed(why) => Ok(self.deny_malformed(why)),
         }
     }
 
-    /// Hears the client of a proxy until it has said whom it wants.
-    pub(super) fn hear_client(&mut self, rules: &Rules, chunk: &mut [u8]) -> Result<Need> {
+    /// Reads from a proxy client until it has named a host.
+    pub(super) fn handle_proxy_request(
+        &mut self,
+        rules: &HostRules,
+        chunk: &mut [u8],
+    ) -> Result<ConnectionNeed> {
         let more = self.read_head(chunk)?;
-        let is_over = self.client_ended || self.is_late();
-        let (Some(proxy), Some(head)) = (&mut self.proxy, &mut self.head) else { return Ok(Need::Nothing) };
-        match proxy.hear(head) {
-            Said::More if is_over => Ok(Need::Nothing),
-            Said::More if more => Ok(Need::Turn),
-            Said::More => Ok(Need::Events),
-            Said::Greeting { consumed, answer } => {
+        let is_over = self.client_read_closed || self.is_name_overdue();
+        let (Some(proxy), Some(head)) = (&mut self.proxy, &mut self.first_bytes) else {
+            return Ok(ConnectionNeed::Closed);
+        };
+        match proxy.parse(head) {
+            ProxyRequest::NeedMore if is_over => Ok(ConnectionNeed::Closed),
+            ProxyRequest::NeedMore if more => Ok(ConnectionNeed::Turn),
+            ProxyRequest::NeedMore => Ok(ConnectionNeed::Events),
+            ProxyRequest::Reply { consumed, answer } => {
                 head.drain(..consumed.min(head.len()));
-                // Far less than any buffer for it.
+                // The reply is far smaller than any socket buffer.
                 (&self.client).write_all(&answer)?;
-                Ok(Need::Turn)
+                Ok(ConnectionNeed::Turn)
             }
-            Said::Wrong(why) => Ok(self.malformed(why)),
-            Said::Host { consumed, host, port, request } => {
+            ProxyRequest::Malformed(why) => Ok(self.deny_malformed(why)),
+            ProxyRequest::Connect { consumed, host, port, request } => {
                 head.drain(..consumed.min(head.len()));
                 match request {
-                    None => self.granted = proxy.granted(),
+                    None => self.success_reply = proxy.success_reply(),
                     Some(request) => {
-                        self.out.push(&request);
-                        self.out.push(head);
-                        self.head = None;
-                        if self.client_ended {
-                            self.out.end();
+                        self.outbound.queue(&request);
+                        self.outbound.queue(head);
+                        self.first_bytes = None;
+                        if self.client_read_closed {
+                            self.outbound.close_read();
                         }
                     }
                 }
-                self.head_until = None;
+                self.name_deadline = None;
                 self.port = port;
                 if let Ok(address) = host.parse() {
-                    self.meant = address::plain(address);
-                    self.called_proxy = false;
-                    self.state = State::New;
-                    return Ok(Need::Turn);
+                    self.called_address = address::canonical(address);
+                    self.is_proxy_call = false;
+                    self.state = RelayedConnectionState::New;
+                    return Ok(ConnectionNeed::Turn);
                 }
-                match name_of(&host) {
-                    Some(name) => Ok(self.by_name(name, rules)),
-                    None => Ok(self.refuse("it is no name of a host".into(), None)),
+                match parse_name(&host) {
+                    Some(name) => Ok(self.connect_by_name(name, rules)),
+                    None => Ok(self.deny("it is no name of a host".into(), None)),
                 }
             }
         }

@@ -1,16 +1,16 @@
-//! Addresses of names, by the hosts file and the resolvers of this machine, without waiting.
+//! Non-blocking lookup of names in the hosts file and through the resolvers of this machine.
 //!
-//! A question goes to one resolver at a time from a port of its own with a number of its own, and both kinds of
-//! address are asked for at once. Only what answers exactly that counts. What does not fit a datagram is asked for again
-//! over TCP, of the same resolver and within the same time.
+//! A query is sent to one resolver at a time, from a random port and with a random id, for both address types at once.
+//! Only an exact reply is accepted. A truncated reply is repeated over TCP, to the same resolver and within the same
+//! timeout.
 
 mod stream;
 
-use super::connection::Found;
-use super::outside::{File, Outside};
-use super::pump::again;
-use crate::egress::dns::{Asking, Taken};
-use crate::egress::hosts::{self, Options};
+use super::connection::LookupResult;
+use super::pump::retry_interrupted;
+use super::relay_services::{RelayServices, ResolverFile};
+use crate::egress::dns::{ReceivedResponse, ResolverQuery};
+use crate::egress::resolver_files::{self, ResolverOptions};
 use crate::spec::policy::hosts::DnsName;
 use crate::sys::random;
 use mio::net::UdpSocket;
@@ -19,184 +19,192 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use stream::{Next, Stream};
+use stream::{NextReply, ResolverStream};
 
-/// How long an answer is believed at most, whatever it says of itself.
-const BELIEVED: Duration = Duration::from_secs(30);
-/// Answers that are kept.
-const KEPT: usize = 256;
-/// The longest datagram that is read: what is asked for by EDNS0 is less.
+/// Maximum time that a reply is cached, whatever its time to live.
+const MAX_CACHE_TIME: Duration = Duration::from_secs(30);
+/// Maximum number of cached replies.
+const MAX_CACHED: usize = 256;
+/// Size of the receive buffer for a datagram, in bytes. The EDNS0 size in queries is smaller.
 const DATAGRAM: usize = 4096;
 
-/// Looks names up.
+/// Looks up names.
 #[derive(Debug)]
 pub(super) struct Resolver {
-    tokens: usize,
-    next: usize,
+    first_token: usize,
+    next_lookup: usize,
     lookups: BTreeMap<usize, Lookup>,
-    known: BTreeMap<DnsName, (Vec<IpAddr>, Instant)>,
-    found: VecDeque<(usize, Found)>,
+    cache: BTreeMap<DnsName, (Vec<IpAddr>, Instant)>,
+    results: VecDeque<(usize, LookupResult)>,
 }
 
-/// A name that is being looked up.
+/// A running lookup of a name.
 #[derive(Debug)]
 struct Lookup {
     name: DnsName,
-    /// Who waits for it.
-    asked_by: Vec<usize>,
+    /// The connections that wait for it.
+    waiting: Vec<usize>,
     servers: Vec<SocketAddr>,
-    options: Options,
-    /// How often a resolver was asked, each time the next one.
-    sent: usize,
-    /// The resolver that is asked now, and how.
-    asked: Option<(SocketAddr, Way)>,
-    asking: Asking,
-    until: Instant,
+    options: ResolverOptions,
+    /// Number of queries sent, each to the next resolver.
+    queries_sent: usize,
+    /// The current resolver, and the transport of the query.
+    transport: Option<(SocketAddr, QueryTransport)>,
+    query: ResolverQuery,
+    deadline: Instant,
 }
 
-/// How a resolver is asked.
+/// The transport of a query.
 #[derive(Debug)]
-enum Way {
-    Datagrams(UdpSocket),
-    Stream(Stream),
+enum QueryTransport {
+    Udp(UdpSocket),
+    Tcp(ResolverStream),
 }
 
 impl Resolver {
-    /// One that has all the tokens from this number on.
+    /// Creates a resolver that uses all tokens from this number on.
     pub(super) fn new(tokens: usize) -> Self {
-        Resolver { tokens, next: 0, lookups: BTreeMap::new(), known: BTreeMap::new(), found: VecDeque::new() }
+        Resolver {
+            first_token: tokens,
+            next_lookup: 0,
+            lookups: BTreeMap::new(),
+            cache: BTreeMap::new(),
+            results: VecDeque::new(),
+        }
     }
 
-    /// The addresses of a name when they are known at once; else [`Resolver::next_found`] has them later, for `by`.
+    /// The addresses of a name, if they are known at once. Otherwise [`Resolver::next_result`] returns them later, for
+    /// `by`.
     pub(super) fn look_up(
         &mut self,
         registry: &Registry,
         name: &DnsName,
         by: usize,
-        files: &mut dyn Outside,
-    ) -> Option<Found> {
+        files: &mut dyn RelayServices,
+    ) -> Option<LookupResult> {
         let now = Instant::now();
-        self.known.retain(|_, (_, until)| *until > now);
-        if let Some((addresses, _)) = self.known.get(name) {
-            return Some(Found::Addresses(addresses.clone()));
+        self.cache.retain(|_, (_, until)| *until > now);
+        if let Some((addresses, _)) = self.cache.get(name) {
+            return Some(LookupResult::Addresses(addresses.clone()));
         }
-        let text = files.text(File::Hosts);
-        let addresses = hosts::addresses(&text, name.as_str());
+        let text = files.read_file(ResolverFile::Hosts);
+        let addresses = resolver_files::hosts_addresses(&text, name.as_str());
         if !addresses.is_empty() {
-            return Some(Found::Addresses(addresses));
+            return Some(LookupResult::Addresses(addresses));
         }
         if let Some(lookup) = self.lookups.values_mut().find(|lookup| lookup.name == *name) {
-            lookup.asked_by.push(by);
+            lookup.waiting.push(by);
             return None;
         }
-        let text = files.text(File::Resolvers);
+        let text = files.read_file(ResolverFile::Resolvers);
         let mut lookup = Lookup {
             name: name.clone(),
-            asked_by: vec![by],
-            servers: hosts::servers(&text),
-            options: hosts::options(&text),
-            sent: 0,
-            asked: None,
-            asking: Asking::about(name.as_str()),
-            until: now,
+            waiting: vec![by],
+            servers: resolver_files::nameservers(&text),
+            options: resolver_files::resolver_options(&text),
+            queries_sent: 0,
+            transport: None,
+            query: ResolverQuery::for_name(name.as_str()),
+            deadline: now,
         };
-        let token = self.next;
-        self.next += 1;
-        match lookup.ask(registry, Token(self.tokens + token)) {
+        let token = self.next_lookup;
+        self.next_lookup += 1;
+        match lookup.query_next_server(registry, Token(self.first_token + token)) {
             Ok(()) => {
                 self.lookups.insert(token, lookup);
                 None
             }
-            Err(why) => Some(Found::Failed(why)),
+            Err(why) => Some(LookupResult::Failed(why)),
         }
     }
 
-    /// Nobody waits under this number any more.
+    /// Removes a waiting connection.
     pub(super) fn forget(&mut self, by: usize) {
-        self.lookups.values_mut().for_each(|lookup| lookup.asked_by.retain(|one| *one != by));
-        self.lookups.retain(|_, lookup| !lookup.asked_by.is_empty());
+        self.lookups.values_mut().for_each(|lookup| lookup.waiting.retain(|one| *one != by));
+        self.lookups.retain(|_, lookup| !lookup.waiting.is_empty());
     }
 
-    /// Something arrived.
-    pub(super) fn ready(&mut self, registry: &Registry, token: Token) {
-        let Some(number) = token.0.checked_sub(self.tokens) else { return };
+    /// Handles an event.
+    pub(super) fn on_event(&mut self, registry: &Registry, token: Token) {
+        let Some(number) = token.0.checked_sub(self.first_token) else { return };
         let Some(lookup) = self.lookups.get_mut(&number) else { return };
-        if lookup.hear(registry, token) {
-            self.go_on(registry, number);
+        if lookup.receive_replies(registry, token) {
+            self.advance(registry, number);
         }
     }
 
-    /// Asks the next resolver where one has not answered in time.
+    /// Queries the next resolver after a timeout.
     pub(super) fn tick(&mut self, registry: &Registry, now: Instant) {
         let late: Vec<usize> = self
             .lookups
             .iter()
-            .filter(|(_, lookup)| lookup.until <= now)
+            .filter(|(_, lookup)| lookup.deadline <= now)
             .map(|(number, _)| *number)
             .collect();
         for number in late {
             if let Some(lookup) = self.lookups.get_mut(&number) {
-                lookup.asking.failure.get_or_insert("no resolver answers");
+                lookup.query.failure.get_or_insert("no resolver answers");
             }
-            self.go_on(registry, number);
+            self.advance(registry, number);
         }
     }
 
-    /// When [`Resolver::tick`] has something to do.
+    /// When [`Resolver::tick`] must be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.lookups.values().map(|lookup| lookup.until).min()
+        self.lookups.values().map(|lookup| lookup.deadline).min()
     }
 
-    /// What was found, and for whom.
-    pub(super) fn next_found(&mut self) -> Option<(usize, Found)> {
-        self.found.pop_front()
+    /// The next result, and the connection that it is for.
+    pub(super) fn next_result(&mut self) -> Option<(usize, LookupResult)> {
+        self.results.pop_front()
     }
 
-    /// A lookup has all its answers, or will have no more from the resolver that it asked.
-    fn go_on(&mut self, registry: &Registry, number: usize) {
+    /// Ends a lookup that is complete, or queries the next resolver if the current one has failed.
+    fn advance(&mut self, registry: &Registry, number: usize) {
         let Some(mut lookup) = self.lookups.remove(&number) else { return };
-        let Asking { addresses, failure, .. } = &lookup.asking;
+        let ResolverQuery { addresses, failure, .. } = &lookup.query;
         let found = if !addresses.is_empty() {
-            self.keep(&lookup);
-            Found::Addresses(addresses.iter().map(|(address, _)| *address).collect())
-        } else if lookup.asking.is_over() && failure.is_none() {
-            Found::Nothing
+            self.cache_result(&lookup);
+            LookupResult::Addresses(addresses.iter().map(|(address, _)| *address).collect())
+        } else if lookup.query.is_complete() && failure.is_none() {
+            LookupResult::NoAddress
         } else {
-            match lookup.ask(registry, Token(self.tokens + number)) {
+            match lookup.query_next_server(registry, Token(self.first_token + number)) {
                 Ok(()) => {
                     self.lookups.insert(number, lookup);
                     return;
                 }
-                Err(why) => Found::Failed(why),
+                Err(why) => LookupResult::Failed(why),
             }
         };
-        self.found.extend(lookup.asked_by.iter().map(|by| (*by, found.clone())));
+        self.results.extend(lookup.waiting.iter().map(|by| (*by, found.clone())));
     }
 
-    fn keep(&mut self, Lookup { name, asking, .. }: &Lookup) {
-        let lives = asking.addresses.iter().map(|(_, lives)| *lives).min().unwrap_or_default().min(BELIEVED);
-        if !lives.is_zero() && self.known.len() < KEPT {
+    fn cache_result(&mut self, Lookup { name, query: asking, .. }: &Lookup) {
+        let lives =
+            asking.addresses.iter().map(|(_, lives)| *lives).min().unwrap_or_default().min(MAX_CACHE_TIME);
+        if !lives.is_zero() && self.cache.len() < MAX_CACHED {
             let addresses = asking.addresses.iter().map(|(address, _)| *address).collect();
-            self.known.insert(name.clone(), (addresses, Instant::now() + lives));
+            self.cache.insert(name.clone(), (addresses, Instant::now() + lives));
         }
     }
 }
 
 impl Lookup {
-    /// Asks the next resolver for both kinds of address.
-    fn ask(&mut self, registry: &Registry, token: Token) -> std::result::Result<(), String> {
-        let mut failure = self.asking.failure;
+    /// Queries the next resolver for both address types.
+    fn query_next_server(&mut self, registry: &Registry, token: Token) -> std::result::Result<(), String> {
+        let mut failure = self.query.failure;
         let rounds = (0..self.options.attempts).flat_map(|_| self.servers.clone());
-        for server in rounds.skip(self.sent).collect::<Vec<_>>() {
-            self.sent += 1;
-            self.asking = Asking::about(self.name.as_str());
+        for server in rounds.skip(self.queries_sent).collect::<Vec<_>>() {
+            self.queries_sent += 1;
+            self.query = ResolverQuery::for_name(self.name.as_str());
             let asked = match self.options.over_tcp {
-                true => self.ask_over_tcp(server, registry, token),
-                false => self.ask_by_datagram(server, registry, token),
+                true => self.query_over_tcp(server, registry, token),
+                false => self.query_over_udp(server, registry, token),
             };
             match asked {
                 Ok(()) => {
-                    self.until = Instant::now() + self.options.timeout;
+                    self.deadline = Instant::now() + self.options.timeout;
                     return Ok(());
                 }
                 Err(_) => failure = Some("no resolver can be reached"),
@@ -205,7 +213,7 @@ impl Lookup {
         Err(failure.unwrap_or("no resolver answers").to_owned())
     }
 
-    fn ask_by_datagram(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
+    fn query_over_udp(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
         let any: IpAddr = match server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -213,66 +221,71 @@ impl Lookup {
         let mut socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
         socket.connect(server)?;
         registry.register(&mut socket, token, Interest::READABLE)?;
-        for question in self.asking.questions(random::number)? {
+        for question in self.query.encode_questions(random::number)? {
             socket.send(&question)?;
         }
-        self.asked = Some((server, Way::Datagrams(socket)));
+        self.transport = Some((server, QueryTransport::Udp(socket)));
         Ok(())
     }
 
-    /// Asks what is not answered, all of it on one connection.
-    fn ask_over_tcp(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
-        // What was asked before is closed first: its events would have the same token.
-        self.asked = None;
-        let stream = Stream::new(server, &self.asking.questions(random::number)?, registry, token)?;
-        self.asked = Some((server, Way::Stream(stream)));
+    /// Sends the unanswered queries on one TCP connection.
+    fn query_over_tcp(&mut self, server: SocketAddr, registry: &Registry, token: Token) -> Result<()> {
+        // The earlier socket is closed first, because its events would have the same token.
+        self.transport = None;
+        let stream =
+            ResolverStream::new(server, &self.query.encode_questions(random::number)?, registry, token)?;
+        self.transport = Some((server, QueryTransport::Tcp(stream)));
         Ok(())
     }
 
-    /// Takes answers in; true when there is nothing more to wait for from this resolver.
-    fn hear(&mut self, registry: &Registry, token: Token) -> bool {
-        while !self.asking.is_over() {
-            let Some((server, way)) = &mut self.asked else { return true };
-            let (server, is_stream) = (*server, matches!(way, Way::Stream(_)));
-            let again = match way.next() {
-                Next::Message(message) => match self.asking.take(&message) {
-                    Taken::Answer => false,
-                    // Anybody can send a datagram.
-                    Taken::Stranger if !is_stream => false,
-                    Taken::Stranger => return self.failed("a resolver answers what it was not asked"),
-                    Taken::Truncated if is_stream => return self.failed("an answer is too long"),
-                    Taken::Truncated => true,
+    /// Processes replies; returns true if no more are expected from this resolver.
+    fn receive_replies(&mut self, registry: &Registry, token: Token) -> bool {
+        while !self.query.is_complete() {
+            let Some((server, way)) = &mut self.transport else { return true };
+            let (server, is_stream) = (*server, matches!(way, QueryTransport::Tcp(_)));
+            let again = match way.next_reply() {
+                NextReply::Message(message) => match self.query.receive(&message) {
+                    ReceivedResponse::Answer => false,
+                    // Any host can send a datagram, so it is ignored.
+                    ReceivedResponse::Unrelated if !is_stream => false,
+                    ReceivedResponse::Unrelated => {
+                        return self.set_failure("a resolver answers what it was not asked");
+                    }
+                    ReceivedResponse::Truncated if is_stream => {
+                        return self.set_failure("an answer is too long");
+                    }
+                    ReceivedResponse::Truncated => true,
                 },
-                Next::Waits => return false,
-                Next::Failed(why) => return self.failed(why),
-                Next::Ended => true,
+                NextReply::Pending => return false,
+                NextReply::Failed(why) => return self.set_failure(why),
+                NextReply::Ended => true,
             };
-            if again && self.ask_over_tcp(server, registry, token).is_err() {
-                return self.failed(stream::NONE);
+            if again && self.query_over_tcp(server, registry, token).is_err() {
+                return self.set_failure(stream::CONNECT_FAILED);
             }
         }
         true
     }
 
-    /// This resolver has said all that it will.
-    fn failed(&mut self, why: &'static str) -> bool {
-        self.asking.failure = Some(why);
+    /// Records why this resolver's reply is incomplete; no more replies are expected.
+    fn set_failure(&mut self, why: &'static str) -> bool {
+        self.query.failure = Some(why);
         true
     }
 }
 
-impl Way {
-    /// What the resolver says next.
-    fn next(&mut self) -> Next {
+impl QueryTransport {
+    /// The next reply of the resolver.
+    fn next_reply(&mut self) -> NextReply {
         let socket = match self {
-            Way::Stream(stream) => return stream.next(),
-            Way::Datagrams(socket) => socket,
+            QueryTransport::Tcp(stream) => return stream.next_reply(),
+            QueryTransport::Udp(socket) => socket,
         };
         let mut bytes = [0; DATAGRAM];
-        match again(|| socket.recv(&mut bytes)) {
-            Ok(Some(count)) => Next::Message(bytes.get(..count).unwrap_or_default().to_vec()),
-            Ok(None) => Next::Waits,
-            Err(_) => Next::Failed("a resolver refuses questions"),
+        match retry_interrupted(|| socket.recv(&mut bytes)) {
+            Ok(Some(count)) => NextReply::Message(bytes.get(..count).unwrap_or_default().to_vec()),
+            Ok(None) => NextReply::Pending,
+            Err(_) => NextReply::Failed("a resolver refuses questions"),
         }
     }
 }

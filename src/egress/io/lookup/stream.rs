@@ -1,48 +1,48 @@
-//! Questions to a resolver over TCP (RFC 7766): each message has its length before it, and the answers come in any
-//! order.
+//! Queries to a resolver over TCP (RFC 7766). Each message has its length before it, and replies come in any order.
 
-use super::super::dial::{self, Dialled};
-use super::super::pump::again;
+use super::super::dial::{self, ConnectProgress};
+use super::super::pump::retry_interrupted;
 use crate::egress::dns;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{Read, Result, Write};
 use std::net::SocketAddr;
 
-/// Bytes of one read.
-const PIECE: usize = 4096;
-/// Why there is no connection.
-pub(super) const NONE: &str = "a resolver takes no connection for a long answer";
-const CUT: &str = "a resolver ends the connection before its answer";
+/// Size of one read, in bytes.
+const READ_SIZE: usize = 4096;
+/// The error if the connection fails.
+pub(super) const CONNECT_FAILED: &str = "a resolver takes no connection for a long answer";
+const ENDED_EARLY: &str = "a resolver ends the connection before its answer";
 
 /// A connection to a resolver.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ResolverStream {
     stream: TcpStream,
-    stands: bool,
-    /// What is still to be sent.
+    is_connected: bool,
+    /// Bytes to send.
     unsent: Vec<u8>,
-    /// What has come of answers that are not whole.
-    read: Vec<u8>,
-    /// Whether an answer has come.
+    /// Bytes of an incomplete reply.
+    received: Vec<u8>,
+    /// Whether a reply was received.
     has_answered: bool,
 }
 
-/// What comes of a connection next.
+/// The result of a read.
 #[derive(Debug)]
-pub(super) enum Next {
-    /// Something that the resolver says, whole.
+pub(super) enum NextReply {
+    /// A complete message.
     Message(Vec<u8>),
-    /// Nothing yet.
-    Waits,
-    /// The resolver ends it after an answer, as one does that takes a question at a time: the others can be asked again.
+    /// No complete message yet.
+    Pending,
+    /// The resolver closed the connection after a reply, because it answers one query per connection. The other
+    /// queries can be repeated.
     Ended,
-    /// Nothing any more, and why.
+    /// The connection failed; the reason.
     Failed(&'static str),
 }
 
-impl Stream {
-    /// Calls the resolver to ask it this.
+impl ResolverStream {
+    /// Connects to the resolver to send these queries.
     ///
     /// # Errors
     /// Those of connect(2) and of epoll_ctl(2).
@@ -54,57 +54,60 @@ impl Stream {
     ) -> Result<Self> {
         let mut stream = TcpStream::connect(server)?;
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        // In one write, lengths and all: some resolvers take what comes first for the whole (RFC 7766, section 8).
-        let unsent = questions.iter().filter_map(|question| dns::framed(question)).flatten().collect();
-        Ok(Stream { stream, stands: false, unsent, read: Vec::new(), has_answered: false })
+        // In one write, with the lengths: some resolvers treat the first segment as a complete message (RFC 7766,
+        // section 8).
+        let unsent =
+            questions.iter().filter_map(|question| dns::with_length_prefix(question)).flatten().collect();
+        Ok(ResolverStream { stream, is_connected: false, unsent, received: Vec::new(), has_answered: false })
     }
 
-    /// Goes as far as it goes now, to the next message at most.
-    pub(super) fn next(&mut self) -> Next {
-        match self.try_next() {
+    /// Sends and receives without blocking, up to the next message.
+    pub(super) fn next_reply(&mut self) -> NextReply {
+        match self.try_next_reply() {
             Ok(next) => next,
-            // What it has not read of our questions makes its end a reset.
-            Err(_) if self.may_end() => Next::Ended,
-            Err(_) if !self.stands => Next::Failed(NONE),
-            Err(_) => Next::Failed(CUT),
+            // Queries that the resolver did not read turn its close into a reset.
+            Err(_) if self.may_end() => NextReply::Ended,
+            Err(_) if !self.is_connected => NextReply::Failed(CONNECT_FAILED),
+            Err(_) => NextReply::Failed(ENDED_EARLY),
         }
     }
 
-    /// Whether it may end here: behind an answer, and not within one.
+    /// Whether the connection may end here: after a reply and not within one.
     fn may_end(&self) -> bool {
-        self.has_answered && self.read.is_empty()
+        self.has_answered && self.received.is_empty()
     }
 
-    fn try_next(&mut self) -> Result<Next> {
-        if !self.stands {
-            match dial::progress(&self.stream) {
-                Dialled::Stands => self.stands = true,
-                Dialled::Waits => return Ok(Next::Waits),
-                Dialled::Failed(error) => return Err(error),
+    fn try_next_reply(&mut self) -> Result<NextReply> {
+        if !self.is_connected {
+            match dial::connect_progress(&self.stream) {
+                ConnectProgress::Connected => self.is_connected = true,
+                ConnectProgress::Pending => return Ok(NextReply::Pending),
+                ConnectProgress::Failed(error) => return Err(error),
             }
         }
         while !self.unsent.is_empty() {
-            match again(|| self.stream.write(&self.unsent))? {
+            match retry_interrupted(|| self.stream.write(&self.unsent))? {
                 Some(count) => drop(self.unsent.drain(..count)),
                 None => break,
             }
         }
         loop {
-            if dns::first_length(&self.read).is_some_and(|length| length > dns::LONGEST) {
-                return Ok(Next::Failed("an answer is too long"));
+            if dns::first_frame_length(&self.received).is_some_and(|length| length > dns::MAX_MESSAGE_LENGTH)
+            {
+                return Ok(NextReply::Failed("an answer is too long"));
             }
-            if let Some((message, rest)) = dns::first(&self.read) {
+            if let Some((message, rest)) = dns::first_frame(&self.received) {
                 let message = message.to_vec();
-                self.read = rest.to_vec();
+                self.received = rest.to_vec();
                 self.has_answered = true;
-                return Ok(Next::Message(message));
+                return Ok(NextReply::Message(message));
             }
-            let mut piece = [0; PIECE];
-            match again(|| self.stream.read(&mut piece))? {
-                None => return Ok(Next::Waits),
-                Some(0) if self.may_end() => return Ok(Next::Ended),
-                Some(0) => return Ok(Next::Failed(CUT)),
-                Some(count) => self.read.extend_from_slice(piece.get(..count).unwrap_or_default()),
+            let mut piece = [0; READ_SIZE];
+            match retry_interrupted(|| self.stream.read(&mut piece))? {
+                None => return Ok(NextReply::Pending),
+                Some(0) if self.may_end() => return Ok(NextReply::Ended),
+                Some(0) => return Ok(NextReply::Failed(ENDED_EARLY)),
+                Some(count) => self.received.extend_from_slice(piece.get(..count).unwrap_or_default()),
             }
         }
     }

@@ -1,215 +1,219 @@
-//! Published ports: carries those who call a port of the host to a server inside, on the mio loop of the supervisor.
+//! Published ports: forwards connections to a port of the host to a server in the sandbox, on the mio loop of the
+//! supervisor.
 //!
 //! ```text
-//! a client of the host ──> Listener ──> Caller ── a socket that pid 1 made (Stock) ──> 127.0.0.1:PORT inside
+//! a client of the host ──> PortListener ──> PublishedConnection ──> 127.0.0.1:PORT in the sandbox
+//!                                                   ^ a socket that pid 1 created (SocketPool)
 //! ```
-//! As in the relay nothing waits, and everything is bounded. It is a way in, and none out: nothing of the sandbox gets a
-//! socket of the host's network, and the port of the host is no port inside.
+//! As in the relay nothing blocks, and everything is bounded. Connections lead into the sandbox only: no process of
+//! the sandbox gets a socket of the host's network, and the port of the host is not a port in the sandbox.
 
-mod caller;
-mod listen;
-mod stock;
+mod connection;
+mod listeners;
+mod socket_pool;
 
-pub use listen::Listeners;
+pub use listeners::PublishedListeners;
 
-use super::AT_ONCE;
-use super::pump::Room;
+use super::MAX_PER_SOCKET;
+use super::pump::RelayBuffer;
 use crate::error::{Error, Result};
 use crate::sys::Errno;
-use crate::sys::net::Family;
-use caller::{Caller, Need};
+use crate::sys::net::IpFamily;
+use connection::{PublishedConnection, PublishedConnectionNeed};
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use serde::{Deserialize, Serialize};
+use socket_pool::{PooledSocket, SocketPools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use stock::{Stocks, Supply};
 
-/// Tokens: the listeners, then a pair for each connection; below those of the relay.
-const BASE: usize = 1 << 38;
-const CONNECTIONS: usize = BASE + (1 << 16);
+/// Tokens: the listeners, then two for each connection; below those of the relay.
+const FIRST_TOKEN: usize = 1 << 38;
+const FIRST_CONNECTION_TOKEN: usize = FIRST_TOKEN + (1 << 16);
 
-/// Connections at once.
-const MOST: usize = 512;
-/// That nobody listens is told again after this time.
-const EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of connections.
+const MAX_CONNECTIONS: usize = 512;
+/// Minimum interval between reports of the same unreachable port.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The published ports of one sandbox.
 #[derive(Debug)]
-pub struct Publisher {
-    doors: Vec<Door>,
-    callers: BTreeMap<usize, (usize, Caller)>,
-    /// Connections at once.
-    most: usize,
-    next: usize,
-    stocks: Stocks,
-    /// Connections that have more to move, though no event says so.
+pub struct PortPublisher {
+    ports: Vec<PortListener>,
+    connections: BTreeMap<usize, (usize, PublishedConnection)>,
+    /// Maximum number of connections.
+    max_connections: usize,
+    next_connection: usize,
+    socket_pools: SocketPools,
+    /// Connections that can transfer more without a new event.
     unfinished: BTreeSet<usize>,
-    /// Doors that have more callers, though no event says so.
-    unheard: BTreeSet<usize>,
-    /// Doors whose callers wait for room.
-    full: BTreeSet<usize>,
-    untold: Vec<Unanswered>,
-    room: Room,
+    /// Listeners with more clients to accept, without a new event.
+    pending_ports: BTreeSet<usize>,
+    /// Listeners that do not accept while the connection limit is reached.
+    full_ports: BTreeSet<usize>,
+    unreported: Vec<UnreachablePort>,
+    buffer: RelayBuffer,
 }
 
-/// A published port.
+/// The listener of a published port.
 #[derive(Debug)]
-struct Door {
+struct PortListener {
     listener: mio::net::TcpListener,
-    published: Published,
-    /// When it was told that nobody listens, and how many have called since.
-    told: Option<Instant>,
-    since: u64,
+    published: PortForward,
+    /// The time of the last report that the port is unreachable, and the number of connections since.
+    reported_at: Option<Instant>,
+    calls_since: u64,
 }
 
-/// A port of the host that leads inside.
+/// A port of the host that is forwarded to the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Published {
-    /// Where on the host.
+pub struct PortForward {
+    /// The address and port on the host.
     pub address: SocketAddr,
-    /// The port inside.
+    /// The port in the sandbox.
     pub to: u16,
 }
 
-/// Somebody called a published port, and was reset.
+/// A connection to a published port that was reset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unanswered {
-    /// Which.
+pub struct UnreachablePort {
+    /// The published port.
     #[serde(flatten)]
-    pub published: Published,
-    /// Why.
+    pub published: PortForward,
+    /// The reason.
     pub why: String,
-    /// How often, since it was told last.
+    /// Number of connections since the last report.
     pub times: u64,
 }
 
-impl std::fmt::Display for Published {
+impl std::fmt::Display for PortForward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "published: {} leads to port {} inside", self.address, self.to)
     }
 }
 
-impl std::fmt::Display for Unanswered {
+impl std::fmt::Display for UnreachablePort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Published { address, to } = self.published;
-        write!(f, "published: {address}: nobody answers on port {to} inside: {}", self.why)?;
+        let PortForward { address, to } = self.published;
+        write!(f, "published: {address}: no process answers on port {to} inside: {}", self.why)?;
         if self.times > 1 { write!(f, ", {} times", self.times) } else { Ok(()) }
     }
 }
 
-impl Publisher {
-    /// How many descriptors it takes of so many.
-    pub fn share(descriptors: usize) -> usize {
-        (descriptors / 2).min(2 * MOST)
+impl PortPublisher {
+    /// The share of this many descriptors for published ports.
+    pub fn descriptor_share(descriptors: usize) -> usize {
+        (descriptors / 2).min(2 * MAX_CONNECTIONS)
     }
 
-    /// One with so many descriptors at most, that publishes nothing yet.
+    /// Creates a publisher without ports that uses at most this many descriptors.
     pub fn new(descriptors: usize) -> Self {
-        Publisher {
-            doors: Vec::new(),
-            callers: BTreeMap::new(),
-            most: (descriptors / 2).max(1),
-            next: 0,
-            stocks: Stocks::default(),
+        PortPublisher {
+            ports: Vec::new(),
+            connections: BTreeMap::new(),
+            max_connections: (descriptors / 2).max(1),
+            next_connection: 0,
+            socket_pools: SocketPools::default(),
             unfinished: BTreeSet::new(),
-            unheard: BTreeSet::new(),
-            full: BTreeSet::new(),
-            untold: Vec::new(),
-            room: Room::default(),
+            pending_ports: BTreeSet::new(),
+            full_ports: BTreeSet::new(),
+            unreported: Vec::new(),
+            buffer: RelayBuffer::default(),
         }
     }
 
-    /// Publishes a port on this socket of the host, which listens and does not block.
+    /// Publishes a port on this socket of the host, which must be listening and non-blocking.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
-    pub fn publish(&mut self, registry: &Registry, published: Published, socket: OwnedFd) -> Result<()> {
+    pub fn publish(&mut self, registry: &Registry, published: PortForward, socket: OwnedFd) -> Result<()> {
         let mut listener = mio::net::TcpListener::from_std(socket.into());
         registry
-            .register(&mut listener, Token(BASE + self.doors.len()), Interest::READABLE)
-            .map_err(|e| Error::system("hear a published port", e))?;
-        self.doors.push(Door { listener, published, told: None, since: 0 });
+            .register(&mut listener, Token(FIRST_TOKEN + self.ports.len()), Interest::READABLE)
+            .map_err(|e| Error::system("accept on a published port", e))?;
+        self.ports.push(PortListener { listener, published, reported_at: None, calls_since: 0 });
         Ok(())
     }
 
-    /// Asks for the sockets that it wants; `ask` says whether it could be asked.
-    pub fn ask(&mut self, mut ask: impl FnMut(Family) -> bool) {
-        for family in [Family::Four, Family::Six] {
-            let stock = self.stocks.of(family);
-            while stock.wanted() > 0 && ask(family) {
-                stock.ask();
+    /// Requests the sockets that it needs; `ask` returns whether the request was sent.
+    pub fn request_sockets(&mut self, mut ask: impl FnMut(IpFamily) -> bool) {
+        for family in [IpFamily::V4, IpFamily::V6] {
+            let stock = self.socket_pools.for_family(family);
+            while stock.shortfall() > 0 && ask(family) {
+                stock.count_request();
             }
         }
     }
 
-    /// Takes a socket of the sandbox's network, or why there is none.
-    pub fn supply(&mut self, registry: &Registry, family: Family, socket: Result<OwnedFd, Errno>) {
+    /// Adds a socket of the sandbox's network, or the error of its creation.
+    pub fn add_socket(&mut self, registry: &Registry, family: IpFamily, socket: Result<OwnedFd, Errno>) {
         let missing = socket.as_ref().err().copied();
-        let Some(id) = self.stocks.of(family).put(socket) else { return };
+        let Some(id) = self.socket_pools.for_family(family).add(socket) else { return };
         match missing {
-            None => self.go_on(registry, id),
+            None => self.advance(registry, id),
             Some(errno) => {
-                let need =
-                    self.callers.get_mut(&id).map(|(_, caller)| caller.failed(errno.desc().to_owned()));
-                self.satisfy(registry, id, need);
+                let need = self
+                    .connections
+                    .get_mut(&id)
+                    .map(|(_, caller)| caller.try_next_address(errno.desc().to_owned()));
+                self.provide(registry, id, need);
             }
         }
     }
 
-    /// Handles an event; false when the token is somebody else's.
-    pub fn ready(&mut self, registry: &Registry, event: &Event) -> bool {
+    /// Handles an event; returns false if the token belongs to another component.
+    pub fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
         let token = event.token().0;
-        if !(BASE..super::BASE).contains(&token) {
+        if !(FIRST_TOKEN..super::FIRST_TOKEN).contains(&token) {
             return false;
         }
-        match token.checked_sub(CONNECTIONS) {
-            Some(both) => self.go_on(registry, both / 2),
-            None => self.accept(registry, token - BASE),
+        match token.checked_sub(FIRST_CONNECTION_TOKEN) {
+            Some(both) => self.advance(registry, both / 2),
+            None => self.accept(registry, token - FIRST_TOKEN),
         }
         true
     }
 
-    /// What is due by time, and what was left undone for fairness. To be called in every round of the loop.
+    /// Handles timeouts and work deferred for fairness. Must be called in each iteration of the loop.
     pub fn tick(&mut self, registry: &Registry) {
         let now = Instant::now();
-        let late = |caller: &Caller| caller.deadline().is_some_and(|at| at <= now);
+        let late = |caller: &PublishedConnection| caller.deadline().is_some_and(|at| at <= now);
         let due: BTreeSet<usize> =
-            self.callers.iter().filter(|(_, (_, caller))| late(caller)).map(|(id, _)| *id).collect();
+            self.connections.iter().filter(|(_, (_, caller))| late(caller)).map(|(id, _)| *id).collect();
         for id in due.into_iter().chain(std::mem::take(&mut self.unfinished)) {
-            self.go_on(registry, id);
+            self.advance(registry, id);
         }
-        for at in std::mem::take(&mut self.unheard) {
+        for at in std::mem::take(&mut self.pending_ports) {
             self.accept(registry, at);
         }
     }
 
-    /// How long the loop may wait at most.
-    pub fn patience(&self) -> Option<Duration> {
-        if !self.unfinished.is_empty() || !self.unheard.is_empty() {
+    /// Maximum time that the loop may wait.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        if !self.unfinished.is_empty() || !self.pending_ports.is_empty() {
             return Some(Duration::ZERO);
         }
-        let next = self.callers.values().filter_map(|(_, caller)| caller.deadline()).min()?;
+        let next = self.connections.values().filter_map(|(_, caller)| caller.deadline()).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether something that servers have said is still on its way to who has called. For when no program is left.
+    /// Whether bytes of servers may not be written to their clients yet. For use after the last program has exited.
     pub fn has_unsent(&self) -> bool {
-        self.callers.values().any(|(_, caller)| caller.has_unsent())
+        self.connections.values().any(|(_, caller)| caller.has_unsent())
     }
 
-    /// Who was not answered since the last call.
-    pub fn unanswered(&mut self) -> Vec<Unanswered> {
-        std::mem::take(&mut self.untold)
+    /// Unreachable ports to report since the last call.
+    pub fn take_unreachable(&mut self) -> Vec<UnreachablePort> {
+        std::mem::take(&mut self.unreported)
     }
 
     fn accept(&mut self, registry: &Registry, at: usize) {
-        for _ in 0..AT_ONCE {
-            let Some(door) = self.doors.get(at) else { return };
-            if self.callers.len() >= self.most {
-                self.full.insert(at);
+        for _ in 0..MAX_PER_SOCKET {
+            let Some(door) = self.ports.get(at) else { return };
+            if self.connections.len() >= self.max_connections {
+                self.full_ports.insert(at);
                 return;
             }
             let client = match door.listener.accept() {
@@ -217,69 +221,73 @@ impl Publisher {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) | None => return,
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        self.full.insert(at);
+                        self.full_ports.insert(at);
                         return;
                     }
-                    // The caller is gone again (accept(2)).
+                    // The client has already disconnected (accept(2)).
                     Some(_) => continue,
                 },
             };
-            let id = self.next;
-            self.next += 1;
-            let tokens = (Token(CONNECTIONS + 2 * id), Token(CONNECTIONS + 2 * id + 1));
-            if let Ok(caller) = Caller::new(client, door.published.to, registry, tokens) {
-                self.callers.insert(id, (at, caller));
-                self.go_on(registry, id);
+            let id = self.next_connection;
+            self.next_connection += 1;
+            let tokens = (Token(FIRST_CONNECTION_TOKEN + 2 * id), Token(FIRST_CONNECTION_TOKEN + 2 * id + 1));
+            if let Ok(caller) = PublishedConnection::new(client, door.published.to, registry, tokens) {
+                self.connections.insert(id, (at, caller));
+                self.advance(registry, id);
             }
         }
-        self.unheard.insert(at);
+        self.pending_ports.insert(at);
     }
 
-    /// Goes on with a connection as far as it goes now.
-    fn go_on(&mut self, registry: &Registry, id: usize) {
-        let need = self.callers.get_mut(&id).map(|(_, caller)| caller.go_on(&mut self.room));
-        self.satisfy(registry, id, need);
+    /// Advances a connection as far as possible without blocking.
+    fn advance(&mut self, registry: &Registry, id: usize) {
+        let need = self.connections.get_mut(&id).map(|(_, caller)| caller.advance(&mut self.buffer));
+        self.provide(registry, id, need);
     }
 
-    /// Gives a connection what it needs, as long as that is there.
-    fn satisfy(&mut self, registry: &Registry, id: usize, mut need: Option<Need>) {
-        while let (Some(now), Some((at, caller))) = (need.take(), self.callers.get_mut(&id)) {
+    /// Provides what a connection needs, while it is available.
+    fn provide(&mut self, registry: &Registry, id: usize, mut need: Option<PublishedConnectionNeed>) {
+        while let (Some(now), Some((at, caller))) = (need.take(), self.connections.get_mut(&id)) {
             match now {
-                Need::Events => {}
-                Need::Turn => drop(self.unfinished.insert(id)),
-                Need::Socket(family) => {
-                    need = match self.stocks.of(family).take(id) {
-                        Supply::Socket(socket) => Some(caller.call(socket, registry)),
-                        Supply::Waits => None,
-                        Supply::Missing(errno) => Some(caller.failed(errno.desc().to_owned())),
+                PublishedConnectionNeed::Events => {}
+                PublishedConnectionNeed::Turn => drop(self.unfinished.insert(id)),
+                PublishedConnectionNeed::Socket(family) => {
+                    need = match self.socket_pools.for_family(family).take(id) {
+                        PooledSocket::Socket(socket) => Some(caller.connect(socket, registry)),
+                        PooledSocket::Pending => None,
+                        PooledSocket::Unavailable(errno) => {
+                            Some(caller.try_next_address(errno.desc().to_owned()))
+                        }
                     };
                 }
-                Need::Nothing => self.end(id),
-                Need::Nobody(why) => {
+                PublishedConnectionNeed::Closed => self.close_connection(id),
+                PublishedConnectionNeed::Unanswered(why) => {
                     let at = *at;
-                    self.tell(at, why);
-                    self.end(id);
+                    self.report_unreachable(at, why);
+                    self.close_connection(id);
                 }
             }
         }
     }
 
-    fn end(&mut self, id: usize) {
-        if let Some((_, caller)) = self.callers.remove(&id) {
-            [Family::Four, Family::Six].into_iter().for_each(|family| self.stocks.of(family).forget(id));
-            self.unheard.append(&mut self.full);
-            caller.end();
+    fn close_connection(&mut self, id: usize) {
+        if let Some((_, caller)) = self.connections.remove(&id) {
+            [IpFamily::V4, IpFamily::V6]
+                .into_iter()
+                .for_each(|family| self.socket_pools.for_family(family).forget(id));
+            self.pending_ports.append(&mut self.full_ports);
+            caller.close();
         }
     }
 
-    /// That nobody answers is told once in a second, with how many have called.
-    fn tell(&mut self, at: usize, why: String) {
-        let Some(door) = self.doors.get_mut(at) else { return };
-        door.since += 1;
-        if door.told.is_none_or(|told| told.elapsed() >= EVERY) {
-            door.told = Some(Instant::now());
-            let times = std::mem::take(&mut door.since);
-            self.untold.push(Unanswered { published: door.published, why, times });
+    /// Reports an unreachable port at most once per second, with the number of connections.
+    fn report_unreachable(&mut self, at: usize, why: String) {
+        let Some(door) = self.ports.get_mut(at) else { return };
+        door.calls_since += 1;
+        if door.reported_at.is_none_or(|told| told.elapsed() >= REPORT_INTERVAL) {
+            door.reported_at = Some(Instant::now());
+            let times = std::mem::take(&mut door.calls_since);
+            self.unreported.push(UnreachablePort { published: door.published, why, times });
         }
     }
 }

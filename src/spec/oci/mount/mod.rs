@@ -1,31 +1,31 @@
-//! `mounts`: what is mounted where, with which options (config.md, Mounts).
+//! `mounts`: sources, destinations and options (config.md, Mounts).
 
 pub(super) mod options;
 
 use super::document;
-use super::field::Field;
-use super::namespace::id_map;
-use super::text::{absolute_from_root, some_text};
-use super::{Warning, warn};
+use super::field_path::FieldPath;
+use super::namespace::lower_id_map;
+use super::text::{join_root, non_empty};
+use super::{ConfigWarning, push_warning};
 use crate::error::Result;
 use crate::spec::container::{ContainerMount, ContainerMountKind, IdMaps, MountIdMap, Namespace, Namespaces};
-use options::Taken;
+use options::ParsedMountOptions;
 use std::path::Path;
 
-/// What a mount needs to know of the rest of the document.
-pub(super) struct Surroundings<'a> {
+/// The parts of the document that the lowering of a mount depends on.
+pub(super) struct MountContext<'a> {
     pub(super) bundle: &'a Path,
     pub(super) namespaces: &'a Namespaces,
 }
 
-/// All of `mounts`, in their order.
-pub(super) fn mounts(
-    entries: Vec<document::Mount>,
-    surroundings: &Surroundings<'_>,
-    warnings: &mut Vec<Warning>,
+/// Lowers all of `mounts`, in document order.
+pub(super) fn lower_mounts(
+    entries: Vec<document::OciMount>,
+    context: &MountContext<'_>,
+    warnings: &mut Vec<ConfigWarning>,
 ) -> Result<Vec<ContainerMount>> {
-    let field = Field::root("mounts");
-    if !entries.is_empty() && !surroundings.namespaces.has(Namespace::Mount) {
+    let field = FieldPath::root("mounts");
+    if !entries.is_empty() && !context.namespaces.has(Namespace::Mount) {
         warnings.push(
             field.warning(
                 "are made in the mount namespace of the caller, and stay when the container is gone",
@@ -33,62 +33,62 @@ pub(super) fn mounts(
         );
     }
     let entries = entries.into_iter().enumerate();
-    entries.map(|(index, entry)| mount(entry, field.at(index), surroundings, warnings)).collect()
+    entries.map(|(index, entry)| lower_mount(entry, field.index(index), context, warnings)).collect()
 }
 
-fn mount(
-    entry: document::Mount,
-    field: Field<'_>,
-    surroundings: &Surroundings<'_>,
-    warnings: &mut Vec<Warning>,
+fn lower_mount(
+    entry: document::OciMount,
+    field: FieldPath<'_>,
+    context: &MountContext<'_>,
+    warnings: &mut Vec<ConfigWarning>,
 ) -> Result<ContainerMount> {
-    let destination = some_text(entry.destination).ok_or_else(|| field.key("destination").missing())?;
-    let taken = options::take(&entry.options.unwrap_or_default());
-    let fstype = some_text(entry.kind);
-    let source = some_text(entry.source);
-    let kind = kind(&taken, fstype, source, field, surroundings.bundle, warnings)?;
-    let maps = maps(entry.uid_mappings, entry.gid_mappings, field)?;
-    let idmap = owners(&taken, maps, &kind, field, surroundings.namespaces)?;
+    let destination = non_empty(entry.destination).ok_or_else(|| field.key("destination").missing())?;
+    let parsed = options::parse_options(&entry.options.unwrap_or_default());
+    let fstype = non_empty(entry.kind);
+    let source = non_empty(entry.source);
+    let kind = mount_kind(&parsed, fstype, source, field, context.bundle, warnings)?;
+    let maps = lower_id_maps(entry.uid_mappings, entry.gid_mappings, field)?;
+    let idmap = mount_id_map(&parsed, maps, &kind, field, context.namespaces)?;
     Ok(ContainerMount {
-        at: absolute_from_root(&destination),
+        destination: join_root(&destination),
         kind,
-        set: taken.own.0,
-        clear: taken.own.1,
-        set_recursive: taken.tree.0,
-        clear_recursive: taken.tree.1,
-        propagation: taken.propagation,
+        set: parsed.mount_attributes.0,
+        clear: parsed.mount_attributes.1,
+        set_recursive: parsed.tree_attributes.0,
+        clear_recursive: parsed.tree_attributes.1,
+        propagation: parsed.propagation,
         idmap,
     })
 }
 
-fn kind(
-    taken: &Taken,
+fn mount_kind(
+    parsed: &ParsedMountOptions,
     fstype: Option<String>,
     source: Option<String>,
-    field: Field<'_>,
+    field: FieldPath<'_>,
     bundle: &Path,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<ConfigWarning>,
 ) -> Result<ContainerMountKind> {
-    // The type of a bind mount is a dummy. The word `bind` there, without the option, is what people write who think
-    // of mount(8); the kernel has no such file system.
-    let bind = taken.bind.or((fstype.as_deref() == Some("bind")).then_some(false));
-    let is_tmpfs = bind.is_none() && !taken.remount && fstype.as_deref() == Some("tmpfs");
-    if taken.copy_up && !is_tmpfs {
+    // The type of a bind mount is ignored. The type `bind` without the option is a habit from mount(8); the
+    // kernel has no such file system type.
+    let bind = parsed.bind.or((fstype.as_deref() == Some("bind")).then_some(false));
+    let is_tmpfs = bind.is_none() && !parsed.remount && fstype.as_deref() == Some("tmpfs");
+    if parsed.copy_up && !is_tmpfs {
         return Err(field.key("options").invalid("has tmpcopyup, which is for a tmpfs alone; remove it"));
     }
     let fstype = fstype.filter(|name| name != "none");
     match (bind, fstype) {
-        (Some(_), _) if taken.remount => {
-            no_data(taken, field, "a remount with bind")?;
+        (Some(_), _) if parsed.remount => {
+            reject_filesystem_options(parsed, field, "a remount with bind")?;
             Ok(ContainerMountKind::Remount)
         }
         (Some(recursive), _) => {
-            for (index, name, _) in &taken.data {
+            for (index, name, _) in &parsed.filesystem_options {
                 let message = format!("is left out: {name} is for a file system, and this is a bind mount");
-                warnings.push(field.key("options").at(*index).warning(message));
+                warnings.push(field.key("options").index(*index).warning(message));
             }
-            let flags = taken.superblock & !(libc::MS_RDONLY | libc::MS_SILENT);
-            warn(warnings, flags != 0, || {
+            let flags = parsed.superblock & !(libc::MS_RDONLY | libc::MS_SILENT);
+            push_warning(warnings, flags != 0, || {
                 field
                     .key("options")
                     .warning("has options of a whole file system, which a bind mount cannot change")
@@ -98,26 +98,27 @@ fn kind(
             })?;
             Ok(ContainerMountKind::Bind { source: bundle.join(source), recursive })
         }
-        (None, _) if taken.remount => {
-            Ok(ContainerMountKind::Reconfigure { options: data(taken), superblock: taken.superblock })
-        }
+        (None, _) if parsed.remount => Ok(ContainerMountKind::Reconfigure {
+            options: filesystem_options(parsed),
+            superblock: parsed.superblock,
+        }),
         (None, Some(fstype)) if fstype == "cgroup" || fstype == "cgroup2" => {
-            for (index, name, _) in &taken.data {
+            for (index, name, _) in &parsed.filesystem_options {
                 let message = format_args!("is ignored: {name} is an option of the host's cgroup mount");
-                warnings.push(field.key("options").at(*index).warning(message));
+                warnings.push(field.key("options").index(*index).warning(message));
             }
             Ok(ContainerMountKind::Cgroup)
         }
-        (None, Some(fstype)) => Ok(ContainerMountKind::New {
+        (None, Some(fstype)) => Ok(ContainerMountKind::Filesystem {
             fstype,
             source: source.unwrap_or_else(|| "none".to_owned()),
-            options: data(taken),
-            superblock: taken.superblock,
-            copy_up: taken.copy_up,
+            options: filesystem_options(parsed),
+            superblock: parsed.superblock,
+            copy_up: parsed.copy_up,
         }),
-        (None, None) if !taken.propagation.is_empty() && source.is_none() => {
-            no_data(taken, field, "a change of the propagation")?;
-            Ok(ContainerMountKind::Change)
+        (None, None) if !parsed.propagation.is_empty() && source.is_none() => {
+            reject_filesystem_options(parsed, field, "a change of the propagation")?;
+            Ok(ContainerMountKind::ChangeAttributes)
         }
         (None, None) => {
             let error = field.key("type").missing();
@@ -128,17 +129,17 @@ fn kind(
     }
 }
 
-fn data(taken: &Taken) -> Vec<(String, Option<String>)> {
-    taken.data.iter().map(|(_, name, value)| (name.clone(), value.clone())).collect()
+fn filesystem_options(parsed: &ParsedMountOptions) -> Vec<(String, Option<String>)> {
+    parsed.filesystem_options.iter().map(|(_, name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The kernel would drop such options without a word.
-fn no_data(taken: &Taken, field: Field<'_>, what: &str) -> Result<()> {
-    match taken.data.first() {
+/// Refuses options that the kernel would silently ignore.
+fn reject_filesystem_options(parsed: &ParsedMountOptions, field: FieldPath<'_>, what: &str) -> Result<()> {
+    match parsed.filesystem_options.first() {
         None => Ok(()),
         Some((index, name, _)) => {
             let options = field.key("options");
-            let option = options.at(*index);
+            let option = options.index(*index);
             let error =
                 option.invalid(format_args!("is {name}, an option of a file system, and this is {what}"));
             Err(error.hint("remove it, or mount a file system of its own"))
@@ -146,13 +147,14 @@ fn no_data(taken: &Taken, field: Field<'_>, what: &str) -> Result<()> {
     }
 }
 
-/// `uidMappings` and `gidMappings` of a mount.
-fn maps(
-    uid: Option<Vec<document::IdMapping>>,
-    gid: Option<Vec<document::IdMapping>>,
-    field: Field<'_>,
+/// Lowers `uidMappings` and `gidMappings` of a mount.
+fn lower_id_maps(
+    uid: Option<Vec<document::OciIdMapping>>,
+    gid: Option<Vec<document::OciIdMapping>>,
+    field: FieldPath<'_>,
 ) -> Result<Option<IdMaps>> {
-    let (uid, gid) = (id_map(uid, field.key("uidMappings"))?, id_map(gid, field.key("gidMappings"))?);
+    let (uid, gid) =
+        (lower_id_map(uid, field.key("uidMappings"))?, lower_id_map(gid, field.key("gidMappings"))?);
     match (uid.is_empty(), gid.is_empty()) {
         (true, true) => Ok(None),
         (false, false) => Ok(Some(IdMaps { uid, gid })),
@@ -161,14 +163,14 @@ fn maps(
     }
 }
 
-fn owners(
-    taken: &Taken,
+fn mount_id_map(
+    parsed: &ParsedMountOptions,
     maps: Option<IdMaps>,
     kind: &ContainerMountKind,
-    field: Field<'_>,
+    field: FieldPath<'_>,
     namespaces: &Namespaces,
 ) -> Result<Option<MountIdMap>> {
-    if taken.id_map.is_none() && maps.is_none() {
+    if parsed.id_map.is_none() && maps.is_none() {
         return Ok(None);
     }
     let options = field.key("options");
@@ -179,6 +181,6 @@ fn owners(
         let error = options.invalid("ask for mapped owners without a map");
         return Err(error.hint("give uidMappings and gidMappings, or the container a user namespace"));
     }
-    // Mappings without either word: as `idmap`, the mount alone.
-    Ok(Some(MountIdMap { maps, recursive: taken.id_map.unwrap_or(false) }))
+    // Mappings without `idmap` or `ridmap` apply as with `idmap`, to the mount alone.
+    Ok(Some(MountIdMap { maps, recursive: parsed.id_map.unwrap_or(false) }))
 }

@@ -1,80 +1,82 @@
-//! The words of mount options: one table for the parser and for `features`.
+//! Mount options: one table for the parser and for `features`.
 
 use libc::{
     MOUNT_ATTR__ATIME, MOUNT_ATTR_NOATIME, MOUNT_ATTR_NODEV, MOUNT_ATTR_NODIRATIME, MOUNT_ATTR_NOEXEC,
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, MOUNT_ATTR_STRICTATIME,
 };
 
-/// What an option does.
+/// The effect of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Meaning {
-    /// Nothing: it asks for what holds anyway.
-    Nothing,
-    /// Bits of mount_setattr(2) that are set and cleared, on the mount or on the whole tree.
+pub(in super::super) enum OptionEffect {
+    /// None: the option requests the default.
+    NoOp,
+    /// Bits of mount_setattr(2) to set and clear, on the mount or on the whole tree.
     Attribute { set: u64, clear: u64, recursive: bool },
-    /// The access time goes back to the kernel's default, `relatime`, unless this choice was made before.
+    /// Resets the access time to the kernel's default, `relatime`, unless an earlier option made the choice
+    /// `unless`.
     Relatime { unless: u64, recursive: bool },
-    /// MS_* flags of the file system itself.
+    /// MS_* flags of the superblock to set and clear.
     Superblock { set: u64, clear: u64 },
-    /// Both of the mount and of the file system: `ro` (true) and `rw`.
+    /// Flags of both the mount and the superblock: `ro` (true) and `rw`.
     ReadOnly(bool),
-    /// A tree of the host is mounted.
+    /// Bind-mounts a tree of the host.
     Bind { recursive: bool },
-    /// What is mounted there changes.
+    /// Changes the existing mount.
     Remount,
-    /// MS_* flags of a propagation (mount_namespaces(7)).
+    /// MS_* flags of a propagation type (mount_namespaces(7)).
     Propagation(u64),
-    /// What lies at the path is copied into the new file system.
+    /// Copies the content at the path into the new file system.
     CopyUp,
-    /// Owners are mapped.
+    /// Maps the owners of files.
     IdMap { recursive: bool },
 }
 
-use Meaning::{Bind, CopyUp, IdMap, Nothing, ReadOnly, Remount};
+use OptionEffect::{Bind, CopyUp, IdMap, NoOp, ReadOnly, Remount};
 
-const fn set(bits: u64) -> Meaning {
-    Meaning::Attribute { set: bits, clear: 0, recursive: false }
+const fn set(bits: u64) -> OptionEffect {
+    OptionEffect::Attribute { set: bits, clear: 0, recursive: false }
 }
 
-const fn clear(bits: u64) -> Meaning {
-    Meaning::Attribute { set: 0, clear: bits, recursive: false }
+const fn clear(bits: u64) -> OptionEffect {
+    OptionEffect::Attribute { set: 0, clear: bits, recursive: false }
 }
 
-const fn set_all(bits: u64) -> Meaning {
-    Meaning::Attribute { set: bits, clear: 0, recursive: true }
+const fn set_all(bits: u64) -> OptionEffect {
+    OptionEffect::Attribute { set: bits, clear: 0, recursive: true }
 }
 
-const fn clear_all(bits: u64) -> Meaning {
-    Meaning::Attribute { set: 0, clear: bits, recursive: true }
+const fn clear_all(bits: u64) -> OptionEffect {
+    OptionEffect::Attribute { set: 0, clear: bits, recursive: true }
 }
 
-/// A choice of access times: the kernel wants all bits of the field cleared with it (mount_setattr(2)).
-const fn atime(choice: u64, recursive: bool) -> Meaning {
-    Meaning::Attribute { set: choice, clear: MOUNT_ATTR__ATIME, recursive }
+/// Sets an access time mode. The kernel requires all bits of the field to be cleared as well
+/// (mount_setattr(2)).
+const fn atime(choice: u64, recursive: bool) -> OptionEffect {
+    OptionEffect::Attribute { set: choice, clear: MOUNT_ATTR__ATIME, recursive }
 }
 
-const fn relatime(unless: u64, recursive: bool) -> Meaning {
-    Meaning::Relatime { unless, recursive }
+const fn relatime(unless: u64, recursive: bool) -> OptionEffect {
+    OptionEffect::Relatime { unless, recursive }
 }
 
-const fn superblock(bits: u64) -> Meaning {
-    Meaning::Superblock { set: bits, clear: 0 }
+const fn superblock(bits: u64) -> OptionEffect {
+    OptionEffect::Superblock { set: bits, clear: 0 }
 }
 
-const fn not_superblock(bits: u64) -> Meaning {
-    Meaning::Superblock { set: 0, clear: bits }
+const fn not_superblock(bits: u64) -> OptionEffect {
+    OptionEffect::Superblock { set: 0, clear: bits }
 }
 
-const fn propagation(bits: u64) -> Meaning {
-    Meaning::Propagation(bits)
+const fn propagation(bits: u64) -> OptionEffect {
+    OptionEffect::Propagation(bits)
 }
 
-/// Every option that is not the file system's own, in the order of its name (config.md, Linux mount options).
-pub(in super::super) const OPTIONS: [(&str, Meaning); 62] = [
+/// Every option that is not specific to a file system, sorted by name (config.md, Linux mount options).
+pub(in super::super) const OPTIONS: [(&str, OptionEffect); 62] = [
     ("async", not_superblock(libc::MS_SYNCHRONOUS)),
     ("atime", relatime(MOUNT_ATTR_STRICTATIME, false)),
     ("bind", Bind { recursive: false }),
-    ("defaults", Nothing),
+    ("defaults", NoOp),
     ("dev", clear(MOUNT_ATTR_NODEV)),
     ("diratime", clear(MOUNT_ATTR_NODIRATIME)),
     ("dirsync", superblock(libc::MS_DIRSYNC)),
@@ -91,8 +93,8 @@ pub(in super::super) const OPTIONS: [(&str, Meaning); 62] = [
     ("noiversion", not_superblock(libc::MS_I_VERSION)),
     ("nolazytime", not_superblock(libc::MS_LAZYTIME)),
     ("nomand", not_superblock(libc::MS_MANDLOCK)),
-    // As mount(8): relatime is what the kernel does where nothing else is chosen.
-    ("norelatime", Nothing),
+    // As in mount(8): relatime is the kernel's default if no mode is chosen.
+    ("norelatime", NoOp),
     ("nostrictatime", relatime(MOUNT_ATTR_NOATIME, false)),
     ("nosuid", set(MOUNT_ATTR_NOSUID)),
     ("nosymfollow", set(MOUNT_ATTR_NOSYMFOLLOW)),
@@ -109,7 +111,7 @@ pub(in super::super) const OPTIONS: [(&str, Meaning); 62] = [
     ("rnodev", set_all(MOUNT_ATTR_NODEV)),
     ("rnodiratime", set_all(MOUNT_ATTR_NODIRATIME)),
     ("rnoexec", set_all(MOUNT_ATTR_NOEXEC)),
-    ("rnorelatime", Nothing),
+    ("rnorelatime", NoOp),
     ("rnostrictatime", relatime(MOUNT_ATTR_NOATIME, true)),
     ("rnosuid", set_all(MOUNT_ATTR_NOSUID)),
     ("rnosymfollow", set_all(MOUNT_ATTR_NOSYMFOLLOW)),
@@ -136,96 +138,100 @@ pub(in super::super) const OPTIONS: [(&str, Meaning); 62] = [
     ("unbindable", propagation(libc::MS_UNBINDABLE)),
 ];
 
-/// What `word` means; `None` for an option of the file system itself.
-pub(super) fn meaning(word: &str) -> Option<Meaning> {
+/// The effect of the option `word`; `None` for an option of the file system.
+pub(super) fn option_effect(word: &str) -> Option<OptionEffect> {
     let found = OPTIONS.binary_search_by(|(name, _)| (*name).cmp(word)).ok()?;
     Some(OPTIONS[found].1)
 }
 
-/// The MS_* flags of a word for a propagation, for `linux.rootfsPropagation`.
+/// The MS_* flags of a propagation type, for `linux.rootfsPropagation`.
 pub(in super::super) fn propagation_of(word: &str) -> Option<u64> {
-    match meaning(word)? {
-        Meaning::Propagation(flags) => Some(flags),
+    match option_effect(word)? {
+        OptionEffect::Propagation(flags) => Some(flags),
         _ => None,
     }
 }
 
-/// All options of a mount, taken together.
+/// The combined options of a mount.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
-    /// Bits of the mount itself: set, cleared.
-    pub(super) own: (u64, u64),
-    /// Bits of the whole tree: set, cleared.
-    pub(super) tree: (u64, u64),
-    /// MS_* flags of the file system.
+pub(super) struct ParsedMountOptions {
+    /// MOUNT_ATTR_* bits of the mount itself: set, cleared.
+    pub(super) mount_attributes: (u64, u64),
+    /// MOUNT_ATTR_* bits of the whole tree: set, cleared.
+    pub(super) tree_attributes: (u64, u64),
+    /// MS_* flags of the superblock.
     pub(super) superblock: u64,
-    /// Recursive or not.
+    /// Whether a bind mount is recursive; `None` if it is not a bind mount.
     pub(super) bind: Option<bool>,
     pub(super) remount: bool,
     pub(super) propagation: Vec<u64>,
     pub(super) copy_up: bool,
-    /// Recursive or not.
+    /// Whether the id mapping is recursive; `None` without `idmap` and `ridmap`.
     pub(super) id_map: Option<bool>,
-    /// Options of the file system itself: which element they come from, name, value.
-    pub(super) data: Vec<(usize, String, Option<String>)>,
+    /// Options of the file system: index of the array element, name, value.
+    pub(super) filesystem_options: Vec<(usize, String, Option<String>)>,
 }
 
-/// Takes the options in their order: a later one wins.
-pub(super) fn take(options: &[String]) -> Taken {
-    let mut taken = Taken::default();
+/// Combines the options in order: a later one overrides.
+pub(super) fn parse_options(options: &[String]) -> ParsedMountOptions {
+    let mut taken = ParsedMountOptions::default();
     for (index, text) in options.iter().enumerate() {
-        for word in words(text) {
-            match meaning(word) {
+        for word in split_options(text) {
+            match option_effect(word) {
                 Some(meaning) => taken.apply(meaning),
-                None => taken.data.push(data(index, word)),
+                None => taken.filesystem_options.push(filesystem_option(index, word)),
             }
         }
     }
     taken
 }
 
-impl Taken {
-    fn apply(&mut self, meaning: Meaning) {
-        match meaning {
-            Nothing => {}
-            Meaning::Attribute { set, clear, recursive } => attribute(self.bits(recursive), set, clear),
-            Meaning::Relatime { unless, recursive } => {
-                let bits = self.bits(recursive);
+impl ParsedMountOptions {
+    fn apply(&mut self, effect: OptionEffect) {
+        match effect {
+            NoOp => {}
+            OptionEffect::Attribute { set, clear, recursive } => {
+                update_attributes(self.attributes_mut(recursive), set, clear)
+            }
+            OptionEffect::Relatime { unless, recursive } => {
+                let bits = self.attributes_mut(recursive);
                 if bits.0 & unless == 0 {
-                    attribute(bits, 0, MOUNT_ATTR__ATIME)
+                    update_attributes(bits, 0, MOUNT_ATTR__ATIME)
                 }
             }
-            Meaning::Superblock { set, clear } => self.superblock = self.superblock & !clear | set,
+            OptionEffect::Superblock { set, clear } => self.superblock = self.superblock & !clear | set,
             ReadOnly(true) => {
-                attribute(&mut self.own, MOUNT_ATTR_RDONLY, 0);
+                update_attributes(&mut self.mount_attributes, MOUNT_ATTR_RDONLY, 0);
                 self.superblock |= libc::MS_RDONLY
             }
             ReadOnly(false) => {
-                attribute(&mut self.own, 0, MOUNT_ATTR_RDONLY);
+                update_attributes(&mut self.mount_attributes, 0, MOUNT_ATTR_RDONLY);
                 self.superblock &= !libc::MS_RDONLY
             }
             Bind { recursive } => self.bind = Some(recursive || self.bind == Some(true)),
             Remount => self.remount = true,
-            Meaning::Propagation(flags) => self.propagation.push(flags),
+            OptionEffect::Propagation(flags) => self.propagation.push(flags),
             CopyUp => self.copy_up = true,
             IdMap { recursive } => self.id_map = Some(recursive),
         }
     }
 
-    fn bits(&mut self, recursive: bool) -> &mut (u64, u64) {
-        if recursive { &mut self.tree } else { &mut self.own }
+    fn attributes_mut(&mut self, recursive: bool) -> &mut (u64, u64) {
+        if recursive { &mut self.tree_attributes } else { &mut self.mount_attributes }
     }
 }
 
-/// Sets and clears bits; what is set is no longer cleared, but for the field of access times.
-fn attribute(bits: &mut (u64, u64), set: u64, clear: u64) {
+/// Sets and clears bits. A bit that is set is removed from the cleared bits, except in the access time
+/// field.
+fn update_attributes(bits: &mut (u64, u64), set: u64, clear: u64) {
     bits.0 = bits.0 & !clear | set;
     bits.1 = bits.1 & !set | clear;
 }
 
-/// The options of one element, which may be several with commas, as mount(8) takes them. Commas inside double
-/// quotes and after a backslash do not part: labels of SELinux and directories of overlays hold some.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+/// Splits one element into its options: it may contain several, separated by commas, as in mount(8). Commas
+/// in double quotes or after a backslash do not separate: SELinux labels and directories of overlays can
+/// contain them.
+fn split_options(text: &str) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     let parts = text.split(move |c: char| {
         let literal = std::mem::take(&mut escaped);
@@ -240,8 +246,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     parts.filter(|word| !word.is_empty())
 }
 
-/// An option of the file system; quotes around a value are not part of it.
-fn data(index: usize, word: &str) -> (usize, String, Option<String>) {
+/// Parses an option of the file system; quotes around the value are removed.
+fn filesystem_option(index: usize, word: &str) -> (usize, String, Option<String>) {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
@@ -257,8 +263,8 @@ fn data(index: usize, word: &str) -> (usize, String, Option<String>) {
 mod tests {
     use super::*;
 
-    fn taken(options: &[&str]) -> Taken {
-        take(&options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>())
+    fn taken(options: &[&str]) -> ParsedMountOptions {
+        parse_options(&options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
@@ -268,12 +274,12 @@ mod tests {
 
     #[test]
     fn the_later_option_wins() {
-        assert_eq!(taken(&["nosuid", "suid"]).own, (0, MOUNT_ATTR_NOSUID));
-        assert_eq!(taken(&["suid", "nosuid"]).own, (MOUNT_ATTR_NOSUID, 0));
-        assert_eq!(taken(&["ro", "rw"]).own, (0, MOUNT_ATTR_RDONLY));
+        assert_eq!(taken(&["nosuid", "suid"]).mount_attributes, (0, MOUNT_ATTR_NOSUID));
+        assert_eq!(taken(&["suid", "nosuid"]).mount_attributes, (MOUNT_ATTR_NOSUID, 0));
+        assert_eq!(taken(&["ro", "rw"]).mount_attributes, (0, MOUNT_ATTR_RDONLY));
         assert_eq!(taken(&["rw", "ro"]).superblock, libc::MS_RDONLY);
         assert_eq!(taken(&["sync", "async", "lazytime"]).superblock, libc::MS_LAZYTIME);
-        assert_eq!(taken(&["rro", "rrw"]).tree, (0, MOUNT_ATTR_RDONLY));
+        assert_eq!(taken(&["rro", "rrw"]).tree_attributes, (0, MOUNT_ATTR_RDONLY));
         assert_eq!(taken(&["bind", "rbind"]).bind, Some(true));
         assert_eq!(taken(&["rbind", "bind"]).bind, Some(true));
     }
@@ -281,16 +287,19 @@ mod tests {
     #[test]
     fn a_choice_of_access_times_clears_the_whole_field() {
         let all = MOUNT_ATTR__ATIME;
-        assert_eq!(taken(&["noatime"]).own, (MOUNT_ATTR_NOATIME, all & !MOUNT_ATTR_NOATIME | all));
-        assert_eq!(taken(&["strictatime", "noatime"]).own, (MOUNT_ATTR_NOATIME, all));
-        assert_eq!(taken(&["noatime", "strictatime"]).own, (MOUNT_ATTR_STRICTATIME, all));
-        assert_eq!(taken(&["noatime", "relatime"]).own, (0, all));
-        assert_eq!(taken(&["strictatime", "atime"]).own, (MOUNT_ATTR_STRICTATIME, all));
-        assert_eq!(taken(&["noatime", "atime"]).own, (0, all));
-        assert_eq!(taken(&["noatime", "nostrictatime"]).own, (MOUNT_ATTR_NOATIME, all));
-        assert_eq!(taken(&["strictatime", "nostrictatime"]).own, (0, all));
-        assert_eq!(taken(&["norelatime"]).own, (0, 0));
-        assert_eq!(taken(&["rstrictatime"]).tree, (MOUNT_ATTR_STRICTATIME, all));
+        assert_eq!(
+            taken(&["noatime"]).mount_attributes,
+            (MOUNT_ATTR_NOATIME, all & !MOUNT_ATTR_NOATIME | all)
+        );
+        assert_eq!(taken(&["strictatime", "noatime"]).mount_attributes, (MOUNT_ATTR_NOATIME, all));
+        assert_eq!(taken(&["noatime", "strictatime"]).mount_attributes, (MOUNT_ATTR_STRICTATIME, all));
+        assert_eq!(taken(&["noatime", "relatime"]).mount_attributes, (0, all));
+        assert_eq!(taken(&["strictatime", "atime"]).mount_attributes, (MOUNT_ATTR_STRICTATIME, all));
+        assert_eq!(taken(&["noatime", "atime"]).mount_attributes, (0, all));
+        assert_eq!(taken(&["noatime", "nostrictatime"]).mount_attributes, (MOUNT_ATTR_NOATIME, all));
+        assert_eq!(taken(&["strictatime", "nostrictatime"]).mount_attributes, (0, all));
+        assert_eq!(taken(&["norelatime"]).mount_attributes, (0, 0));
+        assert_eq!(taken(&["rstrictatime"]).tree_attributes, (MOUNT_ATTR_STRICTATIME, all));
     }
 
     #[test]
@@ -305,7 +314,7 @@ mod tests {
             (2, "context".to_owned(), text("u:r:t:s0:c1,c2")),
             (3, "lowerdir".to_owned(), text("/a\\,b")),
         ];
-        assert_eq!(all.data, expected);
-        assert_eq!(all.own.0, MOUNT_ATTR_RDONLY);
+        assert_eq!(all.filesystem_options, expected);
+        assert_eq!(all.mount_attributes.0, MOUNT_ATTR_RDONLY);
     }
 }

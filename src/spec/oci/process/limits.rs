@@ -1,16 +1,19 @@
 //! `process.rlimits` and `process.oomScoreAdj`.
 
-use super::super::document::Rlimit;
-use super::super::field::Field;
+use super::super::document::OciRlimit;
+use super::super::field_path::FieldPath;
 use crate::error::Result;
 use oci_spec::runtime::PosixRlimitType as Kind;
 
-/// setrlimit(2): number, soft, hard.
-pub(super) fn rlimits(entries: Option<Vec<Rlimit>>, list: Field<'_>) -> Result<Vec<(i32, u64, u64)>> {
+/// Lowers the limits for setrlimit(2): number, soft, hard.
+pub(super) fn lower_rlimits(
+    entries: Option<Vec<OciRlimit>>,
+    list: FieldPath<'_>,
+) -> Result<Vec<(i32, u64, u64)>> {
     let mut all: Vec<(i32, u64, u64)> = Vec::new();
     for (index, entry) in entries.unwrap_or_default().into_iter().enumerate() {
-        let field = list.at(index);
-        let resource = resource(entry.kind);
+        let field = list.index(index);
+        let resource = rlimit_number(entry.kind);
         if all.iter().any(|(other, ..)| *other == resource) {
             return Err(field.key("type").invalid(format_args!("is {} for the second time", entry.kind)));
         }
@@ -26,9 +29,9 @@ pub(super) fn rlimits(entries: Option<Vec<Rlimit>>, list: Field<'_>) -> Result<V
     Ok(all)
 }
 
-/// The type of the constants is unsigned on gnu and signed on musl.
+/// Constants of resources are unsigned in glibc and signed in musl.
 #[expect(clippy::cast_possible_wrap, reason = "resources are numbered from 0 to 15")]
-fn resource(kind: Kind) -> i32 {
+fn rlimit_number(kind: Kind) -> i32 {
     let resource = match kind {
         Kind::RlimitCpu => libc::RLIMIT_CPU,
         Kind::RlimitFsize => libc::RLIMIT_FSIZE,
@@ -50,8 +53,8 @@ fn resource(kind: Kind) -> i32 {
     resource as i32
 }
 
-/// Every kind.
-const KINDS: [Kind; 16] = [
+/// Every type of limit.
+const RLIMIT_TYPES: [Kind; 16] = [
     Kind::RlimitCpu,
     Kind::RlimitFsize,
     Kind::RlimitData,
@@ -70,14 +73,14 @@ const KINDS: [Kind; 16] = [
     Kind::RlimitRttime,
 ];
 
-/// What a document calls the limit of this number.
-pub fn limit_name(number: i32) -> String {
-    let kind = KINDS.into_iter().find(|kind| resource(*kind) == number);
+/// The name in a document of the limit with this number.
+pub fn rlimit_name(number: i32) -> String {
+    let kind = RLIMIT_TYPES.into_iter().find(|kind| rlimit_number(*kind) == number);
     kind.map_or_else(|| format!("limit {number}"), |kind| kind.to_string())
 }
 
-/// What proc_pid_oom_score_adj(5) takes.
-pub(super) fn oom_score_adj(value: Option<i64>, field: Field<'_>) -> Result<Option<i32>> {
+/// Checks the range of proc_pid_oom_score_adj(5).
+pub(super) fn check_oom_score_adj(value: Option<i64>, field: FieldPath<'_>) -> Result<Option<i32>> {
     let Some(value) = value else { return Ok(None) };
     let fits = i32::try_from(value).ok().filter(|value| (-1000..=1000).contains(value));
     fits.map(Some).ok_or_else(|| field.invalid(format_args!("must be from -1000 to 1000, is {value}")))

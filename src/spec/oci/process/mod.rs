@@ -1,21 +1,21 @@
-//! `process`, of a `config.json` or alone in a `process.json` (config.md, Process).
+//! `process`, in a `config.json` or as a separate `process.json` (config.md, Process).
 
 pub(super) mod capabilities;
+mod exec_options;
 mod limits;
-mod overrides;
 mod scheduling;
 
-pub use limits::limit_name;
-pub use overrides::{Overrides, with_overrides};
+pub use exec_options::{ExecOptions, process_with_options};
+pub use limits::rlimit_name;
 
+use super::bitmask::parse_bitmask;
 use super::document;
-use super::field::Field;
-use super::list::bits;
-use super::text::some_text;
-use super::{Warning, json};
+use super::field_path::FieldPath;
+use super::text::non_empty;
+use super::{ConfigWarning, json};
 use crate::error::{Code, Error, Result};
-use crate::spec::Program;
-use crate::spec::container::{Container, CpuAffinity, Process};
+use crate::spec::ProgramSpec;
+use crate::spec::container::{ContainerSpec, CpuAffinity, ProcessSpec};
 use oci_spec::runtime::{Box as ConsoleSize, User};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -24,53 +24,58 @@ use std::path::PathBuf;
 
 /// The most supplementary groups (NGROUPS_MAX).
 const MAX_GROUPS: usize = 65536;
-/// More CPUs than any kernel can be built for.
+/// At least the number of CPUs of any kernel configuration.
 const MAX_CPUS: u32 = 8192;
 
-/// Where a process stands: below `process`, or as a document of its own.
+/// The location of a process: the key `process` of a document, or a document of its own.
 #[derive(Clone, Copy)]
-pub(super) struct Place(Option<&'static str>);
+pub(super) struct ProcessLocation(Option<&'static str>);
 
-impl Place {
-    pub(super) const OF_CONTAINER: Place = Place(Some("process"));
-    const ALONE: Place = Place(None);
+impl ProcessLocation {
+    pub(super) const CONFIG_JSON: ProcessLocation = ProcessLocation(Some("process"));
+    const PROCESS_JSON: ProcessLocation = ProcessLocation(None);
 
-    /// Calls `then` with the field of this name.
-    fn field<T>(self, key: &str, then: impl FnOnce(Field<'_>) -> T) -> T {
+    /// Calls `then` with the path of the field `key`.
+    fn with_field<T>(self, key: &str, then: impl FnOnce(FieldPath<'_>) -> T) -> T {
         match self.0 {
-            Some(process) => then(Field::root(process).key(key)),
-            None => then(Field::root(key)),
+            Some(process) => then(FieldPath::root(process).key(key)),
+            None => then(FieldPath::root(key)),
         }
     }
 }
 
-/// Lowers the bytes of a `process.json` of `exec` (specs-go's Process): the whole process, of which nothing but the
-/// personality comes from the container.
+/// Lowers the bytes of a `process.json` for `exec` (specs-go's Process). It is the whole process; only the
+/// personality is taken from the container.
 ///
 /// # Errors
-/// As [`super::parse`].
-pub fn process(bytes: &[u8], container: &Container) -> Result<(Process, Vec<Warning>)> {
+/// As for [`super::parse_config`].
+pub fn parse_process(bytes: &[u8], container: &ContainerSpec) -> Result<(ProcessSpec, Vec<ConfigWarning>)> {
     let mut warnings = Vec::new();
-    let lowered = json::read(bytes).and_then(|entry| lower(entry, Place::ALONE, &mut warnings));
+    let lowered = json::read_object(bytes)
+        .and_then(|entry| lower_process(entry, ProcessLocation::PROCESS_JSON, &mut warnings));
     let mut process = lowered.map_err(|error| error.context("process.json"))?;
     process.personality = container.process.as_ref().and_then(|process| process.personality);
     Ok((process, warnings))
 }
 
-/// The process of a document. The personality stands elsewhere in it.
-pub(super) fn lower(entry: document::Process, place: Place, warnings: &mut Vec<Warning>) -> Result<Process> {
+/// Lowers the process of a document. The personality is in another part of the document.
+pub(super) fn lower_process(
+    entry: document::OciProcess,
+    location: ProcessLocation,
+    warnings: &mut Vec<ConfigWarning>,
+) -> Result<ProcessSpec> {
     let terminal = entry.terminal.unwrap_or(false);
     let console_size = match entry.console_size {
-        Some(size) if terminal => place.field("consoleSize", |field| console_size(&size, field))?,
+        Some(size) if terminal => location.with_field("consoleSize", |field| console_size(&size, field))?,
         _ => None,
     };
-    let (user, groups) = place.field("user", |field| user(entry.user, field))?;
-    let program = program(entry.args, entry.env, entry.cwd, place)?;
+    let (user, groups) = location.with_field("user", |field| user(entry.user, field))?;
+    let program = program(entry.args, entry.env, entry.cwd, location)?;
     let affinity = match entry.exec_cpu_affinity {
-        Some(affinity) => place.field("execCPUAffinity", |field| cpu_affinity(affinity, field))?,
+        Some(affinity) => location.with_field("execCPUAffinity", |field| cpu_affinity(affinity, field))?,
         None => CpuAffinity::default(),
     };
-    Ok(Process {
+    Ok(ProcessSpec {
         program,
         terminal,
         console_size,
@@ -79,16 +84,19 @@ pub(super) fn lower(entry: document::Process, place: Place, warnings: &mut Vec<W
         groups,
         keep_groups: false,
         umask: user.umask(),
-        capabilities: place
-            .field("capabilities", |field| capabilities::lower(entry.capabilities, field, warnings)),
-        rlimits: place.field("rlimits", |field| limits::rlimits(entry.rlimits, field))?,
+        capabilities: location.with_field("capabilities", |field| {
+            capabilities::lower_capabilities(entry.capabilities, field, warnings)
+        }),
+        rlimits: location.with_field("rlimits", |field| limits::lower_rlimits(entry.rlimits, field))?,
         no_new_privs: entry.no_new_privileges.unwrap_or(false),
-        apparmor_profile: some_text(entry.apparmor_profile),
-        selinux_label: some_text(entry.selinux_label),
-        oom_score_adj: place
-            .field("oomScoreAdj", |field| limits::oom_score_adj(entry.oom_score_adj, field))?,
-        io_priority: place.field("ioPriority", |field| scheduling::io_priority(entry.io_priority, field))?,
-        scheduler: place.field("scheduler", |field| scheduling::scheduler(entry.scheduler, field))?,
+        apparmor_profile: non_empty(entry.apparmor_profile),
+        selinux_label: non_empty(entry.selinux_label),
+        oom_score_adj: location
+            .with_field("oomScoreAdj", |field| limits::check_oom_score_adj(entry.oom_score_adj, field))?,
+        io_priority: location
+            .with_field("ioPriority", |field| scheduling::lower_io_priority(entry.io_priority, field))?,
+        scheduler: location
+            .with_field("scheduler", |field| scheduling::lower_scheduler(entry.scheduler, field))?,
         cpu_affinity: affinity,
         personality: None,
     })
@@ -98,42 +106,43 @@ fn program(
     args: Option<Vec<String>>,
     env: Option<Vec<String>>,
     cwd: Option<String>,
-    place: Place,
-) -> Result<Program> {
+    location: ProcessLocation,
+) -> Result<ProgramSpec> {
     let args = args.unwrap_or_default();
     if args.is_empty() {
-        return Err(place.field("args", |field| field.invalid("must hold at least the program")));
+        return Err(location.with_field("args", |field| field.invalid("must hold at least the program")));
     }
     let cwd = match cwd {
         Some(cwd) if cwd.starts_with('/') => PathBuf::from(cwd),
         Some(cwd) if !cwd.is_empty() => {
-            return Err(place
-                .field("cwd", |field| field.invalid(format_args!("must be an absolute path, is {cwd:?}"))));
+            return Err(location.with_field("cwd", |field| {
+                field.invalid(format_args!("must be an absolute path, is {cwd:?}"))
+            }));
         }
         _ => {
-            return Err(place
-                .field("cwd", |field| field.missing())
+            return Err(location
+                .with_field("cwd", |field| field.missing())
                 .hint("name the working directory: \"cwd\": \"/\""));
         }
     };
-    let env = place.field("env", |field| environment(env.unwrap_or_default(), field))?;
-    Ok(Program { argv: args.into_iter().map(OsString::from).collect(), file: None, env, cwd })
+    let env = location.with_field("env", |field| environment(env.unwrap_or_default(), field))?;
+    Ok(ProgramSpec { argv: args.into_iter().map(OsString::from).collect(), file: None, env, cwd })
 }
 
-/// The environment; of two variables with one name the later one counts.
-fn environment(entries: Vec<String>, field: Field<'_>) -> Result<Vec<(OsString, OsString)>> {
+/// Lowers the environment; of two variables with one name, the later applies.
+fn environment(entries: Vec<String>, field: FieldPath<'_>) -> Result<Vec<(OsString, OsString)>> {
     let mut all: Vec<(OsString, OsString)> = Vec::with_capacity(entries.len());
-    let mut places: HashMap<OsString, usize> = HashMap::with_capacity(entries.len());
+    let mut positions: HashMap<OsString, usize> = HashMap::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
         let Some((name, value)) = entry.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            let error = field.at(index).invalid(format_args!("must be NAME=value, is {entry:?}"));
+            let error = field.index(index).invalid(format_args!("must be NAME=value, is {entry:?}"));
             return Err(error);
         };
         let (name, value) = (OsString::from(name), OsString::from(value));
-        match places.get(&name) {
+        match positions.get(&name) {
             Some(place) => all[*place].1 = value,
             None => {
-                places.insert(name.clone(), all.len());
+                positions.insert(name.clone(), all.len());
                 all.push((name, value));
             }
         }
@@ -141,7 +150,7 @@ fn environment(entries: Vec<String>, field: Field<'_>) -> Result<Vec<(OsString, 
     Ok(all)
 }
 
-fn console_size(size: &serde_json::Value, field: Field<'_>) -> Result<Option<(u16, u16)>> {
+fn console_size(size: &serde_json::Value, field: FieldPath<'_>) -> Result<Option<(u16, u16)>> {
     let size = ConsoleSize::deserialize(size)
         .map_err(|error| field.invalid(format_args!("is not valid: {error}")))?;
     let number = |value: u64, key: &str| {
@@ -149,37 +158,38 @@ fn console_size(size: &serde_json::Value, field: Field<'_>) -> Result<Option<(u1
             .map_err(|_| field.key(key).invalid(format_args!("must be at most 65535, is {value}")))
     };
     let (width, height) = (number(size.width(), "width")?, number(size.height(), "height")?);
-    // Docker gives zeros for a size that it does not know.
+    // Docker sends zeros for an unknown size.
     Ok((width != 0 && height != 0).then_some((width, height)))
 }
 
-fn user(user: Option<User>, field: Field<'_>) -> Result<(User, Vec<u32>)> {
+fn user(user: Option<User>, field: FieldPath<'_>) -> Result<(User, Vec<u32>)> {
     let user = user.unwrap_or_default();
     let groups = user.additional_gids().clone().unwrap_or_default();
-    // The last number means no id in every call that takes one.
-    let no_id =
-        |id: u32, field: Field<'_>| if id == u32::MAX { Err(field.invalid("is not an id")) } else { Ok(()) };
+    // The id 2^32 - 1 means "no id" in every system call with an id.
+    let no_id = |id: u32, field: FieldPath<'_>| {
+        if id == u32::MAX { Err(field.invalid("is not an id")) } else { Ok(()) }
+    };
     no_id(user.uid(), field.key("uid"))?;
     no_id(user.gid(), field.key("gid"))?;
     let list = field.key("additionalGids");
     if groups.len() > MAX_GROUPS {
         return Err(list.invalid(format_args!("has {} groups; the kernel takes {MAX_GROUPS}", groups.len())));
     }
-    groups.iter().enumerate().try_for_each(|(index, gid)| no_id(*gid, list.at(index)))?;
+    groups.iter().enumerate().try_for_each(|(index, gid)| no_id(*gid, list.index(index)))?;
     if let Some(umask) = user.umask().filter(|umask| *umask > 0o777) {
         return Err(field.key("umask").invalid(format_args!("must be at most 511 (0777), is {umask}")));
     }
     Ok((user, groups))
 }
 
-fn cpu_affinity(affinity: document::CpuAffinity, field: Field<'_>) -> Result<CpuAffinity> {
+fn cpu_affinity(affinity: document::OciCpuAffinity, field: FieldPath<'_>) -> Result<CpuAffinity> {
     let mask = |list: Option<String>, key: &str| {
-        some_text(list).map(|list| bits(&list, MAX_CPUS, field.key(key))).transpose()
+        non_empty(list).map(|list| parse_bitmask(&list, MAX_CPUS, field.key(key))).transpose()
     };
-    Ok(CpuAffinity { initial: mask(affinity.initial, "initial")?, last: mask(affinity.last, "final")? })
+    Ok(CpuAffinity { initial: mask(affinity.initial, "initial")?, at_exec: mask(affinity.last, "final")? })
 }
 
-/// The error of a container whose document has no process.
+/// The error for a container without a process.
 fn no_process() -> Error {
     Error::new(Code::Invalid, "process is missing").hint("a container without a process cannot run a program")
 }

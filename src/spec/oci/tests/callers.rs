@@ -1,26 +1,34 @@
-//! Documents as the orchestrators write them, and what becomes of them.
+//! Documents as orchestrators write them, and the containers that result.
 
 use super::*;
 
-/// One line for each thing, the flags in hexadecimal.
-fn rendered(config: &Config) -> String {
+/// One line for each part; flags are hexadecimal.
+fn rendered(config: &BundleConfig) -> String {
     let container = &config.container;
     let mut lines: Vec<String> =
         config.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
     lines.push(format!("{:?}", container.root));
     lines.push(format!("{:?}", container.namespaces));
-    lines.push(format!("{:?}", container.ids));
+    lines.push(format!("{:?}", container.id_maps));
     lines.push(format!("hostname {:?} domainname {:?}", container.hostname, container.domainname));
     lines.extend(container.mounts.iter().map(|mount| {
-        let ContainerMount { at, kind, set, clear, set_recursive, clear_recursive, propagation, idmap } =
-            mount;
+        let ContainerMount {
+            destination: at,
+            kind,
+            set,
+            clear,
+            set_recursive,
+            clear_recursive,
+            propagation,
+            idmap,
+        } = mount;
         let tree = format!("tree +{set_recursive:#x} -{clear_recursive:#x}");
         format!("{} {kind:?} +{set:#x} -{clear:#x} {tree} {propagation:x?} {idmap:?}", at.display())
     }));
     lines.extend(container.devices.iter().map(|device| format!("{device:?}")));
     lines.extend(container.links.iter().map(|link| format!("link {link:?}")));
-    lines.push(format!("masked {:?}", container.masked));
-    lines.push(format!("read-only {:?}", container.read_only));
+    lines.push(format!("masked {:?}", container.masked_paths));
+    lines.push(format!("read-only {:?}", container.read_only_paths));
     lines.push(format!("sysctl {:?}", container.sysctl));
     lines.push(format!("{:?}", container.process));
     lines.push(format!("{:?}", container.hooks));
@@ -35,7 +43,7 @@ fn rendered(config: &Config) -> String {
 }
 
 fn check(name: &str, text: &str) {
-    let config = parse(text.as_bytes().to_vec(), Path::new("/bundle")).unwrap();
+    let config = parse_config(text.as_bytes().to_vec(), Path::new("/bundle")).unwrap();
     insta::assert_snapshot!(name, rendered(&config));
 }
 
@@ -64,16 +72,16 @@ fn containerd_for_kubernetes() {
     check("kubernetes", include_str!("callers/kubernetes.json"));
 }
 
-/// The document that `exec` gets from containerd.
+/// The document that containerd passes to `exec`.
 #[test]
 fn the_process_of_an_exec() {
-    let config = parse(include_bytes!("callers/docker.json").to_vec(), Path::new("/bundle")).unwrap();
+    let config = parse_config(include_bytes!("callers/docker.json").to_vec(), Path::new("/bundle")).unwrap();
     let bytes = json!({
         "terminal": true, "consoleSize": { "height": 24, "width": 80 }, "user": { "uid": 7, "gid": 8 },
         "args": ["ls", "-l"], "env": ["A=1", "B=", "A=2"], "cwd": "/tmp", "noNewPrivileges": true,
         "capabilities": { "bounding": ["CAP_KILL"], "effective": null }, "unknown": [{}],
     });
-    let (process, warnings) = process(bytes.to_string().as_bytes(), &config.container).unwrap();
+    let (process, warnings) = parse_process(bytes.to_string().as_bytes(), &config.container).unwrap();
     assert_eq!(warnings, []);
     assert_eq!((process.uid, process.gid, process.console_size), (7, 8, Some((80, 24))));
     assert_eq!(process.program.env, [("A".into(), "2".into()), ("B".into(), "".into())]);
@@ -83,7 +91,7 @@ fn the_process_of_an_exec() {
 #[test]
 fn a_process_of_an_exec_is_checked_as_that_of_a_container() {
     let container = changed(|_| {}).unwrap().container;
-    let refused = |bytes: &str| process(bytes.as_bytes(), &container).unwrap_err().to_string();
+    let refused = |bytes: &str| parse_process(bytes.as_bytes(), &container).unwrap_err().to_string();
     assert_eq!(refused(r#"{"args": [], "cwd": "/"}"#), "process.json: args must hold at least the program");
     assert_eq!(
         refused(r#"{"args": ["a"], "cwd": "x"}"#),
@@ -97,6 +105,6 @@ fn a_process_of_an_exec_has_the_personality_of_the_container() {
     let container = changed(|document| document["linux"]["personality"] = json!({ "domain": "LINUX32" }))
         .unwrap()
         .container;
-    let (process, _) = process(br#"{"args": ["a"], "cwd": "/"}"#, &container).unwrap();
+    let (process, _) = parse_process(br#"{"args": ["a"], "cwd": "/"}"#, &container).unwrap();
     assert_eq!(process.personality, Some(8));
 }

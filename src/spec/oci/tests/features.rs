@@ -1,4 +1,4 @@
-//! What `features` lists is what the parser takes.
+//! `features` lists what the parser accepts.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn it_is_the_structure_of_the_specification() {
     let annotations = typed.annotations().clone().unwrap();
     assert_eq!(annotations["org.saggar.version"], "1.2.3");
     assert_eq!(annotations["org.saggar.commit"], "abcdef");
-    // Nothing was lost on the way through the types.
+    // The typed document loses nothing.
     let again = serde_json::to_value(&typed).unwrap();
     assert_eq!(again, all());
 }
@@ -43,7 +43,7 @@ fn its_hooks_are_taken() {
     }
 }
 
-/// A word that is not taken would become an option of the file system.
+/// An unknown option would be passed to the file system.
 #[test]
 fn its_mount_options_are_taken() {
     for word in words(&all()["mountOptions"]) {
@@ -55,7 +55,8 @@ fn its_mount_options_are_taken() {
             "gidMappings": if bind { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
         });
         match mount(entry).unwrap().kind {
-            ContainerMountKind::New { options, .. } | ContainerMountKind::Reconfigure { options, .. } => {
+            ContainerMountKind::Filesystem { options, .. }
+            | ContainerMountKind::Reconfigure { options, .. } => {
                 assert_eq!(options, [], "{word}")
             }
             ContainerMountKind::Bind { .. } => {}
@@ -105,7 +106,7 @@ fn its_words_of_seccomp_are_taken() {
     }
 }
 
-/// features-linux.md: supportedFlags may be a subset of knownFlags, by what the kernel has.
+/// features-linux.md: supportedFlags may be a subset of knownFlags, depending on the kernel.
 #[test]
 fn only_flags_that_the_kernel_has_are_supported() {
     let without = features("1", None, |flag| flag != libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);

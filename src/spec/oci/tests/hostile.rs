@@ -1,4 +1,4 @@
-//! Documents that are none, and files that are not to be read: an error each, at once.
+//! Invalid documents, and files that must not be read: each is an error, without delay.
 
 use super::*;
 use crate::spec::tests::Worked;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 fn refused_bytes(bytes: impl Into<Vec<u8>>) -> String {
     let (bytes, worked) = (bytes.into(), Worked::begin());
-    let error = parse(bytes, Path::new("/bundle")).unwrap_err().to_string();
+    let error = parse_config(bytes, Path::new("/bundle")).unwrap_err().to_string();
     worked.at_most(Duration::from_secs(1), "an error");
     error
 }
@@ -62,7 +62,7 @@ fn a_nul_in_a_string_is_refused_by_its_field() {
     }
     let error = refused(|document| document["linux"]["netDevices"] = json!({ "a\0": {} }));
     assert_eq!(error, "config.json: linux.netDevices has a key that holds a NUL character; remove it");
-    // No system call sees an annotation.
+    // Annotations are passed to no system call.
     changed(|document| document["annotations"] = json!({ "a": "\0" })).unwrap();
 }
 
@@ -81,10 +81,10 @@ fn depth_is_refused_where_it_counts_and_skipped_where_it_does_not() {
     let mut text = smallest().to_string();
     text.pop();
     let text = format!("{text},\"unknown\":{open}{close}}}");
-    parse(text.into_bytes(), Path::new("/bundle")).unwrap();
+    parse_config(text.into_bytes(), Path::new("/bundle")).unwrap();
 }
 
-/// The largest documents that are read, of what costs the most.
+/// The largest documents that are accepted, of the most expensive content.
 #[test]
 fn size_costs_no_more_than_a_second() {
     let size = 4 << 20;
@@ -102,7 +102,7 @@ fn size_costs_no_more_than_a_second() {
         let text =
             format!("{{\"ociVersion\":\"1.0.0\",\"root\":{{\"path\":\"r\"}},{}}}", place.replace('@', &item));
         let worked = Worked::begin();
-        let _ = parse(text.into_bytes(), Path::new("/bundle"));
+        let _ = parse_config(text.into_bytes(), Path::new("/bundle"));
         worked.at_most(Duration::from_secs(1), place);
     }
 }
@@ -120,7 +120,7 @@ impl Bundle {
 
     fn refused(&self) -> String {
         let worked = Worked::begin();
-        let error = read(self.0.path()).unwrap_err();
+        let error = read_config(self.0.path()).unwrap_err();
         worked.at_most(Duration::from_secs(1), "an error");
         assert_eq!(error.code(), crate::error::Code::Invalid);
         error.to_string().replace(self.0.path().to_str().unwrap(), "B")
@@ -157,11 +157,11 @@ fn a_file_of_64_mib_is_refused_at_once() {
 fn a_bundle_is_read() {
     let bundle = Bundle::new();
     std::fs::write(bundle.config(), smallest().to_string()).unwrap();
-    let config = read(bundle.0.path()).unwrap();
+    let config = read_config(bundle.0.path()).unwrap();
     assert_eq!(config.container.root.path, bundle.0.path().join("rootfs"));
     assert_eq!(config.bytes, std::fs::read(bundle.config()).unwrap());
-    // A link is followed: the bundle is the caller's.
+    // A link is followed: the bundle belongs to the caller.
     std::fs::rename(bundle.config(), bundle.0.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink("elsewhere", bundle.config()).unwrap();
-    assert_eq!(read(bundle.0.path()).unwrap().bytes, config.bytes);
+    assert_eq!(read_config(bundle.0.path()).unwrap().bytes, config.bytes);
 }

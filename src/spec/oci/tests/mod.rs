@@ -1,4 +1,4 @@
-//! Tests that need more than one part of the document; the others stand beside what they test.
+//! Tests that need more than one part of the document; the others are in the file that they test.
 
 mod callers;
 mod features;
@@ -7,10 +7,11 @@ mod must;
 mod random;
 
 use super::*;
-use crate::spec::container::{ContainerMount, ContainerMountKind, Hooks, Process};
+use crate::spec::container::{ContainerMount, ContainerMountKind, Hooks, ProcessSpec};
 use serde_json::{Value, json};
 
-/// The smallest document that a container can be made and started of, in a namespace of every kind but `user`.
+/// The smallest document of a container that can be created and started, with a namespace of every type
+/// except `user`.
 fn smallest() -> Value {
     let kinds = ["pid", "network", "ipc", "uts", "mount", "cgroup", "time"];
     json!({
@@ -21,18 +22,18 @@ fn smallest() -> Value {
     })
 }
 
-fn parsed(document: &Value) -> Result<Config> {
-    parse(document.to_string().into_bytes(), Path::new("/bundle"))
+fn parsed(document: &Value) -> Result<BundleConfig> {
+    parse_config(document.to_string().into_bytes(), Path::new("/bundle"))
 }
 
-/// The smallest document after `change`.
-fn changed(change: impl FnOnce(&mut Value)) -> Result<Config> {
+/// Parses the smallest document after `change`.
+fn changed(change: impl FnOnce(&mut Value)) -> Result<BundleConfig> {
     let mut document = smallest();
     change(&mut document);
     parsed(&document)
 }
 
-/// What is said about the smallest document after `change`.
+/// The error for the smallest document after `change`.
 fn refused(change: impl FnOnce(&mut Value)) -> String {
     match changed(change) {
         Ok(config) => panic!("taken: {config:?}"),
@@ -40,23 +41,23 @@ fn refused(change: impl FnOnce(&mut Value)) -> String {
     }
 }
 
-fn process_of(config: Config) -> Process {
+fn process_of(config: BundleConfig) -> ProcessSpec {
     config.container.process.unwrap()
 }
 
-/// The document's only mount.
+/// The only mount of the document.
 fn mount(entry: Value) -> Result<ContainerMount> {
     changed(|document| document["mounts"] = json!([entry]))
         .map(|mut config| config.container.mounts.remove(0))
 }
 
-/// What is warned of in the document with this mount alone.
+/// The warnings about the document with only this mount.
 fn mount_warnings(entry: Value) -> Vec<String> {
     let config = changed(|document| document["mounts"] = json!([entry])).unwrap();
     config.warnings.iter().map(ToString::to_string).collect()
 }
 
-/// The error of a field of the document's only mount.
+/// The error for a field of the document's only mount.
 fn mount_refused(entry: Value) -> String {
     mount(entry).unwrap_err().to_string()
 }

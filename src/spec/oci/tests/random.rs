@@ -1,4 +1,4 @@
-//! Random bytes, and random changes of good documents: never a panic, always the field's name.
+//! Random bytes, and random changes of valid documents: no panic, and every error names the field.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ const GOOD: [&str; 5] = [
     include_str!("callers/kubernetes.json"),
 ];
 
-/// Any JSON, of words and numbers that mean something here.
+/// Any JSON, with many keys and numbers that are meaningful in a document.
 fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -37,7 +37,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Every place of a document, as a JSON pointer.
+/// The JSON pointer of every value in a document.
 fn places(value: &Value, at: String, all: &mut Vec<String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| {
@@ -52,7 +52,7 @@ fn places(value: &Value, at: String, all: &mut Vec<String>) {
     all.push(at);
 }
 
-/// A change of a document: another value at a place, or a place that goes or comes twice.
+/// A change of a document: a value is replaced, removed or duplicated.
 #[derive(Debug, Clone)]
 enum Change {
     Replace(Index, Value),
@@ -90,10 +90,10 @@ fn apply(document: &mut Value, change: &Change) {
 proptest! {
     #[test]
     fn bytes_never_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-        let _ = parse(bytes.clone(), Path::new("/bundle"));
+        let _ = parse_config(bytes.clone(), Path::new("/bundle"));
         let container = changed(|_| {}).unwrap().container;
-        let _ = process(&bytes, &container);
-        let _ = resources(&bytes);
+        let _ = parse_process(&bytes, &container);
+        let _ = parse_resources(&bytes);
     }
 
     #[test]
@@ -105,11 +105,11 @@ proptest! {
         changes.iter().for_each(|change| apply(&mut document, change));
         match parsed(&document) {
             Ok(config) => {
-                // The same bytes mean the same.
-                let again = parse(config.bytes.clone(), Path::new("/bundle")).unwrap();
+                // The same bytes give the same result.
+                let again = parse_config(config.bytes.clone(), Path::new("/bundle")).unwrap();
                 prop_assert_eq!(format!("{:?}", again.container.mounts), format!("{:?}", config.container.mounts));
                 prop_assert!(config.container.root.path.is_absolute());
-                prop_assert!(config.container.mounts.iter().all(|mount| mount.at.is_absolute()));
+                prop_assert!(config.container.mounts.iter().all(|mount| mount.destination.is_absolute()));
                 prop_assert!(config.container.devices.iter().all(|device| device.path.is_absolute()));
             }
             Err(error) => {
@@ -123,10 +123,10 @@ proptest! {
     #[test]
     fn overrides_never_make_it_panic(user in ".{0,12}", cap in ".{0,12}", env in ".{0,12}", cwd in ".{0,12}") {
         let container = changed(|_| {}).unwrap().container;
-        let overrides = Overrides {
+        let overrides = ExecOptions {
             args: vec!["a".into()], user: Some(user), capabilities: vec![cap], env: vec![env], cwd: Some(cwd),
-            ..Overrides::default()
+            ..ExecOptions::default()
         };
-        let _ = with_overrides(&container, &overrides);
+        let _ = process_with_options(&container, &overrides);
     }
 }

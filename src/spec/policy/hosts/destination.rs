@@ -1,7 +1,7 @@
-//! Where one connection goes: `HOST:PORT`.
+//! The destination of one connection: `HOST:PORT`.
 
 use super::name::DnsName;
-use super::rule::{Host, HostRule};
+use super::rule::{HostPattern, HostRule};
 use crate::spec::policy::value::BadValue;
 use std::fmt;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use std::str::FromStr;
 /// One port of one host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Destination {
-    /// The host.
-    pub host: Known,
+    /// The host, by name or address.
+    pub host: DestinationHost,
     /// The port.
     pub port: u16,
 }
 
-/// How one host is known to who connects to it.
+/// A host, as the client identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Known {
-    /// By its name.
+pub enum DestinationHost {
+    /// A DNS name.
     Name(DnsName),
-    /// By an address alone.
+    /// A plain IP address.
     Address(IpAddr),
 }
 
@@ -32,23 +32,24 @@ impl FromStr for Destination {
         let HostRule { host, ports } = text.parse()?;
         let bad = |why: &str| BadValue(format!("host {text:?} {why}"));
         let host = match host {
-            Host::Name(name) => Known::Name(name),
-            Host::Net(net) => {
-                Known::Address(net.single().ok_or_else(|| bad("is many addresses; write one"))?)
-            }
-            Host::Any | Host::Below(_) => return Err(bad("is a pattern; write one name")),
+            HostPattern::Name(name) => DestinationHost::Name(name),
+            HostPattern::Net(net) => DestinationHost::Address(
+                net.as_single_address().ok_or_else(|| bad("is many addresses; write one"))?,
+            ),
+            HostPattern::Any | HostPattern::Subdomains(_) => return Err(bad("is a pattern; write one name")),
         };
-        let port = ports.single().ok_or_else(|| bad("is not at one port; write api.example.com:443"))?;
+        let port =
+            ports.as_single_port().ok_or_else(|| bad("is not at one port; write api.example.com:443"))?;
         Ok(Destination { host, port })
     }
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for DestinationHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Known::Name(name) => write!(f, "{name}"),
-            Known::Address(IpAddr::V4(v4)) => write!(f, "{v4}"),
-            Known::Address(IpAddr::V6(v6)) => write!(f, "[{v6}]"),
+            DestinationHost::Name(name) => write!(f, "{name}"),
+            DestinationHost::Address(IpAddr::V4(v4)) => write!(f, "{v4}"),
+            DestinationHost::Address(IpAddr::V6(v6)) => write!(f, "[{v6}]"),
         }
     }
 }

@@ -1,89 +1,92 @@
-//! Which hosts a sandbox reaches when its network goes by policy (`[network]`).
+//! The hosts that a sandbox can reach in the network mode `policy` (`[network]`).
 //!
-//! A denial stands over every allowance, an allowance over the rules to ask by, and what no rule speaks of is not reached. Names are judged by rules that
-//! name names, and addresses by rules that name addresses: a `*` is any name, and no address.
+//! A denial takes precedence over an allowance, and an allowance over a rule that asks for consent. A host
+//! that no rule matches cannot be reached. Names are checked against rules with names, and addresses
+//! against rules with addresses: `*` matches any name and no address.
 
 mod destination;
 mod name;
 mod net;
 mod ports;
 mod rule;
-pub mod stand_in;
+pub mod synthetic_address;
 #[cfg(test)]
 mod tests;
 
-pub use destination::{Destination, Known};
+pub use destination::{Destination, DestinationHost};
 pub use name::DnsName;
-pub use net::Net;
-pub use ports::Ports;
-pub use rule::{Host, HostRule};
+pub use net::IpNet;
+pub use ports::PortSet;
+pub use rule::{HostPattern, HostRule};
 
 use std::net::IpAddr;
 
-/// The most ports that the rules of a sandbox name together: each is a listening socket inside it.
-pub const MOST_PORTS: usize = 128;
+/// The most ports that the rules of a sandbox may name together: each is a listening socket in the sandbox.
+pub const MAX_PORTS: usize = 128;
 
-/// The port of DNS, where saggar itself answers.
+/// The port of DNS, on which saggar itself answers.
 pub const DNS_PORT: u16 = 53;
 
-/// Every rule of a sandbox.
+/// All host rules of a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// What can be reached.
+pub struct HostRules {
+    /// Hosts that are allowed.
     pub allow: Vec<HostRule>,
-    /// What cannot, whatever is allowed.
+    /// Hosts that are denied, even if they are allowed.
     pub deny: Vec<HostRule>,
-    /// What can be reached once somebody has said so, and nobody has allowed it before.
+    /// Hosts that need consent when a program connects, unless they are allowed.
     pub ask: Vec<HostRule>,
 }
 
-/// What the rules say to a host.
+/// The result of checking a host against the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict<'a> {
-    /// It can be reached, by this rule.
+pub enum HostVerdict<'a> {
+    /// Allowed by this rule.
     Allowed(&'a HostRule),
-    /// Somebody is asked whether it can be, by this rule.
-    Asked(&'a HostRule),
-    /// It cannot, by this rule.
+    /// Allowed only after consent, by this rule.
+    NeedsConsent(&'a HostRule),
+    /// Denied by this rule.
     Denied(&'a HostRule),
-    /// It cannot, since no rule names it.
-    Unnamed,
+    /// Denied, because no rule matches.
+    NoRule,
 }
 
-impl Rules {
-    /// Whether the name can be reached at any port, or may be: who asks for its address gets one then.
-    pub fn knows(&self, name: &DnsName) -> Verdict<'_> {
-        let denials: Vec<&HostRule> = self.deny.iter().filter(|rule| rule.host.is(name)).collect();
-        let is_open = |rule: &&HostRule| rule.host.is(name) && !rule.is_denied_by(&denials);
+impl HostRules {
+    /// Checks a name independently of the port. DNS answers with an address if any port is allowed or needs
+    /// consent.
+    pub fn check_name(&self, name: &DnsName) -> HostVerdict<'_> {
+        let denials: Vec<&HostRule> = self.deny.iter().filter(|rule| rule.host.matches_name(name)).collect();
+        let is_open = |rule: &&HostRule| rule.host.matches_name(name) && !rule.is_denied_by(&denials);
         match (self.allow.iter().find(is_open), self.ask.iter().find(is_open), denials.first()) {
-            (Some(rule), ..) => Verdict::Allowed(rule),
-            (None, Some(rule), _) => Verdict::Asked(rule),
-            (None, None, Some(rule)) => Verdict::Denied(rule),
-            (None, None, None) => Verdict::Unnamed,
+            (Some(rule), ..) => HostVerdict::Allowed(rule),
+            (None, Some(rule), _) => HostVerdict::NeedsConsent(rule),
+            (None, None, Some(rule)) => HostVerdict::Denied(rule),
+            (None, None, None) => HostVerdict::NoRule,
         }
     }
 
-    /// What is said to a connection to this port of a host that is known by its name.
-    pub fn name(&self, name: &DnsName, port: u16) -> Verdict<'_> {
-        self.verdict(port, |host| host.is(name))
+    /// Checks a connection to a port of a host that is known by name.
+    pub fn check_name_port(&self, name: &DnsName, port: u16) -> HostVerdict<'_> {
+        self.first_match(port, |host| host.matches_name(name))
     }
 
-    /// What is said to a connection to this port of a plain address.
-    pub fn address(&self, address: IpAddr, port: u16) -> Verdict<'_> {
-        self.verdict(port, |host| host.holds(address))
+    /// Checks a connection to a port of a plain address.
+    pub fn check_address_port(&self, address: IpAddr, port: u16) -> HostVerdict<'_> {
+        self.first_match(port, |host| host.matches_address(address))
     }
 
-    /// Every port that something can be reached at, in order, each once.
-    pub fn ports(&self) -> Vec<u16> {
-        Ports::all_of(self.allow.iter().chain(&self.ask).map(|rule| rule.ports.allowed())).collect()
+    /// Every port of the rules that allow or ask, in ascending order, without duplicates.
+    pub fn reachable_ports(&self) -> Vec<u16> {
+        PortSet::iter_ports(self.allow.iter().chain(&self.ask).map(|rule| rule.ports.allowed_ranges()))
+            .collect()
     }
 
-    /// Ports that are open where hosts cannot be told apart, in order, each once: those of what is allowed without
-    /// asking, and that of DNS where a name is.
-    pub fn bare_ports(&self) -> Vec<u16> {
-        let open = || self.allow.iter().filter(|rule| !self.is_closed(rule));
-        let mut ports: Vec<_> = Ports::all_of(open().map(|rule| rule.ports.allowed())).collect();
-        if open().any(|rule| !matches!(rule.host, Host::Net(_)))
+    /// Ports that are open if hosts cannot be distinguished, in ascending order, without duplicates: those
+    /// that are allowed without consent, and the DNS port if a name is allowed.
+    pub fn unconditional_ports(&self) -> Vec<u16> {
+        let open = || self.allow.iter().filter(|rule| !self.is_fully_denied(rule));
+        let mut ports: Vec<_> = PortSet::iter_ports(open().map(|rule| rule.ports.allowed_ranges())).collect();
+        if open().any(|rule| !matches!(rule.host, HostPattern::Net(_)))
             && let Err(at) = ports.binary_search(&DNS_PORT)
         {
             ports.insert(at, DNS_PORT);
@@ -91,23 +94,26 @@ impl Rules {
         ports
     }
 
-    /// Whether nothing at all can be reached.
-    pub fn is_nothing(&self) -> bool {
-        self.allow.iter().chain(&self.ask).all(|rule| self.is_closed(rule))
+    /// Whether the rules allow nothing, even with consent.
+    pub fn allows_nothing(&self) -> bool {
+        self.allow.iter().chain(&self.ask).all(|rule| self.is_fully_denied(rule))
     }
 
-    /// Whether denials leave nothing of it.
-    fn is_closed(&self, rule: &HostRule) -> bool {
+    /// Whether the denials cover every port of the rule.
+    fn is_fully_denied(&self, rule: &HostRule) -> bool {
         let denials: Vec<_> = self.deny.iter().filter(|denial| denial.host.covers(&rule.host)).collect();
         rule.is_denied_by(&denials)
     }
 
-    fn verdict(&self, port: u16, is_meant: impl Fn(&Host) -> bool) -> Verdict<'_> {
-        if let Some(rule) = self.deny.iter().find(|rule| is_meant(&rule.host) && rule.ports.deny(port)) {
-            return Verdict::Denied(rule);
+    fn first_match(&self, port: u16, matches_host: impl Fn(&HostPattern) -> bool) -> HostVerdict<'_> {
+        if let Some(rule) = self.deny.iter().find(|rule| matches_host(&rule.host) && rule.ports.denies(port))
+        {
+            return HostVerdict::Denied(rule);
         }
-        let is_open = |rule: &&HostRule| is_meant(&rule.host) && rule.ports.allow(port);
-        let allowed = self.allow.iter().find(is_open).map(Verdict::Allowed);
-        allowed.or_else(|| self.ask.iter().find(is_open).map(Verdict::Asked)).unwrap_or(Verdict::Unnamed)
+        let is_open = |rule: &&HostRule| matches_host(&rule.host) && rule.ports.allows(port);
+        let allowed = self.allow.iter().find(is_open).map(HostVerdict::Allowed);
+        allowed
+            .or_else(|| self.ask.iter().find(is_open).map(HostVerdict::NeedsConsent))
+            .unwrap_or(HostVerdict::NoRule)
     }
 }

@@ -1,22 +1,22 @@
-//! The name of a host, as DNS has it.
+//! DNS names of hosts.
 
 use std::fmt;
 
-/// The longest name in text, without a dot at its end (RFC 1035, 2.3.4).
-const LONGEST: usize = 253;
-/// The longest label (RFC 1035, 2.3.4).
-const LONGEST_LABEL: usize = 63;
+/// The longest name in bytes, without a trailing dot (RFC 1035, 2.3.4).
+const MAX_NAME_BYTES: usize = 253;
+/// The longest label in bytes (RFC 1035, 2.3.4).
+const MAX_LABEL_BYTES: usize = 63;
 
-/// The name of a host: lower case, without a dot at its end, and never a spelling of an address.
+/// A DNS name: lower case, without a trailing dot, and never a spelling of an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DnsName(String);
 
 impl DnsName {
-    /// Reads a name as it stands in a policy, a question of DNS, TLS or HTTP. Upper case is folded, and one dot at
-    /// the end dropped.
+    /// Parses a name from a policy, a DNS query, TLS or HTTP. Upper case is folded, and one trailing dot is
+    /// removed.
     ///
     /// # Errors
-    /// Why it is no name, as the end of a sentence that begins with it.
+    /// The reason why the text is not a name, as the end of a sentence that begins with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
@@ -25,35 +25,35 @@ impl DnsName {
         if !name.is_ascii() {
             return Err("is not ASCII; write it as DNS has it: xn--…".into());
         }
-        if name.len() > LONGEST {
-            return Err(format!("is longer than {LONGEST} bytes"));
+        if name.len() > MAX_NAME_BYTES {
+            return Err(format!("is longer than {MAX_NAME_BYTES} bytes"));
         }
-        name.split('.').try_for_each(label)?;
-        // inet_aton(3) takes 2130706433, 0x7f.1 and 0177.0.0.1 for addresses, and so do browsers with whatever ends
-        // in a number. No name that DNS knows does.
-        if name.rsplit('.').next().is_some_and(is_number) {
+        name.split('.').try_for_each(check_label)?;
+        // inet_aton(3) accepts 2130706433, 0x7f.1 and 0177.0.0.1 as addresses, and so do browsers for any
+        // host that ends in a number. No DNS name in use ends in one.
+        if name.rsplit('.').next().is_some_and(is_numeric_label) {
             return Err("ends in a number, as an address does; write an address as 192.0.2.7".into());
         }
         Ok(DnsName(name.to_ascii_lowercase()))
     }
 
-    /// The name as text.
+    /// The name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this name has labels of its own before those of `parent`.
+    /// Whether this name is a subdomain of `parent`.
     pub(super) fn is_below(&self, parent: &DnsName) -> bool {
         self.0.strip_suffix(parent.as_str()).is_some_and(|own| own.ends_with('.'))
     }
 }
 
-fn label(label: &str) -> Result<(), String> {
+fn check_label(label: &str) -> Result<(), String> {
     if label.is_empty() {
         return Err("has an empty label".into());
     }
-    if label.len() > LONGEST_LABEL {
-        return Err(format!("has a label that is longer than {LONGEST_LABEL} bytes"));
+    if label.len() > MAX_LABEL_BYTES {
+        return Err(format!("has a label that is longer than {MAX_LABEL_BYTES} bytes"));
     }
     if let Some(c) = label.chars().find(|c| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_')) {
         return Err(format!("has the character {c:?}, which no name of a host has"));
@@ -64,8 +64,8 @@ fn label(label: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether programs read this label as a number: decimal, octal or hexadecimal.
-fn is_number(label: &str) -> bool {
+/// Whether programs parse this label as a number: decimal, octal or hexadecimal.
+fn is_numeric_label(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     match hexadecimal {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),

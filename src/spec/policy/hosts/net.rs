@@ -1,72 +1,72 @@
-//! A range of addresses.
+//! Ranges of IP addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All addresses with one prefix (RFC 4632). One address is a range with the longest prefix.
+/// All addresses with one prefix (RFC 4632). A single address has the longest prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Net {
+pub struct IpNet {
     address: IpAddr,
     prefix: u8,
 }
 
-impl Net {
-    /// The range of this address and this prefix.
+impl IpNet {
+    /// The range with this address and this prefix length.
     ///
     /// # Errors
-    /// Why there is none, as the end of a sentence that begins with it.
+    /// The reason why it is not a range, as the end of a sentence that begins with it.
     pub fn new(address: IpAddr, prefix: u8) -> Result<Self, String> {
         if let IpAddr::V6(v6) = address
             && let Some(v4) = v6.to_ipv4_mapped()
         {
             return Err(format!("is an IPv4 address in IPv6; write {v4}"));
         }
-        let longest = longest(address);
+        let longest = max_prefix(address);
         if prefix > longest {
             return Err(format!("has a prefix of {prefix} bits, and the address has {longest}"));
         }
-        let net = Net { address: first(address, prefix), prefix };
+        let net = IpNet { address: network_address(address, prefix), prefix };
         match net.address == address {
             true => Ok(net),
             false => Err(format!("has bits beyond its prefix; write {net}")),
         }
     }
 
-    /// The range of one address; one that stands in IPv6 for an IPv4 address is that IPv4 address.
-    pub fn of(address: IpAddr) -> Self {
+    /// The range of a single address. An IPv4-mapped IPv6 address is converted to IPv4.
+    pub fn single_address(address: IpAddr) -> Self {
         let address = address.to_canonical();
-        Net { address, prefix: longest(address) }
+        IpNet { address, prefix: max_prefix(address) }
     }
 
-    /// The first address.
+    /// The first address of the range.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits all its addresses share.
+    /// The prefix length in bits.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// The one address, where it is one.
-    pub(super) fn single(&self) -> Option<IpAddr> {
-        (self.prefix == longest(self.address)).then_some(self.address)
+    /// The address, if the range has only one.
+    pub(super) fn as_single_address(&self) -> Option<IpAddr> {
+        (self.prefix == max_prefix(self.address)).then_some(self.address)
     }
 
-    /// Whether the address is in the range. One that stands in IPv6 for an IPv4 address is judged as that.
+    /// Whether the address is in the range. An IPv4-mapped IPv6 address is checked as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4() && first(address, self.prefix) == self.address
+        address.is_ipv4() == self.address.is_ipv4() && network_address(address, self.prefix) == self.address
     }
 
-    /// Whether every address of the other range is in this one.
-    pub(super) fn covers(&self, other: &Net) -> bool {
+    /// Whether this range contains every address of `other`.
+    pub(super) fn covers(&self, other: &IpNet) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }
 }
 
-/// How many bits the address has.
-fn longest(address: IpAddr) -> u8 {
+/// The length of the address in bits.
+fn max_prefix(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,
         IpAddr::V6(_) => 128,
@@ -74,8 +74,8 @@ fn longest(address: IpAddr) -> u8 {
 }
 
 /// The first address with the same prefix.
-fn first(address: IpAddr, prefix: u8) -> IpAddr {
-    let beyond = u32::from(longest(address).saturating_sub(prefix));
+fn network_address(address: IpAddr, prefix: u8) -> IpAddr {
+    let beyond = u32::from(max_prefix(address).saturating_sub(prefix));
     match address {
         IpAddr::V4(v4) => {
             let mask = u32::MAX.checked_shl(beyond).unwrap_or(0);
@@ -88,14 +88,14 @@ fn first(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// As in a rule: IPv6 in brackets, no prefix after a single address.
-impl fmt::Display for Net {
+/// The syntax of a rule: IPv6 in brackets, no prefix after a single address.
+impl fmt::Display for IpNet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
             IpAddr::V4(v4) => write!(f, "{v4}")?,
             IpAddr::V6(v6) => write!(f, "[{v6}]")?,
         }
-        match self.prefix == longest(self.address) {
+        match self.prefix == max_prefix(self.address) {
             true => Ok(()),
             false => write!(f, "/{}", self.prefix),
         }

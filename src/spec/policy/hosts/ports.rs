@@ -4,50 +4,51 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// What a host is allowed at when its rule names no port: HTTP and HTTPS.
-const WEB: [RangeInclusive<u16>; 2] = [80..=80, 443..=443];
+/// The ports that a rule without ports allows: HTTP and HTTPS.
+const WEB_PORTS: [RangeInclusive<u16>; 2] = [80..=80, 443..=443];
 
-/// Ports, as `80,443,8000-8010`. A rule that names none allows the web's, and denies every one.
+/// A set of ports, as `80,443,8000-8010`. A rule without ports allows those of `WEB_PORTS`, and denies
+/// every port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Ports(Vec<RangeInclusive<u16>>);
+pub struct PortSet(Vec<RangeInclusive<u16>>);
 
-impl Ports {
-    /// Whether a rule with these ports allows this one.
-    pub fn allow(&self, port: u16) -> bool {
-        self.allowed().iter().any(|range| range.contains(&port))
+impl PortSet {
+    /// Whether a rule with these ports allows this port.
+    pub fn allows(&self, port: u16) -> bool {
+        self.allowed_ranges().iter().any(|range| range.contains(&port))
     }
 
-    /// Whether a rule with these ports denies this one.
-    pub fn deny(&self, port: u16) -> bool {
+    /// Whether a rule with these ports denies this port.
+    pub fn denies(&self, port: u16) -> bool {
         self.0.is_empty() || self.0.iter().any(|range| range.contains(&port))
     }
 
-    /// The one port, where it is one.
-    pub(super) fn single(&self) -> Option<u16> {
+    /// The port, if the set has only one.
+    pub(super) fn as_single_port(&self) -> Option<u16> {
         match self.0.as_slice() {
             [range] if range.start() == range.end() => Some(*range.start()),
             _ => None,
         }
     }
 
-    /// What is allowed with these ports.
-    pub(super) fn allowed(&self) -> &[RangeInclusive<u16>] {
+    /// The ranges that a rule with these ports allows.
+    pub(super) fn allowed_ranges(&self) -> &[RangeInclusive<u16>] {
         match self.0.as_slice() {
-            [] => &WEB,
+            [] => &WEB_PORTS,
             named => named,
         }
     }
 
-    /// Every port of these ranges, in order, each once.
-    pub(super) fn all_of<'a>(
+    /// Every port of these ranges, in ascending order, without duplicates.
+    pub(super) fn iter_ports<'a>(
         ranges: impl Iterator<Item = &'a [RangeInclusive<u16>]>,
     ) -> impl Iterator<Item = u16> {
-        joined(ranges.flatten().cloned().collect()).into_iter().flatten()
+        merge_ranges(ranges.flatten().cloned().collect()).into_iter().flatten()
     }
 }
 
-/// The same ports in as few ranges as there can be, in order.
-fn joined(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
+/// The same ports in the fewest ranges, in ascending order.
+fn merge_ranges(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
     ranges.sort_by_key(|range| *range.start());
     let mut joined: Vec<RangeInclusive<u16>> = Vec::new();
     for range in ranges {
@@ -61,7 +62,7 @@ fn joined(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
     joined
 }
 
-impl FromStr for Ports {
+impl FromStr for PortSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -79,11 +80,11 @@ impl FromStr for Ports {
             }
             ranges.push(first..=last);
         }
-        Ok(Ports(joined(ranges)))
+        Ok(PortSet(merge_ranges(ranges)))
     }
 }
 
-impl fmt::Display for Ports {
+impl fmt::Display for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut comma = "";
         for range in &self.0 {

@@ -1,89 +1,91 @@
-//! One rule: `HOST` or `HOST:PORT[,PORT…]`.
+//! One host rule: `HOST` or `HOST:PORT[,PORT…]`.
 
 use super::name::DnsName;
-use super::net::Net;
-use super::ports::Ports;
-use super::stand_in;
+use super::net::IpNet;
+use super::ports::PortSet;
+use super::synthetic_address;
 use crate::spec::policy::value::{BadValue, text_value};
-use crate::text::line;
+use crate::text::one_line;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The longest rule, in bytes.
-const LONGEST: usize = 1024;
+const MAX_RULE_BYTES: usize = 1024;
 
-/// Which hosts a rule speaks of.
+/// The hosts that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
-    /// `*`: any name.
+pub enum HostPattern {
+    /// `*`: any name, and no address.
     Any,
-    /// This name.
+    /// One name.
     Name(DnsName),
-    /// `*.NAME`: every name below this one, however deep, and not itself.
-    Below(DnsName),
-    /// These addresses.
-    Net(Net),
+    /// `*.NAME`: every subdomain of the name at any depth, but not the name itself.
+    Subdomains(DnsName),
+    /// A range of addresses.
+    Net(IpNet),
 }
 
-/// Which ports of which hosts.
+/// A rule: ports of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRule {
-    /// Which hosts.
-    pub host: Host,
-    /// Which ports of them.
-    pub ports: Ports,
+    /// The hosts that the rule matches.
+    pub host: HostPattern,
+    /// The ports of these hosts.
+    pub ports: PortSet,
 }
 
-impl Host {
-    /// Whether the name is one of these hosts.
-    pub fn is(&self, name: &DnsName) -> bool {
+impl HostPattern {
+    /// Whether the pattern matches this name.
+    pub fn matches_name(&self, name: &DnsName) -> bool {
         match self {
-            Host::Any => true,
-            Host::Name(own) => own == name,
-            Host::Below(parent) => name.is_below(parent),
-            Host::Net(_) => false,
+            HostPattern::Any => true,
+            HostPattern::Name(own) => own == name,
+            HostPattern::Subdomains(parent) => name.is_below(parent),
+            HostPattern::Net(_) => false,
         }
     }
 
-    /// Whether the address is one of these hosts.
-    pub fn holds(&self, address: IpAddr) -> bool {
-        matches!(self, Host::Net(net) if net.contains(address))
+    /// Whether the pattern matches this address.
+    pub fn matches_address(&self, address: IpAddr) -> bool {
+        matches!(self, HostPattern::Net(net) if net.contains(address))
     }
 
-    /// Whether it is every name, or every address of a kind.
-    pub(in crate::spec::policy) fn is_everything(&self) -> bool {
+    /// Whether the pattern matches every name, or every address of a family.
+    pub(in crate::spec::policy) fn matches_everything(&self) -> bool {
         match self {
-            Host::Any => true,
-            Host::Name(_) | Host::Below(_) => false,
-            Host::Net(net) => net.prefix() == 0,
+            HostPattern::Any => true,
+            HostPattern::Name(_) | HostPattern::Subdomains(_) => false,
+            HostPattern::Net(net) => net.prefix() == 0,
         }
     }
 
-    /// Whether it is addresses that stand for names inside, and no others: it speaks of what names resolve to, and of
-    /// nobody who calls such an address.
-    pub(in crate::spec::policy) fn is_stand_ins(&self) -> bool {
-        matches!(self, Host::Net(net) if stand_in::has_all(net.address(), net.prefix()))
+    /// Whether the pattern matches synthetic addresses only. Such a rule applies to the addresses that
+    /// names resolve to, and to no connection to such an address.
+    pub(in crate::spec::policy) fn is_synthetic(&self) -> bool {
+        matches!(self, HostPattern::Net(net) if synthetic_address::covers_range(net.address(), net.prefix()))
     }
 
-    /// Whether each of those hosts is one of these.
-    pub(super) fn covers(&self, other: &Host) -> bool {
+    /// Whether this pattern matches every host that `other` matches.
+    pub(super) fn covers(&self, other: &HostPattern) -> bool {
         match (self, other) {
-            (Host::Net(net), Host::Net(other)) => net.covers(other),
-            (Host::Net(_), _) | (_, Host::Net(_)) => false,
-            (_, Host::Name(name)) => self.is(name),
-            (Host::Any, _) => true,
-            (Host::Below(parent), Host::Below(name)) => name == parent || name.is_below(parent),
-            (Host::Below(_) | Host::Name(_), _) => false,
+            (HostPattern::Net(net), HostPattern::Net(other)) => net.covers(other),
+            (HostPattern::Net(_), _) | (_, HostPattern::Net(_)) => false,
+            (_, HostPattern::Name(name)) => self.matches_name(name),
+            (HostPattern::Any, _) => true,
+            (HostPattern::Subdomains(parent), HostPattern::Subdomains(name)) => {
+                name == parent || name.is_below(parent)
+            }
+            (HostPattern::Subdomains(_) | HostPattern::Name(_), _) => false,
         }
     }
 }
 
 impl HostRule {
-    /// Whether these denials leave no port of what this rule allows.
+    /// Whether these denials cover every port that this rule allows.
     pub(super) fn is_denied_by(&self, denials: &[&HostRule]) -> bool {
-        let mut ports = self.ports.allowed().iter().cloned().flatten();
-        ports.all(|port| denials.iter().any(|denial| denial.ports.deny(port)))
+        let mut ports = self.ports.allowed_ranges().iter().cloned().flatten();
+        ports.all(|port| denials.iter().any(|denial| denial.ports.denies(port)))
     }
 }
 
@@ -95,17 +97,17 @@ impl FromStr for HostRule {
             let text: String = text.chars().take(64).collect();
             BadValue(format!("host {text:?} {why}"))
         };
-        if text.len() > LONGEST {
-            return Err(bad(format!("is longer than {LONGEST} bytes")));
+        if text.len() > MAX_RULE_BYTES {
+            return Err(bad(format!("is longer than {MAX_RULE_BYTES} bytes")));
         }
-        if line(text) != text {
+        if one_line(text) != text {
             return Err(bad("has a character that cannot be shown".into()));
         }
-        read(text).map_err(bad)
+        parse_rule(text).map_err(bad)
     }
 }
 
-fn read(text: &str) -> Result<HostRule, String> {
+fn parse_rule(text: &str) -> Result<HostRule, String> {
     if let Some((_, rest)) = text.split_once("://") {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let host = authority.rsplit('@').next().unwrap_or_default();
@@ -116,41 +118,41 @@ fn read(text: &str) -> Result<HostRule, String> {
         return Err(format!("is an IPv6 address; write it in brackets: [{address}]{prefix}"));
     }
     let (host, ports) = match text.strip_prefix('[') {
-        Some(rest) => bracketed(rest)?,
+        Some(rest) => parse_bracketed(rest)?,
         None => {
-            let (host, ports) = parted(text);
-            (unbracketed(host)?, ports)
+            let (host, ports) = split_ports(text);
+            (parse_unbracketed(host)?, ports)
         }
     };
-    Ok(HostRule { host, ports: ports.map_or(Ok(Ports::default()), str::parse)? })
+    Ok(HostRule { host, ports: ports.map_or(Ok(PortSet::default()), str::parse)? })
 }
 
-/// What stands before and after the colon, if there is one.
-fn parted(text: &str) -> (&str, Option<&str>) {
+/// Splits the text at its colon, if it has one.
+fn split_ports(text: &str) -> (&str, Option<&str>) {
     match text.split_once(':') {
         Some((host, ports)) => (host, Some(ports)),
         None => (text, None),
     }
 }
 
-/// An IPv6 address, after its opening bracket; and the text of the ports, if there is any.
-fn bracketed(text: &str) -> Result<(Host, Option<&str>), String> {
+/// Parses an IPv6 address after its opening bracket, and the text of the ports, if there is any.
+fn parse_bracketed(text: &str) -> Result<(HostPattern, Option<&str>), String> {
     let (inside, rest) = text.split_once(']').ok_or("has a bracket that does not close")?;
     let address: Ipv6Addr =
         inside.parse().map_err(|_| "has no IPv6 address in its brackets; write [2001:db8::]/32:443")?;
-    let (prefix, ports) = parted(rest);
+    let (prefix, ports) = split_ports(rest);
     let net = match prefix.strip_prefix('/') {
-        Some(bits) => net(address.into(), bits)?,
-        None if prefix.is_empty() => Net::new(address.into(), 128)?,
-        None => return Err("goes on after its brackets; write [2001:db8::]/32:443".into()),
+        Some(bits) => parse_net(address.into(), bits)?,
+        None if prefix.is_empty() => IpNet::new(address.into(), 128)?,
+        None => return Err("has text after its brackets; write [2001:db8::]/32:443".into()),
     };
-    Ok((Host::Net(net), ports))
+    Ok((HostPattern::Net(net), ports))
 }
 
-fn unbracketed(text: &str) -> Result<Host, String> {
+fn parse_unbracketed(text: &str) -> Result<HostPattern, String> {
     if let Some((address, bits)) = text.split_once('/') {
         return match address.parse::<Ipv4Addr>() {
-            Ok(v4) => Ok(Host::Net(net(v4.into(), bits)?)),
+            Ok(v4) => Ok(HostPattern::Net(parse_net(v4.into(), bits)?)),
             Err(_) if address.is_empty() => Err("is a path; write the name of a host".into()),
             Err(_) if !address.contains(|c: char| c != '.' && !c.is_ascii_digit()) => {
                 Err("is no range of addresses; write 10.0.0.0/8".into())
@@ -159,31 +161,31 @@ fn unbracketed(text: &str) -> Result<Host, String> {
         };
     }
     if let Ok(v4) = text.parse::<Ipv4Addr>() {
-        return Ok(Host::Net(Net::of(v4.into())));
+        return Ok(HostPattern::Net(IpNet::single_address(v4.into())));
     }
     match text.strip_prefix("*.") {
-        _ if text == "*" => Ok(Host::Any),
-        Some(parent) if !parent.contains('*') => Ok(Host::Below(DnsName::parse(parent)?)),
+        _ if text == "*" => Ok(HostPattern::Any),
+        Some(parent) if !parent.contains('*') => Ok(HostPattern::Subdomains(DnsName::parse(parent)?)),
         _ if text.contains('*') => {
             Err("has a \"*\" inside; write *.example.com for all below it, or * for any name".into())
         }
-        _ => Ok(Host::Name(DnsName::parse(text)?)),
+        _ => Ok(HostPattern::Name(DnsName::parse(text)?)),
     }
 }
 
-fn net(address: IpAddr, bits: &str) -> Result<Net, String> {
+fn parse_net(address: IpAddr, bits: &str) -> Result<IpNet, String> {
     let plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
     let prefix = plain.then(|| bits.parse::<u8>().ok()).flatten();
-    Net::new(address, prefix.ok_or_else(|| format!("has the prefix {bits:?}, which is no number of bits"))?)
+    IpNet::new(address, prefix.ok_or_else(|| format!("has the prefix {bits:?}, which is no number of bits"))?)
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Any => f.write_str("*"),
-            Host::Name(name) => write!(f, "{name}"),
-            Host::Below(name) => write!(f, "*.{name}"),
-            Host::Net(net) => write!(f, "{net}"),
+            HostPattern::Any => f.write_str("*"),
+            HostPattern::Name(name) => write!(f, "{name}"),
+            HostPattern::Subdomains(name) => write!(f, "*.{name}"),
+            HostPattern::Net(net) => write!(f, "{net}"),
         }
     }
 }
@@ -191,7 +193,7 @@ impl fmt::Display for Host {
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HostRule { host, ports } = self;
-        match *ports == Ports::default() {
+        match *ports == PortSet::default() {
             true => write!(f, "{host}"),
             false => write!(f, "{host}:{ports}"),
         }

@@ -1,4 +1,4 @@
-//! What rules say, and what is none.
+//! Tests: which rules are valid, and which hosts they match.
 
 use super::*;
 use proptest::collection::vec;
@@ -10,9 +10,9 @@ fn rule(text: &str) -> HostRule {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn rules(allow: &[&str], deny: &[&str]) -> Rules {
+fn rules(allow: &[&str], deny: &[&str]) -> HostRules {
     let all = |texts: &[&str]| texts.iter().map(|text| rule(text)).collect();
-    Rules { allow: all(allow), deny: all(deny), ask: Vec::new() }
+    HostRules { allow: all(allow), deny: all(deny), ask: Vec::new() }
 }
 
 fn name(text: &str) -> DnsName {
@@ -140,7 +140,7 @@ fn what_is_no_rule_is_told_its_cure() {
     host "[2001:db8::1" has a bracket that does not close
     host "[2001:db8::/32]" has no IPv6 address in its brackets; write [2001:db8::]/32:443
     host "[2001:db8::1]/32" has bits beyond its prefix; write [2001:db8::]/32
-    host "[::1]x" goes on after its brackets; write [2001:db8::]/32:443
+    host "[::1]x" has text after its brackets; write [2001:db8::]/32:443
     host "[192.0.2.7]" has no IPv6 address in its brackets; write [2001:db8::]/32:443
     host "[::ffff:192.0.2.7]" is an IPv4 address in IPv6; write 192.0.2.7
     host "[fe80::1%eth0]" has no IPv6 address in its brackets; write [2001:db8::]/32:443
@@ -163,7 +163,7 @@ fn names_have_the_bounds_of_dns() {
     assert!("a".repeat(1025).parse::<HostRule>().is_err());
 }
 
-/// What any program may read as an address is no name.
+/// A text that any program may parse as an address is not a name.
 #[test]
 fn no_spelling_of_an_address_is_a_name() {
     for text in [
@@ -198,42 +198,47 @@ fn a_wildcard_is_any_depth_below_and_not_itself() {
         ("badexample.org", false),
         ("example.org.evil.example", false),
     ] {
-        assert_eq!(matches!(rules.name(&name(asked), 443), Verdict::Allowed(_)), is_allowed, "{asked}");
-        assert_eq!(matches!(rules.knows(&name(asked)), Verdict::Allowed(_)), is_allowed, "{asked}");
-        assert_eq!(rules.name(&name(asked), 80), Verdict::Unnamed);
+        assert_eq!(
+            matches!(rules.check_name_port(&name(asked), 443), HostVerdict::Allowed(_)),
+            is_allowed,
+            "{asked}"
+        );
+        assert_eq!(matches!(rules.check_name(&name(asked)), HostVerdict::Allowed(_)), is_allowed, "{asked}");
+        assert_eq!(rules.check_name_port(&name(asked), 80), HostVerdict::NoRule);
     }
 }
 
 #[test]
 fn without_ports_a_rule_allows_the_webs_and_denies_all() {
     let rules = rules(&["example.org", "*.example.org:22,443"], &["evil.example.org", "odd.example.org:22"]);
-    assert!(matches!(rules.name(&name("example.org"), 80), Verdict::Allowed(_)));
-    assert!(matches!(rules.name(&name("example.org"), 443), Verdict::Allowed(_)));
-    assert_eq!(rules.name(&name("example.org"), 22), Verdict::Unnamed);
-    assert!(matches!(rules.name(&name("evil.example.org"), 22), Verdict::Denied(_)));
-    assert!(matches!(rules.name(&name("odd.example.org"), 22), Verdict::Denied(_)));
-    assert!(matches!(rules.name(&name("odd.example.org"), 443), Verdict::Allowed(_)));
-    // DNS answers for a name that has a port left.
-    assert!(matches!(rules.knows(&name("odd.example.org")), Verdict::Allowed(_)));
-    assert!(matches!(rules.knows(&name("evil.example.org")), Verdict::Denied(_)));
-    assert_eq!(rules.knows(&name("example.net")), Verdict::Unnamed);
-    assert_eq!(rules.ports(), [22, 80, 443]);
+    assert!(matches!(rules.check_name_port(&name("example.org"), 80), HostVerdict::Allowed(_)));
+    assert!(matches!(rules.check_name_port(&name("example.org"), 443), HostVerdict::Allowed(_)));
+    assert_eq!(rules.check_name_port(&name("example.org"), 22), HostVerdict::NoRule);
+    assert!(matches!(rules.check_name_port(&name("evil.example.org"), 22), HostVerdict::Denied(_)));
+    assert!(matches!(rules.check_name_port(&name("odd.example.org"), 22), HostVerdict::Denied(_)));
+    assert!(matches!(rules.check_name_port(&name("odd.example.org"), 443), HostVerdict::Allowed(_)));
+    // DNS answers for a name that has an allowed port left.
+    assert!(matches!(rules.check_name(&name("odd.example.org")), HostVerdict::Allowed(_)));
+    assert!(matches!(rules.check_name(&name("evil.example.org")), HostVerdict::Denied(_)));
+    assert_eq!(rules.check_name(&name("example.net")), HostVerdict::NoRule);
+    assert_eq!(rules.reachable_ports(), [22, 80, 443]);
 }
 
 #[test]
 fn names_and_addresses_are_judged_by_rules_of_their_own_kind() {
     let rules = rules(&["*", "10.0.0.0/8:5432", "[2001:db8::]/32"], &["10.9.0.0/16", "*.evil.example"]);
-    let allowed = |text: &str, port| matches!(rules.address(address(text), port), Verdict::Allowed(_));
+    let allowed =
+        |text: &str, port| matches!(rules.check_address_port(address(text), port), HostVerdict::Allowed(_));
     assert!(allowed("10.1.2.3", 5432) && !allowed("10.1.2.3", 443));
     assert!(allowed("::ffff:10.1.2.3", 5432), "an address of IPv4 in another writing");
-    assert!(matches!(rules.address(address("10.9.1.1"), 5432), Verdict::Denied(_)));
-    assert!(matches!(rules.address(address("::ffff:10.9.1.1"), 5432), Verdict::Denied(_)));
+    assert!(matches!(rules.check_address_port(address("10.9.1.1"), 5432), HostVerdict::Denied(_)));
+    assert!(matches!(rules.check_address_port(address("::ffff:10.9.1.1"), 5432), HostVerdict::Denied(_)));
     assert!(allowed("2001:db8:1::2", 443));
-    assert_eq!(rules.address(address("192.0.2.1"), 443), Verdict::Unnamed);
-    assert!(matches!(rules.name(&name("anything.example"), 443), Verdict::Allowed(_)));
-    assert!(matches!(rules.name(&name("a.evil.example"), 443), Verdict::Denied(_)));
+    assert_eq!(rules.check_address_port(address("192.0.2.1"), 443), HostVerdict::NoRule);
+    assert!(matches!(rules.check_name_port(&name("anything.example"), 443), HostVerdict::Allowed(_)));
+    assert!(matches!(rules.check_name_port(&name("a.evil.example"), 443), HostVerdict::Denied(_)));
     let everywhere = self::rules(&["[::]/0"], &[]);
-    assert_eq!(everywhere.address(address("::ffff:192.0.2.1"), 443), Verdict::Unnamed);
+    assert_eq!(everywhere.check_address_port(address("::ffff:192.0.2.1"), 443), HostVerdict::NoRule);
 }
 
 #[test]
@@ -248,7 +253,7 @@ fn rules_that_leave_nothing_are_known() {
         (&["10.0.0.0/8"], &["0.0.0.0/0"]),
         (&["10.0.0.0/8:22", "a.example"], &["10.0.0.0/8", "*"]),
     ] {
-        assert!(rules(allow, deny).is_nothing(), "{allow:?} {deny:?}");
+        assert!(rules(allow, deny).allows_nothing(), "{allow:?} {deny:?}");
     }
     for (allow, deny) in [
         (&["a.example"][..], &["a.example:80"][..]),
@@ -258,7 +263,7 @@ fn rules_that_leave_nothing_are_known() {
         (&["10.0.0.0/8"], &["10.0.0.0/9", "*"]),
         (&["[2001:db8::]/32"], &["0.0.0.0/0"]),
     ] {
-        assert!(!rules(allow, deny).is_nothing(), "{allow:?} {deny:?}");
+        assert!(!rules(allow, deny).allows_nothing(), "{allow:?} {deny:?}");
     }
 }
 
@@ -282,7 +287,7 @@ fn label() -> impl Strategy<Value = String> {
     "[a-z_]([a-z0-9_-]{0,8}[a-z0-9_])?"
 }
 
-/// Few names and ports, so that rules often speak of the same thing.
+/// Few names and ports, so that rules often overlap.
 fn some_rule() -> impl Strategy<Value = HostRule> {
     let host = select(
         &["*", "a.x", "b.a.x", "*.x", "*.a.x", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", "[fd00::]/8"][..],
@@ -291,9 +296,9 @@ fn some_rule() -> impl Strategy<Value = HostRule> {
     (host, ports).prop_map(|(host, ports)| rule(&format!("{host}{ports}")))
 }
 
-fn some_rules() -> impl Strategy<Value = Rules> {
+fn some_rules() -> impl Strategy<Value = HostRules> {
     let some = || vec(some_rule(), 0..4);
-    (some(), some(), some()).prop_map(|(allow, deny, ask)| Rules { allow, deny, ask })
+    (some(), some(), some()).prop_map(|(allow, deny, ask)| HostRules { allow, deny, ask })
 }
 
 const NAMES: [&str; 5] = ["x", "a.x", "b.a.x", "c.x", "y"];
@@ -314,7 +319,7 @@ proptest! {
         let parsed = rule(&format!("{star}{}{colon}{}", labels.join("."), ports.join(",")));
         prop_assert_eq!(&rule(&parsed.to_string()), &parsed);
         for (first, more) in ranges {
-            prop_assert!(parsed.ports.allow(first) && parsed.ports.deny(first.saturating_add(more)));
+            prop_assert!(parsed.ports.allows(first) && parsed.ports.denies(first.saturating_add(more)));
         }
     }
 
@@ -324,12 +329,12 @@ proptest! {
             true => Ipv4Addr::from_bits(u32::try_from(bits >> 96).unwrap()).into(),
             false => Ipv6Addr::from_bits(bits).into(),
         };
-        if let Ok(net) = Net::new(address, prefix) {
+        if let Ok(net) = IpNet::new(address, prefix) {
             let parsed = rule(&net.to_string());
-            prop_assert_eq!(&parsed.host, &Host::Net(net));
-            prop_assert!(parsed.host.holds(address));
+            prop_assert_eq!(&parsed.host, &HostPattern::Net(net));
+            prop_assert!(parsed.host.matches_address(address));
         }
-        prop_assert!(Net::of(address).contains(address));
+        prop_assert!(IpNet::single_address(address).contains(address));
     }
 
     #[test]
@@ -347,36 +352,36 @@ proptest! {
 
     #[test]
     fn a_denial_stands_over_every_allowance(all in some_rules(), more in some_rule()) {
-        let fewer = Rules { deny: [all.deny.clone(), vec![more.clone()]].concat(), ..all.clone() };
+        let fewer = HostRules { deny: [all.deny.clone(), vec![more.clone()]].concat(), ..all.clone() };
         for port in PORTS {
             for name in NAMES.map(name) {
-                let (before, after) = (all.name(&name, port), fewer.name(&name, port));
-                if more.host.is(&name) && more.ports.deny(port) {
-                    prop_assert!(matches!(after, Verdict::Denied(_)));
+                let (before, after) = (all.check_name_port(&name, port), fewer.check_name_port(&name, port));
+                if more.host.matches_name(&name) && more.ports.denies(port) {
+                    prop_assert!(matches!(after, HostVerdict::Denied(_)));
                 }
-                prop_assert!(matches!(after, Verdict::Denied(_)) || before == after);
+                prop_assert!(matches!(after, HostVerdict::Denied(_)) || before == after);
             }
             for address in ADDRESSES.map(address) {
-                let (before, after) = (all.address(address, port), fewer.address(address, port));
-                if more.host.holds(address) && more.ports.deny(port) {
-                    prop_assert!(matches!(after, Verdict::Denied(_)));
+                let (before, after) = (all.check_address_port(address, port), fewer.check_address_port(address, port));
+                if more.host.matches_address(address) && more.ports.denies(port) {
+                    prop_assert!(matches!(after, HostVerdict::Denied(_)));
                 }
-                prop_assert!(matches!(after, Verdict::Denied(_)) || before == after);
+                prop_assert!(matches!(after, HostVerdict::Denied(_)) || before == after);
             }
         }
     }
 
     #[test]
     fn nobody_is_asked_about_what_is_allowed_or_denied(all in some_rules()) {
-        let silent = Rules { ask: Vec::new(), ..all.clone() };
+        let silent = HostRules { ask: Vec::new(), ..all.clone() };
         for port in PORTS {
             let names = NAMES.map(name);
             let addresses = ADDRESSES.map(address);
-            let by_name = names.iter().map(|name| (all.name(name, port), silent.name(name, port)));
-            let by_address = addresses.iter().map(|to| (all.address(*to, port), silent.address(*to, port)));
+            let by_name = names.iter().map(|name| (all.check_name_port(name, port), silent.check_name_port(name, port)));
+            let by_address = addresses.iter().map(|to| (all.check_address_port(*to, port), silent.check_address_port(*to, port)));
             for (with, without) in by_name.chain(by_address) {
-                prop_assert_eq!(matches!(with, Verdict::Asked(_)) || with == Verdict::Unnamed, without == Verdict::Unnamed);
-                prop_assert!(without == Verdict::Unnamed || with == without);
+                prop_assert_eq!(matches!(with, HostVerdict::NeedsConsent(_)) || with == HostVerdict::NoRule, without == HostVerdict::NoRule);
+                prop_assert!(without == HostVerdict::NoRule || with == without);
             }
         }
     }
@@ -384,17 +389,17 @@ proptest! {
     #[test]
     fn a_name_is_known_exactly_where_a_port_of_it_is_allowed(all in some_rules()) {
         for name in NAMES.map(name) {
-            let is_open = |verdict| matches!(verdict, Verdict::Allowed(_) | Verdict::Asked(_));
-            let is_known = is_open(all.knows(&name));
-            prop_assert_eq!(is_known, all.ports().iter().any(|port| is_open(all.name(&name, *port))), "{}", name);
+            let is_open = |verdict| matches!(verdict, HostVerdict::Allowed(_) | HostVerdict::NeedsConsent(_));
+            let is_known = is_open(all.check_name(&name));
+            prop_assert_eq!(is_known, all.reachable_ports().iter().any(|port| is_open(all.check_name_port(&name, *port))), "{}", name);
         }
-        if all.is_nothing() {
-            for port in all.ports() {
+        if all.allows_nothing() {
+            for port in all.reachable_ports() {
                 for name in NAMES.map(name) {
-                    prop_assert!(!matches!(all.name(&name, port), Verdict::Allowed(_)));
+                    prop_assert!(!matches!(all.check_name_port(&name, port), HostVerdict::Allowed(_)));
                 }
                 for address in ADDRESSES.map(address) {
-                    prop_assert!(!matches!(all.address(address, port), Verdict::Allowed(_)));
+                    prop_assert!(!matches!(all.check_address_port(address, port), HostVerdict::Allowed(_)));
                 }
             }
         }

@@ -1,14 +1,14 @@
-//! Patterns: `*` stands for any characters, none of them too; every other character for itself.
+//! Patterns: `*` matches any number of characters, including none; every other character matches itself.
 
-/// Whether the whole of `text` is what `pattern` says. `star` says which characters a star takes that is not
-/// the last character of the pattern.
+/// Whether the whole of `text` matches `pattern`. `star_matches` returns whether a star that is not the
+/// last character of the pattern matches a character.
 ///
 /// Never recurses, and needs at most `pattern * text` steps.
-pub(super) fn matches(pattern: &str, text: &str, star: impl Fn(char) -> bool) -> bool {
+pub(super) fn matches(pattern: &str, text: &str, star_matches: impl Fn(char) -> bool) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut at, mut seen) = (0, 0);
-    // After the last star: where it stands, and how far into the text it has gone.
+    // After the last star: its position in the pattern, and how much of the text it has matched.
     let mut back: Option<(usize, usize)> = None;
     while seen < text.len() {
         if pattern.get(at) == Some(&'*') {
@@ -18,7 +18,7 @@ pub(super) fn matches(pattern: &str, text: &str, star: impl Fn(char) -> bool) ->
             at += 1;
             seen += 1;
         } else if let Some((stood, gone)) = back {
-            if stood + 1 != pattern.len() && !star(text[gone]) {
+            if stood + 1 != pattern.len() && !star_matches(text[gone]) {
                 return false;
             }
             back = Some((stood, gone + 1));

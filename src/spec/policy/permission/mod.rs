@@ -1,80 +1,80 @@
-//! What the policy says to a question of the agent, before anybody is asked (`[permissions]`).
+//! Automatic answers to the agent's permission requests (`[permissions]`).
 //!
-//! A denial stands over everything, then a demand to ask, then an allowance; what no rule speaks of is asked.
-//! The rules are read as a stranger's input would have them read: an allowance matches only what it plainly
-//! means, a denial also what might be it.
+//! A denial takes precedence, then a rule to ask, then an allowance; a call that no rule matches is asked
+//! about. The input of a call is untrusted: an allowance matches only input whose meaning is unambiguous, a
+//! denial also matches input that might mean a denied call.
 
 mod glob;
 mod rule;
-mod subject;
+mod tool_input;
 
-pub use rule::Rule;
+pub use rule::PermissionRule;
 
-use super::effective::Permissions;
+use super::effective::PermissionPolicy;
 use super::layer::Setting;
 use super::value::keywords;
-use subject::Subject;
+use tool_input::ToolInput;
 
 keywords! {
-    /// How an agent treats its own questions: what a server may set.
+    /// The permission mode of an agent, which a client may set.
     "permission mode" PermissionMode {
-        /// It asks.
+        /// The agent asks.
         Default = "default",
-        /// It edits files without asking.
+        /// The agent edits files without asking.
         AcceptEdits = "acceptEdits",
-        /// It plans, and changes nothing.
+        /// The agent plans and changes nothing.
         Plan = "plan",
-        /// It does not ask; what it would ask for is denied.
+        /// The agent does not ask; calls that need permission are denied.
         DontAsk = "dontAsk",
-        /// It decides by itself what to ask for.
+        /// The agent decides which calls to ask about.
         Auto = "auto",
-        /// It asks for nothing.
+        /// The agent asks about nothing.
         BypassPermissions = "bypassPermissions",
     }
 }
 
-/// What the rules say of one call of a tool.
+/// The ruling of the rules on one tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ruling {
-    /// It may run, by this rule.
+pub enum PermissionRuling {
+    /// The call may run, by this rule.
     Allow(String),
-    /// It may not, by this rule.
+    /// The call is denied by this rule.
     Deny(String),
-    /// Somebody has to be asked.
+    /// A client must be asked.
     Ask,
 }
 
-impl Permissions {
-    /// What the rules say to a call of `tool` with `input`, a JSON object.
-    pub fn ruling(&self, tool: &str, input: &str) -> Ruling {
+impl PermissionPolicy {
+    /// Applies the rules to a call of `tool` with `input`, a JSON object.
+    pub fn rule_on(&self, tool: &str, input: &str) -> PermissionRuling {
         if self.allow.is_empty() && self.deny.is_empty() {
-            return Ruling::Ask;
+            return PermissionRuling::Ask;
         }
-        let subject = Subject::of(input);
-        let named = |rule: &Setting<Rule>| format!("{} ({})", rule.value, rule.layer);
+        let subject = ToolInput::parse(input);
+        let named = |rule: &Setting<PermissionRule>| format!("{} ({})", rule.value, rule.layer);
         if let Some(rule) = self.deny.iter().find(|rule| rule.value.may_match(tool, &subject)) {
-            return Ruling::Deny(named(rule));
+            return PermissionRuling::Deny(named(rule));
         }
         if self.ask.iter().any(|rule| rule.value.may_match(tool, &subject)) {
-            return Ruling::Ask;
+            return PermissionRuling::Ask;
         }
-        match self.allow.iter().find(|rule| rule.value.surely_matches(tool, &subject)) {
-            Some(rule) => Ruling::Allow(named(rule)),
-            None => Ruling::Ask,
+        match self.allow.iter().find(|rule| rule.value.definitely_matches(tool, &subject)) {
+            Some(rule) => PermissionRuling::Allow(named(rule)),
+            None => PermissionRuling::Ask,
         }
     }
 
-    /// Whether a server may bring the agent into this mode.
+    /// Checks whether a client may set this mode.
     ///
     /// # Errors
-    /// Why not, for the server.
+    /// The reason for the client, if it may not.
     pub fn may_set_mode(&self, name: &str) -> Result<PermissionMode, String> {
         let mode: PermissionMode = name.parse().map_err(|error: super::BadValue| error.to_string())?;
         match &self.modes {
             Some(modes) if !modes.value.0.contains(&mode) => {
                 Err(format!("the policy does not permit the permission mode {mode} ({})", modes.layer))
             }
-            // Nobody said that the agent may do everything unasked.
+            // Skipping all permission requests must be allowed explicitly.
             None if mode == PermissionMode::BypassPermissions => {
                 Err(format!("the policy does not name the permission mode {mode} in permissions.modes"))
             }
@@ -83,11 +83,11 @@ impl Permissions {
     }
 }
 
-/// Modes that a server may set.
+/// The permission modes that a client may set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Modes(pub Vec<PermissionMode>);
+pub struct PermissionModes(pub Vec<PermissionMode>);
 
-impl std::fmt::Display for Modes {
+impl std::fmt::Display for PermissionModes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_slice() {
             [] => f.write_str("(none)"),

@@ -1,17 +1,17 @@
-//! One rule: `TOOL`, `TOOL(PATTERN)` or `TOOL(FIELD=PATTERN)`.
+//! One permission rule: `TOOL`, `TOOL(PATTERN)` or `TOOL(FIELD=PATTERN)`.
 
 use super::glob;
-use super::subject::{Field, Reading, Subject};
+use super::tool_input::{FieldSyntax, InputField, ToolInput};
 use crate::spec::policy::value::{BadValue, text_value};
-use crate::text::line;
+use crate::text::one_line;
 use std::fmt;
 use std::str::FromStr;
 
 /// The longest rule, in bytes.
-const LONGEST: usize = 1024;
+const MAX_RULE_BYTES: usize = 1024;
 
-/// Tools whose calls are about one field, so that a pattern needs no name of it.
-const FIELDS: [(&str, &str); 10] = [
+/// The tools with a default field, to which a pattern without a field name applies.
+const DEFAULT_FIELDS: [(&str, &str); 10] = [
     ("Bash", "command"),
     ("Edit", "file_path"),
     ("Glob", "path"),
@@ -24,52 +24,57 @@ const FIELDS: [(&str, &str); 10] = [
     ("Write", "file_path"),
 ];
 
-/// Which calls a rule speaks of.
+/// A pattern for tool calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    /// The name of the tool, in which a `*` stands for any characters.
+pub struct PermissionRule {
+    /// The name of the tool, in which a `*` matches any characters.
     tool: String,
-    /// The field and its pattern, when the rule speaks of some calls only.
-    about: Option<(String, String)>,
+    /// The field and its pattern; `None` matches every call of the tool.
+    field_pattern: Option<(String, String)>,
 }
 
-impl Rule {
-    /// Whether this call might be one of those: for what takes away.
-    pub(super) fn may_match(&self, tool: &str, subject: &Subject) -> bool {
-        self.is_of(tool)
-            && self.about.as_ref().is_none_or(|(field, pattern)| match subject.field(field) {
-                Field::Absent => false,
-                Field::Unreadable => true,
-                Field::Text(text) => {
+impl PermissionRule {
+    /// Whether the rule might match this call: used for denials and rules to ask.
+    pub(super) fn may_match(&self, tool: &str, input: &ToolInput) -> bool {
+        self.names_tool(tool)
+            && self.field_pattern.as_ref().is_none_or(|(field, pattern)| match input.field(field) {
+                InputField::Absent => false,
+                InputField::Unreadable => true,
+                InputField::Text(text) => {
                     let matches = |text: &str| glob::matches(pattern, text, |_| true);
-                    matches(text) || Reading::of(field).meanings(text).iter().any(|text| matches(text))
+                    matches(text)
+                        || FieldSyntax::for_field(field)
+                            .interpretations(text)
+                            .iter()
+                            .any(|text| matches(text))
                 }
             })
     }
 
-    /// Whether this call is plainly one of those: for what gives.
-    pub(super) fn surely_matches(&self, tool: &str, subject: &Subject) -> bool {
-        self.is_of(tool)
-            && self.about.as_ref().is_none_or(|(field, pattern)| {
-                let Field::Text(text) = subject.field(field) else { return false };
-                let reading = Reading::of(field);
-                // What stands there word for word is what the operator has read.
+    /// Whether the rule definitely matches this call: used for allowances.
+    pub(super) fn definitely_matches(&self, tool: &str, input: &ToolInput) -> bool {
+        self.names_tool(tool)
+            && self.field_pattern.as_ref().is_none_or(|(field, pattern)| {
+                let InputField::Text(text) = input.field(field) else { return false };
+                let reading = FieldSyntax::for_field(field);
+                // An operator who wrote the exact text has read it.
                 let is_exact = !pattern.contains('*') && pattern == text;
-                is_exact || reading.is_plain(text) && glob::matches(pattern, text, |c| reading.star(c))
+                is_exact
+                    || reading.is_plain(text) && glob::matches(pattern, text, |c| reading.star_matches(c))
             })
     }
 
-    /// Whether it speaks of every call of its tool.
-    pub(in crate::spec::policy) fn is_whole(&self) -> bool {
-        self.about.is_none()
+    /// Whether the rule matches every call of its tool.
+    pub(in crate::spec::policy) fn covers_whole_tool(&self) -> bool {
+        self.field_pattern.is_none()
     }
 
-    fn is_of(&self, tool: &str) -> bool {
+    fn names_tool(&self, tool: &str) -> bool {
         glob::matches(&self.tool, tool, |_| true)
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for PermissionRule {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
@@ -79,11 +84,11 @@ impl FromStr for Rule {
                 "rule {text:?} {why}; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text"
             ))
         };
-        if text.len() > LONGEST {
+        if text.len() > MAX_RULE_BYTES {
             return Err(bad("is longer than 1024 bytes"));
         }
-        // Rules are shown, and some come from the agent's own folder.
-        if line(text) != text {
+        // Rules are displayed, and some come from the agent's own folder.
+        if one_line(text) != text {
             return Err(bad("has a character that cannot be shown"));
         }
         let (tool, pattern) = match text.split_once('(') {
@@ -99,19 +104,19 @@ impl FromStr for Rule {
             return Err(bad("has a character that no tool's name has"));
         }
         let tool = tool.to_owned();
-        let Some(pattern) = pattern else { return Ok(Rule { tool, about: None }) };
+        let Some(pattern) = pattern else { return Ok(PermissionRule { tool, field_pattern: None }) };
         if pattern.is_empty() {
             return Err(bad("has an empty pattern"));
         }
-        let known = FIELDS.iter().find(|(name, _)| *name == tool);
+        let known = DEFAULT_FIELDS.iter().find(|(name, _)| *name == tool);
         let (field, pattern) = match known {
             Some((_, field)) => (*field, pattern),
             None => pattern
                 .split_once('=')
                 .filter(|(field, pattern)| is_field(field) && !pattern.is_empty())
-                .ok_or_else(|| bad("does not say which field of this tool its pattern is for"))?,
+                .ok_or_else(|| bad("does not name the field of this tool that its pattern matches"))?,
         };
-        Ok(Rule { tool, about: Some((field.to_owned(), pattern.to_owned())) })
+        Ok(PermissionRule { tool, field_pattern: Some((field.to_owned(), pattern.to_owned())) })
     }
 }
 
@@ -119,10 +124,10 @@ fn is_field(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PermissionRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rule { tool, about } = self;
-        let known = FIELDS.iter().any(|(name, _)| name == tool);
+        let PermissionRule { tool, field_pattern: about } = self;
+        let known = DEFAULT_FIELDS.iter().any(|(name, _)| name == tool);
         match about {
             None => f.write_str(tool),
             Some((_, pattern)) if known => write!(f, "{tool}({pattern})"),
@@ -131,7 +136,7 @@ impl fmt::Display for Rule {
     }
 }
 
-text_value!(Rule, {
+text_value!(PermissionRule, {
     "type": "string",
     "description": "a rule on the agent's questions: TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text",
     "maxLength": 1024,

@@ -1,23 +1,28 @@
 use super::*;
-use crate::spec::policy::{Effective, Home, Layer};
+use crate::spec::policy::{EffectivePolicy, HomeSource, PolicyLayer};
 use proptest::prelude::*;
 
-fn rules(allow: &[&str], deny: &[&str], ask: &[&str]) -> Permissions {
+fn rules(allow: &[&str], deny: &[&str], ask: &[&str]) -> PermissionPolicy {
     let rules = |texts: &[&str]| {
-        texts.iter().map(|text| Setting::new(text.parse().unwrap(), &Layer::CommandLine)).collect()
+        texts.iter().map(|text| Setting::new(text.parse().unwrap(), &PolicyLayer::CommandLine)).collect()
     };
-    Permissions { allow: rules(allow), deny: rules(deny), ask: rules(ask), ..Permissions::built_in() }
+    PermissionPolicy {
+        allow: rules(allow),
+        deny: rules(deny),
+        ask: rules(ask),
+        ..PermissionPolicy::built_in()
+    }
 }
 
 fn bash(command: &str) -> String {
     serde_json::json!({ "command": command }).to_string()
 }
 
-fn word(ruling: &Ruling) -> &'static str {
+fn word(ruling: &PermissionRuling) -> &'static str {
     match ruling {
-        Ruling::Allow(_) => "allow",
-        Ruling::Deny(_) => "deny",
-        Ruling::Ask => "ask",
+        PermissionRuling::Allow(_) => "allow",
+        PermissionRuling::Deny(_) => "deny",
+        PermissionRuling::Ask => "ask",
     }
 }
 
@@ -27,14 +32,17 @@ fn a_denial_stands_over_a_demand_to_ask_and_that_over_an_allowance() {
     for (command, expected) in
         [("ls", "allow"), ("git push x", "ask"), ("rm x", "deny"), ("git status", "allow")]
     {
-        assert_eq!(word(&all.ruling("Bash", &bash(command))), expected, "{command}");
+        assert_eq!(word(&all.rule_on("Bash", &bash(command))), expected, "{command}");
     }
-    assert_eq!(word(&all.ruling("Write", "{}")), "ask", "what no rule speaks of is asked");
-    assert_eq!(all.ruling("Bash", &bash("rm x")), Ruling::Deny("Bash(rm *) (command line)".into()));
-    let everything = rules(&["*"], &["mcp__*"], &[]);
-    assert_eq!(word(&everything.ruling("mcp__db__drop", "{}")), "deny");
+    assert_eq!(word(&all.rule_on("Write", "{}")), "ask", "what no rule speaks of is asked");
     assert_eq!(
-        word(&everything.ruling("Bash", "not JSON")),
+        all.rule_on("Bash", &bash("rm x")),
+        PermissionRuling::Deny("Bash(rm *) (command line)".into())
+    );
+    let everything = rules(&["*"], &["mcp__*"], &[]);
+    assert_eq!(word(&everything.rule_on("mcp__db__drop", "{}")), "deny");
+    assert_eq!(
+        word(&everything.rule_on("Bash", "not JSON")),
         "allow",
         "a rule for a whole tool reads no input"
     );
@@ -57,11 +65,11 @@ fn a_pattern_permits_one_plain_command_and_denies_it_wherever_it_stands() {
         ("git", "ask"),
         ("gitx status", "ask"),
     ] {
-        assert_eq!(word(&permits.ruling("Bash", &bash(command))), expected, "{command}");
+        assert_eq!(word(&permits.rule_on("Bash", &bash(command))), expected, "{command}");
     }
     let denies = rules(&["Bash"], &["Bash(rm *)"], &[]);
     for command in ["rm x", "true; rm x", "a && rm x", "a|rm x", "(rm x)", "a\n  rm x", "`rm x`", "$(rm x)"] {
-        assert_eq!(word(&denies.ruling("Bash", &bash(command))), "deny", "{command}");
+        assert_eq!(word(&denies.rule_on("Bash", &bash(command))), "deny", "{command}");
     }
 }
 
@@ -76,11 +84,11 @@ fn a_path_that_could_mean_another_is_not_permitted_and_is_denied() {
         ("/work//a", "ask"),
         ("/worker", "ask"),
     ] {
-        assert_eq!(word(&permits.ruling("Write", &input(path))), expected, "{path}");
+        assert_eq!(word(&permits.rule_on("Write", &input(path))), expected, "{path}");
     }
     let denies = rules(&["Read"], &["Read(/work/secret/*)"], &[]);
     for path in ["/work/secret/a", "/work/x/../secret/a", "/work//secret/./a", "/work/secret/../secret/a"] {
-        assert_eq!(word(&denies.ruling("Read", &input(path))), "deny", "{path}");
+        assert_eq!(word(&denies.rule_on("Read", &input(path))), "deny", "{path}");
     }
 }
 
@@ -96,7 +104,7 @@ fn a_star_in_a_host_does_not_reach_beyond_it() {
         ("https://evil.test#.example.org/", "ask"),
         ("https://u@evil.test\\.example.org/", "ask"),
     ] {
-        assert_eq!(word(&permits.ruling("WebFetch", &input(url))), expected, "{url}");
+        assert_eq!(word(&permits.rule_on("WebFetch", &input(url))), expected, "{url}");
     }
 }
 
@@ -104,27 +112,27 @@ fn a_star_in_a_host_does_not_reach_beyond_it() {
 fn what_no_rule_can_read_is_not_permitted_and_is_denied() {
     let long = bash(&"x".repeat(100_000));
     for input in ["{\"command\":7}", "{\"command\":[\"ls\"]}", "not JSON", "[]", long.as_str()] {
-        assert_eq!(word(&rules(&["Bash(*)"], &[], &[]).ruling("Bash", input)), "ask", "{:.40}", input);
+        assert_eq!(word(&rules(&["Bash(*)"], &[], &[]).rule_on("Bash", input)), "ask", "{:.40}", input);
         assert_eq!(
-            word(&rules(&["Bash"], &["Bash(rm *)"], &[]).ruling("Bash", input)),
+            word(&rules(&["Bash"], &["Bash(rm *)"], &[]).rule_on("Bash", input)),
             "deny",
             "{:.40}",
             input
         );
     }
-    // A field that is not there is not what the pattern says.
-    assert_eq!(word(&rules(&["Grep"], &["Grep(/etc/*)"], &[]).ruling("Grep", "{}")), "allow");
-    // The last of two counts, as it does for the agent.
+    // A missing field does not match a pattern.
+    assert_eq!(word(&rules(&["Grep"], &["Grep(/etc/*)"], &[]).rule_on("Grep", "{}")), "allow");
+    // Of two fields with one name the last counts, as for the agent.
     let twice = r#"{"command":"ls","command":"rm x"}"#;
-    assert_eq!(word(&rules(&["Bash(ls)"], &[], &[]).ruling("Bash", twice)), "ask");
+    assert_eq!(word(&rules(&["Bash(ls)"], &[], &[]).rule_on("Bash", twice)), "ask");
 }
 
 #[test]
 fn rules_are_shown_as_they_are_written_and_bad_ones_say_what_is_wrong() {
     for text in ["Bash", "Bash(git *)", "*", "mcp__x__*", "mcp__x(name=a(b)*)", "Read(/a b/*)"] {
-        assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<PermissionRule>().unwrap().to_string(), text);
     }
-    let complaint = |text: &&str| text.parse::<Rule>().unwrap_err().to_string();
+    let complaint = |text: &&str| text.parse::<PermissionRule>().unwrap_err().to_string();
     let bad = [
         "",
         "(x)",
@@ -147,31 +155,33 @@ fn rules_are_shown_as_they_are_written_and_bad_ones_say_what_is_wrong() {
     rule "Bash(x" does not end in a bracket; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
     rule "Ba sh" has a character that no tool's name has; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
     rule "Bash)" has a character that no tool's name has; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
-    rule "mcp__x(a)" does not say which field of this tool its pattern is for; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
-    rule "mcp__x(=b)" does not say which field of this tool its pattern is for; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
-    rule "mcp__x(a=)" does not say which field of this tool its pattern is for; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
-    rule "*(x)" does not say which field of this tool its pattern is for; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
+    rule "mcp__x(a)" does not name the field of this tool that its pattern matches; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
+    rule "mcp__x(=b)" does not name the field of this tool that its pattern matches; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
+    rule "mcp__x(a=)" does not name the field of this tool that its pattern matches; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
+    rule "*(x)" does not name the field of this tool that its pattern matches; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
     rule "Bash(\u{1b}[2J)" has a character that cannot be shown; write TOOL, Bash(PATTERN) or TOOL(FIELD=PATTERN), where * is any text
     "#);
 }
 
 #[test]
 fn rb_21_modes_are_permitted_by_name() {
-    let mut permissions = Permissions::built_in();
+    let mut permissions = PermissionPolicy::built_in();
     assert_eq!(permissions.may_set_mode("plan"), Ok(PermissionMode::Plan));
     assert!(permissions.may_set_mode("bypassPermissions").unwrap_err().contains("permissions.modes"));
     assert!(permissions.may_set_mode("plann").unwrap_err().contains("did you mean"));
-    permissions.modes =
-        Some(Setting::new(Modes(vec![PermissionMode::BypassPermissions]), &Layer::CommandLine));
+    permissions.modes = Some(Setting::new(
+        PermissionModes(vec![PermissionMode::BypassPermissions]),
+        &PolicyLayer::CommandLine,
+    ));
     assert_eq!(permissions.may_set_mode("bypassPermissions"), Ok(PermissionMode::BypassPermissions));
     assert!(permissions.may_set_mode("plan").unwrap_err().contains("does not permit"));
-    assert_eq!(Effective::built_in(Home::Tmp).permissions, Permissions::built_in());
+    assert_eq!(EffectivePolicy::built_in(HomeSource::Tmp).permissions, PermissionPolicy::built_in());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The pattern of a star against the plainest reading of it.
+    /// The glob matcher gives the results of a simple recursive matcher.
     #[test]
     fn a_glob_is_what_a_recursive_reading_says(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
         fn plain(pattern: &[u8], text: &[u8]) -> bool {
@@ -184,7 +194,7 @@ proptest! {
         prop_assert_eq!(glob::matches(&pattern, &text, |_| true), plain(pattern.as_bytes(), text.as_bytes()));
     }
 
-    /// More denials and more demands to ask never give more.
+    /// Additional denials and rules to ask never allow more.
     #[test]
     fn what_takes_away_never_gives(
         tool in proptest::sample::select(&["Bash", "Read", "mcp__x"][..]),
@@ -193,9 +203,9 @@ proptest! {
         more in proptest::collection::vec(proptest::sample::select(&["Bash(b*)", "Bash", "Read", "mcp__*"][..]), 0..3),
     ) {
         let input = serde_json::json!({ "command": command, "file_path": command }).to_string();
-        let before = rules(&allow, &[], &[]).ruling(tool, &input);
-        let denied = rules(&allow, &more, &[]).ruling(tool, &input);
-        let asked = rules(&allow, &[], &more).ruling(tool, &input);
+        let before = rules(&allow, &[], &[]).rule_on(tool, &input);
+        let denied = rules(&allow, &more, &[]).rule_on(tool, &input);
+        let asked = rules(&allow, &[], &more).rule_on(tool, &input);
         prop_assert!(word(&denied) != "allow" || word(&before) == "allow");
         prop_assert!(word(&asked) != "allow" || word(&before) == "allow");
         prop_assert!(word(&asked) != "deny");

@@ -1,14 +1,14 @@
-//! Which variables the program gets.
+//! Tests of the program's environment.
 
 use super::*;
 use std::ffi::{OsStr, OsString};
 
-/// The child's environment as `NAME=VALUE (layer)`.
-fn child(policy: &Effective, caller: &[(&str, &str)], fixed: &[(&str, &str)]) -> Vec<String> {
+/// The program's environment as `NAME=VALUE (layer)`.
+fn child(policy: &EffectivePolicy, caller: &[(&str, &str)], fixed: &[(&str, &str)]) -> Vec<String> {
     let caller = caller.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let fixed: Vec<(&str, &OsStr)> = fixed.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
     let text = |text: OsString| text.into_string().unwrap();
-    let result = environment(policy, caller, &fixed).into_iter();
+    let result = program_environment(policy, caller, &fixed).into_iter();
     result.map(|(name, value, layer)| format!("{}={} ({layer})", text(name), text(value))).collect()
 }
 
@@ -43,7 +43,7 @@ fn kc_09_of_two_hundred_poisoned_variables_none_gets_in() {
     caller.push(("TERM".into(), "the first counts".into()));
     let caller: Vec<(&str, &str)> =
         caller.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let held = Effective::built_in(Home::Tmp);
+    let held = EffectivePolicy::built_in(HomeSource::Tmp);
     assert_eq!(
         child(&held, &caller, &[("HOME", "/home/agent")]),
         [
@@ -78,7 +78,7 @@ fn the_strongest_word_on_a_variable_wins() {
     ]);
     let arguments = ["PATH", "GIVEN=1"].map(|text| text.parse().unwrap());
     let held = scratch
-        .load_with(CommandLine { env: arguments.to_vec(), ..CommandLine::default() })
+        .load_with(PolicyOptions { env: arguments.to_vec(), ..PolicyOptions::default() })
         .unwrap()
         .effective;
     let caller = [("PATH", "/a:/b"), ("LANG", "C"), ("FIXED", "caller")];

@@ -1,10 +1,10 @@
-//! The policy as people see it.
+//! The policy as shown to people: text, JSON and schema.
 
 use super::*;
 
 #[test]
 fn the_built_in_policy_in_full() {
-    insta::assert_snapshot!(Effective::built_in(Home::Session), @r"
+    insta::assert_snapshot!(EffectivePolicy::built_in(HomeSource::Session), @r"
     profile = strict  (built-in)
     files.home = session  (built-in)
     files.tmp_size = 1G  (built-in)
@@ -53,11 +53,11 @@ fn a_policy_of_many_layers_names_each() {
             "limits.timeout = '1h30m'\nprotect.paths = ['Makefile', 'ci/']\nlimits.io.'/dev/sda'.write_bps = '10M'",
         ),
     ]);
-    let command_line = CommandLine {
+    let command_line = PolicyOptions {
         allow_host: vec!["[2001:db8::]/32:443".parse().unwrap()],
         api_socket: Some("/run/api.sock".into()),
         bridge_socket: Some("/tmp/ash-{short_id}.sock".parse().unwrap()),
-        ..CommandLine::default()
+        ..PolicyOptions::default()
     };
     let held = scratch.load_with(command_line).unwrap().effective.to_string();
     let short: Vec<&str> = held.lines().filter(|line| !line.ends_with("(built-in)")).collect();
@@ -94,7 +94,7 @@ fn a_policy_of_many_layers_names_each() {
 
 #[test]
 fn rows_are_json_with_the_layer_as_text() {
-    let rows = Effective::built_in(Home::Tmp).rows();
+    let rows = EffectivePolicy::built_in(HomeSource::Tmp).rows();
     let row = serde_json::to_string(rows.iter().find(|row| row.key == "limits.memory").unwrap()).unwrap();
     assert_eq!(row, r#"{"key":"limits.memory","value":"2G","layer":"built-in"}"#);
 }
@@ -206,8 +206,8 @@ fn a_check_reports_each_file_by_itself() {
     let files =
         ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "open.toml", "lab.toml", "absent.toml"]
             .map(|name| scratch.path(name));
-    let report = check(&files);
-    assert!(!report.is_good());
+    let report = check_policy_files(&files, &InProcess);
+    assert!(!report.is_valid());
     let text = report.to_string().replace(scratch.directory.path().to_str().unwrap(), "");
     insta::assert_snapshot!(text, @r"
     /good.toml: ok
@@ -225,8 +225,8 @@ fn a_check_reports_each_file_by_itself() {
       note: network.allow: * is every host that there is
       note: network.allow: 0.0.0.0/0:443 is every host that there is
     /lab.toml: ok
-      note: network.allow: the addresses of [fd73:6167:6761:7200::1] stand for names inside: it holds for names that resolve to them, and not for a call of such an address
-      note: network.deny: the addresses of 198.19.1.0/24 stand for names inside: it holds for names that resolve to them, and not for a call of such an address
+      note: network.allow: the addresses of [fd73:6167:6761:7200::1] represent names inside: it applies to names that resolve to them, and not to connections to such an address
+      note: network.deny: the addresses of 198.19.1.0/24 represent names inside: it applies to names that resolve to them, and not to connections to such an address
     error: open policy /absent.toml: no such file
     ");
 }
@@ -234,7 +234,7 @@ fn a_check_reports_each_file_by_itself() {
 #[test]
 fn the_example_that_ships_is_a_good_folder_policy() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hello/saggar.toml");
-    let report = check(&[example]);
-    assert!(report.is_good());
+    let report = check_policy_files(&[example], &InProcess);
+    assert!(report.is_valid());
     assert_eq!(report.files[0].outcome.as_ref().unwrap(), &Vec::<String>::new());
 }

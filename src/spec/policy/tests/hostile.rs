@@ -1,11 +1,11 @@
-//! Files that are wrong, by accident or on purpose: each is an error, soon.
+//! Files that are invalid, by accident or on purpose: each is an error, within a bounded time.
 
 use super::*;
 use crate::error::Code;
 use crate::spec::tests::Worked;
 use std::time::Duration;
 
-/// Loads, and fails when that takes long.
+/// Runs `act`, and fails if it takes too long.
 fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
     let worked = Worked::begin();
     let result = act();
@@ -13,7 +13,7 @@ fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The places where a file may stand: an operator's, a folder's, and one named by `--policy`.
+/// The locations of policy files: an operator's, a folder's, and one that `--policy` names.
 const PLACES: [&str; 4] = ["etc/config.toml", "etc/conf.d/a.toml", "agent/saggar.toml", "named.toml"];
 
 fn complaint(prepare: impl Fn(&Scratch, &Path)) -> Vec<String> {
@@ -22,7 +22,7 @@ fn complaint(prepare: impl Fn(&Scratch, &Path)) -> Vec<String> {
         let path = scratch.path(place);
         prepare(&scratch, &path);
         if *place == "named.toml" {
-            scratch.places.policies = vec![path];
+            scratch.places.policy_files = vec![path];
         }
         soon(place, || scratch.complaint())
     };
@@ -65,7 +65,7 @@ fn a_socket_is_refused() {
 fn a_device_is_refused() {
     let mut scratch = Scratch::new();
     for device in ["/dev/null", "/dev/zero", "/dev/tty"] {
-        scratch.places.policies = vec![device.into()];
+        scratch.places.policy_files = vec![device.into()];
         soon(device, || scratch.refusal());
     }
 }
@@ -99,7 +99,7 @@ fn an_empty_file_is_not_a_default() {
 #[test]
 fn a_file_of_comments_says_nothing_on_purpose() {
     let scratch = Scratch::with(&[("etc/config.toml", "# limits.memory = '4G'\n")]);
-    assert_eq!(scratch.effective(), Effective::built_in(Home::Session));
+    assert_eq!(scratch.effective(), EffectivePolicy::built_in(HomeSource::Session));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_large_file_is_refused_without_being_read() {
 
 #[test]
 fn a_file_that_cannot_be_opened_is_an_error() {
-    // A loop of links: unlike a mode, it stops root too.
+    // A loop of links. Unlike a file mode, it stops root too.
     for place in ["etc/config.toml", "etc/conf.d/a.toml", "user/config.toml", "usr/defaults.toml"] {
         let scratch = Scratch::new();
         std::os::unix::fs::symlink(scratch.path(place), scratch.path(place)).unwrap();
@@ -154,7 +154,7 @@ fn deep_and_wide_files_end_soon() {
         ("escapes", [b"profile = \"", &b"\\u0000".repeat(size / 6)[..], b"\""].concat()),
     ];
     for (what, bytes) in cases {
-        for format in [parse::Format::Toml, parse::Format::Json] {
+        for format in [parse::PolicyFormat::Toml, parse::PolicyFormat::Json] {
             let refusal = soon(what, || parse::parse("f", format, &bytes)).expect_err(what).to_string();
             assert!(refusal.len() < 2000, "{what}: {} bytes of message", refusal.len());
         }

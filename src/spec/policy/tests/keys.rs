@@ -1,20 +1,20 @@
-//! Every key has a rule for the agent's folder, and the rule holds.
+//! Every key has a rule for the policy of a folder, and the rule is enforced.
 
 use super::*;
 use crate::error::Code;
 use std::collections::BTreeSet;
 
-/// What the folder's rule for a key is.
+/// The rule of a key for the policy of a folder.
 enum Rule {
-    /// This asks for more than the built-in layer gives, and is refused.
+    /// Refused: the value widens the built-in layer.
     Refused(&'static str),
-    /// This asks for more than the operator's layer gives, and is refused.
+    /// Refused: the value widens the operator's layer.
     RefusedAbove { operator: &'static str, folder: &'static str },
-    /// The key can only take away.
+    /// Accepted: the key can only tighten.
     OnlyTightens(&'static str),
-    /// The agent folder may choose, the workspace may not.
+    /// Accepted from the agent folder, refused from the workspace.
     AgentFolderChooses(&'static str),
-    /// Reserved: nobody may say it yet.
+    /// Reserved: refused in every layer.
     NotInThisVersion(&'static str),
 }
 use Rule::*;
@@ -172,7 +172,7 @@ fn a_folder_that_asks_for_more_is_refused_by_the_name_of_the_key() {
             assert!(message.ends_with("may only tighten"), "{message}");
             assert!(refused.hint_text().is_some());
 
-            // An operator may say the same.
+            // An operator may set the same value.
             let operator = format!("{operator}\n");
             Scratch::with(&[("etc/config.toml", &operator), ("user/config.toml", text)]).effective();
         }
@@ -197,7 +197,7 @@ fn what_only_tightens_is_taken_from_a_folder() {
     for (key, rule) in RULES {
         let (OnlyTightens(text) | AgentFolderChooses(text)) = rule else { continue };
         let held = Scratch::with(&[("agent/saggar.toml", text)]).effective();
-        let layer = Layer::AgentFolder("saggar.toml");
+        let layer = PolicyLayer::AgentFolder("saggar.toml");
         assert!(held.rows().iter().any(|row| row.key == *key && row.layer == layer), "{key}");
     }
 }
@@ -250,9 +250,12 @@ fn a_folder_names_hosts_only_where_they_can_be_reached_already() {
         let files = [("etc/config.toml", operator), ("agent/saggar.toml", folder)];
         Scratch::with(&files).load().map(|policy| policy.effective)
     };
-    // An equal rule changes nothing, not even its owner.
+    // An equal rule changes nothing, including its layer.
     let same = may(held, held).unwrap().hosts.allow;
-    assert!(same.len() == 2 && same.iter().all(|rule| matches!(rule.layer, Layer::Operator(_))), "{same:?}");
+    assert!(
+        same.len() == 2 && same.iter().all(|rule| matches!(rule.layer, PolicyLayer::Operator(_))),
+        "{same:?}"
+    );
     for folder in [
         "network.allow = ['*.example.org:22']",
         "network.allow = ['example.net']",
@@ -262,17 +265,21 @@ fn a_folder_names_hosts_only_where_they_can_be_reached_already() {
     ] {
         assert_eq!(may(held, folder).unwrap_err().code(), Code::Refused, "{folder}");
     }
-    // Hosts that a layer named and a later one took back.
+    // Hosts that one layer named and a later layer removed.
     let taken_back = [("etc/config.toml", held), ("user/config.toml", "network.mode = 'none'")];
     let scratch = Scratch::with(&taken_back);
     scratch.write("agent/saggar.toml", held);
     assert_eq!(scratch.refusal().code(), Code::Refused);
-    // Instead of the whole network of the host, any.
+    // Any hosts are accepted in place of the whole network of the host.
     let instead = may("network.mode = 'host'", "network.allow = ['x.example']").unwrap();
-    assert_eq!(instead.network, Setting { value: Network::Policy, layer: Layer::AgentFolder("saggar.toml") });
+    assert_eq!(
+        instead.network,
+        Setting { value: NetworkMode::Policy, layer: PolicyLayer::AgentFolder("saggar.toml") }
+    );
 }
 
-/// What a folder named instead of the host's network is no allowance that outlives it.
+/// The hosts that a folder named in place of the host's network are dropped when a later layer sets the
+/// network.
 #[test]
 fn a_later_word_on_the_network_drops_the_hosts_of_a_folder() {
     let files = [
@@ -280,7 +287,7 @@ fn a_later_word_on_the_network_drops_the_hosts_of_a_folder() {
         ("agent/saggar.toml", "network.allow = ['x.example']"),
     ];
     let command_line =
-        CommandLine { allow_host: vec!["y.example".parse().unwrap()], ..CommandLine::default() };
+        PolicyOptions { allow_host: vec!["y.example".parse().unwrap()], ..PolicyOptions::default() };
     let held = Scratch::with(&files).load_with(command_line).unwrap().effective;
     let rules: Vec<String> = held.hosts.allow.iter().map(|rule| rule.value.to_string()).collect();
     assert_eq!(rules, ["y.example"]);
@@ -343,7 +350,8 @@ fn the_workspace_is_held_against_what_the_agent_folder_left() {
     insta::assert_snapshot!(Scratch::with(&files).complaint(), @"saggar.toml in the workspace (line 1) asks for limits.memory = 2G, above the 1G of agent folder saggar.toml; a policy from the agent's own folder may only tighten");
 }
 
-/// Which program the agent is does not concern a command that starts none; what widens is refused as ever.
+/// A command that starts no agent ignores the choice of an agent; other keys that widen are refused as
+/// usual.
 #[test]
 fn without_an_agent_the_workspace_may_name_one() {
     let mut scratch =
@@ -355,7 +363,7 @@ fn without_an_agent_the_workspace_may_name_one() {
     let widening = "adapter = 'demo'\n[network]\nmode = 'host'";
     scratch.write("work/saggar.toml", widening);
     assert!(scratch.complaint().contains("network.mode"), "{}", scratch.complaint());
-    // A mistake in the value is still one.
+    // An invalid value is still an error.
     scratch.write("work/saggar.toml", "adapter = 'telepathy'");
     assert!(scratch.complaint().contains("adapter"), "{}", scratch.complaint());
 }

@@ -1,63 +1,66 @@
-//! Every key from every layer, seen in the sandbox that comes of it: what a folder's document adds to random documents
-//! of operators shows nothing of the host that was not shown without it.
+//! Every key from every layer, checked in the resulting sandbox: adding a folder's document to random
+//! documents of operators gives no additional access to the host.
 
 use super::random::{any_document, few_keys, operated, trees};
 use super::*;
 use crate::id::SandboxId;
-use crate::spec::agent::{Asked, lower};
-use crate::spec::{IdMap, Mount, MountKind, SandboxSpec};
+use crate::spec::agent::{AgentSandboxRequest, lower_policy};
+use crate::spec::{HostIdMapping, MountKind, MountSpec, SandboxSpec};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ffi::OsString;
 
-fn lowered(policy: &Effective) -> SandboxSpec {
+fn lowered(policy: &EffectivePolicy) -> SandboxSpec {
     let home = match &policy.files.home.value {
-        Home::Directory(directory) => Some(directory.as_path().to_owned()),
-        Home::Tmp | Home::Session => None,
+        HomeSource::Directory(directory) => Some(directory.as_path().to_owned()),
+        HomeSource::Tmp | HomeSource::Session => None,
     };
-    let asked = Asked {
+    let asked = AgentSandboxRequest {
         id: SandboxId::parse("x").unwrap(),
-        map: IdMap::Block { base: 1 << 20 },
+        id_mapping: HostIdMapping::Block { base: 1 << 20 },
         workspace: "/work".into(),
-        changes: None,
+        overlay_upper: None,
         agent_folder: None,
         home,
-        program: Vec::new(),
-        own: Vec::new(),
-        api: None,
-        pins: Vec::new(),
+        program_mounts: Vec::new(),
+        runtime_mounts: Vec::new(),
+        model_api: None,
+        pinned_paths: Vec::new(),
         terminal: false,
-        shown: false,
-        streams: true,
-        without_network: None,
+        visible_workspace: false,
+        reopen_streams: true,
+        network_fallback: None,
     };
-    lower(policy, asked).expect("these limits fit together")
+    lower_policy(policy, asked).expect("these limits fit together")
 }
 
-/// What of the host a mount shows, where, and whether it can be written.
-fn shown(mount: &Mount) -> Option<(&Path, &Path, bool)> {
+/// The host path that a mount shows, its destination, and whether it is writable.
+fn shown(mount: &MountSpec) -> Option<(&Path, &Path, bool)> {
     match &mount.kind {
         MountKind::Named { source } | MountKind::System { source } => {
-            Some((source, &mount.at, mount.writable))
+            Some((source, &mount.destination, mount.writable))
         }
-        MountKind::Overlay { lower, .. } => Some((lower, &mount.at, mount.writable)),
+        MountKind::Overlay { lower, .. } => Some((lower, &mount.destination, mount.writable)),
         _ => None,
     }
 }
 
-/// Variables of the host that programs get.
-fn passed(policy: &Effective) -> Vec<(OsString, OsString)> {
+/// Variables of the host's environment that programs get.
+fn passed(policy: &EffectivePolicy) -> Vec<(OsString, OsString)> {
     let names = ["LANG", "FOO", "BAR", "LD_PRELOAD", "PATH", "AWS_KEY", "HOME"];
     let host = names.map(|name| (name.into(), "of-the-host".into()));
-    let all = environment(policy, host.into_iter(), &[]);
+    let all = program_environment(policy, host.into_iter(), &[]);
     all.into_iter()
         .map(|(name, value, _)| (name, value))
         .filter(|(_, value)| value == "of-the-host")
         .collect()
 }
 
-/// What of the host the second sandbox has and the first has not.
-fn added(before: (&Effective, &SandboxSpec), after: (&Effective, &SandboxSpec)) -> Option<String> {
+/// The access to the host that the second sandbox has and the first has not.
+fn added(
+    before: (&EffectivePolicy, &SandboxSpec),
+    after: (&EffectivePolicy, &SandboxSpec),
+) -> Option<String> {
     for mount in &after.1.mounts {
         if let Some((source, at, writable)) = shown(mount) {
             let held = before.1.mounts.iter().filter_map(shown);
@@ -71,11 +74,12 @@ fn added(before: (&Effective, &SandboxSpec), after: (&Effective, &SandboxSpec)) 
     if let Some((name, _)) = has.into_iter().find(|variable| !had.contains(variable)) {
         return Some(format!("the variable {}", name.display()));
     }
-    let publish = |spec: &SandboxSpec| spec.publish.iter().map(|(publish, _)| *publish).collect::<Vec<_>>();
+    let publish =
+        |spec: &SandboxSpec| spec.published_ports.iter().map(|(publish, _)| *publish).collect::<Vec<_>>();
     if publish(after.1).iter().any(|publish_| !publish(before.1).contains(publish_)) {
         return Some("a port".to_owned());
     }
-    let higher = |after: &crate::spec::Rlimit| {
+    let higher = |after: &crate::spec::RlimitSpec| {
         before.1.rlimits.iter().any(|held| held.resource == after.resource && after.hard > held.hard)
     };
     if let Some(limit) = after.1.rlimits.iter().find(|limit| higher(limit)) {
@@ -96,16 +100,16 @@ proptest! {
         later in vec(few_keys(), 0..2),
     ) {
         let mut before = operated(&operators);
-        let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
+        let layer = if is_workspace { PolicyLayer::Workspace("saggar.toml") } else { PolicyLayer::AgentFolder("saggar.toml") };
         let mut after = before.clone();
-        let Ok(admitted) = provenance::Admitted::of(&before, asked, &layer, &trees()) else { return Ok(()) };
-        after.take(admitted);
+        let Ok(admitted) = provenance::AdmittedDocument::admit(&before, asked, &layer, &trees()) else { return Ok(()) };
+        after.merge_admitted(admitted);
         for document in later {
-            before.merge(document.clone(), &Layer::CommandLine);
-            after.merge(document, &Layer::CommandLine);
+            before.merge(document.clone(), &PolicyLayer::CommandLine);
+            after.merge(document, &PolicyLayer::CommandLine);
         }
         prop_assert_eq!(added((&before, &lowered(&before)), (&after, &lowered(&after))), None);
-        // What shows something of the host is an operator's word, whoever repeats it.
+        // A value that gives access to the host keeps the operator's layer, even if a folder repeats it.
         let owners = [
             after.api_socket.as_ref().map(|held| &held.layer),
             after.api.upstream.as_ref().map(|held| &held.layer),
@@ -116,17 +120,17 @@ proptest! {
         ];
         let sockets = after.sockets.iter().map(|held| &held.layer);
         let ports = after.publish.iter().map(|held| &held.layer);
-        prop_assert!(owners.into_iter().flatten().chain(sockets).chain(ports).all(|layer| !layer.is_folder()));
+        prop_assert!(owners.into_iter().flatten().chain(sockets).chain(ports).all(|layer| !layer.is_agent_writable()));
     }
 
-    /// Even when it is not asked whether it may: the merge itself adds no bind for a folder.
+    /// Without admission too: the merge itself adds no bind mount for a folder.
     #[test]
     fn folder_that_was_not_held_back_adds_no_bind(operators in vec(any_document(), 0..3), asked in few_keys()) {
         let before = operated(&operators);
         let mut after = before.clone();
-        let binds = Document { files: document::Files { ro: asked.files.ro, rw: asked.files.rw, ..Default::default() }, ..Document::default() };
-        after.merge(binds, &Layer::AgentFolder("saggar.toml"));
-        let sources = |policy: &Effective| policy.files.binds.iter().map(|bind| (bind.value.source.clone(), bind.value.dest.clone())).collect::<Vec<_>>();
+        let binds = PolicyDocument { files: document::FilesTable { ro: asked.files.ro, rw: asked.files.rw, ..Default::default() }, ..PolicyDocument::default() };
+        after.merge(binds, &PolicyLayer::AgentFolder("saggar.toml"));
+        let sources = |policy: &EffectivePolicy| policy.files.binds.iter().map(|bind| (bind.value.source.clone(), bind.value.destination.clone())).collect::<Vec<_>>();
         prop_assert_eq!(sources(&before), sources(&after));
     }
 }

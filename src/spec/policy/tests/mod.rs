@@ -1,4 +1,4 @@
-//! Tests that need more than one file of the policy; the others stand beside what they test.
+//! Tests that need more than one file of the policy; the others are in the file that they test.
 
 mod child;
 mod golden;
@@ -13,10 +13,25 @@ use crate::error::{Error, Result};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A host of our own: every place of the layers, in a directory that goes away.
+/// Parses like the parser process, but in this process: every folder's policy in a test is converted to
+/// JSON.
+#[derive(Debug)]
+struct InProcess;
+
+impl FolderParser for InProcess {
+    fn to_json(&self, text: &FolderText<'_>) -> Result<String> {
+        text.to_json()
+    }
+
+    fn line_of(&self, text: &FolderText<'_>, key: &str) -> Result<Option<usize>> {
+        Ok(text.line_of(key))
+    }
+}
+
+/// A scratch host: the directories of all layers, in a temporary directory.
 struct Scratch {
     directory: tempfile::TempDir,
-    places: Places,
+    places: PolicySources,
 }
 
 impl Scratch {
@@ -26,20 +41,21 @@ impl Scratch {
         for place in ["usr", "etc/conf.d", "user", "agent", "work"] {
             std::fs::create_dir_all(root.join(place)).unwrap();
         }
-        let places = Places {
-            vendor: root.join("usr"),
-            system: root.join("etc"),
-            user: Some(root.join("user")),
+        let places = PolicySources {
+            vendor_directory: root.join("usr"),
+            system_directory: root.join("etc"),
+            user_directory: Some(root.join("user")),
             agent_folder: Some(root.join("agent")),
             workspace: Some(root.join("work")),
-            policies: Vec::new(),
-            current: root.join("work"),
-            owner: nix::unistd::geteuid().as_raw(),
+            policy_files: Vec::new(),
+            current_directory: root.join("work"),
+            operator_uid: nix::unistd::geteuid().as_raw(),
+            parser: &InProcess,
         };
         Scratch { directory, places }
     }
 
-    /// A scratch host with these files, as `("etc/config.toml", "…")`.
+    /// A scratch host with these files, such as `("etc/config.toml", "…")`.
     fn with(files: &[(&str, &str)]) -> Scratch {
         let scratch = Scratch::new();
         for (name, text) in files {
@@ -58,15 +74,15 @@ impl Scratch {
         mode(&path, 0o644);
     }
 
-    fn load(&self) -> Result<Policy> {
-        self.load_with(CommandLine::default())
+    fn load(&self) -> Result<LoadedPolicy> {
+        self.load_with(PolicyOptions::default())
     }
 
-    fn load_with(&self, command_line: CommandLine) -> Result<Policy> {
-        load(&self.places, Home::Session, command_line)
+    fn load_with(&self, command_line: PolicyOptions) -> Result<LoadedPolicy> {
+        load_policy(&self.places, HomeSource::Session, command_line)
     }
 
-    fn effective(&self) -> Effective {
+    fn effective(&self) -> EffectivePolicy {
         self.load().unwrap().effective
     }
 
@@ -74,7 +90,7 @@ impl Scratch {
         self.load().map(|policy| policy.effective.to_string()).expect_err("is taken")
     }
 
-    /// The refusal as text, with the directory's random name cut out.
+    /// The error as text, without the random name of the directory.
     fn complaint(&self) -> String {
         self.refusal().to_string().replace(self.directory.path().to_str().unwrap(), "")
     }

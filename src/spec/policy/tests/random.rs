@@ -8,7 +8,7 @@ use proptest::sample::select;
 use std::fmt::Debug;
 use std::str::FromStr;
 
-/// Commands, of which a folder may name some.
+/// Commands; a folder may name some of them.
 const PROGRAMS: &[&str] = &[
     "claude",
     "demo -x",
@@ -21,24 +21,24 @@ const PROGRAMS: &[&str] = &[
     "/work/../x",
 ];
 
-/// The folders whose content stands inside.
+/// The folders whose content is visible in the sandbox.
 pub(super) fn trees() -> [&'static Path; 1] {
     [Path::new("/work")]
 }
 
-/// Whether the program that a folder chose stands inside whatever it says.
-fn program_stands(before: &Effective, after: &Effective) -> bool {
-    let Some(chosen) = after.agent_cmd.as_ref().filter(|chosen| chosen.layer.is_folder()) else {
+/// Whether the program that a folder chose is visible in the sandbox independently of the folder's policy.
+fn program_stands(before: &EffectivePolicy, after: &EffectivePolicy) -> bool {
+    let Some(chosen) = after.agent_cmd.as_ref().filter(|chosen| chosen.layer.is_agent_writable()) else {
         return true;
     };
     let program = chosen.value.words()[0].as_str();
-    let shown = before.files.binds.iter().any(|bind| Path::new(program).starts_with(&bind.value.dest));
+    let shown = before.files.binds.iter().any(|bind| Path::new(program).starts_with(&bind.value.destination));
     let inside =
         !program.starts_with('/') || program.starts_with("/usr/") || program.starts_with("/work/") || shown;
     inside && !program.contains("..")
 }
 
-/// One of these texts, parsed: few of them, so that two documents often speak of the same thing.
+/// One of these texts, parsed. The texts are few, so that two documents often name the same values.
 fn one_of<T: FromStr + Debug>(texts: &'static [&'static str]) -> impl Strategy<Value = T>
 where
     T::Err: Debug,
@@ -46,7 +46,7 @@ where
     select(texts).prop_map(|text| text.parse().unwrap())
 }
 
-fn size() -> impl Strategy<Value = Size> {
+fn size() -> impl Strategy<Value = ByteSize> {
     one_of(&["1M", "100M", "1G", "2G", "4G", "1T"])
 }
 
@@ -54,12 +54,12 @@ fn word<T: Copy + Debug>(all: &'static [T]) -> impl Strategy<Value = T> {
     select(all)
 }
 
-fn files() -> impl Strategy<Value = document::Files> {
+fn files() -> impl Strategy<Value = document::FilesTable> {
     let ro = vec(one_of(&["/a", "/b:/x", "/c"]), 0..2);
     let rw = vec(one_of(&["/a", "/d:/x", "/e"]), 0..2);
     let home = of(one_of(&["tmp", "session", "/srv/home", "/srv/other"]));
     let hide = vec(one_of(&["secret", "a/b"]), 0..2);
-    (ro, rw, home, of(size()), hide).prop_map(|(ro, rw, home, tmp_size, hide)| document::Files {
+    (ro, rw, home, of(size()), hide).prop_map(|(ro, rw, home, tmp_size, hide)| document::FilesTable {
         ro,
         rw,
         home,
@@ -68,47 +68,49 @@ fn files() -> impl Strategy<Value = document::Files> {
     })
 }
 
-fn env() -> impl Strategy<Value = document::Env> {
+fn env() -> impl Strategy<Value = document::EnvTable> {
     let names = &["LANG", "FOO", "BAR", "LD_PRELOAD", "PATH", "AWS_KEY"];
     let set = btree_map(one_of(names), select(&["1", "2"][..]).prop_map(str::to_owned), 0..3);
-    (vec(one_of(names), 0..3), set, vec(one_of(names), 0..2)).prop_map(|(pass, set, deny)| document::Env {
-        pass,
-        set,
-        deny,
-    })
+    (vec(one_of(names), 0..3), set, vec(one_of(names), 0..2))
+        .prop_map(|(pass, set, deny)| document::EnvTable { pass, set, deny })
 }
 
-fn limits() -> impl Strategy<Value = document::Limits> {
+fn limits() -> impl Strategy<Value = document::LimitsTable> {
     let cpus = of(one_of(&["0.5", "1", "2"]));
     let counts = &[64u32, 512, 1000, 65536, 100_000][..];
     let time = || of(one_of(&["1s", "1h", "2h"]));
     let times = (time(), time(), time(), time());
-    let files = (of(select(counts)), of(select(counts)), of(word(AtTimeout::ALL)));
+    let files = (of(select(counts)), of(select(counts)), of(word(TimeoutAction::ALL)));
     let old = (of(size()), of(size()), of(size()), cpus, of(select(counts)), files, times);
     (old, more_limits()).prop_map(
         |((memory, disk, fsize, cpus, pids, (nofile, inodes, at_timeout), times), more)| {
             let (timeout, cpu_time, idle, script) = times;
-            let times = document::Limits { timeout, at_timeout, cpu_time, idle, script, ..more };
-            document::Limits { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
+            let times = document::LimitsTable { timeout, at_timeout, cpu_time, idle, script, ..more };
+            document::LimitsTable { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
         },
     )
 }
 
-/// Those that have no built-in value.
-fn more_limits() -> impl Strategy<Value = document::Limits> {
+/// Limits without a built-in value.
+fn more_limits() -> impl Strategy<Value = document::LimitsTable> {
     let set = || of(one_of(&["0", "0-1", "1,3", "0-3"]));
     let weight = || of(select(&[1u32, 100, 200][..]));
     let hugetlb = btree_map(one_of(&["2MB", "1GB"]), one_of(&["0", "1G", "2G"]), 0..2);
     let counts = &[1u32, 100][..];
     let rates = (of(size()), of(size()), of(select(counts)), of(select(counts))).prop_map(
-        |(read_bps, write_bps, read_iops, write_iops)| Rates { read_bps, write_bps, read_iops, write_iops },
+        |(read_bps, write_bps, read_iops, write_iops)| DiskRates {
+            read_bps,
+            write_bps,
+            read_iops,
+            write_iops,
+        },
     );
     let io = btree_map(one_of(&["/dev/sda", "8:0"]), rates, 0..2);
     let cpu = (of(one_of(&["1ms", "50ms"])), weight(), of(any::<bool>()), set(), set());
     (of(size()), of(size()), hugetlb, cpu, io, weight()).prop_map(
         |(memory_high, swap, hugetlb, cpu, io, io_weight)| {
             let (cpu_burst, cpu_weight, cpu_idle, cpuset_cpus, cpuset_mems) = cpu;
-            document::Limits {
+            document::LimitsTable {
                 memory_high,
                 swap,
                 hugetlb,
@@ -119,17 +121,17 @@ fn more_limits() -> impl Strategy<Value = document::Limits> {
                 cpuset_mems,
                 io,
                 io_weight,
-                ..document::Limits::default()
+                ..document::LimitsTable::default()
             }
         },
     )
 }
 
-fn permissions() -> impl Strategy<Value = document::Permissions> {
+fn permissions() -> impl Strategy<Value = document::PermissionsTable> {
     let rules = || vec(one_of(&["Read", "Bash", "Bash(ls *)", "*", "mcp__x(a=b)"]), 0..3);
     let modes = of(vec(word(PermissionMode::ALL), 0..3));
     (rules(), rules(), rules(), of(one_of(&["1s", "10m", "1h"])), modes).prop_map(
-        |(allow, deny, ask, timeout, modes)| document::Permissions { allow, deny, ask, timeout, modes },
+        |(allow, deny, ask, timeout, modes)| document::PermissionsTable { allow, deny, ask, timeout, modes },
     )
 }
 
@@ -137,30 +139,31 @@ fn network() -> impl Strategy<Value = document::NetworkTable> {
     let rules = || vec(one_of(&["a.example", "*.example:443", "*", "10.0.0.0/8:22"]), 0..3);
     let publish = vec(one_of(&["8080:1", "[::]:0:2"]), 0..2);
     let sockets = vec(one_of(&["/run/a", "/run/b:/run/c"]), 0..2);
-    (of(word(Network::ALL)), rules(), rules(), rules(), publish, sockets)
+    (of(word(NetworkMode::ALL)), rules(), rules(), rules(), publish, sockets)
         .prop_map(|(mode, allow, deny, ask, publish, mut sockets)| {
             sockets.dedup();
             document::NetworkTable { mode, allow, deny, ask, publish, sockets }
         })
         .prop_map(|network| match network.mode {
-            Some(mode @ Network::None) => {
+            Some(mode @ NetworkMode::None) => {
                 document::NetworkTable { mode: Some(mode), allow: Vec::new(), ask: Vec::new(), ..network }
             }
-            Some(Network::Host) => document::NetworkTable { mode: network.mode, ..Default::default() },
-            Some(Network::Policy) | None => network,
+            Some(NetworkMode::Host) => document::NetworkTable { mode: network.mode, ..Default::default() },
+            Some(NetworkMode::Policy) | None => network,
         })
 }
 
-pub(super) fn any_document() -> impl Strategy<Value = Document> {
-    let top = (of(word(Profile::ALL)), of(one_of(PROGRAMS)), of(word(Adapter::ALL)), network());
-    let protect = (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(Missing::None)))
-        .prop_map(|(git_config, paths, missing)| document::Protect { git_config, paths, missing });
+pub(super) fn any_document() -> impl Strategy<Value = PolicyDocument> {
+    let top = (of(word(SandboxProfile::ALL)), of(one_of(PROGRAMS)), of(word(AdapterKind::ALL)), network());
+    let protect =
+        (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(MissingPathAction::None)))
+            .prop_map(|(git_config, paths, missing)| document::ProtectTable { git_config, paths, missing });
     let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
-        .prop_map(|(require, prefer)| document::Protections { require, prefer });
+        .prop_map(|(require, prefer)| document::ProtectionsTable { require, prefer });
     let upstream = of(one_of(&["https://a.example", "https://b.example"]));
     let key = (of(one_of(&["/key", "~/key"])), of(word(KeyHeader::ALL)), of(one_of(&["/ca.pem"])));
     let api = (of(one_of(&["/run/a", "/run/b"])), upstream, key).prop_map(
-        |(socket, upstream, (key_file, header, ca_file))| document::Api {
+        |(socket, upstream, (key_file, header, ca_file))| document::ApiTable {
             socket,
             upstream,
             key_file,
@@ -176,15 +179,15 @@ pub(super) fn any_document() -> impl Strategy<Value = Document> {
         of(select(&[1u32, 1000][..])),
         of(select(&[1u32, 1000][..])),
     )
-        .prop_map(|(id_range, uid, gid)| document::Sandbox { id_range, uid, gid });
-    let spool = select(&[1u32, 64, 65][..]).prop_map(Size::mebibytes);
+        .prop_map(|(id_range, uid, gid)| document::SandboxTable { id_range, uid, gid });
+    let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
     (top, files(), env(), limits(), protect, protections, sockets, ids, bridge)
         .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, network) = top;
             let (api, (socket, allow_reachable, directory)) = sockets;
-            Document {
+            PolicyDocument {
                 profile,
                 agent_cmd,
                 adapter,
@@ -196,7 +199,7 @@ pub(super) fn any_document() -> impl Strategy<Value = Document> {
                 protect,
                 protections,
                 api,
-                bridge: document::Bridge {
+                bridge: document::BridgeTable {
                     socket,
                     control: None,
                     allow_reachable,
@@ -211,8 +214,8 @@ pub(super) fn any_document() -> impl Strategy<Value = Document> {
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
 }
 
-/// Whether requests go to the same place with the same key, whoever says so.
-fn same_api(after: &effective::Api, before: &effective::Api) -> bool {
+/// Whether requests go to the same upstream with the same key, independently of layers.
+fn same_api(after: &effective::ApiPolicy, before: &effective::ApiPolicy) -> bool {
     fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
         setting.as_ref().map(|setting| setting.value.clone())
     }
@@ -222,10 +225,10 @@ fn same_api(after: &effective::Api, before: &effective::Api) -> bool {
         && value(&after.ca_file) == value(&before.ca_file)
 }
 
-/// How `after` is wider than `before`, if it is. Written apart from `tighten`, from the result's side, so
-/// that the two check each other.
-pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
-    let Effective {
+/// The way in which `after` is wider than `before`, if it is. Written independently of `tighten`, from the
+/// result, so that the two check each other.
+pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option<String> {
+    let EffectivePolicy {
         profile,
         agent_cmd: _, // See `program_stands`.
         adapter: _,
@@ -245,23 +248,24 @@ pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
         control_socket,
         allow_reachable,
         bridge_directory,
-        remembered,
-        spool,
+        remembered_uuids: remembered,
+        spool_size: spool,
         permissions,
         ids,
         allow_home,
     } = after;
     let value = |setting: &Option<Setting<HostPath>>| setting.clone().map(|setting| setting.value);
-    let template = |setting: &Option<Setting<Template>>| setting.clone().map(|setting| setting.value);
+    let template =
+        |setting: &Option<Setting<SocketPathTemplate>>| setting.clone().map(|setting| setting.value);
     let id = |setting: &Option<Setting<u32>>| setting.clone().map(|setting| setting.value);
-    let rank = |home: &Home| match home {
-        Home::Tmp => 0,
-        Home::Session => 1,
-        Home::Directory(_) => 2,
+    let rank = |home: &HomeSource| match home {
+        HomeSource::Tmp => 0,
+        HomeSource::Session => 1,
+        HomeSource::Directory(_) => 2,
     };
     let same_home = files.home.value == before.files.home.value;
-    let deny = |policy: &Effective, name: &EnvName| policy.env.deny.contains_key(name.as_str());
-    let times = |limits: &effective::Limits| {
+    let deny = |policy: &EffectivePolicy, name: &EnvName| policy.env.deny.contains_key(name.as_str());
+    let times = |limits: &effective::LimitPolicy| {
         [&limits.timeout, &limits.cpu_time, &limits.idle]
             .map(|time| time.as_ref().map_or(u64::MAX, |time| time.value.milliseconds()))
     };
@@ -302,14 +306,14 @@ pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
         ("uid", id(&ids.uid) == id(&before.ids.uid)),
         ("gid", id(&ids.gid) == id(&before.ids.gid)),
         ("allow_home", allow_home == &before.allow_home),
-        ("remembered", remembered.value == before.remembered.value),
-        ("spool", spool.value <= before.spool.value),
+        ("remembered", remembered.value == before.remembered_uuids.value),
+        ("spool", spool.value <= before.spool_size.value),
         ("rules", rules_hold(&before.permissions, permissions)),
         ("asked", permissions.timeout.value <= before.permissions.timeout.value),
         (
             "modes",
             PermissionMode::ALL.iter().all(|mode| {
-                let may = |held: &Permissions| held.may_set_mode(mode.name()).is_ok();
+                let may = |held: &PermissionPolicy| held.may_set_mode(mode.name()).is_ok();
                 may(&before.permissions) || !may(permissions)
             }),
         ),
@@ -322,7 +326,7 @@ pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
     }
     for bind in &files.binds {
         let held = before.files.binds.iter().any(|held| {
-            (&held.value.source, &held.value.dest) == (&bind.value.source, &bind.value.dest)
+            (&held.value.source, &held.value.destination) == (&bind.value.source, &bind.value.destination)
                 && bind.value.access <= held.value.access
         });
         if !held {
@@ -338,7 +342,7 @@ pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
         let held = before.env.rules.get(name);
         let ordinary = rule.value != effective::EnvRule::Pass
             && environment::folder_objection(name).is_none()
-            && held.is_none_or(|held| held.layer == Layer::BuiltIn);
+            && held.is_none_or(|held| held.layer == PolicyLayer::BuiltIn);
         if held.is_none_or(|held| held.value != rule.value) && !ordinary {
             return Some(format!("variable {name}"));
         }
@@ -346,23 +350,23 @@ pub(super) fn wider(before: &Effective, after: &Effective) -> Option<String> {
     None
 }
 
-/// The same, of the limits that have no built-in value: each with what holds when no layer names it.
-fn wider_limit(before: &effective::Limits, after: &effective::Limits) -> Option<&'static str> {
+/// As [`wider`], for the limits without a built-in value, with the default of each.
+fn wider_limit(before: &effective::LimitPolicy, after: &effective::LimitPolicy) -> Option<&'static str> {
     fn above<T: Ord + Clone>(after: &Option<Setting<T>>, before: &Option<Setting<T>>, unnamed: &T) -> bool {
         let value =
             |setting: &Option<Setting<T>>| setting.as_ref().map_or(unnamed.clone(), |s| s.value.clone());
         value(after) > value(before)
     }
-    fn outside(after: &Option<Setting<NumberSet>>, before: &Option<Setting<NumberSet>>) -> bool {
+    fn outside(after: &Option<Setting<CpusetList>>, before: &Option<Setting<CpusetList>>) -> bool {
         match (after, before) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(after), Some(before)) => !after.value.is_within(&before.value),
+            (Some(after), Some(before)) => !after.value.is_subset_of(&before.value),
         }
     }
-    let (none, all) = (Size::mebibytes(0), Size::MAX);
-    let idle = |limits: &effective::Limits| limits.cpu_idle.as_ref().is_some_and(|idle| idle.value);
-    let unlimited = effective::HeldRates::default();
+    let (none, all) = (ByteSize::from_mebibytes(0), ByteSize::MAX);
+    let idle = |limits: &effective::LimitPolicy| limits.cpu_idle.as_ref().is_some_and(|idle| idle.value);
+    let unlimited = effective::DiskRatePolicy::default();
     let io = before.io.iter().any(|(disk, before)| {
         let after = after.io.get(disk).unwrap_or(&unlimited);
         above(&after.read_bps, &before.read_bps, &all)
@@ -374,7 +378,8 @@ fn wider_limit(before: &effective::Limits, after: &effective::Limits) -> Option<
         .hugetlb
         .iter()
         .any(|(page, before)| after.hugetlb.get(page).is_none_or(|after| after.value > before.value));
-    let burst = |limits: &effective::Limits| limits.cpu_burst.as_ref().map(|burst| burst.value.duration());
+    let burst =
+        |limits: &effective::LimitPolicy| limits.cpu_burst.as_ref().map(|burst| burst.value.duration());
     [
         ("memory_high", above(&after.memory_high, &before.memory_high, &all)),
         ("swap", above(&after.swap, &before.swap, &none)),
@@ -391,16 +396,16 @@ fn wider_limit(before: &effective::Limits, after: &effective::Limits) -> Option<
     .find_map(|(name, is_wider)| is_wider.then_some(name))
 }
 
-/// Whether no allowance came and no denial went.
-fn rules_hold(before: &Permissions, after: &Permissions) -> bool {
-    let all = |some: &[Setting<Rule>], of: &[Setting<Rule>]| {
+/// Whether no allowance was added and no denial was removed.
+fn rules_hold(before: &PermissionPolicy, after: &PermissionPolicy) -> bool {
+    let all = |some: &[Setting<PermissionRule>], of: &[Setting<PermissionRule>]| {
         some.iter().all(|rule| of.iter().any(|held| held.value == rule.value))
     };
     all(&after.allow, &before.allow) && all(&before.deny, &after.deny) && all(&before.ask, &after.ask)
 }
 
-/// Whether no host came and no denial went.
-fn hosts_hold(before: &Hosts, after: &Hosts) -> bool {
+/// Whether no host was added and no denial was removed.
+fn hosts_hold(before: &HostPolicy, after: &HostPolicy) -> bool {
     let all = |some: &[Setting<HostRule>], of: &[Setting<HostRule>]| {
         some.iter().all(|rule| of.iter().any(|held| held.value == rule.value))
     };
@@ -412,17 +417,17 @@ fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]
     before.iter().all(|held| after.iter().any(|path| path.value == held.value))
 }
 
-/// What holds after these operator documents.
-pub(super) fn operated(documents: &[Document]) -> Effective {
-    let mut held = Effective::built_in(Home::Session);
+/// The effective policy after these operator documents.
+pub(super) fn operated(documents: &[PolicyDocument]) -> EffectivePolicy {
+    let mut held = EffectivePolicy::built_in(HomeSource::Session);
     for document in documents {
-        held.merge(document.clone(), &Layer::Operator(Path::new("/etc/x").into()));
+        held.merge(document.clone(), &PolicyLayer::Operator(Path::new("/etc/x").into()));
     }
     held
 }
 
-/// Copies one key of a document to another, for every key.
-const KEYS: [fn(&mut Document, &Document); 64] = [
+/// Functions that copy one key of a document to another, for every key.
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 64] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -489,11 +494,11 @@ const KEYS: [fn(&mut Document, &Document); 64] = [
     |to, from| to.sandbox.gid = from.sandbox.gid,
 ];
 
-/// A document of a few keys: one of many would nearly always be refused for one of them, and the others
-/// never looked at.
-pub(super) fn few_keys() -> impl Strategy<Value = Document> {
-    let copy = |(from, keys): (Document, Vec<usize>)| {
-        keys.into_iter().fold(Document::default(), |mut to, key| {
+/// A document with a few keys: a document with many would nearly always be refused for one of them, and the
+/// others would never be tested.
+pub(super) fn few_keys() -> impl Strategy<Value = PolicyDocument> {
+    let copy = |(from, keys): (PolicyDocument, Vec<usize>)| {
+        keys.into_iter().fold(PolicyDocument::default(), |mut to, key| {
             KEYS[key](&mut to, &from);
             to
         })
@@ -519,20 +524,21 @@ proptest! {
         later in vec(few_keys(), 0..2),
     ) {
         let mut before = operated(&operators);
-        let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
+        let layer = if is_workspace { PolicyLayer::Workspace("saggar.toml") } else { PolicyLayer::AgentFolder("saggar.toml") };
         let verdict = tighten::tighten(&before, &asked, &layer, &trees());
         let mut after = before.clone();
         after.merge(asked, &layer);
-        // Nor does it after more layers, as against the same layers without it.
+        // The folder's document widens nothing after further layers either, compared with the same layers
+        // without it.
         let is_overruled = !later.is_empty();
         for document in later {
-            before.merge(document.clone(), &Layer::CommandLine);
-            after.merge(document, &Layer::CommandLine);
+            before.merge(document.clone(), &PolicyLayer::CommandLine);
+            after.merge(document, &PolicyLayer::CommandLine);
         }
         match (verdict, wider(&before, &after)) {
             (Ok(()), Some(how)) => prop_assert!(false, "taken, and widens {how}"),
-            // Only the agent folder chooses the program. What follows the disk limit would be cut to it, and a folder's
-            // bind left out. A later layer may overrule what was refused.
+            // Only the agent folder may choose the program. A value that follows the disk limit would be
+            // capped by it, and a folder's bind is omitted. A later layer may override what was refused.
             (Err(refusal), None) => prop_assert!(
                 (is_workspace && matches!(refusal.key, "agent_cmd" | "adapter"))
                     || matches!(refusal.key, "limits.fsize" | "files.tmp_size" | "files.ro" | "files.rw")
@@ -546,11 +552,11 @@ proptest! {
     #[test]
     fn what_is_locked_is_never_widened(operators in vec(any_document(), 0..3), asked in few_keys()) {
         let mut before = operated(&operators);
-        let all = Document { locked: Part::ALL.to_vec(), ..Document::default() };
-        before.merge(all, &Layer::Operator(Path::new("/etc/y").into()));
-        let kept = tighten::keep_locked(&before, &asked).is_ok();
+        let all = PolicyDocument { locked: PolicyPart::ALL.to_vec(), ..PolicyDocument::default() };
+        before.merge(all, &PolicyLayer::Operator(Path::new("/etc/y").into()));
+        let kept = tighten::check_locks(&before, &asked).is_ok();
         let mut after = before.clone();
-        after.merge(asked, &Layer::CommandLine);
+        after.merge(asked, &PolicyLayer::CommandLine);
         if kept {
             prop_assert_eq!(wider(&before, &after), None);
             prop_assert_eq!(before.agent_cmd.map(|one| one.value), after.agent_cmd.map(|one| one.value));
@@ -560,7 +566,7 @@ proptest! {
     #[test]
     fn what_an_operator_says_a_folder_may_repeat(document in any_document(), is_workspace in any::<bool>()) {
         let mut before = operated(std::slice::from_ref(&document));
-        let layer = if is_workspace { Layer::Workspace("saggar.toml") } else { Layer::AgentFolder("saggar.toml") };
+        let layer = if is_workspace { PolicyLayer::Workspace("saggar.toml") } else { PolicyLayer::AgentFolder("saggar.toml") };
         prop_assert_eq!(tighten::tighten(&before, &document, &layer, &trees()).map_err(|e| e.to_string()), Ok(()));
         let environment_before = before.env.clone();
         before.merge(document, &layer);
@@ -576,7 +582,7 @@ proptest! {
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..400)) {
-        for format in [parse::Format::Toml, parse::Format::Json] {
+        for format in [parse::PolicyFormat::Toml, parse::PolicyFormat::Json] {
             let _ = parse::parse("f", format, &bytes);
         }
     }
@@ -590,11 +596,17 @@ proptest! {
         ][..]), 0..40)
     ) {
         let text = tokens.concat();
-        for format in [parse::Format::Toml, parse::Format::Json] {
-            if let Err(error) = parse::parse("f", format, text.as_bytes()) {
-                let message = error.to_string();
-                prop_assert!(message.starts_with("f:"), "{message:?}");
-                prop_assert!(!message.contains(|c: char| c.is_control()), "{message:?}");
+        for format in [parse::PolicyFormat::Toml, parse::PolicyFormat::Json] {
+            match parse::parse("f", format, text.as_bytes()) {
+                Ok(document) => {
+                    let json = parse::to_json("f", format, text.as_bytes()).unwrap();
+                    prop_assert_eq!(parse::parse("f", parse::PolicyFormat::Json, json.as_bytes()).unwrap(), document);
+                }
+                Err(error) => {
+                    let message = error.to_string();
+                    prop_assert!(message.starts_with("f:"), "{message:?}");
+                    prop_assert!(!message.contains(|c: char| c.is_control()), "{message:?}");
+                }
             }
         }
     }

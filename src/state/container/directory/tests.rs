@@ -1,12 +1,12 @@
 use super::*;
-use crate::state::container::{RECORD_VERSION, Root};
+use crate::state::container::{ContainerRoot, RECORD_VERSION};
 use crate::state::process::ProcessId;
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 
-fn root() -> (tempfile::TempDir, Root) {
+fn root() -> (tempfile::TempDir, ContainerRoot) {
     let scratch = tempfile::tempdir().unwrap();
-    let root = Root::new(Some(&scratch.path().join("root"))).unwrap();
+    let root = ContainerRoot::new(Some(&scratch.path().join("root"))).unwrap();
     (scratch, root)
 }
 
@@ -14,8 +14,8 @@ fn id(text: &str) -> SandboxId {
     SandboxId::parse(text).unwrap()
 }
 
-fn record(id: &str) -> Record {
-    Record {
+fn record(id: &str) -> ContainerRecord {
+    ContainerRecord {
         version: RECORD_VERSION,
         id: id.into(),
         bundle: "/bundle".into(),
@@ -23,7 +23,7 @@ fn record(id: &str) -> Record {
         created: "2026-01-01T00:00:00Z".into(),
         owner: 0,
         annotations: BTreeMap::from([("a".into(), "b".into())]),
-        creator: ProcessId::own().unwrap(),
+        creator: ProcessId::current().unwrap(),
         cgroup: None,
         resctrl: Vec::new(),
         process: None,
@@ -35,43 +35,43 @@ fn record(id: &str) -> Record {
 #[test]
 fn a_claim_wins_once_and_goes_unless_it_is_kept() {
     let (_scratch, root) = root();
-    let claim = root.claim(&id("a")).unwrap();
-    assert_eq!(root.claim(&id("a")).unwrap_err().code(), Code::Exists);
+    let claim = root.claim_directory(&id("a")).unwrap();
+    assert_eq!(root.claim_directory(&id("a")).unwrap_err().code(), Code::Exists);
     drop(claim);
-    assert_eq!(root.find(&id("a")).unwrap_err().code(), Code::NotFound);
-    let (directory, held) = root.claim(&id("a")).unwrap().keep();
+    assert_eq!(root.find_directory(&id("a")).unwrap_err().code(), Code::NotFound);
+    let (directory, held) = root.claim_directory(&id("a")).unwrap().commit();
     assert!(directory.lock(Duration::ZERO).unwrap().is_none(), "the maker has the lock");
     drop(held);
     assert!(directory.lock(Duration::ZERO).unwrap().is_some());
-    assert_eq!(root.all().unwrap().len(), 1);
+    assert_eq!(root.list().unwrap().len(), 1);
 }
 
 #[test]
 fn a_record_comes_back_and_its_copy_stands_in_for_it() {
     let (_scratch, root) = root();
-    let (directory, _held) = root.claim(&id("a")).unwrap().keep();
-    assert!(directory.is_bare() && directory.read().is_err());
-    directory.write(&record("a")).unwrap();
-    assert_eq!(directory.read().unwrap(), record("a"));
+    let (directory, _held) = root.claim_directory(&id("a")).unwrap().commit();
+    assert!(directory.has_no_record() && directory.read_record().is_err());
+    directory.write_record(&record("a")).unwrap();
+    assert_eq!(directory.read_record().unwrap(), record("a"));
     for damage in ["", "null", "{", "[]", "{\"version\":2}"] {
         fs::write(directory.path().join("state.json"), damage).unwrap();
-        assert_eq!(directory.read().unwrap(), record("a"), "{damage}");
+        assert_eq!(directory.read_record().unwrap(), record("a"), "{damage}");
     }
     fs::write(directory.path().join("state.copy.json"), "x").unwrap();
-    assert_eq!(directory.read().unwrap_err().code(), Code::Invalid);
+    assert_eq!(directory.read_record().unwrap_err().code(), Code::Invalid);
 }
 
 #[test]
 fn whatever_lies_in_the_place_of_a_record_is_an_error_at_once() {
     let (_scratch, root) = root();
-    let (directory, _held) = root.claim(&id("a")).unwrap().keep();
+    let (directory, _held) = root.claim_directory(&id("a")).unwrap().commit();
     let put = |make: &dyn Fn(&Path)| {
         for name in ["state.json", "state.copy.json"] {
             let path = directory.path().join(name);
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
             make(&path);
         }
-        let error = directory.read().unwrap_err();
+        let error = directory.read_record().unwrap_err();
         assert_eq!(error.code(), Code::Invalid, "{error}");
     };
     put(&|path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap());
@@ -83,15 +83,15 @@ fn whatever_lies_in_the_place_of_a_record_is_an_error_at_once() {
     put(&|path| fs::write(path, vec![b' '; 17 << 20]).unwrap());
     put(&|path| fs::write(path, serde_json::to_vec(&record("another")).unwrap()).unwrap());
     directory.remove().unwrap();
-    assert_eq!(directory.read().unwrap_err().code(), Code::NotFound);
+    assert_eq!(directory.read_record().unwrap_err().code(), Code::NotFound);
 }
 
 #[test]
 fn a_lock_of_a_directory_that_was_made_anew_is_nothing() {
     let (_scratch, root) = root();
-    let (directory, held) = root.claim(&id("a")).unwrap().keep();
+    let (directory, held) = root.claim_directory(&id("a")).unwrap().commit();
     fs::remove_file(directory.path().join("lock")).unwrap();
-    // Whoever opened the old file before, and gets it now, must not believe in it.
+    // A process that opened the old file before, and locks it now, must not use that lock.
     let again = directory.lock(Duration::ZERO).unwrap();
     assert!(again.is_some(), "the new file is free");
     drop((held, again));
@@ -107,5 +107,9 @@ fn a_file_is_written_whole_or_not_at_all() {
     write_atomically(&path, b"345", 0o644).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"345");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    // A pid file is beside files of the user.
+    fs::write(scratch.path().join("pid.new"), "of the user").unwrap();
+    write_atomically(&path, b"6", 0o644).unwrap();
+    assert_eq!(fs::read(scratch.path().join("pid.new")).unwrap(), b"of the user");
     assert!(write_atomically(&scratch.path().join("none/pid"), b"1", 0o644).is_err());
 }

@@ -1,8 +1,8 @@
-//! The promises of the profiles, one line each.
+//! The guarantees of the profiles, one line each.
 
-use super::machine::{Call, run};
+use super::machine::{SeccompData, run};
 use super::properties::native;
-use crate::sys::seccomp::{Narrowing, Profile, program};
+use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, program};
 use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_KILL_PROCESS as KILL};
 
 const GARBAGE: u64 = 0xdead_beef_0000_0000;
@@ -14,32 +14,32 @@ const fn errno(number: i32) -> u32 {
 const EPERM: u32 = errno(libc::EPERM);
 const ENOSYS: u32 = errno(libc::ENOSYS);
 
-fn raw(profile: Profile, arch: u32, number: u32, args: [u64; 6]) -> u32 {
-    run(program(profile), &Call { arch, number, args }).0
+fn raw(profile: FilterProfile, arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    run(program(profile), &SeccompData { arch, number, args }).0
 }
 
-/// The answer of `profile` to a call by name; arguments that are not given hold all ones.
-fn ask(profile: Profile, name: &str, given: &[u64]) -> u32 {
+/// The result of `profile` for a call by name; missing arguments are all ones.
+fn ask(profile: FilterProfile, name: &str, given: &[u64]) -> u32 {
     let mut args = [u64::MAX; 6];
     args[..given.len()].copy_from_slice(given);
     raw(profile, native().audit, native().number(name), args)
 }
 
 fn agent(name: &str, given: &[u64]) -> u32 {
-    ask(Profile::Agent, name, given)
+    ask(FilterProfile::Agent, name, given)
 }
 
-/// All profiles give this answer.
+/// Asserts that all profiles return this result.
 #[track_caller]
 fn everywhere(name: &str, given: &[u64], answer: u32) {
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         assert_eq!(ask(profile, name, given), answer, "{profile:?}: {name} {given:x?}");
     }
 }
 
 #[test]
 fn foreign_entries_kill() {
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         // i386, arm, and the other 64-bit machine.
         for arch in [0x4000_0003, 0x4000_0028, 0xc000_003e ^ 0xc000_00b7 ^ native().audit, 0] {
             assert_eq!(raw(profile, arch, 0, [0; 6]), KILL, "{arch:#x}");
@@ -54,13 +54,13 @@ fn foreign_entries_kill() {
 
 #[test]
 fn unknown_numbers_fail_softly() {
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         for number in [472, 500, 512, 547, 0x3fff_ffff, u32::MAX] {
             assert_eq!(raw(profile, native().audit, number, [0; 6]), ENOSYS, "{number}");
         }
     }
     if cfg!(target_arch = "x86_64") {
-        assert_eq!(raw(Profile::Agent, native().audit, 400, [0; 6]), EPERM, "a hole in the table");
+        assert_eq!(raw(FilterProfile::Agent, native().audit, 400, [0; 6]), EPERM, "a hole in the table");
     }
     for name in ["clone3", "openat2"] {
         everywhere(name, &[], ENOSYS);
@@ -73,7 +73,7 @@ fn namespaces_are_for_nesting_only() {
         [0x80u64, 0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
     let thread =
         u64::try_from(libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND).unwrap();
-    for profile in [Profile::Agent, Profile::Init] {
+    for profile in [FilterProfile::Agent, FilterProfile::Init] {
         for flag in flags {
             for others in [0, 17, thread, GARBAGE] {
                 assert_eq!(ask(profile, "clone", &[flag | others]), EPERM, "{flag:#x}");
@@ -83,7 +83,7 @@ fn namespaces_are_for_nesting_only() {
         assert_eq!(ask(profile, "clone", &[thread | GARBAGE]), ALLOW);
     }
     for flag in flags {
-        assert_eq!(ask(Profile::Nesting, "clone", &[flag | 17]), ALLOW);
+        assert_eq!(ask(FilterProfile::Nesting, "clone", &[flag | 17]), ALLOW);
     }
     for name in [
         "unshare",
@@ -103,8 +103,8 @@ fn namespaces_are_for_nesting_only() {
         "sethostname",
     ] {
         assert_eq!(agent(name, &[]), EPERM, "{name}");
-        assert_eq!(ask(Profile::Init, name, &[]), EPERM, "{name}");
-        assert_eq!(ask(Profile::Nesting, name, &[]), ALLOW, "{name}");
+        assert_eq!(ask(FilterProfile::Init, name, &[]), EPERM, "{name}");
+        assert_eq!(ask(FilterProfile::Nesting, name, &[]), ALLOW, "{name}");
     }
 }
 
@@ -173,7 +173,7 @@ fn set_id_modes_are_refused_in_every_call_that_takes_one() {
         let old = ["chmod", "creat", "mkdir", "mknod"].map(|name| (name, vec![0]));
         calls.extend(old.into_iter().chain([("open", vec![0, creating]), ("open", vec![0, unnamed])]));
     }
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         for (name, before) in &calls {
             let with = |mode: u64| ask(profile, name, &[before.as_slice(), &[mode]].concat());
             for mode in [0o4755, 0o2755, 0o6000, 0o104_755, 0o7777, 0o4000 | GARBAGE] {
@@ -183,7 +183,7 @@ fn set_id_modes_are_refused_in_every_call_that_takes_one() {
                 assert_eq!(with(mode), ALLOW, "{name} {mode:o}");
             }
         }
-        // Without O_CREAT the mode is whatever the register holds.
+        // Without O_CREAT the mode register may hold any value.
         assert_eq!(ask(profile, "openat", &[0, 0, 0, 0o7777]), ALLOW);
         let directory = u64::try_from(libc::O_DIRECTORY).unwrap();
         assert_eq!(ask(profile, "openat", &[0, 0, directory, 0o7777]), ALLOW);
@@ -273,12 +273,12 @@ fn sockets_are_unix_tcp_udp_and_route() {
     assert_eq!(agent("setsockopt", &[3, 1, 31]), ALLOW);
 }
 
-/// At 0 the host's core handler would run at a crash.
+/// With a limit of 0 the host's core handler would run at a crash.
 #[test]
 fn the_limit_of_cores_stays() {
     let (core, nofile, new, old) = (4, 7, 0x7fff_0000_1000, 0x7fff_0000_2000);
     let done = errno(0);
-    for profile in [agent as fn(&str, &[u64]) -> u32, |name, args| ask(Profile::Nesting, name, args)] {
+    for profile in [agent as fn(&str, &[u64]) -> u32, |name, args| ask(FilterProfile::Nesting, name, args)] {
         assert_eq!(profile("setrlimit", &[core | GARBAGE, new]), done);
         assert_eq!(profile("setrlimit", &[nofile, new]), ALLOW);
         assert_eq!(profile("prlimit64", &[0, core | GARBAGE, new, 0]), done);
@@ -294,7 +294,7 @@ fn limits_and_priorities_are_for_oneself_except_for_pid_1() {
     for name in ["prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr", "sched_setaffinity"] {
         for (pid, answer) in [(0, ALLOW), (GARBAGE, ALLOW), (1, EPERM), (1234, EPERM), (u64::MAX, EPERM)] {
             assert_eq!(agent(name, &[pid]), answer, "{name} {pid}");
-            assert_eq!(ask(Profile::Init, name, &[pid]), ALLOW, "{name} {pid}");
+            assert_eq!(ask(FilterProfile::Init, name, &[pid]), ALLOW, "{name} {pid}");
         }
     }
     for (which, who, answer) in [(0, 0, ALLOW), (0, 1, EPERM), (1, 0, EPERM), (2, 0, EPERM)] {
@@ -337,7 +337,7 @@ fn attributes_of_processes() {
 #[test]
 fn what_agents_and_their_tools_call_is_there() {
     let names = [
-        // A turn of Claude Code.
+        // The calls of one turn of Claude Code.
         "futex",
         "read",
         "epoll_pwait2",
@@ -386,7 +386,7 @@ fn what_agents_and_their_tools_call_is_there() {
         "statfs",
         "sysinfo",
         "uname",
-        // What else programs are promised.
+        // Further calls that programs may make.
         "ptrace",
         "process_vm_readv",
         "memfd_create",
@@ -430,46 +430,46 @@ fn what_agents_and_their_tools_call_is_there() {
 
 #[test]
 fn a_narrowed_network_is_tcp_or_nothing() {
-    let ask = |narrowing: Narrowing, name: &str, given: &[i32]| {
+    let ask = |narrowing: HostNetworkFilter, name: &str, given: &[i32]| {
         let mut args = [u64::MAX; 6];
         args.iter_mut().zip(given).for_each(|(arg, given)| *arg = u64::from(given.cast_unsigned()));
-        run(narrowing.program(), &Call { arch: native().audit, number: native().number(name), args }).0
+        run(narrowing.program(), &SeccompData { arch: native().audit, number: native().number(name), args }).0
     };
     let (stream, datagram) = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::SOCK_DGRAM);
     let refused = errno(libc::EACCES);
     for family in [libc::AF_INET, libc::AF_INET6] {
-        assert_eq!(ask(Narrowing::Tcp, "socket", &[family, stream, 0]), ALLOW);
-        assert_eq!(ask(Narrowing::Tcp, "socket", &[family, stream, libc::IPPROTO_TCP]), ALLOW);
+        assert_eq!(ask(HostNetworkFilter::Tcp, "socket", &[family, stream, 0]), ALLOW);
+        assert_eq!(ask(HostNetworkFilter::Tcp, "socket", &[family, stream, libc::IPPROTO_TCP]), ALLOW);
         for (kind, protocol) in
             [(stream, libc::IPPROTO_MPTCP), (stream, libc::IPPROTO_SCTP), (datagram, 0), (libc::SOCK_RAW, 6)]
         {
             assert_eq!(
-                ask(Narrowing::Tcp, "socket", &[family, kind, protocol]),
+                ask(HostNetworkFilter::Tcp, "socket", &[family, kind, protocol]),
                 refused,
                 "{kind} {protocol}"
             );
         }
-        assert_eq!(ask(Narrowing::Offline, "socket", &[family, stream, 0]), refused);
-        assert_eq!(ask(Narrowing::Pairs, "socket", &[family, stream, 0]), ALLOW);
+        assert_eq!(ask(HostNetworkFilter::Offline, "socket", &[family, stream, 0]), refused);
+        assert_eq!(ask(HostNetworkFilter::Pairs, "socket", &[family, stream, 0]), ALLOW);
     }
-    for narrowing in [Narrowing::Tcp, Narrowing::Offline] {
+    for narrowing in [HostNetworkFilter::Tcp, HostNetworkFilter::Offline] {
         assert_eq!(ask(narrowing, "socket", &[libc::AF_UNIX, stream, 0]), ALLOW);
     }
-    assert_eq!(ask(Narrowing::Pairs, "socket", &[libc::AF_UNIX, stream, 0]), refused);
-    assert_eq!(ask(Narrowing::Pairs, "socketpair", &[libc::AF_UNIX, stream, 0]), ALLOW);
+    assert_eq!(ask(HostNetworkFilter::Pairs, "socket", &[libc::AF_UNIX, stream, 0]), refused);
+    assert_eq!(ask(HostNetworkFilter::Pairs, "socketpair", &[libc::AF_UNIX, stream, 0]), ALLOW);
     let early = libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL;
     for (name, before) in [("sendto", 3), ("sendmmsg", 3), ("sendmsg", 2)] {
-        let with = |flags: i32| ask(Narrowing::Tcp, name, &[vec![0; before], vec![flags]].concat());
+        let with = |flags: i32| ask(HostNetworkFilter::Tcp, name, &[vec![0; before], vec![flags]].concat());
         assert_eq!((with(early), with(libc::MSG_NOSIGNAL)), (errno(libc::EOPNOTSUPP), ALLOW), "{name}");
     }
-    assert_eq!(ask(Narrowing::Tcp, "listen", &[]), refused);
-    assert_eq!(ask(Narrowing::Offline, "listen", &[]), ALLOW);
-    for narrowing in [Narrowing::Tcp, Narrowing::Offline, Narrowing::Pairs] {
-        // The rest is for the other filters to say, as is what is newer than the table.
+    assert_eq!(ask(HostNetworkFilter::Tcp, "listen", &[]), refused);
+    assert_eq!(ask(HostNetworkFilter::Offline, "listen", &[]), ALLOW);
+    for narrowing in [HostNetworkFilter::Tcp, HostNetworkFilter::Offline, HostNetworkFilter::Pairs] {
+        // The other filters decide the rest, and calls that are newer than the table.
         for name in ["connect", "mount", "bpf", "clone3"] {
             assert_eq!(ask(narrowing, name, &[]), ALLOW, "{name}");
         }
-        let foreign = Call { arch: 0x4000_0003, number: 359, args: [0; 6] };
+        let foreign = SeccompData { arch: 0x4000_0003, number: 359, args: [0; 6] };
         assert_eq!(run(narrowing.program(), &foreign).0, KILL);
     }
 }

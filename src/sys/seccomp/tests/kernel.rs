@@ -1,10 +1,10 @@
-//! What the kernel itself answers under the filters.
+//! The kernel's behavior under the filters.
 //!
-//! The test binary runs itself again, on one test, with the filter loaded before execve; the harness and its
-//! threads are then under the filter too.
+//! The test binary runs itself again, on one test, with the filter loaded before execve; the harness and its threads
+//! are then under the filter too.
 
 use super::native;
-use crate::sys::seccomp::{Profile, load, program};
+use crate::sys::seccomp::{FilterProfile, load, program};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,8 +12,8 @@ use std::process::{Command, ExitStatus};
 
 const PROBE: &str = "SAGGAR_TEST_UNDER_FILTER";
 
-/// `command` with these filters loaded, the first one first.
-pub(super) fn confine(command: &mut Command, profiles: &[Profile]) {
+/// Adds these filters to `command`, the first one first.
+pub(super) fn confine(command: &mut Command, profiles: &[FilterProfile]) {
     let programs: Vec<_> = profiles.iter().map(|profile| program(*profile)).collect();
     let confine = move || {
         // SAFETY: this option takes numbers only.
@@ -27,7 +27,7 @@ pub(super) fn confine(command: &mut Command, profiles: &[Profile]) {
 }
 
 /// Runs the test `name` of this module again under `profiles`.
-fn again(name: &str, profiles: &[Profile], probe: &str) -> ExitStatus {
+fn again(name: &str, profiles: &[FilterProfile], probe: &str) -> ExitStatus {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
     command.args(["--exact", &test, "--nocapture"]).env(PROBE, probe);
@@ -35,17 +35,17 @@ fn again(name: &str, profiles: &[Profile], probe: &str) -> ExitStatus {
     command.status().unwrap()
 }
 
-/// Which probe this process is to run, if it is one.
+/// The probe that this process must run, if any.
 fn probe() -> Option<String> {
     std::env::var(PROBE).ok()
 }
 
-/// Makes a call with numbers or valid pointers, and returns its value or error.
+/// Makes a call with numbers or valid pointers. Returns its value or error.
 fn call(name: &str, args: &[i64]) -> Result<i64, Errno> {
     let mut all = [0; 6];
     all[..args.len()].copy_from_slice(args);
     let [a, b, c, d, e, f] = all;
-    // SAFETY: the tests pass numbers, null, or pointers to what outlives the call.
+    // SAFETY: the tests pass numbers, null, or pointers to values that outlive the call.
     Errno::result(unsafe { libc::syscall(native().number(name).into(), a, b, c, d, e, f) })
 }
 
@@ -53,11 +53,11 @@ fn pointer(text: &std::ffi::CStr) -> i64 {
     text.as_ptr() as i64
 }
 
-/// The one who answers is gone: nobody gets more than before.
+/// If the listener is closed, a program gets no more access than before.
 #[test]
 fn what_nobody_answers_is_refused() {
     if probe().is_none() {
-        let profiles = [Profile::Telling, Profile::Told];
+        let profiles = [FilterProfile::InitNotify, FilterProfile::AgentNotified];
         assert!(again("what_nobody_answers_is_refused", &profiles, "calls").success());
         return;
     }
@@ -71,10 +71,10 @@ fn what_nobody_answers_is_refused() {
 fn the_kernel_answers_as_the_agent_profile_says() {
     if probe().is_none() {
         for profiles in [
-            [Profile::Agent].as_slice(),
-            &[Profile::Init, Profile::Agent],
-            // What a sandbox gets whose pid 1 has no listener.
-            &[Profile::Init, Profile::Told],
+            [FilterProfile::Agent].as_slice(),
+            &[FilterProfile::Init, FilterProfile::Agent],
+            // The filters of a sandbox whose pid 1 has no listener.
+            &[FilterProfile::Init, FilterProfile::AgentNotified],
         ] {
             assert!(again("the_kernel_answers_as_the_agent_profile_says", profiles, "calls").success());
         }
@@ -111,7 +111,7 @@ fn the_kernel_answers_as_the_agent_profile_says() {
     }
     let new_user = i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
     assert_eq!(call("clone", &[new_user]), Err(Errno::EPERM));
-    // SAFETY: a number that no call has; the kernel looks at nothing.
+    // SAFETY: no call has this number; the kernel reads no argument.
     assert_eq!(Errno::result(unsafe { libc::syscall(5000) }), Err(Errno::ENOSYS));
     files();
     sockets();
@@ -177,8 +177,8 @@ fn others() {
     assert_eq!(call("personality", &[libc::ADDR_NO_RANDOMIZE.into()]), Err(Errno::EPERM));
     let listener = i64::try_from(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).unwrap();
     assert_eq!(call("seccomp", &[1, listener]), Err(Errno::EINVAL));
-    // Tightening further works.
-    assert_eq!(load(program(Profile::Agent)), Ok(()));
+    // Loading a stricter filter works.
+    assert_eq!(load(program(FilterProfile::Agent)), Ok(()));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -187,9 +187,9 @@ fn foreign_entries_end_the_process() {
     const NAME: &str = "foreign_entries_end_the_process";
     match probe().as_deref() {
         None => {
-            assert_eq!(again(NAME, &[Profile::Agent], "x32").signal(), Some(libc::SIGSYS));
-            // Where the kernel has no i386 entry at all, the trap itself is a fault.
-            let i386 = again(NAME, &[Profile::Agent], "i386").signal();
+            assert_eq!(again(NAME, &[FilterProfile::Agent], "x32").signal(), Some(libc::SIGSYS));
+            // If the kernel has no i386 entry, the trap itself is a fault.
+            let i386 = again(NAME, &[FilterProfile::Agent], "i386").signal();
             assert!(matches!(i386, Some(libc::SIGSYS | libc::SIGSEGV)), "{i386:?}");
         }
         // SAFETY: getpid by the x32 entry takes no arguments.
@@ -203,11 +203,11 @@ fn foreign_entries_end_the_process() {
 fn a_filter_needs_no_new_privs_and_a_sound_program() {
     const NAME: &str = "a_filter_needs_no_new_privs_and_a_sound_program";
     if probe().is_none() {
-        assert!(again(NAME, &[Profile::Agent], "errors").success());
+        assert!(again(NAME, &[FilterProfile::Agent], "errors").success());
         return;
     }
     assert_eq!(load(&[]), Err(libc::EINVAL));
-    // It ends without a return.
-    assert_eq!(load(&program(Profile::Agent)[..1]), Err(libc::EINVAL));
-    assert_eq!(load(&vec![program(Profile::Agent)[0]; 70_000]), Err(libc::EINVAL));
+    // The program ends without a return.
+    assert_eq!(load(&program(FilterProfile::Agent)[..1]), Err(libc::EINVAL));
+    assert_eq!(load(&vec![program(FilterProfile::Agent)[0]; 70_000]), Err(libc::EINVAL));
 }

@@ -1,16 +1,16 @@
-//! The kernel's packet filter machine, as far as seccomp has it, to run a program on any call.
+//! An interpreter of the kernel's packet filter machine, as far as seccomp uses it, to run a program on any call.
 
 use crate::sys::seccomp::SockFilter;
 
 /// One system call: `struct seccomp_data` without the instruction pointer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
+pub(crate) struct SeccompData {
     pub(crate) arch: u32,
     pub(crate) number: u32,
     pub(crate) args: [u64; 6],
 }
 
-impl Call {
+impl SeccompData {
     /// The word at an offset of `struct seccomp_data`, on a little-endian machine.
     fn word(&self, offset: u32) -> u32 {
         let argument = |index: u32| self.args[index as usize].to_le_bytes();
@@ -25,11 +25,11 @@ impl Call {
     }
 }
 
-/// What a program answers to a call, and after how many steps.
-pub(crate) fn run(program: &[SockFilter], call: &Call) -> (u32, usize) {
+/// The result of a program for a call, and the number of steps.
+pub(crate) fn run(program: &[SockFilter], call: &SeccompData) -> (u32, usize) {
     let (mut at, mut accumulator) = (0, 0);
     for steps in 1.. {
-        // Jumps go forward only: an index past the end is the only way not to end, and it panics.
+        // Jumps only go forward, so the only way not to end is an index past the end, which panics.
         let SockFilter { code, jt, jf, k } = program[at];
         let mut jump = |holds: bool| at += usize::from(if holds { jt } else { jf });
         match code {

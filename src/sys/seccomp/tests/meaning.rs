@@ -1,7 +1,7 @@
-//! What a profile means, read from its JSON as naively as can be, and apart from the compiler.
+//! The meaning of a profile, evaluated from its JSON as simply as possible and independently of the compiler.
 
 use super::compiler::names;
-use super::machine::Call;
+use super::machine::SeccompData;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ impl Machine {
     }
 }
 
-/// The answer of a profile (the file, then what it extends) to a call, as the kernel's return code.
-pub(super) fn answer(profile: &[Value], machine: &Machine, call: &Call) -> u32 {
+/// The result of a profile (the file, then the one it extends) for a call, as the kernel's return code.
+pub(super) fn answer(profile: &[Value], machine: &Machine, call: &SeccompData) -> u32 {
     let key = |name: &str| code(profile.iter().find_map(|file| file.get(name)).unwrap());
     if call.arch != machine.audit {
         return key("foreign");

@@ -1,11 +1,11 @@
-//! What the build refuses, what `explain` says, and whether the tables are true.
+//! Profiles that the build rejects, descriptions in `explain`, and correctness of the tables.
 
 use super::compiler::arch::Arch;
 use super::compiler::names;
 use super::compiler::table;
-use super::machine::{Call, run};
+use super::machine::{SeccompData, run};
 use super::properties::{AGENT, TABLE, compile, native, x86_64};
-use crate::sys::seccomp::{Narrowing, Profile, describe, program};
+use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, describe, program};
 use serde_json::{Value, json};
 
 #[test]
@@ -45,11 +45,12 @@ fn a_bad_profile_is_refused_with_the_reason() {
 
 #[test]
 fn a_load_stays_cheap() {
-    // The kernel translates each instruction once and runs the tree for each number: see tree.rs.
-    let narrowings = [Narrowing::Tcp, Narrowing::Offline, Narrowing::Pairs].map(Narrowing::program);
-    for program in Profile::ALL.map(program).into_iter().chain(narrowings) {
+    // The kernel translates each instruction once and walks the tree for each number: see tree.rs.
+    let narrowings = [HostNetworkFilter::Tcp, HostNetworkFilter::Offline, HostNetworkFilter::Pairs]
+        .map(HostNetworkFilter::program);
+    for program in FilterProfile::ALL.map(program).into_iter().chain(narrowings) {
         assert!(program.len() <= 208, "{} instructions", program.len());
-        let steps = |number| run(program, &Call { arch: native().audit, number, args: [0; 6] }).1;
+        let steps = |number| run(program, &SeccompData { arch: native().audit, number, args: [0; 6] }).1;
         let worst = (0..472).map(steps).max().unwrap();
         assert!(worst <= 24, "{worst} steps");
     }
@@ -57,14 +58,16 @@ fn a_load_stays_cheap() {
 
 #[test]
 fn explain_lists_what_is_refused_and_why() {
-    let agent = describe(Profile::Agent);
+    let agent = describe(FilterProfile::Agent);
     assert_eq!(agent.name, "agent");
     let find = |call: &str| agent.refusals.iter().find(|refusal| refusal.calls.contains(&call));
     assert!(find("bpf").is_some_and(|refusal| !refusal.in_part && !refusal.comment.is_empty()));
     assert!(find("socket").is_some_and(|refusal| refusal.in_part));
     assert!(find("read").is_none());
-    assert!(describe(Profile::Nesting).allowed > agent.allowed);
-    assert!(describe(Profile::Nesting).refusals.iter().all(|refusal| !refusal.calls.contains(&"mount")));
+    assert!(describe(FilterProfile::Nesting).allowed > agent.allowed);
+    assert!(
+        describe(FilterProfile::Nesting).refusals.iter().all(|refusal| !refusal.calls.contains(&"mount"))
+    );
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn the_constants_are_those_of_libc() {
     assert_eq!(ours("TIOCSTI"), libc::TIOCSTI);
     assert_eq!(ours("TIOCLINUX"), libc::TIOCLINUX);
     assert_eq!(ours("SECCOMP_FILTER_FLAG_NEW_LISTENER"), libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
-    // "done" is no error.
+    // "done" is not an error.
     for (name, number) in names::ERRORS.iter().filter(|(_, number)| *number != 0) {
         let kernel = nix::errno::Errno::from_raw(i32::from(*number));
         assert_eq!(format!("{kernel:?}"), *name);

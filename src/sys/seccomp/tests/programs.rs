@@ -1,10 +1,10 @@
-//! What people and agents run works under the filters. A program that the machine lacks is named on stderr.
+//! Programs that people and agents run work under the filters. Programs that are not installed are reported on stderr.
 
 use super::kernel::confine;
-use crate::sys::seccomp::Profile;
+use crate::sys::seccomp::FilterProfile;
 use std::process::{Command, Output};
 
-const AGENT: &[Profile] = &[Profile::Init, Profile::Agent];
+const AGENT: &[FilterProfile] = &[FilterProfile::Init, FilterProfile::Agent];
 
 fn there(program: &str) -> bool {
     let found =
@@ -15,7 +15,7 @@ fn there(program: &str) -> bool {
     found
 }
 
-fn run(profiles: &[Profile], program: &str, args: &[&str]) -> Output {
+fn run(profiles: &[FilterProfile], program: &str, args: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(program);
     command.args(args).current_dir(directory.path()).env("HOME", directory.path());
@@ -23,9 +23,9 @@ fn run(profiles: &[Profile], program: &str, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a script under a program that is there, and wants it to succeed.
+/// Runs a script if the program `needs` is installed, and asserts that it succeeds.
 #[track_caller]
-fn works(profiles: &[Profile], needs: &str, args: &[&str]) {
+fn works(profiles: &[FilterProfile], needs: &str, args: &[&str]) {
     if there(needs) {
         let output = run(profiles, args[0], &args[1..]);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -117,7 +117,7 @@ fn compilers() {
     if there("make") {
         works(AGENT, "gcc", &["sh", "-c", script]);
     }
-    // The compiler itself: rustup's front end looks for its files in the real home.
+    // The compiler itself: rustup's proxy looks for its files in the real home directory.
     if there("rustc") {
         let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap().stdout;
         let rustc = format!("{}/bin/rustc", String::from_utf8(sysroot).unwrap().trim());
@@ -129,7 +129,7 @@ fn compilers() {
 #[test]
 fn debuggers() {
     works(AGENT, "strace", &["strace", "-f", "-o", "/dev/null", "sh", "-c", "true; true"]);
-    // strace skips a call by number -1: it must fail, not kill.
+    // strace skips a call by setting its number to -1: the call must fail, not kill the program.
     let inject = "strace -o /dev/null -e inject=uname:error=EIO uname 2>/dev/null; [ $? = 1 ]";
     works(AGENT, "strace", &["sh", "-c", inject]);
     let gdb = "
@@ -150,12 +150,12 @@ fn namespaces_only_under_nesting() {
     }
     assert!(!run(AGENT, "unshare", &["-Ur", "true"]).status.success());
     works(
-        &[Profile::Nesting],
+        &[FilterProfile::Nesting],
         "unshare",
         &["unshare", "-Urmpfn", "sh", "-c", "mount -t tmpfs none /tmp && hostname"],
     );
     works(
-        &[Profile::Nesting],
+        &[FilterProfile::Nesting],
         "bwrap",
         &["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "true"],
     );

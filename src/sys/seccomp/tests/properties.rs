@@ -1,5 +1,5 @@
-//! Compiled programs mean what their profiles say: for random calls, for every architecture, and for
-//! random profiles too.
+//! Property tests: compiled programs match their profiles, for random calls, for every architecture, and for random
+//! profiles too.
 
 use super::compiler::arch::Arch;
 use super::compiler::bpf::Instruction;
@@ -7,9 +7,9 @@ use super::compiler::policy::Policy;
 use super::compiler::profile::Profile as Source;
 use super::compiler::table::Table;
 use super::compiler::tree;
-use super::machine::{Call, run};
+use super::machine::{SeccompData, run};
 use super::meaning::{self, Machine};
-use crate::sys::seccomp::{Narrowing, Outside, Profile, SockFilter, program};
+use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, HostProcessFilter, SockFilter, program};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -18,31 +18,34 @@ pub(super) const TABLE: &str = include_str!("../../../../seccomp/syscalls.tbl");
 pub(super) const AGENT: &str = include_str!("../../../../seccomp/agent.json");
 const NESTING: &str = include_str!("../../../../seccomp/nesting.json");
 const INIT: &str = include_str!("../../../../seccomp/init.json");
-const NARROWINGS: [(Narrowing, &str); 3] = [
-    (Narrowing::Tcp, include_str!("../../../../seccomp/tcp.json")),
-    (Narrowing::Offline, include_str!("../../../../seccomp/offline.json")),
-    (Narrowing::Pairs, include_str!("../../../../seccomp/pairs.json")),
+const NARROWINGS: [(HostNetworkFilter, &str); 3] = [
+    (HostNetworkFilter::Tcp, include_str!("../../../../seccomp/tcp.json")),
+    (HostNetworkFilter::Offline, include_str!("../../../../seccomp/offline.json")),
+    (HostNetworkFilter::Pairs, include_str!("../../../../seccomp/pairs.json")),
 ];
 
-const OUTSIDE: [(Outside, &str); 5] = [
-    (Outside::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
-    (Outside::Launcher, include_str!("../../../../seccomp/launcher.json")),
-    (Outside::FileWorker, include_str!("../../../../seccomp/files.json")),
-    (Outside::Relay, include_str!("../../../../seccomp/relay.json")),
-    (Outside::Attribution, include_str!("../../../../seccomp/attribution.json")),
+const OUTSIDE: [(HostProcessFilter, &str); 6] = [
+    (HostProcessFilter::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
+    (HostProcessFilter::Launcher, include_str!("../../../../seccomp/launcher.json")),
+    (HostProcessFilter::Keeper, include_str!("../../../../seccomp/keeper.json")),
+    (HostProcessFilter::FileWorker, include_str!("../../../../seccomp/files.json")),
+    (HostProcessFilter::Relay, include_str!("../../../../seccomp/relay.json")),
+    (HostProcessFilter::Attribution, include_str!("../../../../seccomp/attribution.json")),
 ];
 
-fn text(profile: Profile) -> &'static str {
+fn text(profile: FilterProfile) -> &'static str {
     match profile {
-        Profile::Agent => AGENT,
-        Profile::Nesting => NESTING,
-        Profile::Init => INIT,
-        Profile::Told | Profile::Telling => unreachable!("not of those that answer by themselves"),
+        FilterProfile::Agent => AGENT,
+        FilterProfile::Nesting => NESTING,
+        FilterProfile::Init => INIT,
+        FilterProfile::AgentNotified | FilterProfile::InitNotify => {
+            unreachable!("not of those that answer by themselves")
+        }
     }
 }
 
 /// The files of a profile: itself, then its base.
-fn files(profile: Profile) -> Vec<Value> {
+fn files(profile: FilterProfile) -> Vec<Value> {
     files_of(text(profile))
 }
 
@@ -72,7 +75,7 @@ pub(super) fn compile(profile: &str, table: &str, arch: Arch) -> Result<Vec<Sock
     Ok(tree::compile(&policy)?.iter().map(instruction).collect())
 }
 
-/// Arguments near the values that profiles ask for, with and without garbage in the high half.
+/// Arguments near the values that profiles compare, with and without garbage in the high half.
 fn argument() -> impl Strategy<Value = u64> {
     let values: Vec<u64> = super::compiler::names::VALUES.iter().map(|(_, value)| *value).collect();
     let near = (proptest::sample::select(values.clone()), proptest::sample::select(values), 0..4u8);
@@ -86,7 +89,7 @@ fn argument() -> impl Strategy<Value = u64> {
     (low, prop_oneof![2 => Just(0), 1 => any::<u32>()]).prop_map(|(low, high)| low ^ (u64::from(high) << 32))
 }
 
-fn call(audit: u32) -> impl Strategy<Value = Call> {
+fn call(audit: u32) -> impl Strategy<Value = SeccompData> {
     let arch = prop_oneof![30 => Just(audit), 1 => Just(0x4000_0003), 1 => any::<u32>()];
     let number = prop_oneof![
         60 => 0..480u32,
@@ -95,7 +98,7 @@ fn call(audit: u32) -> impl Strategy<Value = Call> {
         1 => Just(0x3fff_ffff),
         2 => any::<u32>()
     ];
-    (arch, number, prop::array::uniform6(argument())).prop_map(|(arch, number, args)| Call {
+    (arch, number, prop::array::uniform6(argument())).prop_map(|(arch, number, args)| SeccompData {
         arch,
         number,
         args,
@@ -103,7 +106,7 @@ fn call(audit: u32) -> impl Strategy<Value = Call> {
 }
 
 /// Runs `check` on many random calls.
-fn for_calls(audit: u32, check: impl Fn(&Call) -> Result<(), TestCaseError>) {
+fn for_calls(audit: u32, check: impl Fn(&SeccompData) -> Result<(), TestCaseError>) {
     let mut runner = TestRunner::new(ProptestConfig::with_cases(40_000));
     runner.run(&call(audit), |call| check(&call)).unwrap();
 }
@@ -118,7 +121,7 @@ fn means_what_they_say(files: &[Value], machine: &Machine, program: &[SockFilter
 
 #[test]
 fn the_embedded_programs_mean_what_the_profiles_say() {
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         means_what_they_say(&files(profile), &native(), program(profile));
     }
     for (narrowing, text) in NARROWINGS {
@@ -131,7 +134,7 @@ fn the_embedded_programs_mean_what_the_profiles_say() {
 
 #[test]
 fn the_aarch64_programs_mean_what_the_profiles_say() {
-    for profile in Profile::ALL {
+    for profile in FilterProfile::ALL {
         let program = compile(text(profile), TABLE, Arch::Aarch64).unwrap();
         means_what_they_say(&files(profile), &aarch64(), &program);
     }
@@ -143,10 +146,10 @@ fn the_aarch64_programs_mean_what_the_profiles_say() {
 
 #[test]
 fn nesting_and_init_allow_all_that_agent_allows() {
-    // So that a program under its own filter and pid 1's gets exactly what its own says.
+    // A program under its own filter and that of pid 1 gets exactly the results of its own filter.
     for_calls(native().audit, |call| {
-        let agent = run(program(Profile::Agent), call).0;
-        for profile in [Profile::Nesting, Profile::Init] {
+        let agent = run(program(FilterProfile::Agent), call).0;
+        for profile in [FilterProfile::Nesting, FilterProfile::Init] {
             let answer = run(program(profile), call).0;
             prop_assert!(answer == agent || answer == libc::SECCOMP_RET_ALLOW, "{:?}", profile);
         }
@@ -162,15 +165,15 @@ fn what_is_asked_is_what_would_be_refused_and_calls() {
         let of = |profile| run(program(profile), call).0;
         let is_native = call.arch == native().audit;
         let is_socket = is_native && sockets.contains(&call.number);
-        let is_error = of(Profile::Init) & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_ERRNO;
+        let is_error = of(FilterProfile::Init) & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_ERRNO;
         // No address, netlink, IPv4 and IPv6.
         let is_quick = [0, 12, 16, 28].contains(&(call.args[5] & u64::from(u32::MAX)));
         let is_call = is_native && (call.number == connect || call.number == sendto && !is_quick);
         let is_asked = is_socket && is_error || is_call;
-        let telling = if is_asked { libc::SECCOMP_RET_USER_NOTIF } else { of(Profile::Init) };
-        prop_assert_eq!(of(Profile::Telling), telling);
-        let told = if is_socket { libc::SECCOMP_RET_ALLOW } else { of(Profile::Agent) };
-        prop_assert_eq!(of(Profile::Told), told);
+        let telling = if is_asked { libc::SECCOMP_RET_USER_NOTIF } else { of(FilterProfile::Init) };
+        prop_assert_eq!(of(FilterProfile::InitNotify), telling);
+        let told = if is_socket { libc::SECCOMP_RET_ALLOW } else { of(FilterProfile::Agent) };
+        prop_assert_eq!(of(FilterProfile::AgentNotified), told);
         Ok(())
     });
 }
@@ -230,7 +233,7 @@ proptest! {
         let program = compile(&profile.to_string(), &table, Arch::X86_64).unwrap();
         let machine = Machine::new(&table, 1, 0xc000_003e, true);
         for (number, args) in calls {
-            let call = Call { arch: machine.audit, number, args };
+            let call = SeccompData { arch: machine.audit, number, args };
             let expected = meaning::answer(std::slice::from_ref(&profile), &machine, &call);
             prop_assert_eq!(run(&program, &call).0, expected, "{:?}", call);
         }
@@ -254,7 +257,7 @@ fn jumps_longer_than_255_instructions_arrive() {
     let machine = Machine::new(&table, 1, 0xc000_003e, true);
     for number in 0..410 {
         for args in [[1000 + u64::from(number), 0, 0, 0, 0, 500], [7; 6]] {
-            let call = Call { arch: machine.audit, number, args };
+            let call = SeccompData { arch: machine.audit, number, args };
             assert_eq!(
                 run(&program, &call).0,
                 meaning::answer(std::slice::from_ref(&profile), &machine, &call)

@@ -21,7 +21,7 @@ fn a_version_of_another_major_number_is_an_error() {
 #[test]
 fn a_later_minor_version_is_taken_with_a_warning() {
     let config = changed(|document| document["ociVersion"] = "1.9.0".into()).unwrap();
-    assert_eq!(config.warnings[0].to_string(), "ociVersion is 1.9.0; what is newer than 1.3.0 is ignored");
+    assert_eq!(config.warnings[0].to_string(), "ociVersion is 1.9.0; features newer than 1.3.0 are ignored");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn hostname_and_domainname_need_a_uts_namespace() {
         );
         let long = refused(|document| document[name] = "a".repeat(65).into());
         assert_eq!(long, format!("config.json: {name} must have at most 64 bytes, has 65"));
-        // An empty one is none.
+        // An empty name is ignored.
         changed(|document| {
             document[name] = "".into();
             document["linux"]["namespaces"] = json!([]);
@@ -143,7 +143,7 @@ fn unknown_properties_must_be_ignored() {
             let place = document.pointer_mut(section).unwrap();
             place["org.example"] = json!([{ "deep": [null, 1.5, "\u{0}"] }]);
         }
-        // Sections of other platforms are not looked at.
+        // Sections of other platforms are not parsed.
         document["windows"] = json!({ "layerFolders": 7 });
         document["vm"] = "x".into();
         document["solaris"] = json!([1]);
@@ -198,5 +198,8 @@ fn a_null_is_an_absent_value() {
 #[test]
 fn the_bytes_are_kept_as_they_are() {
     let text = format!(" {}\n", smallest());
-    assert_eq!(parse(text.clone().into_bytes(), Path::new("/bundle")).unwrap().bytes, text.into_bytes());
+    assert_eq!(
+        parse_config(text.clone().into_bytes(), Path::new("/bundle")).unwrap().bytes,
+        text.into_bytes()
+    );
 }

@@ -7,7 +7,7 @@ fn refused_with(key: &str, value: Value) -> String {
     error.strip_prefix(&format!("config.json: linux.{key}")).unwrap().to_owned()
 }
 
-fn container_with(key: &str, value: Value) -> Container {
+fn container_with(key: &str, value: Value) -> ContainerSpec {
     changed(|document| document["linux"][key] = value).unwrap().container
 }
 
@@ -171,7 +171,7 @@ fn resources_are_taken_as_they_are() {
     let entry = json!({ "pids": { "limit": -1 }, "memory": { "limit": 1u64 << 40 }, "unified": { "memory.high": "1" } });
     let resources = container_with("resources", entry.clone()).resources.unwrap();
     assert_eq!(serde_json::to_value(&resources).unwrap(), entry);
-    assert_eq!(crate::spec::oci::resources(entry.to_string().as_bytes()).unwrap(), resources);
+    assert_eq!(parse_resources(entry.to_string().as_bytes()).unwrap(), resources);
     let error = refused_with("resources", json!({ "memory": { "limit": "1g" } }));
     assert!(error.starts_with(".memory.limit: invalid type: string \"1g\", expected i64"), "{error}");
 }

@@ -1,14 +1,14 @@
 //! config-linux.md: namespaces, maps, clocks, devices, paths.
 
 use super::*;
-use crate::spec::container::{Device, Namespace, TimeOffsets};
+use crate::spec::container::{DeviceSpec, Namespace, TimeOffsets};
 
 fn linux_refused(change: impl FnOnce(&mut Value)) -> String {
     let error = refused(|document| change(&mut document["linux"]));
     error.strip_prefix("config.json: linux").unwrap().to_owned()
 }
 
-fn container_with(change: impl FnOnce(&mut Value)) -> Container {
+fn container_with(change: impl FnOnce(&mut Value)) -> ContainerSpec {
     changed(|document| change(&mut document["linux"])).unwrap().container
 }
 
@@ -56,7 +56,7 @@ fn user(uid: Value, gid: Value) -> impl FnOnce(&mut Value) {
 
 #[test]
 fn a_user_namespace_without_gid_mappings_is_taken() {
-    let ids = container_with(user(json!([extent(0, 1000, 1)]), Value::Null)).ids.unwrap();
+    let ids = container_with(user(json!([extent(0, 1000, 1)]), Value::Null)).id_maps.unwrap();
     assert_eq!((ids.uid.len(), ids.gid.len()), (1, 0));
 }
 
@@ -80,7 +80,7 @@ fn mappings_beside_a_joined_user_namespace_are_a_warning() {
         document["linux"]["uidMappings"] = json!([extent(0, 1, 1)]);
     });
     let config = config.unwrap();
-    assert_eq!(config.container.ids, None);
+    assert_eq!(config.container.id_maps, None);
     let expected = "linux.uidMappings is ignored: the user namespace at /n has a map of its own";
     assert_eq!(config.warnings[0].to_string(), expected);
 }
@@ -106,7 +106,7 @@ fn maps_that_the_kernel_refuses_are_errors() {
 #[test]
 fn time_offsets_are_those_of_the_clocks() {
     let offsets = json!({ "monotonic": { "secs": -5 }, "boottime": { "secs": 7, "nanosecs": 999_999_999 } });
-    let time = container_with(|linux| linux["timeOffsets"] = offsets).time;
+    let time = container_with(|linux| linux["timeOffsets"] = offsets).time_offsets;
     assert_eq!(time, TimeOffsets { monotonic: Some((-5, 0)), boottime: Some((7, 999_999_999)) });
     let error = linux_refused(|linux| linux["timeOffsets"] = json!({ "realtime": {} }));
     assert_eq!(
@@ -147,7 +147,7 @@ fn devices_are_added_to_the_default_ones() {
         { "path": "/dev/raw", "type": "u", "major": 4095, "minor": 1_048_575, "fileMode": 0o20660 },
     ]);
     let devices = container_with(|linux| linux["devices"] = list).devices;
-    let device = |path: &str, kind, major, minor, mode, uid, gid| Device {
+    let device = |path: &str, kind, major, minor, mode, uid, gid| DeviceSpec {
         path: path.into(),
         kind,
         major,

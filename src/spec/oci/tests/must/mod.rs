@@ -1,4 +1,4 @@
-//! Each sentence of the specification about a field, as one test that is named after it.
+//! One test for each sentence of the specification about a field, named after it.
 
 mod document;
 mod filters;

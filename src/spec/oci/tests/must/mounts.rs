@@ -21,7 +21,7 @@ type Options = Vec<(String, Option<String>)>;
 
 fn new(mount: ContainerMount) -> (String, String, Options, u64, bool) {
     match mount.kind {
-        ContainerMountKind::New { fstype, source, options, superblock, copy_up } => {
+        ContainerMountKind::Filesystem { fstype, source, options, superblock, copy_up } => {
             (fstype, source, options, superblock, copy_up)
         }
         other => panic!("{other:?}"),
@@ -32,13 +32,16 @@ fn new(mount: ContainerMount) -> (String, String, Options, u64, bool) {
 fn mounts_must_be_in_the_listed_order() {
     let list = ["/a", "/b", "/a/c", "/a"].map(|at| json!({ "destination": at, "type": "tmpfs" }));
     let mounts = changed(|document| document["mounts"] = json!(list)).unwrap().container.mounts;
-    let order: Vec<_> = mounts.iter().map(|mount| mount.at.to_str().unwrap()).collect();
+    let order: Vec<_> = mounts.iter().map(|mount| mount.destination.to_str().unwrap()).collect();
     assert_eq!(order, ["/a", "/b", "/a/c", "/a"]);
 }
 
 #[test]
 fn a_relative_destination_must_start_from_the_root() {
-    assert_eq!(mount(json!({ "destination": "a/b", "type": "tmpfs" })).unwrap().at, Path::new("/a/b"));
+    assert_eq!(
+        mount(json!({ "destination": "a/b", "type": "tmpfs" })).unwrap().destination,
+        Path::new("/a/b")
+    );
     assert_eq!(mount_refused(json!({ "type": "tmpfs" })), "config.json: mounts[0].destination is missing");
 }
 
@@ -167,7 +170,10 @@ fn propagation_words_are_applied_in_their_order() {
     }
     assert_eq!(bind(&["rslave", "shared"]).propagation, [MS_SLAVE | MS_REC, MS_SHARED]);
     let alone = mount(json!({ "destination": "/m", "type": "none", "options": ["rshared"] })).unwrap();
-    assert_eq!((alone.kind, alone.propagation), (ContainerMountKind::Change, vec![MS_SHARED | MS_REC]));
+    assert_eq!(
+        (alone.kind, alone.propagation),
+        (ContainerMountKind::ChangeAttributes, vec![MS_SHARED | MS_REC])
+    );
 }
 
 #[test]

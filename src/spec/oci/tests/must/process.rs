@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn process_with(change: impl FnOnce(&mut Value)) -> Process {
+fn process_with(change: impl FnOnce(&mut Value)) -> ProcessSpec {
     process_of(changed(|document| change(&mut document["process"])).unwrap())
 }
 
@@ -164,7 +164,7 @@ fn capabilities_are_exact() {
 fn unknown_capabilities_must_be_a_warning() {
     let names = json!(["CAP_CHOWN", "CAP_FLY", "kill"]);
     let config = changed(|document| document["process"]["capabilities"]["bounding"] = names).unwrap();
-    let warnings: Vec<String> = config.warnings.iter().map(Warning::to_string).collect();
+    let warnings: Vec<String> = config.warnings.iter().map(ConfigWarning::to_string).collect();
     let said = "is cut: ignoring unknown or unavailable capabilities: [CAP_FLY kill]";
     assert_eq!(warnings, [format!("process.capabilities.bounding {said}")]);
     assert_eq!(process_of(config).capabilities.bounding, 1);
@@ -177,7 +177,7 @@ fn capabilities_that_cannot_be_granted_must_be_a_warning() {
         document["process"]["capabilities"] = sets;
     });
     let config = config.unwrap();
-    let warnings: Vec<String> = config.warnings.iter().map(Warning::to_string).collect();
+    let warnings: Vec<String> = config.warnings.iter().map(ConfigWarning::to_string).collect();
     let expected = [
         "process.capabilities.effective loses CAP_CHOWN, which cannot be granted without permitted",
         "process.capabilities.ambient loses CAP_KILL, which cannot be granted without permitted and inheritable",
@@ -291,7 +291,7 @@ fn io_priority_has_a_class_and_a_priority() {
 fn exec_cpu_affinity_is_two_lists() {
     let lists = json!({ "initial": "0-3,7", "final": "64" });
     let affinity = process_with(|process| process["execCPUAffinity"] = lists).cpu_affinity;
-    assert_eq!((affinity.initial, affinity.last), (Some(vec![0x8f]), Some(vec![0, 1])));
+    assert_eq!((affinity.initial, affinity.at_exec), (Some(vec![0x8f]), Some(vec![0, 1])));
     let empty = process_with(|process| process["execCPUAffinity"] = json!({ "final": "" })).cpu_affinity;
     assert_eq!(empty, Default::default());
     for list in ["a", "3-1", "0,", "8192"] {

@@ -1,0 +1,71 @@
+//! Which agent runs, and whether it can reach its model.
+
+use crate::app::prepare::LaunchRequest;
+use crate::app::program_lookup;
+use crate::error::{Code, Error, Result};
+use crate::spec::policy::{AdapterKind, EffectivePolicy, NetworkMode, PolicyLayer, Setting};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Where saggar's own program stands inside, for the demo agent.
+pub(super) const DEMO_PATH: &str = "/run/saggar/demo";
+
+/// What of the host the program needs inside: the demo agent is saggar itself.
+pub(crate) fn bind_demo_program(
+    request: &mut LaunchRequest,
+    policy: &EffectivePolicy,
+    adapter: AdapterKind,
+    command: &[OsString],
+) -> Result<()> {
+    if adapter == AdapterKind::Demo && command.is_empty() {
+        let own =
+            std::env::current_exe().map_err(|e| Error::system("find the program of saggar itself", e))?;
+        request.own_binds.push((own, DEMO_PATH.into(), false, "the built-in demo agent"));
+    } else {
+        let by = policy.agent_cmd.as_ref().map_or(&PolicyLayer::BuiltIn, |setting| &setting.layer);
+        request.program = command.first().map(|program| Setting::new(program.clone(), by));
+    }
+    Ok(())
+}
+
+/// The program and what it speaks: what the policy says, else `claude` if it is there, else the demo agent,
+/// whose command is empty.
+pub(crate) fn choose_agent(policy: &EffectivePolicy) -> (AdapterKind, Vec<OsString>) {
+    let adapter = policy.adapter.as_ref().map(|setting| setting.value);
+    if let Some(command) = &policy.agent_cmd {
+        let words = command.value.words().iter().map(OsString::from).collect();
+        // The demo agent is built in; a program that was named speaks for itself.
+        return (adapter.unwrap_or(AdapterKind::StreamJson), words);
+    }
+    match adapter {
+        Some(AdapterKind::Demo) => (AdapterKind::Demo, Vec::new()),
+        Some(other) => (other, vec!["claude".into()]),
+        None if program_lookup::on_path("claude") => (AdapterKind::StreamJson, vec!["claude".into()]),
+        None => (AdapterKind::Demo, Vec::new()),
+    }
+}
+
+/// `claude` without a way to its model would only retry for ever (DECISIONS 26).
+pub(super) fn refuse_without_api(
+    policy: &EffectivePolicy,
+    adapter: AdapterKind,
+    command: &[OsString],
+) -> Result<()> {
+    let name = command.first().map(|program| Path::new(program).file_name().unwrap_or_default());
+    let is_claude = adapter == AdapterKind::StreamJson && name.is_some_and(|name| name == "claude");
+    let has_api = policy.api_socket.is_some() || policy.api.upstream.is_some();
+    if is_claude && policy.network.value == NetworkMode::None && !has_api {
+        let layer = &policy.network.layer;
+        let by = if *layer == PolicyLayer::BuiltIn {
+            String::new()
+        } else {
+            format!(" (network none by {layer})")
+        };
+        return Err(Error::new(Code::Refused, format!("claude has no way to the model API{by}")).hint(
+            "use --api https://api.anthropic.com --api-key-file PATH, or --allow-host api.anthropic.com or --net host, \
+             or --api-socket PATH with a unix socket that leads to the API; or set [api]; \
+             --adapter demo needs nothing",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,517 @@
+//! From options to a plan: what commands, agents and `explain` have in common.
+
+use super::program_lookup::{self, ProgramBind, VisibleTrees};
+use super::{SandboxOptions, model_api, shared_directories, sockets};
+use crate::error::{Code, Error, Result};
+use crate::host::protect::{self, ProtectedPaths};
+use crate::host::workspace_scan::WorkspaceScanner;
+use crate::host::{HostFacts, PathKind, network_namespace};
+use crate::id::SandboxId;
+use crate::launch::ids::{self, IdBlock};
+use crate::plan::agent::disk::DiskLimit;
+use crate::plan::agent::{self as plan, AgentPlan};
+use crate::session::policy_parser::WorkerPolicyParser;
+use crate::session::quarantine::Quarantine;
+use crate::session::session_project::SessionProject;
+use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
+use crate::spec::policy::{
+    self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting,
+};
+use crate::spec::{
+    HostIdMapping, ModelApiSpec, MountKind, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
+    SandboxSpec,
+};
+use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
+use crate::supervise::time_limits::TimeLimits;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// What a sandbox is made for.
+#[derive(Debug)]
+pub(crate) struct LaunchRequest {
+    /// The built-in home: `tmp` for `wrap`, `session` for `agent`.
+    pub(crate) home: HomeSource,
+    /// The work tree, without links.
+    pub(crate) workspace: PathBuf,
+    /// The agent's folder, where there is one.
+    pub(crate) agent_folder: Option<PathBuf>,
+    /// The program, looked up on the host's PATH, and who named it.
+    pub(crate) program: Option<Setting<OsString>>,
+    /// The lasting home of the session.
+    pub(crate) session_home: Option<PathBuf>,
+    /// What saggar itself needs of the host inside: source, destination, writable, why.
+    pub(crate) own_binds: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// Where changes of the work tree go, when it lies under an overlay.
+    pub(crate) changes: Option<OverlayUpper>,
+    /// Whether standard streams are the caller's own, so that a terminal is relayed.
+    pub(crate) inherits_streams: bool,
+    /// Whether a sandbox is to start. To show what it would be, nothing is made and nothing is held.
+    pub(crate) will_start: bool,
+    /// Directories that a start makes first.
+    pub(crate) planned: Vec<PlannedDirectory>,
+}
+
+impl LaunchRequest {
+    /// What was planned below `session` will be below `place`.
+    pub(crate) fn relocate_session(&mut self, session: &Path, directory: &Path) {
+        let move_one = |path: &mut PathBuf| {
+            if let Ok(inner) = path.strip_prefix(session) {
+                *path = directory.join(inner);
+            }
+        };
+        move_one(&mut self.workspace);
+        self.session_home.iter_mut().for_each(move_one);
+        self.planned.iter_mut().for_each(|planned| move_one(&mut planned.path));
+    }
+
+    /// Whether the work tree is this folder, or a copy of it.
+    fn works_on(&self, folder: &Path) -> bool {
+        let copies = |planned: &PlannedDirectory| {
+            planned.path == self.workspace && planned.original.as_deref() == Some(folder)
+        };
+        self.workspace == folder || self.planned.iter().any(copies)
+    }
+}
+
+/// A directory that is not there yet.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedDirectory {
+    /// Where it will be.
+    pub(crate) path: PathBuf,
+    /// What it will be a copy of; without, it will be empty.
+    pub(crate) original: Option<PathBuf>,
+}
+
+impl PlannedDirectory {
+    /// What shows the content until the start has made it.
+    pub(crate) fn content_source(&self) -> Option<&PathBuf> {
+        self.original.as_ref().filter(|_| !self.path.exists())
+    }
+}
+
+/// Everything up to the clone.
+#[derive(Debug)]
+pub(crate) struct PreparedSandbox {
+    pub(crate) id: SandboxId,
+    pub(crate) policy: LoadedPolicy,
+    pub(crate) spec: SandboxSpec,
+    pub(crate) host: HostFacts,
+    pub(crate) plan: AgentPlan,
+    /// The real file of the program, when it is bound for it.
+    pub(crate) program_file: Option<PathBuf>,
+    /// The caller's PATH.
+    path: Option<OsString>,
+    pub(crate) workspace: PathBuf,
+    /// What a start makes in the workspace first.
+    pub(crate) missing: Vec<protect::MissingPath>,
+    /// What git's configuration points at in the workspace and is not there.
+    absent: Vec<PathBuf>,
+    /// Directories that a start makes first.
+    pub(crate) planned: Vec<PlannedDirectory>,
+    /// What bounds what is written on disk.
+    pub(crate) disk: DiskLimit,
+    /// The directory of a session that has something for as long as the sandbox runs.
+    pub(crate) session: Option<PathBuf>,
+    /// The project whose quota it is, if one is set.
+    pub(crate) project: Option<SessionProject>,
+    /// Holds the block of ids as long as the sandbox lives.
+    pub(crate) ids: Option<IdBlock>,
+}
+
+impl PreparedSandbox {
+    /// The limits of time of the policy; `cgroup` is the sandbox's, which counts processor time.
+    pub(crate) fn time_limits(&self, cgroup: Option<&Path>) -> TimeLimits {
+        TimeLimits::from_policy(&self.policy.effective, cgroup)
+    }
+
+    /// The user and the group that its supervisor becomes, where it is root.
+    pub(crate) fn supervisor_id(&self) -> Option<u32> {
+        let id = self.ids.as_ref().map_or(ids::NOBODY, |ids| ids.supervisor);
+        nix::unistd::geteuid().is_root().then_some(id)
+    }
+
+    /// Whether the workspace lies under an overlay.
+    pub(crate) fn has_overlay(&self) -> bool {
+        self.spec.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Overlay { .. }))
+    }
+
+    /// What must stay mounted over paths of the host's files for as long as the sandbox runs: what protects them and
+    /// what hides them.
+    pub(crate) fn held_pins(&self) -> Vec<PinnedPath> {
+        let hidden = self.spec.hidden_paths.iter().filter(|(path, _)| self.host.path_kind(path).is_some());
+        let hidden = hidden.map(|(path, origin)| PinnedPath {
+            path: path.clone(),
+            read_only: true,
+            reason: "hidden by the policy".into(),
+            origin: origin.clone(),
+        });
+        self.spec.pinned_paths.iter().cloned().chain(hidden).collect()
+    }
+
+    /// Looks after what programs may leave in the workspace for the host to run. Call it when the sandbox is made and no
+    /// program runs in it yet: the child, `init`, is at work on its steps then.
+    pub(crate) fn quarantine_monitor(&self, quarantine: PathBuf, init: i32) -> Result<QuarantineMonitor> {
+        let protect = &self.policy.effective.protect;
+        let more: Vec<&Path> = protect.paths.iter().map(|setting| setting.value.as_path()).collect();
+        let more: Vec<&Path> = more.into_iter().chain(self.absent.iter().map(PathBuf::as_path)).collect();
+        // What appears in a tree under an overlay is not the sandbox's doing.
+        let watched = (!self.has_overlay())
+            .then(|| {
+                WorkspaceScanner::new(
+                    &self.workspace,
+                    protect.git_config.value,
+                    &more,
+                    &self.spec.pinned_paths,
+                )
+            })
+            .transpose()
+            .map_err(|e| Error::system(format_args!("look at {}", self.workspace.display()), e))?;
+        let quarantine = Quarantine::new(quarantine, self.workspace.clone());
+        Ok(QuarantineMonitor::new(self.id.as_str(), &self.workspace, watched, quarantine, init))
+    }
+}
+
+/// Loads the policy of a sandbox, whose options are the last layer.
+pub(crate) fn load_policy(options: &SandboxOptions, request: &LaunchRequest) -> Result<LoadedPolicy> {
+    let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
+    let mut places =
+        PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser);
+    places.agent_folder.clone_from(&request.agent_folder);
+    places.workspace = Some(request.workspace.clone());
+    places.policy_files.extend(options.policy_file.clone());
+    policy::load_policy(&places, request.home.clone(), options.policy.clone())
+}
+
+/// Makes the plan.
+pub(crate) fn prepare(
+    options: &SandboxOptions,
+    request: LaunchRequest,
+    policy: LoadedPolicy,
+    disk: DiskLimit,
+) -> Result<PreparedSandbox> {
+    let id = match &options.id {
+        Some(id) => SandboxId::parse(id)?,
+        None => SandboxId::random()?,
+    };
+    let effective = &policy.effective;
+    check_workspace(&request.workspace, effective.allow_home.value)?;
+    let path = std::env::var_os("PATH");
+    let outside = program_bind(effective, &request, path.as_deref())?;
+
+    let (map, id_block) = identity(effective, request.will_start)?;
+    let mut own = request.own_binds.clone();
+    if let Some(socket) = &effective.api_socket {
+        let real = sockets::resolve_socket(socket.value.as_path())?;
+        own.push((real, ModelApiSpec::SOCKET_PATH.into(), false, "the model API"));
+    }
+    sockets::check(effective)?;
+    if request.will_start {
+        // A sandbox here that was killed may have left something that would now be taken for the user's.
+        finish_abandoned_scans(Some(&request.workspace));
+    }
+    let mut protected = protected(&request, &policy);
+    if request.changes.is_some() {
+        protected.drop_missing();
+    }
+    if request.will_start {
+        protected.create_missing(&request.workspace)?;
+        if request.changes.is_none() {
+            protected.separate_hard_links(&request.workspace)?;
+        }
+    }
+    let writable = writable_trees(effective, request.will_start)?;
+    protected.pins.extend(writable);
+    let sandbox_request = AgentSandboxRequest {
+        id: id.clone(),
+        id_mapping: map,
+        workspace: request.workspace.clone(),
+        overlay_upper: request.changes.clone(),
+        agent_folder: request.agent_folder.clone().filter(|folder| !request.works_on(folder)),
+        home: match &effective.files.home.value {
+            HomeSource::Tmp => None,
+            HomeSource::Session => request.session_home.clone(),
+            HomeSource::Directory(directory) => Some(canonical(directory.as_path())?),
+        },
+        program_mounts: outside
+            .iter()
+            .map(|outside| (outside.bind.clone(), agent::layer_origin(&outside.named_by)))
+            .collect(),
+        runtime_mounts: own,
+        model_api: model_api::configure(options.api_key_fd, effective)?,
+        pinned_paths: protected.pins,
+        reopen_streams: request.inherits_streams,
+        terminal: request.inherits_streams && has_terminal()?,
+        // Servers ask for files beside an agent alone.
+        visible_workspace: !request.inherits_streams,
+        network_fallback: without_network(effective, &request),
+    };
+    let spec = agent::lower_policy(effective, sandbox_request)?;
+    let absent = protected.unresolved_paths;
+    model_api::check_key_hidden(&spec, &request.planned)?;
+    let mut host = HostFacts::survey(&spec);
+    host.paths.extend(request.planned.iter().map(|planned| (planned.path.clone(), PathKind::Directory)));
+    if disk.needs_image() {
+        // They will be in its ext4, which can be idmapped whatever the file of the image is in.
+        let is_made = |path: &Path| request.planned.iter().any(|planned| planned.path == path);
+        host.unmappable_trees.retain(|path, _| path.exists() || !is_made(path));
+    }
+    let mut plan = plan::build(&spec, &host)?;
+    plan.degraded.extend(disk.degraded_protections());
+    shared_directories::check_api_socket(&plan, effective)?;
+    Ok(PreparedSandbox {
+        id,
+        spec,
+        host,
+        plan,
+        program_file: outside.map(|outside| outside.file),
+        path,
+        workspace: request.workspace,
+        missing: protected.paths_to_create,
+        absent,
+        planned: request.planned,
+        policy,
+        disk,
+        session: None,
+        project: None,
+        ids: id_block,
+    })
+}
+
+/// The program, when it lies outside of what stands inside whatever it is.
+fn program_bind(
+    policy: &policy::EffectivePolicy,
+    request: &LaunchRequest,
+    path: Option<&OsStr>,
+) -> Result<Option<ProgramBind>> {
+    let Some(program) = &request.program else { return Ok(None) };
+    let binds = || policy.files.binds.iter().map(|bind| &bind.value);
+    let writable =
+        binds().filter(|bind| bind.access == BindAccess::ReadWrite).map(|bind| bind.source.as_path());
+    let home = match &policy.files.home.value {
+        HomeSource::Directory(directory) => Some(directory.as_path()),
+        HomeSource::Tmp | HomeSource::Session => None,
+    };
+    let others = writable.chain(home).filter_map(|tree| tree.canonicalize().ok());
+    let folders = [Some(&request.workspace), request.agent_folder.as_ref()].into_iter().flatten().cloned();
+    let trees = VisibleTrees {
+        visible: binds().map(|bind| bind.source.clone()).chain([request.workspace.clone()]).collect(),
+        untrusted: folders.chain(others).collect(),
+        workspace: request.workspace.clone(),
+    };
+    let outside = program_lookup::find_program_bind(program, path, &trees)?;
+    if let Some(ProgramBind { bind, named_by: by, .. }) = &outside
+        && by.is_agent_writable()
+        && let Some(lock) = policy.locked_by(PolicyPart::Files)
+    {
+        let (name, bind) = (program.value.display(), bind.display());
+        let message =
+            format!("{by} asks for agent_cmd = {name}, which would show {bind}; {lock} locks files");
+        return Err(
+            Error::new(Code::Refused, message).hint("ask the owner of that file to show it (files.ro)")
+        );
+    }
+    Ok(outside)
+}
+
+/// Where no network namespace is to be had and the policy goes on all the same, what there is instead.
+fn without_network(policy: &policy::EffectivePolicy, request: &LaunchRequest) -> Option<NetworkFallback> {
+    let wants = policy.network.value != policy::NetworkMode::Host;
+    let is_preferred = policy.strength(Protection::Network) == ProtectionStrength::Prefer;
+    let why = (wants && is_preferred).then(network_namespace::network_namespace_obstacle).flatten()?;
+    Some(NetworkFallback {
+        reason: why,
+        resolv_conf: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+        unix_listeners: request.agent_folder.is_some()
+            && policy.adapter.as_ref().is_some_and(|adapter| adapter.value == policy::AdapterKind::Bridge),
+    })
+}
+
+/// Who the programs are: root of the host takes a block of ids, an ordinary user has its own.
+fn identity(policy: &policy::EffectivePolicy, start: bool) -> Result<(HostIdMapping, Option<IdBlock>)> {
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    if uid != 0 || !crate::sys::caps::has(crate::sys::caps::SYS_ADMIN) {
+        return Ok((HostIdMapping::Caller { uid, gid }, None));
+    }
+    let range = policy.ids.range.value;
+    if !start {
+        let base = ids::usage(range.first..=range.last)?.base;
+        return Ok((HostIdMapping::Block { base }, None));
+    }
+    let block = ids::allocate(range.first..=range.last)?;
+    Ok((HostIdMapping::Block { base: block.base }, Some(block)))
+}
+
+/// Refuses a work tree that would give the sandbox what no work tree should (DECISIONS 23).
+pub(crate) fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
+    const SYSTEM: [&str; 18] = [
+        "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run",
+        "/sbin", "/sys", "/tmp", "/usr", "/var", "/home", "/opt",
+    ];
+    // These hold nothing that is anybody's work, at any depth, but for the sources in them.
+    const WHOLE: [&str; 12] = [
+        "/proc", "/sys", "/dev", "/boot", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+        "/usr",
+    ];
+    const SOURCES: [&str; 2] = ["/usr/src", "/usr/local/src"];
+    let shown = path.display();
+    let refuse = |why: &str| {
+        Err(Error::new(Code::Refused, format!("use {shown} as the workspace: {why}"))
+            .hint("name a project directory with --workspace DIR"))
+    };
+    if path == Path::new("/") {
+        return refuse("it is the root");
+    }
+    let below = |directories: &[&str]| directories.iter().any(|directory| path.starts_with(directory));
+    if below(&WHOLE) && !below(&SOURCES) {
+        return refuse("it is a system directory");
+    }
+    if !allow_home && program_lookup::is_home_or_above(path) {
+        return Err(Error::new(
+            Code::Refused,
+            format!("use {shown} as the workspace: it is a home directory, or holds one"),
+        )
+        .hint("name a project directory with --workspace DIR, or use --allow-home"));
+    }
+    if SYSTEM.iter().any(|system| path == Path::new(system))
+        && !(allow_home && program_lookup::is_home_or_above(path))
+    {
+        return refuse("it is a system directory");
+    }
+    Ok(())
+}
+
+/// The protected paths of other trees of the host that are writable inside: an operator that names a repository does
+/// not mean its hooks. Trees may lie in each other, so a start makes what one lacks before it looks at the next.
+fn writable_trees(policy: &policy::EffectivePolicy, start: bool) -> Result<Vec<PinnedPath>> {
+    let binds = policy.files.binds.iter().map(|bind| &bind.value);
+    let mut pins = Vec::new();
+    for bind in binds.filter(|bind| bind.access == BindAccess::ReadWrite) {
+        let mut found = protect::find_protected(&bind.source, policy.protect.git_config.value, &[]);
+        if start {
+            found.create_missing(&bind.source)?;
+            found.separate_hard_links(&bind.source)?;
+        }
+        for pin in &mut found.pins {
+            if let Ok(relative) = pin.path.strip_prefix(&bind.source) {
+                pin.path = bind.destination.join(relative);
+            }
+        }
+        pins.extend(found.pins);
+    }
+    Ok(pins)
+}
+
+/// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.
+fn protected(request: &LaunchRequest, policy: &LoadedPolicy) -> ProtectedPaths {
+    let protect = &policy.effective.protect;
+    let mut more: Vec<(&Path, &PolicyLayer)> =
+        protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
+    let files: Vec<(PathBuf, &PolicyLayer)> =
+        policy.files.iter().filter_map(|file| Some((file.path.canonicalize().ok()?, &file.layer))).collect();
+    more.extend(
+        files.iter().filter_map(|(file, layer)| Some((file.strip_prefix(&request.workspace).ok()?, *layer))),
+    );
+    let copied = request.planned.iter().find(|planned| planned.path == request.workspace);
+    let Some(original) = copied.and_then(PlannedDirectory::content_source) else {
+        return protect::find_protected(&request.workspace, protect.git_config.value, &more);
+    };
+    let mut found = protect::find_protected(original, protect.git_config.value, &more);
+    let rebase = |path: &mut PathBuf| {
+        if let Ok(relative) = path.strip_prefix(original) {
+            *path = request.workspace.join(relative);
+        }
+    };
+    found.pins.iter_mut().for_each(|pin| rebase(&mut pin.path));
+    found.paths_to_create.iter_mut().for_each(|missing| rebase(&mut missing.path));
+    found
+}
+
+/// A path without links.
+///
+/// # Errors
+/// [`Code::Invalid`] when it is not there.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|e| Error::new(Code::Invalid, format!("{}: {e}", path.display())))
+}
+
+/// Whether one of the standard streams is a terminal. A directory or an O_PATH descriptor there would be a
+/// way out, and is refused (DECISIONS 6).
+fn has_terminal() -> Result<bool> {
+    use std::io::IsTerminal;
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let streams: [(BorrowedFd<'_>, &str); 3] =
+        [(stdin.as_fd(), "input"), (stdout.as_fd(), "output"), (stderr.as_fd(), "error")];
+    for (fd, name) in streams {
+        let refuse = |why: &str| {
+            let message = format!("pass standard {name} on: {why}");
+            Err(Error::new(Code::Refused, message).hint("redirect it to a file, a pipe or /dev/null"))
+        };
+        let Ok(stat) = nix::sys::stat::fstat(fd) else { continue };
+        if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            return refuse("it is a directory, and a way to the host's files");
+        }
+        let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL).unwrap_or(0);
+        if flags & libc::O_PATH != 0 {
+            return refuse("it is an O_PATH descriptor, and a way to the host's files");
+        }
+    }
+    Ok(stdin.is_terminal() || stdout.is_terminal() || stderr.is_terminal())
+}
+
+/// The environment of programs.
+#[derive(Debug)]
+pub(crate) struct ProgramEnvironment {
+    /// Each variable with the layer that let it in.
+    pub(crate) variables: Vec<(OsString, OsString, PolicyLayer)>,
+    /// Names that saggar itself sets.
+    pub(crate) fixed: Vec<&'static str>,
+}
+
+impl PreparedSandbox {
+    /// Reads the caller's environment and makes the programs'. Only after the clone: what is read before it
+    /// is in the memory of pid 1 too (DECISIONS 9).
+    pub(crate) fn environment(&self) -> ProgramEnvironment {
+        let search = search_path(self.path.as_deref(), &self.spec);
+        let config = format!("{SANDBOX_HOME}/.claude");
+        let mut fixed: Vec<(&'static str, &OsStr)> = vec![
+            ("HOME", SANDBOX_HOME.as_ref()),
+            ("PATH", &search),
+            ("CLAUDE_CONFIG_DIR", config.as_ref()),
+            ("CLAUDE_CODE_TMPDIR", "/tmp".as_ref()),
+            ("IS_SANDBOX", "1".as_ref()),
+        ];
+        if self.policy.effective.api_socket.is_some() {
+            fixed.push(("ANTHROPIC_UNIX_SOCKET", ModelApiSpec::SOCKET_PATH.as_ref()));
+            fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
+        }
+        let api = self.spec.model_api.as_ref().map(|_| model_api::variables(&self.spec)).unwrap_or_default();
+        fixed.extend(api.iter().map(|(name, value)| (*name, OsStr::new(value))));
+        let mut variables = policy::program_environment(&self.policy.effective, std::env::vars_os(), &fixed);
+        if self.spec.model_api.is_some() {
+            variables.retain(|(name, _, layer)| {
+                name != model_api::HEADERS_VARIABLE || *layer != PolicyLayer::BuiltIn
+            });
+        }
+        ProgramEnvironment { variables, fixed: fixed.iter().map(|(name, _)| *name).collect() }
+    }
+}
+
+impl ProgramEnvironment {
+    /// Names and values alone.
+    pub(crate) fn into_pairs(self) -> Vec<(OsString, OsString)> {
+        self.variables.into_iter().map(|(name, value, _)| (name, value)).collect()
+    }
+}
+
+/// The caller's PATH, less what the sandbox does not have.
+fn search_path(path: Option<&OsStr>, spec: &SandboxSpec) -> OsString {
+    let inside = |directory: &PathBuf| {
+        directory.is_absolute() && spec.mounts.iter().any(|mount| directory.starts_with(&mount.destination))
+    };
+    let usable = path.map(std::env::split_paths).into_iter().flatten().filter(inside);
+    match std::env::join_paths(usable) {
+        Ok(joined) if !joined.is_empty() => joined,
+        _ => "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(),
+    }
+}

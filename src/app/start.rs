@@ -1,0 +1,64 @@
+//! From a plan to a running sandbox: guard, cgroup, clone.
+
+use super::disk;
+use super::prepare::PreparedSandbox;
+use super::sockets;
+use crate::cgroup::{self, agent::exec};
+use crate::egress::io::publish::PublishedListeners;
+use crate::error::Result;
+use crate::launch::agent::cleanup::{CleanupGuard, HostArtifacts};
+use crate::launch::agent::{self as launch, LaunchedSandbox};
+use crate::plan::agent as plan;
+use crate::spec::{Protection, ProtectionStrength};
+use crate::supervise::api_process::ApiProcess;
+use crate::supervise::signals;
+use std::os::fd::AsFd;
+
+/// A running sandbox and what it leaves on the host. Fields drop in order: first the sandbox, then the rest.
+#[derive(Debug)]
+pub(crate) struct StartedSandbox {
+    pub(crate) launched: LaunchedSandbox,
+    pub(crate) guard: CleanupGuard,
+    /// The ports of the host that lead inside.
+    pub(crate) published: PublishedListeners,
+    /// What serves the model API to it, where something does.
+    pub(crate) api: Option<ApiProcess>,
+    /// Whether it has the cgroup that the guard was told of.
+    pub(crate) has_cgroup: bool,
+}
+
+impl StartedSandbox {
+    /// Makes what the sandbox needs on the host and starts it; what is missing is added to the plan's
+    /// `degraded`. `known` says that somebody knows its name: then it has a runtime directory. `commands` says that
+    /// servers may run commands in it beside the first program.
+    pub(crate) fn new(
+        prepared: &mut PreparedSandbox,
+        is_addressable: bool,
+        runs_commands: bool,
+    ) -> Result<Self> {
+        sockets::risky_sockets(&prepared.policy.effective).iter().for_each(|out| log::warn!("{out}"));
+        signals::block()?;
+        let cgroup_path = cgroup::cgroup_path(&prepared.id);
+        let cgroup = cgroup_path.as_deref().filter(|place| cgroup::can_create(place));
+        let artifacts = HostArtifacts { cgroup, directory: is_addressable || prepared.session.is_some() };
+        let mut guard = CleanupGuard::new(&prepared.id, artifacts)?;
+        if let Some(session) = &prepared.session {
+            guard.add_session(session, prepared.project.as_ref().map(|project| project.id))?;
+        }
+        // A port in use is an error while there is nothing to undo.
+        let published =
+            PublishedListeners::bind(prepared.spec.published_ports.iter().map(|(publish, _)| publish))?;
+        disk::set_quota(prepared)?;
+        let required = plan::strength_of(&prepared.spec, Protection::Cgroup) == ProtectionStrength::Require;
+        let outcome = cgroup::create(cgroup_path.as_deref(), &prepared.spec.limits, required)?;
+        prepared.plan.degraded.extend(outcome.degraded);
+        if runs_commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
+            exec::enable_memory_accounting(place);
+        }
+        // Before the clone: a key that cannot be used is known before there is a sandbox.
+        let api = prepared.spec.model_api.as_ref().map(ApiProcess::start).transpose()?;
+        let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
+        let launched = launch::start(&prepared.plan, main)?;
+        Ok(StartedSandbox { launched, guard, published, api, has_cgroup: outcome.cgroup.is_some() })
+    }
+}

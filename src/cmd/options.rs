@@ -1,0 +1,44 @@
+//! Converts arguments to the plain values of the use cases.
+
+use crate::app::SandboxOptions;
+use crate::cli::SandboxArgs;
+use crate::spec::policy::PolicyOptions;
+
+impl From<SandboxArgs> for SandboxOptions {
+    fn from(args: SandboxArgs) -> Self {
+        SandboxOptions {
+            policy: PolicyOptions {
+                profile: args.profile,
+                network: args.net,
+                allow_host: args.allow_host,
+                deny_host: args.deny_host,
+                ask_host: args.ask_host,
+                publish: args.publish,
+                allow_socket: args.allow_socket,
+                memory: args.memory,
+                cpus: args.cpus,
+                pids: args.pids,
+                disk: args.disk,
+                inodes: args.inodes,
+                timeout: args.timeout,
+                ro: args.ro,
+                rw: args.rw,
+                env: args.env,
+                home: args.home,
+                allow_home: args.allow_home,
+                allow_reachable_sockets: args.allow_reachable_sockets,
+                api_socket: args.api_socket,
+                api: args.api,
+                api_key_file: args.api_key_file,
+                require: args.require,
+                prefer: args.prefer,
+                ..PolicyOptions::default()
+            },
+            id: args.id,
+            policy_file: args.policy,
+            workspace: args.workspace,
+            workspace_overlay: args.workspace_overlay,
+            api_key_fd: args.api_key_fd,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Answers the notifications of pid 1's seccomp filter, for which programs wait: about denied sockets and about calls
+//! (`seccomp/telling.json`).
+
+mod address;
+mod requested_socket;
+mod unix_sockets;
+
+use super::denials::NetworkDenial;
+use crate::sys::seccomp::listener::{self, SyscallNotification};
+use crate::sys::{Errno, SysResult};
+use address::{CallAddress, UnixSocketName};
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use requested_socket::RequestedSocket;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+use std::time::Duration;
+use unix_sockets::UnixSocketList;
+
+/// Answers the notifications of the filter.
+#[derive(Debug)]
+pub(super) struct SeccompNotifyHandler {
+    listener: OwnedFd,
+    /// The unix sockets of the host.
+    host_sockets: UnixSocketList,
+    /// The unix sockets of the sandbox, re-read more often because programs create sockets and call them at once.
+    sandbox_sockets: UnixSocketList,
+}
+
+/// A system call that waits for its response.
+#[derive(Debug)]
+pub(super) struct PendingCall {
+    notification: SyscallNotification,
+    target: CallTarget,
+}
+
+#[derive(Debug)]
+enum CallTarget {
+    /// A denied socket.
+    Socket(RequestedSocket),
+    /// A call to an address, if it could be read. The kernel reads the address again and decides. The value here is
+    /// used for reports only.
+    Address(Option<CallAddress>),
+}
+
+impl SeccompNotifyHandler {
+    /// Takes over the listener of the sandbox with this pid 1.
+    pub(super) fn new(listener: OwnedFd, init: i32) -> Self {
+        listener::set_sync_wake_up(listener.as_fd());
+        let outside = UnixSocketList::new("/proc/self/net/unix".into(), Duration::from_secs(1));
+        let inside = UnixSocketList::new(format!("/proc/{init}/net/unix").into(), Duration::from_millis(100));
+        SeccompNotifyHandler { listener, host_sockets: outside, sandbox_sockets: inside }
+    }
+
+    /// The listener, readable when a notification is pending.
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The next notification; `None` if there is none now.
+    ///
+    /// # Errors
+    /// The caller has gone and needs no response.
+    pub(super) fn next_call(&self) -> SysResult<Option<PendingCall>> {
+        let Some(asked) = listener::receive(self.listener.as_fd())? else { return Ok(None) };
+        let [_, second, third, _, fifth, sixth] = asked.args;
+        let what = match i64::from(asked.number) {
+            libc::SYS_connect => {
+                CallTarget::Address(CallAddress::read_from_thread(asked.thread, second, third))
+            }
+            libc::SYS_sendto => {
+                CallTarget::Address(CallAddress::read_from_thread(asked.thread, fifth, sixth))
+            }
+            _ => CallTarget::Socket(RequestedSocket::from_call(asked.number, &asked.args)),
+        };
+        Ok(Some(PendingCall { notification: asked, target: what }))
+    }
+
+    /// Whether the caller is still waiting. Only then does the data read so far belong to its thread.
+    pub(super) fn is_still_waiting(&self, wanted: &PendingCall) -> bool {
+        listener::is_valid(self.listener.as_fd(), &wanted.notification)
+    }
+
+    /// The denial to report, if there is one.
+    pub(super) fn denial(&mut self, wanted: &PendingCall) -> Option<NetworkDenial> {
+        let (socket, why, is_usual) = match &wanted.target {
+            CallTarget::Socket(kind) => (kind.to_string(), "no sandbox gives sockets of this kind", false),
+            CallTarget::Address(Some(CallAddress::Unix(name))) => {
+                let is_apart = self.host_sockets.contains(name)
+                    && !self.may_be_inside(wanted, name)
+                    && self.is_still_waiting(wanted);
+                (is_apart.then(|| name.to_string())?, name.denial_reason(), name.is_name_service())
+            }
+            CallTarget::Address(_) => return None,
+        };
+        Some(NetworkDenial { socket: Some(socket), why: why.into(), is_usual, ..NetworkDenial::default() })
+    }
+
+    /// Whether the caller may have a socket of this name in its own network namespace or file tree.
+    fn may_be_inside(&mut self, wanted: &PendingCall, name: &UnixSocketName) -> bool {
+        match name {
+            UnixSocketName::Abstract(_) => self.sandbox_sockets.contains(name),
+            UnixSocketName::Path(path) => may_exist(wanted.thread(), path),
+        }
+    }
+
+    /// Denies a socket, and continues a call. It is not an error if the caller has gone.
+    pub(super) fn respond(&self, wanted: &PendingCall) {
+        let listener = self.listener.as_fd();
+        let _ = match &wanted.target {
+            CallTarget::Socket(kind) => listener::respond_error(listener, &wanted.notification, kind.errno()),
+            CallTarget::Address(_) => listener::respond_continue(listener, &wanted.notification),
+        };
+    }
+}
+
+impl PendingCall {
+    /// The calling thread, by its id on the host.
+    pub(super) fn thread(&self) -> i32 {
+        self.notification.thread
+    }
+
+    /// The address of another host that it calls, if it does.
+    pub(super) fn remote_host(&self) -> Option<SocketAddr> {
+        match self.target {
+            CallTarget::Address(Some(CallAddress::Internet(to))) => {
+                Some(to).filter(|to| !to.ip().is_loopback() && !to.ip().is_unspecified())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a thread may find a file at this absolute path. False only if a directory on the path certainly has no such
+/// entry. A link, or a directory that this process cannot search, leaves it open.
+///
+/// Each component is opened separately and no link is followed, so that nothing in the sandbox can redirect this
+/// process.
+fn may_exist(thread: i32, path: &[u8]) -> bool {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let Ok(mut at) = open(format!("/proc/{thread}/root").as_str(), flags, Mode::empty()) else { return true };
+    for part in Path::new(OsStr::from_bytes(path)).components() {
+        let Component::Normal(name) = part else { continue };
+        match openat(&at, name, flags | OFlag::O_NOFOLLOW, Mode::empty()) {
+            Ok(found) => at = found,
+            Err(errno) => return errno != Errno::ENOENT,
+        }
+    }
+    true
+}

@@ -1,0 +1,277 @@
+//! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
+
+use super::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES};
+use super::{BlockIds, SourceSlot, TreeMode, owners, quotas};
+use crate::error::{Code, Error, Result};
+use crate::host::{HostFacts, PathKind};
+use crate::plan::path::{below_root, c_path, c_string};
+use crate::spec::{MaskKind, MountKind, MountSpec, Origin, OverlayUpper, SandboxProfile, SandboxSpec};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Bytes and inodes of the private root: it holds mount points and a few small files.
+const ROOT_SIZE: u64 = 4 << 20;
+const ROOT_INODES: u64 = 4096;
+
+/// Gathers the steps of the phase [`super::step::AgentPhase::Files`].
+#[derive(Debug)]
+pub(super) struct AgentFiles<'a> {
+    host: &'a HostFacts,
+    block: Option<&'a BlockIds>,
+    steps: Vec<AgentStep>,
+    slots: Vec<SourceSlot>,
+    created: BTreeSet<PathBuf>,
+}
+
+impl<'a> AgentFiles<'a> {
+    pub(super) fn new(host: &'a HostFacts, block: Option<&'a BlockIds>) -> Self {
+        AgentFiles {
+            host,
+            block,
+            steps: Vec::new(),
+            slots: Vec::new(),
+            created: BTreeSet::from([PathBuf::from("/")]),
+        }
+    }
+
+    pub(super) fn into_parts(mut self) -> (Vec<AgentStep>, Vec<SourceSlot>) {
+        let slots = self.slots.len();
+        for step in &mut self.steps {
+            if let AgentStep::ReceiveTrees { count } = step {
+                *count = slots;
+            }
+        }
+        (self.steps, self.slots)
+    }
+
+    pub(super) fn add(&mut self, spec: &SandboxSpec) -> Result<()> {
+        let (size, inodes) = (c_string(&ROOT_SIZE.to_string())?, c_string(&ROOT_INODES.to_string())?);
+        self.steps.push(AgentStep::NewRoot { size, inodes });
+        self.directory(&Path::new("/").join(EMPTY_DIRECTORY.to_string_lossy().as_ref()))?;
+        for (index, mount) in spec.mounts.iter().enumerate() {
+            self.mount(mount, &spec.mounts[..index], spec.profile)?;
+            if mount.kind == MountKind::Proc {
+                self.steps.extend(quotas::steps(&self.host.user_limits, spec.profile, &mount.destination)?);
+                self.mask_proc(spec, &mount.destination)?;
+            }
+        }
+        for (path, target) in &spec.links {
+            // A mount at or below the path has already made it a directory, which is kept.
+            if !self.created.contains(path) {
+                self.link(path, target)?;
+            }
+        }
+        for (path, content) in &spec.files {
+            self.parents(path)?;
+            self.steps.push(AgentStep::WriteFile { path: below_root(path)?, content: c_string(content)? });
+        }
+        for mount in &spec.mounts {
+            if matches!(mount.kind, MountKind::Tmpfs { .. }) && !mount.writable {
+                self.steps.push(AgentStep::Seal { path: below_root(&mount.destination)? });
+            }
+        }
+        for pin in &spec.pinned_paths {
+            self.steps.push(AgentStep::Pin { path: below_root(&pin.path)?, read_only: pin.read_only });
+        }
+        for (at, origin) in &spec.hidden_paths {
+            self.hide(at, origin)?;
+        }
+        Ok(())
+    }
+
+    fn mount(&mut self, mount: &MountSpec, earlier: &[MountSpec], profile: SandboxProfile) -> Result<()> {
+        let path = below_root(&mount.destination)?;
+        let mut directory = true;
+        if let MountKind::System { source } = &mount.kind {
+            match self.host.path_kind(source) {
+                Some(PathKind::Link(target)) => return self.link(&mount.destination, target),
+                Some(kind) => directory = *kind == PathKind::Directory,
+                None => return Ok(()),
+            }
+        }
+        if let Some(source) = mount.kind.named_source() {
+            let Some(kind) = self.host.path_kind(source) else {
+                let message = format!("{} does not exist", source.display());
+                return Err(Error::new(Code::Invalid, message).hint(format!("{} names it", mount.origin)));
+            };
+            directory = *kind == PathKind::Directory;
+        }
+        if !is_in_host_tree(&mount.destination, earlier) {
+            if directory {
+                self.directory(&mount.destination)?;
+            } else if self.created.insert(mount.destination.clone()) {
+                self.parents(&mount.destination)?;
+                self.steps.push(AgentStep::Touch { path: path.clone() });
+            }
+        }
+        let number = |n: u64| c_string(&n.to_string());
+        let step = match &mount.kind {
+            MountKind::System { source } => {
+                let device = mount.destination.starts_with("/dev");
+                AgentStep::Bind {
+                    source: BindSource::System(c_path(source)?),
+                    path,
+                    writable: mount.writable,
+                    device,
+                }
+            }
+            MountKind::Named { source } => {
+                let source = self.named(source, mount.writable)?;
+                AgentStep::Bind { source, path, writable: mount.writable, device: false }
+            }
+            MountKind::Overlay { lower, changes } => {
+                let source = self.named(lower, mount.writable)?;
+                // Programs write to the overlay's upper layer, not to this tree.
+                if let Some(slot) = self.slots.last_mut() {
+                    slot.writable = false;
+                }
+                self.steps.push(AgentStep::Bind {
+                    source,
+                    path: path.clone(),
+                    writable: false,
+                    device: false,
+                });
+                self.changes(changes)?;
+                AgentStep::Overlay { path }
+            }
+            MountKind::Tmpfs { size, inodes, mode } => AgentStep::Tmpfs {
+                path,
+                size: number(*size)?,
+                inodes: number(*inodes)?,
+                mode: c_string(&format!("{mode:04o}"))?,
+            },
+            MountKind::Proc => AgentStep::Proc { path, hide_foreign: profile == SandboxProfile::Strict },
+            MountKind::Devpts { max } => AgentStep::Devpts { path, max: number((*max).into())? },
+            MountKind::Mqueue => AgentStep::Mqueue { path },
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// Mounts the upper layer of an overlay on [`EMPTY_DIRECTORY`], until the overlay holds it.
+    fn changes(&mut self, changes: &OverlayUpper) -> Result<()> {
+        let path = EMPTY_DIRECTORY.to_owned();
+        let step = match changes {
+            OverlayUpper::Memory { size, inodes } => AgentStep::Tmpfs {
+                path,
+                size: c_string(&size.to_string())?,
+                inodes: c_string(&inodes.to_string())?,
+                mode: c"0700".to_owned(),
+            },
+            OverlayUpper::Directory(directory) => {
+                let source = self.named(directory, true)?;
+                AgentStep::Bind { source, path, writable: true, device: false }
+            }
+        };
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn link(&mut self, at: &Path, target: &Path) -> Result<()> {
+        self.parents(at)?;
+        self.steps.push(AgentStep::Symlink { path: below_root(at)?, target: c_path(target)? });
+        Ok(())
+    }
+
+    fn named(&mut self, path: &Path, writable: bool) -> Result<BindSource> {
+        let slot = self.slots.len();
+        if slot == MAX_TREES {
+            let message = format!("more than {MAX_TREES} paths of the host are named");
+            return Err(
+                Error::new(Code::Invalid, message).hint("name a directory that holds several of them")
+            );
+        }
+        if self.block.is_some() && slot == 0 {
+            // As late as possible: until then the parent maps owners while the child works.
+            self.steps.push(AgentStep::ReceiveTrees { count: 0 });
+        }
+        let tree = owners::tree_mode(path, writable, self.block, self.host);
+        self.slots.push(SourceSlot { path: path.to_owned(), tree, writable });
+        let path = c_path(path)?;
+        Ok(if tree == TreeMode::None {
+            BindSource::Checked { slot, path }
+        } else {
+            BindSource::Tree { slot, path }
+        })
+    }
+
+    /// A path that does not exist is not hidden: a file that appears there later belongs to the programs.
+    fn hide(&mut self, at: &Path, origin: &Origin) -> Result<()> {
+        let path = below_root(at)?;
+        self.steps.push(match self.host.path_kind(at) {
+            None => return Ok(()),
+            Some(PathKind::File) => AgentStep::MaskFile { path },
+            Some(PathKind::Directory) => AgentStep::MaskDirectory { path },
+            // Covering the link would leave its target visible.
+            Some(PathKind::Link(target)) => {
+                let message = format!("hide {}: it is a link to {}", at.display(), target.display());
+                let hint = format!("hide what it leads to; {origin} names the link");
+                return Err(Error::new(Code::Invalid, message).hint(hint));
+            }
+        });
+        Ok(())
+    }
+
+    fn mask_proc(&mut self, spec: &SandboxSpec, proc: &Path) -> Result<()> {
+        for mask in &spec.proc_masks {
+            if self.host.path_kind(&Path::new("/proc").join(mask.name)).is_none() {
+                continue;
+            }
+            let path = below_root(&proc.join(mask.name))?;
+            self.steps.push(match mask.kind {
+                MaskKind::File => AgentStep::MaskFile { path },
+                MaskKind::Directory => AgentStep::MaskDirectory { path },
+                MaskKind::ReadOnly => AgentStep::Pin { path, read_only: true },
+            });
+        }
+        Ok(())
+    }
+
+    fn parents(&mut self, path: &Path) -> Result<()> {
+        path.parent().map_or(Ok(()), |parent| self.directory(parent))
+    }
+
+    /// Makes a directory of the private root and its parents, each once.
+    fn directory(&mut self, path: &Path) -> Result<()> {
+        let mut missing: Vec<&Path> = path.ancestors().filter(|a| !self.created.contains(*a)).collect();
+        while let Some(next) = missing.pop() {
+            self.steps.push(AgentStep::Mkdir { path: below_root(next)?, mode: 0o755 });
+            self.created.insert(next.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether `at` lies in an earlier tree of the host, where saggar makes no mount point, because it would be made in the
+/// host's own tree. A tmpfs belongs to the sandbox, and gets its mount points.
+fn is_in_host_tree(at: &Path, earlier: &[MountSpec]) -> bool {
+    let under = earlier.iter().rev().find(|mount| is_below(at, &mount.destination));
+    under.is_some_and(|mount| {
+        matches!(mount.kind, MountKind::System { .. }) || mount.kind.named_source().is_some()
+    })
+}
+
+/// Like [`Path::starts_with`], which parses both paths and would be called some six hundred times in a start: the first
+/// byte that differs decides, unless the two could be spellings of one path.
+fn is_below(at: &Path, tree: &Path) -> bool {
+    let (inner, outer) = (at.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
+    let differ = inner.iter().zip(outer).find(|(a, b)| a != b);
+    let means_nothing = |byte: &u8| b"/.".contains(byte);
+    match differ {
+        Some((a, b)) if !means_nothing(a) && !means_nothing(b) => false,
+        _ => at.starts_with(tree),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_short_way_to_ask_says_what_the_long_way_says(at in "/?([ab./]|/b){0,6}", tree in "/?([ab./]|/b){0,6}") {
+            prop_assert_eq!(is_below(at.as_ref(), tree.as_ref()), Path::new(&at).starts_with(&tree), "{} {}", at, tree);
+        }
+    }
+}
