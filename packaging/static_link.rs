@@ -38,7 +38,9 @@ pub(crate) fn arrange() {
     let Some(version) = works(&out) else { return };
     println!("cargo::rustc-link-arg-bins=-static-pie");
     println!("cargo::rustc-link-arg-bins=-L{}", out.display());
-    let own_start = !is("SAGGAR_LINK", "libc-start") && is("CARGO_CFG_TARGET_ARCH", "x86_64");
+    // It runs before the program is relocated, and only optimised code reaches no address by way of memory.
+    let is_optimised = !is("OPT_LEVEL", "0");
+    let own_start = is_optimised && !is("SAGGAR_LINK", "libc-start") && is("CARGO_CFG_TARGET_ARCH", "x86_64");
     if own_start && STARTED.contains(&version.as_str()) {
         println!("cargo::rustc-cfg=saggar_libc_start");
     }

@@ -90,6 +90,19 @@ as_each_caller! {
         });
     }
 
+    /// Of examples/hello, before any change to it, by the first version: snapshots are kept for years.
+    fn snapshot_of_an_older_version_is_restored(caller) {
+        let work = Work::new(caller, false);
+        work.begin("echo x > new");
+        let carried = work.place.join("hello.tar.zst");
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changes/fixtures/hello.tar.zst");
+        fs::copy(fixture, &carried).unwrap();
+        caller.own(&carried);
+        work.run(&["restore", ID, carried.to_str().unwrap()]).success();
+        let names: Vec<_> = describe(&work.left(), false).into_keys().collect();
+        assert_eq!(names, ["CLAUDE.md", "saggar.toml"].map(std::path::PathBuf::from));
+    }
+
     fn a_snapshot_of_the_other_kind_is_refused(caller) {
         let (copy, overlay) = (Work::new(caller, false), Work::new(caller, true));
         copy.begin("echo x > new");

@@ -6,10 +6,8 @@
 //! [`SpoolStore`] is the interface that the bridge uses. [`SpoolRecord`] and [`SpoolRecordHeader`] define the bytes on
 //! disk; their checksums prevent a partial record from being read as a complete one.
 
-mod crc;
 mod record;
 
-pub use crc::crc32;
 pub use record::{
     LOST_NUMBERS_OFFSET, RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE, SpoolRecord, SpoolRecordHeader,
     SpoolRecordKind, SpoolSegmentHeader,

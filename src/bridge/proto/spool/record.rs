@@ -8,7 +8,7 @@
 //! `lost up to` is the only field that changes: events up to that number were sent and could not be stored. It is
 //! overwritten in place, which also works on a full disk.
 
-use super::crc32;
+use crc32fast::hash as crc32;
 
 /// Size of a segment header, in bytes.
 pub const SEGMENT_HEADER_SIZE: usize = 48;

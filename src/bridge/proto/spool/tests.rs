@@ -69,3 +69,12 @@ proptest! {
         let _ = (SpoolRecordHeader::read(&bytes), SpoolSegmentHeader::read(&more), with_sequence_number(&more, 1));
     }
 }
+
+/// Files are read by other versions: the checksum is CRC-32 as in IEEE 802.3, with the check value of the catalogue.
+#[test]
+fn checksum_of_records_is_crc32_of_ieee_802_3() {
+    assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
+    let record = SpoolRecord { kind: SpoolRecordKind::Event, number: 1, command: 0, body: b"123456789" };
+    let header = record.header().unwrap();
+    assert_eq!(header[24..28], 0xcbf4_3926u32.to_le_bytes());
+}
