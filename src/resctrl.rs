@@ -7,6 +7,7 @@
 //! container.
 
 use crate::error::{Code, Error, Result};
+use crate::host::mounts::own_mounts;
 use oci_spec::runtime::LinuxIntelRdt;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -17,14 +18,11 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// [`Code::Unsupported`] if it is not mounted.
 pub fn mount_point() -> Result<PathBuf> {
-    let mounts = procfs::process::Process::myself().and_then(|process| process.mountinfo());
-    let mounts = mounts.map_err(|error| Error::system("read /proc/self/mountinfo", error))?;
-    mounts.into_iter().find(|mount| mount.fs_type == "resctrl").map(|mount| mount.mount_point).ok_or_else(
-        || {
-            Error::new(Code::Unsupported, "linux.intelRdt: resctrl is not mounted on this host")
-                .hint("mount it, on a machine that has it: mount -t resctrl resctrl /sys/fs/resctrl")
-        },
-    )
+    let mounted = own_mounts()?.into_iter().find(|mount| mount.filesystem == "resctrl");
+    mounted.map(|mount| mount.mount_point).ok_or_else(|| {
+        Error::new(Code::Unsupported, "linux.intelRdt: resctrl is not mounted on this host")
+            .hint("mount it, on a machine that has it: mount -t resctrl resctrl /sys/fs/resctrl")
+    })
 }
 
 /// The planned groups of one container. They are not created yet, so that the plan can be stored first.

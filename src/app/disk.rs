@@ -4,6 +4,7 @@
 use super::prepare::PreparedSandbox;
 use crate::error::{Code, Error, Result};
 use crate::host::disk_bounds;
+use crate::host::mounts::own_mounts;
 use crate::plan::agent::disk::{self, DiskBound, DiskFacts, DiskLimit};
 use crate::session::Session;
 use crate::session::disk_usage::DiskUsage;
@@ -107,8 +108,7 @@ pub(crate) fn disk_full_error(disk: &DiskLimit, session: &Session, error: Error)
 /// # Errors
 /// [`Code::Refused`] when a file system is mounted in it.
 pub(crate) fn check_lower(workspace: &Path) -> Result<()> {
-    let mounts = procfs::process::Process::myself().and_then(|process| process.mountinfo());
-    let mounts = mounts.map_err(|e| Error::system("read the mounts of this host", e))?;
+    let mounts = own_mounts()?;
     let inside = |path: &Path| path != workspace && path.starts_with(workspace);
     match mounts.iter().find(|mount| inside(&mount.mount_point)) {
         None => Ok(()),

@@ -1,5 +1,6 @@
 //! The cgroup hierarchies of this host, their mount points, and the cgroups of this process.
 
+use super::mounts::{Mount, parse_mounts};
 use super::processes::parent_of;
 use crate::error::{Error, Result};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
@@ -85,9 +86,13 @@ impl CgroupLayout {
     /// Parses the hierarchies from the two texts (proc_pid_mountinfo(5), cgroups(7)).
     fn parse(mountinfo: &[u8], own_cgroup: &[u8]) -> Self {
         let mut hierarchies: Vec<CgroupHierarchy> = Vec::new();
-        for line in mountinfo.split(|byte| *byte == b'\n') {
-            let Some((version, options, root, mount)) = parse_cgroup_mount(line) else { continue };
-            let controllers = parse_controllers(version, &options);
+        for Mount { root, mount_point, filesystem, super_options, .. } in parse_mounts(mountinfo) {
+            let version = match filesystem.as_str() {
+                "cgroup" => CgroupVersion::V1,
+                "cgroup2" => CgroupVersion::V2,
+                _ => continue,
+            };
+            let controllers = parse_controllers(version, &super_options);
             let seen = hierarchies.iter().any(|one| one.version == version && one.controllers == controllers);
             // Skips hierarchies in which no path can be looked up: those whose root is outside of this
             // cgroup namespace.
@@ -95,8 +100,8 @@ impl CgroupLayout {
                 continue;
             }
             let cgroup = find_own_cgroup(own_cgroup, &controllers);
-            let mut hierarchy =
-                CgroupHierarchy { version, controllers, own_cgroup: mount.clone(), mount_point: mount, root };
+            let own_cgroup = mount_point.clone();
+            let mut hierarchy = CgroupHierarchy { version, controllers, own_cgroup, mount_point, root };
             hierarchy.own_cgroup =
                 cgroup.map_or_else(|| hierarchy.mount_point.clone(), |cgroup| hierarchy.directory(&cgroup));
             hierarchies.push(hierarchy);
@@ -143,20 +148,6 @@ pub fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Parses a line of mountinfo that is a cgroup mount: version, superblock options, root and mount point.
-fn parse_cgroup_mount(line: &[u8]) -> Option<(CgroupVersion, String, PathBuf, PathBuf)> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let root = unescape(fields.nth(3)?);
-    let mount = unescape(fields.next()?);
-    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    let version = match rest.next()? {
-        b"cgroup" => CgroupVersion::V1,
-        b"cgroup2" => CgroupVersion::V2,
-        _ => return None,
-    };
-    Some((version, String::from_utf8_lossy(rest.nth(1)?).into_owned(), root, mount))
-}
-
 /// The controllers in the options of a v1 superblock.
 fn parse_controllers(version: CgroupVersion, options: &str) -> Vec<String> {
     const KNOWN: [&str; 14] = [
@@ -198,28 +189,6 @@ pub(crate) fn cgroup_path_in(text: &[u8], is_it: impl Fn(&str) -> bool) -> Optio
         let path = fields.next()?;
         is_it(listed).then(|| PathBuf::from(OsString::from_vec(path.to_vec())))
     })
-}
-
-/// Decodes the kernel's `\ooo` escapes of space, tab, newline and backslash.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        match digits {
-            Some(digits) if byte == b'\\' => {
-                bytes.push(
-                    digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
-                );
-                rest = &tail[3..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Common file systems with support are known by their type, because a start is measured in microseconds;
 //! every other one is tested.
 
+use super::mounts::own_mounts;
 use crate::spec::ID_BLOCK_SIZE;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, clone, mount};
@@ -89,10 +90,8 @@ pub(super) fn open_path(path: &Path) -> SysResult<OwnedFd> {
 /// The type of the file system of an open file (proc_pid_mountinfo(5), by mount id).
 fn filesystem_name(opened: &OwnedFd) -> Option<String> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd())).ok()?;
-    let number = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = mounts.lines().find(|line| line.split(' ').next() == Some(number))?;
-    line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
+    let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse::<u32>().ok()?;
+    own_mounts().ok()?.into_iter().find(|mount| mount.id == id).map(|mount| mount.filesystem)
 }
 
 /// Whether tmpfs supports idmapped mounts: since Linux 6.3.

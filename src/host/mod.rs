@@ -8,6 +8,7 @@ pub mod delegation;
 pub mod disk_bounds;
 pub mod idmap_support;
 pub mod kmsg;
+pub mod mounts;
 pub mod network_namespace;
 pub mod peer;
 pub mod probe;

@@ -4,10 +4,12 @@
 
 use super::status::{ExitReason, SupervisionResult, runtime_error};
 use crate::error::{Code, Error};
+use crate::host::mounts::parse_mounts;
 use crate::spec::PinnedPath;
 use crate::stage::agent::launcher::Launcher;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
@@ -72,12 +74,8 @@ impl PinWatch {
         if read.is_err() || text.is_empty() {
             return None;
         }
-        let points: std::collections::HashSet<Vec<u8>> = text
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-            .map(unescape)
-            .collect();
-        self.pins.iter().find(|pin| !points.contains(pin.as_os_str().as_encoded_bytes()))
+        let points: HashSet<PathBuf> = parse_mounts(&text).map(|mount| mount.mount_point).collect();
+        self.pins.iter().find(|pin| !points.contains(*pin))
     }
 }
 
@@ -92,36 +90,4 @@ pub(super) fn open_mount_table(launcher: Option<&Launcher>, pid: i32) -> io::Res
 
 fn watch_error(error: io::Error) -> Error {
     Error::system("watch the mounts of the sandbox", error)
-}
-
-/// Decodes a field, in which space, tab, newline and backslash are written as `\ooo`.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| byte == b'\\').and_then(|digits| {
-            let text = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(text, 8).ok()
-        });
-        match octal {
-            Some(value) => {
-                plain.push(value);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(byte);
-                rest = after;
-            }
-        }
-    }
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn odd_bytes_of_a_mount_point_are_read_back() {
-        assert_eq!(super::unescape(br"/a\040b\134c"), b"/a b\\c");
-        assert_eq!(super::unescape(br"/a\0"), br"/a\0");
-    }
 }

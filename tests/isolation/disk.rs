@@ -235,14 +235,17 @@ as_each_caller! {
         assert_eq!(fs::read_to_string(wrap.work().join(".bashrc")).unwrap(), "of the user");
     }
 
-    /// An overlay would show what lies below the mount.
+    /// An overlay would show what lies below the mount. The kernel escapes the space in its mount table.
     fn a_work_tree_with_a_mount_in_it_is_refused(caller) {
         let wrap = workspace(caller);
-        let script = "mount -t tmpfs none sub && exec \"$@\"";
-        let mut command = wrap.place.command("/usr/bin/unshare".as_ref());
-        command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", script, "sh"]);
-        command.arg(wrap.place.saggar().get_program()).args(["wrap", "--workspace-overlay", "--", "echo", "ran"]);
-        wrap.finish(command).refused(&["something is mounted at", "work/sub"]);
+        for folder in [".", "a folder"] {
+            let script = format!("mkdir -p '{folder}/sub' && cd '{folder}' && mount -t tmpfs none sub && exec \"$@\"");
+            let mut command = wrap.place.command("/usr/bin/unshare".as_ref());
+            command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c", &script, "sh"]);
+            command.arg(wrap.place.saggar().get_program()).args(["wrap", "--workspace-overlay", "--", "echo", "ran"]);
+            let mount = format!("work/{folder}/sub").replace("/./", "/");
+            wrap.finish(command).refused(&["something is mounted at", &mount]);
+        }
     }
 
     /// What an agent has on disk is more than its workspace.
