@@ -18,9 +18,11 @@
 //! | `request` | rewrites forwarded requests and responses |
 //! | `lookup` `upstream` | connections to the upstream |
 //! | `serve` | connections from the sandbox |
+//! | `linger` | closes a connection so that its client gets the last response |
 
 mod confine;
 pub mod key;
+mod linger;
 mod lookup;
 mod request;
 mod serve;

@@ -1,6 +1,7 @@
 //! Connections from the sandbox. Each is a task and keeps at most one connection to the upstream.
 
 use super::key::ApiKey;
+use super::linger::{ByteStream, LingeringStream};
 use super::request::{self, RejectedRequest};
 use super::upstream::{UpstreamError, UpstreamRoute, UpstreamSender};
 use super::wire::{ApiProcessEvent, MAX_MESSAGE_SIZE, SOCKET_MESSAGE};
@@ -18,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, UnixDatagram, UnixListener};
 use tokio::sync::Semaphore;
 
@@ -34,10 +35,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 type ResponseBody = Either<Incoming, Full<Bytes>>;
-
-/// The stream of a connection from the sandbox.
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 /// State that all connections share.
 pub(super) struct ApiServer {
@@ -156,14 +153,16 @@ async fn serve_connection(stream: Box<dyn ByteStream>, door: Arc<ApiServer>) {
         let (door, kept) = (Arc::clone(&door), Arc::clone(&kept));
         async move { Ok::<_, Infallible>(respond(request, &door, &kept).await) }
     });
+    let stream = LingeringStream::new(stream);
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_SIZE)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(stream.clone()), service)
         .await;
-    // The client has received any error.
+    // The client has been sent any error.
     drop(served);
+    stream.close().await;
     door.connection_slots.add_permits(1);
 }
 

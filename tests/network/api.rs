@@ -313,6 +313,24 @@ print(said.count(b'HTTP/1.1 200'), b'\"length\": 5' in said)");
         assert!(peak.parse::<u32>().unwrap() < 48 << 10, "{peak} KiB");
     }
 
+    /// A client that sends its whole body although the answer has arrived, on both sockets: of the process's own answers and
+    /// of the upstream's. A connection that is closed with unread input is reset, and the client fails to send.
+    fn early_answer_reaches_a_client_that_sends_on(caller) {
+        let api = api!(caller);
+        let script = "import socket
+for family, address in (socket.AF_INET, ('127.0.0.1', 274)), (socket.AF_UNIX, '/run/api.sock'):
+    for head in b'PROPFIND /v1', b'POST /early':
+        s = socket.socket(family); s.connect(address)
+        s.sendall(head + b' HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: 33554432\\r\\n\\r\\n')
+        for _ in range(32): s.sendall(bytes(1 << 20))
+        said = b''
+        while (more := s.recv(4096)): said += more
+        print(said.split(b' ')[1].decode())";
+        for _ in 0..rounds(3, 100) {
+            assert_eq!(api.python(script).success(), "405\n413\n405\n413\n");
+        }
+    }
+
     fn model_api_serves_a_hundred_concurrent_requests(caller) {
         let api = api!(caller);
         let ended = api.python("import threading, urllib.request

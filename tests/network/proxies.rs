@@ -35,6 +35,22 @@ as_each_caller! {
         assert_eq!(network.calls(), Vec::<String>::new());
     }
 
+    /// A client that sends on although it is refused gets the answer, and no reset.
+    fn refusal_reaches_a_client_that_sends_on(caller) {
+        let network = network!(caller);
+        let script = "import socket
+s = socket.create_connection(('127.0.0.1', 3128))
+s.sendall(b'POST http://other.example/ HTTP/1.1\\r\\nHost: other.example\\r\\nContent-Length: 16777216\\r\\n\\r\\n')
+for _ in range(256): s.sendall(bytes(65536))
+said = b''
+while (more := s.recv(4096)): said += more
+print(said.split(b' ')[1].decode())";
+        for _ in 0..5 {
+            let ended = network.run_with(&["--allow-host", "four.example"], &["/usr/bin/python3", "-c", script]);
+            assert_eq!(ended.success(), "403\n");
+        }
+    }
+
     /// A tunnel to a named host is no way to another one.
     fn a_tunnel_carries_no_other_name(caller) {
         let network = network!(caller);

@@ -23,6 +23,7 @@ use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
 use std::time::Duration;
 
 /// Number of tokens that a hub uses, from its first one on: the listener and the connections.
@@ -38,8 +39,9 @@ const CHUNK: usize = 64 << 10;
 const ACCEPT_BUDGET: usize = 64;
 /// Delay before the next accept when no descriptors are left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Time limit for a closed connection to read its last output, and the maximum size of that output, in bytes.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a closed connection to read its last output and to close its own side, and the maximum size of that
+/// output, in bytes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CLOSE_BACKLOG: usize = 64 << 10;
 
 /// A core with its sockets.
@@ -76,7 +78,8 @@ struct HubConnection {
     outbox: Outbox,
     /// WRITABLE is registered. Only while there is a backlog, because every such event costs a wake-up.
     wants_writable: bool,
-    /// Set when the core has closed the connection. It is removed when the outbox is empty, or at this time.
+    /// Set when the core has closed the connection. It is removed when the outbox is empty and the client has closed its
+    /// sending side, or at this time. A connection that is closed with unread input would be reset (unix(7)).
     close_deadline: Option<Duration>,
     /// The client has closed its sending side.
     read_closed: bool,
@@ -160,7 +163,8 @@ impl<C: HubCore> ConnectionHub<C> {
 
     /// When to call [`ConnectionHub::tick`] next, unless an event comes before.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let unread = self.unread.iter().any(|slot| self.may_read(*slot)).then_some(self.now);
+        let has_turn = |slot: &usize| self.may_read(*slot) || self.is_closing(*slot);
+        let unread = self.unread.iter().any(has_turn).then_some(self.now);
         let linger = self.connections.values().filter_map(|conn| conn.close_deadline).min();
         [self.core.next_deadline(), self.accept_at, unread, linger].into_iter().flatten().min()
     }
@@ -281,7 +285,15 @@ impl<C: HubCore> ConnectionHub<C> {
         })
     }
 
+    /// Whether the core has closed the connection.
+    fn is_closing(&self, slot: usize) -> bool {
+        self.connections.get(&slot).is_some_and(|conn| conn.close_deadline.is_some())
+    }
+
     fn read(&mut self, slot: usize) {
+        if self.is_closing(slot) {
+            return self.discard(slot);
+        }
         let mut share = READ_BUDGET;
         while self.may_read(slot) {
             if share == 0 {
@@ -308,6 +320,38 @@ impl<C: HubCore> ConnectionHub<C> {
         if self.connections.get(&slot).is_some_and(|conn| !conn.read_closed) {
             self.unread.insert(slot);
         }
+    }
+
+    /// Discards the input of a connection that the core has closed; removes the connection at the end of its input.
+    fn discard(&mut self, slot: usize) {
+        let Some(conn) = self.connections.get_mut(&slot) else { return };
+        let mut share = READ_BUDGET;
+        while !conn.read_closed && share > 0 {
+            match conn.stream.read(&mut self.chunk) {
+                Ok(count) => {
+                    conn.read_closed = count == 0;
+                    share = share.saturating_sub(count);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => conn.read_closed = true,
+            }
+        }
+        if !conn.read_closed {
+            self.unread.insert(slot);
+        } else if conn.outbox.is_empty() {
+            self.remove(slot);
+        }
+    }
+
+    /// Ends the sending side of a connection that the core has closed, once its output is written.
+    fn end_output(&mut self, slot: usize) {
+        let Some(conn) = self.connections.get(&slot) else { return };
+        if conn.outbox.is_empty() {
+            // A client that has disconnected is found by the next read.
+            let _ = conn.stream.shutdown(Shutdown::Write);
+        }
+        self.discard(slot);
     }
 
     /// Handles a disconnected client.
@@ -377,8 +421,8 @@ impl<C: HubCore> ConnectionHub<C> {
                 return self.handle_disconnect(slot);
             }
         }
-        if !backlog && conn.close_deadline.is_some() {
-            return self.remove(slot);
+        if conn.close_deadline.is_some() {
+            return self.end_output(slot);
         }
         self.core.conn_written(id, count);
     }
@@ -389,8 +433,9 @@ impl<C: HubCore> ConnectionHub<C> {
             self.write(slot);
         }
         match self.connections.get_mut(&slot) {
-            Some(conn) if flush && !conn.outbox.is_empty() && conn.outbox.len() <= MAX_CLOSE_BACKLOG => {
+            Some(conn) if flush && conn.outbox.len() <= MAX_CLOSE_BACKLOG => {
                 conn.close_deadline = Some(self.now + CLOSE_TIMEOUT);
+                self.end_output(slot);
             }
             _ => self.remove(slot),
         }

@@ -14,6 +14,7 @@ mod counters;
 mod deadlines;
 mod denials;
 mod dial;
+mod linger;
 mod lookup;
 mod name_server;
 mod proxy;
@@ -44,6 +45,7 @@ use consent::ConsentTable;
 use counters::HostCounters;
 use deadlines::Deadlines;
 use denials::DenialLog;
+use linger::LingeringClient;
 use lookup::Resolver;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
@@ -110,6 +112,8 @@ enum RelayClient {
     Relayed(Box<RelayedConnection>),
     /// A connection with DNS questions over TCP.
     Dns(TcpNameConnection),
+    /// A connection that has ended, except that its client still sends.
+    Lingering(LingeringClient),
 }
 
 impl std::fmt::Debug for NetworkRelay {
@@ -454,6 +458,14 @@ impl NetworkRelay {
                     }
                 }
             }
+            RelayClient::Lingering(client) => match client.discard(&mut self.buffer.chunk) {
+                Flow::Blocked => false,
+                Flow::Finished | Flow::WriterClosed => true,
+                Flow::More => {
+                    self.unfinished.insert(id);
+                    false
+                }
+            },
             RelayClient::Relayed(connection) => {
                 let stood = connection.is_open();
                 let ended = loop {
@@ -510,7 +522,7 @@ impl NetworkRelay {
         self.denials.add(refusal, Instant::now(), || outside.find_program(caller?));
     }
 
-    /// Closes a connection and removes it.
+    /// Closes a connection and removes it, or has its client linger.
     fn close_connection(&mut self, id: usize) {
         let Some(caller) = self.connections.remove(&id) else { return };
         self.deadlines.set(id, None);
@@ -522,7 +534,13 @@ impl NetworkRelay {
             if let Some(to) = connection.destination().filter(|_| connection.is_open()) {
                 self.counters.add_bytes(&to, connection.bytes_moved());
             }
-            connection.close(&mut self.names);
+            if let Some(client) = connection.close(&mut self.names) {
+                let client = LingeringClient::new(client);
+                self.deadlines.set(id, Some(client.deadline()));
+                self.connections.insert(id, RelayClient::Lingering(client));
+                // Its input may have arrived before, without another event.
+                self.unfinished.insert(id);
+            }
         }
     }
 
@@ -542,6 +560,7 @@ impl RelayClient {
         match self {
             RelayClient::Relayed(connection) => connection.deadline(),
             RelayClient::Dns(stream) => Some(stream.deadline()),
+            RelayClient::Lingering(client) => Some(client.deadline()),
         }
     }
 
@@ -550,6 +569,7 @@ impl RelayClient {
         match self {
             RelayClient::Relayed(connection) => connection.client_socket(),
             RelayClient::Dns(stream) => stream.client_socket(),
+            RelayClient::Lingering(_) => None,
         }
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Pump {
     is_read_closed: bool,
     /// The writing side was shut down.
     is_write_closed: bool,
+    /// The rest was discarded, because the writer accepts no more.
+    is_abandoned: bool,
     /// Number of bytes written.
     moved: u64,
 }
@@ -110,8 +112,19 @@ impl Pump {
 
     /// Discards the rest: no more can be written.
     pub(super) fn abandon(&mut self) -> Flow {
-        *self = Pump { is_read_closed: true, is_write_closed: true, moved: self.moved, ..Pump::default() };
+        *self = Pump {
+            is_read_closed: true,
+            is_write_closed: true,
+            is_abandoned: true,
+            moved: self.moved,
+            ..Pump::default()
+        };
         Flow::Finished
+    }
+
+    /// Whether the rest was discarded: the reader may still send.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned
     }
 
     /// Whether all bytes were transferred, and the end of file was passed on.

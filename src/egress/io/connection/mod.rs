@@ -210,8 +210,9 @@ impl RelayedConnection {
         })
     }
 
-    /// Closes both streams and releases the stand-in address.
-    pub(super) fn close(self, names: &mut StandInTable) {
+    /// Closes both streams and releases the stand-in address. Returns the program's stream if the program has to read a
+    /// reply, or the end of one, although it may still send.
+    pub(super) fn close(self, names: &mut StandInTable) -> Option<TcpStream> {
         if let Some(held) = self.held_stand_in {
             names.release(held);
         }
@@ -219,12 +220,16 @@ impl RelayedConnection {
         if !self.failure_reply.is_empty() {
             // A few bytes on a stream to which almost nothing was written.
             let _ = (&self.client).write(&self.failure_reply);
-        } else if !whole {
+            return Some(self.client);
+        }
+        if !whole {
             dial::reset_stream(self.client);
             if let RelayedConnectionState::Open(stream) = self.state {
                 dial::reset_stream(stream);
             }
+            return None;
         }
+        Some(self.client).filter(|_| self.outbound.is_abandoned())
     }
 
     fn is_name_overdue(&self) -> bool {
