@@ -9,6 +9,8 @@ use super::paths::{BindAccess, BindMount, BindSpec};
 use super::permission::PermissionModes;
 use super::provenance::AdmittedDocument;
 use super::resources::DiskRates;
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 impl EffectivePolicy {
@@ -107,18 +109,23 @@ impl EffectivePolicy {
                 access,
             })
         };
+        let held = self.files.binds.iter().enumerate();
+        let mut positions: HashMap<PathBuf, usize> =
+            held.map(|(at, earlier)| (earlier.value.destination.clone(), at)).collect();
         for bind in binds(ro, BindAccess::ReadOnly).chain(binds(rw, BindAccess::ReadWrite)) {
             // Of two mounts on one destination, one would hide the other: the later bind replaces the
             // earlier.
-            let earlier =
-                self.files.binds.iter_mut().find(|earlier| earlier.value.destination == bind.destination);
+            let earlier = positions.get(&bind.destination).and_then(|at| self.files.binds.get_mut(*at));
             match earlier {
                 Some(earlier) if earlier.value == bind && layer.is_agent_writable() => {}
                 // A folder may only reduce access: the source stays the one that an operator named.
                 Some(earlier) if layer.is_agent_writable() && earlier.value.source != bind.source => {}
                 Some(earlier) => *earlier = Setting::new(bind, layer),
                 None if layer.is_agent_writable() => {}
-                None => self.files.binds.push(Setting::new(bind, layer)),
+                None => {
+                    positions.insert(bind.destination.clone(), self.files.binds.len());
+                    self.files.binds.push(Setting::new(bind, layer));
+                }
             }
         }
         set_value(&mut self.files.home, home, layer);

@@ -1,15 +1,15 @@
-//! Invalid documents, and files that must not be read: each is an error, without delay.
+//! Invalid documents, and files that must not be read: each is an error, at a cost in proportion to its size.
 
 use super::*;
-use crate::spec::tests::Worked;
+use crate::spec::tests::{does_not_grow, grows_linearly};
 use std::path::PathBuf;
-use std::time::Duration;
+
+/// The depths and sizes that are compared.
+const DEPTHS: [usize; 2] = [25_000, 200_000];
+const SIZES: [usize; 2] = [512 << 10, 4 << 20];
 
 fn refused_bytes(bytes: impl Into<Vec<u8>>) -> String {
-    let (bytes, worked) = (bytes.into(), Worked::begin());
-    let error = parse_config(bytes, Path::new("/bundle")).unwrap_err().to_string();
-    worked.at_most(Duration::from_secs(1), "an error");
-    error
+    parse_config(bytes.into(), Path::new("/bundle")).unwrap_err().to_string()
 }
 
 #[test]
@@ -68,42 +68,76 @@ fn a_nul_in_a_string_is_refused_by_its_field() {
 
 #[test]
 fn depth_is_refused_where_it_counts_and_skipped_where_it_does_not() {
-    const DEEP: usize = 200_000;
-    let (open, close) = ("[".repeat(DEEP), "]".repeat(DEEP));
-    assert_eq!(refused_bytes(open.clone()), "config.json: must be a JSON object, { … }");
-    let error = refused_bytes(format!("{{\"mounts\": {open}{close}}}"));
-    assert!(error.starts_with("config.json: mounts"), "{error}");
-    let error = refused_bytes(format!("{{\"process\": {{\"consoleSize\": {open}{close}}}}}"));
-    assert!(error.contains("process.consoleSize") && error.contains("recursion limit"), "{error}");
-    let objects = format!("{}{}", "{\"linux\":".repeat(DEEP) + "{}", "}".repeat(DEEP));
-    // The first is the section, the others are unknown in it; only the version is missing.
-    assert_eq!(refused_bytes(objects), "config.json: ociVersion is missing");
-    let mut text = smallest().to_string();
-    text.pop();
-    let text = format!("{text},\"unknown\":{open}{close}}}");
-    parse_config(text.into_bytes(), Path::new("/bundle")).unwrap();
+    let parse = |bytes: Vec<u8>| parse_config(bytes, Path::new("/bundle"));
+    let deep = |what: &str, document: fn(&str, &str) -> String, judge: fn(Result<BundleConfig>)| {
+        let prepare = |depth| document(&"[".repeat(depth), &"]".repeat(depth)).into_bytes();
+        grows_linearly(what, DEPTHS, prepare, |bytes| judge(parse(bytes)));
+    };
+    deep(
+        "no object",
+        |open, _| open.to_owned(),
+        |result| {
+            assert_eq!(result.unwrap_err().to_string(), "config.json: must be a JSON object, { … }");
+        },
+    );
+    deep(
+        "a list",
+        |open, close| format!("{{\"mounts\": {open}{close}}}"),
+        |result| {
+            let error = result.unwrap_err().to_string();
+            assert!(error.starts_with("config.json: mounts"), "{error}");
+        },
+    );
+    deep(
+        "a number",
+        |open, close| format!("{{\"process\": {{\"consoleSize\": {open}{close}}}}}"),
+        |result| {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("process.consoleSize") && error.contains("recursion limit"), "{error}");
+        },
+    );
+    deep(
+        "sections",
+        |open, close| format!("{}{{}}{}", open.replace('[', "{\"linux\":"), close.replace(']', "}")),
+        |result| {
+            // The first is the section, the others are unknown in it; only the version is missing.
+            assert_eq!(result.unwrap_err().to_string(), "config.json: ociVersion is missing");
+        },
+    );
+    deep(
+        "what is unknown",
+        |open, close| {
+            let mut text = smallest().to_string();
+            text.pop();
+            format!("{text},\"unknown\":{open}{close}}}")
+        },
+        |result| {
+            result.unwrap();
+        },
+    );
 }
 
-/// The largest documents that are accepted, of the most expensive content.
+/// Up to the largest documents that are accepted, of the most expensive content.
 #[test]
-fn size_costs_no_more_than_a_second() {
-    let size = 4 << 20;
-    let item = |text: &str| format!("[{}]", vec![text; size / (text.len() + 1)].join(","));
+fn cost_grows_linearly_with_size() {
     for (place, item) in [
-        ("\"mounts\": @", item("{}")),
-        ("\"mounts\": @", item("{\"destination\":\"/\",\"type\":\"a\"}")),
-        ("\"linux\": {\"devices\": @}", item("{\"path\":\"/a\",\"type\":\"p\"}")),
-        ("\"linux\": {\"uidMappings\": @}", item("{\"size\":1}")),
-        ("\"process\": {\"args\": [\"a\"], \"cwd\": \"/\", \"env\": @}", item("\"a=\\\\u0000\"")),
-        ("\"process\": {\"rlimits\": @}", item("{\"type\":\"RLIMIT_CPU\"}")),
-        ("\"process\": {\"capabilities\": {\"bounding\": @}}", item("\"X\"")),
-        ("\"hooks\": {\"poststop\": @}", item("{\"path\":\"/\"}")),
+        ("\"mounts\": @", "{}"),
+        ("\"mounts\": @", "{\"destination\":\"/\",\"type\":\"a\"}"),
+        ("\"linux\": {\"devices\": @}", "{\"path\":\"/a\",\"type\":\"p\"}"),
+        ("\"linux\": {\"uidMappings\": @}", "{\"size\":1}"),
+        ("\"process\": {\"args\": [\"a\"], \"cwd\": \"/\", \"env\": @}", "\"a=\\\\u0000\""),
+        ("\"process\": {\"rlimits\": @}", "{\"type\":\"RLIMIT_CPU\"}"),
+        ("\"process\": {\"capabilities\": {\"bounding\": @}}", "\"X\""),
+        ("\"hooks\": {\"poststop\": @}", "{\"path\":\"/\"}"),
     ] {
-        let text =
-            format!("{{\"ociVersion\":\"1.0.0\",\"root\":{{\"path\":\"r\"}},{}}}", place.replace('@', &item));
-        let worked = Worked::begin();
-        let _ = parse_config(text.into_bytes(), Path::new("/bundle"));
-        worked.at_most(Duration::from_secs(1), place);
+        let document = |size: usize| {
+            let items = format!("[{}]", vec![item; size / (item.len() + 1)].join(","));
+            let section = place.replace('@', &items);
+            format!("{{\"ociVersion\":\"1.0.0\",\"root\":{{\"path\":\"r\"}},{section}}}").into_bytes()
+        };
+        grows_linearly(place, SIZES, document, |bytes| {
+            let _ = parse_config(bytes, Path::new("/bundle"));
+        });
     }
 }
 
@@ -119,14 +153,13 @@ impl Bundle {
     }
 
     fn refused(&self) -> String {
-        let worked = Worked::begin();
         let error = read_config(self.0.path()).unwrap_err();
-        worked.at_most(Duration::from_secs(1), "an error");
         assert_eq!(error.code(), crate::error::Code::Invalid);
         error.to_string().replace(self.0.path().to_str().unwrap(), "B")
     }
 }
 
+/// Nobody writes to the FIFO, and the device has no end: who reads them does not end.
 #[test]
 fn a_file_that_is_no_regular_one_is_refused_without_waiting() {
     let bundle = Bundle::new();
@@ -146,11 +179,15 @@ fn a_file_that_is_no_regular_one_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_file_of_64_mib_is_refused_at_once() {
-    let bundle = Bundle::new();
-    let file = std::fs::File::create(bundle.config()).unwrap();
-    file.set_len(64 << 20).unwrap();
-    assert_eq!(bundle.refused(), "read B/config.json: it is larger than 4 MiB");
+fn a_large_file_is_refused_without_being_read() {
+    let bundle = |size: usize| {
+        let bundle = Bundle::new();
+        std::fs::File::create(bundle.config()).unwrap().set_len(size as u64).unwrap();
+        bundle
+    };
+    does_not_grow("a large file", [8 << 20, 1 << 30], bundle, |bundle| {
+        assert_eq!(bundle.refused(), "read B/config.json: it is larger than 4 MiB");
+    });
 }
 
 #[test]

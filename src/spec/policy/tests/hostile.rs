@@ -1,17 +1,11 @@
-//! Files that are invalid, by accident or on purpose: each is an error, within a bounded time.
+//! Files that are invalid, by accident or on purpose: each is an error, at a cost in proportion to its size.
 
 use super::*;
 use crate::error::Code;
-use crate::spec::tests::Worked;
-use std::time::Duration;
+use crate::spec::tests::{does_not_grow, grows_linearly};
 
-/// Runs `act`, and fails if it takes too long.
-fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
-    let worked = Worked::begin();
-    let result = act();
-    worked.at_most(Duration::from_millis(800), what);
-    result
-}
+/// The sizes that are compared: up to the largest that is read.
+const SIZES: [usize; 2] = [(parse::MAX_BYTES - 64) / 8, parse::MAX_BYTES - 64];
 
 /// The locations of policy files: an operator's, a folder's, and one that `--policy` names.
 const PLACES: [&str; 4] = ["etc/config.toml", "etc/conf.d/a.toml", "agent/saggar.toml", "named.toml"];
@@ -24,7 +18,7 @@ fn complaint(prepare: impl Fn(&Scratch, &Path)) -> Vec<String> {
         if *place == "named.toml" {
             scratch.places.policy_files = vec![path];
         }
-        soon(place, || scratch.complaint())
+        scratch.complaint()
     };
     PLACES.iter().map(complaint).collect()
 }
@@ -44,6 +38,7 @@ fn content(bytes: &[u8]) -> Vec<String> {
     })
 }
 
+/// Nobody writes to it: who waits for that does not end.
 #[test]
 fn a_fifo_does_not_hold_the_start() {
     let made = complaint(|_, path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap());
@@ -66,7 +61,7 @@ fn a_device_is_refused() {
     let mut scratch = Scratch::new();
     for device in ["/dev/null", "/dev/zero", "/dev/tty"] {
         scratch.places.policy_files = vec![device.into()];
-        soon(device, || scratch.refusal());
+        scratch.refusal();
     }
 }
 
@@ -104,11 +99,18 @@ fn a_file_of_comments_says_nothing_on_purpose() {
 
 #[test]
 fn a_large_file_is_refused_without_being_read() {
-    let made = complaint(|_, path| {
-        std::fs::File::create(path).unwrap().set_len(64 << 20).unwrap();
-        mode(path, 0o644);
-    });
-    all_contain(&made, "is larger than 1 MiB");
+    does_not_grow(
+        "a large file",
+        [8 << 20, 1 << 30],
+        |size| size as u64,
+        |size| {
+            let made = complaint(|_, path| {
+                std::fs::File::create(path).unwrap().set_len(size).unwrap();
+                mode(path, 0o644);
+            });
+            all_contain(&made, "is larger than 1 MiB");
+        },
+    );
 }
 
 #[test]
@@ -133,37 +135,39 @@ fn bytes_that_are_not_text_are_refused_with_their_line() {
 }
 
 #[test]
-fn deep_and_wide_files_end_soon() {
-    let size = parse::MAX_BYTES - 64;
-    let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("arrays", [b"files.ro = ".as_slice(), &b"[".repeat(size)].concat()),
-        ("json arrays", [b"{\"files\":{\"ro\":".as_slice(), &b"[".repeat(size)].concat()),
-        ("json objects", b"{\"a\":".repeat(size / 5)),
-        ("inline tables", [b"env = ".as_slice(), &b"{a=".repeat(size / 3)].concat()),
-        ("dotted key", [&b"a.".repeat(size / 2)[..], b"a = 1"].concat()),
-        ("dotted table", [b"[", &b"a.".repeat(size / 2)[..], b"a]"].concat()),
-        ("tables", b"[a]\n".repeat(size / 4)),
-        ("array tables", b"[[a]]\n".repeat(size / 6)),
-        ("long key", [&b"k".repeat(size)[..], b" = 1"].concat()),
-        ("long string", [b"profile = '", &b"s".repeat(size)[..], b"'"].concat()),
-        ("long number", [b"limits.memory = ", &b"9".repeat(size)[..]].concat()),
-        ("long size", [b"limits.memory = '", &b"9".repeat(size)[..], b"'"].concat()),
-        ("long time", [b"limits.timeout = '", &b"1h".repeat(size / 2)[..], b"'"].concat()),
-        ("open quote", [b"agent_cmd = '\"", &b"\\\\ ".repeat(size / 3)[..], b"'"].concat()),
-        ("open string", [b"profile = \"\"\"", &b"\n".repeat(size)[..]].concat()),
-        ("escapes", [b"profile = \"", &b"\\u0000".repeat(size / 6)[..], b"\""].concat()),
+fn deep_and_wide_files_are_refused_in_linear_time() {
+    // What stands before, what is repeated, and what stands after.
+    let cases: [(&str, [&str; 3]); 16] = [
+        ("arrays", ["files.ro = ", "[", ""]),
+        ("json arrays", ["{\"files\":{\"ro\":", "[", ""]),
+        ("json objects", ["", "{\"a\":", ""]),
+        ("inline tables", ["env = ", "{a=", ""]),
+        ("dotted key", ["", "a.", "a = 1"]),
+        ("dotted table", ["[", "a.", "a]"]),
+        ("tables", ["", "[a]\n", ""]),
+        ("array tables", ["", "[[a]]\n", ""]),
+        ("long key", ["", "k", " = 1"]),
+        ("long string", ["profile = '", "s", "'"]),
+        ("long number", ["limits.memory = ", "9", ""]),
+        ("long size", ["limits.memory = '", "9", "'"]),
+        ("long time", ["limits.timeout = '", "1h", "'"]),
+        ("open quote", ["agent_cmd = '\"", "\\\\ ", "'"]),
+        ("open string", ["profile = \"\"\"", "\n", ""]),
+        ("escapes", ["profile = \"", "\\u0000", "\""]),
     ];
-    for (what, bytes) in cases {
+    for (what, [before, repeated, after]) in cases {
+        let document = |size: usize| [before, &repeated.repeat(size / repeated.len()), after].concat();
         for format in [parse::PolicyFormat::Toml, parse::PolicyFormat::Json] {
-            let refusal = soon(what, || parse::parse("f", format, &bytes)).expect_err(what).to_string();
-            assert!(refusal.len() < 2000, "{what}: {} bytes of message", refusal.len());
+            grows_linearly(what, SIZES, document, |text| {
+                let refusal = parse::parse("f", format, text.as_bytes()).expect_err(what).to_string();
+                assert!(refusal.len() < 2000, "{what}: {} bytes of message", refusal.len());
+            });
         }
     }
 }
 
 #[test]
-fn long_lists_are_merged_or_refused_soon() {
-    let size = parse::MAX_BYTES - 64;
+fn long_lists_are_merged_or_refused_in_linear_time() {
     for (key, item) in [
         ("files.hide", "'p#',"),
         ("files.ro", "'/p#',"),
@@ -184,10 +188,23 @@ fn long_lists_are_merged_or_refused_soon() {
                 .collect();
             format!("{key} = [{items}]")
         };
-        let scratch = Scratch::with(&[("user/config.toml", &list(size, 1024))]);
-        soon(key, || scratch.effective());
-        let scratch = Scratch::with(&[("user/config.toml", &list(size, usize::MAX))]);
-        assert!(soon(key, || scratch.complaint()).contains("entries are more than 1024"), "{key}");
+        let scratch = |list: String| Scratch::with(&[("user/config.toml", &list)]);
+        grows_linearly(
+            key,
+            [128, 1024],
+            |entries| scratch(list(usize::MAX, entries)),
+            |scratch| {
+                scratch.effective();
+            },
+        );
+        grows_linearly(
+            key,
+            SIZES,
+            |size| scratch(list(size, usize::MAX)),
+            |scratch| {
+                assert!(scratch.complaint().contains("entries are more than 1024"), "{key}");
+            },
+        );
     }
 }
 

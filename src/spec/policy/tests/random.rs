@@ -153,7 +153,8 @@ fn network() -> impl Strategy<Value = document::NetworkTable> {
         })
 }
 
-pub(super) fn any_document() -> impl Strategy<Value = PolicyDocument> {
+/// Boxed, like its parts: in an unoptimised build, each of these large values would be on the stack several times.
+pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
     let top = (of(word(SandboxProfile::ALL)), of(one_of(PROGRAMS)), of(word(AdapterKind::ALL)), network());
     let protect =
         (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(MissingPathAction::None)))
@@ -182,8 +183,9 @@ pub(super) fn any_document() -> impl Strategy<Value = PolicyDocument> {
         .prop_map(|(id_range, uid, gid)| document::SandboxTable { id_range, uid, gid });
     let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
-    (top, files(), env(), limits(), protect, protections, sockets, ids, bridge)
-        .prop_map(|(top, files, env, limits, protect, protections, sockets, sandbox, talk)| {
+    let tables = (files().boxed(), env().boxed(), limits().boxed());
+    (top.boxed(), tables, protect.boxed(), protections.boxed(), sockets.boxed(), ids.boxed(), bridge.boxed())
+        .prop_map(|(top, (files, env, limits), protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, network) = top;
             let (api, (socket, allow_reachable, directory)) = sockets;
@@ -212,6 +214,7 @@ pub(super) fn any_document() -> impl Strategy<Value = PolicyDocument> {
             }
         })
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
+        .boxed()
 }
 
 /// Whether requests go to the same upstream with the same key, independently of layers.
@@ -496,7 +499,7 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 64] = [
 
 /// A document with a few keys: a document with many would nearly always be refused for one of them, and the
 /// others would never be tested.
-pub(super) fn few_keys() -> impl Strategy<Value = PolicyDocument> {
+pub(super) fn few_keys() -> BoxedStrategy<PolicyDocument> {
     let copy = |(from, keys): (PolicyDocument, Vec<usize>)| {
         keys.into_iter().fold(PolicyDocument::default(), |mut to, key| {
             KEYS[key](&mut to, &from);
@@ -506,6 +509,7 @@ pub(super) fn few_keys() -> impl Strategy<Value = PolicyDocument> {
     (any_document(), vec(0..KEYS.len(), 1..5))
         .prop_map(copy)
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
+        .boxed()
 }
 
 #[test]
