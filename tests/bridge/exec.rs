@@ -1,13 +1,13 @@
 //! BP-21 to BP-24: shell commands of the server's, in the agent's sandbox.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::served::Stage;
 use crate::kill::alive_in;
 use crate::support::deadline::Deadline;
+use crate::support::wait;
 
 as_each_caller! {
     /// BP-21: the result and its `done` come as one piece, a thousand times in a row.
@@ -46,34 +46,37 @@ as_each_caller! {
         let mut client = served.connect();
         assert!(client.turn("the agent is up").is_done());
         let before = alive_in(&stage.work()).len();
-        let begun = Instant::now();
-        let command = "echo begun; sleep 100 & setsid sleep 100 & (setsid sh -c 'sleep 100 & exec sleep 100' &); \
-                       trap '' TERM; sleep 100";
+        // None of it ends by itself.
+        let command = "echo begun; sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & exec sleep 1000' &); \
+                       trap '' TERM; sleep 1000";
         let result = client.exec(command, 200);
         assert_eq!((&result["exitCode"], &result["stdout"]), (&124.into(), &"begun\n".into()));
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         // They are all killed when the result is told; the last of them may still be on its way out.
-        let deadline = Deadline::after(Duration::from_secs(1));
+        let deadline = Deadline::usual();
         while alive_in(&stage.work()).len() != before {
             assert!(!deadline.remaining().is_zero(), "some of it lives: {:?}", served.process.descendants());
         }
         served.shut_down(&mut client);
     }
 
-    /// BP-22: a command that writes without end is ended in time all the same, and others are served.
+    /// BP-22: a command that writes without end is ended at its timeout all the same, and others are served.
     fn bp_22_a_flood_is_ended_in_time(caller) {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();
         let mut other = served.connect();
-        let begun = Instant::now();
-        client.send(&json!({"cmd": "exec", "command": "yes & yes >&2 & exec yes", "timeout": 700}));
+        // The timeout of the first is a day: the other command and the timeout of the second come while it writes.
+        let flood = ": > up; yes & yes >&2 & exec yes";
+        client.send(&json!({"cmd": "exec", "command": flood, "timeout": 86_400_000}));
+        wait::until_exists(&stage.work().join("up"));
         assert_eq!(other.exec("echo beside", 30_000)["stdout"], "beside\n");
-        let result = client.event();
-        assert_eq!((&result["exitCode"], &result["truncated"]), (&124.into(), &true.into()));
-        assert_eq!(client.event()["ev"], "done");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-        served.shut_down(&mut client);
+        let result = other.exec(flood, 700);
+        assert_eq!(result["exitCode"], 124);
+        for stream in ["stdout", "stderr"] {
+            assert!(result[stream].as_str().unwrap().len() <= 10 << 20, "{stream}");
+        }
+        drop(client);
+        served.shut_down(&mut other);
     }
 
     /// BP-21: a daemon that goes on writing, or holds the stream, does not keep the result back.
@@ -81,10 +84,10 @@ as_each_caller! {
         let stage = Stage::new(caller);
         let served = stage.demo();
         let mut client = served.connect();
-        let begun = Instant::now();
-        assert_eq!(client.exec("sleep 1000 & echo last", 30_000)["stdout"], "last\n");
+        // Kept back, it would be that of the timeout, 124: neither daemon ends by itself.
+        let result = client.exec("sleep 1000 & echo last", 30_000);
+        assert_eq!((&result["exitCode"], &result["stdout"]), (&0.into(), &"last\n".into()));
         assert_eq!(client.exec("setsid yes & exit 3", 30_000)["exitCode"], 3);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         served.shut_down(&mut client);
     }
 

@@ -71,7 +71,8 @@ as_each_caller! {
             assert!(killed_by(process.wait(), Signal::SIGKILL), "{when:?}: {}", process.stderr());
             wait_for_nothing(&stage.work(), when);
         }
-        let deadline = Deadline::after(Duration::from_millis(1500));
+        // Directories of cgroups are among them: no event tells of those.
+        let deadline = Deadline::usual();
         while !leftovers(&stage).is_empty() && !deadline.remaining().is_zero() {
             thread::yield_now();
         }

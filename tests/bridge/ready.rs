@@ -1,12 +1,14 @@
 //! BP-04 to BP-06, DECISIONS 22: when the bridge says that it is ready, and how a server
 //! starts it as its child.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::served::{Served, Stage};
 use crate::support::bridge_client::BridgeClient;
+use crate::support::deadline::Deadline;
+use crate::support::wait;
 
 as_each_caller! {
     /// BP-04: `ready` first and once on each connection.
@@ -58,18 +60,26 @@ as_each_caller! {
         served.shut_down(&mut client);
     }
 
-    /// BP-06: an agent that says nothing keeps nobody waiting for the bridge.
+    /// BP-06: an agent that says nothing keeps nobody waiting for the bridge, neither before its start nor after.
     fn bp_06_a_hanging_agent_does_not_delay_the_bridge(caller) {
         let stage = Stage::new(caller);
-        let script = stage.script("agent", "#!/bin/sh\nexec sleep 1000\n");
-        let begun = Instant::now();
+        let agent = "#!/usr/bin/python3\nimport time\nopen('up', 'a').write('x')\ntime.sleep(1000)\n";
+        let script = stage.script("agent", agent);
         let served = stage.serve(&["--adapter", "demo", "--agent-cmd", &script]);
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        let up = stage.work().join("up");
+        wait::until_written(&up);
+        let hangs = served.inside("python3");
         let mut client = served.connect();
-        client.send(&json!({"cmd": "exec", "command": "echo here"}));
-        assert_eq!(client.event()["stdout"], "here\n");
-        assert_eq!(client.event()["ev"], "done");
-        served.shut_down(&mut client);
+        client.query("hi");
+        let mut other = served.connect();
+        other.send(&json!({"cmd": "exec", "command": "echo here"}));
+        assert_eq!(other.event()["stdout"], "here\n");
+        assert_eq!(other.event()["ev"], "done");
+        // Nobody has given up on the first agent so far: all this came while it hung.
+        assert_eq!(client.event_within(Duration::ZERO), None);
+        assert!(!hangs.is_gone_by(Deadline::after(Duration::ZERO)));
+        assert_eq!(std::fs::read_to_string(up).unwrap(), "x", "it was started once");
+        served.shut_down(&mut other);
     }
 
     /// BP-06: a program that is not there is told before anything listens.

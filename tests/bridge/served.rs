@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitStatus};
@@ -12,6 +11,7 @@ use serde_json::json;
 
 use crate::support::bridge_client::BridgeClient;
 use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::process::{Process, Watch};
 
@@ -99,8 +99,7 @@ impl Stage {
     pub(crate) fn run(&self, command: Command) -> Ended {
         let mut process = Process::start(&self.place, command);
         drop(process.take_stdin());
-        let mut stdout = String::new();
-        process.take_stdout().read_to_string(&mut stdout).expect("stdout is text");
+        let stdout = String::from_utf8(process.read_stdout()).expect("stdout is text");
         let status = process.wait();
         let code = status.code().unwrap_or_else(|| panic!("saggar died: {status}; {}", process.stderr()));
         Ended { code, stdout, stderr: process.stderr() }
@@ -159,9 +158,7 @@ impl Served {
 
     /// CPU time of the supervisor so far, in clock ticks of 10 ms.
     pub(crate) fn ticks(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.process.pid())).unwrap();
-        let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        self.process.ticks()
     }
 
     /// Shuts down over the bridge: exit 0, nothing but the `R` on stdout, no socket left.
@@ -177,8 +174,7 @@ impl Served {
     /// Waits for its end, and for that of its stdout, which must hold nothing.
     pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.process.wait();
-        let mut rest = Vec::new();
-        self.stdout.read_to_end(&mut rest).expect("stdout is readable");
+        let rest = Deadline::usual().read_to_end(&mut self.stdout).expect("stdout is readable to its end");
         assert_eq!(rest, b"", "stdout carries the ready byte alone");
         (status, self.process.stderr())
     }

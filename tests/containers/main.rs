@@ -68,6 +68,8 @@ fn run(caller: Caller, case: fn(Caller), root: bool) -> bool {
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             heap::may_be_used();
+            // Ten times the usual patience of tests: a case that does not end has failed.
+            nix::unistd::alarm::set(600);
             if caller == Caller::Ordinary && root {
                 setgroups(&[]).unwrap();
                 let (uid, gid) = (Uid::from_raw(ORDINARY), Gid::from_raw(ORDINARY));

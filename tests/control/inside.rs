@@ -101,6 +101,7 @@ impl Reached {
         let (status, stderr) = self.served.end();
         assert!(status.success());
         let lines = stderr.lines().filter(|line| line.contains("refused a connection to")).count() as u64;
+        // No bound in time: as many lines as the time that has passed allows, however long that was.
         let most = 2 * (1 + self.started.elapsed().as_secs() / 10);
         assert!((1..=most).contains(&lines), "one line in ten seconds for each socket: {stderr}");
         assert!(stderr.contains("another"), "with the reason: {stderr}");

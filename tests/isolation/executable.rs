@@ -14,7 +14,7 @@ const NAMES: [&str; 3] = ["/proc/self/exe", "/proc/thread-self/exe", "/proc/self
 fn own_copy(wrap: &Wrap) -> PathBuf {
     let copy = wrap.place.make_file("own-saggar", "");
     // By a process of its own: a descriptor for writing that another test's child inherits would keep it busy.
-    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_saggar")).arg(&copy).status();
+    let copied = std::process::Command::new("cp").arg(crate::support::binary::saggar()).arg(&copy).status();
     assert!(copied.unwrap().success(), "copy saggar");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     copy

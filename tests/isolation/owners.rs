@@ -54,7 +54,7 @@ fn on_ramfs(wrap: &Wrap, owner: &str, script: &str) -> Ended {
     let mut command = wrap.place.command(Path::new("/usr/bin/unshare"));
     let script = format!(
         "mount -t ramfs ramfs . && cd \"$PWD\" && chown {owner} . && saggar={} && {script}",
-        env!("CARGO_BIN_EXE_saggar")
+        crate::support::binary::saggar().display()
     );
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
     wrap.finish(command)
@@ -147,7 +147,7 @@ fn as_root_two_sandboxes_have_different_ids() {
     let (one, two) = (Wrap::new(root), Wrap::new(root));
     let script = format!(
         "{} wrap --workspace {} -- cat /proc/self/uid_map",
-        env!("CARGO_BIN_EXE_saggar"),
+        crate::support::binary::saggar().display(),
         two.work().display()
     );
     // The second runs while the first holds its block: the first's standard input is its own lock.

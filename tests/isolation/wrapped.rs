@@ -93,6 +93,16 @@ impl Wrap {
 pub(crate) fn finish(mut process: Process) -> Ended {
     let mut stdout = Vec::new();
     process.take_stdout().read_to_end(&mut stdout).expect("stdout is readable");
+    ended(process, &stdout)
+}
+
+/// The same within the usual deadline: for a program that never ends by itself.
+pub(crate) fn finish_in_time(mut process: Process) -> Ended {
+    let stdout = process.read_stdout();
+    ended(process, &stdout)
+}
+
+fn ended(mut process: Process, stdout: &[u8]) -> Ended {
     let status = process.wait();
-    Ended { status, stdout: String::from_utf8_lossy(&stdout).into_owned(), stderr: process.stderr() }
+    Ended { status, stdout: String::from_utf8_lossy(stdout).into_owned(), stderr: process.stderr() }
 }

@@ -16,10 +16,7 @@ use crate::support::deadline::Deadline;
 use crate::support::process::{Process, Watch, killed_by};
 use crate::support::wait;
 
-/// How long a killed sandbox may take to be gone.
-const GONE_WITHIN: Duration = Duration::from_millis(1500);
-
-/// Daemons of every kind, and a program that stays; `up` says that they all stand.
+/// Daemons of every kind, and a program that stays, none of which ends by itself; `up` says that they all stand.
 const PAYLOAD: &str = "setsid sleep 1000 & (setsid sh -c 'sleep 1000 & exec sleep 1000' &) ; nohup sleep 1000 >/dev/null & \
     : > up; exec sleep 1000";
 
@@ -44,9 +41,9 @@ fn mentions(pid: u32, marker: &[u8]) -> bool {
     })
 }
 
-/// Waits until nothing of the sandbox lives; panics when something does for too long.
+/// Waits until nothing of the sandbox lives; panics when something goes on living.
 pub(crate) fn wait_for_nothing(marker: &Path, when: Duration) {
-    let deadline = Deadline::after(GONE_WITHIN);
+    let deadline = Deadline::usual();
     loop {
         let alive = alive_in(marker);
         for pid in &alive {
@@ -167,7 +164,7 @@ as_each_caller! {
         init.stop();
         process.signal(Signal::SIGKILL);
         process.wait();
-        let gone = init.is_gone_by(Deadline::after(GONE_WITHIN));
+        let gone = init.is_gone_by(Deadline::usual());
         keeper.kill().unwrap();
         keeper.wait().unwrap();
         if !gone {

@@ -100,14 +100,14 @@ for head in {heads:?}:
     /// Whatever is no connection to a named port: it fails at once, and there is nothing else to speak with.
     fn other_protocols_reach_no_host(caller) {
         let network = network!(caller);
-        let script = "import socket, time
+        // Told by no error, a datagram would wait for an answer until the timeout, which is another error.
+        let script = "import socket
 def tried(what, call):
-    begin = time.monotonic()
     try: print(what, call())
-    except OSError as error: print(what, error.strerror, time.monotonic() - begin < 5)
+    except OSError as error: print(what, error.strerror or error)
 def datagram():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.settimeout(10)
+    s.settimeout(60)
     s.connect(('93.184.215.14', 443))
     s.send(b'x'); return s.recv(10)
 tried('udp', datagram)
@@ -118,7 +118,7 @@ tried('vsock', lambda: socket.socket(40, socket.SOCK_STREAM))
 tried('packet', lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))";
         let ended = network.run_with(&["--allow-host", "*"], &["/usr/bin/python3", "-c", script]);
         let said: Vec<&str> = ended.stdout.lines().collect();
-        assert_eq!(said.first(), Some(&"udp Connection refused True"), "{ended:?}");
+        assert_eq!(said.first(), Some(&"udp Connection refused"), "{ended:?}");
         assert_eq!(said.len(), 6, "{ended:?}");
         for line in &said[1..] {
             assert!(["not permitted", "not supported", "denied"].iter().any(|why| line.contains(why)), "{line}");

@@ -21,7 +21,7 @@ pub(crate) fn demo(bench: &Bench) {
 
 pub(crate) fn demo_with(bench: &Bench, change: impl FnOnce(&mut Value)) {
     let bin = bench.bundle().join("rootfs/bin/saggar");
-    fs::copy(env!("CARGO_BIN_EXE_saggar"), bin).unwrap();
+    fs::copy(crate::support::binary::saggar(), bin).unwrap();
     bench.configure(|config| {
         config["process"]["args"] = json!(["/bin/saggar", "__demo-agent"]);
         bridged(config);
@@ -565,7 +565,7 @@ as_each_caller! {
             let mut command = bench.command(&["create", "--bundle", &bench.bundle().to_string_lossy(), &id]);
             command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
             let mut child = command.spawn().unwrap();
-            // Not for synchronisation: the moment is what is varied.
+            // The moment is what this test is about; nothing is waited for.
             std::thread::sleep(std::time::Duration::from_millis(round * 3));
             let _ = child.kill();
             child.wait().unwrap();
@@ -644,7 +644,7 @@ fn podman_runs_an_agent_with_a_bridge() {
     demo(&bench);
     let (storage, state) = (bench.place.make_dir("podman", 0o700), bench.place.join("oci"));
     // Not --runtime-flag: Podman's clean-up after the end of a container calls the runtime without these.
-    let script = format!("#!/bin/sh\nexec {:?} --root {state:?} \"$@\"\n", env!("CARGO_BIN_EXE_saggar"));
+    let script = format!("#!/bin/sh\nexec {:?} --root {state:?} \"$@\"\n", crate::support::binary::saggar());
     let runtime = bench.place.make_file("runtime", &script);
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
     let podman = |args: &[&str]| {

@@ -163,7 +163,7 @@ impl Bench {
 
     /// The same after `prelude` in a shell: a umask, limits, CPUs that saggar is left with.
     pub(crate) fn command_after(&self, prelude: &str, args: &[&str]) -> Command {
-        let saggar = self.place.reachable(Path::new(env!("CARGO_BIN_EXE_saggar")));
+        let saggar = self.place.reachable(crate::support::binary::saggar());
         let mut command = self.place.command(Path::new("/bin/sh"));
         command.arg("-c").arg(format!("{prelude}; exec \"$0\" \"$@\"")).arg(saggar);
         command.arg("--root").arg(self.place.join("oci")).args(args).stdin(Stdio::null());

@@ -59,7 +59,7 @@ fn cve_2019_5736_at_create() {
 fn cve_2019_5736_at_exec() {
     let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
     let bench = Bench::new(caller);
-    let binary = bench.place.reachable(Path::new(env!("CARGO_BIN_EXE_saggar")));
+    let binary = bench.place.reachable(crate::support::binary::saggar());
     let before = fs::read(&binary).unwrap();
     let id = bench.start();
     // A shell of the container writes to every program that it sees, until somebody stops it.

@@ -110,7 +110,7 @@ as_each_caller! {
 fn a_hook_can_ask_for_the_state_while_its_verb_is_at_work() {
     let bench = Bench::new(Caller::current());
     let id = bench.id();
-    let saggar = bench.place.reachable(std::path::Path::new(env!("CARGO_BIN_EXE_saggar")));
+    let saggar = bench.place.reachable(crate::support::binary::saggar());
     let answer = bench.place.join("work/answer");
     let script = format!(
         "{} --root {} state {id} > {}",

@@ -4,14 +4,16 @@ use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::deadline::Deadline;
-use crate::output::patience;
+use crate::output::{end_of, patience};
+
+/// Between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Ended when dropped.
 #[derive(Debug)]
@@ -32,19 +34,21 @@ impl Daemon {
         let file = File::create(&log).unwrap();
         bound.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = bound.spawn().unwrap();
+        let end = end_of(&child);
         let mut daemon = Daemon { child, log };
         let deadline = Deadline::after(patience());
-        // A daemon has no other way to tell us that it listens.
+        // No event tells that somebody listens: a try now and then, unless the daemon ends before.
         while UnixStream::connect(socket).is_err() {
-            let ended = daemon.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{command:?} has ended with {ended:?}:\n{}", daemon.tail());
+            if Deadline::after(PAUSE).readable(&end).is_ok() {
+                let ended = daemon.child.wait().unwrap();
+                panic!("{command:?} has ended with {ended:?}:\n{}", daemon.tail());
+            }
             assert!(
                 !deadline.remaining().is_zero(),
                 "nobody listens on {}:\n{}",
                 socket.display(),
                 daemon.tail()
             );
-            thread::sleep(Duration::from_millis(20));
         }
         daemon
     }
@@ -59,14 +63,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
-        let deadline = Deadline::after(Duration::from_secs(30));
-        while let Ok(None) = self.child.try_wait() {
-            if deadline.remaining().is_zero() {
+        // One that has ended before may have been reaped: then its pid is nobody's.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+            if Deadline::after(patience()).readable(end_of(&self.child)).is_err() {
                 let _ = self.child.kill();
-                let _ = self.child.wait();
             }
-            thread::sleep(Duration::from_millis(20));
+            let _ = self.child.wait();
         }
     }
 }

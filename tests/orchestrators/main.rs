@@ -13,6 +13,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+#[path = "../support/binary.rs"]
+mod binary;
 #[path = "../support/deadline.rs"]
 #[allow(dead_code)] // what the other tests use of it
 mod deadline;

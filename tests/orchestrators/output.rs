@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,9 +13,12 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::deadline::Deadline;
 
-/// Generous: a guest without KVM is twenty times slower. It is only ever reached by a failure.
+/// The usual patience, and more in a guest: one without KVM is twenty times slower. It is only ever reached by a failure.
 pub(crate) fn patience() -> Duration {
-    Duration::from_secs(if std::env::var_os("SAGGAR_GUEST").is_some() { 240 } else { 40 })
+    match std::env::var_os("SAGGAR_GUEST") {
+        Some(_) => Duration::from_secs(240),
+        None => Deadline::usual().remaining(),
+    }
 }
 
 /// What a command that ended has said.
@@ -93,11 +97,7 @@ impl Running {
 
     /// Waits for the end; kills it, and panics, when it does not come.
     pub(crate) fn wait(mut self) -> Output {
-        let pidfd = pidfd_open(
-            rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap(),
-            PidfdFlags::empty(),
-        )
-        .unwrap();
+        let pidfd = end_of(&self.child);
         let late = Deadline::after(patience()).readable(&pidfd).is_err();
         if late {
             let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
@@ -113,6 +113,12 @@ impl Running {
         assert!(!late, "does not end within {:?}: {output}", patience());
         output
     }
+}
+
+/// What is readable when this child, which has not been reaped, has ended.
+pub(crate) fn end_of(child: &Child) -> OwnedFd {
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    pidfd_open(pid, PidfdFlags::empty()).unwrap()
 }
 
 fn content(file: &mut File) -> String {

@@ -33,7 +33,7 @@ pub(crate) fn list(callers: &[Caller]) {
 pub(crate) fn run(callers: &[Caller], filters: &[String]) -> ExitCode {
     let runtime = match env::var_os("SAGGAR_TEST_RUNTIME") {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(env!("CARGO_BIN_EXE_saggar")),
+        None => crate::binary::saggar().to_owned(),
     };
     let begun = Instant::now();
     let (mut passed, mut failures, mut left_out) = (0, Vec::new(), 0);

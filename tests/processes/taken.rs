@@ -10,6 +10,7 @@ use super::{account, running};
 use crate::isolation::wrapped::Wrap;
 use crate::session::stage::{Sessions, supervisor};
 use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 
 /// A process that makes the system calls that it is told to, and goes on as before when this is dropped.
 pub(crate) struct Taken {
@@ -23,10 +24,21 @@ impl Taken {
     pub(crate) fn over(pid: u32) -> Self {
         let pid = Pid::from_raw(pid.cast_signed());
         ptrace::seize(pid, ptrace::Options::empty()).expect("root may trace it");
-        ptrace::interrupt(pid).expect("it is seized");
-        stopped(pid);
-        let before = ptrace::getregs(pid).expect("it has stopped");
-        Taken { pid, before, is_before_call: false }
+        let deadline = Deadline::usual();
+        loop {
+            ptrace::interrupt(pid).expect("it is seized");
+            stopped(pid);
+            let before = ptrace::getregs(pid).expect("it has stopped");
+            // Calls are made by the instruction that it waits in: `syscall`, 0f 05.
+            let instruction = (before.rip - 2) as ptrace::AddressType;
+            let word = ptrace::read(pid, instruction).expect("its code is there");
+            if word & 0xffff == 0x050f {
+                return Taken { pid, before, is_before_call: false };
+            }
+            assert!(!deadline.remaining().is_zero(), "it waits in no system call");
+            ptrace::cont(pid, None).expect("it has stopped");
+            std::thread::yield_now();
+        }
     }
 
     /// One that is traced already, and stopped right before a system call, which it makes after this is dropped.

@@ -24,7 +24,7 @@ const SHELL: &str = r#"read -r _ && exec "$@" </dev/null"#;
 /// PTRACE_SYSCALL_INFO_ENTRY
 const ENTRY: u8 = 1;
 /// A command that is not done by then waits for something that never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `verb`, its output in the file `output`, and calls `each` before every system call with the process that is about
 /// to make it. Processes in other namespaces, the sandboxes, are let go. The exit status; `None` for a signal, which is

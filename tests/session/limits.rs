@@ -117,6 +117,7 @@ as_each_caller! {
         let mut before = wakes();
         // The end of the last connection may be told a moment later.
         let waited = loop {
+            // A span without a wake is what is measured; no event tells of what does not happen.
             std::thread::sleep(Duration::from_secs(2));
             let now = wakes();
             if now == before {

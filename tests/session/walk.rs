@@ -41,7 +41,7 @@ fn fits(line: &str, wanted: &str) -> bool {
 as_each_caller! {
     fn the_walk_through_works(caller) {
         let sessions = Sessions::new(caller);
-        let saggar = sessions.stage.place.reachable(std::path::Path::new(env!("CARGO_BIN_EXE_saggar")));
+        let saggar = sessions.stage.place.reachable(crate::support::binary::saggar());
         sessions.stage.place.make_dir("work/examples", 0o755);
         sessions.stage.place.make_dir("work/examples/hello", 0o755);
         for file in ["CLAUDE.md", "saggar.toml"] {

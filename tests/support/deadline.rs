@@ -1,6 +1,6 @@
 //! The moment after which a test stops waiting and fails.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,18 @@ impl Deadline {
                 Ok(_) => return Ok(()),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Reads `source` to its end, or fails with [`io::ErrorKind::TimedOut`].
+    pub(crate) fn read_to_end(self, source: &mut (impl Read + AsFd)) -> io::Result<Vec<u8>> {
+        let (mut bytes, mut chunk) = (Vec::new(), vec![0; 64 * 1024]);
+        loop {
+            self.readable(&*source)?;
+            match source.read(&mut chunk)? {
+                0 => return Ok(bytes),
+                count => bytes.extend_from_slice(&chunk[..count]),
             }
         }
     }

@@ -5,6 +5,7 @@
 
 #[macro_use]
 pub(crate) mod skip;
+pub(crate) mod binary;
 pub(crate) mod bridge_client;
 pub(crate) mod caller;
 pub(crate) mod deadline;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::binary;
 use super::caller::Caller;
 
 /// Not `/tmp`: some agents refuse a home below it, and a sandbox has a `/tmp` of its own.
@@ -105,10 +106,9 @@ impl Place {
         command
     }
 
-    /// The saggar of this build, as the caller; another one with `SAGGAR_TEST_BINARY=PATH`, to see a test fail.
+    /// The program under test, as the caller.
     pub(crate) fn saggar(&self) -> Command {
-        let other = std::env::var_os("SAGGAR_TEST_BINARY").map(PathBuf::from);
-        self.command(&other.unwrap_or_else(|| env!("CARGO_BIN_EXE_saggar").into()))
+        self.command(binary::saggar())
     }
 
     /// `program` at a path that the caller can get to: a checkout below a closed home is not one.

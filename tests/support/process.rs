@@ -65,9 +65,30 @@ impl Process {
         stdout
     }
 
+    /// Its stdout to the end; panics, with its stderr, when that does not come.
+    pub(crate) fn read_stdout(&mut self) -> Vec<u8> {
+        let mut stdout = self.take_stdout();
+        Deadline::usual()
+            .read_to_end(&mut stdout)
+            .unwrap_or_else(|error| panic!("stdout does not end: {error}; stderr:\n{}", self.stderr()))
+    }
+
     /// Sends a signal to this process alone.
     pub(crate) fn signal(&self, signal: Signal) {
         self.watch.signal(signal);
+    }
+
+    /// CPU time of this process alone so far, in clock ticks of 10 ms; also after its end, until it is reaped.
+    pub(crate) fn ticks(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// The same when it has ended.
+    pub(crate) fn ticks_at_the_end(&self) -> u64 {
+        self.watch.wait_gone(&format!("the process with this stderr:\n{}", self.stderr()));
+        self.ticks()
     }
 
     /// Waits for the exit; panics, with its stderr, when it does not come.

@@ -68,7 +68,7 @@ impl Served {
         command
             .args(["-c", "exec 3>\"$0\"; read go; exec \"$@\""])
             .arg(&events)
-            .arg(env!("CARGO_BIN_EXE_saggar"));
+            .arg(crate::support::binary::saggar());
         command.arg("agent").arg(&work).arg("--workspace").arg(&work).arg("--agent-cmd").arg(&script);
         command.args(["--adapter", "demo", "--id", &name(given), "--status-fd", "3", "--ready-fd", "1"]);
         command
@@ -289,7 +289,7 @@ as_each_caller! {
             for _ in 0..4 {
                 served.client.send(&json!({"cmd": "exec", "command": "sleep 1000", "id": 1}));
             }
-            // From "asked for" to "all of them run".
+            // From "asked for" to "all of them run": the moment is what this test is about; nothing is waited for.
             std::thread::sleep(std::time::Duration::from_millis(20 * round));
             served.child.kill().unwrap();
             served.child.wait().unwrap();
@@ -327,11 +327,11 @@ as_each_caller! {
         assert!(table.lines().any(|line| line.starts_with(&name(&given)) && line.contains("/ 96MiB")), "{table}");
         // Root sees those of others too; they do not see root's.
         if let Ok(root) = Caller::root() {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_saggar"));
+            let mut command = Command::new(crate::support::binary::saggar());
             root.apply(&mut command);
             assert!(stats(command, &[]).contains(&name(&given)));
             if caller.is_root() {
-                let mut other = Command::new(env!("CARGO_BIN_EXE_saggar"));
+                let mut other = Command::new(crate::support::binary::saggar());
                 Caller::ordinary().unwrap().apply(&mut other);
                 assert!(!stats(other, &[]).contains(&name(&given)));
             }

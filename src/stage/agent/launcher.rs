@@ -357,7 +357,8 @@ mod tests {
             assert!(scm::receive(ours.as_fd(), &mut [0; RECORD_LEN]).unwrap().fds[0].is_some());
         };
         mounts();
-        notes.recv_timeout(Duration::from_secs(30)).unwrap();
+        // Only ever reached by a failure.
+        notes.recv_timeout(Duration::from_secs(60)).unwrap();
         mounts();
         scm::send(ours.as_fd(), &LauncherRequest::CleanUp.encode(), &[]).unwrap();
         assert!(serving.join().unwrap());

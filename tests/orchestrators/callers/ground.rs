@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::account::Account;
 use crate::deadline::Deadline;
+use crate::output::patience;
 
 /// The ground under one caller.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Ground {
 
     /// What is left of containers: cgroups, processes and mounts. Short-lived ends are waited for.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let deadline = Deadline::after(Duration::from_secs(10));
+        let deadline = Deadline::after(patience());
         loop {
             let mut left = self.cgroups_left();
             left.extend(self.processes_left());
@@ -105,7 +106,7 @@ impl Ground {
                 self.sweep();
                 return left;
             }
-            // conmon and shims end after their container, and tell nobody.
+            // conmon and shims end after their container, and tell nobody: no event.
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -221,6 +222,7 @@ fn remove_tree(cgroup: &Path) {
     for below in fs::read_dir(cgroup).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
         remove_tree(&below.path());
     }
+    // After a failure alone. No event of both versions of cgroups tells that one is empty.
     let deadline = Deadline::after(Duration::from_secs(2));
     while cgroup.exists() && fs::remove_dir(cgroup).is_err() && !deadline.remaining().is_zero() {
         thread::sleep(Duration::from_millis(20));

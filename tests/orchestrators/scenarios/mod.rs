@@ -135,6 +135,7 @@ fn eventually<T>(what: &str, mut holds: impl FnMut() -> Result<T, String>) -> T 
             Ok(value) => return value,
             Err(why) => assert!(!deadline.remaining().is_zero(), "never came: {what}: {why}"),
         }
+        // No event tells of it.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
 }

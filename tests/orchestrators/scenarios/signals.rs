@@ -1,6 +1,6 @@
 //! Signals to the program, and the freezer.
 
-use super::{Background, eventually};
+use super::{Background, eventually, shell};
 use crate::callers::{Engine, IMAGE, Kind};
 
 pub(super) fn stop_is_handled(engine: &dyn Engine) {
@@ -47,7 +47,8 @@ pub(super) fn pause(engine: &dyn Engine) {
         let (first, second) = (container.logs(), container.logs());
         if first == second { Ok(first) } else { Err("it goes on".to_owned()) }
     });
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // Another container ticks ten times meanwhile, from its start to its end.
+    shell(engine, &[], "at=0; while [ $at -lt 10 ]; do echo tick; sleep 0.05; at=$((at+1)); done");
     assert!(container.logs() == before, "it runs while it is paused");
     engine.run(&["unpause", &container.name]).exits(0);
     eventually("a tick after the pause", || {

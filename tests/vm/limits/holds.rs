@@ -260,6 +260,7 @@ as_each_caller! {
         let (span, rounds) = (begin.elapsed(), u32::try_from(rounds(12, 250)).unwrap());
         for round in 0..rounds {
             let mut saggar = given.wrap(&["sh", "-c", "cat; true"]);
+            // The moment is what this test is about; nothing is waited for.
             std::thread::sleep(span * round / rounds);
             saggar.child.kill().unwrap();
             saggar.child.wait().unwrap();

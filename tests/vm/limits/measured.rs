@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Given, Run};
+use crate::bundle::end_of;
 use crate::support::deadline::Deadline;
 
 /// The number after `name` in a file of such lines.
@@ -29,9 +30,8 @@ as_each_caller! {
             std::thread::yield_now();
         }
         for _ in 0..5 {
-            let begin = Instant::now();
-            assert!(Command::new("true").status().unwrap().success());
-            assert!(begin.elapsed() < Duration::from_secs(5), "another process took {:?} to start", begin.elapsed());
+            // The bomb goes on all the time: that another process starts and ends at all is what counts.
+            assert!(end_of(Command::new("true").spawn().unwrap(), "another process").success());
             let now: u64 = fs::read_to_string(sandbox.join("pids.current")).unwrap().trim().parse().unwrap();
             assert!((40..=50).contains(&now), "{now} processes");
         }
@@ -53,6 +53,7 @@ as_each_caller! {
             let outer = Instant::now();
             let before = count(&stat, "usage_usec");
             let inner = Instant::now();
+            // A span is measured; nothing is waited for.
             std::thread::sleep(Duration::from_secs(6));
             let least = inner.elapsed();
             let used = count(&stat, "usage_usec") - before;
@@ -87,15 +88,18 @@ as_each_caller! {
         let write = "if=/dev/zero of=file bs=256K count=16 conv=notrunc oflag=direct";
         let read = "if=file of=/dev/null bs=256K count=16 iflag=direct";
         let small = "if=/dev/zero of=file bs=4K count=60 conv=notrunc oflag=direct";
-        let (fast, slow) = (Duration::from_secs(2), Duration::from_secs(3)..Duration::from_secs(15));
-        assert!(dd("", write) < fast, "without a limit");
-        for (limit, arguments) in [
-            // Four MiB at one MiB a second; sixty writes at fifteen a second.
-            ("write_bps = '1M'", write), ("read_bps = '1M'", read), ("write_iops = 15", small),
-        ] {
+        // Four MiB at one MiB a second; sixty writes at fifteen a second: not sooner. A busy machine may take longer.
+        let mut slowest = Duration::ZERO;
+        for (limit, arguments) in
+            [("write_bps = '1M'", write), ("read_bps = '1M'", read), ("write_iops = 15", small)]
+        {
             let passed = dd(limit, arguments);
-            assert!(slow.contains(&passed), "{limit}: {passed:?}");
+            assert!(passed >= Duration::from_secs(3), "{limit}: {passed:?}");
+            slowest = slowest.max(passed);
         }
-        assert!(dd("write_bps = '1M'", read) < fast, "what is written has no say in what is read");
+        // A limit would hold each time; the machine may be busy once.
+        let is_free = |limit: &str, arguments: &str| (0..3).any(|_| dd(limit, arguments) < slowest / 2);
+        assert!(is_free("", write), "without a limit it takes no less than {slowest:?}");
+        assert!(is_free("write_bps = '1M'", read), "what is written has no say in what is read");
     }
 }
