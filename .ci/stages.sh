@@ -1,0 +1,311 @@
+# shellcheck shell=bash disable=SC2154 # the variables of lib.sh
+# The stages; sourced by .ci/run and .ci/full after lib.sh.
+
+prepare() {
+    set -e
+    # What the tests and the packages use beyond Rust; each is named where it is used (README, Tests).
+    apt-get update -qq
+    local wanted="bubblewrap strace git gcc libc6-dev make python3 mandoc lintian rpm rpm2cpio cpio shellcheck"
+    wanted="$wanted busybox-static uidmap crun iproute2 curl openssl"
+    # tests/network/clients.rs, beside git, node and npm.
+    wanted="$wanted python3-pip golang-go default-jdk-headless"
+    # tests/orchestrators and tests/vm.
+    wanted="$wanted podman buildah containerd docker.io runc apparmor qemu-system-x86 kmod e2fsprogs"
+    wanted="$wanted systemd dbus-user-session"
+    command -v npm >/dev/null || wanted="$wanted nodejs npm"
+    # shellcheck disable=SC2086 # a list of words
+    apt-get install -y -qq --no-install-recommends $wanted
+    id "$user" >/dev/null 2>&1 || useradd --create-home --shell /bin/sh "$user"
+    .ci/install-agent
+}
+
+format() { cargo fmt --check; }
+
+lint() {
+    set -e
+    # The targets by name are not of `cargo test`, and so of no group.
+    cargo clippy --locked --lib --bins --examples --tests --benches --test orchestrators --test variants \
+        --test dependencies -- -D warnings
+    shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
+        packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
+        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd}
+}
+
+# Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.
+dependencies() { cargo test --locked --quiet --test dependencies; }
+
+# Each link of a comment leads somewhere, those of private items too.
+docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items --lib; }
+
+unit() { cargo test --locked --lib; }
+
+# What holds of the sources and documents themselves.
+layers() { cargo test --locked --test integration -- layers:: manual:: requirements::; }
+
+# mandoc knows no installed page of ours, and so misses each page that another one names; tests/manual and the
+# loop below look after those.
+manual() {
+    set -e
+    local found page
+    found=$(mandoc -T lint -W style man/*.[1-9] 2>/dev/null | grep -v 'referenced manual not found' || true)
+    if [ -n "$found" ]; then
+        echo "$found"
+        return 1
+    fi
+    sed -n 's/^\.Xr \(saggar[a-z-]*\) \([0-9]\).*/\1.\2/p' man/*.[1-9] | sort -u | while read -r page; do
+        test -e "man/$page"
+    done
+}
+
+# All that later stages test with: of each profile once.
+build() {
+    cargo build --locked --lib --bins --example embed --tests --test orchestrators --test variants --test dependencies
+}
+
+release() { cargo build --release --locked; }
+
+# The program under test: the release, which is what people get, and twice as fast to start. Unit tests, and those that call
+# the library, are of a debug build with its checks.
+export SAGGAR_TEST_BINARY=${SAGGAR_TEST_BINARY:-$target/release/saggar}
+under_test() { [ "$SAGGAR_TEST_BINARY" != "$target/release/saggar" ] || release; }
+
+# Every test, except the halves of those with two callers that the next stage runs. Skips land in a file; with
+# SAGGAR_TEST_ALL=1 a test that skips fails by itself, so this is the second look.
+tests_as_root() {
+    set -e
+    under_test
+    export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
+    rm -f "$SAGGAR_TEST_SKIPS"
+    SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
+        cargo test --locked --no-fail-fast
+    test ! -s "$SAGGAR_TEST_SKIPS"
+}
+
+# The ordinary user runs the test binaries themselves, and needs no Rust for that. It gets a copy of the tree that it owns,
+# at the tree's own path (.ci/as-user). Tests that need root skip there, and ran in the stage before; any other skip is a
+# failure.
+tests_as_user() {
+    set -e
+    local binary skips reasons status=0
+    under_test
+    # Not local: the trap looks at it when the function is over.
+    place=$(mktemp -d /var/tmp/saggar-ci-XXXXXX)
+    trap 'rm -rf "$place"' EXIT
+    chmod 755 "$place"
+    git archive --format=tar HEAD | tar -x -C "$place"
+    cargo test --locked --no-run --message-format=json 2>/dev/null | .ci/test-binaries >"$place/binaries"
+    test -s "$place/binaries"
+    mkdir -p "$place/target/debug/"{deps,examples} "$place/target/release" "$place/target/tmp"
+    cp -p "$target/debug/saggar" "$place/target/debug/"
+    cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
+    cp -p "$target/debug/examples/embed" "$place/target/debug/examples/"
+    xargs -d '\n' cp -pt "$place/target/debug/deps" <"$place/binaries"
+    if [ -d "$target/agent" ]; then
+        cp -a "$target/agent" "$place/target/agent"
+    fi
+    chown -R "$user:" "$place"
+    skips=$top/target/skips
+    while read -r binary; do
+        SAGGAR_TEST_SKIPS=$skips .ci/as-user "$place" .ci/run-tests "$binary" </dev/null || status=1
+    done <"$place/binaries"
+    if [ -s "$place/target/skips" ]; then
+        echo "needs root: $(wc -l <"$place/target/skips") tests"
+        # Of a test with two callers, this is the stage that has the ordinary user.
+        reasons=$(grep -v 'this test needs to be started as root' "$place/target/skips" || true
+            grep '::as_ordinary_user' "$place/target/skips" || true)
+        if [ -n "$reasons" ]; then
+            echo "$reasons"
+            status=1
+        fi
+    fi
+    return "$status"
+}
+
+# The ways of the orchestrators that differ most in what they ask of a runtime.
+short_list=(exit_status stdin missing_program exec_stdin exec_terminal kill_with_a_signal death_by_signal pause memory
+    out_of_memory update remove_running twenty_at_once)
+
+# The callers of an OCI runtime on this machine, two at a time. What runc cannot do here either, such as limits of
+# rootless containers on cgroup v1, is left to the guests. Arguments are names of scenarios.
+orchestrate() {
+    set -e
+    under_test
+    local binary caller name status=0 skips=$logs/skips-orchestrators
+    rm -f "$skips" "$logs"/orchestrators-*
+    binary=$(cargo build --locked --test orchestrators --message-format=json 2>/dev/null |
+        .ci/test-binaries orchestrators)
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    for caller in docker:: containerd:: buildah_as_root:: buildah_as_ordinary_user:: podman_as_root:: \
+        podman_as_ordinary_user::; do
+        if [ $# -eq 0 ]; then
+            echo "$caller"
+        else
+            printf "$caller%s " "$@"
+            echo
+        fi
+    done | SAGGAR_TEST_SKIPS=$skips xargs -P 2 -I {} \
+        bash -c 'log=$(mktemp "$1/orchestrators-XXXXXX") && .ci/run-tests "$0" $2 >"$log" 2>&1' "$binary" "$logs" {} ||
+        status=1
+    # Each ran a part of all: the sums are those of the parts.
+    for name in "$logs"/orchestrators-*; do
+        sed 's/[0-9]* filtered out/0 filtered out/' "$name"
+    done
+    if [ -s "$skips" ]; then
+        echo "needs guest: $(wc -l <"$skips") scenarios"
+    fi
+    return "$status"
+}
+
+orchestrators() { orchestrate "${short_list[@]}"; }
+
+orchestrators_all() { orchestrate; }
+
+# Runs guests, two at a time since each has one processor to itself: a line of arguments of tests/vm/run for each on
+# standard input, the longest first.
+run_guests() {
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    xargs -P 2 -d '\n' -I {} bash -c '
+        said=$(tests/vm/run --env "SAGGAR_TEST_BINARY=$SAGGAR_TEST_BINARY" $1 2>&1) && status=0 || status=1
+        exec 9>"$0/guest-lock"
+        flock 9
+        echo "$said"
+        echo "== guest $1 took $SECONDS s"
+        exit "$status"
+    ' "$logs" {}
+}
+
+# These tests have the cgroup of the run to themselves. The modules by name: `cgroup::` is in other names, too.
+own_cgroup="cgroup::leaves:: cgroup::limits:: cgroup::processes:: cgroup::swept::"
+
+# What no machine with another cgroup layout can show: limits that hold under cgroup v2, with and without systemd.
+guest() {
+    set -e
+    under_test
+    tests/vm/kernel 6.12 target/vm >/dev/null
+    run_guests <<END
+--kernel 6.12 --timeout 1800 $own_cgroup kc_06_forks
+--kernel 6.12 --timeout 1800 --variant systemd --test variants systemd
+END
+}
+
+# What this machine cannot show: cgroup v2, systemd, AppArmor, older kernels, machines that lack something, and there
+# each caller's ways once more.
+guests() {
+    set -e
+    local kernel caller
+    under_test
+    for kernel in 6.1 6.12; do
+        tests/vm/kernel "$kernel" target/vm >/dev/null
+    done
+    {
+        for kernel in 6.1 6.12; do
+            for caller in docker containerd podman_as_root buildah_as_root; do
+                printf -- '--kernel %s --timeout 1800 --as root --test orchestrators' "$kernel"
+                printf " $caller::%s" "${short_list[@]}"
+                echo
+            done
+            printf -- '--kernel %s --timeout 1800 --as user --test orchestrators' "$kernel"
+            printf ' ordinary_user::%s' "${short_list[@]}"
+            echo
+            echo "--kernel $kernel --timeout 1800 $own_cgroup"
+            echo "--kernel $kernel --timeout 1800 kc_06_forks"
+            echo "--kernel $kernel --timeout 1800 --test variants given_"
+            echo "--kernel $kernel --timeout 1800 --variant systemd --test variants systemd"
+        done
+        echo "--kernel 6.12 --timeout 1800 --test variants labels::"
+        echo "--kernel 6.1 --timeout 1800 --test variants --variant no-userns no_userns"
+        echo "--kernel 6.1 --timeout 1800 --test variants --variant no-landlock no_landlock"
+        echo "--kernel 6.1 --timeout 1800 --test variants --variant cgroup-v1 cgroup_v1"
+    } | run_guests
+}
+
+guests_whole() {
+    local kernel
+    for kernel in 6.1 6.12; do
+        echo "--kernel $kernel --timeout 7200 --test orchestrators"
+        echo "--kernel $kernel --timeout 3600 oci:: isolation:: kill::"
+    done | run_guests
+}
+
+# The first command of the README: as root by cargo, in this tree, which is a clone; as the ordinary user, who may have no
+# Rust, with the binary that this built.
+first_command() {
+    set -e
+    place=$(mktemp -d /var/tmp/saggar-ci-XXXXXX)
+    trap 'rm -rf "$place"' EXIT
+    chmod 755 "$place"
+    # The session is not to stay on the machine.
+    SAGGAR_STATE_DIR=$place/state cargo run --release --locked -- agent examples/hello "hi" | tee "$place/said"
+    grep -q Hello "$place/said"
+
+    mkdir "$place/tree"
+    git archive --format=tar HEAD | tar -x -C "$place/tree"
+    install -m 755 "$target/release/saggar" "$place/saggar"
+    chown -R "$user:" "$place/tree"
+    cd "$place/tree"
+    setpriv --reuid "$user" --regid "$user" --clear-groups env -i \
+        PATH=/usr/local/bin:/usr/bin:/bin HOME="/home/$user" USER="$user" \
+        "$place/saggar" agent examples/hello "hi" | tee "$place/said"
+    grep -q Hello "$place/said"
+}
+
+# The tools of the packages: packaging/build installs them below target.
+package_tools() { nice -n 19 packaging/build tools; }
+
+# The packages with the binary that is there: what packaging does, and where each file lands.
+package() {
+    set -e
+    SAGGAR_BINARY=$target/release/saggar packaging/build
+    packaging/check
+}
+
+# As they are released, from a build of their own.
+packages() {
+    set -e
+    packaging/build
+    packaging/check
+}
+
+# The same sources and the same time give the same packages.
+packages_again() {
+    set -e
+    local before after
+    before=$(cd target/packages && sha256sum ./*.deb ./*.rpm)
+    rm -rf target/x86_64-unknown-linux-gnu
+    packaging/build
+    after=$(cd target/packages && sha256sum ./*.deb ./*.rpm)
+    diff <(echo "$before") <(echo "$after")
+}
+
+# The long form of each test that has one.
+loops() {
+    SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1 .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
+        session::many quarantine::battery session::killed oci::killed
+}
+
+rounds() {
+    local round threads status=0
+    export SAGGAR_TEST_ALL=1
+    for round in $(seq "${SAGGAR_FULL_ROUNDS:-10}"); do
+        # Tests in parallel in one round and one by one in the next: each finds what the other hides.
+        threads=$((round % 2 == 0 ? 1 : $(nproc) * 2))
+        echo "== round $round, $threads threads"
+        CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
+            cargo test --locked --no-fail-fast -- --test-threads="$threads" || status=1
+    done
+    return "$status"
+}
+
+fuzz() {
+    local name status=0
+    for name in $(cargo +nightly fuzz list); do
+        echo "== fuzz $name"
+        cargo +nightly fuzz run "$name" -- -max_total_time="${SAGGAR_FUZZ_SECONDS:-600}" -print_final_stats=1 || status=1
+    done
+    return "$status"
+}
+
+# The path of the integration tests.
+integration() {
+    cargo test --locked --no-run --test integration --message-format=json 2>/dev/null | .ci/test-binaries integration
+}
