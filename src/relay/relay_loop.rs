@@ -17,7 +17,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The tokens of the sockets to the supervisor and to the attribution.
 const SUPERVISOR: Token = Token(0);
@@ -26,6 +26,9 @@ const REPORTS: Token = Token(1);
 const RESERVED_FDS: u64 = 128;
 /// Most messages of the supervisor that are handled before connections get their turn.
 const MAX_MESSAGES_PER_ROUND: usize = 64;
+
+/// Longest time without a byte sent after which the last data of the programs is given up.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state of the loop.
 struct RelayLoop {
@@ -46,9 +49,9 @@ enum DrainState {
     /// Programs may still run.
     Running,
     /// No program runs; their last data may not have been received yet.
-    Draining,
-    /// All data of the programs has been received.
-    Drained,
+    Receiving,
+    /// All data of the programs has been received, and this number of bytes has been sent at this time.
+    Sending(u64, Instant),
 }
 
 /// Relays until the supervisor has exited.
@@ -111,19 +114,23 @@ impl RelayLoop {
                     _ => _ = self.relay.as_mut().is_some_and(|relay| relay.on_event(poll.registry(), event)),
                 }
             }
-            if self.drain == DrainState::Draining && !self.has_unread {
-                self.drain = DrainState::Drained;
+            if self.drain == DrainState::Receiving && !self.has_unread {
+                self.drain = DrainState::Sending(0, Instant::now());
             }
         }
     }
 
     /// Longest time that the loop may wait for events.
     fn poll_timeout(&self) -> Option<Duration> {
-        if self.has_unread || self.drain == DrainState::Draining {
+        if self.has_unread || self.drain == DrainState::Receiving {
             return Some(Duration::ZERO);
         }
+        let stall = match self.drain {
+            DrainState::Sending(_, since) => Some(STALL_TIMEOUT.saturating_sub(since.elapsed())),
+            DrainState::Running | DrainState::Receiving => None,
+        };
         let relay = self.relay.as_ref().and_then(NetworkRelay::poll_timeout);
-        relay.into_iter().chain(self.publisher.poll_timeout()).min()
+        relay.into_iter().chain(self.publisher.poll_timeout()).chain(stall).min()
     }
 
     /// Executes the commands of the supervisor; false when the supervisor has exited.
@@ -160,7 +167,7 @@ impl RelayLoop {
                 let errno = errno.map_or(Errno::EMFILE, Errno::from_raw);
                 self.publisher.add_socket(registry, family, Err(errno));
             }
-            (RelayCommand::Drain, ..) => self.drain = DrainState::Draining,
+            (RelayCommand::Drain, ..) => self.drain = DrainState::Receiving,
             (RelayCommand::SendAccount, _, relay) => {
                 let (stand, rows) = relay.as_ref().map(NetworkRelay::account).unwrap_or_default();
                 // The last message may have no rows.
@@ -209,7 +216,7 @@ impl RelayLoop {
         for unanswered in self.publisher.take_unreachable() {
             channel.send(&RelayEvent::PortUnreachable(unanswered), None)?;
         }
-        let mut has_unsent = self.publisher.has_unsent();
+        let mut progress = self.publisher.unsent_progress();
         if let Some(relay) = &mut self.relay {
             for question in relay.take_questions() {
                 channel.send(&question_message(question), None)?;
@@ -217,11 +224,19 @@ impl RelayLoop {
             for refusal in relay.take_denials() {
                 channel.send(&RelayEvent::Denied(refusal.into()), None)?;
             }
-            has_unsent |= relay.has_unsent();
+            progress = [progress, relay.unsent_progress()].into_iter().flatten().reduce(u64::wrapping_add);
         }
-        if self.drain == DrainState::Drained && !has_unsent {
-            self.drain = DrainState::Running;
-            channel.send(&RelayEvent::Drained, None)?;
+        if let DrainState::Sending(sent, since) = self.drain {
+            match progress {
+                Some(now_sent) if now_sent != sent => {
+                    self.drain = DrainState::Sending(now_sent, Instant::now())
+                }
+                Some(_) if since.elapsed() < STALL_TIMEOUT => {}
+                _ => {
+                    self.drain = DrainState::Running;
+                    channel.send(&RelayEvent::Drained, None)?;
+                }
+            }
         }
         Ok(())
     }

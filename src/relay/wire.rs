@@ -100,7 +100,7 @@ pub enum RelayEvent {
     SocketRequested(IpFamily),
     /// Number of open connections, and some rows of the account; true in the last message of an account.
     Account(usize, Vec<HostCountsRow>, bool),
-    /// All data of the programs has been sent to its destination.
+    /// All data of the programs has been sent to its destination, or its destination takes no more.
     Drained,
 }
 

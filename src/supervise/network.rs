@@ -24,8 +24,9 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Longest time to deliver the last data of the programs to their hosts.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time to deliver the last data of the programs to their hosts. The relay gives up earlier if no byte is delivered
+/// any more.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The network of a sandbox.
 #[derive(Debug)]

@@ -257,11 +257,14 @@ impl NetworkRelay {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether bytes of programs are not written to their host yet. For use after the last program has exited.
-    pub fn has_unsent(&self) -> bool {
-        self.connections
-            .values()
-            .any(|caller| matches!(caller, RelayClient::Relayed(connection) if connection.has_unsent()))
+    /// While bytes of programs are not written to their host yet, the number of those that are. For use after the last
+    /// program has exited.
+    pub fn unsent_progress(&self) -> Option<u64> {
+        let relayed = self.connections.values().filter_map(|caller| match caller {
+            RelayClient::Relayed(connection) if connection.has_unsent() => Some(connection.bytes_moved().0),
+            _ => None,
+        });
+        relayed.reduce(u64::wrapping_add)
     }
 
     /// Denials to report since the last call.

@@ -99,6 +99,11 @@ impl PublishedConnection {
         matches!(self.state, PublishedConnectionState::Open(_)) && !self.outbound.is_finished()
     }
 
+    /// Number of bytes of the server that were written to the client.
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.outbound.moved()
+    }
+
     /// Advances as far as possible without blocking.
     pub(super) fn advance(&mut self, buffer: &mut RelayBuffer) -> PublishedConnectionNeed {
         if self.deadline().is_some_and(|until| until <= Instant::now()) {

@@ -199,9 +199,11 @@ impl PortPublisher {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether bytes of servers may not be written to their clients yet. For use after the last program has exited.
-    pub fn has_unsent(&self) -> bool {
-        self.connections.values().any(|(_, caller)| caller.has_unsent())
+    /// While bytes of servers may not be written to their clients yet, the number of those that are. For use after the last
+    /// program has exited.
+    pub fn unsent_progress(&self) -> Option<u64> {
+        let unsent = self.connections.values().filter(|(_, caller)| caller.has_unsent());
+        unsent.map(|(_, caller)| caller.bytes_sent()).reduce(u64::wrapping_add)
     }
 
     /// Unreachable ports to report since the last call.
