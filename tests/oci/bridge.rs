@@ -6,10 +6,11 @@ use crate::processes::account::Account;
 use crate::support::bridge_client::{BridgeClient, Outcome, SESSION};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
-use crate::support::process::{Watch, any_with_argument};
+use crate::support::process::{Process, Watch, any_with_argument};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::io::BufRead;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -647,12 +648,13 @@ fn podman_runs_an_agent_with_a_bridge() {
     let script = format!("#!/bin/sh\nexec {:?} --root {state:?} \"$@\"\n", crate::support::binary::saggar());
     let runtime = bench.place.make_file("runtime", &script);
     fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755)).unwrap();
-    let podman = |args: &[&str]| {
+    let command = |args: &[&str]| {
         let mut command = std::process::Command::new("/usr/bin/podman");
         command.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
         command.args(["--cgroup-manager", "cgroupfs", "--runtime"]).arg(&runtime).args(args);
-        bench.finish(command)
+        command
     };
+    let podman = |args: &[&str]| bench.finish(command(args));
     let cgroups_of = |id: &str| -> Vec<PathBuf> {
         let all = cgroups_named("libpod_parent").into_iter().flat_map(|parent| fs::read_dir(parent).unwrap());
         all.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains(id)).collect()
@@ -707,12 +709,16 @@ fn podman_runs_an_agent_with_a_bridge() {
         &rootfs,
         "/bin/sh",
         "-c",
-        "echo plain; exit 3",
+        "echo plain; until test -e /go; do :; done; exit 3",
     ])
     .ok();
     let id = made.stdout.trim_end();
-    let said = podman(&["start", "--attach", id]);
-    assert_eq!((said.status.code(), said.stdout.as_str()), (Some(3), "plain\n"), "{said:?}");
+    // conmon drops what comes after the program has ended, so the program ends when its output is there.
+    let mut attached = Process::start(&bench.place, command(&["start", "--attach", id]));
+    let mut line = String::new();
+    std::io::BufReader::new(attached.take_stdout()).read_line(&mut line).unwrap();
+    fs::write(bench.bundle().join("rootfs/go"), "").unwrap();
+    assert_eq!((attached.wait().code(), line.as_str()), (Some(3), "plain\n"), "{}", attached.stderr());
     leaves_nothing(id);
     // Its storage is a mount of its own.
     let _ = nix::mount::umount2(&storage.join("root/overlay"), nix::mount::MntFlags::MNT_DETACH);
