@@ -53,4 +53,6 @@ pub mod stage;
 pub mod state;
 pub mod supervise;
 pub mod sys;
+#[cfg(test)]
+mod testing;
 pub mod text;

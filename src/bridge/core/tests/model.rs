@@ -1,6 +1,7 @@
 //! For any sequence of actions of servers and agents, every command ends in exactly one terminal event.
 
 use super::*;
+use crate::testing::cases;
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -217,7 +218,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(5000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_command_ends_in_exactly_one_terminal_event(

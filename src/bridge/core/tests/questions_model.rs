@@ -2,6 +2,7 @@
 
 use super::questions::{ask, respond, turn};
 use super::*;
+use crate::testing::cases;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -34,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(1500), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// RB-29, RB-31, RB-33: in any order of steps, an agent receives at most one response per question. It receives an
     /// allowance only for an open question that was answered so, and every question is decided once.

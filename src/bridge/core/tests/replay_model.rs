@@ -3,6 +3,7 @@
 
 use super::memory_store::Shelf;
 use super::*;
+use crate::testing::cases;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -262,7 +263,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(400), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_server_that_replays_hears_every_event_once_or_that_it_is_missing(

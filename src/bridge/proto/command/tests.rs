@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::cases;
 use proptest::prelude::*;
 
 fn parse(line: &str) -> Result<Option<BridgeCommand>, InvalidCommand> {
@@ -134,7 +135,7 @@ fn rb_29_only_a_plain_allow_deny_or_error_is_an_answer() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(2000), failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_bytes_are_a_command_a_blank_or_one_error(line in proptest::collection::vec(any::<u8>(), 0..60)) {
         let _ = BridgeCommand::parse(Cow::Owned(line));

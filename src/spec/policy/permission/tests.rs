@@ -1,5 +1,6 @@
 use super::*;
 use crate::spec::policy::{EffectivePolicy, HomeSource, PolicyLayer};
+use crate::testing::cases;
 use proptest::prelude::*;
 
 fn rules(allow: &[&str], deny: &[&str], ask: &[&str]) -> PermissionPolicy {
@@ -179,7 +180,7 @@ fn rb_21_modes_are_permitted_by_name() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(3000), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The glob matcher gives the results of a simple recursive matcher.
     #[test]

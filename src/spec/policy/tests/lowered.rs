@@ -6,6 +6,7 @@ use super::*;
 use crate::id::SandboxId;
 use crate::spec::agent::{AgentSandboxRequest, lower_policy};
 use crate::spec::{HostIdMapping, MountKind, MountSpec, SandboxSpec};
+use crate::testing::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ffi::OsString;
@@ -90,7 +91,7 @@ fn added(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2000)))]
 
     #[test]
     fn folder_adds_nothing_of_the_host(

@@ -1,6 +1,7 @@
 //! Random documents and random bytes.
 
 use super::*;
+use crate::testing::cases;
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -518,7 +519,7 @@ fn every_key_is_among_the_random_ones() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(4000)))]
 
     #[test]
     fn a_folder_never_widens_anything(

@@ -10,6 +10,7 @@ use super::compiler::tree;
 use super::machine::{SeccompData, run};
 use super::meaning::{self, Machine};
 use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, HostProcessFilter, SockFilter, program};
+use crate::testing::cases;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ fn call(audit: u32) -> impl Strategy<Value = SeccompData> {
 
 /// Runs `check` on many random calls.
 fn for_calls(audit: u32, check: impl Fn(&SeccompData) -> Result<(), TestCaseError>) {
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(40_000));
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(cases(40_000)));
     runner.run(&call(audit), |call| check(&call)).unwrap();
 }
 
@@ -223,7 +224,7 @@ fn profile() -> impl Strategy<Value = (String, Value)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(150), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn any_profile_compiles_to_what_it_says(

@@ -4,6 +4,7 @@ use super::SeccompData;
 use super::meaning::{self, numbers};
 use super::{machine, parse};
 use crate::plan::container::seccomp::{Arch, compile};
+use crate::testing::cases;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -120,7 +121,7 @@ fn check(profile: &Value, calls: &[SeccompData]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(250), max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a_filter_means_what_its_profile_says(profile in profile(false), calls in prop::collection::vec(call(), 60)) {
