@@ -29,7 +29,9 @@ pub(super) fn numbers(arch: Arch) -> BTreeMap<&'static str, u32> {
 /// The same, made once: a test asks for each of thousands of calls.
 fn known_numbers(arch: Arch) -> &'static BTreeMap<&'static str, u32> {
     static ALL: LazyLock<Vec<(Arch, BTreeMap<&'static str, u32>)>> = LazyLock::new(|| {
-        [Arch::X86_64, Arch::Aarch64, Arch::X86, Arch::X32, Arch::Arm].map(|arch| (arch, numbers(arch))).into()
+        [Arch::X86_64, Arch::Aarch64, Arch::X86, Arch::X32, Arch::Arm]
+            .map(|arch| (arch, numbers(arch)))
+            .into()
     });
     let of_arch = ALL.iter().find(|(known, _)| *known == arch);
     &of_arch.expect("each architecture has numbers").1
