@@ -167,6 +167,9 @@ orchestrators_all() { orchestrate; }
 # Runs guests, two at a time since each has one processor to itself: a line of arguments of tests/vm/run for each on
 # standard input, the longest first.
 run_guests() {
+    set -e
+    under_test </dev/null
+    build </dev/null
     # shellcheck disable=SC2016 # expanded by the inner shell
     xargs -P 2 -d '\n' -I {} bash -c '
         said=$(tests/vm/run --env "SAGGAR_TEST_BINARY=$SAGGAR_TEST_BINARY" $1 2>&1) && status=0 || status=1
@@ -184,7 +187,6 @@ own_cgroup="cgroup::leaves:: cgroup::limits:: cgroup::processes:: cgroup::swept:
 # What no machine with another cgroup layout can show: limits that hold under cgroup v2.
 guest() {
     set -e
-    under_test
     tests/vm/kernel 6.12 target/vm >/dev/null
     run_guests <<<"--kernel 6.12 --timeout 1800 $own_cgroup kc_06_forks"
 }
@@ -194,7 +196,6 @@ guest() {
 guests() {
     set -e
     local kernel caller
-    under_test
     for kernel in 6.1 6.12; do
         tests/vm/kernel "$kernel" target/vm >/dev/null
     done
@@ -280,12 +281,17 @@ packages_again() {
 
 # The long form of each test that has one.
 loops() {
-    SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1 .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
+    set -e
+    under_test
+    export SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1
+    cargo test --locked --lib
+    .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         session::many quarantine::battery session::killed oci::killed
 }
 
 rounds() {
     local round threads status=0
+    under_test
     export SAGGAR_TEST_ALL=1
     for round in $(seq "${SAGGAR_FULL_ROUNDS:-10}"); do
         # Tests in parallel in one round and one by one in the next: each finds what the other hides.
