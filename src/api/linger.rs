@@ -1,7 +1,7 @@
 //! Closes a connection so that the client can read the last response although it still sends.
 //!
-//! A socket that is closed with unread input resets the connection (RFC 1122, section 4.2.2.13), and the peer's kernel
-//! discards the response that it had received. So the server ends its sending side, then reads and discards until the
+//! A socket that is closed with unread input resets the connection (RFC 1122, section 4.2.2.13); the client then fails to
+//! send, and may never read the response. So the server ends its sending side, then reads and discards until the
 //! client closes, for a bounded time (RFC 9112, section 9.6).
 
 use std::io;

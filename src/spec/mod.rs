@@ -11,8 +11,6 @@ pub mod oci;
 pub mod policy;
 pub mod protect;
 mod sandbox;
-#[cfg(test)]
-pub(crate) mod tests;
 
 pub use limits::{CPU_PERIOD_US, lower as limits_of};
 pub use sandbox::*;

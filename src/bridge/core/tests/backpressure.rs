@@ -113,7 +113,7 @@ fn bp_19_a_line_of_49_mib_passes_in_time_linear_in_its_length() {
         world.open(1);
         (world, format!("{{\"cmd\":\"exec\",\"command\":\"{}\"}}\n", "x".repeat(size)))
     };
-    crate::spec::tests::grows_linearly("a line", [7 * MIB, 49 * MIB], line, |(mut world, line)| {
+    crate::testing::grows_linearly("a line", [7 * MIB, 49 * MIB], line, |(mut world, line)| {
         for chunk in line.as_bytes().chunks(4096) {
             world.bridge.conn_input(ConnId(1), chunk);
         }

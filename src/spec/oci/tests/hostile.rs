@@ -1,7 +1,7 @@
 //! Invalid documents, and files that must not be read: each is an error, at a cost in proportion to its size.
 
 use super::*;
-use crate::spec::tests::{does_not_grow, grows_linearly};
+use crate::testing::{does_not_grow, grows_linearly};
 use std::path::PathBuf;
 
 /// The depths and sizes that are compared.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Code;
-use crate::spec::tests::{does_not_grow, grows_linearly};
+use crate::testing::{does_not_grow, grows_linearly};
 
 /// The sizes that are compared: up to the largest that is read.
 const SIZES: [usize; 2] = [(parse::MAX_BYTES - 64) / 8, parse::MAX_BYTES - 64];
