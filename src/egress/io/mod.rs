@@ -452,23 +452,13 @@ impl NetworkRelay {
                     refusals.extend(refusal);
                     answer
                 };
-                match stream.serve(&mut self.buffer.chunk, &mut answer) {
-                    Flow::Blocked => false,
-                    Flow::Finished | Flow::WriterClosed => true,
-                    Flow::More => {
-                        self.unfinished.insert(id);
-                        false
-                    }
-                }
+                let went = stream.serve(&mut self.buffer.chunk, &mut answer);
+                has_ended(went, id, &mut self.unfinished)
             }
-            RelayClient::Lingering(client) => match client.discard(&mut self.buffer.chunk) {
-                Flow::Blocked => false,
-                Flow::Finished | Flow::WriterClosed => true,
-                Flow::More => {
-                    self.unfinished.insert(id);
-                    false
-                }
-            },
+            RelayClient::Lingering(client) => {
+                let went = client.discard(&mut self.buffer.chunk);
+                has_ended(went, id, &mut self.unfinished)
+            }
             RelayClient::Relayed(connection) => {
                 let stood = connection.is_open();
                 let ended = loop {
@@ -575,6 +565,14 @@ impl RelayClient {
             RelayClient::Lingering(_) => None,
         }
     }
+}
+
+/// Whether a connection has ended; one that can transfer more at once gets another turn.
+fn has_ended(went: Flow, id: usize, unfinished: &mut BTreeSet<usize>) -> bool {
+    if went == Flow::More {
+        unfinished.insert(id);
+    }
+    matches!(went, Flow::Finished | Flow::WriterClosed)
 }
 
 /// Why this address and port are denied, with the rule, or `None`; the policy allows the name. An address with an
