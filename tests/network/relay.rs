@@ -51,6 +51,40 @@ print(s.recv(100).split(b' ')[1].decode())";
         }
     }
 
+    /// A host that answers and resets the connection while the program is between two writes.
+    fn reply_before_a_reset_reaches_a_program_that_sends_on(caller) {
+        let network = network!(caller);
+        let script = "import select, socket
+s = socket.create_connection(('four.example', 8080))
+s.sendall(bytes(999) + b'!')
+select.select([s], [], [])
+for _ in range(256): s.sendall(bytes(65536))
+said = b''
+while (more := s.recv(100)): said += more
+print(said.split(b' ')[1].decode())";
+        for _ in 0..5 {
+            let ended = network.run_with(&["--allow-host", "four.example:8080"], &["/usr/bin/python3", "-c", script]);
+            assert_eq!(ended.success(), "413\n");
+        }
+    }
+
+    /// Half a reply is not taken for a whole one: who awaits the rest gets the reset, too.
+    fn reset_in_a_reply_reaches_the_program_that_awaits_the_rest(caller) {
+        let network = network!(caller);
+        let script = "import socket
+for ends in False, True:
+    s = socket.create_connection(('four.example', 8080))
+    s.sendall(b'GET /broken HTTP/1.1\\r\\nHost: four.example\\r\\n\\r\\n')
+    if ends: s.shutdown(socket.SHUT_WR)
+    said = b''
+    try:
+        while (more := s.recv(100)): said += more
+    except ConnectionResetError: said += b'reset'
+    print(said[-9:].decode())";
+        let ended = network.run_with(&["--allow-host", "four.example:8080"], &["/usr/bin/python3", "-c", script]);
+        assert_eq!(ended.success(), "halfreset\nhalfreset\n");
+    }
+
     /// The last bytes of a program that is gone reach their host.
     fn last_bytes_of_an_exited_program_arrive(caller) {
         let network = network!(caller);

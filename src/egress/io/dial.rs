@@ -48,10 +48,10 @@ pub(super) fn configure_host_stream(stream: &TcpStream) {
     let _ = setsockopt(stream, sockopt::RcvBuf, &KERNEL_BUFFER_SIZE);
 }
 
-/// Closes a connection with a reset, so that its peer gets an error and not an end of file.
-pub(super) fn reset_stream(stream: TcpStream) {
+/// Has the close of this stream reset the connection, so that its peer gets an error and not an end of file.
+pub(super) fn reset_on_close(stream: &TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    let _ = setsockopt(&stream, sockopt::Linger, &linger);
+    let _ = setsockopt(stream, sockopt::Linger, &linger);
 }
 
 /// Whether an address belongs to this machine: the kernel would then use it as source address, too. No packet is sent.

@@ -528,7 +528,6 @@ impl NetworkRelay {
                 self.counters.add_bytes(&to, connection.bytes_moved());
             }
             if let Some(client) = connection.close(&mut self.names) {
-                let client = LingeringClient::new(client);
                 self.deadlines.set(id, Some(client.deadline()));
                 self.connections.insert(id, RelayClient::Lingering(client));
                 // Its input may have arrived before, without another event.

@@ -66,6 +66,8 @@ pub(super) struct Pump {
     is_write_closed: bool,
     /// The rest was discarded, because the writer accepts no more.
     is_abandoned: bool,
+    /// The reader had not reached the end of file when the rest was discarded.
+    is_cut_off: bool,
     /// Number of bytes written.
     moved: u64,
 }
@@ -81,12 +83,14 @@ pub(super) enum Flow {
     Finished,
     /// The writer accepts no more bytes.
     WriterClosed,
+    /// The outer stream was reset. What it sent before was transferred.
+    OuterReset,
 }
 
 /// Transfers both directions between two streams. With `holds_output`, no outbound bytes are transferred.
 ///
 /// # Errors
-/// A stream was reset.
+/// The inner stream was reset.
 pub(super) fn relay_both_ways(
     (out, back): (&mut Pump, &mut Pump),
     (inner, outer): (&mio::net::TcpStream, &mio::net::TcpStream),
@@ -96,7 +100,8 @@ pub(super) fn relay_both_ways(
     let went = if holds_output { Flow::Blocked } else { out.transfer(inner, outer, buffer)? };
     // The last bytes of the peer may explain why it accepts no more, so they are still transferred.
     let went = if went == Flow::WriterClosed { out.abandon() } else { went };
-    Ok(match (went, back.transfer(outer, inner, buffer)?) {
+    let Ok(came) = back.transfer(outer, inner, buffer) else { return Ok(Flow::OuterReset) };
+    Ok(match (went, came) {
         (_, Flow::WriterClosed) => Flow::WriterClosed,
         (Flow::Finished, Flow::Finished) => Flow::Finished,
         (Flow::More, _) | (_, Flow::More) => Flow::More,
@@ -116,15 +121,21 @@ impl Pump {
             is_read_closed: true,
             is_write_closed: true,
             is_abandoned: true,
+            is_cut_off: !self.is_read_closed,
             moved: self.moved,
             ..Pump::default()
         };
         Flow::Finished
     }
 
-    /// Whether the rest was discarded: the reader may still send.
+    /// Whether the rest was discarded.
     pub(super) fn is_abandoned(&self) -> bool {
         self.is_abandoned
+    }
+
+    /// Whether the peer of the reader may send more.
+    pub(super) fn may_send(&self) -> bool {
+        !self.is_read_closed || self.is_cut_off
     }
 
     /// Whether all bytes were transferred, and the end of file was passed on.
@@ -213,6 +224,10 @@ impl Pump {
         chunk: &mut [u8],
     ) -> Result<Option<usize>> {
         let Some(count) = retry_interrupted(|| from.read(chunk))? else { return Ok(None) };
+        if count == 0 {
+            // A write of nothing would take a pending error from the writer, whose other direction has to find it.
+            return Ok(Some(0));
+        }
         let read = chunk.get(..count).unwrap_or_default();
         // An error of the writer occurs again when the rest is written.
         let written = retry_interrupted(|| to.write(read)).ok().flatten().unwrap_or(0);

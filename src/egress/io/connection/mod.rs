@@ -18,6 +18,7 @@ mod target;
 use super::consent::HostConsent;
 use super::denials::{DenialKind, NetworkDenial};
 use super::dial;
+use super::linger::LingeringClient;
 use super::proxy::ClientProxy;
 use super::pump::{Pump, RelayBuffer};
 use super::socket_owner;
@@ -108,6 +109,8 @@ pub(super) struct RelayedConnection {
     outbound: Pump,
     inbound: Pump,
     is_broken: bool,
+    /// Whether the host reset the connection.
+    is_host_reset: bool,
 }
 
 impl RelayedConnection {
@@ -144,6 +147,7 @@ impl RelayedConnection {
             outbound: Pump::default(),
             inbound: Pump::default(),
             is_broken: false,
+            is_host_reset: false,
         })
     }
 
@@ -210,26 +214,37 @@ impl RelayedConnection {
         })
     }
 
-    /// Closes both streams and releases the stand-in address. Returns the program's stream if the program has to read a
+    /// Closes both streams and releases the stand-in address. Returns the program's end if the program has to read a
     /// reply, or the end of one, although it may still send.
-    pub(super) fn close(self, names: &mut StandInTable) -> Option<TcpStream> {
+    pub(super) fn close(self, names: &mut StandInTable) -> Option<LingeringClient> {
         if let Some(held) = self.held_stand_in {
             names.release(held);
         }
-        let whole = matches!(self.state, RelayedConnectionState::Open(_)) && !self.is_broken;
         if !self.failure_reply.is_empty() {
             // A few bytes on a stream to which almost nothing was written.
             let _ = (&self.client).write(&self.failure_reply);
-            return Some(self.client);
+            return Some(LingeringClient::new(self.client));
         }
-        if !whole {
-            dial::reset_stream(self.client);
-            if let RelayedConnectionState::Open(stream) = self.state {
-                dial::reset_stream(stream);
-            }
+        let RelayedConnectionState::Open(host) = self.state else {
+            dial::reset_on_close(&self.client);
+            return None;
+        };
+        if self.is_broken {
+            dial::reset_on_close(&self.client);
+            dial::reset_on_close(&host);
             return None;
         }
-        Some(self.client).filter(|_| self.outbound.is_abandoned())
+        let may_send = self.outbound.may_send();
+        if self.outbound.is_abandoned() && (may_send || !self.is_host_reset) {
+            return Some(LingeringClient::new(self.client));
+        }
+        if self.is_host_reset && may_send && self.inbound.moved() > 0 {
+            return Some(LingeringClient::after_reset(self.client));
+        }
+        if self.is_host_reset {
+            dial::reset_on_close(&self.client);
+        }
+        None
     }
 
     fn is_name_overdue(&self) -> bool {

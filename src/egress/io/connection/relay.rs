@@ -18,8 +18,9 @@ impl RelayedConnection {
         let pumps = (&mut self.outbound, &mut self.inbound);
         let went = relay_both_ways(pumps, (&self.client, host), self.first_bytes.is_some(), buffer)?;
         self.is_broken |= went == Flow::WriterClosed;
+        self.is_host_reset |= went == Flow::OuterReset;
         Ok(match went {
-            Flow::WriterClosed | Flow::Finished => ConnectionNeed::Closed,
+            Flow::WriterClosed | Flow::OuterReset | Flow::Finished => ConnectionNeed::Closed,
             Flow::More => ConnectionNeed::Turn,
             Flow::Blocked => ConnectionNeed::Events,
         })

@@ -194,9 +194,9 @@ impl PublishedConnection {
         };
         let pumps = (&mut self.inbound, &mut self.outbound);
         let went = relay_both_ways(pumps, (&self.client, server), false, buffer)?;
-        self.is_broken |= went == Flow::WriterClosed;
+        self.is_broken |= matches!(went, Flow::WriterClosed | Flow::OuterReset);
         Ok(match went {
-            Flow::WriterClosed | Flow::Finished => PublishedConnectionNeed::Closed,
+            Flow::WriterClosed | Flow::OuterReset | Flow::Finished => PublishedConnectionNeed::Closed,
             Flow::More => PublishedConnectionNeed::Turn,
             Flow::Blocked => PublishedConnectionNeed::Events,
         })
@@ -205,9 +205,9 @@ impl PublishedConnection {
     /// Closes both streams; a broken connection is reset on both sides.
     pub(super) fn close(self) {
         if self.is_broken {
-            dial::reset_stream(self.client);
+            dial::reset_on_close(&self.client);
             if let PublishedConnectionState::Open(server) = self.state {
-                dial::reset_stream(server);
+                dial::reset_on_close(&server);
             }
         }
     }
