@@ -74,7 +74,7 @@ as_each_caller! {
         // Directories of cgroups are among them: no event tells of those.
         let deadline = Deadline::usual();
         while !leftovers(&stage).is_empty() && !deadline.remaining().is_zero() {
-            thread::yield_now();
+            deadline.pause();
         }
         assert_eq!(leftovers(&stage), [""; 0]);
         assert_eq!(mounts(), before, "no mount of the host comes or goes");

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
@@ -176,7 +175,6 @@ as_each_caller! {
         client.send(&json!({"cmd": "query", "prompt": format!("count: {PIECES}"), "sessionId": "s", "id": last,
             "includePartialMessages": true}));
         server.read_to_end(&mut client, last);
-        thread::yield_now();
         let ended = check(&server);
         assert!(ended.values().all(|times| *times == 1), "{ended:?}");
         // What had not been read by a supervisor that was killed was never taken.

@@ -36,6 +36,20 @@ fn assert_confined(caller: Caller, worker: &Account, owner: u32) {
     }
 }
 
+/// Waits until the process is in write(2), and not on its way there.
+#[cfg(target_arch = "x86_64")]
+fn until_it_writes(pid: u32) {
+    let deadline = crate::support::deadline::Deadline::usual();
+    loop {
+        let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
+        if call.starts_with(&format!("{} ", libc::SYS_write)) {
+            return;
+        }
+        assert!(!deadline.remaining().is_zero(), "it is in another call: {call}");
+        deadline.pause();
+    }
+}
+
 as_each_caller! {
     /// More text than pipes hold, which is not read: the worker waits.
     fn the_worker_of_a_diff_has_the_ids_of_the_owner_and_no_other_rights(caller) {
@@ -45,17 +59,9 @@ as_each_caller! {
             let mut verb = Process::start(&work.place, work.session_command(&["diff", "--patch", ID]));
             let worker = family(verb.pid(), "saggar:files");
             assert_confined(caller, &worker, owner);
-            // It waits in write(2), and not on its way there.
-            #[cfg(target_arch = "x86_64")]
-            while caller.is_root() {
-                let call = fs::read_to_string(format!("/proc/{}/syscall", worker.pid)).unwrap();
-                if call.starts_with(&format!("{} ", libc::SYS_write)) {
-                    break;
-                }
-                std::thread::yield_now();
-            }
             #[cfg(target_arch = "x86_64")]
             if caller.is_root() {
+                until_it_writes(worker.pid);
                 crate::processes::taken::assert_harmless(worker.pid);
             }
             let mut text = String::new();

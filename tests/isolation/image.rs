@@ -123,7 +123,7 @@ fn until_no_device_has(file: &Path) {
     };
     while fs::read_dir("/sys/block").unwrap().flatten().any(has) {
         assert!(!deadline.remaining().is_zero(), "a loop device has {}", file.display());
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 

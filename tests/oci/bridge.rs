@@ -664,7 +664,7 @@ fn podman_runs_an_agent_with_a_bridge() {
         // conmon cleans up when it has seen the end.
         while !cgroups_of(id).is_empty() || fs::read_dir(&state).unwrap().next().is_some() {
             assert!(!deadline.remaining().is_zero(), "{:?} are left", cgroups_of(id));
-            std::thread::yield_now();
+            deadline.pause();
         }
     };
     let rootfs = bench.bundle().join("rootfs").to_string_lossy().into_owned();
@@ -731,7 +731,7 @@ fn supervised(id: &str) -> bool {
         if deadline.remaining().is_zero() {
             return true;
         }
-        std::thread::yield_now();
+        deadline.pause();
     }
     false
 }

@@ -171,6 +171,6 @@ fn no_process(bench: &Bench, round: usize) {
             return;
         }
         assert!(!deadline.remaining().is_zero(), "round {round}: processes are left: {left:?}");
-        std::thread::yield_now();
+        deadline.pause();
     }
 }

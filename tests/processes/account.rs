@@ -75,7 +75,7 @@ pub(crate) fn until(pid: u32, wanted: impl Fn(&Account) -> bool) -> Account {
             return account;
         }
         assert!(!deadline.remaining().is_zero(), "not as wanted: {account:?}");
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn family(parent: u32, name: &str) -> Account {
             return child;
         }
         assert!(!deadline.remaining().is_zero(), "no {name}: {:?}", Account::children(parent));
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 

@@ -81,7 +81,7 @@ fn assert_same_processes(explained: &BTreeMap<String, Vec<Value>>, supervisor: u
             break found;
         }
         assert!(!deadline.remaining().is_zero(), "{explained:?}, and there are {found:?}");
-        std::thread::yield_now();
+        deadline.pause();
     };
     for (name, account) in &found {
         let row = explained[name].iter().find(|row| row["when"] == ALWAYS).unwrap();

@@ -32,7 +32,7 @@ fn worker(launcher: u32, capabilities: impl Fn(&Account) -> bool) -> Account {
             return found;
         }
         assert!(!deadline.remaining().is_zero(), "no such worker: {:?}", Account::children(launcher));
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 
@@ -62,7 +62,7 @@ as_each_caller! {
         let deadline = Deadline::usual();
         while !wrap.work().join(".git/hooks/post-commit").exists() {
             assert!(!deadline.remaining().is_zero(), "the program planted nothing");
-            std::thread::yield_now();
+            deadline.pause();
         }
         let launcher = family(process.pid(), "saggar:launch").pid;
         let init = family(process.pid(), "saggar:init").pid;

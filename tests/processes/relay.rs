@@ -103,7 +103,7 @@ for host in 'four.example', '192.0.2.1':
         let deadline = Deadline::usual();
         while !events().contains("\"relay\"") {
             assert!(!deadline.remaining().is_zero(), "the end of the relay is not told: {}", events());
-            std::thread::yield_now();
+            deadline.pause();
         }
         assert!(Account::of(attribution.pid).is_some(), "programs would wait for their filter");
         process.take_stdin().write_all(b"go\n").unwrap();
@@ -117,7 +117,7 @@ for host in 'four.example', '192.0.2.1':
         let gone = Deadline::usual();
         while Account::of(attribution.pid).is_some_and(|account| account.name == "saggar:attrib") {
             assert!(!gone.remaining().is_zero(), "the attribution outlives its sandbox");
-            std::thread::yield_now();
+            gone.pause();
         }
     }
 
@@ -131,7 +131,7 @@ for host in 'four.example', '192.0.2.1':
         for known in [relay, attribution] {
             while Account::of(known.pid).is_some_and(|account| account.name == known.name) {
                 assert!(!deadline.remaining().is_zero(), "{known:?} is still there");
-                std::thread::yield_now();
+                deadline.pause();
             }
         }
     }

@@ -37,7 +37,7 @@ impl Taken {
             }
             assert!(!deadline.remaining().is_zero(), "it waits in no system call");
             ptrace::cont(pid, None).expect("it has stopped");
-            std::thread::yield_now();
+            deadline.pause();
         }
     }
 

@@ -21,7 +21,7 @@ fn until(sessions: &Sessions, name: &str, state: &str) -> Value {
             return shown;
         }
         assert!(!deadline.remaining().is_zero(), "not {state}: {shown}");
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 

@@ -66,7 +66,7 @@ impl BridgeClient {
             .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
         {
             assert!(!deadline.remaining().is_zero(), "nobody listens on {}", socket.display());
-            std::thread::yield_now();
+            deadline.pause();
         }
         BridgeClient::connect(socket)
     }

@@ -9,6 +9,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Generous, since it is only ever reached by a failure: a loaded machine must not look like a bug.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough for a start of a process, and too short to be noticed.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A point in time that every wait of one operation shares.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +30,12 @@ impl Deadline {
     /// What is left, zero when it has passed.
     pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// A moment between two looks at what sends no event. Without it the looks would take the processor from what they wait
+    /// for.
+    pub(crate) fn pause(self) {
+        std::thread::sleep(LOOK.min(self.remaining()));
     }
 
     /// Blocks until `source` is readable (or at its end), or fails with [`io::ErrorKind::TimedOut`].

@@ -202,7 +202,7 @@ impl Watch {
         let deadline = Deadline::usual();
         while !tasks().all(|task| stopped(&task)) {
             assert!(!deadline.remaining().is_zero(), "process {} does not stop", self.pid);
-            std::thread::yield_now();
+            deadline.pause();
         }
     }
 

@@ -190,7 +190,7 @@ fn until_empty(leaves: &[PathBuf]) {
     };
     while !inside().is_empty() {
         assert!(!deadline.remaining().is_zero(), "{} live on", inside());
-        std::thread::yield_now();
+        deadline.pause();
     }
 }
 

@@ -268,7 +268,7 @@ as_each_caller! {
             let left = || (given.children(), given.read("cgroup.procs"), given.read("cgroup.subtree_control"));
             while left() != (Vec::new(), String::new(), "\n".to_owned()) && left() != Default::default() {
                 assert!(!deadline.remaining().is_zero(), "round {round}: {:?}", left());
-                std::thread::yield_now();
+                deadline.pause();
             }
         }
         given.is_as_it_was();
@@ -293,7 +293,7 @@ as_each_caller! {
             // children leave some out while another of them goes.
             let deadline = Deadline::usual();
             while (inside().len(), programs().len()) != (9, 8) && !deadline.remaining().is_zero() {
-                std::thread::yield_now();
+                deadline.pause();
             }
             let (inside, programs) = (inside(), programs());
             assert_eq!(inside.len(), 9, "run {run}: pid 1 and eight programs");
