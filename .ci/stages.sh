@@ -69,11 +69,15 @@ release() { cargo build --release --locked; }
 export SAGGAR_TEST_BINARY=${SAGGAR_TEST_BINARY:-$target/release/saggar}
 under_test() { [ "$SAGGAR_TEST_BINARY" != "$target/release/saggar" ] || release; }
 
+# Most tests wait for processes that they start, so that two for each processor keep it busy.
+threads() { export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}; }
+
 # Every test, except the halves of those with two callers that the next stage runs. Skips land in a file; with
 # SAGGAR_TEST_ALL=1 a test that skips fails by itself, so this is the second look.
 tests_as_root() {
     set -e
     under_test
+    threads
     export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
@@ -88,6 +92,7 @@ tests_as_user() {
     set -e
     local binary skips reasons prepared status=0
     under_test
+    threads
     # Not local: the trap looks at it when the function is over.
     place=$(mktemp -d /var/tmp/saggar-ci-XXXXXX)
     trap 'rm -rf "$place"' EXIT

@@ -33,11 +33,6 @@ pub(super) fn leftovers(stage: &Stage) -> Vec<String> {
     found
 }
 
-fn mounts() -> Vec<String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    text.lines().filter(|line| line.contains("saggar")).map(str::to_owned).collect()
-}
-
 fn rounds() -> u32 {
     let long = env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
     if long { 200 } else { 40 }
@@ -61,7 +56,7 @@ as_each_caller! {
         whole.wait();
         wait_for_nothing(&stage.work(), span);
 
-        let before = mounts();
+        let before = stage.place.mounts();
         for round in 0..rounds() {
             let when = span.mul_f64(f64::from(round) / f64::from(rounds()));
             let mut process = start(true);
@@ -77,6 +72,6 @@ as_each_caller! {
             deadline.pause();
         }
         assert_eq!(leftovers(&stage), [""; 0]);
-        assert_eq!(mounts(), before, "no mount of the host comes or goes");
+        assert_eq!(stage.place.mounts(), before, "no mount of the host comes or goes");
     }
 }

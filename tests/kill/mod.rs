@@ -1,6 +1,5 @@
 //! KC-33, DECISIONS 11: the runtime is killed at any point, and nothing of its sandbox stays.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -77,12 +76,6 @@ fn leftovers(wrap: &Wrap, id: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The host's mounts, as this process sees them.
-fn mounts() -> BTreeSet<String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    text.lines().filter(|line| line.contains("saggar")).map(str::to_owned).collect()
-}
-
 /// pid 1 of the sandbox of a saggar.
 pub(crate) fn init_of(process: &Process) -> Watch {
     let is_init =
@@ -116,7 +109,7 @@ as_each_caller! {
         whole.wait();
         wait_for_nothing(&work, span);
 
-        let before = mounts();
+        let before = wrap.place.mounts();
         for round in 0..rounds() {
             let when = span.mul_f64(f64::from(round) / f64::from(rounds()));
             let mut process = start();
@@ -126,7 +119,7 @@ as_each_caller! {
             assert!(killed_by(process.wait(), Signal::SIGKILL));
             wait_for_nothing(&work, when);
         }
-        assert_eq!(mounts(), before, "no mount of the host comes or goes");
+        assert_eq!(wrap.place.mounts(), before, "no mount of the host comes or goes");
         assert_eq!(leftovers(&wrap, &id), Vec::<PathBuf>::new(), "no runtime directory, no cgroup");
         // What is left does not hinder the next.
         assert_eq!(wrap.run(&options, &["/bin/sh", "-c", "exit 7"]).code(), 7);

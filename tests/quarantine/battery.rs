@@ -1,5 +1,5 @@
 //! Repositories times attacks: a program inside does its worst, then the host runs its ordinary git commands. Nothing that
-//! was planted runs. The short form takes every third attack on one kind of repository; `SAGGAR_TEST_LONG=1` takes each on
+//! was planted runs. The short form takes every sixth attack on one kind of repository; `SAGGAR_TEST_LONG=1` takes each on
 //! all ten, and on a workspace without one.
 
 use std::fs;
@@ -65,9 +65,9 @@ fn case(caller: Caller, repository: Option<&Repository>, attack: &Attack) -> Opt
 
 as_each_caller! {
     fn planted_git_programs_do_not_run_on_the_host(caller) {
-        // Every third attack on one repository, or every attack on every repository.
+        // Every sixth attack on one repository, or every attack on every repository.
         let all_repositories: Vec<Option<&Repository>> = [None].into_iter().chain(ALL.iter().map(Some)).collect();
-        let (step, repositories) = (rounds(3, 1), rounds(1, all_repositories.len()));
+        let (step, repositories) = (rounds(6, 1), rounds(1, all_repositories.len()));
         if !Path::new("/usr/bin/git").exists() {
             skip!("there is no git");
         }

@@ -1,5 +1,6 @@
 //! A scratch place on disk that belongs to the caller: home, runtime and state directories, a work folder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,15 @@ impl Place {
             place.make_dir(name, mode);
         }
         place
+    }
+
+    /// What the host has mounted of saggar's, as this process sees it, except in the places of other tests.
+    pub(crate) fn mounts(&self) -> BTreeSet<String> {
+        let places = format!(" {PARENT}/saggar-");
+        let here = format!(" {}/", self.path().display());
+        let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = text.lines().filter(|line| line.contains("saggar"));
+        ours.filter(|line| !line.contains(&places) || line.contains(&here)).map(str::to_owned).collect()
     }
 
     /// The directory itself.
