@@ -72,38 +72,75 @@ under_test() { [ "$SAGGAR_TEST_BINARY" != "$target/release/saggar" ] || release;
 # Most tests wait for processes that they start, so that two for each processor keep it busy.
 threads() { export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}; }
 
-# Every test, except the halves of those with two callers that the next stage runs. Skips land in a file; with
+# Every test, except the halves of those with two callers that a later stage runs. Skips land in a file; with
 # SAGGAR_TEST_ALL=1 a test that skips fails by itself, so this is the second look.
 tests_as_root() {
     set -e
     under_test
+    export SAGGAR_CI_DONE
+    SAGGAR_CI_DONE=$(cat "$logs/done-root" 2>/dev/null || true)
+    as_root
+}
+
+# The unit tests of both callers need no release, and so run while one is built. The later stages of the same run leave out
+# what they ran.
+unit_as_root() {
+    unit_binary >"$logs/done-root"
+    as_root --lib
+}
+
+unit_as_user() {
+    unit_binary >"$logs/done-user"
+    as_user unit
+}
+
+# Arguments are those of `cargo test`.
+as_root() {
+    set -e
     threads
     export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-        cargo test --locked --no-fail-fast
+        cargo test --locked --no-fail-fast "$@"
     test ! -s "$SAGGAR_TEST_SKIPS"
 }
 
-# The ordinary user runs the test binaries themselves, and needs no Rust for that. It gets a copy of the tree that it owns,
-# at the tree's own path (.ci/as-user). Tests that need root skip there, and ran in the stage before; any other skip is a
-# failure.
+# Of a test with two callers this stage has the ordinary user; what root has to prepare for it, root starts.
 tests_as_user() {
-    set -e
-    local binary skips reasons prepared status=0
+    local prepared status=0
     under_test
+    as_user || status=1
+    mapfile -t prepared < <(sed -n 's/^SKIPPED \(.*::as_ordinary_user\): this test needs.*/\1/p' "$logs/skips-user" | sort -u)
+    if [ ${#prepared[@]} -gt 0 ]; then
+        SAGGAR_TEST_ALL=1 .ci/run-tests "$(integration)" --exact "${prepared[@]}" |
+            sed 's/[0-9]* filtered out/0 filtered out/' || status=1
+    fi
+    return "$status"
+}
+
+# The ordinary user runs the test binaries themselves, and needs no Rust for that. It gets a copy of the tree that it owns,
+# at the tree's own path (.ci/as-user). Tests that need root skip there, and ran in another stage; any other skip is a
+# failure. An argument is the kind of tests: `unit`, or all.
+as_user() {
+    set -e
+    local binary skips reasons status=0
     threads
     # Not local: the trap looks at it when the function is over.
     place=$(mktemp -d /var/tmp/saggar-ci-XXXXXX)
     trap 'rm -rf "$place"' EXIT
     chmod 755 "$place"
     git archive --format=tar HEAD | tar -x -C "$place"
-    cargo test --locked --no-run --message-format=json 2>/dev/null | .ci/test-binaries >"$place/binaries"
+    if [ "${1:-}" = unit ]; then
+        cp "$logs/done-user" "$place/binaries"
+    else
+        cargo test --locked --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
+            grep -vxF "$(cat "$logs/done-user" 2>/dev/null || echo none)" >"$place/binaries"
+    fi
     test -s "$place/binaries"
     mkdir -p "$place/target/debug/"{deps,examples} "$place/target/release" "$place/target/tmp"
     cp -p "$target/debug/saggar" "$place/target/debug/"
-    cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
     cp -p "$target/debug/examples/embed" "$place/target/debug/examples/"
+    [ ! -e "$SAGGAR_TEST_BINARY" ] || cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
     xargs -d '\n' cp -pt "$place/target/debug/deps" <"$place/binaries"
     if [ -d "$target/agent" ]; then
         cp -a "$target/agent" "$place/target/agent"
@@ -113,19 +150,15 @@ tests_as_user() {
     while read -r binary; do
         SAGGAR_TEST_SKIPS=$skips .ci/as-user "$place" .ci/run-tests "$binary" </dev/null || status=1
     done <"$place/binaries"
+    : >"$logs/skips-user"
     if [ -s "$place/target/skips" ]; then
-        echo "needs root: $(wc -l <"$place/target/skips") tests"
-        reasons=$(grep -v 'this test needs to be started as root' "$place/target/skips" || true)
+        cp "$place/target/skips" "$logs/skips-user"
+        echo "needs root: $(wc -l <"$logs/skips-user") tests"
+        reasons=$(grep -v 'this test needs to be started as root' "$logs/skips-user" || true)
         if [ -n "$reasons" ]; then
             echo "$reasons"
             status=1
         fi
-    fi
-    # Of a test with two callers this stage has the ordinary user; what root has to prepare for it, root starts.
-    mapfile -t prepared < <(sed -n 's/^SKIPPED \(.*::as_ordinary_user\): this test needs.*/\1/p' "$place/target/skips" | sort -u)
-    if [ ${#prepared[@]} -gt 0 ]; then
-        SAGGAR_TEST_ALL=1 .ci/run-tests "$(integration)" --exact "${prepared[@]}" |
-            sed 's/[0-9]* filtered out/0 filtered out/' || status=1
     fi
     return "$status"
 }
@@ -257,7 +290,7 @@ first_command() {
 }
 
 # The tools of the packages: packaging/build installs them below target.
-package_tools() { nice -n 19 packaging/build tools; }
+package_tools() { packaging/build tools; }
 
 # The packages with the binary that is there: what packaging does, and where each file lands.
 package() {
@@ -315,6 +348,11 @@ fuzz() {
         cargo +nightly fuzz run "$name" -- -max_total_time="${SAGGAR_FUZZ_SECONDS:-600}" -print_final_stats=1 || status=1
     done
     return "$status"
+}
+
+# The path of the unit tests of the library.
+unit_binary() {
+    cargo test --locked --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries saggar
 }
 
 # The path of the integration tests.

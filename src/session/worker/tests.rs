@@ -189,12 +189,12 @@ fn check_limits() {
         }
     });
     assert_eq!(busy, "test: it takes more than 1 s of processor time");
-    let long = fails(short(), |output| {
+    let long = fails(WorkerLimits { output_size: 32 << 20, ..short() }, |output| {
         loop {
             output.write(&"x".repeat(8 << 20))?;
         }
     });
-    assert_eq!(long, "test: the result is larger than 256 MiB");
+    assert_eq!(long, "test: the result is larger than 32 MiB");
     let text = |output: &WorkerOutput| output.write(&"x".repeat(2 << 20));
     assert_eq!(
         fails(WorkerLimits { output_size: 1 << 20, ..short() }, text),
