@@ -220,6 +220,7 @@ pub(crate) fn prepare(
             protected.separate_hard_links(&request.workspace)?;
         }
     }
+    protected.pins.retain(|pin| !is_covered(effective, &request.workspace, &pin.path, &pin.path));
     let writable = writable_trees(effective, request.will_start)?;
     protected.pins.extend(writable);
     let sandbox_request = AgentSandboxRequest {
@@ -387,19 +388,33 @@ fn writable_trees(policy: &policy::EffectivePolicy, start: bool) -> Result<Vec<P
     let binds = policy.files.binds.iter().map(|bind| &bind.value);
     let mut pins = Vec::new();
     for bind in binds.filter(|bind| bind.access == BindAccess::ReadWrite) {
-        let mut found = protect::find_protected(&bind.source, policy.protect.git_config.value, &[]);
+        let found = protect::find_protected(&bind.source, policy.protect.git_config.value, &[]);
         if start {
             found.create_missing(&bind.source)?;
             found.separate_hard_links(&bind.source)?;
         }
-        for pin in &mut found.pins {
-            if let Ok(relative) = pin.path.strip_prefix(&bind.source) {
+        for mut pin in found.pins {
+            let file = pin.path.clone();
+            if let Ok(relative) = file.strip_prefix(&bind.source) {
                 pin.path = bind.destination.join(relative);
             }
+            if !is_covered(policy, &bind.destination, &pin.path, &file) {
+                pins.push(pin);
+            }
         }
-        pins.extend(found.pins);
     }
     Ok(pins)
+}
+
+/// Whether a layer mounts something else over this file of a tree. Nothing of the file is at `path` then, and the pin
+/// that protects it would be made of what covers it.
+fn is_covered(policy: &policy::EffectivePolicy, tree: &Path, path: &Path, file: &Path) -> bool {
+    let binds = policy.files.binds.iter().map(|bind| &bind.value);
+    let over = binds.filter(|bind| path.starts_with(&bind.destination) && bind.destination.starts_with(tree));
+    let topmost = over.max_by_key(|bind| bind.destination.components().count());
+    topmost.is_some_and(|bind| {
+        path.strip_prefix(&bind.destination).is_ok_and(|below| bind.source.join(below) != file)
+    })
 }
 
 /// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.

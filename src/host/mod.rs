@@ -21,7 +21,7 @@ pub mod workspace_scan;
 
 pub use user_limits::UserLimits;
 
-use crate::spec::{HostIdMapping, MountKind, SandboxProfile, SandboxSpec};
+use crate::spec::{HostIdMapping, MountKind, MountSpec, SandboxProfile, SandboxSpec, mount_order};
 use crate::sys;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,19 @@ pub enum PathKind {
     Link(PathBuf),
 }
 
+/// What is at a mount point in a tree of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountPoint {
+    /// A directory.
+    Directory,
+    /// Anything that is neither a directory nor a link.
+    File,
+    /// Nothing.
+    Missing,
+    /// This part of its path is a symbolic link.
+    Link(PathBuf),
+}
+
 /// Known facts about the host. They are data, so that a test can make a plan for any host.
 #[derive(Debug, Clone, Default)]
 pub struct HostFacts {
@@ -44,6 +57,9 @@ pub struct HostFacts {
     pub landlock_abi: u32,
     /// The paths that were checked and exist.
     pub paths: HashMap<PathBuf, PathKind>,
+    /// The mount points of named mounts in trees of the host, by their paths in the sandbox. Those in a tree that does not
+    /// exist yet are not among them.
+    pub mount_points: HashMap<PathBuf, MountPoint>,
     /// Trees named in the spec whose owners cannot be mapped; checked only if root starts the sandbox.
     pub unmappable_trees: HashMap<PathBuf, idmap_support::UnmappableTree>,
     /// The kernel's limits for the caller.
@@ -80,18 +96,70 @@ impl HostFacts {
                 unmapped.extend(idmap_support::find_unmappable(source).map(|tree| (source.clone(), tree)));
             }
         }
-        let quotas = UserLimits::read(spec.profile == SandboxProfile::Nesting);
-        HostFacts {
+        let mut facts = HostFacts {
             landlock_abi: sys::landlock::abi(),
             paths,
+            mount_points: HashMap::new(),
             unmappable_trees: unmapped,
-            user_limits: quotas,
+            user_limits: UserLimits::read(spec.profile == SandboxProfile::Nesting),
+        };
+        facts.mount_points = facts.find_mount_points(&spec.mounts);
+        facts
+    }
+
+    /// Mounts of the system are in order, and need nothing of the kind until a layer names a tree.
+    fn find_mount_points(&self, mounts: &[MountSpec]) -> HashMap<PathBuf, MountPoint> {
+        let named = mounts.iter().position(|mount| mount.kind.named_source().is_some());
+        let rest = named.unwrap_or(mounts.len())..mounts.len();
+        let found = rest.filter_map(|index| {
+            let (earlier, at) = (mounts.get(..index)?, &mounts.get(index)?.destination);
+            let tree = mount_order::containing(earlier, at, |mount| self.has_mounted(mount))?;
+            let source = match &tree.kind {
+                MountKind::System { source } => source,
+                kind => kind.named_source()?,
+            };
+            self.path_kind(source)?;
+            let below = at.strip_prefix(&tree.destination).ok()?;
+            Some((at.clone(), mount_point(source, below)))
+        });
+        found.collect()
+    }
+
+    /// Whether this mount is made: those of the system are not where the host has nothing, or a link.
+    pub fn has_mounted(&self, mount: &MountSpec) -> bool {
+        match &mount.kind {
+            MountKind::System { source } => {
+                matches!(self.path_kind(source), Some(PathKind::Directory | PathKind::File))
+            }
+            _ => true,
         }
     }
 
     /// The type of `path`, if it was checked and exists.
     pub fn path_kind(&self, path: &Path) -> Option<&PathKind> {
         self.paths.get(path)
+    }
+}
+
+/// What is at `below` in the tree at `source`. A mount follows no link.
+fn mount_point(source: &Path, below: &Path) -> MountPoint {
+    let mut path = source.to_owned();
+    let mut kind = path_kind(&path);
+    for part in below.components() {
+        if kind != Some(PathKind::Directory) {
+            return MountPoint::Missing;
+        }
+        path.push(part);
+        kind = path_kind(&path);
+        if let Some(PathKind::Link(_)) = kind {
+            return MountPoint::Link(path);
+        }
+    }
+    match kind {
+        Some(PathKind::Directory) => MountPoint::Directory,
+        Some(PathKind::File) => MountPoint::File,
+        Some(PathKind::Link(_)) => MountPoint::Link(path),
+        None => MountPoint::Missing,
     }
 }
 

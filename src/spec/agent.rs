@@ -5,7 +5,7 @@ use super::policy::{self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, 
 use super::{
     HostIdMapping, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin, OverlayUpper,
     PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile, SandboxSpec,
-    limits,
+    limits, mount_order,
 };
 use crate::error::Result;
 use crate::id::SandboxId;
@@ -132,7 +132,7 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         spec.mounts.push(system_mount("/etc/resolv.conf", "names of hosts"));
         spec.mounts.push(system_mount("/etc/hosts", "names of hosts"));
     }
-    named_mounts(policy, &request, &mut spec.mounts);
+    mount_order::append(&mut spec.mounts, named_mounts(policy, &request));
     Ok(spec)
 }
 
@@ -224,7 +224,9 @@ fn system_mounts(policy: &EffectivePolicy) -> Vec<MountSpec> {
     mounts
 }
 
-fn named_mounts(policy: &EffectivePolicy, request: &AgentSandboxRequest, mounts: &mut Vec<MountSpec>) {
+/// The paths of the host that a layer or the command named. Of two at one path, the later one is meant.
+fn named_mounts(policy: &EffectivePolicy, request: &AgentSandboxRequest) -> Vec<MountSpec> {
+    let mut mounts = Vec::new();
     let named = |source: &Path, at: &Path, writable, origin, why: &'static str| MountSpec {
         destination: at.to_owned(),
         kind: MountKind::Named { source: source.to_owned() },
@@ -273,6 +275,7 @@ fn named_mounts(policy: &EffectivePolicy, request: &AgentSandboxRequest, mounts:
     for (source, at, writable, why) in &request.runtime_mounts {
         mounts.push(named(source, at, *writable, Origin::BUILT_IN, why));
     }
+    mounts
 }
 
 fn links() -> Vec<(PathBuf, PathBuf)> {

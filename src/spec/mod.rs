@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod container;
 mod limits;
+pub mod mount_order;
 pub mod oci;
 pub mod policy;
 pub mod protect;

@@ -16,6 +16,7 @@ mod git;
 mod image;
 mod init;
 mod kernel;
+mod modes;
 mod network;
 mod options;
 mod owners;

@@ -5,7 +5,6 @@
 
 use super::access::{self, FileRights, TreeOwners};
 use crate::app::prepare::PreparedSandbox;
-use crate::host::PathKind;
 use crate::plan::agent::step::AgentStep;
 use crate::spec::{MaskKind, MountKind, MountSpec, PinnedPath, ProcMask};
 use std::collections::VecDeque;
@@ -107,13 +106,7 @@ impl<'a> SandboxTree<'a> {
     /// The mounts of a start, in order. System mounts are included only if the host has the source, and not as a
     /// link.
     pub(super) fn mounts(&self) -> impl Iterator<Item = &'a MountSpec> {
-        let host = &self.prepared.host;
-        self.prepared.spec.mounts.iter().filter(|mount| match &mount.kind {
-            MountKind::System { source } => {
-                matches!(host.path_kind(source), Some(PathKind::Directory | PathKind::File))
-            }
-            _ => true,
-        })
+        self.prepared.spec.mounts.iter().filter(|mount| self.prepared.host.has_mounted(mount))
     }
 
     /// The masks of `/proc` whose files exist on this host.

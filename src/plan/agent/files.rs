@@ -3,9 +3,11 @@
 use super::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES};
 use super::{BlockIds, SourceSlot, TreeMode, owners, quotas};
 use crate::error::{Code, Error, Result};
-use crate::host::{HostFacts, PathKind};
+use crate::host::{HostFacts, MountPoint, PathKind};
 use crate::plan::path::{below_root, c_path, c_string};
-use crate::spec::{MaskKind, MountKind, MountSpec, Origin, OverlayUpper, SandboxProfile, SandboxSpec};
+use crate::spec::{
+    MaskKind, MountKind, MountSpec, Origin, OverlayUpper, SandboxProfile, SandboxSpec, mount_order,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -58,10 +60,11 @@ impl<'a> AgentFiles<'a> {
         for (path, target) in &spec.links {
             // A mount at or below the path has already made it a directory, which is kept.
             if !self.created.contains(path) {
-                self.link(path, target)?;
+                self.link(path, target, &spec.mounts)?;
             }
         }
         for (path, content) in &spec.files {
+            self.check_own(path, &spec.mounts)?;
             self.parents(path)?;
             self.steps.push(AgentStep::WriteFile { path: below_root(path)?, content: c_string(content)? });
         }
@@ -84,7 +87,7 @@ impl<'a> AgentFiles<'a> {
         let mut directory = true;
         if let MountKind::System { source } = &mount.kind {
             match self.host.path_kind(source) {
-                Some(PathKind::Link(target)) => return self.link(&mount.destination, target),
+                Some(PathKind::Link(target)) => return self.link(&mount.destination, target, earlier),
                 Some(kind) => directory = *kind == PathKind::Directory,
                 None => return Ok(()),
             }
@@ -96,7 +99,9 @@ impl<'a> AgentFiles<'a> {
             };
             directory = *kind == PathKind::Directory;
         }
-        if !is_in_host_tree(&mount.destination, earlier) {
+        if let Some(tree) = self.host_tree_at(&mount.destination, earlier) {
+            self.check_mount_point(mount, directory, tree)?;
+        } else {
             if directory {
                 self.directory(&mount.destination)?;
             } else if self.created.insert(mount.destination.clone()) {
@@ -148,6 +153,47 @@ impl<'a> AgentFiles<'a> {
         Ok(())
     }
 
+    /// The tree of the host in which a mount point lies. saggar makes none there, because it would be made in the host's
+    /// own tree. A tmpfs belongs to the sandbox, and gets its mount points.
+    fn host_tree_at<'m>(&self, at: &Path, earlier: &'m [MountSpec]) -> Option<&'m MountSpec> {
+        let under = mount_order::containing(earlier, at, |mount| self.host.has_mounted(mount))?;
+        let of_host = matches!(under.kind, MountKind::System { .. }) || under.kind.named_source().is_some();
+        of_host.then_some(under)
+    }
+
+    /// A mount point in a tree of the host has to be there already.
+    fn check_mount_point(&self, mount: &MountSpec, directory: bool, tree: &MountSpec) -> Result<()> {
+        let why = match self.host.mount_points.get(&mount.destination) {
+            // Not looked at: the system's own, and those in a tree that is still to be made.
+            None => return Ok(()),
+            Some(MountPoint::Missing) => "does not exist".to_owned(),
+            Some(MountPoint::Link(at)) => format!("leads through a link, {}", at.display()),
+            Some(MountPoint::Directory) if directory => return Ok(()),
+            Some(MountPoint::File) if !directory => return Ok(()),
+            Some(MountPoint::Directory) => "is a directory, and the mounted path is a file".to_owned(),
+            Some(MountPoint::File) => "is a file, and the mounted path is a directory".to_owned(),
+        };
+        let (at, above) = (mount.destination.display(), tree.destination.display());
+        let message = format!("{at} cannot be mounted in {above}: in that tree of the host it {why}");
+        let hint = format!(
+            "make it there, or mount it elsewhere with PATH:DEST; {} names {at}, {} names {above}",
+            mount.origin, tree.origin
+        );
+        Err(Error::new(Code::Invalid, message).hint(hint))
+    }
+
+    /// What saggar makes inside is not made in a tree of the host.
+    fn check_own(&self, at: &Path, mounts: &[MountSpec]) -> Result<()> {
+        let Some(tree) = self.host_tree_at(at, mounts) else { return Ok(()) };
+        let above = tree.destination.display();
+        let message = format!("{above} cannot be mounted: saggar makes {} in the sandbox", at.display());
+        let hint = format!(
+            "mount what is needed of it by itself, or elsewhere with PATH:DEST; {} names {above}",
+            tree.origin
+        );
+        Err(Error::new(Code::Invalid, message).hint(hint))
+    }
+
     /// Mounts the upper layer of an overlay on [`EMPTY_DIRECTORY`], until the overlay holds it.
     fn changes(&mut self, changes: &OverlayUpper) -> Result<()> {
         let path = EMPTY_DIRECTORY.to_owned();
@@ -167,7 +213,8 @@ impl<'a> AgentFiles<'a> {
         Ok(())
     }
 
-    fn link(&mut self, at: &Path, target: &Path) -> Result<()> {
+    fn link(&mut self, at: &Path, target: &Path, mounts: &[MountSpec]) -> Result<()> {
+        self.check_own(at, mounts)?;
         self.parents(at)?;
         self.steps.push(AgentStep::Symlink { path: below_root(at)?, target: c_path(target)? });
         Ok(())
@@ -239,39 +286,5 @@ impl<'a> AgentFiles<'a> {
             self.created.insert(next.to_owned());
         }
         Ok(())
-    }
-}
-
-/// Whether `at` lies in an earlier tree of the host, where saggar makes no mount point, because it would be made in the
-/// host's own tree. A tmpfs belongs to the sandbox, and gets its mount points.
-fn is_in_host_tree(at: &Path, earlier: &[MountSpec]) -> bool {
-    let under = earlier.iter().rev().find(|mount| is_below(at, &mount.destination));
-    under.is_some_and(|mount| {
-        matches!(mount.kind, MountKind::System { .. }) || mount.kind.named_source().is_some()
-    })
-}
-
-/// Like [`Path::starts_with`], which parses both paths and would be called some six hundred times in a start: the first
-/// byte that differs decides, unless the two could be spellings of one path.
-fn is_below(at: &Path, tree: &Path) -> bool {
-    let (inner, outer) = (at.as_os_str().as_encoded_bytes(), tree.as_os_str().as_encoded_bytes());
-    let differ = inner.iter().zip(outer).find(|(a, b)| a != b);
-    let means_nothing = |byte: &u8| b"/.".contains(byte);
-    match differ {
-        Some((a, b)) if !means_nothing(a) && !means_nothing(b) => false,
-        _ => at.starts_with(tree),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_short_way_to_ask_says_what_the_long_way_says(at in "/?([ab./]|/b){0,6}", tree in "/?([ab./]|/b){0,6}") {
-            prop_assert_eq!(is_below(at.as_ref(), tree.as_ref()), Path::new(&at).starts_with(&tree), "{} {}", at, tree);
-        }
     }
 }
