@@ -107,9 +107,13 @@ as_root() {
 
 # Of a test with two callers this stage has the ordinary user; what root has to prepare for it, root starts.
 tests_as_user() {
-    local prepared status=0
+    local prepared status
     under_test
-    as_user || status=1
+    # Not in a condition: there bash would go on after a command that fails inside the function.
+    set +e
+    (as_user)
+    status=$?
+    set -e
     mapfile -t prepared < <(sed -n 's/^SKIPPED \(.*::as_ordinary_user\): this test needs.*/\1/p' "$logs/skips-user" | sort -u)
     if [ ${#prepared[@]} -gt 0 ]; then
         SAGGAR_TEST_ALL=1 .ci/run-tests "$(integration)" --exact "${prepared[@]}" |
