@@ -5,7 +5,7 @@ use super::prepare::{PlannedDirectory, canonical};
 use crate::error::{Code, Error, Result};
 use crate::spec::policy::effective::EnvRule;
 use crate::spec::policy::{EffectivePolicy, NetworkMode, PolicyLayer, PolicyPart};
-use crate::spec::{ApiKeySource, KeyHeader, ModelApiSpec, MountKind, SandboxSpec};
+use crate::spec::{ApiKeySource, KeyHeader, ModelApiSpec, SandboxSpec};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
@@ -94,13 +94,9 @@ fn key_source(key_fd: Option<RawFd>, policy: &EffectivePolicy) -> Result<ApiKeyS
 /// [`Code::Refused`], naming what shows it.
 pub(crate) fn check_key_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory]) -> Result<()> {
     let Some(ModelApiSpec { key: ApiKeySource::File(key), .. }) = &spec.model_api else { return Ok(()) };
-    let shown = spec.mounts.iter().find_map(|mount| {
-        match &mount.kind {
-            MountKind::System { source } => Some((source, &mount.destination)),
-            kind => kind.named_source().map(|source| (source, &mount.destination)),
-        }
-        .filter(|(source, _)| key.starts_with(source))
-    });
+    let mut sources =
+        spec.mounts.iter().filter_map(|mount| Some((mount.kind.host_source()?, &mount.destination)));
+    let shown = sources.find(|(source, _)| key.starts_with(source));
     let copied = || {
         let holds = |planned: &&PlannedDirectory| {
             planned.original.as_ref().is_some_and(|original| key.starts_with(original))

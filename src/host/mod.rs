@@ -76,10 +76,7 @@ impl HostFacts {
             }
         };
         for mount in &spec.mounts {
-            if let MountKind::System { source } = &mount.kind {
-                look(source);
-            }
-            if let Some(source) = mount.kind.named_source() {
+            if let Some(source) = mount.kind.host_source() {
                 look(source);
             }
         }
@@ -114,10 +111,7 @@ impl HostFacts {
         let found = rest.filter_map(|index| {
             let (earlier, at) = (mounts.get(..index)?, &mounts.get(index)?.destination);
             let tree = mount_order::containing(earlier, at, |mount| self.has_mounted(mount))?;
-            let source = match &tree.kind {
-                MountKind::System { source } => source,
-                kind => kind.named_source()?,
-            };
+            let source = tree.kind.host_source()?;
             self.path_kind(source)?;
             let below = at.strip_prefix(&tree.destination).ok()?;
             Some((at.clone(), mount_point(source, below)))

@@ -233,6 +233,14 @@ pub enum MountKind {
 }
 
 impl MountKind {
+    /// The host path of a tree of the host, whoever named it.
+    pub fn host_source(&self) -> Option<&PathBuf> {
+        match self {
+            MountKind::System { source } => Some(source),
+            kind => kind.named_source(),
+        }
+    }
+
     /// The host path of a tree that a layer named.
     pub fn named_source(&self) -> Option<&PathBuf> {
         match self {

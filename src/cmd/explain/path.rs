@@ -176,7 +176,7 @@ fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLooku
         };
         return decided(state, true, false, built_in("the private root, which is read-only", why));
     };
-    let of_host = matches!(mount.kind, MountKind::System { .. }) || mount.kind.named_source().is_some();
+    let of_host = mount.kind.host_source().is_some();
     if let Some(pin) = tree.pin_over(path).filter(|_| of_host && mount.writable) {
         let decided_by = PathDecision {
             what: format!("the pin on {}", pin.path.display()),

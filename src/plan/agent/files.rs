@@ -157,8 +157,7 @@ impl<'a> AgentFiles<'a> {
     /// own tree. A tmpfs belongs to the sandbox, and gets its mount points.
     fn host_tree_at<'m>(&self, at: &Path, earlier: &'m [MountSpec]) -> Option<&'m MountSpec> {
         let under = mount_order::containing(earlier, at, |mount| self.host.has_mounted(mount))?;
-        let of_host = matches!(under.kind, MountKind::System { .. }) || under.kind.named_source().is_some();
-        of_host.then_some(under)
+        under.kind.host_source().is_some().then_some(under)
     }
 
     /// A mount point in a tree of the host has to be there already.
