@@ -293,12 +293,13 @@ first_command() {
     grep -q Hello "$place/said"
 }
 
-# The tools of the packages: packaging/build installs them below target.
-package_tools() { packaging/build tools; }
+# What builds the package: packaging/build installs it below target.
+package_tools() { SAGGAR_PACKAGES=deb packaging/build tools; }
 
-# The packages with the binary that is there: what packaging does, and where each file lands.
+# One package with the binary that is there: what packaging does, and where each file lands.
 package() {
     set -e
+    export SAGGAR_PACKAGES=deb
     SAGGAR_BINARY=$target/release/saggar packaging/build
     packaging/check
 }
@@ -328,6 +329,7 @@ loops() {
     export SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1
     cargo test --locked --lib
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
+        bridge::leaves cgroup::leaves:: \
         session::many quarantine::battery session::killed oci::killed
 }
 
