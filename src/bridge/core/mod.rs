@@ -38,7 +38,7 @@ use super::proto::permission::QuestionTable;
 use super::proto::sdk_dialect::DEFAULT_REMEMBERED;
 use crate::spec::policy::PermissionPolicy;
 use agent::AgentState;
-use budget::BufferBudget;
+use budget::{BUFFER_LIMIT, BufferBudget};
 use connection::BridgeConnection;
 use exec::RunningExec;
 use queue::QueuedCommand;
@@ -80,6 +80,8 @@ pub struct BridgeConfig {
     pub epoch_ms: u64,
     /// Maximum length of a line, in bytes.
     pub line_limit: usize,
+    /// Maximum of all buffers together, in bytes.
+    pub buffer_limit: usize,
     /// Whether lines of the agent that are not JSON become [`BridgeAction::PlainOutput`] instead of log lines.
     pub plain_lines: bool,
 }
@@ -96,6 +98,7 @@ impl Default for BridgeConfig {
             permissions: PermissionPolicy::built_in(),
             epoch_ms: 0,
             line_limit: LINE_LIMIT,
+            buffer_limit: BUFFER_LIMIT,
             plain_lines: false,
         }
     }
@@ -141,10 +144,10 @@ impl Bridge {
     pub fn new(config: BridgeConfig, adapter: Box<dyn Adapter>) -> Self {
         Bridge {
             agent: AgentState::new(config.line_limit, config.agent_session.clone()),
+            budget: BufferBudget::new(config.buffer_limit),
             session: config.session.clone(),
             adapter,
             now: Duration::ZERO,
-            budget: BufferBudget::default(),
             connections: BTreeMap::new(),
             half_closed: BTreeSet::new(),
             backlogged: BTreeSet::new(),

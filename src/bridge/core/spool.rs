@@ -21,8 +21,6 @@ use crate::bridge::proto::{BridgeEvent, CommandId, LogLevel, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Share of all buffers that replays may fill. The rest is for live events.
-const REPLAY_BUFFER_LIMIT: usize = super::budget::BUFFER_LIMIT / 2;
 /// Upper bound of the bytes that the number adds to a line.
 const SEQ_FIELD_SIZE: usize = 32;
 
@@ -185,7 +183,7 @@ impl Bridge {
         bytes: &[u8],
         data: Option<&str>,
     ) {
-        let has_room = self.budget.used().saturating_add(bytes.len()) <= REPLAY_BUFFER_LIMIT;
+        let has_room = bytes.len() <= self.budget.free_for_replays();
         let keeps_up = has_room && !self.is_backlogged(conn);
         let (Some(spool), Some(to)) = (&mut self.spool, self.connections.get_mut(&conn)) else { return };
         let filters = to.is_filtered();
@@ -299,18 +297,14 @@ impl Bridge {
             .get(&conn)
             .and_then(|to| to.replay_cursor.as_ref())
             .map_or(0, |follow| follow.needed_bytes);
-        !self.is_backlogged(conn) && self.free_replay_bytes() >= wants
-    }
-
-    fn free_replay_bytes(&self) -> usize {
-        REPLAY_BUFFER_LIMIT.saturating_sub(self.budget.used())
+        !self.is_backlogged(conn) && self.budget.free_for_replays() >= wants
     }
 
     /// Sends stored events to a connection, until it is backlogged or has received all.
     fn feed(&mut self, conn: ConnId) {
         self.flush_spool();
         while !self.is_backlogged(conn) {
-            let room = self.free_replay_bytes().saturating_sub(SEQ_FIELD_SIZE);
+            let room = self.budget.free_for_replays().saturating_sub(SEQ_FIELD_SIZE);
             let (Some(spool), Some(to)) = (&mut self.spool, self.connections.get_mut(&conn)) else { return };
             let filters = to.is_filtered();
             let Some(follow) = &mut to.replay_cursor else { return };

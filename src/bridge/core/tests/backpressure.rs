@@ -4,6 +4,17 @@ use super::*;
 
 const MIB: usize = 1 << 20;
 
+/// What stands for a MiB in [`small`].
+const UNIT: usize = MIB / 16;
+
+/// A bridge whose limits of a line and of all buffers are a sixteenth of the usual: those take minutes without optimisation.
+fn small() -> World {
+    let usual = BridgeConfig::default();
+    let config =
+        BridgeConfig { line_limit: usual.line_limit / 16, buffer_limit: usual.buffer_limit / 16, ..usual };
+    World::with(config, Box::new(StreamJsonAdapter::new()), Script::stream_json)
+}
+
 fn line(size: usize) -> Vec<u8> {
     let mut line = format!("{{\"type\":\"assistant\",\"x\":\"{}\"}}", "x".repeat(size)).into_bytes();
     line.push(b'\n');
@@ -168,9 +179,9 @@ fn decision_20_all_buffers_together_hold_256_mib_at_most() {
 
 #[test]
 fn decision_20_when_memory_is_short_the_reader_that_holds_it_goes() {
-    let mut world = World::new(Script::stream_json);
+    let mut world = small();
     world.reading = false;
-    let outcome = ExecOutcome { stdout: vec![b'x'; 60 * MIB], ..ExecOutcome::default() };
+    let outcome = ExecOutcome { stdout: vec![b'x'; 60 * UNIT], ..ExecOutcome::default() };
     for conn in 0..6 {
         world.open(conn);
         world.say(conn, r#"{"cmd":"exec","command":"x"}"#);
@@ -181,16 +192,16 @@ fn decision_20_when_memory_is_short_the_reader_that_holds_it_goes() {
                 world.closed.push(conn);
             }
         }
-        assert!(world.bridge.held_bytes() <= 256 * MIB);
+        assert!(world.bridge.held_bytes() <= 256 * UNIT);
     }
     assert_eq!(world.closed.len(), 2, "{:?}", world.closed);
 }
 
 #[test]
 fn decision_20_readers_that_do_not_read_cost_no_other_connection() {
-    let mut world = World::new(Script::stream_json);
+    let mut world = small();
     world.reading = false;
-    let outcome = ExecOutcome { stdout: vec![b'x'; 62 * MIB], ..ExecOutcome::default() };
+    let outcome = ExecOutcome { stdout: vec![b'x'; 62 * UNIT], ..ExecOutcome::default() };
     for conn in 0..4 {
         world.open(conn);
         world.say(conn, r#"{"cmd":"exec","command":"x"}"#);
@@ -198,7 +209,7 @@ fn decision_20_readers_that_do_not_read_cost_no_other_connection() {
         while world.bridge.next_action().is_some() {}
     }
     world.open(9);
-    world.bridge.conn_input(ConnId(9), &vec![b' '; 20 * MIB]);
+    world.bridge.conn_input(ConnId(9), &vec![b' '; 20 * UNIT]);
     world.say(9, r#"{"cmd":"fly"}"#);
     assert_eq!(world.last(9)["error"], "unknown command \"fly\"");
     assert_eq!(world.closed.len(), 1);
@@ -207,10 +218,10 @@ fn decision_20_readers_that_do_not_read_cost_no_other_connection() {
 
 #[test]
 fn waiting_commands_count_too() {
-    let mut world = World::new(Script::stream_json);
+    let mut world = small();
     world.open(1);
     world.query(1, "wait", "");
-    let prompt = "x".repeat(50 * MIB);
+    let prompt = "x".repeat(50 * UNIT);
     for id in 0..3 {
         world.query(1, &prompt, &format!(r#","id":{id}"#));
     }
