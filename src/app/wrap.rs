@@ -112,7 +112,7 @@ impl PreparedWrap {
     }
 
     fn launch(&mut self) -> Result<(StartedSandbox, QuarantineMonitor, ProgramSpec, PipedStreams)> {
-        let streams = streams::replace_with_pipes(&self.prepared.plan)?;
+        let streams = streams::make_reopenable(&self.prepared.plan)?;
         let sandbox = StartedSandbox::new(&mut self.prepared, self.is_named, false)?;
         self.retained.as_mut().map(RetainedChanges::leave_to_guard);
         let program = self.program();

@@ -1,6 +1,7 @@
 //! File operations by descriptor: openat2(2) and related calls. No path is resolved twice.
 
 use super::{Errno, SysResult, call, call_fd};
+use nix::sys::statfs::{FsType, fstatfs};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -297,6 +298,30 @@ pub fn sealed_memfd(name: &CStr, bytes: &[u8]) -> SysResult<OwnedFd> {
     let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
     call!(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, seals)?;
     Ok(fd)
+}
+
+/// The mode of a pipe that a program with other ids may open by name.
+pub const PIPE_FOR_ALL: libc::mode_t = 0o666;
+
+/// A close-on-exec pipe for a program: its reading and its writing end. Programs with any id may open it by name
+/// (`/dev/stdout`); it has no other name, and only those may follow the links of `/proc/PID/fd` who may trace the process
+/// (proc(5)).
+///
+/// # Errors
+/// EMFILE or ENFILE without descriptors.
+pub fn pipe_for_all() -> SysResult<(OwnedFd, OwnedFd)> {
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    nix::sys::stat::fchmod(&write, nix::sys::stat::Mode::from_bits_truncate(PIPE_FOR_ALL))?;
+    Ok((read, write))
+}
+
+/// Whether a FIFO is one without a path (pipe(7)).
+///
+/// # Errors
+/// Those of fstatfs(2).
+pub fn is_nameless_pipe(fd: BorrowedFd<'_>) -> SysResult<bool> {
+    const PIPEFS_MAGIC: FsType = FsType(0x5049_5045);
+    Ok(fstatfs(fd)?.filesystem_type() == PIPEFS_MAGIC)
 }
 
 /// Number of bytes that can be read from a pipe or a stream socket (ioctl_pipe(2), unix(7)).

@@ -17,6 +17,7 @@ mod image;
 mod init;
 mod kernel;
 mod modes;
+mod named_streams;
 mod network;
 mod options;
 mod owners;

@@ -9,10 +9,7 @@ use crate::support::caller::Caller;
 
 /// A shell of the caller that runs `saggar wrap --profile nesting -- /bin/sh -c PROGRAM` where `outside` says `"$@"`.
 fn nested(wrap: &Wrap, outside: &str, program: &str) -> Ended {
-    let saggar = wrap.command(&["--profile", "nesting"], &["/bin/sh", "-c", program]);
-    let mut command = wrap.place.command("/bin/sh".as_ref());
-    command.args(["-c", outside, "sh"]).arg(saggar.get_program()).args(saggar.get_args());
-    wrap.finish(command)
+    wrap.from_shell(outside, &["--profile", "nesting"], &["/bin/sh", "-c", program])
 }
 
 fn closed(caller: Caller) -> Wrap {

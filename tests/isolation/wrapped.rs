@@ -79,6 +79,19 @@ impl Wrap {
         self.run(&[], &["/bin/sh", "-c", script])
     }
 
+    /// Runs a shell of the caller that starts the program, in a sandbox with these options, where `outside` says `"$@"`.
+    pub(crate) fn from_shell<S: AsRef<OsStr>>(
+        &self,
+        outside: &str,
+        options: &[&str],
+        program: &[S],
+    ) -> Ended {
+        let saggar = self.command(options, program);
+        let mut command = self.place.command("/bin/sh".as_ref());
+        command.args(["-c", outside, "sh"]).arg(saggar.get_program()).args(saggar.get_args());
+        self.finish(command)
+    }
+
     /// Runs a program of the host as the caller, in the workspace, outside of any sandbox.
     pub(crate) fn outside(&self, script: &str) -> String {
         let mut command = self.place.command(Path::new("/bin/sh"));

@@ -3,7 +3,7 @@
 
 use crate::api;
 use crate::app::prepare::PreparedSandbox;
-use crate::launch::agent::streams;
+use crate::launch::agent::streams::ReplacedFiles;
 use crate::relay::{ATTRIBUTION_RIGHTS, RELAY_RIGHTS};
 use crate::session::worker;
 use crate::stage::agent::{copier, init, launcher};
@@ -64,13 +64,15 @@ pub(super) fn of(prepared: &PreparedSandbox) -> Vec<ProcessRow> {
         builder.row("launcher", ALWAYS, ProcessUser::Caller, &launcher::RIGHTS),
         builder.row("worker", PER_TASK, ProcessUser::Caller, &launcher::RIGHTS),
     ];
-    if streams::needs_pipes(plan) {
-        rows.push(builder.row(
-            "copier",
-            "for each standard stream that is a file",
-            ProcessUser::Caller,
-            &copier::RIGHTS,
-        ));
+    let copied = match ReplacedFiles::of(plan) {
+        ReplacedFiles::None => None,
+        ReplacedFiles::Forbidden(_) => {
+            Some("for each standard stream that is a file the program may not open")
+        }
+        ReplacedFiles::All => Some("for each standard stream that is a file"),
+    };
+    if let Some(when) = copied {
+        rows.push(builder.row("copier", when, ProcessUser::Caller, &copier::RIGHTS));
     }
     if by_policy || publishes {
         rows.push(builder.row("relay", ALWAYS, ProcessUser::Supervisor, &RELAY_RIGHTS));

@@ -1,21 +1,24 @@
-//! Replaces files as standard streams of a sandbox whose Landlock domain does not handle files (the profile nesting, or
-//! a kernel without Landlock).
+//! Lets a program open its standard streams by name (`/dev/stdout`, `/proc/self/fd/1`), each for what it was opened for.
 //!
-//! A process with a file descriptor can open its file again through /proc/self/fd, with its user's permissions on the
-//! file: a file opened for reading can be written, and a log opened for writing can be read. Neither mounts nor the
-//! access mode of a descriptor prevent that; Landlock does. Without it the program gets a pipe instead of such a file,
-//! and a process of saggar copies ([`crate::stage::agent::copier`]). All other streams are passed on unchanged, without
-//! overhead.
+//! Such a path opens the file of the stream again, with the permissions of the program's user on it. That can be too
+//! little: the programs of a sandbox that root started have ids of their own, to which root's pipes and files say nothing.
+//! A pipe without a name gets a mode for all, since nobody finds it who does not have it (proc(5): the links of
+//! `/proc/PID/fd` lead only those on who may trace the process). A file or a FIFO is not changed: the program gets a pipe in
+//! its place, and a process of saggar copies ([`crate::stage::agent::copier`]).
+//!
+//! It can be too much, too: a file that is open for reading could be written, and a log that is open for writing could be
+//! read. Neither mounts nor the access mode of a descriptor prevent that; Landlock does. A sandbox whose Landlock domain
+//! does not handle files (the profile nesting, or a kernel without Landlock) therefore gets a pipe in place of each file.
 //!
 //! A read-only mount of the file would work for input, but not for output; and it is not possible for a file without a
-//! name, such as a shell's here-document.
+//! name, such as a shell's here-document. All other streams are passed on unchanged, without overhead.
 
 use crate::error::{Error, Result};
-use crate::plan::agent::AgentPlan;
+use crate::plan::agent::{AgentPlan, BlockIds};
 use crate::stage::agent::copier::{Copier, CopyDirection};
 use crate::sys::{Errno, SysResult, file};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat};
 use nix::unistd::{Whence, dup2_stderr, dup2_stdin, dup2_stdout, lseek, pipe2};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -44,23 +47,95 @@ struct PipedOutput {
     copier: Copier,
 }
 
-/// Whether a program in the sandbox of `plan` could open the file of a standard stream again.
-pub fn needs_pipes(plan: &AgentPlan) -> bool {
-    plan.landlock.as_ref().is_none_or(|domain| domain.attr.access_fs == 0)
+/// The files that a pipe replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplacedFiles {
+    /// None: programs have the caller's ids.
+    None,
+    /// Those that these ids may not open again.
+    Forbidden(BlockIds),
+    /// All: nothing else keeps programs from opening them for more.
+    All,
 }
 
-/// Replaces files by pipes, if the sandbox of `plan` needs that.
+impl ReplacedFiles {
+    /// Those of a sandbox with this plan.
+    pub fn of(plan: &AgentPlan) -> ReplacedFiles {
+        if plan.landlock.as_ref().is_none_or(|domain| domain.attr.access_fs == 0) {
+            return ReplacedFiles::All;
+        }
+        plan.block.map_or(ReplacedFiles::None, ReplacedFiles::Forbidden)
+    }
+
+    /// Whether a stream is replaced that is open with this access mode only: a second open of a read-write file gains
+    /// nothing.
+    fn have(self, number: i32, mode: OFlag) -> SysResult<bool> {
+        let stream = match file::duplicate(number) {
+            Err(Errno::EBADF) => return Ok(false),
+            other => other?,
+        };
+        let stat = fstat(&stream)?;
+        let is_replaceable = match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG => true,
+            libc::S_IFIFO => !file::is_nameless_pipe(stream.as_fd())?,
+            _ => false,
+        };
+        let flags = OFlag::from_bits_retain(fcntl(&stream, FcntlArg::F_GETFL)?);
+        Ok(is_replaceable && flags & OFlag::O_ACCMODE == mode && self.include(&stat, mode))
+    }
+
+    fn include(self, stat: &FileStat, mode: OFlag) -> bool {
+        match self {
+            ReplacedFiles::None => false,
+            ReplacedFiles::Forbidden(ids) => !may_open(stat, &ids, mode),
+            ReplacedFiles::All => true,
+        }
+    }
+}
+
+/// Whether the mode of a file lets the programs open it for this access (path_resolution(7)).
+fn may_open(stat: &FileStat, ids: &BlockIds, mode: OFlag) -> bool {
+    let bits = if stat.st_uid == ids.host_uid {
+        stat.st_mode >> 6
+    } else if stat.st_gid == ids.host_gid {
+        stat.st_mode >> 3
+    } else {
+        stat.st_mode
+    };
+    let wanted = if mode == OFlag::O_RDONLY { libc::S_IROTH } else { libc::S_IWOTH };
+    bits & wanted != 0
+}
+
+/// Makes what programs may open of the standard streams of this process what they were opened for, for the sandbox of
+/// `plan`.
 ///
 /// # Errors
 /// [`crate::error::Code::System`]: the streams are then restored.
-pub fn replace_with_pipes(plan: &AgentPlan) -> Result<PipedStreams> {
-    if !needs_pipes(plan) {
-        return Ok(PipedStreams::default());
+pub fn make_reopenable(plan: &AgentPlan) -> Result<PipedStreams> {
+    let replaced = ReplacedFiles::of(plan);
+    if plan.block.is_some() {
+        let opened = (0..=2).try_for_each(open_pipe_to_all);
+        opened.map_err(|e| Error::system("let the program open a standard stream", e.desc()))?;
     }
     let mut streams = PipedStreams::default();
-    let replaced = streams.replace_input().and_then(|()| streams.replace_outputs());
-    replaced.map_err(|e| Error::system("put a pipe in the place of a standard stream", e.desc()))?;
+    if replaced != ReplacedFiles::None {
+        let done = streams.replace_input(replaced).and_then(|()| streams.replace_outputs(replaced));
+        done.map_err(|e| Error::system("put a pipe in the place of a standard stream", e.desc()))?;
+    }
     Ok(streams)
+}
+
+/// Sets the mode of a stream that is a pipe without a name. A pipe of somebody else, which a caller with few capabilities
+/// may not change, stays as it is.
+fn open_pipe_to_all(number: i32) -> SysResult<()> {
+    let Ok(stream) = file::duplicate(number) else { return Ok(()) };
+    if fstat(&stream)?.st_mode & libc::S_IFMT != libc::S_IFIFO || !file::is_nameless_pipe(stream.as_fd())? {
+        return Ok(());
+    }
+    match fchmod(&stream, Mode::from_bits_truncate(file::PIPE_FOR_ALL)) {
+        Err(Errno::EPERM) => Ok(()),
+        other => other,
+    }
 }
 
 impl PipedStreams {
@@ -72,12 +147,12 @@ impl PipedStreams {
         self.restore().map_err(|e| Error::system("write the program's output", e.desc()))
     }
 
-    fn replace_input(&mut self) -> SysResult<()> {
-        if !is_file(0, OFlag::O_RDONLY)? {
+    fn replace_input(&mut self, replaced: ReplacedFiles) -> SysResult<()> {
+        if !replaced.have(0, OFlag::O_RDONLY)? {
             return Ok(());
         }
         let file = file::duplicate(0)?;
-        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        let (read, write) = file::pipe_for_all()?;
         fcntl(&write, FcntlArg::F_SETFL(OFlag::O_WRONLY | OFlag::O_NONBLOCK))?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let copier = Copier::start(file.as_fd(), write, CopyDirection::Input { stop: stopped })?;
@@ -87,10 +162,10 @@ impl PipedStreams {
     }
 
     /// Two streams to one file share a pipe, which keeps the order of their output.
-    fn replace_outputs(&mut self) -> SysResult<()> {
+    fn replace_outputs(&mut self, replaced: ReplacedFiles) -> SysResult<()> {
         let mut pipes: Vec<(file::FileId, OwnedFd)> = Vec::new();
         for number in OUTPUTS {
-            if !is_file(number, OFlag::O_WRONLY)? {
+            if !replaced.have(number, OFlag::O_WRONLY)? {
                 continue;
             }
             let file = file::duplicate(number)?;
@@ -98,7 +173,7 @@ impl PipedStreams {
             let at = match pipes.iter().position(|(known, _)| *known == id) {
                 Some(at) => at,
                 None => {
-                    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+                    let (read, write) = file::pipe_for_all()?;
                     let copier = Copier::start(file.as_fd(), read, CopyDirection::Output)?;
                     self.outputs.push(PipedOutput { files: Vec::new(), copier });
                     pipes.push((id, write));
@@ -146,15 +221,4 @@ fn set_stream(number: i32, fd: BorrowedFd<'_>) -> SysResult<()> {
         1 => dup2_stdout(fd),
         _ => dup2_stderr(fd),
     }
-}
-
-/// Whether a stream is a regular file with this access mode only: a second open of a read-write file gains nothing.
-fn is_file(number: i32, mode: OFlag) -> SysResult<bool> {
-    let stream = match file::duplicate(number) {
-        Err(Errno::EBADF) => return Ok(false),
-        other => other?,
-    };
-    let is_regular = fstat(&stream)?.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let flags = OFlag::from_bits_retain(fcntl(&stream, FcntlArg::F_GETFL)?);
-    Ok(is_regular && flags & OFlag::O_ACCMODE == mode)
 }

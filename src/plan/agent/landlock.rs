@@ -34,7 +34,7 @@ pub struct LandlockPlan {
     pub rules: Vec<LandlockRule>,
     /// Ports to which TCP connections are allowed, where TCP is handled.
     pub ports: Vec<u16>,
-    /// Whether a standard stream that is a regular file may be opened again with its access mode: `/dev/stderr`.
+    /// Whether a standard stream that is a file or a device may be opened again with its access mode: `/dev/stderr`.
     pub streams: bool,
 }
 
@@ -97,6 +97,11 @@ fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: A
     let devices = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     rules.extend(rule("/etc".as_ref(), read, read_words));
     rules.extend(rule("/dev".as_ref(), devices, "read, write, terminal control"));
+    if !spec.reopen_streams {
+        // The input of a command beside an agent is the host's device, which is not below the root's /dev.
+        let null = AccessFs::ReadFile | AccessFs::WriteFile;
+        rules.extend(rule("/dev/null".as_ref(), null, "read, write"));
+    }
     rules.extend(spec.mounts.iter().filter_map(|mount| {
         let shared = |directory: &str| mount.destination.parent() == Some(directory.as_ref());
         if matches!(mount.kind, MountKind::System { .. } | MountKind::Devpts { .. })

@@ -102,27 +102,41 @@ fn confine(kept: [Option<BorrowedFd<'_>>; 3]) -> SysResult<()> {
 fn copy_in(file: BorrowedFd<'_>, pipe: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> SysResult<()> {
     let mut buffer = [0; CHUNK];
     loop {
-        let mut rest = match read(file, &mut buffer)? {
-            0 => return Ok(()),
-            count => &buffer[..count],
+        // A FIFO may have nothing for a long time.
+        if is_stopped(stop, file, PollFlags::POLLIN)? {
+            return Ok(());
+        }
+        let mut rest = match read(file, &mut buffer) {
+            Err(Errno::EAGAIN) => continue,
+            Ok(0) => return Ok(()),
+            Ok(count) => &buffer[..count],
+            Err(errno) => return Err(errno),
         };
         while !rest.is_empty() {
-            let written = if is_stopped(stop, pipe)? { Err(Errno::EPIPE) } else { write(pipe, rest) };
+            let written = if is_stopped(stop, pipe, PollFlags::POLLOUT)? {
+                Err(Errno::EPIPE)
+            } else {
+                write(pipe, rest)
+            };
             match written {
                 Ok(count) => rest = &rest[count..],
                 Err(Errno::EAGAIN) => {}
                 Err(_) => {
                     let back = i64::try_from(rest.len()).map_err(|_| Errno::EOVERFLOW)?;
-                    return lseek(file, -back, Whence::SeekCur).map(drop);
+                    return match lseek(file, -back, Whence::SeekCur) {
+                        // A FIFO takes nothing back.
+                        Err(Errno::ESPIPE) | Ok(_) => Ok(()),
+                        Err(errno) => Err(errno),
+                    };
                 }
             }
         }
     }
 }
 
-/// Waits until the pipe takes something; true when there is no program any more.
-fn is_stopped(stop: BorrowedFd<'_>, pipe: BorrowedFd<'_>) -> SysResult<bool> {
-    let mut waits = [PollFd::new(stop, PollFlags::empty()), PollFd::new(pipe, PollFlags::POLLOUT)];
+/// Waits until the file is ready for this; true when there is no program any more.
+fn is_stopped(stop: BorrowedFd<'_>, file: BorrowedFd<'_>, ready: PollFlags) -> SysResult<bool> {
+    let mut waits = [PollFd::new(stop, PollFlags::empty()), PollFd::new(file, ready)];
     poll(&mut waits, PollTimeout::NONE)?;
     Ok(waits[0].any().unwrap_or(true))
 }
@@ -132,7 +146,25 @@ fn copy_out(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>) -> SysResult<()> {
     loop {
         match read(pipe, &mut buffer)? {
             0 => return Ok(()),
-            count => file::write_all(file, &buffer[..count])?,
+            count => match write_whole(file, &buffer[..count]) {
+                // Nobody reads the FIFO any more: the program hears of it from its pipe, as it would have from that.
+                Err(Errno::EPIPE) => return Ok(()),
+                other => other?,
+            },
         }
     }
+}
+
+/// As [`file::write_all`], also to a FIFO that its opener made not to block.
+fn write_whole(file: BorrowedFd<'_>, mut bytes: &[u8]) -> SysResult<()> {
+    while !bytes.is_empty() {
+        match write(file, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::EAGAIN) => {
+                poll(&mut [PollFd::new(file, PollFlags::POLLOUT)], PollTimeout::NONE)?;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }

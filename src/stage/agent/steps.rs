@@ -329,12 +329,14 @@ fn enter_landlock(args: &AgentChildArgs<'_>, state: &AgentWalk) -> SysResult<()>
     landlock::restrict_self(ruleset.as_fd())
 }
 
-/// A standard stream that is a regular file is no path of the sandbox, and its programs may still say
-/// `/dev/stderr`: they get what the descriptor gives anyway, and no more.
+/// A standard stream that is a file, a FIFO or a device is no path of the sandbox, and its programs may still say
+/// `/dev/stderr`: they get what the descriptor gives anyway, and no more. A pipe without a name is outside of what Landlock
+/// looks at.
 fn allow_stream(ruleset: BorrowedFd<'_>, stream: i32, handled: u64) -> SysResult<()> {
     // A copy, since the number may be closed: then there is nothing to allow.
     let Ok(file) = file::duplicate(stream) else { return Ok(()) };
-    if nix::sys::stat::fstat(&file)?.st_mode & libc::S_IFMT != libc::S_IFREG {
+    let kind = nix::sys::stat::fstat(&file)?.st_mode & libc::S_IFMT;
+    if !matches!(kind, libc::S_IFREG | libc::S_IFIFO | libc::S_IFCHR | libc::S_IFBLK) {
         return Ok(());
     }
     let mode = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_GETFL)? & libc::O_ACCMODE;
@@ -342,7 +344,11 @@ fn allow_stream(ruleset: BorrowedFd<'_>, stream: i32, handled: u64) -> SysResult
     let write = if mode == libc::O_RDONLY { 0 } else { landlock::WRITE_FILE | landlock::TRUNCATE };
     match handled & (read | write) {
         0 => Ok(()),
-        access => landlock::allow_beneath(ruleset, file.as_fd(), access),
+        access => match landlock::allow_beneath(ruleset, file.as_fd(), access) {
+            // Neither has a memfd a path.
+            Err(Errno::EBADFD) => Ok(()),
+            other => other,
+        },
     }
 }
 

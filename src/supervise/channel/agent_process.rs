@@ -74,9 +74,9 @@ impl AgentProcess {
         registry: &Registry,
     ) -> Result<(Self, ChildStreams)> {
         let fail = |e: nix::Error| Error::system("make the streams of the agent", e);
-        let (stdin, input) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
-        let (output, stdout) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
-        let (log, stderr) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+        let (stdin, input) = file::pipe_for_all().map_err(fail)?;
+        let (output, stdout) = file::pipe_for_all().map_err(fail)?;
+        let (log, stderr) = file::pipe_for_all().map_err(fail)?;
         let mut process = AgentProcess {
             id: 0,
             pid: 0,

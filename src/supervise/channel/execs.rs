@@ -11,9 +11,8 @@ use crate::spec::ProgramSpec;
 use crate::supervise::process_tree;
 use crate::supervise::sandbox::ProgramExit;
 use crate::supervise::status::{ExceededLimit, ExecResult, ExitEvidence, ExitReason};
-use crate::sys::file::bytes_available;
+use crate::sys::file::{self, bytes_available};
 use mio::{Registry, Token};
-use nix::fcntl::OFlag;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -128,8 +127,8 @@ impl ExecTable {
         start: impl FnOnce(&ProgramSpec, [BorrowedFd<'_>; 3]) -> Result<u32>,
     ) -> Result<()> {
         let fail = |e: nix::Error| Error::system("make the streams of a command", e);
-        let (out_read, out) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
-        let (err_read, err) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+        let (out_read, out) = file::pipe_for_all().map_err(fail)?;
+        let (err_read, err) = file::pipe_for_all().map_err(fail)?;
         let program = ProgramSpec {
             argv: ["/bin/sh".into(), "-c".into(), command.into()].into(),
             file: None,
