@@ -19,6 +19,9 @@ const MAX_RECORD_SIZE: u64 = 16 << 20;
 /// Interval at which a lock that another command holds is retried.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// How long a directory may keep getting new files before its removal fails.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The directory of an existing container.
 #[derive(Debug, Clone)]
 pub struct ContainerDirectory {
@@ -248,14 +251,22 @@ impl ContainerDirectory {
 
     /// Removes the directory and all of its content. It is not an error if the directory no longer exists.
     ///
+    /// The supervisor of a bridge whose `create` was killed may still be making its sockets there, until it finds that out.
+    ///
     /// # Errors
     /// [`Code::System`].
     pub fn remove(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::system(format_args!("remove {}", self.path.display()), e))
+        let end = Instant::now() + REMOVE_TIMEOUT;
+        loop {
+            match fs::remove_dir_all(&self.path) {
+                Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && Instant::now() < end => {
+                    std::thread::sleep(LOCK_POLL_INTERVAL);
+                }
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::system(format_args!("remove {}", self.path.display()), e));
+                }
+                _ => return Ok(()),
             }
-            _ => Ok(()),
         }
     }
 }

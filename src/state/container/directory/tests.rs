@@ -46,6 +46,27 @@ fn a_claim_wins_once_and_goes_unless_it_is_kept() {
     assert_eq!(root.list().unwrap().len(), 1);
 }
 
+/// A process that is about to find out that its container is gone.
+#[test]
+fn a_directory_that_still_gets_files_is_removed() {
+    let (_scratch, root) = root();
+    let (directory, _held) = root.claim_directory(&id("a")).unwrap().commit();
+    let path = directory.path().to_owned();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        for number in 0..2000 {
+            if fs::write(path.join(number.to_string()), "").is_err() {
+                break;
+            }
+            let _ = begun.send(());
+        }
+    });
+    begins.recv().unwrap();
+    directory.remove().unwrap();
+    writer.join().unwrap();
+    assert!(!directory.path().exists());
+}
+
 #[test]
 fn a_record_comes_back_and_its_copy_stands_in_for_it() {
     let (_scratch, root) = root();
