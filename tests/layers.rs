@@ -109,8 +109,8 @@ const CYCLES: &[(&[&str], &str)] = &[
         "one check in two files; they share its error",
     ),
     (
-        &["stage::agent::overlay", "stage::agent::steps"],
-        "an overlay is a step, and opens mount points as steps do",
+        &["stage::agent::hide", "stage::agent::overlay", "stage::agent::steps"],
+        "an overlay and what hides a path are steps, and open mount points as steps do",
     ),
     (&["supervise::api_process", "supervise::worker"], "a worker with privileges starts the API process"),
     (

@@ -14,6 +14,7 @@ use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::quarantine::Quarantine;
 use crate::session::session_project::SessionProject;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
+use crate::spec::hidden_in_git;
 use crate::spec::policy::{
     self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting,
 };
@@ -499,6 +500,9 @@ impl PreparedSandbox {
         if self.policy.effective.api_socket.is_some() {
             fixed.push(("ANTHROPIC_UNIX_SOCKET", ModelApiSpec::SOCKET_PATH.as_ref()));
             fixed.push(("ANTHROPIC_BASE_URL", "http://localhost".as_ref()));
+        }
+        if self.spec.files.iter().any(|(path, _)| path == Path::new(hidden_in_git::CONFIG_PATH)) {
+            fixed.push((hidden_in_git::CONFIG_VARIABLE, hidden_in_git::CONFIG_PATH.as_ref()));
         }
         let api = self.spec.model_api.as_ref().map(|_| model_api::variables(&self.spec)).unwrap_or_default();
         fixed.extend(api.iter().map(|(name, value)| (*name, OsStr::new(value))));

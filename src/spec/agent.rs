@@ -5,7 +5,7 @@ use super::policy::{self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, 
 use super::{
     HostIdMapping, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin, OverlayUpper,
     PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile, SandboxSpec,
-    limits, mount_order,
+    hidden_in_git, limits, mount_order,
 };
 use crate::error::Result;
 use crate::id::SandboxId;
@@ -133,6 +133,10 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         spec.mounts.push(system_mount("/etc/hosts", "names of hosts"));
     }
     mount_order::append(&mut spec.mounts, named_mounts(policy, &request));
+    let git = hidden_in_git::files(policy.files.hide.iter().map(|path| path.value.as_path()));
+    // Who names one of the host's own means that.
+    spec.files
+        .extend(git.into_iter().filter(|(at, _)| spec.mounts.iter().all(|mount| mount.destination != *at)));
     Ok(spec)
 }
 

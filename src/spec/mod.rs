@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod container;
+pub mod hidden_in_git;
 mod limits;
 pub mod mount_order;
 pub mod oci;

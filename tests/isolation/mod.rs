@@ -13,6 +13,7 @@ mod executable;
 mod exit;
 mod files;
 mod git;
+mod hidden;
 mod image;
 mod init;
 mod kernel;

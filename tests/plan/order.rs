@@ -38,6 +38,8 @@ fn needs_a_capability(step: &AgentStep) -> bool {
         | AgentStep::Mqueue { .. }
         | AgentStep::MaskFile { .. }
         | AgentStep::MaskDirectory { .. }
+        | AgentStep::HideFile { .. }
+        | AgentStep::HideDirectory { .. }
         | AgentStep::Seal { .. }
         | AgentStep::ChangeRoot
         | AgentStep::SealRoot

@@ -112,7 +112,8 @@ pub(super) fn explain(prepared: &PreparedSandbox, path: &Path) -> PathExplanatio
         creatable: matches!(&found.failure, Some(LookupFailure::Absent(at)) if *at == found.path)
             && is_creatable(prepared, &tree, &found.path),
         pinned: prepared.spec.pinned_paths.iter().any(|pin| pin.path == found.path)
-            || tree.mounts().any(|mount| mount.destination == found.path),
+            || tree.mounts().any(|mount| mount.destination == found.path)
+            || tree.hidden().any(|(hidden, _)| *hidden == found.path),
         host: found.entry.host.as_ref().map(|host| shown(&host.path)),
         mount: found.entry.mount.map(|mount| MountSummary {
             path: shown(&mount.destination),
@@ -132,6 +133,14 @@ fn built_in(what: impl Into<String>, why: impl Into<String>) -> PathDecision {
     PathDecision { what: what.into(), layer: "built-in".to_owned(), why: why.into() }
 }
 
+/// What covers a hidden path.
+pub(super) fn hiding_cover(node: &PathNode) -> &'static str {
+    match node {
+        PathNode::Directory => "an empty directory",
+        _ => "an empty file",
+    }
+}
+
 fn by_mount(mount: &MountSpec) -> PathDecision {
     PathDecision {
         what: format!("the mount on {}", mount.destination.display()),
@@ -142,7 +151,7 @@ fn by_mount(mount: &MountSpec) -> PathDecision {
 
 fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLookup<'_>) -> PathVerdict {
     if let Some(stopped) = &found.failure {
-        return failed_lookup_verdict(prepared, found, stopped);
+        return failed_lookup_verdict(prepared, tree, found, stopped);
     }
     let path = &found.path;
     let decided = |state, readable, writable, decided_by| PathVerdict {
@@ -168,6 +177,14 @@ fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLooku
                 decided(PathState::Masked, true, false, built_in(what, "an empty directory lies over it"))
             }
         };
+    }
+    if let Some((hidden, origin)) = tree.hidden_over(path) {
+        let decided_by = PathDecision {
+            what: format!("what hides {}", hidden.display()),
+            layer: origin.to_string(),
+            why: format!("{} covers it, read-only", hiding_cover(&found.entry.node)),
+        };
+        return decided(PathState::Masked, true, false, decided_by);
     }
     let Some(mount) = found.entry.mount else {
         let (state, why) = match tree.files().iter().any(|file| file == path) {
@@ -214,9 +231,23 @@ fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLooku
 
 fn failed_lookup_verdict(
     prepared: &PreparedSandbox,
+    tree: &SandboxTree<'_>,
     found: &PathLookup<'_>,
     stopped: &LookupFailure,
 ) -> PathVerdict {
+    if let Some((hidden, origin)) = tree.hidden_over(&found.path) {
+        let decided_by = PathDecision {
+            what: format!("what hides {}", hidden.display()),
+            layer: origin.to_string(),
+            why: "nothing of it is inside".to_owned(),
+        };
+        return PathVerdict {
+            state: PathState::Absent,
+            readable: Some(false),
+            writable: Some(false),
+            decided_by,
+        };
+    }
     let (state, decided_by) = match stopped {
         LookupFailure::Absent(_) => {
             let relative = found.path.strip_prefix(&prepared.workspace).ok();

@@ -1,7 +1,7 @@
 //! A prepared sandbox as data: the report of `explain`, and its JSON.
 
 use super::network::NetworkSection;
-use super::tree::SandboxTree;
+use super::tree::{PathNode, SandboxTree};
 use super::{environment, landlock, limits, processes};
 use crate::app::prepare::PreparedSandbox;
 use crate::app::scripts;
@@ -11,11 +11,11 @@ use crate::plan::agent::{AgentPlan, BlockIds};
 use crate::spec::policy::EffectivePolicy;
 use crate::spec::policy::rows::PolicyRow;
 use crate::spec::policy::{Setting, TimeSpan};
-use crate::spec::{HostIdMapping, MaskKind, MountKind, MountSpec, OverlayUpper};
+use crate::spec::{HostIdMapping, MaskKind, MountKind, MountSpec, Origin, OverlayUpper};
 use crate::sys::seccomp;
 use crate::sys::untrusted_directory::UntrustedDirectory;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The report of a sandbox.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -97,11 +97,12 @@ pub(super) struct PinRow {
     pub(super) why: String,
 }
 
-/// A covered path of `/proc`.
+/// A covered path: of `/proc`, or hidden by the policy.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct MaskRow {
     pub(super) path: String,
     pub(super) how: &'static str,
+    pub(super) layer: String,
 }
 
 /// The system call filter of every program.
@@ -235,8 +236,17 @@ fn files(prepared: &PreparedSandbox) -> FilesSection {
         layer: mount.origin.to_string(),
         why: mount.purpose.to_string(),
     };
+    let hidden = |(path, origin): &(PathBuf, Origin)| MaskRow {
+        path: shown(path),
+        how: match tree.entry_at(path).node {
+            PathNode::Directory => "an empty directory covers it, read-only",
+            _ => "an empty file covers it, read-only",
+        },
+        layer: origin.to_string(),
+    };
     let mask = |mask: &crate::spec::ProcMask| MaskRow {
         path: format!("/proc/{}", mask.name),
+        layer: Origin::BUILT_IN.to_string(),
         how: match mask.kind {
             MaskKind::File => "/dev/null lies over it",
             MaskKind::Directory => "an empty directory lies over it",
@@ -263,7 +273,7 @@ fn files(prepared: &PreparedSandbox) -> FilesSection {
                 why: pin.reason.to_string(),
             })
             .collect(),
-        masks: tree.masks().map(mask).collect(),
+        masks: tree.masks().map(mask).chain(tree.hidden().map(hidden)).collect(),
     }
 }
 

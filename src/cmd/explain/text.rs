@@ -154,7 +154,7 @@ fn files(files: &FilesSection, f: &mut Formatter<'_>) -> fmt::Result {
     let links = files.links.iter().map(|link| [link.path.clone(), format!("-> {}", link.target)]);
     section(f, "links", links, "none")?;
     section(f, "files that saggar writes", files.made.iter().map(|path| [path.clone()]), "none")?;
-    let masks = files.masks.iter().map(|mask| [mask.path.clone(), mask.how.to_owned()]);
+    let masks = files.masks.iter().map(|mask| [mask.path.clone(), mask.how.to_owned(), mask.layer.clone()]);
     section(f, "masks", masks, "none")
 }
 
@@ -229,7 +229,11 @@ mod tests {
                     layer: "built-in".into(),
                     why: "decides what the host's git runs".into(),
                 }],
-                masks: vec![MaskRow { path: "/proc/kcore".into(), how: "/dev/null lies over it" }],
+                masks: vec![MaskRow {
+                    path: "/proc/kcore".into(),
+                    how: "/dev/null lies over it",
+                    layer: "built-in".into(),
+                }],
             },
             environment: vec![
                 VariableRow {

@@ -5,8 +5,9 @@
 
 use super::access::{self, FileRights, TreeOwners};
 use crate::app::prepare::PreparedSandbox;
+use crate::host::PathKind;
 use crate::plan::agent::step::AgentStep;
-use crate::spec::{MaskKind, MountKind, MountSpec, PinnedPath, ProcMask};
+use crate::spec::{MaskKind, MountKind, MountSpec, Origin, PinnedPath, ProcMask};
 use std::collections::VecDeque;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
@@ -124,6 +125,17 @@ impl<'a> SandboxTree<'a> {
         self.masks().find(|mask| path.starts_with(Path::new("/proc").join(mask.name)))
     }
 
+    /// The paths that the policy hides and that exist on this host.
+    pub(super) fn hidden(&self) -> impl Iterator<Item = &'a (PathBuf, Origin)> {
+        let host = &self.prepared.host;
+        self.prepared.spec.hidden_paths.iter().filter(|(path, _)| host.path_kind(path).is_some())
+    }
+
+    /// The hidden path that is `path` or above it.
+    pub(super) fn hidden_over(&self, path: &Path) -> Option<&'a (PathBuf, Origin)> {
+        self.hidden().find(|(hidden, _)| path.starts_with(hidden))
+    }
+
     /// The read-only pin on `path` or above it: the last one is topmost.
     pub(super) fn pin_over(&self, path: &Path) -> Option<&'a PinnedPath> {
         self.prepared.spec.pinned_paths.iter().rev().find(|pin| pin.read_only && path.starts_with(&pin.path))
@@ -206,6 +218,14 @@ impl<'a> SandboxTree<'a> {
         }
         if let Some(mask) = self.mask(path) {
             return none(masked_node(mask, path));
+        }
+        if let Some((hidden, _)) = self.hidden_over(path) {
+            let is_directory = self.prepared.host.path_kind(hidden) == Some(&PathKind::Directory);
+            return none(match (hidden == path, is_directory) {
+                (true, true) => PathNode::Directory,
+                (true, false) => PathNode::File,
+                (false, _) => PathNode::Absent,
+            });
         }
         let Some(mount) = mount else { return none(self.generated_node(path)) };
         let below = path.strip_prefix(&mount.destination).unwrap_or(Path::new(""));

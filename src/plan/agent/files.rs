@@ -246,8 +246,8 @@ impl<'a> AgentFiles<'a> {
         let path = below_root(at)?;
         self.steps.push(match self.host.path_kind(at) {
             None => return Ok(()),
-            Some(PathKind::File) => AgentStep::MaskFile { path },
-            Some(PathKind::Directory) => AgentStep::MaskDirectory { path },
+            Some(PathKind::File) => AgentStep::HideFile { path },
+            Some(PathKind::Directory) => AgentStep::HideDirectory { path },
             // Covering the link would leave its target visible.
             Some(PathKind::Link(target)) => {
                 let message = format!("hide {}: it is a link to {}", at.display(), target.display());

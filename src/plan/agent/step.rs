@@ -123,6 +123,16 @@ pub enum AgentStep {
         /// The file.
         path: CString,
     },
+    /// Mounts an empty read-only file over a file, with its mode and owner.
+    HideFile {
+        /// The file.
+        path: CString,
+    },
+    /// Mounts an empty read-only directory over a directory, with its mode and owner.
+    HideDirectory {
+        /// The directory.
+        path: CString,
+    },
     /// Bind mounts an empty read-only directory over a directory.
     MaskDirectory {
         /// The directory.
@@ -274,6 +284,8 @@ impl AgentStep {
             | AgentStep::Devpts { .. }
             | AgentStep::Mqueue { .. }
             | AgentStep::MaskFile { .. }
+            | AgentStep::HideFile { .. }
+            | AgentStep::HideDirectory { .. }
             | AgentStep::MaskDirectory { .. }
             | AgentStep::Seal { .. } => AgentPhase::Files,
             AgentStep::ChangeRoot => AgentPhase::Root,
@@ -446,6 +458,9 @@ impl fmt::Display for AgentStep {
             AgentStep::Mqueue { path } => write!(f, "mount mqueue on {}", absolute(path)),
             AgentStep::MaskFile { path } | AgentStep::MaskDirectory { path } => {
                 write!(f, "mask {}", absolute(path))
+            }
+            AgentStep::HideFile { path } | AgentStep::HideDirectory { path } => {
+                write!(f, "hide {}", absolute(path))
             }
             AgentStep::Seal { path } => write!(f, "make {} read-only", absolute(path)),
             AgentStep::ChangeRoot => f.write_str("change the root"),

@@ -6,6 +6,7 @@
 //! them it has no capability at all, and becomes pid 1 ([`init`]).
 
 pub mod copier;
+mod hide;
 pub mod init;
 pub mod launcher;
 mod network;

@@ -3,7 +3,7 @@
 use super::AgentChildArgs;
 use super::network::NetworkNamespaceBuilder;
 use super::wire::{InitReport, InitRequest};
-use super::{overlay, trampoline};
+use super::{hide, overlay, trampoline};
 use crate::plan::agent::DNS_PORT;
 use crate::plan::agent::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES};
 use crate::stage::parent_death;
@@ -19,6 +19,9 @@ use crate::sys::{
 use nix::sys::socket::AddressFamily;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// What a mount is that holds neither programs nor devices.
+pub(super) const CLOSED: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 
 /// What a step leaves for later ones.
 struct AgentWalk {
@@ -92,7 +95,6 @@ fn in_new_root(
     root: BorrowedFd<'_>,
     step: &AgentStep,
 ) -> SysResult<()> {
-    const CLOSED: u64 = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     match step {
         AgentStep::Mkdir { path, mode } => file::mkdir(root, path, *mode),
         AgentStep::Touch { path } if is_private_path(path) => {
@@ -146,6 +148,8 @@ fn in_new_root(
             mount::seal_tree(empty.as_fd(), CLOSED | MOUNT_ATTR_RDONLY, false)?;
             attach(empty.as_fd(), root, path)
         }
+        AgentStep::HideFile { path } => hide::hide_file(root, path),
+        AgentStep::HideDirectory { path } => hide::hide_directory(root, path),
         AgentStep::Seal { path } => {
             mount::seal_tree(open_mount_point(root, path)?.as_fd(), MOUNT_ATTR_RDONLY, false)
         }

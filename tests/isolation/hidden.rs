@@ -1,0 +1,166 @@
+//! What programs find at a path that the policy hides: an empty file or directory that takes no writes, and that no ordinary
+//! tool trips over.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::wrapped::Wrap;
+use crate::support::caller::Caller;
+
+/// A workspace with hidden paths, as the keys of `[files]`.
+fn hiding(caller: Caller, hidden: &[&str]) -> Wrap {
+    let wrap = Wrap::new(caller);
+    let list: Vec<String> = hidden.iter().map(|path| format!("{path:?}")).collect();
+    wrap.place.make_file("work/saggar.toml", &format!("[files]\nhide = [{}]\n", list.join(", ")));
+    wrap
+}
+
+fn make(wrap: &Wrap, name: &str, content: &str, mode: u32) {
+    let path = wrap.place.make_file(&format!("work/{name}"), content);
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A repository with everything that is there in its first commit.
+const COMMIT: &str = "git init -q && git -c user.name=t -c user.email=t@t add -A && git -c user.name=t -c user.email=t@t commit -qm first";
+
+macro_rules! needs_git {
+    () => {
+        if !Path::new("/usr/bin/git").exists() {
+            skip!("there is no git");
+        }
+    };
+}
+
+as_each_caller! {
+    fn a_hidden_file_is_an_empty_one(caller) {
+        let wrap = hiding(caller, &[".env", "run.sh", "missing"]);
+        make(&wrap, ".env", "SECRET", 0o640);
+        make(&wrap, "run.sh", "SECRET", 0o755);
+        make(&wrap, "plain", "x", 0o644);
+        let said = wrap.sh("stat -c '%F %a %h %s' .env run.sh; stat -c '%u %g' plain .env run.sh | sort -u | wc -l; cat .env run.sh; ls missing 2>&-; exit 0");
+        assert_eq!(said.success(), "regular empty file 640 0 0\nregular empty file 755 0 0\n1\n");
+    }
+
+    fn a_hidden_directory_is_an_empty_one(caller) {
+        let wrap = hiding(caller, &["keys"]);
+        wrap.place.make_dir("work/keys", 0o750);
+        make(&wrap, "keys/key", "SECRET", 0o644);
+        let said = wrap.sh("stat -c '%F %a' keys; stat -c '%u %g' . keys | sort -u | wc -l; ls -A keys; cat keys/key 2>&-; exit 0");
+        assert_eq!(said.success(), "directory 750\n1\n");
+    }
+
+    /// Nothing is swallowed, and nothing of the host's changes.
+    fn what_is_hidden_refuses_writes(caller) {
+        let wrap = hiding(caller, &[".env", "keys"]);
+        make(&wrap, ".env", "SECRET", 0o666);
+        wrap.place.make_dir("work/keys", 0o777);
+        make(&wrap, "keys/key", "SECRET", 0o666);
+        for attempt in ["echo x >.env", "echo x >>.env", "echo x >keys/key", "mkdir keys/more", "chmod 600 .env", "touch .env"] {
+            let ended = wrap.sh(&format!("LC_ALL=C; export LC_ALL; ({attempt}) 2>&1"));
+            assert_ne!(ended.code(), 0, "{attempt}");
+            assert!(ended.stdout.contains("Read-only file system"), "{attempt}: {ended:?}");
+        }
+        for attempt in ["rm -f .env", "mv .env x", "rmdir keys", "mv keys x", "ln .env x"] {
+            assert_ne!(wrap.sh(&format!("({attempt}) 2>&-")).code(), 0, "{attempt}");
+        }
+        for name in [".env", "keys/key"] {
+            assert_eq!(fs::read_to_string(wrap.work().join(name)).unwrap(), "SECRET");
+        }
+        assert_eq!(fs::metadata(wrap.work().join(".env")).unwrap().mode() & 0o777, 0o666);
+    }
+
+    fn trees_with_hidden_paths_are_copied(caller) {
+        let wrap = hiding(caller, &[".env", "keys"]);
+        make(&wrap, ".env", "SECRET", 0o600);
+        wrap.place.make_dir("work/keys", 0o755);
+        make(&wrap, "keys/key", "SECRET", 0o644);
+        let said = wrap.sh("cp -r . /tmp/copy && tar -cf /tmp/t.tar . && cat /tmp/copy/.env && ls -A /tmp/copy/keys");
+        assert_eq!((said.stderr.as_str(), said.stdout.as_str(), said.code()), ("", "", 0));
+    }
+
+    /// git records what the repository has, and not what covers it.
+    fn git_records_a_hidden_file_as_it_is(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env", "a b/*.env", "run.sh", "nested/.env"]);
+        wrap.place.make_dir("work/nested", 0o755);
+        wrap.place.make_dir("work/a b", 0o755);
+        make(&wrap, ".env", "SECRET", 0o644);
+        make(&wrap, "run.sh", "SECRET", 0o755);
+        make(&wrap, "nested/.env", "SECRET", 0o644);
+        wrap.outside(&format!("cd nested && {COMMIT}"));
+        make(&wrap, "a b/*.env", "SECRET", 0o600);
+        make(&wrap, "a b/x.env", "shown", 0o644);
+        make(&wrap, "code", "old", 0o644);
+        wrap.outside(&format!("echo nested >.gitignore && {COMMIT}"));
+        let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
+            git diff; git add -A; git diff --cached --exit-code; git diff; \
+            echo new >code; echo new >'a b/x.env'; git commit -qam second; \
+            cd nested; git add -A; git diff --cached --exit-code";
+        let ended = wrap.sh(script);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.code()), ("", "", 0));
+        let names = wrap.outside("git show --name-only --format= HEAD; git status --porcelain; git -C nested status --porcelain");
+        assert_eq!(names, "a b/x.env\ncode\n", "and nothing else was recorded");
+        assert_eq!(wrap.outside("git show HEAD:.env"), "SECRET");
+    }
+
+    /// As the manual has it for tracked files: git then looks at none of them.
+    fn git_leaves_alone_what_its_index_skips(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env", "keys"]);
+        wrap.place.make_dir("work/keys", 0o755);
+        make(&wrap, ".env", "SECRET", 0o644);
+        make(&wrap, "keys/key", "SECRET", 0o644);
+        make(&wrap, "code", "old", 0o644);
+        wrap.outside(&format!("{COMMIT} && git update-index --skip-worktree .env keys/key"));
+        let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
+            git status --porcelain; git diff --exit-code; git add -A; git diff --cached --exit-code; \
+            echo new >code; git stash -q; git stash pop -q; git commit -qam second; \
+            git checkout -q -b other; git reset -q --hard HEAD^; git status --porcelain";
+        let ended = wrap.sh(script);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.code()), ("", "", 0));
+        assert_eq!(wrap.outside("cat .env keys/key; git status --porcelain"), "SECRETSECRET");
+    }
+
+    /// A file that the repository does not have is as empty there as it is inside.
+    fn git_adds_nothing_of_a_hidden_file(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &["key"]);
+        make(&wrap, "code", "x", 0o644);
+        wrap.outside(COMMIT);
+        make(&wrap, "key", "SECRET", 0o644);
+        let ended = wrap.sh("git add -A && git -c user.name=t -c user.email=t@t commit -qm second");
+        assert_eq!((ended.stderr.as_str(), ended.code()), ("", 0));
+        assert_eq!(wrap.outside("git show HEAD:key"), "");
+    }
+
+    fn explain_knows_what_is_hidden(caller) {
+        let wrap = hiding(caller, &[".env", "keys"]);
+        make(&wrap, ".env", "SECRET", 0o644);
+        wrap.place.make_dir("work/keys", 0o755);
+        make(&wrap, "keys/key", "SECRET", 0o644);
+        let explain = |arguments: &[&str]| {
+            let mut command = wrap.place.saggar();
+            command.arg("explain").args(arguments);
+            wrap.finish(command).success()
+        };
+        for (path, state, readable) in [(".env", "masked", true), ("keys", "masked", true), ("keys/key", "absent", false)] {
+            let told: serde_json::Value = serde_json::from_str(&explain(&["--json", "--path", path])).unwrap();
+            assert_eq!(
+                (&told["state"], &told["readable"], &told["writable"], &told["creatable"], &told["host"]),
+                (&state.into(), &readable.into(), &false.into(), &false.into(), &serde_json::Value::Null),
+                "{path}: {told}"
+            );
+            let layer = told["decided_by"]["layer"].as_str().unwrap();
+            assert!(layer.contains("saggar.toml"), "{path}: {told}");
+        }
+        let all: serde_json::Value = serde_json::from_str(&explain(&["--json"])).unwrap();
+        let masks = all["files"]["masks"].as_array().unwrap();
+        for (name, how) in [(".env", "an empty file covers it, read-only"), ("keys", "an empty directory covers it, read-only")] {
+            let path = wrap.work().join(name);
+            let row = masks.iter().find(|mask| mask["path"] == path.to_str().unwrap());
+            assert_eq!(row.unwrap_or_else(|| panic!("no {name} in {masks:?}"))["how"], how);
+        }
+        assert!(explain(&[]).contains("an empty directory covers it, read-only"));
+    }
+}
