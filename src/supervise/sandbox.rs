@@ -13,7 +13,6 @@ use crate::sys::redirect::SocketProtocol;
 use crate::sys::reject_sniffer::RejectKind;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -180,8 +179,8 @@ impl<'a> RunningSandbox<'a> {
     }
 
     /// Sends a signal to a program, or to its process group. It is not an error if the program has exited.
-    pub fn signal(&self, id: u32, signal: Signal, group: bool) {
-        let _ = self.launched.send(InitRequest::Signal { id, signal: signal as i32, group }, &[]);
+    pub fn signal(&self, id: u32, signal: i32, group: bool) {
+        let _ = self.launched.send(InitRequest::Signal { id, signal, group }, &[]);
     }
 
     /// Kills every process of the sandbox and waits for its end.

@@ -492,10 +492,8 @@ impl<'a> WrapLoop<'a> {
     fn forward_signals(&mut self) {
         while let Some((signal, from_terminal)) = signals::read_next(&self.signals) {
             match signal {
-                Signal::SIGTSTP => self.stop_with_program(),
-                Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM
-                    if self.has_no_program() =>
-                {
+                libc::SIGTSTP => self.stop_with_program(),
+                _ if self.has_no_program() && signals::kills_by_default(signal) => {
                     self.end_without_program(signal);
                 }
                 _ => self.forward_signal(signal, from_terminal),
@@ -503,17 +501,17 @@ impl<'a> WrapLoop<'a> {
         }
     }
 
-    fn forward_signal(&mut self, signal: Signal, to_group: bool) {
+    fn forward_signal(&mut self, signal: i32, to_group: bool) {
         match (signal, &mut self.terminal) {
-            (Signal::SIGWINCH, Some(terminal)) => terminal.resize(),
-            (Signal::SIGCONT, Some(terminal)) => terminal.resume(),
+            (libc::SIGWINCH, Some(terminal)) => terminal.resize(),
+            (libc::SIGCONT, Some(terminal)) => terminal.resume(),
             _ => {}
         }
         // A resize of its own terminal notifies the program; without one it gets the SIGWINCH of the host's.
         if let Some(main) = self.program_id
-            && (signal != Signal::SIGWINCH || self.terminal.is_none())
+            && (signal != libc::SIGWINCH || self.terminal.is_none())
         {
-            self.sandbox.signal(main, signal, to_group || signal == Signal::SIGCONT);
+            self.sandbox.signal(main, signal, to_group || signal == libc::SIGCONT);
         }
     }
 
@@ -522,7 +520,7 @@ impl<'a> WrapLoop<'a> {
     /// for an orphaned process group (credentials(7)).
     fn stop_with_program(&mut self) {
         if let Some(main) = self.program_id {
-            self.sandbox.signal(main, Signal::SIGSTOP, true);
+            self.sandbox.signal(main, libc::SIGSTOP, true);
         }
         if let Some(terminal) = &mut self.terminal {
             terminal.suspend();
@@ -536,11 +534,11 @@ impl<'a> WrapLoop<'a> {
     }
 
     /// Ends without a program to forward the signal to.
-    fn end_without_program(&mut self, signal: Signal) {
+    fn end_without_program(&mut self, signal: i32) {
         self.sandbox.kill();
         self.clock.stop();
         self.terminal = None;
-        self.result.get_or_insert((ExitReason::Signal, ProgramExit::Signal(signal as i32)));
+        self.result.get_or_insert((ExitReason::Signal, ProgramExit::Signal(signal)));
     }
 }
 

@@ -242,6 +242,20 @@ pub fn block_signals() -> SysResult<u64> {
     Ok(old)
 }
 
+/// The set of these signals, real-time signals among them, which [`nix::sys::signal::Signal`] does not have.
+pub fn signal_set(signals: impl Iterator<Item = i32>) -> nix::sys::signal::SigSet {
+    // SAFETY: all zeros is a valid sigset_t, and sigemptyset(3) makes it an empty one.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    for signal in signals {
+        // SAFETY: `set` is an initialised set; a number that is no signal is refused (EINVAL).
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    // SAFETY: an initialised set.
+    unsafe { nix::sys::signal::SigSet::from_sigset_t_unchecked(set) }
+}
+
 /// Replaces this process by the program at `path`. Returns only on failure.
 ///
 /// # Safety

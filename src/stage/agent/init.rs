@@ -8,13 +8,13 @@
 //!   SIGCHLD ───┘ └── Exited{id, status}; the last program's end, or the end of the stream, ends it all
 //! ```
 
-use super::program::{self, ProgramChildArgs, ProgramStreams, TRAMPOLINE_FD};
+use super::program::{self, ProgramChildArgs, ProgramStart, ProgramStreams, TRAMPOLINE_FD};
 use super::program_args;
 use super::wire::{ExecFlags, InitReport, InitRequest};
 use crate::stage::wire::LEN;
 use crate::sys::clone::{self, ChildStack};
 use crate::sys::net::{self, IpFamily};
-use crate::sys::{Errno, SysResult, call, file, process, scm, seccomp};
+use crate::sys::{Errno, SysResult, call, file, process, scm};
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -38,7 +38,7 @@ struct RunningProgram {
 }
 
 /// Serves the supervisor's requests until there is nothing left to do. Never returns.
-pub fn serve(control: OwnedFd, trampoline: OwnedFd, filter: seccomp::FilterProfile) -> ! {
+pub(super) fn serve(control: OwnedFd, trampoline: OwnedFd, start: ProgramStart) -> ! {
     let mut programs: [Option<RunningProgram>; MAX_PROGRAMS] = [None; MAX_PROGRAMS];
     let prepared = prepare(control, trampoline).and_then(|control| Ok((control, ChildStack::new(STACK)?)));
     let Ok((control, stack)) = prepared else { process::exit_now(125) };
@@ -46,7 +46,7 @@ pub fn serve(control: OwnedFd, trampoline: OwnedFd, filter: seccomp::FilterProfi
     loop {
         reap(control.as_fd(), &mut programs);
         match wait(control.as_fd()) {
-            Ok(true) => handle_request(control.as_fd(), filter, &mut programs, &stack),
+            Ok(true) => handle_request(control.as_fd(), start, &mut programs, &stack),
             Ok(false) => {}
             Err(_) => process::exit_now(125),
         }
@@ -136,7 +136,7 @@ fn report_exit(control: BorrowedFd<'_>, id: u32, status: i32, alone: bool) {
 
 fn handle_request(
     control: BorrowedFd<'_>,
-    filter: seccomp::FilterProfile,
+    start: ProgramStart,
     programs: &mut [Option<RunningProgram>; MAX_PROGRAMS],
     stack: &ChildStack,
 ) {
@@ -144,7 +144,7 @@ fn handle_request(
     let Ok(received) = scm::receive(control, &mut buffer) else { process::exit_now(125) };
     match InitRequest::decode(&buffer[..received.len]) {
         Some(InitRequest::Exec { id, flags }) => {
-            if let Err(errno) = start_program(programs, filter, id, flags, received.fds, stack) {
+            if let Err(errno) = start_program(programs, start, id, flags, received.fds, stack) {
                 let report = InitReport::ForkFailed { id, errno: errno as i32 };
                 let _ = scm::send(control, &report.encode(), &[]);
             }
@@ -174,7 +174,7 @@ fn send_socket(control: BorrowedFd<'_>, family: IpFamily) {
 
 fn start_program(
     programs: &mut [Option<RunningProgram>; MAX_PROGRAMS],
-    filter: seccomp::FilterProfile,
+    start: ProgramStart,
     id: u32,
     flags: u32,
     fds: [Option<OwnedFd>; scm::MAX_FDS],
@@ -190,7 +190,7 @@ fn start_program(
         streams,
         barrier,
         flags,
-        filter,
+        start,
         pages: program_args::MappedPages::default(),
     };
     let pid = if flags & ExecFlags::IMMEDIATE != 0 {

@@ -56,6 +56,8 @@ fn run(args: AgentChildArgs<'_>) -> ! {
     let control = args.control.as_fd();
     // What the caller ignores, programs are not to inherit. Now, because the launcher is still at the id maps.
     process::reset_signal_actions();
+    // What this process makes has the modes of its steps; the caller's mask is for programs.
+    let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let trampoline = match steps::walk(&args) {
         Ok(trampoline) => trampoline,
         Err((step, errno)) => {
@@ -65,5 +67,5 @@ fn run(args: AgentChildArgs<'_>) -> ! {
             process::exit_now(125);
         }
     };
-    init::serve(args.control, trampoline, args.plan.program_filter)
+    init::serve(args.control, trampoline, program::ProgramStart { filter: args.plan.program_filter, umask })
 }

@@ -11,6 +11,15 @@ use crate::stage::wire::LEN;
 use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+/// What every program of a sandbox starts with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgramStart {
+    /// The filter.
+    pub(super) filter: seccomp::FilterProfile,
+    /// The umask: that of the caller, while pid 1 has one of its own.
+    pub(super) umask: nix::sys::stat::Mode,
+}
+
 /// All that a program is made of.
 pub(super) struct ProgramChildArgs {
     pub(super) program_args: OwnedFd,
@@ -18,7 +27,7 @@ pub(super) struct ProgramChildArgs {
     pub(super) barrier: OwnedFd,
     /// Bits of [`ExecFlags`].
     pub(super) flags: u32,
-    pub(super) filter: seccomp::FilterProfile,
+    pub(super) start: ProgramStart,
     /// What was mapped on the way.
     pub(super) pages: program_args::MappedPages,
 }
@@ -60,7 +69,7 @@ pub(super) fn become_program(args: &mut ProgramChildArgs) -> ! {
 enum Never {}
 
 fn prepare_and_execute(args: &mut ProgramChildArgs) -> Result<Never, (ExecFailurePoint, Errno)> {
-    let ProgramChildArgs { program_args, streams, barrier, flags, filter, pages } = args;
+    let ProgramChildArgs { program_args, streams, barrier, flags, start, pages } = args;
     let at = |point: ExecFailurePoint| move |errno: Errno| (point, errno);
     // Before anything that can fail: a go that is never read turns the report of a failure into a mere reset.
     await_release(barrier.as_fd()).map_err(at(ExecFailurePoint::Arguments))?;
@@ -75,11 +84,11 @@ fn prepare_and_execute(args: &mut ProgramChildArgs) -> Result<Never, (ExecFailur
     }
     arrange_descriptors(streams, barrier).map_err(at(ExecFailurePoint::Streams))?;
     nix::unistd::chdir(program.cwd).map_err(at(ExecFailurePoint::WorkingDirectory))?;
-    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
+    nix::sys::stat::umask(start.umask);
     // Their actions are the default ones since pid 1's birth, but for SIGCHLD, which execve(2) brings back.
     process::unblock_signals();
-    if filter.for_init() != *filter {
-        let loaded = seccomp::load(seccomp::program(*filter)).map_err(Errno::from_raw);
+    if start.filter.for_init() != start.filter {
+        let loaded = seccomp::load(seccomp::program(start.filter)).map_err(Errno::from_raw);
         loaded.map_err(at(ExecFailurePoint::Filter))?;
     }
     // SAFETY: block::map made both lists null-terminated lists of strings of the mapped block.

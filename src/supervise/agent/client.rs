@@ -43,14 +43,12 @@ pub fn run_turn(stream: UnixStream, prompt: &str, session: &str, show: ConsoleFo
         }
         while let Some((signal, _)) = signals::read_next(&signals) {
             match signal {
-                Signal::SIGINT if !interrupted => {
+                libc::SIGINT if !interrupted => {
                     interrupted = true;
                     console.interrupt();
                 }
-                Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => {
-                    return Ok(TurnOutcome::Signal(signal as i32));
-                }
-                Signal::SIGTSTP => drop(nix::sys::signal::raise(Signal::SIGSTOP)),
+                libc::SIGTSTP => drop(nix::sys::signal::raise(Signal::SIGSTOP)),
+                _ if signals::kills_by_default(signal) => return Ok(TurnOutcome::Signal(signal)),
                 _ => {}
             }
         }

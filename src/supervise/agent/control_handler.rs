@@ -89,7 +89,7 @@ impl ControlHandler for AgentLoop<'_> {
         let Some(agent) = &self.channel.agent else {
             return Err(RpcError::new(RpcErrorKind::State, "no agent runs; the next query starts one"));
         };
-        self.sandbox.signal(agent.id, signal, false);
+        self.sandbox.signal(agent.id, signal as i32, false);
         Ok(())
     }
 

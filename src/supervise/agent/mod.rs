@@ -417,7 +417,7 @@ impl<'a> AgentLoop<'a> {
             BridgeAction::StopAgent(stop) => self.stop_agent(stop),
             BridgeAction::InterruptAgent => {
                 if let Some(agent) = &self.channel.agent {
-                    self.sandbox.signal(agent.id, Signal::SIGINT, false);
+                    self.sandbox.signal(agent.id, libc::SIGINT, false);
                 }
             }
             BridgeAction::AgentInput(bytes) => self.channel.send(bytes),
@@ -487,9 +487,9 @@ impl<'a> AgentLoop<'a> {
         let Some(agent) = &mut self.channel.agent else { return };
         match stop {
             AgentStop::CloseInput => agent.close_input(self.channel.poll.registry()),
-            AgentStop::Terminate => self.sandbox.signal(agent.id, Signal::SIGTERM, false),
+            AgentStop::Terminate => self.sandbox.signal(agent.id, libc::SIGTERM, false),
             AgentStop::Kill if agent.pid != 0 => self.privileged.kill_tree(agent.pid),
-            AgentStop::Kill => self.sandbox.signal(agent.id, Signal::SIGKILL, true),
+            AgentStop::Kill => self.sandbox.signal(agent.id, libc::SIGKILL, true),
         }
     }
 
@@ -667,18 +667,24 @@ impl<'a> AgentLoop<'a> {
         Ok(())
     }
 
-    /// Shuts down in order on every signal that asks for an end; ^C in a turn of the console interrupts the turn.
+    /// Shuts down in order on every signal that asks for an end, and passes all others on to the agent, which has them from
+    /// nobody else.
     fn read_signals(&mut self) {
         while let Some((signal, _)) = signals::read_next(&self.signals) {
             match signal {
-                Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT => {
+                _ if signals::END_REQUESTS.contains(&signal) => {
                     self.end_request = Some(EndRequest::Signal);
                     self.shut_down();
                 }
-                Signal::SIGTSTP => {
+                libc::SIGTSTP => {
                     let _ = nix::sys::signal::raise(Signal::SIGSTOP);
                 }
-                _ => {}
+                libc::SIGCONT | libc::SIGWINCH => {}
+                _ => {
+                    if let Some(agent) = &self.channel.agent {
+                        self.sandbox.signal(agent.id, signal, false);
+                    }
+                }
             }
         }
     }

@@ -48,7 +48,6 @@ use keeper_client::KeeperClient;
 use mio::{Events, Poll, Token};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use serde_json::Value;
 use std::ffi::{CString, OsString};
@@ -237,7 +236,7 @@ fn await_program_start(job: &SidecarJob) -> Result<bool> {
 fn end_requested(signals: &SignalFd) -> bool {
     let mut end = false;
     while let Some((signal, _)) = signals::read_next(signals) {
-        end |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT);
+        end |= signals::END_REQUESTS.contains(&signal);
     }
     end
 }
