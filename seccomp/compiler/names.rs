@@ -54,8 +54,10 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("sockaddr_nl", 12),
     // linux/resource.h, linux/ioprio.h
     ("PRIO_PROCESS", 0),
+    ("PRIO_PGRP", 1),
     ("RLIMIT_CORE", 4),
     ("IOPRIO_WHO_PROCESS", 1),
+    ("IOPRIO_WHO_PGRP", 2),
     // linux/prctl.h
     ("PR_SET_MM", 35),
     ("PR_SCHED_CORE", 62),

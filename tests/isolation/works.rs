@@ -103,6 +103,32 @@ assert os.waitpid(pid, 0)[1] == 0 and b'/dev/pts/' in said and b'terminal' in sa
         assert!(wrap.sh("script -qec 'tty' /dev/null").success().contains("/dev/pts/"));
     }
 
+    /// By their numbers, as threads and tools such as taskset(1) and renice(1) name them.
+    fn scheduling_of_ones_own_threads_and_children(caller) {
+        python(&Wrap::new(caller), "
+import os, resource, subprocess, threading
+child = subprocess.Popen(['sleep', '1000'])
+def tunes():
+    for who in (threading.get_native_id(), os.getpid(), child.pid, 0):
+        os.sched_setaffinity(who, os.sched_getaffinity(who))
+        os.sched_setscheduler(who, os.SCHED_BATCH, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, who, os.getpriority(os.PRIO_PROCESS, who) + 1)
+        resource.prlimit(0 if who == threading.get_native_id() else who, resource.RLIMIT_NOFILE, (64, 64))
+thread = threading.Thread(target=tunes); thread.start(); thread.join()
+os.setpriority(os.PRIO_PGRP, os.getpgrp(), 7)
+assert os.getpriority(os.PRIO_PROCESS, child.pid) == 7
+child.kill()
+");
+    }
+
+    /// In a directory of a team, that gives its group to what is made in it.
+    fn directories_below_one_that_passes_its_group_on(caller) {
+        let wrap = Wrap::new(caller);
+        wrap.outside("mkdir team team/sub && chmod 2775 team team/sub && echo x >team/sub/file");
+        let script = "cd team && cp -r sub copy && mkdir new && mkdir -m 775 other && stat -c %a copy new && cat copy/file";
+        assert_eq!(wrap.sh(script).success(), "2755\n2755\nx\n");
+    }
+
     fn tracing_ones_own_children(caller) {
         let wrap = Wrap::new(caller);
         let traced = wrap.sh("strace -f -o trace sh -c 'true; /bin/true' && grep -c 'execve(\"/bin/true' trace").success();

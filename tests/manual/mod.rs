@@ -13,4 +13,5 @@ mod page;
 mod policy;
 mod promises;
 mod status;
+mod system_calls;
 mod words;
