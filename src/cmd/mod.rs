@@ -23,6 +23,7 @@ use crate::state::counters::{self, StartKind};
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 
 /// The first argument of saggar when it executes itself as the supervisor of a container with a bridge.
 pub const BRIDGE_SUPERVISOR: &str = "__beside";
@@ -44,17 +45,15 @@ pub fn main(args: &[OsString]) -> u8 {
     if let [_, only] = args
         && ["--version", "-V", "-v"].iter().any(|flag| only == flag)
     {
-        return match print_text(&format!("saggar {VERSION}\n")) {
-            Ok(()) => 0,
-            Err(_) => 1,
-        };
+        return told(print_text(&format!("saggar {VERSION}\n")));
     }
     let command = match parse(args) {
         Ok(command) => command,
-        Err(error) => {
+        Err(error) if error.use_stderr() => {
             let _ = error.print();
-            return if error.use_stderr() { Code::Usage.exit_status() } else { 0 };
+            return Code::Usage.exit_status();
         }
+        Err(help) => return told(written(help.print().and_then(|()| std::io::stdout().flush()))),
     };
     let format = log_format(&command);
     // The OCI commands install their own log.
@@ -72,6 +71,17 @@ pub fn main(args: &[OsString]) -> u8 {
             }
             print_error(&error, format);
             error.code().exit_status()
+        }
+    }
+}
+
+/// The exit status of `--help` and `--version`: 1, with a message, when standard output takes nothing.
+fn told(printed: Result<(), Error>) -> u8 {
+    match printed {
+        Ok(()) => 0,
+        Err(error) => {
+            print_error(&error, LogFormat::Text);
+            1
         }
     }
 }
@@ -144,8 +154,11 @@ fn print_text(text: &str) -> Result<(), Error> {
 /// Prints machine-readable output such as JSON unchanged. It is not an error if the reader closes the pipe, as in
 /// `saggar explain | head`.
 fn print_raw(text: &str) -> Result<(), Error> {
-    use std::io::{ErrorKind, Write};
-    match std::io::stdout().write_all(text.as_bytes()) {
+    written(std::io::stdout().write_all(text.as_bytes()))
+}
+
+fn written(result: std::io::Result<()>) -> Result<(), Error> {
+    match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::system("write to standard output", error))
         }

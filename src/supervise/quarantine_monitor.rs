@@ -54,6 +54,8 @@ pub struct QuarantineMonitor {
     moved_count: usize,
     left_in_place: usize,
     unfinished: Option<UnfinishedScan>,
+    /// Whether the sandbox is an earlier one, whose supervisor was killed.
+    was_killed: bool,
 }
 
 impl QuarantineMonitor {
@@ -95,6 +97,7 @@ impl QuarantineMonitor {
             moved_count: 0,
             left_in_place: 0,
             unfinished,
+            was_killed: false,
         }
     }
 
@@ -242,6 +245,10 @@ impl QuarantineMonitor {
             return;
         }
         status.write(&StatusEvent::Findings { id, quarantined: moved, reported: stayed });
+        // Who starts a sandbox in this workspace did not start that one, and hears of it when there is something to hear.
+        if self.was_killed {
+            log::warn!("{}: the sandbox {id}, which was killed, left this", self.workspace.display());
+        }
         if moved > 0 {
             let more = match moved.saturating_sub(MAX_REPORTED) {
                 0 => String::new(),
@@ -314,11 +321,6 @@ pub fn finish_abandoned_scans(workspace: Option<&Path>) -> usize {
     let left = unfinished_scan::find_abandoned(workspace);
     let count = left.len();
     for mut one in left {
-        log::warn!(
-            "{}: looking for what the sandbox {} left, which was killed",
-            one.workspace.display(),
-            one.id
-        );
         let recorded = std::mem::take(&mut one.recorded);
         // A workspace that no longer exists has no findings.
         if let Ok(watched) = WorkspaceScanner::resume(&one.workspace, recorded) {
@@ -326,6 +328,7 @@ pub fn finish_abandoned_scans(workspace: Option<&Path>) -> usize {
             let mut warden =
                 QuarantineMonitor::without_record(&one.id, &one.workspace, Some(watched), quarantine);
             warden.unfinished = Some(one.record);
+            warden.was_killed = true;
             warden.scan_in_workers(&mut StatusWriter::default());
         } else {
             one.record.complete();

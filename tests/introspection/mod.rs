@@ -5,6 +5,7 @@ mod explain;
 mod hosts;
 mod limits;
 mod metrics;
+mod output;
 mod paths;
 mod policy;
 mod prove;

@@ -160,4 +160,42 @@ as_each_caller! {
         bench.say(&["create", "--console-socket", nobody, "--bundle", bundle, &id]).fails("nobody.sock");
         bench.is_clean(&id);
     }
+
+    /// In the foreground it is that of the caller's terminal, before the program can look.
+    fn a_relayed_terminal_has_the_callers_size_at_the_first_look(caller) {
+        let bench = Bench::new(caller);
+        bench.configure(|config| {
+            config["process"]["args"] = json!(["/bin/busybox", "stty", "size"]);
+            config["process"]["terminal"] = json!(true);
+            mount_devices(config);
+        });
+        let (id, bundle) = (bench.id(), bench.bundle());
+        let told = on_a_terminal(&bench, &["run", "--bundle", bundle.to_str().unwrap(), &id]);
+        assert!(told.contains("41 123"), "{told:?}");
+        bench.configure(|config| {
+            config["process"]["args"] = json!(["/bin/sleep", "1000"]);
+            mount_devices(config);
+        });
+        let id = bench.start();
+        let told = on_a_terminal(&bench, &["exec", "--tty", &id, "/bin/busybox", "stty", "size"]);
+        assert!(told.contains("41 123"), "{told:?}");
+    }
+}
+
+/// Runs saggar on a terminal with 41 lines of 123 columns, and gives what came out.
+fn on_a_terminal(bench: &Bench, words: &[&str]) -> String {
+    let size = nix::pty::Winsize { ws_row: 41, ws_col: 123, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = nix::pty::openpty(&size, None).unwrap();
+    let end = || Stdio::from(pty.slave.try_clone().unwrap());
+    let mut command = bench.command(words);
+    let mut child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+    drop(command);
+    let status = child.wait().unwrap();
+    drop(pty.slave);
+    let mut text = Vec::new();
+    // The end of a terminal without a slave is EIO.
+    let _ = File::from(pty.master).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(status.success(), "{status}: {text}");
+    text
 }

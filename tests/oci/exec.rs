@@ -43,6 +43,16 @@ as_each_caller! {
         assert_eq!(said.stdout, "y\n");
     }
 
+    /// By the name that the caller gave it.
+    fn a_process_file_is_named_in_its_errors(caller) {
+        let bench = Bench::new(caller);
+        let id = bench.start();
+        for content in ["{", "[]", r#"{ "cwd": "/", "args": [] }"#] {
+            let file = bench.place.make_file("odd.json", content);
+            bench.say(&["exec", "--process", file.to_str().unwrap(), &id]).fails(&format!("{}: ", file.display()));
+        }
+    }
+
     fn exec_detached_writes_its_pid_file_and_returns(caller) {
         let bench = Bench::new(caller);
         let id = bench.start();

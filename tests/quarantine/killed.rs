@@ -45,6 +45,20 @@ as_each_caller! {
         assert_eq!(ended.stdout, "gone\n", "{ended:?}");
         assert!(ended.stderr.contains("killed") && ended.stderr.contains("sub/.git/config"), "{}", ended.stderr);
         assert!(is_clean(&wrap) && records(&wrap).is_empty());
+        assert_eq!(run(&wrap, &[], "true").stderr, "", "it is told once");
+    }
+
+    /// Nothing is told of a sandbox that left nothing, in the output of another one.
+    fn a_killed_supervisor_that_left_nothing_is_not_spoken_of(caller) {
+        let wrap = Wrap::new(caller);
+        let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", "echo up; exec sleep 1000"]));
+        process.take_stdout().read_exact(&mut [0; 3]).unwrap();
+        process.signal(nix::sys::signal::Signal::SIGKILL);
+        process.wait();
+        records(&wrap).iter().for_each(|record| wait::until_unlocked(record));
+        let ended = run(&wrap, &[], "echo other");
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("other\n", ""));
+        assert!(records(&wrap).is_empty());
     }
 
     fn gc_looks_at_what_a_killed_supervisor_left(caller) {

@@ -4,7 +4,9 @@
 //! ready, and for no more bytes than cannot block.
 
 use crate::error::{Error, Result};
+use crate::launch::container::ConsoleTarget;
 use crate::launch::set_nonblocking;
+use crate::spec::container::ProcessSpec;
 use crate::sys::pty;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
@@ -54,9 +56,7 @@ impl TerminalRelay {
 
     /// Sets the size of the program's terminal to that of ours.
     pub(super) fn resize(&self) {
-        let size =
-            [self.stdin.as_fd(), self.stdout.as_fd()].into_iter().find_map(|fd| pty::window_size(fd).ok());
-        if let Some(size) = size {
+        if let Some(size) = host_size() {
             let _ = pty::set_window_size(self.master.as_fd(), &size);
         }
     }
@@ -134,6 +134,23 @@ impl Drop for TerminalRelay {
         if let Some(modes) = &self.modes {
             let _ = tcsetattr(&self.stdin, SetArg::TCSADRAIN, modes);
         }
+    }
+}
+
+/// The size of the terminal that is our standard input or output.
+fn host_size() -> Option<libc::winsize> {
+    let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
+    [stdin.as_fd(), stdout.as_fd()].into_iter().find_map(|fd| pty::window_size(fd).ok())
+}
+
+/// Lets a terminal that this process relays have the size of ours from the beginning: its program may look before the relay
+/// has set it.
+pub(super) fn adopt_host_size(process: &mut ProcessSpec, target: &ConsoleTarget<'_>) {
+    if let (ConsoleTarget::Keep, Some(size)) = (target, host_size())
+        && size.ws_col != 0
+        && size.ws_row != 0
+    {
+        process.console_size = Some((size.ws_col, size.ws_row));
     }
 }
 

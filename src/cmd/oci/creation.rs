@@ -1,6 +1,7 @@
 //! Creates a container, for `create` and for `run`.
 
 use super::cgroups::{CgroupWithResctrl, InitCgroup};
+use super::console::adopt_host_size;
 use super::container::{self, ContainerStatus};
 use super::{OciContext, bridge, cgroup_owner, cleanup, filter, pid_file};
 use crate::cgroup::{CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
@@ -58,6 +59,9 @@ pub(super) fn create_container(
     let bridge = bridge::BridgeRequest::from_annotations(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;
+    if let Some(process) = &mut container.process {
+        adopt_host_size(process, &console);
+    }
     let filter = filter::compile(&container)?;
     let cgroup_location = choose_cgroups(context, &id, &container)?;
     let bridge =

@@ -1,13 +1,16 @@
 //! `saggar exec`: runs another program in a container.
 
 use super::cgroups::{CgroupWithResctrl, InitCgroup, JoinedCgroup};
+use super::console::adopt_host_size;
 use super::container::{ContainerStatus, LoadedContainer};
 use super::creation::{CreationMode, console, preserved_fds};
 use super::{OciContext, filter, foreground, pid_file, wrong_status_error};
 use crate::cgroup::{CgroupDriver, CgroupHandle};
 use crate::cli::oci::ExecArgs;
 use crate::error::{Code, Error, Result};
-use crate::launch::container::{self as launch, ContainerCgroup, ContainerOptions, LaunchedProcess};
+use crate::launch::container::{
+    self as launch, ConsoleTarget, ContainerCgroup, ContainerOptions, LaunchedProcess,
+};
 use crate::resctrl::{self, ResctrlGroups};
 use crate::spec::container::{ContainerSpec, ProcessSpec};
 use crate::spec::oci::{self, ExecOptions};
@@ -33,8 +36,10 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
         }
     }
     let container = target.config()?.container;
-    let process = requested_process(args, &container)?;
-    let init = start_process(args, &target, &container, &process, status)?;
+    let mut process = requested_process(args, &container)?;
+    let console = console(process.terminal, args.console_socket.as_deref(), mode(args))?;
+    adopt_host_size(&mut process, &console);
+    let init = start_process(args, &target, &container, &process, console)?;
     if let Err(error) = pid_file::write(args.pid_file.as_deref(), init.pid) {
         let _ = crate::sys::pidfd::signal(init.pidfd.as_fd(), libc::SIGKILL);
         let _ = crate::sys::pidfd::reap(init.pidfd.as_fd());
@@ -46,29 +51,32 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     }
 }
 
+fn mode(args: &ExecArgs) -> CreationMode {
+    if args.detach { CreationMode::Detached } else { CreationMode::Foreground }
+}
+
 /// Starts the program in the container.
 fn start_process(
     args: &ExecArgs,
     found: &LoadedContainer,
     container: &ContainerSpec,
     process: &ProcessSpec,
-    status: ContainerStatus,
+    console: ConsoleTarget<'_>,
 ) -> Result<LaunchedProcess> {
-    let mode = if args.detach { CreationMode::Detached } else { CreationMode::Foreground };
     let filter = filter::recompile(container)?;
     let (init, pid) = found.init()?;
-    let state = found.oci_state(status).to_string();
+    let state = found.oci_state(found.status()).to_string();
     let request = launch::ContainerExecRequest {
         container,
         process,
         init: init.as_fd(),
         pid,
         filter: filter.as_ref(),
-        console: console(process.terminal, args.console_socket.as_deref(), mode)?,
+        console,
         streams: None,
         options: ContainerOptions {
             preserve_fds: preserved_fds(args.preserve_fds),
-            die_with_runtime: mode == CreationMode::Foreground,
+            die_with_runtime: mode(args) == CreationMode::Foreground,
             ..ContainerOptions::default()
         },
         state: &state,

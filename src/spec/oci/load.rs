@@ -28,7 +28,7 @@ pub fn read_config(bundle: &Path) -> Result<BundleConfig> {
 /// # Errors
 /// As for [`read_config`].
 pub fn read_process(path: &Path, container: &ContainerSpec) -> Result<(ProcessSpec, Vec<ConfigWarning>)> {
-    super::parse_process(&read_document(path)?, container)
+    super::parse_process(&read_document(path)?, container).map_err(|error| error.context(path.display()))
 }
 
 /// Reads the bytes of a document.

@@ -53,7 +53,7 @@ pub fn parse_process(bytes: &[u8], container: &ContainerSpec) -> Result<(Process
     let mut warnings = Vec::new();
     let lowered = json::read_object(bytes)
         .and_then(|entry| lower_process(entry, ProcessLocation::PROCESS_JSON, &mut warnings));
-    let mut process = lowered.map_err(|error| error.context("process.json"))?;
+    let mut process = lowered?;
     process.personality = container.process.as_ref().and_then(|process| process.personality);
     Ok((process, warnings))
 }

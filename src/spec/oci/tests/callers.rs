@@ -92,12 +92,9 @@ fn the_process_of_an_exec() {
 fn a_process_of_an_exec_is_checked_as_that_of_a_container() {
     let container = changed(|_| {}).unwrap().container;
     let refused = |bytes: &str| parse_process(bytes.as_bytes(), &container).unwrap_err().to_string();
-    assert_eq!(refused(r#"{"args": [], "cwd": "/"}"#), "process.json: args must hold at least the program");
-    assert_eq!(
-        refused(r#"{"args": ["a"], "cwd": "x"}"#),
-        "process.json: cwd must be an absolute path, is \"x\""
-    );
-    assert_eq!(refused("null"), "process.json: must be a JSON object, { … }");
+    assert_eq!(refused(r#"{"args": [], "cwd": "/"}"#), "args must hold at least the program");
+    assert_eq!(refused(r#"{"args": ["a"], "cwd": "x"}"#), "cwd must be an absolute path, is \"x\"");
+    assert_eq!(refused("null"), "must be a JSON object, { … }");
 }
 
 #[test]
