@@ -5,10 +5,11 @@ pub mod quarantine;
 pub mod session;
 
 use crate::spec::policy::{
-    AdapterKind, AgentCommand, ApiUpstream, BindSpec, ByteSize, CpuCount, Destination, EnvArgument,
+    AdapterKind, AgentCommand, ApiUpstream, BadValue, BindSpec, ByteSize, CpuCount, Destination, EnvArgument,
     HomeSource, HostRule, NetworkMode, Protection, PublishedPort, SandboxProfile, SocketPathTemplate,
     TimeSpan,
 };
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -79,6 +80,14 @@ pub enum CliCommand {
     Oci(oci::OciCommand),
 }
 
+/// A parser of values with paths in them, which are bytes and not text.
+fn path_value<T>() -> impl TypedValueParser<Value = T>
+where
+    T: TryFrom<OsString, Error = BadValue> + Clone + Send + Sync + 'static,
+{
+    OsStringValueParser::new().try_map(T::try_from)
+}
+
 /// What every sandbox takes.
 #[derive(Debug, Clone, Args, Default)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -87,10 +96,10 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
     /// Mount PATH of the host read-only at DEST [default: the same path]
-    #[arg(long, value_name = "PATH[:DEST]")]
+    #[arg(long, value_name = "PATH[:DEST]", value_parser = path_value::<BindSpec>())]
     pub ro: Vec<BindSpec>,
     /// Mount PATH of the host read-write at DEST [default: the same path]
-    #[arg(long, value_name = "PATH[:DEST]")]
+    #[arg(long, value_name = "PATH[:DEST]", value_parser = path_value::<BindSpec>())]
     pub rw: Vec<BindSpec>,
     /// Pass an environment variable of the caller, or set one
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -111,7 +120,7 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "[ADDR:]HOSTPORT:PORT")]
     pub publish: Vec<PublishedPort>,
     /// Allow connections to the unix socket PATH of the host, at DEST inside [default: the same path]
-    #[arg(long, value_name = "PATH[:DEST]")]
+    #[arg(long, value_name = "PATH[:DEST]", value_parser = path_value::<BindSpec>())]
     pub allow_socket: Vec<BindSpec>,
     /// Read FILE as the last policy layer
     #[arg(long, value_name = "FILE")]
@@ -141,7 +150,7 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<TimeSpan>,
     /// Set the home directory: tmp, session (agent only), or a directory of the host
-    #[arg(long, value_name = "tmp|session|DIR")]
+    #[arg(long, value_name = "tmp|session|DIR", value_parser = path_value::<HomeSource>())]
     pub home: Option<HomeSource>,
     /// Allow the workspace to be the home directory or one of its ancestors
     #[arg(long)]
@@ -255,10 +264,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "ADAPTER")]
     pub adapter: Option<AdapterKind>,
     /// Set the path of the bridge socket; {id} and {short_id} are replaced by the sandbox's id
-    #[arg(long, value_name = "TEMPLATE")]
+    #[arg(long, value_name = "TEMPLATE", value_parser = path_value::<SocketPathTemplate>())]
     pub bridge_socket: Option<SocketPathTemplate>,
     /// Set the path of the control socket; {id} and {short_id} are replaced by the sandbox's id
-    #[arg(long, value_name = "TEMPLATE")]
+    #[arg(long, value_name = "TEMPLATE", value_parser = path_value::<SocketPathTemplate>())]
     pub control_socket: Option<SocketPathTemplate>,
 }
 

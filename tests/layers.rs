@@ -380,6 +380,8 @@ fn pure_modules_do_no_io() {
     for Source { module, code } in
         sources().iter().filter(|source| below(&PURE, &source.module) && !below(&DOES_IO, &source.module))
     {
+        // What bytes a path has is no I/O.
+        let code = code.replace("std::os::unix::ffi::", "");
         for io in IO {
             assert!(!code.contains(io), "{module} has {io}");
         }

@@ -1,6 +1,8 @@
 //! `--ro`, `--rw`, `--home` and the program of the caller.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -19,6 +21,31 @@ as_each_caller! {
         let said = wrap.run(&["--ro", &read_only, "--rw", given.to_str().unwrap()], &["/bin/sh", "-c", &script]).success();
         assert_eq!(said, "sharedgiven\nwork\n");
         assert!(given.join("made").exists());
+    }
+
+    /// A name is bytes, and may have a colon and a backslash.
+    fn any_path_can_be_named(caller) {
+        let wrap = Wrap::new(caller);
+        for (name, written) in [(&b"plain"[..], &b"plain"[..]), (b"not-\xff\xfe-text", b"not-\xff\xfe-text"), (b"a:b", b"a\\:b"), (b"a\\b", b"a\\b"), (b"a\\:", b"a\\\\\\:")] {
+            let directory = wrap.place.join("").join(OsStr::from_bytes(name));
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("file"), "content").unwrap();
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+            let written = wrap.place.join("").join(OsStr::from_bytes(written));
+            let at = OsStr::from_bytes(b"/data/\xff\\:x");
+            let to = [written.as_os_str(), OsStr::new(":"), at].join(OsStr::new(""));
+            let said = |options: &[&OsStr], script: &str, argument: &OsStr| {
+                let mut command = wrap.place.saggar();
+                command.arg("wrap").args(options).args(["--", "/bin/sh", "-c", script, "sh"]).arg(argument);
+                wrap.finish(command).success()
+            };
+            let [ro, rw, home, workspace] = ["--ro", "--rw", "--home", "--workspace"].map(OsStr::new);
+            assert_eq!(said(&[ro, written.as_os_str()], "cat \"$1/file\"", directory.as_os_str()), "content");
+            assert_eq!(said(&[rw, &to], "cat \"$1/file\" && echo x >\"$1/made\"", OsStr::from_bytes(b"/data/\xff:x")), "content");
+            assert!(directory.join("made").exists());
+            assert_eq!(said(&[home, directory.as_os_str()], "cat ~/file", OsStr::new("")), "content");
+            assert_eq!(said(&[workspace, directory.as_os_str()], "cat file", OsStr::new("")), "content");
+        }
     }
 
     /// CVE-2021-30465: a destination that is a link would be mounted over somewhere else.

@@ -4,7 +4,9 @@
 //! the use.
 
 use super::value::{BadValue, text_value};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
@@ -44,44 +46,67 @@ impl BindSpec {
     }
 }
 
+/// Splits at the colon that is not escaped, and undoes the escapes: `\:` is a colon of a path, and `\\` a backslash. Any
+/// other backslash stands for itself.
+fn split_bind(text: &OsStr) -> Vec<PathBuf> {
+    let mut parts = vec![Vec::new()];
+    let mut bytes = text.as_bytes().iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        let escaped = (byte == b'\\').then(|| bytes.next_if(|next| matches!(next, b':' | b'\\'))).flatten();
+        match (escaped, parts.last_mut()) {
+            (None, _) if byte == b':' => parts.push(Vec::new()),
+            (_, Some(part)) => part.push(escaped.unwrap_or(byte)),
+            (_, None) => {}
+        }
+    }
+    parts.into_iter().map(|part| PathBuf::from(OsString::from_vec(part))).collect()
+}
+
+impl TryFrom<OsString> for BindSpec {
+    type Error = BadValue;
+
+    fn try_from(text: OsString) -> Result<Self, BadValue> {
+        let bad = |why: &str| Err(BadValue(format!("{text:?} {why}; write PATH or PATH:DEST")));
+        let parts = split_bind(&text);
+        if parts.len() > 2 {
+            return bad("has more than one colon; a colon of a path is written \\:");
+        }
+        if let Some(why) = parts.iter().find_map(|path| path_objection(path)) {
+            return bad(why);
+        }
+        match parts.as_slice() {
+            [_, dest] if !dest.is_absolute() => {
+                bad("has a DEST that is not absolute; a colon of a path is written \\:")
+            }
+            [source, rest @ ..] => Ok(BindSpec {
+                source: normalize(source),
+                destination: rest.first().map(|dest| normalize(dest)),
+            }),
+            [] => bad("is empty"),
+        }
+    }
+}
+
 impl FromStr for BindSpec {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = |why: &str| Err(BadValue(format!("{text:?} {why}; write PATH or PATH:DEST")));
-        let (source, dest) = match text.split_once(':') {
-            Some((source, dest)) => (source, Some(dest)),
-            None => (text, None),
-        };
-        if dest.is_some_and(|dest| dest.contains(':')) {
-            return bad("has more than one colon");
-        }
-        for path in std::iter::once(source).chain(dest) {
-            if let Some(why) = path_objection(Path::new(path)) {
-                return bad(why);
-            }
-        }
-        match dest {
-            Some(dest) if !dest.starts_with('/') => bad("has a DEST that is not absolute"),
-            _ => Ok(BindSpec {
-                source: normalize(Path::new(source)),
-                destination: dest.map(|dest| normalize(Path::new(dest))),
-            }),
-        }
+        OsString::from(text).try_into()
     }
 }
 
 impl fmt::Display for BindSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.source.display())?;
+        let escaped = |path: &Path| path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:");
+        f.write_str(&escaped(&self.source))?;
         match &self.destination {
-            Some(dest) if *dest != self.source => write!(f, ":{}", dest.display()),
+            Some(dest) if *dest != self.source => write!(f, ":{}", escaped(dest)),
             _ => Ok(()),
         }
     }
 }
 
-text_value!(BindSpec, { "type": "string", "description": "PATH or PATH:DEST, both absolute", "pattern": "^/[^:]*(:/[^:]*)?$" });
+text_value!(BindSpec, { "type": "string", "description": "PATH or PATH:DEST, both absolute; a colon of a path is written \\: and a backslash \\\\", "pattern": "^/([^:\\\\]|\\\\.)*(:/([^:\\\\]|\\\\.)*)?$" });
 
 /// The access of programs to a bind mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +185,14 @@ impl TryFrom<PathBuf> for HostPath {
     }
 }
 
+impl TryFrom<OsString> for HostPath {
+    type Error = BadValue;
+
+    fn try_from(text: OsString) -> Result<Self, BadValue> {
+        PathBuf::from(text).try_into()
+    }
+}
+
 impl FromStr for HostPath {
     type Err = BadValue;
 
@@ -188,18 +221,26 @@ pub enum HomeSource {
     Directory(HostPath),
 }
 
-impl FromStr for HomeSource {
-    type Err = BadValue;
+impl TryFrom<OsString> for HomeSource {
+    type Error = BadValue;
 
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        match text {
-            "tmp" => Ok(HomeSource::Tmp),
-            "session" => Ok(HomeSource::Session),
-            _ => match text.parse() {
+    fn try_from(text: OsString) -> Result<Self, BadValue> {
+        match text.to_str() {
+            Some("tmp") => Ok(HomeSource::Tmp),
+            Some("session") => Ok(HomeSource::Session),
+            _ => match text.try_into() {
                 Ok(path) => Ok(HomeSource::Directory(path)),
                 Err(BadValue(why)) => Err(BadValue(format!("home is tmp, session or a directory: {why}"))),
             },
         }
+    }
+}
+
+impl FromStr for HomeSource {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        OsString::from(text).try_into()
     }
 }
 
@@ -217,12 +258,49 @@ text_value!(HomeSource, { "type": "string", "description": "tmp, session, or an 
 
 /// The path of a socket. It may contain `{id}` or `{short_id}` (the first eight characters of the id).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketPathTemplate(String);
+pub struct SocketPathTemplate(OsString);
 
 impl SocketPathTemplate {
     /// The path for the sandbox with this id.
     pub fn expand(&self, id: &crate::id::SandboxId) -> PathBuf {
-        PathBuf::from(self.0.replace("{short_id}", id.short()).replace("{id}", id.as_str()))
+        PathBuf::from(fill(&self.0, id.short(), id.as_str()))
+    }
+}
+
+/// The template with these values in place of its names.
+fn fill(template: &OsStr, short_id: &str, id: &str) -> OsString {
+    const NAMES: [&[u8]; 2] = [b"{short_id}", b"{id}"];
+    let mut filled = Vec::new();
+    let mut rest = template.as_bytes();
+    while let [first, after @ ..] = rest {
+        let named = NAMES.iter().zip([short_id, id]).find(|(name, _)| rest.starts_with(name));
+        match named {
+            Some((name, value)) => {
+                filled.extend_from_slice(value.as_bytes());
+                rest = &rest[name.len()..];
+            }
+            None => {
+                filled.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(filled)
+}
+
+impl TryFrom<OsString> for SocketPathTemplate {
+    type Error = BadValue;
+
+    fn try_from(text: OsString) -> Result<Self, BadValue> {
+        let bad = |why: &str| Err(BadValue(format!("template {text:?} {why}")));
+        if fill(&text, "x", "x").as_bytes().iter().any(|byte| matches!(byte, b'{' | b'}')) {
+            return bad("has a brace that is neither {id} nor {short_id}");
+        }
+        match path_objection(Path::new(&text)) {
+            Some(why) => bad(why),
+            None if !Path::new(&text).is_absolute() => bad("is not absolute"),
+            None => Ok(SocketPathTemplate(text)),
+        }
     }
 }
 
@@ -230,22 +308,13 @@ impl FromStr for SocketPathTemplate {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = |why: &str| Err(BadValue(format!("template {text:?} {why}")));
-        let plain = text.replace("{short_id}", "x").replace("{id}", "x");
-        if plain.contains(['{', '}']) {
-            return bad("has a brace that is neither {id} nor {short_id}");
-        }
-        match path_objection(Path::new(text)) {
-            Some(why) => bad(why),
-            None if !text.starts_with('/') => bad("is not absolute"),
-            None => Ok(SocketPathTemplate(text.to_owned())),
-        }
+        OsString::from(text).try_into()
     }
 }
 
 impl fmt::Display for SocketPathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{}", self.0.display())
     }
 }
 
@@ -278,6 +347,9 @@ mod tests {
             ("a", "a"),
             ("/a:/a", "/a"),
         ]);
+        taken::<BindSpec>(&[(r"/a\:b", r"/a\:b"), (r"/a\\:/b\x", r"/a\\:/b\\x"), (r"/\", r"/\\")]);
+        let spec: BindSpec = r"/a\:b:/c\\\:d".parse().unwrap();
+        assert_eq!((spec.source.as_path(), spec.destination()), (Path::new("/a:b"), Path::new(r"/c\:d")));
         refused::<BindSpec>(&["", ":", "/a:", ":/b", "/a:b", "/a:/b:/c", "/a/../b", "/a:/..", "/a\0", ".."]);
     }
 
@@ -302,6 +374,21 @@ mod tests {
         ]);
         refused::<HomeSource>(&["", "temp", "./x", "~", "/a/../b"]);
         refused::<HostPath>(&["", "a", "./a", "/..", "/a\0"]);
+    }
+
+    #[test]
+    fn paths_are_bytes() {
+        let text = OsString::from_vec(b"/a\xff:/b\xfe".to_vec());
+        let spec = BindSpec::try_from(text).unwrap();
+        assert_eq!(
+            (spec.source.as_os_str().as_bytes(), spec.destination().as_os_str().as_bytes()),
+            (&b"/a\xff"[..], &b"/b\xfe"[..])
+        );
+        let id = crate::id::SandboxId::parse("0123456789").unwrap();
+        let template = SocketPathTemplate::try_from(OsString::from_vec(b"/\xff{id}".to_vec())).unwrap();
+        assert_eq!(template.expand(&id).as_os_str().as_bytes(), b"/\xff0123456789");
+        assert!(HomeSource::try_from(OsString::from_vec(b"/\xff".to_vec())).is_ok());
+        assert!(HomeSource::try_from(OsString::from_vec(b"\xff".to_vec())).is_err());
     }
 
     #[test]
