@@ -81,7 +81,7 @@ fn a_stream_that_the_caller_closed_is_dev_null() {
         // In a copy of the shell: it would move its own streams for a redirection.
         let script =
             "all=$(for fd in 0 1 2; do stat -L -c %t:%T /proc/$$/fd/$fd; done); echo \"$all\" >streams";
-        let ended = wrap.from_shell(&format!("exec \"$@\" {closed}"), &[], &["/bin/sh", "-c", script]);
+        let ended = wrap.started_by_shell(&format!("exec \"$@\" {closed}"), &[], &["/bin/sh", "-c", script]);
         assert_eq!(ended.code(), 0, "{closed}");
         let streams = fs::read_to_string(wrap.work().join("streams")).unwrap();
         for (fd, kind) in streams.lines().enumerate() {

@@ -192,9 +192,9 @@ as_each_caller! {
     fn any_umask_gives_the_same_root(caller) {
         let wrap = Wrap::new(caller);
         let looks = ["/bin/sh", "-c", "umask; stat -c '%a %n' / /etc /etc/passwd /var /home /home/agent /tmp"];
-        let usual = wrap.from_shell("umask 022; exec \"$@\"", &[], &looks).success();
+        let usual = wrap.started_by_shell("umask 022; exec \"$@\"", &[], &looks).success();
         for mask in ["000", "077", "777"] {
-            let told = wrap.from_shell(&format!("umask {mask}; exec \"$@\""), &[], &looks).success();
+            let told = wrap.started_by_shell(&format!("umask {mask}; exec \"$@\""), &[], &looks).success();
             assert_eq!(told, usual.replacen("0022", &format!("0{mask}"), 1));
         }
     }

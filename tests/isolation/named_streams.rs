@@ -67,7 +67,7 @@ as_each_caller! {
             for stream in [1, 2] {
                 let wrap = Wrap::new(caller);
                 let outside = outside.replace("STREAM", if stream == 1 { "" } else { "2" });
-                let ended = wrap.from_shell(&outside, &[], &["/bin/sh", "-c", &writes(stream)]);
+                let ended = wrap.started_by_shell(&outside, &[], &["/bin/sh", "-c", &writes(stream)]);
                 assert_eq!(ended.stdout, "x\n".repeat(4), "{kind} as stream {stream}: {ended:?}");
                 assert_eq!(ended.stderr, "", "{kind} as stream {stream}");
             }
@@ -79,7 +79,7 @@ as_each_caller! {
             let wrap = Wrap::new(caller);
             wrap.place.make_file("in", "text");
             let outside = format!("IN_MEMORY=\"{IN_MEMORY}\"; {outside}");
-            let ended = wrap.from_shell(&outside, &[], &["/bin/sh", "-c", &reads()]);
+            let ended = wrap.started_by_shell(&outside, &[], &["/bin/sh", "-c", &reads()]);
             assert_eq!(ended.stdout, "text", "{kind}: {ended:?}");
         }
     }
@@ -102,7 +102,7 @@ as_each_caller! {
         let input = wrap.place.make_file("in", "INPUT");
         let output = wrap.place.make_file("out", "OLD");
         let program = "cat /dev/stdin; (echo x >/dev/stdin) 2>&- && echo wrote >written; (dd if=/dev/stdout of=read iflag=nonblock) 2>&-; exit 0";
-        wrap.from_shell("\"$@\" <../in >>../out", &[], &["/bin/sh", "-c", program]).success();
+        wrap.started_by_shell("\"$@\" <../in >>../out", &[], &["/bin/sh", "-c", program]).success();
         assert_eq!(fs::read_to_string(input).unwrap(), "INPUT");
         assert_eq!(fs::read_to_string(output).unwrap(), "OLDINPUT");
         assert!(!fs::read_to_string(wrap.work().join("read")).unwrap_or_default().contains("OLD"));
@@ -114,7 +114,7 @@ as_each_caller! {
         let text: String = (0..50_000).map(|number| format!("{number}\n")).collect();
         fs::set_permissions(wrap.place.make_file("in", &text), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let outside = "exec <../in >../out; echo before; \"$@\"; cat";
-        wrap.from_shell(outside, &[], &["/bin/sh", "-c", "dd bs=1 count=7 2>&-; exit 0"]).success();
+        wrap.started_by_shell(outside, &[], &["/bin/sh", "-c", "dd bs=1 count=7 2>&-; exit 0"]).success();
         assert!(fs::read_to_string(wrap.place.join("out")).unwrap() == format!("before\n{text}"), "nothing twice, nothing lost");
     }
 
@@ -122,14 +122,14 @@ as_each_caller! {
     fn a_silent_fifo_does_not_delay_the_exit(caller) {
         let wrap = Wrap::new(caller);
         let outside = "mkfifo -m 600 ../fifo; exec 3<>../fifo; \"$@\" <../fifo";
-        assert_eq!(wrap.from_shell(outside, &[], &["/bin/sh", "-c", "exit 3"]).code(), 3);
+        assert_eq!(wrap.started_by_shell(outside, &[], &["/bin/sh", "-c", "exit 3"]).code(), 3);
     }
 
     /// A reader that goes is heard of by SIGPIPE, and is no failure of saggar.
     fn a_reader_of_a_fifo_may_leave(caller) {
         let wrap = Wrap::new(caller);
         let outside = "mkfifo ../fifo; head -c 1 ../fifo >/dev/null & \"$@\" >../fifo";
-        let ended = wrap.from_shell(outside, &[], &["/bin/sh", "-c", "while :; do printf 0123456789; done"]);
+        let ended = wrap.started_by_shell(outside, &[], &["/bin/sh", "-c", "while :; do printf 0123456789; done"]);
         assert_eq!(ended.code(), 128 + 13, "{ended:?}");
     }
 
@@ -154,8 +154,8 @@ as_each_caller! {
         let open = |into: &str| format!("({}: </dev/stdin && echo ok >{into}) 2>>wrong\n", [writes(1), writes(2)].concat());
         stage.script("install.sh", &format!("#!/bin/sh\n{}", open("install")));
         stage.place.make_file("work/startup.sh", &open("startup"));
-        let agent = format!("#!/bin/sh\n(echo x >>/dev/stderr && : >>/dev/stdout && : </dev/stdin && echo ok >agent) 2>>wrong\nexec cat >/dev/null");
-        let served = stage.scripted("stream-json", &agent);
+        let agent = "#!/bin/sh\n(echo x >>/dev/stderr && : >>/dev/stdout && : </dev/stdin && echo ok >agent) 2>>wrong\nexec cat >/dev/null";
+        let served = stage.scripted("stream-json", agent);
         let mut client = served.connect();
         client.send(&json!({ "cmd": "query", "prompt": "x" }));
         crate::support::wait::until_exists(&stage.work().join("agent"));

@@ -9,7 +9,7 @@ use crate::support::caller::Caller;
 
 /// A shell of the caller that runs `saggar wrap --profile nesting -- /bin/sh -c PROGRAM` where `outside` says `"$@"`.
 fn nested(wrap: &Wrap, outside: &str, program: &str) -> Ended {
-    wrap.from_shell(outside, &["--profile", "nesting"], &["/bin/sh", "-c", program])
+    wrap.started_by_shell(outside, &["--profile", "nesting"], &["/bin/sh", "-c", program])
 }
 
 fn closed(caller: Caller) -> Wrap {

@@ -80,7 +80,7 @@ impl Wrap {
     }
 
     /// Runs a shell of the caller that starts the program, in a sandbox with these options, where `outside` says `"$@"`.
-    pub(crate) fn from_shell<S: AsRef<OsStr>>(
+    pub(crate) fn started_by_shell<S: AsRef<OsStr>>(
         &self,
         outside: &str,
         options: &[&str],
