@@ -5,7 +5,7 @@ use super::{SandboxOptions, model_api, shared_directories, sockets};
 use crate::error::{Code, Error, Result};
 use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
-use crate::host::{HostFacts, PathKind, network_namespace};
+use crate::host::{HostFacts, PathKind, group_only, network_namespace};
 use crate::id::SandboxId;
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
@@ -19,7 +19,7 @@ use crate::spec::policy::{
     self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting,
 };
 use crate::spec::{
-    HostIdMapping, ModelApiSpec, MountKind, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
+    HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
     SandboxSpec,
 };
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
@@ -248,7 +248,8 @@ pub(crate) fn prepare(
         visible_workspace: !request.inherits_streams,
         network_fallback: without_network(effective, &request),
     };
-    let spec = agent::lower_policy(effective, sandbox_request)?;
+    let mut spec = agent::lower_policy(effective, sandbox_request)?;
+    hide_group_only_paths(&mut spec);
     let absent = protected.unresolved_paths;
     model_api::check_key_hidden(&spec, &request.planned)?;
     let mut host = HostFacts::survey(&spec);
@@ -278,6 +279,23 @@ pub(crate) fn prepare(
         project: None,
         ids: id_block,
     })
+}
+
+/// Hides what of the system trees the caller's groups alone give, unless a layer names it: programs of an ordinary user have
+/// these groups.
+fn hide_group_only_paths(spec: &mut SandboxSpec) {
+    if !matches!(spec.identity.map, HostIdMapping::Caller { .. }) {
+        return;
+    }
+    let named: Vec<&Path> = spec
+        .mounts
+        .iter()
+        .filter(|mount| mount.kind.named_source().is_some())
+        .map(|mount| mount.destination.as_path())
+        .collect();
+    let is_named = |path: &PathBuf| named.iter().any(|at| path.starts_with(at) || at.starts_with(path));
+    let hidden: Vec<PathBuf> = group_only::paths().into_iter().filter(|path| !is_named(path)).collect();
+    spec.hidden_paths.extend(hidden.into_iter().map(|path| (path, Origin::BUILT_IN)));
 }
 
 /// The program, when it lies outside of what stands inside whatever it is.

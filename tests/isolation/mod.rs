@@ -13,6 +13,7 @@ mod executable;
 mod exit;
 mod files;
 mod git;
+mod group_only;
 mod hidden;
 mod image;
 mod inheritance;

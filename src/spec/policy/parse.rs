@@ -291,7 +291,7 @@ mod tests {
         f:2: limits.pids: invalid value: integer `4294967296`, expected u32
         f:2: limits.timeout: invalid type: map, expected a duration such as 90s
         f:2: files.ro: invalid type: string "/opt", expected a sequence
-        f:3: files.ro[1]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST
+        f:3: files.ro[1]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
         f:2: files.hide[0]: "../x" has a `..`; write a path below the workspace
         f:2: env.pass[0]: name of a variable "AWS_*" is a pattern; name each variable
         f:2: env.set.A=B: name of a variable "A=B" has the character '='

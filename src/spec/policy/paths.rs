@@ -66,18 +66,18 @@ impl TryFrom<OsString> for BindSpec {
     type Error = BadValue;
 
     fn try_from(text: OsString) -> Result<Self, BadValue> {
-        let bad = |why: &str| Err(BadValue(format!("{text:?} {why}; write PATH or PATH:DEST")));
+        let bad = |why: &str| {
+            Err(BadValue(format!("{text:?} {why}; write PATH or PATH:DEST, with \\: for a colon of a path")))
+        };
         let parts = split_bind(&text);
         if parts.len() > 2 {
-            return bad("has more than one colon; a colon of a path is written \\:");
+            return bad("has more than one colon");
         }
         if let Some(why) = parts.iter().find_map(|path| path_objection(path)) {
             return bad(why);
         }
         match parts.as_slice() {
-            [_, dest] if !dest.is_absolute() => {
-                bad("has a DEST that is not absolute; a colon of a path is written \\:")
-            }
+            [_, dest] if !dest.is_absolute() => bad("has a DEST that is not absolute"),
             [source, rest @ ..] => Ok(BindSpec {
                 source: normalize(source),
                 destination: rest.first().map(|dest| normalize(dest)),
