@@ -53,11 +53,9 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
     ("sockaddr_in6", 28),
     ("sockaddr_nl", 12),
     // linux/resource.h, linux/ioprio.h
-    ("PRIO_PROCESS", 0),
-    ("PRIO_PGRP", 1),
+    ("PRIO_USER", 2),
     ("RLIMIT_CORE", 4),
-    ("IOPRIO_WHO_PROCESS", 1),
-    ("IOPRIO_WHO_PGRP", 2),
+    ("IOPRIO_WHO_USER", 3),
     // linux/prctl.h
     ("PR_SET_MM", 35),
     ("PR_SCHED_CORE", 62),

@@ -1,6 +1,6 @@
-//! Paths of the host's system trees that this process may read and not everybody: those that one of its groups gives, as
-//! `ssl-cert` gives `/etc/ssl/private`. The programs of an ordinary user have its groups, which it cannot give up in a user
-//! namespace of its own (user_namespaces(7), setgroups), and they are to find there what is meant for everybody.
+//! Paths of the host's system trees that this process may read and not everybody: those that one of its groups may read, as
+//! `ssl-cert` may read `/etc/ssl/private`. The programs of an ordinary user keep its groups, since nobody can give up groups
+//! in a user namespace of their own (user_namespaces(7), setgroups), and they are to find there what everybody may read.
 
 use nix::unistd::{AccessFlags, access, getegid, getgroups};
 use std::fs;
@@ -18,7 +18,7 @@ const PROGRAM_LEVELS: usize = 2;
 const MAX_LEVELS: usize = 8;
 const MAX_NAMES: usize = 4096;
 
-/// The topmost paths of that kind. None for a process without further groups.
+/// The topmost paths of that kind. None for a process without supplementary groups.
 pub fn paths() -> Vec<PathBuf> {
     let own = getegid();
     if getgroups().is_ok_and(|groups| groups.iter().all(|group| *group == own)) {

@@ -133,11 +133,11 @@ fn built_in(what: impl Into<String>, why: impl Into<String>) -> PathDecision {
     PathDecision { what: what.into(), layer: "built-in".to_owned(), why: why.into() }
 }
 
-/// What covers a hidden path.
+/// How a path is hidden.
 pub(super) fn hiding_cover(node: &PathNode) -> &'static str {
     match node {
-        PathNode::Directory => "an empty directory",
-        _ => "an empty file",
+        PathNode::Directory => "an empty directory covers it, read-only",
+        _ => "an empty file covers it, read-only",
     }
 }
 
@@ -182,7 +182,7 @@ fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLooku
         let decided_by = PathDecision {
             what: format!("what hides {}", hidden.display()),
             layer: origin.to_string(),
-            why: format!("{} covers it, read-only", hiding_cover(&found.entry.node)),
+            why: hiding_cover(&found.entry.node).to_owned(),
         };
         return decided(PathState::Masked, true, false, decided_by);
     }

@@ -1,7 +1,8 @@
 //! A prepared sandbox as data: the report of `explain`, and its JSON.
 
 use super::network::NetworkSection;
-use super::tree::{PathNode, SandboxTree};
+use super::path::hiding_cover;
+use super::tree::SandboxTree;
 use super::{environment, landlock, limits, processes};
 use crate::app::prepare::PreparedSandbox;
 use crate::app::scripts;
@@ -238,10 +239,7 @@ fn files(prepared: &PreparedSandbox) -> FilesSection {
     };
     let hidden = |(path, origin): &(PathBuf, Origin)| MaskRow {
         path: shown(path),
-        how: match tree.entry_at(path).node {
-            PathNode::Directory => "an empty directory covers it, read-only",
-            _ => "an empty file covers it, read-only",
-        },
+        how: hiding_cover(&tree.entry_at(path).node),
         layer: origin.to_string(),
     };
     let mask = |mask: &crate::spec::ProcMask| MaskRow {

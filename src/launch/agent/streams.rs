@@ -67,9 +67,9 @@ impl ReplacedFiles {
         plan.block.map_or(ReplacedFiles::None, ReplacedFiles::Forbidden)
     }
 
-    /// Whether a stream is replaced that is open with this access mode only: a second open of a read-write file gains
-    /// nothing.
-    fn have(self, number: i32, mode: OFlag) -> SysResult<bool> {
+    /// Whether a pipe replaces a standard stream, if it is open with this access mode only: a second open of a read-write
+    /// file gains nothing.
+    fn contain(self, number: i32, mode: OFlag) -> SysResult<bool> {
         let stream = match file::duplicate(number) {
             Err(Errno::EBADF) => return Ok(false),
             other => other?,
@@ -148,7 +148,7 @@ impl PipedStreams {
     }
 
     fn replace_input(&mut self, replaced: ReplacedFiles) -> SysResult<()> {
-        if !replaced.have(0, OFlag::O_RDONLY)? {
+        if !replaced.contain(0, OFlag::O_RDONLY)? {
             return Ok(());
         }
         let file = file::duplicate(0)?;
@@ -165,7 +165,7 @@ impl PipedStreams {
     fn replace_outputs(&mut self, replaced: ReplacedFiles) -> SysResult<()> {
         let mut pipes: Vec<(file::FileId, OwnedFd)> = Vec::new();
         for number in OUTPUTS {
-            if !replaced.have(number, OFlag::O_WRONLY)? {
+            if !replaced.contain(number, OFlag::O_WRONLY)? {
                 continue;
             }
             let file = file::duplicate(number)?;
