@@ -1,10 +1,12 @@
 //! Signals that are sent to saggar reach its program, as if that ran by itself.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use super::wrapped::{Wrap, finish};
 use crate::bridge::served::Stage;
+use crate::support::deadline::Deadline;
 use crate::support::process::Process;
 use crate::support::wait;
 
@@ -41,6 +43,16 @@ fn send(process: &Process, signal: i32) {
     assert!(sent.success(), "signal {signal}");
 }
 
+/// Waits until the program has caught it. Not by inotify: a user has 128 instances, and the kernel takes its time to give one
+/// back.
+fn arrived(work: &Path, signal: i32) {
+    let (file, deadline) = (work.join(format!("got-{signal}")), Deadline::usual());
+    while !file.exists() {
+        assert!(!deadline.remaining().is_zero(), "signal {signal} does not arrive");
+        deadline.pause();
+    }
+}
+
 fn words(signals: &[i32]) -> Vec<String> {
     signals.iter().map(i32::to_string).collect()
 }
@@ -56,7 +68,7 @@ as_each_caller! {
         wait::until_exists(&wrap.work().join("up"));
         for signal in signals {
             send(&process, signal);
-            wait::until_exists(&wrap.work().join(format!("got-{signal}")));
+            arrived(&wrap.work(), signal);
         }
         send(&process, libc::SIGKILL);
         drop(process);
@@ -85,7 +97,7 @@ as_each_caller! {
         wait::until_exists(&stage.work().join("up"));
         for signal in signals {
             send(&served.process, signal);
-            wait::until_exists(&stage.work().join(format!("got-{signal}")));
+            arrived(&stage.work(), signal);
         }
         fs::remove_file(stage.work().join("up")).unwrap();
         drop(served);
