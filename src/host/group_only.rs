@@ -1,6 +1,6 @@
-//! Paths of the host's system trees that this process may read and not everybody: those that one of its groups may read, as
-//! `ssl-cert` may read `/etc/ssl/private`. The programs of an ordinary user keep its groups, since nobody can give up groups
-//! in a user namespace of their own (user_namespaces(7), setgroups), and they are to find there what everybody may read.
+//! Paths of the host's system trees that this process may read and other users may not, as `/etc/ssl/private` is for the
+//! group `ssl-cert`. The programs of an ordinary user keep its groups, since a user cannot give up groups in a user
+//! namespace of its own (user_namespaces(7), setgroups). They are to find there what all users may read.
 
 use nix::unistd::{AccessFlags, access, getegid, getgroups};
 use std::fs;
@@ -54,11 +54,11 @@ impl GroupOnlySearch<'_> {
             }
             let path = entry.path();
             let Ok(meta) = entry.metadata() else { continue };
-            let (everybodys, wanted) = match kind.is_dir() {
+            let (of_others, wanted) = match kind.is_dir() {
                 true => (0o005, AccessFlags::X_OK),
                 false => (0o004, AccessFlags::R_OK),
             };
-            if meta.permissions().mode() & everybodys != everybodys {
+            if meta.permissions().mode() & of_others != of_others {
                 if access(&path, wanted).is_ok() || access(&path, AccessFlags::R_OK).is_ok() {
                     self.found.push(path);
                 }

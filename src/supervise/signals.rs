@@ -7,8 +7,8 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use std::sync::OnceLock;
 
-/// Signals that no supervisor takes for its program: those that nobody can, what its own children and pipes cause, and what
-/// stops it as a job when it uses a terminal in the background.
+/// Signals that no supervisor takes for its program: those that no process can, what its own children and pipes cause, and
+/// what stops it as a job when it uses a terminal in the background.
 const NOT_HANDLED: [i32; 6] =
     [libc::SIGKILL, libc::SIGSTOP, libc::SIGCHLD, libc::SIGPIPE, libc::SIGTTIN, libc::SIGTTOU];
 

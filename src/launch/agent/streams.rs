@@ -2,8 +2,8 @@
 //!
 //! Such a path opens the file of the stream again, with the permissions of the program's user on it. That can be too
 //! little: the programs of a sandbox that root started have ids of their own, to which root's pipes and files say nothing.
-//! A pipe without a name gets a mode for all, since nobody finds it who does not have it (proc(5): the links of
-//! `/proc/PID/fd` lead only those on who may trace the process). A file or a FIFO is not changed: the program gets a pipe in
+//! A pipe without a name gets a mode for all users: only a process that has it finds it (proc(5): the links of
+//! `/proc/PID/fd` are open only to those that may trace the process). A file or a FIFO is not changed: the program gets a pipe in
 //! its place, and a process of saggar copies ([`crate::stage::agent::copier`]).
 //!
 //! It can be too much, too: a file that is open for reading could be written, and a log that is open for writing could be
@@ -125,7 +125,7 @@ pub fn make_reopenable(plan: &AgentPlan) -> Result<PipedStreams> {
     Ok(streams)
 }
 
-/// Sets the mode of a stream that is a pipe without a name. A pipe of somebody else, which a caller with few capabilities
+/// Sets the mode of a stream that is a pipe without a name. A pipe of another user, which a caller with few capabilities
 /// may not change, stays as it is.
 fn open_pipe_to_all(number: i32) -> SysResult<()> {
     let Ok(stream) = file::duplicate(number) else { return Ok(()) };

@@ -147,7 +147,7 @@ fn copy_out(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>) -> SysResult<()> {
         match read(pipe, &mut buffer)? {
             0 => return Ok(()),
             count => match write_whole(file, &buffer[..count]) {
-                // Nobody reads the FIFO any more: the program hears of it from its pipe, as it would have from that.
+                // No process reads the FIFO any more: the program hears of it from its pipe, as it would have from that.
                 Err(Errno::EPIPE) => return Ok(()),
                 other => other?,
             },
