@@ -1,6 +1,6 @@
 //! `--path`: explains what a path is inside the sandbox, and why.
 
-use super::tree::{LookupFailure, PathLookup, PathNode, SandboxTree};
+use super::tree::{LookupFailure, PathLookup, PathNode, SandboxTree, hiding_cover};
 use crate::app::prepare::PreparedSandbox;
 use crate::spec::protect::WORK_TREE_NAMES;
 use crate::spec::{MaskKind, MountKind, MountSpec};
@@ -131,14 +131,6 @@ pub(super) fn explain(prepared: &PreparedSandbox, path: &Path) -> PathExplanatio
 
 fn built_in(what: impl Into<String>, why: impl Into<String>) -> PathDecision {
     PathDecision { what: what.into(), layer: "built-in".to_owned(), why: why.into() }
-}
-
-/// How a path is hidden.
-pub(super) fn hiding_cover(node: &PathNode) -> &'static str {
-    match node {
-        PathNode::Directory => "an empty directory covers it, read-only",
-        _ => "an empty file covers it, read-only",
-    }
 }
 
 fn by_mount(mount: &MountSpec) -> PathDecision {

@@ -1,8 +1,7 @@
 //! A prepared sandbox as data: the report of `explain`, and its JSON.
 
 use super::network::NetworkSection;
-use super::path::hiding_cover;
-use super::tree::SandboxTree;
+use super::tree::{SandboxTree, hiding_cover};
 use super::{environment, landlock, limits, processes};
 use crate::app::prepare::PreparedSandbox;
 use crate::app::scripts;

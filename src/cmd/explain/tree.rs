@@ -296,6 +296,14 @@ impl<'a> SandboxTree<'a> {
     }
 }
 
+/// How a path is hidden.
+pub(super) fn hiding_cover(node: &PathNode) -> &'static str {
+    match node {
+        PathNode::Directory => "an empty directory covers it, read-only",
+        _ => "an empty file covers it, read-only",
+    }
+}
+
 fn masked_node(mask: &ProcMask, path: &Path) -> PathNode {
     let covered = path == Path::new("/proc").join(mask.name);
     match (mask.kind, covered) {
