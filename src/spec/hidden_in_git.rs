@@ -1,5 +1,5 @@
-//! git's view of files that the policy hides. A program finds an empty file there, and `git add -A` would record that the file
-//! was emptied. A filter of the sandbox's own answers git with what the index has in place of what covers such a file
+//! git's view of files that the policy hides. A program finds an empty file there, and `git add -A` would record that the
+//! file was emptied. A filter of the sandbox's own answers git with what the index has in place of what covers such a file
 //! (gitattributes(5)). It says nothing of a file of that name that is not covered.
 
 use std::fmt::Write;
@@ -12,7 +12,8 @@ pub const CONFIG_PATH: &str = "/etc/gitconfig";
 const ATTRIBUTES_PATH: &str = "/etc/gitattributes";
 
 /// What covers a file is of another file system than the work tree; `%f` is the file's path, quoted, and the command
-/// runs at the top of the work tree. A diff takes an empty file as it is, past the filter, and so shows nothing. The settings that this file replaces for a git below /usr/local stay in force.
+/// runs at the top of the work tree. A diff takes an empty file as it is, past the filter, and so shows nothing. The
+/// settings that this file replaces for a git below /usr/local stay in force.
 const CONFIG: &str = r#"[include]
 	path = /usr/local/etc/gitconfig
 [core]

@@ -233,7 +233,7 @@ pub enum MountKind {
 }
 
 impl MountKind {
-    /// The host path of a tree of the host, whoever named it.
+    /// The host path of a tree of the host, whichever layer named it.
     pub fn host_source(&self) -> Option<&PathBuf> {
         match self {
             MountKind::System { source } => Some(source),

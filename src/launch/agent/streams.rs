@@ -3,8 +3,8 @@
 //! Such a path opens the file of the stream again, with the permissions of the program's user on it. That can be too
 //! little: the programs of a sandbox that root started have ids of their own, to which root's pipes and files say nothing.
 //! A pipe without a name gets a mode for all users: only a process that has it finds it (proc(5): the links of
-//! `/proc/PID/fd` are open only to those that may trace the process). A file or a FIFO is not changed: the program gets a pipe in
-//! its place, and a process of saggar copies ([`crate::stage::agent::copier`]).
+//! `/proc/PID/fd` are open only to those that may trace the process). A file or a FIFO is not changed: the program gets a
+//! pipe in its place, and a process of saggar copies ([`crate::stage::agent::copier`]).
 //!
 //! It can be too much, too: a file that is open for reading could be written, and a log that is open for writing could be
 //! read. Neither mounts nor the access mode of a descriptor prevent that; Landlock does. A sandbox whose Landlock domain

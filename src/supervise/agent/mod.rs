@@ -667,8 +667,8 @@ impl<'a> AgentLoop<'a> {
         Ok(())
     }
 
-    /// Shuts down in order on every signal that asks for an end, and passes all others on to the agent, which has them from
-    /// nobody else.
+    /// Shuts down in order on every signal that asks for an end, and passes all others on to the agent, which gets them from
+    /// no other process.
     fn read_signals(&mut self) {
         while let Some((signal, _)) = signals::read_next(&self.signals) {
             match signal {
