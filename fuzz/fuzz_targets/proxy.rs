@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(consumed <= data.len());
             check(&host, port);
         }
-        http_proxy::HttpProxyStep::Request { consumed, host, port, head } => {
+        http_proxy::HttpProxyStep::Request { consumed, host, port, head, .. } => {
             assert!(consumed <= data.len());
             check(&host, port);
             assert_eq!(sniff(&head), SniffResult::Name { protocol: ClientProtocol::Http, name: host });

@@ -2,6 +2,7 @@
 //! over plain HTTP.
 
 use super::authority::Authority;
+use super::request_body::BodyLength;
 use super::request_head::{AbsoluteTarget, ParsedHead, RequestHead, parse_head};
 use super::sniff::MAX_SNIFFED;
 use crate::text::summary;
@@ -30,6 +31,8 @@ pub enum HttpProxyStep {
         port: u16,
         /// The rewritten head of the request.
         head: Vec<u8>,
+        /// The length of its body.
+        body: BodyLength,
     },
     /// Respond with [`HttpProxyStatus::BadRequest`]; the reason.
     Malformed(&'static str),
@@ -115,32 +118,14 @@ fn step_for_head(head: &RequestHead<'_>) -> Result<HttpProxyStep, &'static str> 
     if !scheme.eq_ignore_ascii_case("http") {
         return Err("a URI that is no http:// one; CONNECT is for the others");
     }
-    check_body_length(head)?;
+    let body = head.body_length()?;
     let head = rewrite_request(head, &authority, rest)?;
-    Ok(HttpProxyStep::Request { consumed, host: authority.host, port, head })
+    Ok(HttpProxyStep::Request { consumed, host: authority.host, port, head, body })
 }
 
 /// Whether a Host header names another port. Clients may leave the port out, even for a tunnel.
 fn port_differs(host: &Authority, port: u16, head: &RequestHead<'_>) -> bool {
     host.port.map_or(!head.is_connect() && port != 80, |of_header| of_header != port)
-}
-
-/// Checks that the end of the body is unambiguous (RFC 9112 section 6.3).
-fn check_body_length(head: &RequestHead<'_>) -> Result<(), &'static str> {
-    let mut lengths = head.header_values("content-length");
-    let mut codings = head.header_values("transfer-encoding");
-    match (lengths.next(), codings.next()) {
-        (Some(_), Some(_)) => return Err("a body with two lengths"),
-        (Some(digits), _) if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) => {
-            return Err("a Content-Length that is no number");
-        }
-        (_, Some(coding)) if head.version == 0 || !coding.eq_ignore_ascii_case(b"chunked") => {
-            return Err("a Transfer-Encoding other than chunked");
-        }
-        _ => {}
-    }
-    let has_more = lengths.next().is_some() || codings.next().is_some();
-    if has_more { Err("a body with two lengths") } else { Ok(()) }
 }
 
 /// The request for the server: a path as target, a Host header of its own, and no headers for a proxy.
@@ -210,7 +195,7 @@ mod tests {
         let text = "POST http://Example.com:8080/a?b=c HTTP/1.1\r\nhost: example.com:8080\r\nUser-Agent: x\r\n\
                     Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: keep-alive\r\nConnection: keep-alive, X\r\n\
                     Keep-Alive: 5\r\nContent-Length: 3\r\n\r\nabc";
-        let HttpProxyStep::Request { consumed, host, port, head } = next_step(text.as_bytes()) else {
+        let HttpProxyStep::Request { consumed, host, port, head, body } = next_step(text.as_bytes()) else {
             panic!()
         };
         assert_eq!((&text[consumed..], host.as_str(), port), ("abc", "example.com", 8080));

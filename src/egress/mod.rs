@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dns`] | messages of the name server in the sandbox and of the resolvers of the host (pure) |
 //! | [`sniff`] | the name in the first bytes of a connection (pure) |
+//! | [`request_body`] | the end of an HTTP request, after which another one may follow (pure) |
 //! | [`socks`] [`http_proxy`] | requests of proxy clients, and the replies (pure) |
 //! | [`stand_in_table`] | the stand-in addresses of names in the sandbox (pure) |
 //! | [`address`] | classes of addresses that may be connected to (pure) |
@@ -15,6 +16,7 @@ mod authority;
 pub mod dns;
 pub mod http_proxy;
 pub mod io;
+pub mod request_body;
 mod request_head;
 pub mod resolver_files;
 pub mod sniff;

@@ -2,6 +2,7 @@
 //! rejected.
 
 use super::authority::Authority;
+use super::request_body::BodyLength;
 
 /// Maximum number of headers, more than any client sends.
 const MAX_HEADERS: usize = 128;
@@ -83,6 +84,25 @@ impl<'a> RequestHead<'a> {
         Authority::parse(value.trim_ascii()).map(Some).ok_or("a Host header that is no host")
     }
 
+    /// The length of its body (RFC 9112 section 6.3).
+    pub(super) fn body_length(&self) -> Result<BodyLength, &'static str> {
+        let mut lengths = self.header_values("content-length");
+        let mut codings = self.header_values("transfer-encoding");
+        let length = match (lengths.next(), codings.next()) {
+            (None, None) => BodyLength::Bytes(0),
+            (Some(digits), None) => {
+                BodyLength::Bytes(parse_length(digits).ok_or("a Content-Length that is no number")?)
+            }
+            (None, Some(coding)) if self.version > 0 && coding.eq_ignore_ascii_case(b"chunked") => {
+                BodyLength::Chunked
+            }
+            (None, Some(_)) => return Err("a Transfer-Encoding other than chunked"),
+            (Some(_), Some(_)) => return Err("a body with two lengths"),
+        };
+        let has_more = lengths.next().is_some() || codings.next().is_some();
+        if has_more { Err("a body with two lengths") } else { Ok(length) }
+    }
+
     /// The target with a host: the authority of a CONNECT, or an absolute URI. `None` if the target is a path.
     pub(super) fn absolute_target(&self) -> Result<Option<AbsoluteTarget<'a>>, &'static str> {
         const NONE: &str = "a target that names no host";
@@ -99,6 +119,14 @@ impl<'a> RequestHead<'a> {
         let authority = Authority::parse(authority.as_bytes()).ok_or(NONE)?;
         Ok(Some(AbsoluteTarget { scheme, authority, rest }))
     }
+}
+
+/// Parses a number of bytes.
+fn parse_length(digits: &[u8]) -> Option<u64> {
+    // from_str_radix accepts a sign.
+    let text =
+        core::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// A target with a host.

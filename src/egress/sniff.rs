@@ -1,4 +1,5 @@
-//! Finds the name in the first bytes of a connection: the server name of TLS, or the host of an HTTP request.
+//! Finds the name in the first bytes of a connection: the server name of TLS, or the host of an HTTP request. What follows
+//! a request is inspected as the start of a connection is.
 //!
 //! A client can send one name to the resolver and another one to the server. Ambiguous bytes are rejected:
 //! [`SniffResult::Malformed`].
@@ -7,6 +8,9 @@ mod http;
 #[cfg(test)]
 mod tests;
 mod tls;
+
+use super::request_body::BodyLength;
+use super::request_head::{ParsedHead, parse_head};
 
 /// Maximum number of bytes that are inspected.
 pub const MAX_SNIFFED: usize = 64 << 10;
@@ -76,4 +80,17 @@ pub fn sniff_further(bytes: &[u8], protocol: ClientProtocol) -> Option<SniffResu
         ClientProtocol::Other => http::stray_host(bytes),
     };
     (!matches!(further, SniffResult::NoName(_))).then_some(further)
+}
+
+/// The end of the HTTP request at the start of `bytes`, whose host [`sniff`] has found: the size of its head, in bytes, and
+/// the length of its body.
+///
+/// # Errors
+/// The reason why servers may disagree about the end.
+pub fn request_end(bytes: &[u8]) -> Result<(usize, BodyLength), &'static str> {
+    match parse_head(bytes) {
+        ParsedHead::Complete(head) => Ok((head.length, head.body_length()?)),
+        ParsedHead::Incomplete => Err("an incomplete request"),
+        ParsedHead::Malformed(why) => Err(why),
+    }
 }

@@ -19,6 +19,7 @@ mod asked;
 mod changed;
 mod clients;
 mod families;
+mod kept_alive;
 mod named;
 mod narrowed;
 mod neighbours;

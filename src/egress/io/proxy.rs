@@ -3,6 +3,7 @@
 
 use super::denials::DenialKind;
 use crate::egress::http_proxy::{self, HttpProxyStatus};
+use crate::egress::request_body::RequestBody;
 use crate::egress::socks::{self, SocksHandshake, SocksReply};
 use crate::plan::agent::PROXY_PORTS;
 
@@ -35,8 +36,8 @@ pub(super) enum ProxyRequest {
         host: String,
         /// The port.
         port: u16,
-        /// The bytes for the host in place of the consumed ones; `None` for a tunnel.
-        request: Option<Vec<u8>>,
+        /// The bytes for the host in place of the consumed ones, and the body that follows; `None` for a tunnel.
+        request: Option<(Vec<u8>, RequestBody)>,
     },
     /// Malformed input; the reason.
     Malformed(&'static str),
@@ -61,8 +62,9 @@ impl ClientProxy {
                 http_proxy::HttpProxyStep::Connect { consumed, host, port } => {
                     ProxyRequest::Connect { consumed, host, port, request: None }
                 }
-                http_proxy::HttpProxyStep::Request { consumed, host, port, head } => {
-                    ProxyRequest::Connect { consumed, host, port, request: Some(head) }
+                http_proxy::HttpProxyStep::Request { consumed, host, port, head, body } => {
+                    let request = Some((head, RequestBody::new(body)));
+                    ProxyRequest::Connect { consumed, host, port, request }
                 }
                 http_proxy::HttpProxyStep::Malformed(why) => ProxyRequest::Malformed(why),
             },

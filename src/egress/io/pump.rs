@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const CHUNK_SIZE: usize = 64 << 10;
 
 /// Maximum number of bytes that one direction transfers before others are served.
-const TRANSFER_BUDGET: usize = 512 << 10;
+pub(super) const TRANSFER_BUDGET: u64 = 512 << 10;
 
 /// Maximum size of one splice(2), in bytes.
 const MAX_SPLICE: usize = 1 << 20;
@@ -195,7 +195,7 @@ impl Pump {
                     || to.shutdown(Shutdown::Write).is_ok();
                 return Ok(if told { Flow::Finished } else { Flow::WriterClosed });
             }
-            if moved >= TRANSFER_BUDGET {
+            if moved as u64 >= TRANSFER_BUDGET {
                 return Ok(Flow::More);
             }
             // Without a pipe, the bytes are copied.

@@ -1,4 +1,4 @@
-//! The host of the first request of an HTTP/1 connection.
+//! The host of a request of an HTTP/1 connection.
 
 use super::{ClientProtocol, SniffResult};
 use crate::egress::request_head::{ParsedHead, RequestHead, parse_head};

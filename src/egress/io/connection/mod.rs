@@ -8,8 +8,8 @@
 //! ```
 //! If the host needs consent, the state is AwaitingConsent before LookingUp or Connecting.
 //!
-//! The first bytes of the program are checked chunk by chunk before they are sent to the host. The bytes of the host
-//! are not checked; in some protocols the host sends first.
+//! The first bytes of the program, and the head of each HTTP request, are checked chunk by chunk before they are sent to
+//! the host. The bytes of the host are not checked; in some protocols the host sends first.
 
 mod connect;
 mod relay;
@@ -22,6 +22,7 @@ use super::linger::LingeringClient;
 use super::proxy::ClientProxy;
 use super::pump::{Pump, RelayBuffer};
 use super::socket_owner;
+use crate::egress::request_body::RequestBody;
 use crate::egress::stand_in_table::StandInTable;
 use crate::spec::policy::hosts::{Destination, DestinationHost, DnsName, HostRules};
 use mio::net::TcpStream;
@@ -101,9 +102,12 @@ pub(super) struct RelayedConnection {
     /// Whether the user consented to the host.
     has_consent: bool,
     state: RelayedConnectionState,
-    /// The first bytes of the program, until they are checked; `forwarded_bytes` of them were sent to the host.
+    /// The first bytes of the program, or of its present HTTP request, until they are checked; `forwarded_bytes` of them
+    /// were sent to the host. `None` when no more are checked.
     first_bytes: Option<Vec<u8>>,
     forwarded_bytes: usize,
+    /// The rest of an HTTP request whose head was checked. `first_bytes` then starts in it.
+    body: Option<RequestBody>,
     name_deadline: Option<Instant>,
     client_read_closed: bool,
     outbound: Pump,
@@ -142,6 +146,7 @@ impl RelayedConnection {
             state: RelayedConnectionState::New,
             first_bytes: Some(Vec::new()),
             forwarded_bytes: 0,
+            body: None,
             name_deadline: None,
             client_read_closed: false,
             outbound: Pump::default(),

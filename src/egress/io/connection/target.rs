@@ -235,13 +235,9 @@ impl RelayedConnection {
                 head.drain(..consumed.min(head.len()));
                 match request {
                     None => self.success_reply = proxy.success_reply(),
-                    Some(request) => {
+                    Some((request, body)) => {
                         self.outbound.queue(&request);
-                        self.outbound.queue(head);
-                        self.first_bytes = None;
-                        if self.client_read_closed {
-                            self.outbound.close_read();
-                        }
+                        self.body = Some(body);
                     }
                 }
                 self.name_deadline = None;
