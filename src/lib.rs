@@ -10,7 +10,7 @@
 //!
 //! | layer | module | what it is |
 //! |---|---|---|
-//! | 0 | [`error`] [`log`] [`id`] [`text`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text |
+//! | 0 | [`error`] [`log`] [`id`] [`text`] [`exact_name`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text, names of any bytes in JSON |
 //! | 0 | [`sys`] | raw system calls as thin safe wrappers |
 //! | 1 | [`spec`] | what a sandbox and a container are to be, the policy and the bundle that are lowered to it |
 //! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
@@ -38,6 +38,7 @@ pub mod control;
 pub mod demo;
 pub mod egress;
 pub mod error;
+pub mod exact_name;
 pub mod host;
 pub mod id;
 pub mod launch;

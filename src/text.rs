@@ -170,6 +170,24 @@ fn cut(text: &str, columns: usize) -> Option<usize> {
     None
 }
 
+/// Bytes in hexadecimal, two digits each.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes of [`hex`]; `None` for any other text.
+pub fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2).map(|pair| match *pair {
+        [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
 /// Whether a terminal shows a character as itself in any context (CVE-2021-42574).
 pub fn is_plain(c: char) -> bool {
     if c.is_ascii() {

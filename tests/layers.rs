@@ -16,6 +16,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("log", 0),
     ("id", 0),
     ("text", 0),
+    ("exact_name", 0),
     ("testing", 0),
     ("sys", 0),
     ("spec", 1),

@@ -199,6 +199,7 @@ mod tests {
             panic!()
         };
         assert_eq!((&text[consumed..], host.as_str(), port), ("abc", "example.com", 8080));
+        assert_eq!(body, BodyLength::Bytes(3));
         let expected = "POST /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nUser-Agent: x\r\nContent-Length: 3\r\n\
                         Connection: close\r\n\r\n";
         assert_eq!(String::from_utf8(head).unwrap(), expected);

@@ -21,6 +21,7 @@ use crate::sys::read;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, RenameFlags, renameat2};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
@@ -76,8 +77,10 @@ pub enum StateReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOptions {
     /// The arguments of `saggar session create`.
-    pub arguments: Vec<String>,
+    #[serde(with = "crate::exact_name::list")]
+    pub arguments: Vec<OsString>,
     /// The directory to which relative paths among them refer.
+    #[serde(with = "crate::exact_name")]
     pub directory: PathBuf,
 }
 

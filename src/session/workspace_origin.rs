@@ -50,9 +50,11 @@ enum WorkspaceMode {
 struct WorkspaceRecord {
     version: u32,
     r#use: WorkspaceMode,
+    #[serde(with = "crate::exact_name")]
     folder: PathBuf,
     /// Nanoseconds since the Unix epoch.
     since: i64,
+    #[serde(with = "crate::exact_name::list")]
     protected: Vec<PathBuf>,
 }
 

@@ -8,6 +8,7 @@ mod life;
 mod limits;
 mod logs;
 mod many;
+mod names;
 mod snapshot;
 pub(crate) mod stage;
 mod walk;

@@ -157,7 +157,7 @@ pub(super) fn state(record: &ContainerRecord, status: ContainerStatus) -> Value 
         .map_or(0, |process| process.pid);
     let mut state = json!({
         "ociVersion": SPEC_VERSION, "id": record.id, "status": status.to_string(), "pid": pid,
-        "bundle": record.bundle, "rootfs": record.rootfs, "created": record.created,
+        "bundle": record.bundle.to_string_lossy(), "rootfs": record.rootfs.to_string_lossy(), "created": record.created,
     });
     if !record.annotations.is_empty() {
         state["annotations"] = json!(record.annotations);

@@ -10,6 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::session::record::{SessionOptions, SessionRecord};
 use clap::Parser;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Number of words of the command line that are not recorded: the program, `session`, `create`.
 const SKIPPED_WORDS: usize = 3;
@@ -23,7 +24,7 @@ pub(super) fn run(args: SessionCreateArgs) -> Result<u8> {
         return Err(Error::new(Code::Usage, "--api-key-fd: a session keeps no descriptor of its creator")
             .hint("name a file with --api-key-file: it is read again at each start"));
     }
-    let options = SessionOptions { arguments: recorded_words()?, directory: current_directory()? };
+    let options = SessionOptions { arguments: recorded_words(), directory: current_directory()? };
     let json = args.json;
     let (directory, record) = session::create(into_request(args), options)?;
     match json {
@@ -43,7 +44,7 @@ pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, 
         let message = format!("session {id} was not made by saggar session create");
         Error::new(Code::State, message).hint(format!("saggar agent DIR --session {id} --resume"))
     })?;
-    let words = std::iter::once("create".to_owned()).chain(options.arguments.iter().cloned());
+    let words = std::iter::once(OsString::from("create")).chain(options.arguments.iter().cloned());
     let only = SessionCreateParser::try_parse_from(words)
         .map_err(|e| Error::new(Code::Invalid, format!("the options of session {id}: {}", e.kind())))?;
     let mut request = into_request(only.create);
@@ -65,22 +66,10 @@ fn into_request(args: SessionCreateArgs) -> AgentRequest {
 }
 
 /// Returns the words of the command line that define the session.
-fn recorded_words() -> Result<Vec<String>> {
-    let text = |word: OsString| {
-        word.into_string().map_err(|word| {
-            let message =
-                format!("{}: a session keeps its options as text, and this is not UTF-8", word.display());
-            Error::new(Code::Invalid, message).hint("give the path another name, or a link to it")
-        })
-    };
-    std::env::args_os().skip(SKIPPED_WORDS).map(text).collect()
+fn recorded_words() -> Vec<OsString> {
+    std::env::args_os().skip(SKIPPED_WORDS).collect()
 }
 
-fn current_directory() -> Result<std::path::PathBuf> {
-    let directory = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    if directory.to_str().is_none() {
-        let message = format!("the current directory {} is not UTF-8", directory.display());
-        return Err(Error::new(Code::Invalid, message).hint("call saggar in another one"));
-    }
-    Ok(directory)
+fn current_directory() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|e| Error::system("find the current directory", e))
 }

@@ -4,6 +4,7 @@
 
 use crate::cgroup;
 use crate::error::{Code, Error, Result};
+use crate::exact_name::ExactPath;
 use crate::id::SandboxId;
 use crate::launch::agent::LaunchedSandbox;
 use crate::plan::path::c_path;
@@ -37,10 +38,10 @@ const RECORD_LIMIT: u64 = 1 << 20;
 struct CleanupRecord {
     version: u32,
     cgroup: Option<PathBuf>,
-    sockets: Vec<(PathBuf, SocketRecord)>,
+    sockets: Vec<(ExactPath, SocketRecord)>,
     /// Sessions with a project quota or a directory for changes: the session's directory, and the project id or 0.
     #[serde(default)]
-    sessions: Vec<(PathBuf, u32)>,
+    sessions: Vec<(ExactPath, u32)>,
 }
 
 /// Everything that a running sandbox leaves on the host, with the processes that remove it.
@@ -179,7 +180,7 @@ impl CleanupGuard {
     pub fn add_socket(&mut self, path: PathBuf, socket: SocketRecord) -> Result<()> {
         let charge = OwnedCleanupItem::File(c_path(&path)?, FileId { device: socket.dev, inode: socket.ino });
         self.register(charge);
-        self.record.sockets.push((path, socket));
+        self.record.sockets.push((ExactPath(path), socket));
         self.write_record()
     }
 
@@ -191,7 +192,7 @@ impl CleanupGuard {
     pub fn add_session(&mut self, directory: &Path, project: Option<u32>) -> Result<()> {
         let project = project.unwrap_or(0);
         self.register(OwnedCleanupItem::Session(c_path(directory)?, project));
-        self.record.sessions.push((directory.to_owned(), project));
+        self.record.sessions.push((ExactPath(directory.to_owned()), project));
         self.write_record()
     }
 
@@ -323,7 +324,7 @@ pub fn sweep_socket(path: &Path) {
         return;
     }
     let names_it = |directory: &Path| {
-        read_record(directory).is_some_and(|record| record.sockets.iter().any(|(at, _)| at == path))
+        read_record(directory).is_some_and(|record| record.sockets.iter().any(|(at, _)| at.0 == path))
     };
     for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
         if names_it(&entry.path()) {
@@ -369,14 +370,14 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             CleanupItem::Cgroup(&path).remove();
         }
-        for (path, project) in
+        for (ExactPath(path), project) in
             record.sessions.into_iter().filter(|(_, number)| *number == 0 || PROJECT_IDS.contains(number))
         {
             if let Ok(path) = c_path(&path) {
                 CleanupItem::Session { path: &path, project }.remove();
             }
         }
-        for (path, socket) in record.sockets {
+        for (ExactPath(path), socket) in record.sockets {
             // Nothing has kept the inode since: by its number alone it could be another file by now (DECISIONS 21).
             let found = nix::sys::stat::lstat(&path).ok().and_then(|stat| SocketRecord::from_stat(&stat));
             if let Ok(path) = c_path(&path)

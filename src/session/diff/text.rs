@@ -3,7 +3,7 @@
 
 use super::{ChangeKind, ChangeSide, FileChange};
 use crate::session::beneath::FileKind;
-use crate::text::DisplayEscaped;
+use crate::text::{DisplayEscaped, hex};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -90,7 +90,7 @@ impl FileChange {
             "conflict": self.conflict,
         });
         if self.path.to_str().is_none() {
-            value["pathBytes"] = name_hex(self.path.as_os_str()).into();
+            value["pathBytes"] = hex(self.path.as_os_str().as_bytes()).into();
         }
         value
     }
@@ -104,15 +104,8 @@ fn side_json(side: &ChangeSide) -> Value {
     if let Some(target) = &side.target {
         value["target"] = target.to_string_lossy().into();
         if target.to_str().is_none() {
-            value["targetBytes"] = name_hex(target.as_os_str()).into();
+            value["targetBytes"] = hex(target.as_os_str().as_bytes()).into();
         }
     }
     value
-}
-
-fn name_hex(name: &OsStr) -> String {
-    name.as_bytes().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -19,8 +19,10 @@ pub struct ContainerRecord {
     /// Id of the container.
     pub id: String,
     /// Absolute path of its bundle.
+    #[serde(with = "crate::exact_name")]
     pub bundle: PathBuf,
     /// Absolute path of its root file system on the host.
+    #[serde(with = "crate::exact_name")]
     pub rootfs: PathBuf,
     /// Time of creation, RFC 3339.
     pub created: String,
@@ -52,6 +54,7 @@ pub struct SidecarRecord {
     /// Name of the adapter for the protocol of the container's program.
     pub adapter: String,
     /// Path of the socket on which the bridge listens.
+    #[serde(with = "crate::exact_name")]
     pub socket: PathBuf,
     /// Device and inode of the socket, once it exists.
     pub socket_file: Option<(u64, u64)>,

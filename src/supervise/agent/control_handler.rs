@@ -53,7 +53,7 @@ impl ControlHandler for AgentLoop<'_> {
             "id": self.id,
             "status": status,
             "pid": pid,
-            "bundle": self.program.cwd,
+            "bundle": self.program.cwd.to_string_lossy(),
             "annotations": {},
             "session": {
                 "id": self.session,
