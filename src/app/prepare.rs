@@ -7,12 +7,14 @@ use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
 use crate::host::{HostFacts, PathKind, group_only, network_namespace};
 use crate::id::SandboxId;
+use crate::launch::agent::cleanup;
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
 use crate::plan::agent::{self as plan, AgentPlan};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::quarantine::Quarantine;
 use crate::session::session_project::SessionProject;
+use crate::session::skipped_entries::SkippedEntries;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
@@ -148,6 +150,28 @@ impl PreparedSandbox {
             origin: origin.clone(),
         });
         self.spec.pinned_paths.iter().cloned().chain(hidden).collect()
+    }
+
+    /// The entries of git indices at hidden paths. Programs that may write to the workspace use git there; an overlay has
+    /// the index of the host's tree, which stays as it is.
+    pub(crate) fn hidden_in_git(&self) -> Vec<SkippedEntries> {
+        let is_hidden = |path: &Path| self.host.path_kind(path).is_some();
+        let hidden: Vec<PathBuf> = self
+            .spec
+            .hidden_paths
+            .iter()
+            .filter(|(path, _)| !self.has_overlay() && is_hidden(path))
+            .filter_map(|(path, _)| path.strip_prefix(&self.workspace).ok().map(Path::to_owned))
+            .collect();
+        if hidden.is_empty() {
+            return Vec::new();
+        }
+        // What a killed sandbox has left is not taken for what the repository had before.
+        cleanup::sweep_best_effort();
+        SkippedEntries::find(&self.workspace, &hidden).unwrap_or_else(|error| {
+            log::warn!("git shows hidden files as changed: {error}");
+            Vec::new()
+        })
     }
 
     /// Looks after what programs may leave in the workspace for the host to run. Call it when the sandbox is made and no

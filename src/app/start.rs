@@ -40,7 +40,11 @@ impl StartedSandbox {
         signals::block()?;
         let cgroup_path = cgroup::cgroup_path(&prepared.id);
         let cgroup = cgroup_path.as_deref().filter(|place| cgroup::can_create(place));
-        let artifacts = HostArtifacts { cgroup, directory: is_addressable || prepared.session.is_some() };
+        let artifacts = HostArtifacts {
+            cgroup,
+            directory: is_addressable || prepared.session.is_some(),
+            skipped: prepared.hidden_in_git(),
+        };
         let mut guard = CleanupGuard::new(&prepared.id, artifacts)?;
         if let Some(session) = &prepared.session {
             guard.add_session(session, prepared.project.as_ref().map(|project| project.id))?;

@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod delegation;
 pub mod disk_bounds;
+pub mod git_index;
 pub mod group_only;
 pub mod idmap_support;
 pub mod kmsg;

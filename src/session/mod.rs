@@ -13,6 +13,7 @@
 //! | [`record`] | session.json: the supervisor, the sandbox, and the data of a later start |
 //! | [`logs`] | the log entries, a ring on disk |
 //! | [`files`] | files of a workspace for a server (KC-31) |
+//! | [`skipped_entries`] | entries of git indices at hidden paths, while a sandbox runs |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
 //! | [`policy_parser`] | parses a folder's policy in a worker |
@@ -42,6 +43,7 @@ pub mod retained_changes;
 pub mod select;
 pub mod session_project;
 pub mod session_state;
+pub mod skipped_entries;
 pub mod snapshot;
 pub mod spool;
 pub mod tree_workers;

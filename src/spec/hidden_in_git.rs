@@ -18,6 +18,8 @@ const CONFIG: &str = r#"[include]
 	path = /usr/local/etc/gitconfig
 [core]
 	attributesFile = /etc/gitattributes
+[sparse]
+	expectFilesOutsideOfPatterns = true
 [filter "saggar-hidden"]
 	clean = "if test \"$(stat -c %d -- %f)\" = \"$(stat -c %d .)\"; then cat; else git cat-file blob :%f 2>/dev/null || cat; fi"
 [diff "saggar-hidden"]

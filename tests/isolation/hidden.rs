@@ -5,8 +5,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+
 use super::wrapped::Wrap;
 use crate::support::caller::Caller;
+use crate::support::process::Process;
+use crate::support::wait;
 
 /// A workspace with hidden paths, as the keys of `[files]`.
 fn hiding(caller: Caller, hidden: &[&str]) -> Wrap {
@@ -104,22 +108,99 @@ as_each_caller! {
         assert_eq!(wrap.outside("git show HEAD:.env"), "SECRET");
     }
 
-    /// As the manual has it for tracked files: git then looks at none of them.
-    fn git_leaves_alone_what_its_index_skips(caller) {
+    /// git leaves hidden files alone, and looks at them again when the sandbox has ended.
+    fn git_lives_with_hidden_files(caller) {
         needs_git!();
-        let wrap = hiding(caller, &[".env", "keys"]);
-        wrap.place.make_dir("work/keys", 0o755);
+        for (init, version) in [("--object-format=sha1", "2"), ("--object-format=sha256", "2"), ("--object-format=sha1", "4")] {
+            let wrap = hiding(caller, &[".env", "keys", "a b/\"key\"", "skipped"]);
+            for directory in ["keys", "keys/deep", "a b"] {
+                wrap.place.make_dir(&format!("work/{directory}"), 0o755);
+            }
+            for name in [".env", "keys/key", "keys/deep/key", "a b/\"key\"", "skipped"] {
+                make(&wrap, name, "SECRET", 0o644);
+            }
+            make(&wrap, "code", "old", 0o644);
+            let first = COMMIT.replace("git init", &format!("git init {init}"));
+            wrap.outside(&format!("{first} && git update-index --index-version {version} && git update-index --skip-worktree skipped"));
+            let listing = wrap.outside("git ls-files -t --stage");
+            let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
+                git status --porcelain; git diff --exit-code; git add -A; git diff --cached --exit-code; \
+                echo new >code; git stash -q; git stash pop -q; git commit -qam second; \
+                git checkout -q -b other; git reset -q --hard HEAD^; git checkout -q .; git status --porcelain";
+            let ended = wrap.sh(script);
+            assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.code()), ("", "", 0));
+            assert_eq!(wrap.outside("git ls-files -t --stage"), listing);
+            assert_eq!(wrap.outside("cat .env keys/key keys/deep/key skipped; git status --porcelain; git fsck --cache --no-dangling"), "SECRET".repeat(4));
+            // A change of the same length, which only the times show.
+            make(&wrap, ".env", "secret", 0o644);
+            assert_eq!(wrap.outside("git status --porcelain"), " M .env\n");
+        }
+    }
+
+    /// Repositories below the workspace, and a work tree whose index is elsewhere in it.
+    fn git_lives_with_hidden_files_in_each_repository(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &["one/.env", "two/.env", "one/below/.env"]);
+        for directory in ["one", "one/below"] {
+            wrap.place.make_dir(&format!("work/{directory}"), 0o755);
+            make(&wrap, &format!("{directory}/.env"), "SECRET", 0o644);
+        }
+        wrap.outside(&format!("(cd one/below && {COMMIT}) && cd one && echo below >.gitignore && {COMMIT} && git worktree add -q ../two"));
+        let all = "for tree in one one/below two; do git -C $tree status --porcelain; git -C $tree ls-files -t .env; done";
+        assert_eq!(wrap.sh(all).success(), "S .env\n".repeat(3));
+        assert_eq!(wrap.outside(all), "H .env\n".repeat(3));
+    }
+
+    /// Whatever ends the sandbox, and where git has the index locked at the end.
+    fn git_looks_at_hidden_files_again_after_a_kill(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env"]);
         make(&wrap, ".env", "SECRET", 0o644);
-        make(&wrap, "keys/key", "SECRET", 0o644);
-        make(&wrap, "code", "old", 0o644);
-        wrap.outside(&format!("{COMMIT} && git update-index --skip-worktree .env keys/key"));
-        let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
-            git status --porcelain; git diff --exit-code; git add -A; git diff --cached --exit-code; \
-            echo new >code; git stash -q; git stash pop -q; git commit -qam second; \
-            git checkout -q -b other; git reset -q --hard HEAD^; git status --porcelain";
-        let ended = wrap.sh(script);
-        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.code()), ("", "", 0));
-        assert_eq!(wrap.outside("cat .env keys/key; git status --porcelain"), "SECRETSECRET");
+        wrap.outside(COMMIT);
+        let listing = |expected: &str| assert_eq!(wrap.outside("git ls-files -t"), format!("{expected} .env\nH saggar.toml\n"));
+        let start = || {
+            let mut process = Process::start(&wrap.place, wrap.command(&[], &["/bin/sh", "-c", "echo R; exec sleep 1000"]));
+            process.take_ready_stdout();
+            process
+        };
+
+        let mut process = start();
+        listing("S");
+        process.signal(Signal::SIGKILL);
+        process.wait();
+        wait::until(&wrap.work().join(".git/index"), "be restored", |_| wrap.outside("git ls-files -t .env") == "H .env\n");
+
+        let mut process = start();
+        process.kill_launcher();
+        process.signal(Signal::SIGKILL);
+        process.wait();
+        listing("S");
+        assert_eq!(wrap.sh("true").success(), "");
+        listing("H");
+
+        let lock = wrap.work().join(".git/index.lock");
+        let ended = wrap.sh(": >.git/index.lock");
+        assert_eq!(ended.code(), 0);
+        listing("S");
+        fs::remove_file(lock).unwrap();
+        wrap.sh("true");
+        listing("H");
+    }
+
+    /// What the workspace is to be, it stays: the index of a repository is found by no link, and a broken one is left as it is.
+    fn what_is_no_index_is_left_alone(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env"]);
+        make(&wrap, ".env", "SECRET", 0o644);
+        wrap.outside(COMMIT);
+        for damage in ["cp .git/index outside; ln -sf ../outside .git/index", "rm .git/index; mkfifo .git/index", "rm -f .git/index; echo x >.git/index"] {
+            wrap.outside(damage);
+            let before = wrap.outside("stat -c '%F %s %y' .git/index; ls .git/*.lock 2>&-; sha256sum outside");
+            let ended = wrap.sh("true");
+            assert_eq!(ended.code(), 0, "{ended:?}");
+            assert!(ended.stderr.contains("git shows hidden files as changed: the git index of"), "{ended:?}");
+            assert_eq!(wrap.outside("stat -c '%F %s %y' .git/index; ls .git/*.lock 2>&-; sha256sum outside"), before, "{damage}");
+        }
     }
 
     /// A file that the repository does not have is as empty there as it is inside.

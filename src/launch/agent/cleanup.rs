@@ -9,7 +9,8 @@ use crate::id::SandboxId;
 use crate::launch::agent::LaunchedSandbox;
 use crate::plan::path::c_path;
 use crate::session::session_project::PROJECT_IDS;
-use crate::stage::agent::launcher::{self, Launcher, LauncherArgs, LauncherTasks};
+use crate::session::skipped_entries::SkippedEntries;
+use crate::stage::agent::launcher::{self, Launcher, LauncherArgs, LauncherTasks, RequestFds};
 use crate::stage::watcher::{CleanupItem, ReleasedWatcher, Watcher};
 use crate::state::{self, SocketRecord};
 use crate::sys::file::FileId;
@@ -30,6 +31,9 @@ const CREATION_GRACE: Duration = Duration::from_secs(10);
 /// How often to make a directory again that concurrent sweeps remove.
 const TRIES: usize = 100;
 
+/// How long to wait while git has an index locked. Its own commands lock it for less, except for an editor.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The maximum size of a record, in bytes.
 const RECORD_LIMIT: u64 = 1 << 20;
 
@@ -42,6 +46,9 @@ struct CleanupRecord {
     /// Sessions with a project quota or a directory for changes: the session's directory, and the project id or 0.
     #[serde(default)]
     sessions: Vec<(ExactPath, u32)>,
+    /// Entries of git indices that are skipped while the sandbox runs.
+    #[serde(default)]
+    skipped: Vec<SkippedEntries>,
 }
 
 /// Everything that a running sandbox leaves on the host, with the processes that remove it.
@@ -81,12 +88,14 @@ impl OwnedCleanupItem {
 }
 
 /// What a new guard has to remove.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct HostArtifacts<'a> {
     /// The cgroup that will be made.
     pub cgroup: Option<&'a Path>,
     /// Whether a runtime directory is needed: for a sandbox with a name given by the user, or with sockets.
     pub directory: bool,
+    /// Entries of git indices that are to be skipped while the sandbox runs. They need a runtime directory too.
+    pub skipped: Vec<SkippedEntries>,
 }
 
 impl CleanupGuard {
@@ -101,6 +110,7 @@ impl CleanupGuard {
             cgroup: leaves.cgroup.map(Path::to_owned),
             sockets: Vec::new(),
             sessions: Vec::new(),
+            skipped: leaves.skipped,
         };
         let mut guard = CleanupGuard {
             watcher: None,
@@ -112,15 +122,22 @@ impl CleanupGuard {
             record,
             _lock: None,
         };
-        if leaves.cgroup.is_some() || leaves.directory {
+        let has_directory = leaves.directory || !guard.record.skipped.is_empty();
+        if leaves.cgroup.is_some() || has_directory {
             guard.watcher = Some(Watcher::start().map_err(|e| Error::system("start the watcher", e))?);
         }
-        if leaves.directory {
+        if has_directory {
             let directory = state::sandbox_dir(id)?;
             guard._lock = Some(make_directory(id, &directory)?);
-            guard.register(OwnedCleanupItem::Directory(c_path(&directory)?));
+            let item = OwnedCleanupItem::Directory(c_path(&directory)?);
+            match guard.record.skipped.is_empty() {
+                true => guard.register(item),
+                // Without its record nobody knows which entries to restore, and the watcher cannot do that.
+                false => guard.items.push(item),
+            }
             guard.directory = Some(directory);
             guard.write_record()?;
+            guard.skip_entries();
         }
         if let Some(cgroup) = leaves.cgroup {
             guard.register(OwnedCleanupItem::Cgroup(c_path(cgroup)?));
@@ -153,7 +170,8 @@ impl CleanupGuard {
     ) -> Result<Rc<Launcher>> {
         let charges = launcher::encode_cleanup(self.items.iter().rev().map(OwnedCleanupItem::as_item));
         let init = (launched.pid, launched.pidfd.as_fd());
-        let launcher = Launcher::spawn(LauncherArgs { init, cleanup: &charges, descriptors, tasks: work });
+        let tasks = &mut TasksWithEntries { tasks: work, skipped: &self.record.skipped };
+        let launcher = Launcher::spawn(LauncherArgs { init, cleanup: &charges, descriptors, tasks });
         let launcher = Rc::new(launcher.map_err(|e| Error::system("start the launcher", e))?);
         launched.launcher = Some(Rc::clone(&launcher));
         self.launcher = Some(Rc::clone(&launcher));
@@ -223,6 +241,15 @@ impl CleanupGuard {
         self.cleaning_up
     }
 
+    /// It is not an error if git has an index locked: programs then find hidden files that are changed.
+    fn skip_entries(&self) {
+        for entries in &self.record.skipped {
+            if let Err(error) = entries.skip(LOCK_PATIENCE) {
+                log::warn!("git shows hidden files as changed: {error}");
+            }
+        }
+    }
+
     fn register(&mut self, charge: OwnedCleanupItem) {
         if let Some(watcher) = &mut self.watcher {
             watcher.register(&charge.as_item());
@@ -244,14 +271,53 @@ impl Drop for CleanupGuard {
             // Others may use these paths by now.
             return;
         }
+        let is_restored = restore_entries(&self.record.skipped, LOCK_PATIENCE);
         // The directory goes last, because its record and lock protect the other items.
         for charge in self.items.iter().rev() {
-            charge.as_item().remove();
+            if is_restored || !matches!(charge, OwnedCleanupItem::Directory(_)) {
+                charge.as_item().remove();
+            }
         }
         if let Some(watcher) = self.watcher.take() {
             watcher.dismiss();
         }
     }
+}
+
+/// The launcher's tasks, and the restoration of git indices at its end.
+struct TasksWithEntries<'a> {
+    tasks: &'a mut dyn LauncherTasks,
+    skipped: &'a [SkippedEntries],
+}
+
+impl LauncherTasks for TasksWithEntries<'_> {
+    fn run_inline(&mut self, worker: u32, argument: u64) -> bool {
+        self.tasks.run_inline(worker, argument)
+    }
+
+    fn on_long_lived(&mut self) {
+        self.tasks.on_long_lived();
+    }
+
+    fn run_worker(&mut self, worker: u32, argument: u64, fds: RequestFds) {
+        self.tasks.run_worker(worker, argument, fds);
+    }
+
+    fn on_end(&mut self) -> bool {
+        restore_entries(self.skipped, LOCK_PATIENCE)
+    }
+}
+
+/// Restores git indices. Returns false if one of them is locked; another error would occur again.
+fn restore_entries(skipped: &[SkippedEntries], patience: Duration) -> bool {
+    let mut is_done = true;
+    for entries in skipped {
+        if let Err(error) = entries.restore(patience) {
+            is_done &= error.code() != Code::State;
+            log::warn!("git does not look at files that were hidden: {error}");
+        }
+    }
+    is_done
 }
 
 /// Makes the directory and takes its lock; first removes the remains of a dead sandbox with the same id.
@@ -367,6 +433,10 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     }
     // Without a record, only the directory can be removed.
     if let Some(record) = record {
+        // Where git has locked an index, a later sweep restores it.
+        if !restore_entries(&record.skipped, Duration::ZERO) {
+            return false;
+        }
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             CleanupItem::Cgroup(&path).remove();
         }

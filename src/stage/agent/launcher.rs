@@ -63,6 +63,12 @@ pub trait LauncherTasks {
 
     /// A worker's whole life, with descriptors for its results.
     fn run_worker(&mut self, worker: u32, argument: u64, fds: RequestFds);
+
+    /// No program is left, and all that the launcher has in its charge is about to be removed. False keeps directories:
+    /// a later command finds in their records what is left to do.
+    fn on_end(&mut self) -> bool {
+        true
+    }
 }
 
 /// From the supervisor to its launcher.
@@ -235,7 +241,12 @@ fn serve(held: LauncherArgs<'_>, socket: RawFd) -> ! {
         let _ = pidfd::signal(init, libc::SIGKILL);
         pidfd::wait_exit(init, KILL_GRACE_MS);
     }
-    for_each_in_order(charges, |charge| charge.remove());
+    let is_done = work.on_end();
+    for_each_in_order(charges, |charge| {
+        if is_done || !matches!(charge, CleanupItem::Directory(_)) {
+            charge.remove();
+        }
+    });
     process::exit_now(0)
 }
 
