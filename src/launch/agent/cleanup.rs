@@ -132,7 +132,7 @@ impl CleanupGuard {
             let item = OwnedCleanupItem::Directory(c_path(&directory)?);
             match guard.record.skipped.is_empty() {
                 true => guard.register(item),
-                // Without its record nobody knows which entries to restore, and the watcher cannot do that.
+                // Its record has the entries to restore, which the watcher cannot do.
                 false => guard.items.push(item),
             }
             guard.directory = Some(directory);
@@ -241,11 +241,13 @@ impl CleanupGuard {
         self.cleaning_up
     }
 
-    /// It is not an error if git has an index locked: programs then find hidden files that are changed.
+    /// It is not an error if git has an index locked, or if the user may not write it: programs then find hidden files
+    /// that are changed.
     fn skip_entries(&self) {
         for entries in &self.record.skipped {
             if let Err(error) = entries.skip(LOCK_PATIENCE) {
-                log::warn!("git shows hidden files as changed: {error}");
+                let level = if error.code() == Code::State { log::Level::Warn } else { log::Level::Info };
+                log::log!(level, "git shows hidden files as changed: {error}");
             }
         }
     }
