@@ -42,7 +42,7 @@ impl SandboxId {
     pub fn random() -> Result<Self> {
         let mut bytes = [0u8; 16];
         crate::sys::random::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
-        Ok(SandboxId(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+        Ok(SandboxId(crate::text::hex(&bytes)))
     }
 
     /// Whether [`SandboxId::random`] could have generated this id: the user gave the sandbox no name.

@@ -142,8 +142,7 @@ impl PreparedSandbox {
     /// What must stay mounted over paths of the host's files for as long as the sandbox runs: what protects them and
     /// what hides them.
     pub(crate) fn held_pins(&self) -> Vec<PinnedPath> {
-        let hidden = self.spec.hidden_paths.iter().filter(|(path, _)| self.host.path_kind(path).is_some());
-        let hidden = hidden.map(|(path, origin)| PinnedPath {
+        let hidden = self.hidden_paths().map(|(path, origin)| PinnedPath {
             path: path.clone(),
             read_only: true,
             reason: "hidden by the policy".into(),
@@ -152,18 +151,17 @@ impl PreparedSandbox {
         self.spec.pinned_paths.iter().cloned().chain(hidden).collect()
     }
 
+    /// The paths that the policy hides and that exist on this host.
+    pub(crate) fn hidden_paths(&self) -> impl Iterator<Item = &(PathBuf, Origin)> {
+        self.spec.hidden_paths.iter().filter(|(path, _)| self.host.path_kind(path).is_some())
+    }
+
     /// The entries of git indices at hidden paths. Programs that may write to the workspace use git there; an overlay has
     /// the index of the host's tree, which stays as it is.
     pub(crate) fn hidden_in_git(&self) -> Vec<SkippedEntries> {
-        let is_hidden = |path: &Path| self.host.path_kind(path).is_some();
-        let hidden: Vec<PathBuf> = self
-            .spec
-            .hidden_paths
-            .iter()
-            .filter(|(path, _)| !self.has_overlay() && is_hidden(path))
-            .filter_map(|(path, _)| path.strip_prefix(&self.workspace).ok().map(Path::to_owned))
-            .collect();
-        if hidden.is_empty() {
+        let below = |path: &Path| path.strip_prefix(&self.workspace).ok().map(Path::to_owned);
+        let hidden: Vec<PathBuf> = self.hidden_paths().filter_map(|(path, _)| below(path)).collect();
+        if hidden.is_empty() || self.has_overlay() {
             return Vec::new();
         }
         // What a killed sandbox has left is not taken for what the repository had before.

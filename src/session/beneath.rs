@@ -2,7 +2,7 @@
 //! following links and without blocking. The type of a file is read from the opened descriptor.
 
 use crate::sys::file::set_mode;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags, Timespec, Timestamps};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -88,11 +88,24 @@ impl FileMeta {
         }
     }
 
+    /// [`Self::mtime`] in seconds and nanoseconds.
+    pub(super) fn mtime_parts(&self) -> (i64, u32) {
+        const SECOND: i128 = 1_000_000_000;
+        let seconds = i64::try_from(self.mtime.div_euclid(SECOND)).unwrap_or(0);
+        (seconds, u32::try_from(self.mtime.rem_euclid(SECOND)).unwrap_or(0))
+    }
+
     /// Whether it has a set-id bit.
     pub fn has_set_id(&self) -> bool {
         self.kind != FileKind::Directory && self.mode & 0o6000 != 0
             || self.kind == FileKind::Directory && self.mode & 0o4000 != 0
     }
+}
+
+/// A time in seconds and nanoseconds, as the time of the last access and of the last change of a file.
+pub(super) fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+    Timestamps { last_access: time, last_modification: time }
 }
 
 /// Opens the directory `path`, which the operator named.

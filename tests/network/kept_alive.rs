@@ -1,7 +1,7 @@
 //! HTTP connections that stay open for several requests: each of them names the host that the connection is for.
 
-/// Talks over one connection: each line of `talk` is sent whole or byte by byte.
-const CLIENT: &str = "import socket, sys
+/// `talk` sends parts over one connection, whole or in pieces of a size, and returns what comes back.
+const CLIENT: &str = "import socket
 def talk(*parts, size=None, proxy=False):
     s = socket.create_connection(('127.0.0.1', 3128) if proxy else ('good.example', 8081))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

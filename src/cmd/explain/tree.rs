@@ -127,8 +127,7 @@ impl<'a> SandboxTree<'a> {
 
     /// The paths that the policy hides and that exist on this host.
     pub(super) fn hidden(&self) -> impl Iterator<Item = &'a (PathBuf, Origin)> {
-        let host = &self.prepared.host;
-        self.prepared.spec.hidden_paths.iter().filter(|(path, _)| host.path_kind(path).is_some())
+        self.prepared.hidden_paths()
     }
 
     /// The hidden path that is `path` or above it.

@@ -3,7 +3,7 @@
 use super::beneath::{self, FileMeta};
 use crate::error::{Code, Error};
 use crate::host::git_index::{EditedIndex, IndexError};
-use rustix::fs::{AtFlags, Mode, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -82,7 +82,7 @@ pub(super) fn change_index(
         let Some(edited) = edit(&index).map_err(ChangeError::Index)? else { return Ok(false) };
         lock.write_all(&edited.bytes)?;
         rustix::fs::fchmod(&lock, Mode::from_raw_mode(meta.mode & 0o777))?;
-        rustix::fs::futimens(&lock, &timestamps(meta.mtime))?;
+        rustix::fs::futimens(&lock, &beneath::timestamps(meta.mtime_parts()))?;
         rustix::fs::renameat(directory, LOCK, directory, INDEX)?;
         Ok(true)
     })();
@@ -103,12 +103,4 @@ fn lock_index(directory: BorrowedFd<'_>, patience: Duration) -> Result<File, Cha
             lock => return Ok(lock?),
         }
     }
-}
-
-/// This time for both, in nanoseconds since the Unix epoch.
-fn timestamps(mtime: i128) -> Timestamps {
-    const SECOND: i128 = 1_000_000_000;
-    let seconds = i64::try_from(mtime.div_euclid(SECOND)).unwrap_or(0);
-    let time = Timespec { tv_sec: seconds, tv_nsec: i64::try_from(mtime.rem_euclid(SECOND)).unwrap_or(0) };
-    Timestamps { last_access: time, last_modification: time }
 }

@@ -9,7 +9,7 @@ use super::{SnapshotLabel, SnapshotLimits, member_path};
 use crate::error::{Code, Error, Result};
 use crate::session::beneath::{self, FileKind};
 use crate::session::diff::text;
-use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, XattrFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -372,7 +372,7 @@ impl<R: Read> ArchiveReader<'_, R> {
         self.write_content(&mut file, member)?;
         self.read_padding(member.size, &member.shown)?;
         let set = rustix::fs::fchmod(&file, Mode::from_raw_mode(member.mode))
-            .and_then(|()| rustix::fs::futimens(&file, &timestamps(member.mtime)));
+            .and_then(|()| rustix::fs::futimens(&file, &beneath::timestamps(member.mtime)));
         set.map_err(|e| fail(e.into()))
     }
 
@@ -419,7 +419,7 @@ impl<R: Read> ArchiveReader<'_, R> {
             return Err(io::Error::other("another program put something else in its place"));
         }
         if kind == FileKind::Symlink {
-            rustix::fs::utimensat(&opened, c"", &timestamps(member.mtime), AtFlags::EMPTY_PATH)?;
+            rustix::fs::utimensat(&opened, c"", &beneath::timestamps(member.mtime), AtFlags::EMPTY_PATH)?;
         }
         Ok(())
     }
@@ -526,7 +526,7 @@ impl<R: Read> ArchiveReader<'_, R> {
             let set = || -> io::Result<()> {
                 let opened = beneath::open_directory(self.into, &made.path)?;
                 rustix::fs::fchmod(&opened, Mode::from_raw_mode(made.mode))?;
-                Ok(rustix::fs::futimens(&opened, &timestamps(made.mtime))?)
+                Ok(rustix::fs::futimens(&opened, &beneath::timestamps(made.mtime))?)
             };
             set().map_err(|e| invalid_error(&text::show_path(&made.path), &e.to_string()))?;
         }
@@ -547,11 +547,6 @@ fn creation_error(member: &ArchiveMember<'_>, error: &io::Error) -> Error {
         io::ErrorKind::AlreadyExists => invalid_error(&member.shown, "it comes twice"),
         _ => Error::system(format_args!("read a snapshot: make {}", member.shown), error),
     }
-}
-
-fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
-    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
-    Timestamps { last_access: time, last_modification: time }
 }
 
 struct PaxRecord<'a> {
