@@ -20,10 +20,11 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 14] = [
+const PROFILES: [&str; 15] = [
     "agent",
     "nesting",
     "init",
+    "asking",
     "told",
     "telling",
     "tcp",

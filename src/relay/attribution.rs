@@ -7,8 +7,8 @@
 
 use super::confine;
 use super::message_socket::{MessageSocket, ReceiveResult};
-use super::wire::{AttributionRequest, AttributionResponse, DeniedAccess, RelayStart};
-use crate::egress::io::{Attribution, NetworkDenial};
+use super::wire::{AttributionReport, AttributionRequest, AttributionResponse, RelayStart};
+use crate::egress::io::{Attribution, CallReport};
 use crate::launch::set_nonblocking;
 use crate::sys::{file, process, scm};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -45,11 +45,13 @@ fn serve_requests(
     reports: BorrowedFd<'_>,
 ) -> i32 {
     let (mut asks, mut is_over) = (Some(requests), false);
-    let report = |refusal: NetworkDenial| {
-        // If the relay does not read its socket, these reports are lost.
-        if let Ok(bytes) = serde_json::to_vec(&DeniedAccess::from(refusal)) {
-            let _ = scm::send(reports, &bytes, &[]);
-        }
+    // If the relay does not read its socket, the report is lost: false.
+    let report = |report: CallReport| {
+        let report = match report {
+            CallReport::Denied(refusal) => AttributionReport::Denied((*refusal).into()),
+            CallReport::ModeRequested(notification) => AttributionReport::ModeRequested(notification),
+        };
+        serde_json::to_vec(&report).is_ok_and(|bytes| scm::send(reports, &bytes, &[]).is_ok())
     };
     while asks.is_some() || !is_over {
         let left = attribution.deadline().map(|at| at.saturating_duration_since(Instant::now()));
@@ -68,12 +70,15 @@ fn serve_requests(
             let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
             !is_over && fds.last().is_some_and(is_ready)
         };
-        attribution.answer_calls(&mut |refusal| report(refusal));
-        attribution.take_denials().into_iter().for_each(&report);
+        attribution.answer_calls(&mut |call| report(call));
+        for refusal in attribution.take_denials() {
+            report(CallReport::Denied(Box::new(refusal)));
+        }
         if let Some(channel) = &mut asks
             && !answer_requests(attribution, channel)
         {
             asks = None;
+            attribution.deny_forwarded();
         }
         if ready {
             is_over = true;

@@ -1,9 +1,10 @@
 //! The relay's connection to the attribution process: requests with a short timeout, and unsolicited reports.
 
 use super::message_socket::{MessageSocket, ReceiveResult};
-use super::wire::{AttributionRequest, AttributionResponse, DeniedAccess};
+use super::wire::{AttributionReport, AttributionRequest, AttributionResponse};
 use crate::egress::io::{CallingProgram, NetworkDenial, RelayServices, ResolverFile, Whose};
 use crate::sys::pidfd;
+use crate::sys::seccomp::listener::SyscallNotification;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::cell::Cell;
 use std::io::Read;
@@ -24,6 +25,7 @@ pub(super) struct AttributionClient {
     requests: MessageSocket,
     reports: MessageSocket,
     next_number: u64,
+    mode_requests: Vec<SyscallNotification>,
     has_exited: Rc<Cell<bool>>,
     _child: AttributionChild,
 }
@@ -46,6 +48,7 @@ impl AttributionClient {
             requests: asks,
             reports,
             next_number: 0,
+            mode_requests: Vec::new(),
             has_exited: Rc::default(),
             _child: AttributionChild(child),
         }
@@ -122,8 +125,13 @@ impl RelayServices for AttributionClient {
     fn take_denials(&mut self) -> Vec<NetworkDenial> {
         let mut refusals = Vec::new();
         loop {
-            match self.reports.receive::<DeniedAccess>() {
-                ReceiveResult::Message(refused, _) => refusals.push(refused.into()),
+            match self.reports.receive() {
+                ReceiveResult::Message(AttributionReport::Denied(refused), _) => {
+                    refusals.push(refused.into())
+                }
+                ReceiveResult::Message(AttributionReport::ModeRequested(notification), _) => {
+                    self.mode_requests.push(notification);
+                }
                 ReceiveResult::WouldBlock => return refusals,
                 ReceiveResult::Closed => {
                     self.has_exited.set(true);
@@ -131,5 +139,9 @@ impl RelayServices for AttributionClient {
                 }
             }
         }
+    }
+
+    fn take_mode_requests(&mut self) -> Vec<SyscallNotification> {
+        std::mem::take(&mut self.mode_requests)
     }
 }

@@ -224,6 +224,9 @@ impl RelayLoop {
             for refusal in relay.take_denials() {
                 channel.send(&RelayEvent::Denied(refusal.into()), None)?;
             }
+            for notification in relay.take_mode_requests() {
+                channel.send(&RelayEvent::ModeRequested(notification), None)?;
+            }
             progress = [progress, relay.unsent_progress()].into_iter().flatten().reduce(u64::wrapping_add);
         }
         if let DrainState::Sending(sent, since) = self.drain {

@@ -8,6 +8,7 @@ use crate::spec::policy::hosts::{HostRule, HostRules};
 use crate::sys::net::IpFamily;
 use crate::sys::redirect;
 use crate::sys::reject_sniffer::RejectKind;
+use crate::sys::seccomp::listener::SyscallNotification;
 use serde::{Deserialize, Serialize};
 
 /// Longest message in bytes.
@@ -94,6 +95,8 @@ pub enum RelayEvent {
     QuestionWithdrawn(u64),
     /// The policy denied a program access to the network.
     Denied(DeniedAccess),
+    /// A program waits for the mode of a directory, for which pid 1's filter has sent this notification.
+    ModeRequested(SyscallNotification),
     /// A published port got a connection, and no server in the sandbox accepted it.
     PortUnreachable(UnreachablePort),
     /// Requests a socket of the sandbox.
@@ -102,6 +105,15 @@ pub enum RelayEvent {
     Account(usize, Vec<HostCountsRow>, bool),
     /// All data of the programs has been sent to its destination, or its destination takes no more.
     Drained,
+}
+
+/// A message from the attribution to the relay that is no response.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum AttributionReport {
+    /// The filter of pid 1 denied a program access to the network.
+    Denied(DeniedAccess),
+    /// A program waits for the mode of a directory.
+    ModeRequested(SyscallNotification),
 }
 
 /// A denial, with the fields that events do not have.

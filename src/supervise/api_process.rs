@@ -6,7 +6,7 @@
 //! ```
 //! The supervisor holds the key file open and never reads it.
 
-use super::sandbox::register;
+use super::registration::register;
 use super::status::{StatusEvent, StatusWriter, duplicate_fd};
 use super::worker;
 use crate::api::wire::{ApiProcessConfig, ApiProcessEvent, MAX_MESSAGE_SIZE, SOCKET_MESSAGE};

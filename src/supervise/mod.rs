@@ -8,6 +8,7 @@ pub mod agent;
 pub mod api_process;
 mod channel;
 mod confine;
+mod directory_modes;
 mod memory;
 mod network;
 mod pin_watch;
@@ -15,6 +16,7 @@ mod privileged_operations;
 mod process_tree;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod quarantine_monitor;
+mod registration;
 mod relay_process;
 pub mod sandbox;
 pub mod sidecar;

@@ -109,11 +109,14 @@ impl SandboxNetwork {
         self.published.iter().map(|(published, _)| *published).collect()
     }
 
-    /// Requests the sockets that the relay needs from pid 1.
-    pub(super) fn request_sockets(&mut self, sandbox: &RunningSandbox<'_>) {
-        if let Some(relay) = self.relay.get_mut() {
+    /// Passes on what the relay requests of the sandbox: sockets of pid 1, and responses to calls.
+    pub(super) fn pass_requests(&mut self, sandbox: &mut RunningSandbox<'_>, registry: &Registry) {
+        let relay = self.relay.get_mut().as_mut();
+        let calls = relay.map(|relay| {
             relay.request_sockets(|family| sandbox.request_socket(family));
-        }
+            relay.take_mode_requests()
+        });
+        sandbox.answer_mode_requests(registry, calls);
     }
 
     /// Sends a requested socket to the relay, or the error why there is none.

@@ -17,6 +17,7 @@ use crate::relay::wire::{RelayCommand, RelayEvent, RelayStart};
 use crate::spec::policy::hosts::Destination;
 use crate::sys::net::IpFamily;
 use crate::sys::pidfd;
+use crate::sys::seccomp::listener::SyscallNotification;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -36,6 +37,8 @@ const ACCOUNT_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_MESSAGES_PER_ROUND: usize = 64;
 /// Most pending socket requests and questions of the relay; more are a fault of the relay.
 const MAX_PENDING: usize = 256;
+/// Most calls that wait for the mode of a directory; each thread of a program waits for one at most.
+const MAX_MODE_REQUESTS: usize = 1 << 16;
 /// Most rows of an account; a relay counts fewer hosts separately.
 const MAX_ACCOUNT_ROWS: usize = 1024;
 
@@ -59,6 +62,7 @@ pub(super) struct RelayProcess {
     /// Questions that have no answer yet.
     open_questions: BTreeMap<u64, Destination>,
     wanted_sockets: Vec<IpFamily>,
+    mode_requests: Vec<SyscallNotification>,
     account: (usize, Vec<HostCountsRow>),
     /// The account is being received.
     awaiting_account: bool,
@@ -89,6 +93,7 @@ impl RelayProcess {
             questions: Vec::new(),
             open_questions: BTreeMap::new(),
             wanted_sockets: Vec::new(),
+            mode_requests: Vec::new(),
             account: (0, Vec::new()),
             awaiting_account: false,
             has_drained: false,
@@ -169,6 +174,10 @@ impl RelayProcess {
                 }
             }
             RelayEvent::Denied(refused) => self.reports.refusals.push(refused.into()),
+            RelayEvent::ModeRequested(notification) if self.mode_requests.len() < MAX_MODE_REQUESTS => {
+                self.mode_requests.push(notification);
+            }
+            RelayEvent::ModeRequested(_) => {}
             RelayEvent::PortUnreachable(unanswered) => self.reports.unreachable_ports.push(unanswered),
             RelayEvent::SocketRequested(family) if self.wanted_sockets.len() < MAX_PENDING => {
                 self.wanted_sockets.push(family)
@@ -197,6 +206,11 @@ impl RelayProcess {
     /// Closes an answered question; returns its host.
     pub(super) fn close_question(&mut self, number: u64) -> Option<Destination> {
         self.open_questions.remove(&number)
+    }
+
+    /// Calls that wait for the mode of a directory.
+    pub(super) fn take_mode_requests(&mut self) -> Vec<SyscallNotification> {
+        std::mem::take(&mut self.mode_requests)
     }
 
     /// Requests the sockets that the relay needs; `request` returns whether the request could be sent.

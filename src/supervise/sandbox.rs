@@ -1,5 +1,7 @@
 //! A running sandbox, seen from its supervisor: starts programs in it, and reports its events.
 
+use super::directory_modes::DirectoryModes;
+use super::registration::register;
 use crate::error::{Error, Result, status};
 use crate::launch::agent::exec::{BarrierEvent, ExecBarrier};
 use crate::launch::agent::{LaunchedSandbox, hint};
@@ -11,15 +13,19 @@ use crate::sys::Errno;
 use crate::sys::net::IpFamily;
 use crate::sys::redirect::SocketProtocol;
 use crate::sys::reject_sniffer::RejectKind;
+use crate::sys::seccomp::listener::SyscallNotification;
 use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Tokens of this module: the control socket of pid 1, and one for the exec barrier of each program.
+/// Tokens of this module: the control socket of pid 1, the listener of its filter, the worker of a call about which that
+/// has notified, and one for the exec barrier of each program.
 const CONTROL: Token = Token(1 << 20);
-const FIRST_BARRIER: usize = (1 << 20) + 1;
+const LISTENER: Token = Token((1 << 20) + 1);
+const MODE_WORKER: Token = Token((1 << 20) + 2);
+const FIRST_BARRIER: usize = (1 << 20) + 3;
 
 /// A descriptor that pid 1 transfers to the relay.
 #[derive(Debug)]
@@ -96,6 +102,7 @@ pub struct RunningSandbox<'a> {
     launched: LaunchedSandbox,
     plan: &'a AgentPlan,
     at_barrier: BTreeMap<u32, BlockedProgram>,
+    directory_modes: DirectoryModes,
     next: u32,
 }
 
@@ -113,7 +120,13 @@ impl<'a> RunningSandbox<'a> {
     pub fn new(launched: LaunchedSandbox, plan: &'a AgentPlan, registry: &Registry) -> Result<Self> {
         set_nonblocking(launched.control.as_fd())?;
         register(registry, launched.control.as_fd(), CONTROL)?;
-        Ok(RunningSandbox { launched, plan, at_barrier: BTreeMap::new(), next: 1 })
+        Ok(RunningSandbox {
+            launched,
+            plan,
+            at_barrier: BTreeMap::new(),
+            directory_modes: DirectoryModes::default(),
+            next: 1,
+        })
     }
 
     /// Pid of pid 1 on the host.
@@ -193,6 +206,9 @@ impl<'a> RunningSandbox<'a> {
         let mut happened = Vec::new();
         if token == CONTROL {
             self.read_control(registry, &mut happened);
+        } else if token == LISTENER || token == MODE_WORKER {
+            self.directory_modes.on_worker_event(registry);
+            self.set_directory_modes(registry);
         } else {
             let id = u32::try_from(token.0.checked_sub(FIRST_BARRIER)?).ok()?;
             self.read_barrier(registry, id, &mut happened);
@@ -218,7 +234,9 @@ impl<'a> RunningSandbox<'a> {
                     )));
                 }
                 Ok(Some((InitReport::Listener, Some(listener)))) => {
-                    happened.push(SandboxEvent::Transferred(TransferredFd::SeccompListener(listener)));
+                    if let Some(listener) = self.take_listener(listener, registry) {
+                        happened.push(SandboxEvent::Transferred(TransferredFd::SeccompListener(listener)));
+                    }
                 }
                 Ok(Some((InitReport::Socket(family), Some(socket)))) => {
                     happened.push(SandboxEvent::Socket(family, Ok(socket)));
@@ -277,6 +295,35 @@ impl<'a> RunningSandbox<'a> {
         }
     }
 
+    /// Takes the listener of pid 1's filter; returns it if the relay gets it. Where this process has no descriptor left to
+    /// watch it, it is closed, and the calls that it is for fail.
+    fn take_listener(&mut self, listener: OwnedFd, registry: &Registry) -> Option<OwnedFd> {
+        if self.plan.egress.is_none() {
+            let _ = self.directory_modes.watch(listener, registry, LISTENER);
+            return None;
+        }
+        if let Ok(duplicate) = listener.try_clone() {
+            self.directory_modes.set_duplicate(duplicate);
+        }
+        Some(listener)
+    }
+
+    /// Has calls answered that set the mode of a directory, and that the relay has passed on; `None` when there is no relay.
+    pub fn answer_mode_requests(&mut self, registry: &Registry, calls: Option<Vec<SyscallNotification>>) {
+        match calls {
+            Some(calls) if calls.is_empty() => {}
+            Some(calls) => {
+                calls.into_iter().for_each(|call| self.directory_modes.add_forwarded(call));
+                self.set_directory_modes(registry);
+            }
+            None => self.directory_modes.stop_forwarding(),
+        }
+    }
+
+    fn set_directory_modes(&mut self, registry: &Registry) {
+        self.directory_modes.start_next(self.launched.launcher.as_deref(), registry, MODE_WORKER);
+    }
+
     /// Reads the messages of an exec barrier; true when the program could not be started.
     fn read_barrier(&mut self, registry: &Registry, id: u32, happened: &mut Vec<SandboxEvent>) -> bool {
         while let Some(at) = self.at_barrier.get(&id) {
@@ -302,11 +349,4 @@ impl<'a> RunningSandbox<'a> {
             let _ = registry.deregister(&mut SourceFd(&at.barrier.as_fd().as_raw_fd()));
         }
     }
-}
-
-/// Registers a descriptor for reading.
-pub(super) fn register(registry: &Registry, fd: BorrowedFd<'_>, token: Token) -> Result<()> {
-    registry
-        .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
-        .map_err(|e| Error::system("watch a descriptor", e))
 }

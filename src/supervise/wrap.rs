@@ -14,7 +14,8 @@ use super::memory::{self, MemoryGuard};
 use super::network::SandboxNetwork;
 use super::pin_watch::{self, PinWatch};
 use super::quarantine_monitor::QuarantineMonitor;
-use super::sandbox::{ProgramExit, RunningSandbox, SandboxEvent, register};
+use super::registration::register;
+use super::sandbox::{ProgramExit, RunningSandbox, SandboxEvent};
 use super::signals;
 use super::status::{
     ExceededLimit, ExitEvidence, ExitReason, StatusEvent, StatusWriter, SupervisionResult,
@@ -94,6 +95,7 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
             disk_usage: job.disk_usage,
             retained_changes: job.retained_changes,
             init: launched_pid,
+            program_ids: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
             cgroup: None,
             session: None,
         },
@@ -311,7 +313,7 @@ impl<'a> WrapLoop<'a> {
         }
         loop {
             self.network.tick(self.poll.registry());
-            self.network.request_sockets(&self.sandbox);
+            self.network.pass_requests(&mut self.sandbox, self.poll.registry());
             self.network.report_published(self.id, status, |text| log::warn!("{text}"));
             self.network.report(
                 self.id,

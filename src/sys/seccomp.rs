@@ -4,15 +4,15 @@
 //! bounds every program that it starts. The order of the filters in a sandbox follows from this:
 //!
 //! ```text
-//!               profile strict          network by policy                        profile nesting
-//! pid 1         Init                    InitNotify (notifies the listener)       Nesting
-//!   program     Init + Agent = Agent    InitNotify + AgentNotified               Nesting (inherited)
-//!                                       = Agent with notifications
+//!               profile strict                        network by policy                   profile nesting
+//! pid 1         InitAsk (notifies the listener)       InitNotify (notifies it of more)    Nesting
+//!   program     InitAsk + AgentNotified               InitNotify + AgentNotified          Nesting (inherited)
+//!               = Agent with notifications            = Agent with notifications
 //! ```
 //!
-//! An error takes precedence over a notification. Programs whose denials are reported therefore get `AgentNotified`,
-//! which returns no error for sockets. On top of `Init` it also equals `Agent`: where no listener is available, only
-//! the reports are missing.
+//! An error takes precedence over a notification. Programs therefore get `AgentNotified`, which returns no error where
+//! a filter of pid 1 notifies. On top of `Init` it also equals `Agent`: where no listener is available, the reports are
+//! missing, and so is the set-group-ID bit of directories.
 //!
 //! Without a network namespace, one or two of [`HostNetworkFilter`] are loaded before all of these.
 
@@ -39,9 +39,12 @@ pub enum FilterProfile {
     Nesting,
     /// pid 1 of a sandbox and its children up to execve (`seccomp/init.json`).
     Init,
-    /// Programs in a sandbox whose pid 1 has `InitNotify` (`seccomp/told.json`).
+    /// Programs in a sandbox whose pid 1 has `InitAsk` or `InitNotify` (`seccomp/told.json`).
     AgentNotified,
-    /// As `Init`, but with a notification in place of each error for a socket (`seccomp/telling.json`).
+    /// As `Init`, but with a notification where a mode has the set-group-ID bit, which a directory may have
+    /// (`seccomp/asking.json`).
+    InitAsk,
+    /// As `InitAsk`, but also with a notification in place of each error for a socket (`seccomp/telling.json`).
     InitNotify,
 }
 
@@ -49,15 +52,10 @@ impl FilterProfile {
     /// The profiles that need no listener.
     pub const ALL: [FilterProfile; 3] = [FilterProfile::Agent, FilterProfile::Nesting, FilterProfile::Init];
 
-    /// The profile that pid 1 loads if programs get this one. If it is the same, programs inherit it and load no
-    /// filter.
+    /// Whether the filter of pid 1 notifies a listener.
     #[must_use]
-    pub const fn for_init(self) -> FilterProfile {
-        match self {
-            FilterProfile::Agent | FilterProfile::Init => FilterProfile::Init,
-            FilterProfile::Nesting => FilterProfile::Nesting,
-            FilterProfile::AgentNotified | FilterProfile::InitNotify => FilterProfile::InitNotify,
-        }
+    pub const fn has_listener(self) -> bool {
+        matches!(self, FilterProfile::InitAsk | FilterProfile::InitNotify)
     }
 }
 
@@ -179,6 +177,7 @@ pub fn program(profile: FilterProfile) -> &'static [SockFilter] {
         FilterProfile::Nesting => &tables::NESTING_PROGRAM,
         FilterProfile::Init => &tables::INIT_PROGRAM,
         FilterProfile::AgentNotified => &tables::TOLD_PROGRAM,
+        FilterProfile::InitAsk => &tables::ASKING_PROGRAM,
         FilterProfile::InitNotify => &tables::TELLING_PROGRAM,
     }
 }
@@ -189,7 +188,7 @@ pub fn describe(profile: FilterProfile) -> &'static Description {
     match profile {
         FilterProfile::Agent | FilterProfile::AgentNotified => &tables::AGENT,
         FilterProfile::Nesting => &tables::NESTING,
-        FilterProfile::Init | FilterProfile::InitNotify => &tables::INIT,
+        FilterProfile::Init | FilterProfile::InitAsk | FilterProfile::InitNotify => &tables::INIT,
     }
 }
 

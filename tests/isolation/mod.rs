@@ -29,6 +29,7 @@ mod privileges;
 mod probe;
 mod resources;
 mod second_view;
+mod set_group_id;
 mod signals;
 mod streams;
 mod terminal;

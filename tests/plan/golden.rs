@@ -50,8 +50,7 @@ fn words(plan: &AgentPlan) -> String {
             }
         }
     }
-    writeln!(text, "programs: {:?}, pid 1: {:?}", plan.program_filter, plan.program_filter.for_init())
-        .unwrap();
+    writeln!(text, "programs: {:?}, pid 1: {:?}", plan.program_filter, plan.init_filter).unwrap();
     writeln!(text, "degraded: {:?}", plan.degraded).unwrap();
     text
 }

@@ -121,6 +121,21 @@ for host in 'four.example', '192.0.2.1':
         }
     }
 
+    /// The mode of a directory is a call that the relay passes on: one that is underway, and later ones, end with an error.
+    fn no_call_waits_for_a_relay_that_died(caller) {
+        let wrap = Wrap::new(caller);
+        let script = "mkdir d; echo up; read go; for i in $(seq 200); do chmod 2700 d 2>/dev/null || break; done; echo $i";
+        let (mut process, mut stdout) = up(&wrap, &["--allow-host", "four.example"], script);
+        let relay = family(process.pid(), "saggar:relay");
+        process.take_stdin().write_all(b"go\n").unwrap();
+        kill(Pid::from_raw(relay.pid.cast_signed()), Signal::SIGKILL).unwrap();
+        let mut said = String::new();
+        stdout.read_to_string(&mut said).unwrap();
+        let calls: u32 = said.trim().parse().unwrap();
+        assert!(calls < 200, "all calls went through without a relay");
+        assert_eq!(process.wait().code(), Some(0), "{}", process.stderr());
+    }
+
     /// No process of it is left, whatever kills the supervisor.
     fn nothing_relays_for_a_supervisor_that_was_killed(caller) {
         let wrap = Wrap::new(caller);

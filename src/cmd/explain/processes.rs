@@ -173,7 +173,7 @@ impl<'a> ProcessRows<'a> {
             user,
             capabilities: Vec::new(),
             no_new_privs: true,
-            filter: Some(seccomp::describe(plan.program_filter.for_init()).name),
+            filter: Some(seccomp::describe(plan.init_filter).name),
             landlock: plan.landlock.as_ref().map(|_| "as for its programs"),
         }
     }

@@ -7,9 +7,19 @@ use super::denials::{DenialLog, NetworkDenial};
 use super::recent_calls::RecentCalls;
 use super::seccomp_notify::SeccompNotifyHandler;
 use super::socket_owner::{self, CallingProgram, SocketOwnerQuery, SocketOwners};
+use crate::sys::seccomp::listener::SyscallNotification;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
+
+/// A report about a call, sent while its program waits.
+#[derive(Debug)]
+pub enum CallReport {
+    /// The call is denied.
+    Denied(Box<NetworkDenial>),
+    /// The call sets the mode of a directory. The receiver of the report has it answered.
+    ModeRequested(SyscallNotification),
+}
 
 /// The attribution for one sandbox.
 #[derive(Debug)]
@@ -62,9 +72,14 @@ impl Attribution {
         self.notify_handler = None;
     }
 
+    /// The relay has exited: denies the calls that it was to pass on, and that may wait for a response forever.
+    pub fn deny_forwarded(&mut self) {
+        self.notify_handler.iter_mut().for_each(SeccompNotifyHandler::deny_forwarded);
+    }
+
     /// Answers pending notifications, up to a limit. Calls `report` for a denial before the program continues, so that
-    /// it is reported even if the program then exits.
-    pub fn answer_calls(&mut self, report: &mut dyn FnMut(NetworkDenial)) {
+    /// it is reported even if the program then exits. `report` returns whether the report was sent.
+    pub fn answer_calls(&mut self, report: &mut dyn FnMut(CallReport) -> bool) {
         let Some(asker) = &mut self.notify_handler else { return };
         for _ in 0..MAX_PER_SOCKET {
             let wanted = match asker.next_call() {
@@ -73,6 +88,14 @@ impl Attribution {
                 // The caller was killed before the notification was read.
                 Err(_) => continue,
             };
+            if let Some(notification) = wanted.mode_request() {
+                if report(CallReport::ModeRequested(notification)) {
+                    asker.add_forwarded(wanted);
+                } else {
+                    asker.respond(&wanted);
+                }
+                continue;
+            }
             let unheard = wanted.remote_host().filter(|to| !self.listened_ports.contains(&to.port()));
             let (refusal, now) = (asker.denial(&wanted), Instant::now());
             let program = || {
@@ -81,7 +104,9 @@ impl Attribution {
             match (refusal, unheard) {
                 (Some(refusal), _) => {
                     self.denials.add(refusal, now, program);
-                    self.denials.take_due(now).into_iter().for_each(&mut *report);
+                    for refusal in self.denials.take_due(now) {
+                        report(CallReport::Denied(Box::new(refusal)));
+                    }
                 }
                 (None, Some(to)) => self.recent_calls.record(to, wanted.thread(), now, program),
                 (None, None) => {}

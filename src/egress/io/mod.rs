@@ -26,7 +26,7 @@ mod relay_services;
 mod seccomp_notify;
 mod socket_owner;
 
-pub use attribution::Attribution;
+pub use attribution::{Attribution, CallReport};
 pub use consent::{ConsentQuestion, HostConsent};
 pub use counters::{HostCounts, HostCountsRow};
 pub use denials::{DenialKind, NetworkDenial};
@@ -40,6 +40,7 @@ use crate::spec::policy::hosts::{DNS_PORT, Destination, DnsName, HostRules, Host
 use crate::sys::net::IpFamily;
 use crate::sys::redirect;
 use crate::sys::reject_sniffer::RejectKind;
+use crate::sys::seccomp::listener::SyscallNotification;
 use connection::{ConnectionNeed, RelayedConnection};
 use consent::ConsentTable;
 use counters::HostCounters;
@@ -272,6 +273,11 @@ impl NetworkRelay {
         let mut refusals = self.denials.take_due(Instant::now());
         refusals.extend(self.services.take_denials());
         refusals
+    }
+
+    /// Calls since the last call that set the mode of a directory; the relay cannot answer them.
+    pub fn take_mode_requests(&mut self) -> Vec<SyscallNotification> {
+        self.services.take_mode_requests()
     }
 
     /// Enables consent questions, which [`NetworkRelay::take_questions`] returns.

@@ -3,6 +3,7 @@
 
 use super::denials::NetworkDenial;
 use super::socket_owner::{CallingProgram, SocketOwnerQuery};
+use crate::sys::seccomp::listener::SyscallNotification;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
@@ -41,4 +42,7 @@ pub trait RelayServices {
 
     /// Denials of that filter since the last call.
     fn take_denials(&mut self) -> Vec<NetworkDenial>;
+
+    /// Calls since the last call that set the mode of a directory, which another process answers.
+    fn take_mode_requests(&mut self) -> Vec<SyscallNotification>;
 }

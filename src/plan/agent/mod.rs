@@ -41,7 +41,9 @@ pub struct AgentPlan {
     pub steps: AgentSteps,
     /// The domain that [`AgentStep::Landlock`] enters.
     pub landlock: Option<landlock::LandlockPlan>,
-    /// The seccomp filter of every program.
+    /// The seccomp filter of pid 1.
+    pub init_filter: FilterProfile,
+    /// The seccomp filter of every program, on top of that.
     pub program_filter: FilterProfile,
     /// Preferred protections that are missing, each with the reason.
     pub degraded: Vec<DegradedProtection>,
@@ -202,10 +204,13 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
         block,
         steps,
         landlock: domain,
+        init_filter: match spec.profile {
+            SandboxProfile::Strict if egress.is_some() => FilterProfile::InitNotify,
+            SandboxProfile::Strict => FilterProfile::InitAsk,
+            SandboxProfile::Nesting => FilterProfile::Nesting,
+        },
         program_filter: match spec.profile {
-            // With a network by policy, this filter allows the calls that pid 1's filter reports by seccomp notify.
-            SandboxProfile::Strict if egress.is_some() => FilterProfile::AgentNotified,
-            SandboxProfile::Strict => FilterProfile::Agent,
+            SandboxProfile::Strict => FilterProfile::AgentNotified,
             SandboxProfile::Nesting => FilterProfile::Nesting,
         },
         degraded,

@@ -87,7 +87,8 @@ fn prepare_and_execute(args: &mut ProgramChildArgs) -> Result<Never, (ExecFailur
     nix::sys::stat::umask(start.umask);
     // Their actions are the default ones since pid 1's birth, but for SIGCHLD, which execve(2) brings back.
     process::unblock_signals();
-    if start.filter.for_init() != start.filter {
+    // Programs of the profile nesting inherit the filter of pid 1.
+    if start.filter != seccomp::FilterProfile::Nesting {
         let loaded = seccomp::load(seccomp::program(start.filter)).map_err(Errno::from_raw);
         loaded.map_err(at(ExecFailurePoint::Filter))?;
     }

@@ -359,18 +359,15 @@ fn allow_stream(ruleset: BorrowedFd<'_>, stream: i32, handled: u64) -> SysResult
 /// Without a listener (inside of a sandbox whose filter has one, or before Linux 5.0) the calls that it would be asked
 /// about fail by the filter alone.
 fn load_filter(args: &AgentChildArgs<'_>) -> SysResult<()> {
-    let filter = match args.plan.program_filter.for_init() {
-        FilterProfile::InitNotify => {
-            let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-            if let Ok(Some(listener)) = seccomp::load_with(seccomp::program(FilterProfile::InitNotify), flags)
-            {
-                let report = InitReport::Listener.encode();
-                return scm::send(args.control.as_fd(), &report, &[listener.as_raw_fd()]);
-            }
-            FilterProfile::Init
+    let mut filter = args.plan.init_filter;
+    if filter.has_listener() {
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        if let Ok(Some(listener)) = seccomp::load_with(seccomp::program(filter), flags) {
+            let report = InitReport::Listener.encode();
+            return scm::send(args.control.as_fd(), &report, &[listener.as_raw_fd()]);
         }
-        filter => filter,
-    };
+        filter = FilterProfile::Init;
+    }
     seccomp::load(seccomp::program(filter)).map_err(Errno::from_raw)
 }
 

@@ -3,7 +3,7 @@
 use super::console::{AgentConsole, CONSOLE_TOKEN, TurnProgress};
 use super::{ConsoleFormat, SIGNALS};
 use crate::error::{Error, Result};
-use crate::supervise::sandbox::register;
+use crate::supervise::registration::register;
 use crate::supervise::signals;
 use mio::{Events, Poll};
 use nix::sys::signal::Signal;

@@ -37,7 +37,8 @@ use super::memory::MemoryGuard;
 use super::network::{self, SandboxNetwork};
 use super::pin_watch::PinWatch;
 use super::privileged_operations::PrivilegedOperations;
-use super::sandbox::{RunningSandbox, SandboxEvent, register};
+use super::registration::register;
+use super::sandbox::{RunningSandbox, SandboxEvent};
 use super::signals;
 use super::status::{
     ExceededLimit, ExitReason, StatusEvent, StatusWriter, SupervisionResult, missing_protections,
@@ -359,7 +360,7 @@ impl<'a> AgentLoop<'a> {
     /// Does the periodic work of the network, asks about hosts, and reports denials.
     fn service_network(&mut self) {
         self.network.tick(self.channel.poll.registry());
-        self.network.request_sockets(&self.sandbox);
+        self.network.pass_requests(&mut self.sandbox, self.channel.poll.registry());
         for question in self.network.take_questions() {
             self.channel.hub.with_bridge(|bridge| network::ask_permission(bridge, &question));
         }

@@ -18,7 +18,7 @@ use crate::supervise::confine::{self, SupervisorRights};
 use crate::supervise::memory;
 use crate::supervise::privileged_operations::PrivilegedOperations;
 use crate::supervise::quarantine_monitor::QuarantineMonitor;
-use crate::supervise::sandbox::register;
+use crate::supervise::registration::register;
 use crate::supervise::status::{SupervisionResult, runtime_error};
 use crate::supervise::worker::session::SessionContext;
 use crate::supervise::worker::{WorkerContext, peers, session};
@@ -94,6 +94,7 @@ impl<'a> LauncherSide<'a> {
                 disk_usage: meter,
                 retained_changes: kept,
                 init,
+                program_ids: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
                 cgroup,
                 session,
             },

@@ -16,7 +16,7 @@ use crate::session::session_state::SessionState;
 use crate::session::snapshot::subprocess;
 use crate::stage::agent::launcher::Launcher;
 use crate::supervise::channel::control::{ControlHandler, to_rpc_error};
-use crate::supervise::sandbox::register;
+use crate::supervise::registration::register;
 use crate::supervise::worker::request;
 use crate::supervise::worker::snapshot::{self, SnapshotProcess};
 use mio::Registry;

@@ -300,7 +300,7 @@ fn try_connect(path: &str) -> nix::Result<OwnedFd> {
 /// A non-blocking stream, registered for reading.
 pub(in crate::supervise) fn register_stream(fd: OwnedFd, registry: &Registry, token: Token) -> Result<File> {
     crate::launch::set_nonblocking(fd.as_fd())?;
-    crate::supervise::sandbox::register(registry, fd.as_fd(), token)?;
+    crate::supervise::registration::register(registry, fd.as_fd(), token)?;
     Ok(File::from(fd))
 }
 

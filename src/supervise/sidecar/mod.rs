@@ -28,7 +28,7 @@ use super::channel::agent_process::{self, AgentProcess};
 use super::channel::control::{ControlHandler, ControlSocket};
 use super::channel::{self, AgentChannel};
 use super::confine::{self, SupervisorRights};
-use super::sandbox::register;
+use super::registration::register;
 use super::signals;
 use crate::bridge::adapter::Adapter;
 use crate::bridge::core::{AgentExitStatus, AgentStart, AgentStop, Bridge, BridgeAction, BridgeConfig};

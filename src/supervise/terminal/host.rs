@@ -6,7 +6,7 @@
 //! In raw mode keys are forwarded as bytes, and the sandbox's own terminal processes them according to its modes.
 //! Dropping it restores the original modes.
 
-use super::super::sandbox::register;
+use super::super::registration::register;
 use crate::error::{Error, Result};
 use crate::sys::file::{self, Resolve};
 use crate::sys::{SysResult, pty};

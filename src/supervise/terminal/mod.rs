@@ -15,7 +15,7 @@
 mod flow;
 mod host;
 
-use super::sandbox::register;
+use super::registration::register;
 use crate::error::{Code, Error, Result};
 use crate::launch::set_nonblocking;
 use crate::stage::agent::wire::ExecFlags;

@@ -10,6 +10,7 @@
 //! | [`scan`] | scan for files under protected names; move them to quarantine |
 //! | [`processes`] | kill a program with its descendants; set the preference of the OOM killer |
 //! | [`session`] | write the session's record, mark its scripts as done, remove it |
+//! | [`directory_mode`] | set the mode of a directory for a program |
 //! | [`files`] | read and write files of the workspace, as its owner |
 //! | [`snapshot`] | take a snapshot of the session |
 //! | [`agent_socket`] | connect to the socket that an agent listens on |
@@ -18,6 +19,7 @@
 //! | [`request`] | how a request with a result is sent |
 
 pub(super) mod agent_socket;
+pub(super) mod directory_mode;
 pub(super) mod files;
 pub(super) mod peers;
 pub(super) mod ports;
@@ -56,6 +58,7 @@ const CONNECT_TO_AGENT: u32 = 12;
 const VERIFY_PEER: u32 = 13;
 const LISTEN: u32 = 14;
 const SCAN_DONE: u32 = 15;
+const DIRECTORY_MODE: u32 = 16;
 
 /// Data that workers need, in the launcher's memory.
 #[derive(Debug)]
@@ -68,6 +71,8 @@ pub(super) struct WorkerContext<'a> {
     pub(super) retained_changes: Option<&'a RetainedChanges>,
     /// Pid of the sandbox's pid 1.
     pub(super) init: i32,
+    /// The user and group of the sandbox's programs on the host, if they are not ours.
+    pub(super) program_ids: Option<(u32, u32)>,
     /// Its cgroup, if it has one.
     pub(super) cgroup: Option<PathBuf>,
     /// Its session, if it has one.
@@ -102,6 +107,7 @@ impl LauncherTasks for WorkerContext<'_> {
             SPARE_FROM_OOM => self.serve_spare_from_oom(argument),
             CONNECT_TO_AGENT => agent_socket::serve_request(first, self, argument),
             VERIFY_PEER => peers::serve_request(first, fds.next()),
+            DIRECTORY_MODE => self.serve_directory_mode(fds.next(), fds.next()),
             LISTEN => ports::serve_request(first, fds.next(), fds.next()),
             _ => self.serve_session_request(worker, argument, first, fds.next(), fds.next()),
         }

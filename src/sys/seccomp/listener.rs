@@ -6,10 +6,11 @@
 
 use crate::sys::{Errno, SysResult, call};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A system call that waits for a response.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct SyscallNotification {
     id: u64,
     /// The id of the calling thread, in the pid namespace of this process.
@@ -28,14 +29,22 @@ pub fn set_sync_wake_up(listener: BorrowedFd<'_>) {
     let _ = call!(libc::SYS_ioctl, listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP);
 }
 
-/// The next waiting call; `None` if there is none. It never blocks, because this process is the only reader.
+/// Whether a call waits that nothing has received yet.
+///
+/// # Errors
+/// Those of poll(2).
+pub fn is_pending(listener: BorrowedFd<'_>) -> SysResult<bool> {
+    let mut fds = [PollFd::new(listener, PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO)?;
+    Ok(fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
+}
+
+/// The next waiting call; `None` if there is none. It never blocks if this process is the only reader.
 ///
 /// # Errors
 /// ENOENT if the calling thread was killed in the meantime; those of poll(2) and ioctl(2).
 pub fn receive(listener: BorrowedFd<'_>) -> SysResult<Option<SyscallNotification>> {
-    let mut fds = [PollFd::new(listener, PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO)?;
-    if !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)) {
+    if !is_pending(listener)? {
         return Ok(None);
     }
     // SAFETY: all zeros is a valid seccomp_notif, and the only value that the kernel accepts.
@@ -50,6 +59,14 @@ pub fn receive(listener: BorrowedFd<'_>) -> SysResult<Option<SyscallNotification
 pub fn is_valid(listener: BorrowedFd<'_>, asked: &SyscallNotification) -> bool {
     call!(libc::SYS_ioctl, listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const asked.id)
         .is_ok()
+}
+
+/// Makes the call return zero, without the kernel performing it.
+///
+/// # Errors
+/// ENOENT if the call no longer waits.
+pub fn respond_success(listener: BorrowedFd<'_>, asked: &SyscallNotification) -> SysResult<()> {
+    send(listener, libc::seccomp_notif_resp { id: asked.id, val: 0, error: 0, flags: 0 })
 }
 
 /// Makes the call fail with this error.

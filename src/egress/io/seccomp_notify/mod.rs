@@ -1,5 +1,5 @@
 //! Answers the notifications of pid 1's seccomp filter, for which programs wait: about denied sockets and about calls
-//! (`seccomp/telling.json`).
+//! (`seccomp/telling.json`). Those about modes of directories are answered elsewhere.
 
 mod address;
 mod requested_socket;
@@ -24,6 +24,8 @@ use unix_sockets::UnixSocketList;
 #[derive(Debug)]
 pub(super) struct SeccompNotifyHandler {
     listener: OwnedFd,
+    /// Calls that another process answers, unless that is done.
+    forwarded: Vec<PendingCall>,
     /// The unix sockets of the host.
     host_sockets: UnixSocketList,
     /// The unix sockets of the sandbox, re-read more often because programs create sockets and call them at once.
@@ -41,6 +43,8 @@ pub(super) struct PendingCall {
 enum CallTarget {
     /// A denied socket.
     Socket(RequestedSocket),
+    /// The mode of a file or directory, which another process sets.
+    Mode,
     /// A call to an address, if it could be read. The kernel reads the address again and decides. The value here is
     /// used for reports only.
     Address(Option<CallAddress>),
@@ -52,7 +56,12 @@ impl SeccompNotifyHandler {
         listener::set_sync_wake_up(listener.as_fd());
         let outside = UnixSocketList::new("/proc/self/net/unix".into(), Duration::from_secs(1));
         let inside = UnixSocketList::new(format!("/proc/{init}/net/unix").into(), Duration::from_millis(100));
-        SeccompNotifyHandler { listener, host_sockets: outside, sandbox_sockets: inside }
+        SeccompNotifyHandler {
+            listener,
+            forwarded: Vec::new(),
+            host_sockets: outside,
+            sandbox_sockets: inside,
+        }
     }
 
     /// The listener, readable when a notification is pending.
@@ -74,7 +83,10 @@ impl SeccompNotifyHandler {
             libc::SYS_sendto => {
                 CallTarget::Address(CallAddress::read_from_thread(asked.thread, fifth, sixth))
             }
-            _ => CallTarget::Socket(RequestedSocket::from_call(asked.number, &asked.args)),
+            libc::SYS_socket | libc::SYS_socketpair => {
+                CallTarget::Socket(RequestedSocket::from_call(asked.number, &asked.args))
+            }
+            _ => CallTarget::Mode,
         };
         Ok(Some(PendingCall { notification: asked, target: what }))
     }
@@ -94,7 +106,7 @@ impl SeccompNotifyHandler {
                     && self.is_still_waiting(wanted);
                 (is_apart.then(|| name.to_string())?, name.denial_reason(), name.is_name_service())
             }
-            CallTarget::Address(_) => return None,
+            CallTarget::Mode | CallTarget::Address(_) => return None,
         };
         Some(NetworkDenial { socket: Some(socket), why: why.into(), is_usual, ..NetworkDenial::default() })
     }
@@ -107,11 +119,28 @@ impl SeccompNotifyHandler {
         }
     }
 
-    /// Denies a socket, and continues a call. It is not an error if the caller has gone.
+    /// Records a call that another process answers.
+    pub(super) fn add_forwarded(&mut self, call: PendingCall) {
+        if self.forwarded.len() == self.forwarded.capacity() {
+            let listener = self.listener.as_fd();
+            self.forwarded.retain(|call| listener::is_valid(listener, &call.notification));
+        }
+        self.forwarded.push(call);
+    }
+
+    /// Denies the calls that no process answers any more.
+    pub(super) fn deny_forwarded(&mut self) {
+        for call in std::mem::take(&mut self.forwarded) {
+            self.respond(&call);
+        }
+    }
+
+    /// Denies a socket or a mode, and continues a call. It is not an error if the caller has gone.
     pub(super) fn respond(&self, wanted: &PendingCall) {
         let listener = self.listener.as_fd();
         let _ = match &wanted.target {
             CallTarget::Socket(kind) => listener::respond_error(listener, &wanted.notification, kind.errno()),
+            CallTarget::Mode => listener::respond_error(listener, &wanted.notification, Errno::EPERM),
             CallTarget::Address(_) => listener::respond_continue(listener, &wanted.notification),
         };
     }
@@ -121,6 +150,11 @@ impl PendingCall {
     /// The calling thread, by its id on the host.
     pub(super) fn thread(&self) -> i32 {
         self.notification.thread
+    }
+
+    /// The notification, if the call sets the mode of a file or directory.
+    pub(super) fn mode_request(&self) -> Option<SyscallNotification> {
+        matches!(self.target, CallTarget::Mode).then_some(self.notification)
     }
 
     /// The address of another host that it calls, if it does.

@@ -57,8 +57,16 @@ fn pointer(text: &std::ffi::CStr) -> i64 {
 #[test]
 fn what_nobody_answers_is_refused() {
     if probe().is_none() {
-        let profiles = [FilterProfile::InitNotify, FilterProfile::AgentNotified];
-        assert!(again("what_nobody_answers_is_refused", &profiles, "calls").success());
+        for (init, calls) in [(FilterProfile::InitAsk, "modes"), (FilterProfile::InitNotify, "calls")] {
+            let profiles = [init, FilterProfile::AgentNotified];
+            assert!(again("what_nobody_answers_is_refused", &profiles, calls).success());
+        }
+        return;
+    }
+    let here = libc::AT_FDCWD.into();
+    assert_eq!(call("fchmodat", &[here, pointer(c"."), 0o2755]), Err(Errno::ENOSYS));
+    assert_eq!(call("fchmodat", &[here, pointer(c"."), 0o4755]), Err(Errno::EPERM));
+    if probe().as_deref() == Some("modes") {
         return;
     }
     for args in [[libc::AF_VSOCK, libc::SOCK_STREAM, 0], [libc::AF_INET, libc::SOCK_STREAM, 262]] {

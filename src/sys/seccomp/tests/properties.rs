@@ -39,7 +39,7 @@ fn text(profile: FilterProfile) -> &'static str {
         FilterProfile::Agent => AGENT,
         FilterProfile::Nesting => NESTING,
         FilterProfile::Init => INIT,
-        FilterProfile::AgentNotified | FilterProfile::InitNotify => {
+        FilterProfile::AgentNotified | FilterProfile::InitAsk | FilterProfile::InitNotify => {
             unreachable!("not of those that answer by themselves")
         }
     }
@@ -162,6 +162,9 @@ fn nesting_and_init_allow_all_that_agent_allows() {
 fn what_is_asked_is_what_would_be_refused_and_calls() {
     let sockets = [native().number("socket"), native().number("socketpair")];
     let [connect, sendto] = ["connect", "sendto"].map(|name| native().number(name));
+    // Each call with the argument that is its mode.
+    let modes = [("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2)];
+    let modes = modes.map(|(name, at)| (native().number(name), at));
     for_calls(native().audit, |call| {
         let of = |profile| run(program(profile), call).0;
         let is_native = call.arch == native().audit;
@@ -170,10 +173,14 @@ fn what_is_asked_is_what_would_be_refused_and_calls() {
         // No address, netlink, IPv4 and IPv6.
         let is_quick = [0, 12, 16, 28].contains(&(call.args[5] & u64::from(u32::MAX)));
         let is_call = is_native && (call.number == connect || call.number == sendto && !is_quick);
-        let is_asked = is_socket && is_error || is_call;
-        let telling = if is_asked { libc::SECCOMP_RET_USER_NOTIF } else { of(FilterProfile::Init) };
-        prop_assert_eq!(of(FilterProfile::InitNotify), telling);
-        let told = if is_socket { libc::SECCOMP_RET_ALLOW } else { of(FilterProfile::Agent) };
+        let mode = modes.iter().find(|(number, _)| is_native && *number == call.number);
+        let is_mode = mode.is_some_and(|(_, at)| call.args[*at] & u64::from(libc::S_ISUID) == 0);
+        let asking = |is_asked| if is_asked { libc::SECCOMP_RET_USER_NOTIF } else { of(FilterProfile::Init) };
+        prop_assert_eq!(of(FilterProfile::InitAsk), asking(is_mode && is_error));
+        let is_asked = (is_socket || is_mode) && is_error || is_call;
+        prop_assert_eq!(of(FilterProfile::InitNotify), asking(is_asked));
+        let is_left = is_socket || is_mode;
+        let told = if is_left { libc::SECCOMP_RET_ALLOW } else { of(FilterProfile::Agent) };
         prop_assert_eq!(of(FilterProfile::AgentNotified), told);
         Ok(())
     });
