@@ -45,6 +45,8 @@ pub(super) struct SandboxNetwork {
     /// to create more.
     listened_ports: BTreeSet<u16>,
     namespace_socket: Option<OwnedFd>,
+    /// While pid 1 is at its setup: the ports of rules that have replaced those it was started with.
+    ports_at_setup: Option<Vec<u16>>,
     /// Hosts that are allowed for the life of the session.
     consented: BTreeSet<Destination>,
     /// When undelivered data is dropped, once no program is left.
@@ -71,6 +73,7 @@ impl SandboxNetwork {
             ports_reported: false,
             listened_ports: BTreeSet::new(),
             namespace_socket: None,
+            ports_at_setup: Some(Vec::new()),
             consented: BTreeSet::new(),
             drain_deadline: None,
         };
@@ -220,16 +223,23 @@ impl SandboxNetwork {
         self.send(&RelayCommand::AnswerQuestion { number, denial: withheld, keep }, None);
     }
 
+    /// Opens sockets for the ports of rules that were set while pid 1 was at its setup, which is now done.
+    ///
+    /// # Errors
+    /// As [`SandboxNetwork::set_rules`]: the sandbox must not run with rules that are in force in part.
+    pub(super) fn finish_setup(&mut self, launcher: Option<&Launcher>) -> Result<()> {
+        let ports = self.ports_at_setup.take().unwrap_or_default();
+        self.listen_on(&ports, launcher)
+    }
+
     /// Replaces the rules, and opens sockets for ports that the old rules did not name. On an error the old rules stay
     /// in force.
     ///
     /// # Errors
     /// [`Code::Refused`] for a port that a program inside uses; [`Code::Unsupported`] if there is no relay.
     pub(super) fn set_rules(&mut self, rules: &HostRules, launcher: Option<&Launcher>) -> Result<()> {
-        let none =
-            || Error::new(Code::Unsupported, "update: the network of this sandbox is not relayed by policy");
         if !self.by_policy || self.relay.get_mut().is_none() {
-            return Err(none());
+            return Err(not_relayed());
         }
         let ports: Vec<u16> =
             rules.reachable_ports().into_iter().filter(|port| !self.listened_ports.contains(port)).collect();
@@ -238,14 +248,25 @@ impl SandboxNetwork {
             let message = format!("update: port {taken} is published, and a server inside is to have it");
             return Err(Error::new(Code::Refused, message).hint("name other ports"));
         }
+        match &mut self.ports_at_setup {
+            Some(later) => *later = ports,
+            None => self.listen_on(&ports, launcher)?,
+        }
+        self.send_rules(rules);
+        Ok(())
+    }
+
+    /// Listens on these ports, as far as the relay does not yet.
+    fn listen_on(&mut self, ports: &[u16], launcher: Option<&Launcher>) -> Result<()> {
+        let ports: Vec<u16> =
+            ports.iter().copied().filter(|port| !self.listened_ports.contains(port)).collect();
         if !ports.is_empty() {
-            let beside = self.namespace_socket.as_ref().ok_or_else(none)?;
-            let launcher = launcher.ok_or_else(none)?;
+            let beside = self.namespace_socket.as_ref().ok_or_else(not_relayed)?;
+            let launcher = launcher.ok_or_else(not_relayed)?;
             for (port, socket) in ports.iter().zip(open_new_listeners(launcher, beside.as_fd(), &ports)?) {
                 self.add_listener(SocketProtocol::Tcp, *port, socket);
             }
         }
-        self.send_rules(rules);
         Ok(())
     }
 
@@ -299,6 +320,10 @@ impl SandboxNetwork {
             }
         }
     }
+}
+
+fn not_relayed() -> Error {
+    Error::new(Code::Unsupported, "update: the network of this sandbox is not relayed by policy")
 }
 
 /// Opens sockets for these ports in the network namespace of another socket of the sandbox.

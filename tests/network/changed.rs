@@ -43,6 +43,20 @@ as_each_caller! {
         served.end();
     }
 
+    /// A server that connects to the sockets finds them before the sandbox is ready.
+    fn rules_that_arrive_during_the_setup_are_in_force_after_it(caller) {
+        let network_of_test = network!(caller);
+        for _ in 0..5 {
+            let mut served = Served::new(&network_of_test, &["--allow-host", "four.example:443"]);
+            let mut control = served.control(&network_of_test);
+            let lists = network(json!({ "allow": ["good.example:80,8080"] }));
+            assert_eq!(control.call("update", &lists), json!({ "generation": 2 }));
+            let said = served.run("for port in 80 8080; do curl -sS -m 20 http://good.example:$port/ 2>&1; done");
+            assert_eq!(said.matches("hello").count(), 2, "{said}");
+            served.end();
+        }
+    }
+
     /// A connection that no longer may be ends at once; one that still may goes on.
     fn live_connections_are_cut(caller) {
         // What is to be asked about is no longer allowed either: nobody has said yes to it.

@@ -561,6 +561,10 @@ impl<'a> AgentLoop<'a> {
         let table = || self.privileged.open_mount_table(self.sandbox.pid());
         self.pin_watch = PinWatch::new(table, self.pins, self.channel.poll.registry(), PINS)
             .inspect_err(|_| self.sandbox.kill())?;
+        self.network
+            .finish_setup(self.privileged.launcher())
+            .inspect_err(|_| self.sandbox.kill())
+            .map_err(runtime_error)?;
         self.run_next_script();
         Ok(())
     }
