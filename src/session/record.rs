@@ -246,6 +246,13 @@ fn unreadable_record(id: &SandboxId, directory: &Path) -> SessionRecord {
     record
 }
 
+/// Locks the record of a session against other writers; the lock of the session itself is its supervisor's.
+fn lock(directory: &Path) -> Result<Flock<File>> {
+    let fails = |e| Error::system(format_args!("lock {}", directory.display()), e);
+    let place = File::open(directory).map_err(fails)?;
+    Flock::lock(place, FlockArg::LockExclusive).map_err(|(_, e)| fails(e.into()))
+}
+
 fn now_rfc3339() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
@@ -280,10 +287,14 @@ impl RecordWriter {
     /// # Errors
     /// [`Code::Ended`], [`Code::State`] when it cannot be started again; [`Code::System`].
     pub fn create(directory: &Path, fresh: SessionRecord) -> Result<Self> {
+        if let Some(old) = SessionRecord::read(directory) {
+            old.with_actual_state().await_exit(EXIT_TIMEOUT);
+        }
+        // A worker of a killed supervisor may still be writing what that supervisor said.
+        let _lock = lock(directory)?;
         let record = match SessionRecord::read(directory) {
             Some(old) => {
                 let old = old.with_actual_state();
-                old.await_exit(EXIT_TIMEOUT);
                 // A supervisor that died while it was starting has failed; a running one would hold the lock.
                 let state = old
                     .state
@@ -339,23 +350,26 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Writes a record that was delegated, but only the fields that a supervisor may change: state, reason, consents,
-    /// and that no supervisor serves it any more. `written` is called when the file is renamed, before it is synced;
-    /// for the last record, after which other processes write, when it is synced.
+    /// Writes a record that `supervisor` delegated, but only the fields that a supervisor may change: state, reason,
+    /// consents, and that no supervisor serves it any more. `written` is called when the file is renamed, before it is
+    /// synced; for the last record, after which other processes write, when it is synced.
     ///
     /// # Errors
-    /// [`Code::System`] when it may not be on disk.
+    /// [`Code::State`] when another supervisor serves the session meanwhile; [`Code::System`] when it may not be on disk.
     pub fn write_delegated(
         directory: &Path,
+        supervisor: Option<&ProcessId>,
         submitted: SessionRecord,
         written: impl FnOnce(Result<()>),
     ) -> Result<()> {
-        let fails = |e| Error::system(format_args!("lock {}", directory.display()), e);
         // An earlier version may be in the process of being synced.
-        let place = File::open(directory).map_err(fails)?;
-        let _one = Flock::lock(place, FlockArg::LockExclusive).map_err(|(_, e)| fails(e.into()))?;
+        let _lock = lock(directory)?;
         let lost = || Error::new(Code::State, format!("{} is gone", directory.join(FILE_NAME).display()));
         let mut record = SessionRecord::read(directory).ok_or_else(lost)?;
+        if record.supervisor.as_ref() != supervisor {
+            let message = format!("session {} has another supervisor, or none", record.id);
+            return Err(Error::new(Code::State, message));
+        }
         let is_last = submitted.supervisor.is_none();
         let cause = submitted.cause.map(|cause| cause.chars().take(MAX_CAUSE_LENGTH).collect());
         (record.state, record.reason, record.cause) = (submitted.state, submitted.reason, cause);
@@ -496,3 +510,6 @@ impl RecordWriter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,7 @@ impl<'a> LauncherSide<'a> {
         let protect = &job.policy.protect.paths;
         let of_session = SessionContext {
             session,
+            supervisor: ProcessId::current(),
             owner: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
             protected: protect.iter().map(|path| path.value.as_path().to_owned()).collect(),
         };

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::record::{RecordSink, RecordWriter, SessionRecord};
 use crate::stage::agent::launcher::Launcher;
+use crate::state::process::ProcessId;
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,6 +19,8 @@ use std::rc::Rc;
 pub(in crate::supervise) struct SessionContext<'a> {
     /// The session, which is locked.
     pub(in crate::supervise) session: &'a Session,
+    /// The supervisor, as the record has it.
+    pub(in crate::supervise) supervisor: Option<ProcessId>,
     /// The user and group of the sandbox's programs on the host, if they are not ours.
     pub(in crate::supervise) owner: Option<(u32, u32)>,
     /// The protected paths of the policy in the workspace.
@@ -62,7 +65,7 @@ impl SessionContext<'_> {
     pub(super) fn serve_record(&self, to: OwnedFd, request: OwnedFd) {
         let amended = read_request::<SessionRecord>(request).and_then(|said| {
             let said_so = |put: Result<()>| write_response(to, &put);
-            RecordWriter::write_delegated(self.session.directory(), said, said_so)
+            RecordWriter::write_delegated(self.session.directory(), self.supervisor.as_ref(), said, said_so)
         });
         if let Err(error) = amended {
             log::debug!("{error}");
