@@ -85,12 +85,12 @@ tests_as_root() {
 # The unit tests of both callers need no release, and so run while one is built. The later stages of the same run leave out
 # what they ran.
 unit_as_root() {
-    unit_binary >"$logs/done-root"
+    unit_binaries >"$logs/done-root"
     as_root --lib
 }
 
 unit_as_user() {
-    unit_binary >"$logs/done-user"
+    unit_binaries >"$logs/done-user"
     as_user unit
 }
 
@@ -356,9 +356,9 @@ fuzz() {
     return "$status"
 }
 
-# The path of the unit tests of the library.
-unit_binary() {
-    cargo test --locked --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries saggar
+# The paths of the unit tests of the libraries, one a line.
+unit_binaries() {
+    cargo test --locked --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
 }
 
 # The path of the integration tests.

@@ -12,10 +12,16 @@ use crate::support::source::{files_below, top};
 const KINDS: [&str; 4] = ["AM", "BP", "KC", "RB"];
 
 /// Where rows are cited.
-const CITING: [&str; 6] = ["src", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
+const CITING: [&str; 7] = ["src", "crates", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
 
 /// The targets whose tests rows name, and the directories of their modules.
-const TARGETS: [(&str, &str); 3] = [("lib", "src"), ("integration", "tests"), ("variants", "tests/vm")];
+const TARGETS: [(&str, &str); 5] = [
+    ("lib", "src"),
+    ("mailbox", "crates/mailbox/src"),
+    ("processes", "crates/mailbox/tests"),
+    ("integration", "tests"),
+    ("variants", "tests/vm"),
+];
 
 /// Each row's id, and the last cell of its line: the tests that prove it, or why there are none.
 fn rows(page: &str) -> Vec<(&str, &str)> {

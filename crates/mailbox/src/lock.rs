@@ -1,0 +1,53 @@
+//! Exclusion between processes: flock(2) on a file of its own, which is never replaced, as the files that it protects
+//! are. The kernel releases the lock when its holder dies.
+
+use crate::directory::Directory;
+use crate::error::{Error, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A lock file that is open.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    name: &'static str,
+    path: PathBuf,
+}
+
+impl LockFile {
+    /// Opens the lock file `name`, and creates it if it is missing.
+    pub(crate) fn open(directory: &Directory, name: &'static str) -> Result<Self> {
+        Ok(LockFile { file: directory.open_or_create_file(name)?, name, path: directory.path_of(name) })
+    }
+
+    /// Waits for the lock, and holds it until the result is dropped. If the file was removed from `directory`, other
+    /// processes lock a new one, and so does this one.
+    pub(crate) fn acquire(&mut self, directory: &Directory) -> Result<LockGuard<'_>> {
+        let failed = |path: &Path, cause| Error::system(format_args!("lock {}", path.display()), cause);
+        loop {
+            match rustix::fs::flock(&self.file, FlockOperation::LockExclusive) {
+                Ok(()) => {}
+                Err(Errno::INTR) => continue,
+                Err(cause) => return Err(failed(&self.path, cause)),
+            }
+            let stat = rustix::fs::fstat(&self.file).map_err(|cause| failed(&self.path, cause))?;
+            if stat.st_nlink > 0 {
+                return Ok(LockGuard(&self.file));
+            }
+            self.file = directory.open_or_create_file(self.name)?;
+        }
+    }
+}
+
+/// A lock that is held.
+#[derive(Debug)]
+pub(crate) struct LockGuard<'a>(&'a File);
+
+impl Drop for LockGuard<'_> {
+    fn drop(&mut self) {
+        // It cannot fail on an open descriptor, and closing the descriptor unlocks as well.
+        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+    }
+}

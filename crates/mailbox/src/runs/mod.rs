@@ -1,0 +1,201 @@
+//! The runs of a repository: `{root}/runs/{repo-id}/{run-id}/` (AM-09).
+
+mod byte_path;
+mod record;
+
+pub use record::{NewRun, RunRecord};
+
+use crate::directory::Directory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file_store::{FileStore, LOCK_NAME, Limits};
+use crate::hash::hex_digest;
+use crate::lock::LockFile;
+use crate::mailbox::Mailbox;
+use crate::message::check_agent_name;
+use crate::pair::Outcome;
+use jiff::Timestamp;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const RUNS_NAME: &str = "runs";
+const RUNS_LOCK_NAME: &str = "runs.lock";
+/// A run that is being created. It gets its number when it is complete, so that a crash leaves no run without a record.
+const STAGING_NAME: &str = ".creating";
+
+/// The first 16 lowercase hexadecimal digits of the SHA-256 of the path's bytes. The caller resolves the path first: two
+/// names of one repository have two ids.
+pub fn repo_id(path: &Path) -> String {
+    hex_digest(&[path.as_os_str().as_bytes()]).chars().take(16).collect()
+}
+
+/// The runs of one repository.
+#[derive(Debug)]
+pub struct Runs {
+    repo: PathBuf,
+    directory: Directory,
+}
+
+impl Runs {
+    /// Opens the runs of the repository at `repo`, and creates missing directories, `root` included. The parent of
+    /// `root` must exist.
+    ///
+    /// # Errors
+    /// A directory cannot be created, is read-only, or is not a private directory of this user.
+    pub fn open(root: &Path, repo: &Path) -> Result<Self> {
+        let directory = Directory::open_or_create_root(root)?
+            .open_or_create_directory(RUNS_NAME)?
+            .open_or_create_directory(&repo_id(repo))?;
+        Ok(Runs { repo: repo.to_owned(), directory })
+    }
+
+    /// The numbers of all runs, ascending.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<Vec<u64>> {
+        let names = self.directory.names()?;
+        let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_run_id(name)).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Creates a run with the number after the highest one, from 1. Other processes get other numbers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a member's name that is not valid or not unique; a file cannot be written.
+    pub fn create(&self, new: NewRun, created: Timestamp) -> Result<Run> {
+        check_members(&new)?;
+        let mut lock = LockFile::open(&self.directory, RUNS_LOCK_NAME)?;
+        let _guard = lock.acquire(&self.directory)?;
+        let mut run_id = self.next_id()?;
+        let mut record = RunRecord::new(run_id, &self.repo, new, created);
+        loop {
+            self.remove_staging()?;
+            let staging = self.directory.open_or_create_directory(STAGING_NAME)?;
+            staging.write_atomically(record::FILE_NAME, &record.to_json()?)?;
+            if self.directory.rename_to_new(STAGING_NAME, &run_id.to_string())? {
+                self.directory.sync()?;
+                return self.open_run(run_id);
+            }
+            // A program that does not know the lock has taken the number.
+            run_id = self.next_id()?;
+            record.run_id = run_id;
+        }
+    }
+
+    /// Opens an existing run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the run or its record does not exist; the record is not valid.
+    pub fn open_run(&self, run_id: u64) -> Result<Run> {
+        let Some(directory) = self.directory.open_directory(&run_id.to_string())? else {
+            let hint = match self.list()?.last() {
+                None => "begin a run first; the repository has none".to_owned(),
+                Some(last) => format!("use the number of an existing run; the newest is {last}"),
+            };
+            let message = format!("run {run_id} of {} does not exist", self.repo.display());
+            return Err(Error::new(ErrorKind::NotFound, message).with_hint(hint));
+        };
+        let record = read_record(&directory)?;
+        Ok(Run { directory, record })
+    }
+
+    fn next_id(&self) -> Result<u64> {
+        let highest = self.list()?.last().copied().unwrap_or(0);
+        highest.checked_add(1).ok_or_else(|| {
+            let path = self.directory.path().display();
+            Error::new(
+                ErrorKind::Unsafe,
+                format!("cannot number a run in {path}: run {highest} is the last possible one"),
+            )
+            .with_hint("remove the directory with this number")
+        })
+    }
+
+    /// Removes what a crash during the creation of a run left. The caller holds the lock.
+    fn remove_staging(&self) -> Result<()> {
+        let Some(staging) = self.directory.open_directory(STAGING_NAME)? else { return Ok(()) };
+        for name in staging.names()?.iter().filter(|name| !matches!(name.as_str(), "." | "..")) {
+            staging.remove_file(name)?;
+        }
+        self.directory.remove_directory(STAGING_NAME)
+    }
+}
+
+/// An existing run.
+#[derive(Debug)]
+pub struct Run {
+    directory: Directory,
+    record: RunRecord,
+}
+
+impl Run {
+    /// Number of the run.
+    pub fn id(&self) -> u64 {
+        self.record.run_id
+    }
+
+    /// The directory of the run.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The record as it was read or written last.
+    pub fn record(&self) -> &RunRecord {
+        &self.record
+    }
+
+    /// Records how the run ended, or `None` when it is resumed.
+    ///
+    /// # Errors
+    /// The record cannot be read or written; it is then as it was before.
+    pub fn set_outcome(&mut self, outcome: Option<Outcome>) -> Result<()> {
+        let mut lock = LockFile::open(&self.directory, LOCK_NAME)?;
+        let _guard = lock.acquire(&self.directory)?;
+        let record = RunRecord { outcome, ..read_record(&self.directory)? };
+        self.directory.write_atomically(record::FILE_NAME, &record.to_json()?)?;
+        self.record = record;
+        Ok(())
+    }
+
+    /// Opens the mailbox of the run, with its members.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`].
+    pub fn mailbox(&self, limits: Limits) -> Result<Mailbox<FileStore>> {
+        let store = FileStore::open_in(self.directory.reopen()?, self.id(), limits)?;
+        Ok(Mailbox::new(self.id(), self.record.members.clone(), store))
+    }
+}
+
+fn read_record(directory: &Directory) -> Result<RunRecord> {
+    let path = directory.path_of(record::FILE_NAME);
+    let json = directory.read_file(record::FILE_NAME, record::MAX_SIZE)?.ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("run {} has no record {}", directory.path().display(), path.display()),
+        )
+        .with_hint("another program began this run; begin a new one to use it with saggar")
+    })?;
+    RunRecord::parse(&json, &path)
+}
+
+fn check_members(new: &NewRun) -> Result<()> {
+    for (at, member) in new.members.iter().enumerate() {
+        check_agent_name(&member.name)?;
+        if new.members.iter().take(at).any(|other| other.name == member.name) {
+            return Err(Error::new(ErrorKind::Invalid, format!("two members have the name {}", member.name))
+                .with_hint("give each member a name of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// The number in the name of a run's directory; names with leading zeros are not those of runs.
+fn parse_run_id(name: &str) -> Option<u64> {
+    let id: u64 = name.parse().ok()?;
+    (id > 0 && id.to_string() == name).then_some(id)
+}
+
+#[cfg(test)]
+mod tests;
