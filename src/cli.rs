@@ -1,5 +1,6 @@
 //! The command line, as types. clap stays here.
 
+pub mod mcp;
 pub mod oci;
 pub mod quarantine;
 pub mod session;
@@ -65,6 +66,11 @@ pub enum CliCommand {
                             see saggar-session(1)."
     )]
     Session(session::SessionArgs),
+    /// Serve tools to agents and editors over MCP, on standard input and output
+    #[command(
+        after_help = "Exit status: 0 the client closed the connection; 2 invalid command line; 125 any other error."
+    )]
+    Mcp(mcp::McpArgs),
     /// Manage quarantined files
     #[command(after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error.")]
     Quarantine(quarantine::QuarantineArgs),

@@ -26,6 +26,7 @@
 //! | 4 | [`supervise`] | the event loops, of one sandbox each |
 //! | 5 | [`app`] | the use cases: what the library and the commands do after arguments are read |
 //! | 5 | [`demo`] | the built-in demo agent |
+//! | 5 | [`mcp`] | MCP servers for agents and editors |
 //! | 6 | [`cli`] [`cmd`] | argument types, one file for each command |
 
 pub mod api;
@@ -43,6 +44,7 @@ pub mod host;
 pub mod id;
 pub mod launch;
 pub mod log;
+pub mod mcp;
 pub mod plan;
 pub mod prove;
 pub mod relay;

@@ -16,6 +16,7 @@ mod introspection;
 mod isolation;
 mod kill;
 mod layers;
+mod mailbox;
 mod manual;
 mod mock_api;
 mod network;

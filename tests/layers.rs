@@ -39,6 +39,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("egress", 4),
     ("app", 5),
     ("demo", 5),
+    ("mcp", 5),
     ("cli", 6),
     ("cmd", 6),
     ("main", 6),

@@ -4,6 +4,7 @@ mod agent;
 mod completions;
 mod doctor;
 mod explain;
+mod mcp;
 mod metrics;
 mod oci;
 mod options;
@@ -118,6 +119,7 @@ fn run(command: CliCommand) -> Result<u8, Error> {
         CliCommand::Stats(args) => stats::run(&args),
         CliCommand::Metrics(args) => metrics::run(&args),
         CliCommand::Session(args) => session::run(args.command),
+        CliCommand::Mcp(args) => mcp::run(args.command),
         CliCommand::Quarantine(args) => quarantine::run(&args.command),
         CliCommand::Gc => gc(),
         CliCommand::Oci(command) => Ok(oci::main(command)),

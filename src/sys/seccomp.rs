@@ -109,7 +109,7 @@ pub enum HostProcessFilter {
     Relay,
     /// The process that attributes sockets to programs (`seccomp/attribution.json`).
     Attribution,
-    /// The model API process, with the profile of agents (`seccomp/agent.json`).
+    /// The model API process, and the servers of mailboxes, with the profile of agents (`seccomp/agent.json`).
     Api,
 }
 

@@ -12,7 +12,7 @@ pub(super) struct Page {
 }
 
 /// The pages, with the sections that they belong to.
-pub(super) const PAGES: [&str; 8] = [
+pub(super) const PAGES: [&str; 9] = [
     "saggar.1",
     "saggar-session.1",
     "saggar-policy.5",
@@ -20,6 +20,7 @@ pub(super) const PAGES: [&str; 8] = [
     "saggar-control.7",
     "saggar-security.7",
     "saggar-workspace.7",
+    "saggar-mailbox.7",
     "saggar-oci.8",
 ];
 

@@ -44,8 +44,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 /// With what a command or an option may start.
 const IMPERATIVES: &str = "Accept Add Allocate Allow Append Apply Ask Check Continue Count Create Delete Deny \
     Detach Disable Discard End Explain Follow Forward Include Join Keep Kill Limit List Log Manage Mount \
-    Overwrite Pass Pause Print Publish Quarantine Read Refuse Remove Restore Resume Run Save Send Set Show Start \
-    Store Update Use Write";
+    Overwrite Pass Pause Print Publish Quarantine Read Refuse Remove Restore Resume Run Save Send Serve Set Show \
+    Start Store Update Use Write";
 
 /// The text of a file, by its path below the top of the repository.
 fn read(path: &str) -> String {

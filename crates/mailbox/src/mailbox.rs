@@ -50,16 +50,23 @@ impl<S: Store> Mailbox<S> {
     /// # Errors
     /// [`ErrorKind::Refused`] if `agent` is no member, and those of [`Store::receive`].
     pub fn receive(&mut self, agent: &str, since: Option<&str>) -> Result<Page> {
-        check_agent_name(agent)?;
-        if !self.members.iter().any(|member| member.name == agent) {
-            let names: Vec<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
-            return Err(Error::new(
-                ErrorKind::Refused,
-                format!("cannot receive as {agent}: it is no member of run {}", self.run_id),
-            )
-            .with_hint(format!("receive as a member of the run: {}", names.join(", "))));
-        }
+        self.check_member(agent)?;
         self.store.receive(agent, since)
+    }
+
+    /// Checks that `agent` is a member of the run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] if it is none; [`ErrorKind::Invalid`] if it has no valid name.
+    pub fn check_member(&self, agent: &str) -> Result<()> {
+        check_agent_name(agent)?;
+        if self.members.iter().any(|member| member.name == agent) {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.members.iter().map(|member| member.name.as_str()).collect();
+        let message = format!("{agent} is no member of run {}", self.run_id);
+        Err(Error::new(ErrorKind::Refused, message)
+            .with_hint(format!("its members are {}", names.join(", "))))
     }
 
     /// Counts all messages (AM-17).
@@ -68,6 +75,11 @@ impl<S: Store> Mailbox<S> {
     /// Those of [`Store::statistics`].
     pub fn statistics(&mut self) -> Result<Statistics> {
         self.store.statistics()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
     }
 
     /// The store, for reading all messages.

@@ -52,8 +52,15 @@ impl Member {
     }
 }
 
+/// Whether a run is open: no member works or reviews, so that every agent may join it, and may send all types of messages
+/// and all signals.
+pub fn is_open(members: &[Member]) -> bool {
+    !members.iter().any(|member| member.roles.works || member.roles.reviews)
+}
+
 /// Checks that `from` may send the draft in run `run_id`: DONE from members that work, PASS and FAIL from members that
-/// review, and no more than tasks and chat from persons. A member without a role may send all but signals.
+/// review, and no more than tasks and chat from persons. A member without a role may send all but signals. In an open run
+/// ([`is_open`]) every agent may send everything, also to one that has not joined yet.
 ///
 /// # Errors
 /// [`ErrorKind::Refused`]: `from` or the recipient is no member, or the roles of `from` do not permit the message. A
@@ -70,15 +77,19 @@ pub fn check_permitted(members: &[Member], run_id: u64, from: &str, draft: &Draf
             format!("send as a member of the run: {}", names()),
         );
     };
+    let is_open = is_open(members);
     if !draft.to.is_empty() && find(&draft.to).is_none() {
         check_agent_name(&draft.to)?;
+        if is_open {
+            return check_person(member, run_id, draft);
+        }
         return refused(
             format!("{from} cannot send to {}: it is no member of run {run_id}", draft.to),
             format!("send to a member of the run ({}), or to all with an empty recipient", names()),
         );
     }
     if let Some(signal) = draft.signal
-        && !member.roles.may_signal(signal)
+        && !(is_open || member.roles.may_signal(signal))
     {
         let role = if signal == Signal::Done { "works" } else { "reviews" };
         return refused(
@@ -89,12 +100,15 @@ pub fn check_permitted(members: &[Member], run_id: u64, from: &str, draft: &Draf
             },
         );
     }
-    let kind = draft.message_type;
+    check_person(member, run_id, draft)
+}
+
+/// Persons send tasks and chat, and judge no work.
+fn check_person(member: &Member, run_id: u64, draft: &Draft) -> Result<()> {
+    let (name, kind) = (&member.name, draft.message_type);
     if member.roles.is_person && !matches!(kind, MessageType::Task | MessageType::Chat) {
-        return refused(
-            format!("{from} may not send a {kind} in run {run_id}: {from} is a person"),
-            "send a task or chat".to_owned(),
-        );
+        let message = format!("{name} may not send a {kind} in run {run_id}: {name} is a person");
+        return Err(Error::new(ErrorKind::Refused, message).with_hint("send a task or chat"));
     }
     Ok(())
 }
@@ -155,5 +169,19 @@ mod tests {
         }
         assert!(!permitted("stranger", &Draft::to("worker", MessageType::Chat, "x")));
         assert!(!permitted("worker", &Draft::to("stranger", MessageType::Chat, "x")));
+    }
+
+    #[test]
+    fn agents_of_an_open_run_may_send_all_and_persons_may_not() {
+        let members = [Member::new("one", Roles::default()), Member::new("person", Roles::PERSON)];
+        let permitted = |from: &str, draft: &Draft| check_permitted(&members, 4, from, draft).is_ok();
+        for signal in Signal::ALL {
+            assert!(permitted("one", &Draft::signal(signal, "x")));
+            assert!(!permitted("person", &Draft::signal(signal, "x")));
+        }
+        assert!(permitted("one", &Draft::to("later", MessageType::Review, "x")));
+        assert!(!permitted("person", &Draft::to("later", MessageType::Review, "x")));
+        assert!(!permitted("one", &Draft::to("no name", MessageType::Chat, "x")));
+        assert!(!permitted("later", &Draft::to("one", MessageType::Chat, "x")));
     }
 }

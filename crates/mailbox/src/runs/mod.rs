@@ -11,6 +11,7 @@ use crate::file_store::{FileStore, LOCK_NAME, Limits};
 use crate::hash::hex_digest;
 use crate::lock::LockFile;
 use crate::mailbox::Mailbox;
+use crate::member::{Member, Roles, is_open};
 use crate::message::check_agent_name;
 use crate::pair::Outcome;
 use jiff::Timestamp;
@@ -100,6 +101,37 @@ impl Runs {
         Ok(Run { directory, record })
     }
 
+    /// Opens a run for the agent `name`. In an open run ([`is_open`]) the agent becomes a member; a run that does not exist
+    /// is created with this number and no roles, so that agents can share a mailbox without a pair run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] if the members of the run have roles and `name` is none of them; as [`Runs::open_run`].
+    pub fn join(&self, run_id: u64, name: &str, now: Timestamp) -> Result<Run> {
+        check_agent_name(name)?;
+        if run_id == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "run 0 does not exist")
+                .with_hint("use the number of a run; the first one is 1"));
+        }
+        let member = Member::new(name, Roles::default());
+        let mut lock = LockFile::open(&self.directory, RUNS_LOCK_NAME)?;
+        let _guard = lock.acquire(&self.directory)?;
+        let directory = self.directory.open_or_create_directory(&run_id.to_string())?;
+        let record = match directory.stat(record::FILE_NAME)? {
+            Some(_) => read_record(&directory)?,
+            None => {
+                let new = NewRun { members: vec![member.clone()], ..NewRun::default() };
+                let record = RunRecord::new(run_id, &self.repo, new, now);
+                directory.write_atomically(record::FILE_NAME, &record.to_json()?)?;
+                record
+            }
+        };
+        let mut run = Run { directory, record };
+        if is_open(&run.record.members) && !run.record.members.iter().any(|known| known.name == name) {
+            run.change(|record| record.members.push(member))?;
+        }
+        Ok(run)
+    }
+
     fn next_id(&self) -> Result<u64> {
         let highest = self.list()?.last().copied().unwrap_or(0);
         highest.checked_add(1).ok_or_else(|| {
@@ -150,9 +182,15 @@ impl Run {
     /// # Errors
     /// The record cannot be read or written; it is then as it was before.
     pub fn set_outcome(&mut self, outcome: Option<Outcome>) -> Result<()> {
+        self.change(|record| record.outcome = outcome)
+    }
+
+    /// Changes the record that is on disk now.
+    fn change(&mut self, change: impl FnOnce(&mut RunRecord)) -> Result<()> {
         let mut lock = LockFile::open(&self.directory, LOCK_NAME)?;
         let _guard = lock.acquire(&self.directory)?;
-        let record = RunRecord { outcome, ..read_record(&self.directory)? };
+        let mut record = read_record(&self.directory)?;
+        change(&mut record);
         self.directory.write_atomically(record::FILE_NAME, &record.to_json()?)?;
         self.record = record;
         Ok(())

@@ -15,7 +15,7 @@ pub(super) const FILE_NAME: &str = "run.json";
 pub(super) const MAX_SIZE: u64 = 100 << 20;
 
 /// What the caller decides about a new run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewRun {
     /// The task.
     pub task: String,

@@ -109,3 +109,21 @@ fn other_users_must_not_write_to_the_directories() {
     let error = Runs::open(&path, Path::new("/p")).unwrap_err();
     assert!(error.to_string().ends_with("r: other users can write to it"), "{error}");
 }
+
+#[test]
+fn agents_join_an_open_run_and_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let runs = Runs::open(root.path(), Path::new("/repo")).unwrap();
+    let now = Timestamp::UNIX_EPOCH;
+    let names = |run: &Run| run.record().members.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&runs.join(3, "one", now).unwrap()), ["one"]);
+    assert_eq!(names(&runs.join(3, "two", now).unwrap()), ["one", "two"]);
+    assert_eq!(names(&runs.join(3, "one", now).unwrap()), ["one", "two"]);
+    let members = vec![Member::new("worker", Roles::WORKER)];
+    let closed = runs.create(NewRun { members, ..NewRun::default() }, now).unwrap();
+    assert_eq!(closed.id(), 4);
+    let mailbox = runs.join(4, "two", now).unwrap().mailbox(Limits::default()).unwrap();
+    assert_eq!(mailbox.check_member("two").unwrap_err().kind(), ErrorKind::Refused);
+    assert!(mailbox.check_member("worker").is_ok());
+    assert_eq!(runs.join(0, "one", now).unwrap_err().kind(), ErrorKind::Invalid);
+}

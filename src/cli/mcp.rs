@@ -1,0 +1,36 @@
+//! `saggar mcp`: the command line, as types.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// `saggar mcp`.
+#[derive(Debug, Args)]
+pub struct McpArgs {
+    /// What to serve.
+    #[command(subcommand)]
+    pub command: McpCommand,
+}
+
+/// The servers.
+#[derive(Debug, Subcommand)]
+pub enum McpCommand {
+    /// Serve the mailbox of a run to one agent
+    Mailbox(McpMailboxArgs),
+}
+
+/// `saggar mcp mailbox`.
+#[derive(Debug, Args)]
+pub struct McpMailboxArgs {
+    /// Use the mailbox of run RUN
+    #[arg(long, value_name = "RUN")]
+    pub run: u64,
+    /// Send and receive as the agent NAME
+    #[arg(long = "as", value_name = "NAME")]
+    pub name: String,
+    /// Keep the runs in DIR [default: ~/.agentpair]
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Use the runs of the repository in DIR [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub repo: Option<PathBuf>,
+}

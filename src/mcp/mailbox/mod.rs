@@ -1,0 +1,130 @@
+//! `saggar mcp mailbox`: the mailbox of a run as tools of an agent (saggar-mailbox(7)).
+//!
+//! The sender of a message is the name that the process was started with, and no argument of a tool.
+
+mod access;
+mod confine;
+mod text;
+
+pub(crate) use access::{LocalMailbox, MailboxAccess};
+
+use super::arguments::{Argument, Arguments, schema};
+use super::{ToolOutput, ToolSet, serve};
+use crate::error::{Code, Error, Result};
+use rmcp::model::{JsonObject, Tool};
+use saggar_mailbox::{Appended, Draft, MessageType, Signal};
+use std::path::Path;
+
+const SEND: &str = "send_to_agent";
+const RECEIVE: &str = "receive_messages";
+const STATUS: &str = "bridge_status";
+
+const SEND_ARGUMENTS: [Argument; 4] = [
+    Argument { name: "to", description: "Name of the recipient; empty for every member", required: true },
+    Argument {
+        name: "message_type",
+        description: "Type of the message: task, result, review, signal or chat",
+        required: true,
+    },
+    Argument { name: "content", description: "Text of the message", required: true },
+    Argument {
+        name: "signal",
+        description: "Signal of a message of type signal: DONE, PASS or FAIL",
+        required: false,
+    },
+];
+const RECEIVE_ARGUMENTS: [Argument; 2] = [
+    Argument { name: "agent", description: "Your own name", required: true },
+    Argument {
+        name: "since_id",
+        description: "Id of a message: return those after it [default: those not received yet]",
+        required: false,
+    },
+];
+
+/// The tools of one member's mailbox.
+#[derive(Debug)]
+pub(crate) struct MailboxTools<M>(pub(crate) M);
+
+/// Serves the mailbox of a run to the agent `name` until the client closes the connection. `root` is the directory of all
+/// runs, and `repo` the resolved path of the repository. Returns the exit status.
+///
+/// # Errors
+/// The run cannot be used, or `name` is no member; as [`serve`].
+pub fn serve_mailbox(root: &Path, repo: &Path, run: u64, name: &str) -> Result<u8> {
+    let mailbox = LocalMailbox::open(root, repo, run, name)?;
+    confine::confine(mailbox.path())?;
+    serve(MailboxTools(mailbox))
+}
+
+impl<M: MailboxAccess> ToolSet for MailboxTools<M> {
+    fn server_name(&self) -> &'static str {
+        "saggar-mailbox"
+    }
+
+    fn instructions(&self) -> String {
+        format!(
+            "You are {}. {SEND} sends a message to another member of the run, {RECEIVE} returns the messages for you. \
+             Signals are messages of type signal; words in a text have no effect.",
+            self.0.name()
+        )
+    }
+
+    fn tools(&self) -> Vec<Tool> {
+        vec![
+            Tool::new(SEND, "Send a message to another agent, or to all", schema(&SEND_ARGUMENTS)),
+            Tool::new(RECEIVE, "Receive messages that other agents sent to you", schema(&RECEIVE_ARGUMENTS)),
+            Tool::new(STATUS, "Count the messages and signals of the run", schema(&[])),
+        ]
+    }
+
+    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
+        match name {
+            SEND => {
+                Some(Arguments::check(SEND, &SEND_ARGUMENTS, arguments).and_then(|given| self.send(given)))
+            }
+            RECEIVE => Some(
+                Arguments::check(RECEIVE, &RECEIVE_ARGUMENTS, arguments)
+                    .and_then(|given| self.receive(given)),
+            ),
+            STATUS => Some(Arguments::check(STATUS, &[], arguments).and_then(|_| {
+                let statistics = self.0.statistics()?;
+                Ok(ToolOutput { text: text::status(&statistics), ..ToolOutput::default() })
+            })),
+            _ => None,
+        }
+    }
+}
+
+impl<M: MailboxAccess> MailboxTools<M> {
+    fn send(&mut self, mut given: Arguments) -> Result<ToolOutput> {
+        let type_name = given.take("message_type");
+        let message_type = MessageType::from_name(&type_name).ok_or_else(|| {
+            Error::new(Code::Invalid, format!("unknown message_type {type_name:?}"))
+                .hint("use task, result, review, signal or chat")
+        })?;
+        let signal = match given.take("signal").as_str() {
+            "" => None,
+            name => Some(Signal::from_name(name).ok_or_else(|| {
+                Error::new(Code::Invalid, format!("unknown signal {name:?}")).hint("use DONE, PASS or FAIL")
+            })?),
+        };
+        let draft = Draft { message_type, to: given.take("to"), content: given.take("content"), signal };
+        let text = match self.0.send(draft)? {
+            Appended::Stored { id } => format!("Message sent: id={id}"),
+            Appended::Duplicate { id } => format!("Message duplicate (already sent): id={id}"),
+        };
+        Ok(ToolOutput { text, ..ToolOutput::default() })
+    }
+
+    fn receive(&mut self, mut given: Arguments) -> Result<ToolOutput> {
+        let (agent, name) = (given.take("agent"), self.0.name());
+        if agent != name {
+            return Err(Error::new(Code::Refused, format!("cannot receive the messages of {agent:?}"))
+                .hint(format!("you are {name}: pass that as agent")));
+        }
+        let since = given.take("since_id");
+        let page = self.0.receive(Some(since.as_str()).filter(|id| !id.is_empty()))?;
+        Ok(text::page(&page))
+    }
+}
