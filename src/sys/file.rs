@@ -82,6 +82,12 @@ pub fn set_mode(file: BorrowedFd<'_>, mode: u32) -> SysResult<()> {
     rustix::fs::chmod(proc_fd_path(file).as_c_str(), mode).map_err(|e| Errno::from_raw(e.raw_os_error()))
 }
 
+/// Whether this kernel has fchmodat2(2) (Linux 6.6).
+pub fn has_fchmodat2() -> bool {
+    // An empty path names nothing without AT_EMPTY_PATH.
+    call!(libc::SYS_fchmodat2, libc::AT_FDCWD, c"".as_ptr(), 0, 0) != Err(Errno::ENOSYS)
+}
+
 /// Opens a file again with other flags, for example one that was opened with O_PATH.
 ///
 /// # Errors

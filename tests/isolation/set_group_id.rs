@@ -85,7 +85,7 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         wrap.place.make_file("work/sets.py", SETS);
         let outside = wrap.outside("python3 sets.py && rm -r tried");
-        assert!(outside.lines().filter(|line| line.ends_with("0 True")).count() > 60, "{outside}");
+        assert!(outside.lines().filter(|line| line.ends_with("0 True")).count() > 40, "{outside}");
         for network in NETWORKS {
             let inside = wrap.run(network, &["/bin/sh", "-c", "python3 sets.py && rm -r tried"]).success();
             let differs: Vec<_> = outside.lines().zip(inside.lines()).filter(|(one, other)| one != other).collect();

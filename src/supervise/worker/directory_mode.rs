@@ -118,6 +118,10 @@ impl WorkerContext<'_> {
     fn set_directory_mode(&self, listener: BorrowedFd<'_>, asked: &SyscallNotification) -> SysResult<()> {
         let thread = u64::try_from(asked.thread).map_err(|_| Errno::ESRCH)?;
         let thread = self.find_descendant(thread).ok_or(Errno::ESRCH)?;
+        // A program finds out by this call what the kernel has.
+        if i64::from(asked.number) == libc::SYS_fchmodat2 && !file::has_fchmodat2() {
+            return Err(Errno::ENOSYS);
+        }
         let call = ModeCall::decode(asked.number, &asked.args)?;
         let caller = CallerFiles::open(thread, &call.target)?;
         // What was opened is the caller's, since its thread id was not reused until here.
