@@ -82,7 +82,7 @@ impl SandboxNetwork {
                 supervisor: std::process::id().cast_signed(),
                 init,
                 id: id.unwrap_or(NOBODY),
-                owner: plan.block.map(|block| (block.host_uid, block.host_gid)),
+                owner: plan.program_ids(),
                 network_by_policy: it.by_policy,
                 publishes_ports: !published.is_empty(),
             };

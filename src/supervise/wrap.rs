@@ -95,7 +95,7 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
             disk_usage: job.disk_usage,
             retained_changes: job.retained_changes,
             init: launched_pid,
-            program_ids: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
+            program_ids: job.plan.program_ids(),
             cgroup: None,
             session: None,
         },

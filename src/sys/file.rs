@@ -97,7 +97,7 @@ pub fn reopen(file: BorrowedFd<'_>, flags: i32) -> SysResult<OwnedFd> {
 }
 
 /// The path in /proc/self/fd of an open file.
-fn proc_fd_path(file: BorrowedFd<'_>) -> CString {
+pub fn proc_fd_path(file: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default()
 }
 

@@ -2,11 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::sys::confine::{self, LandlockDomain, RetainedRights};
-use crate::sys::file::{self, Resolve};
 use crate::sys::seccomp::{self, HostProcessFilter};
 use crate::sys::{Errno, SysResult};
 use ::landlock::AccessFs;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The least Landlock ABI that is used.
@@ -28,12 +26,9 @@ pub(super) fn confine(run: &Path) -> Result<()> {
 
 fn domain(run: &Path) -> SysResult<LandlockDomain> {
     let domain = LandlockDomain::new(MIN_LANDLOCK_ABI)?;
-    let directory = file::c_path(run)?;
-    let directory =
-        file::open(file::cwd(), &directory, libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
     let reads = AccessFs::ReadFile | AccessFs::ReadDir;
     let changes = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::RemoveFile;
     let makes = AccessFs::MakeReg | AccessFs::MakeDir;
-    domain.allow_beneath(directory.as_fd(), reads | changes | makes)?;
+    domain.allow(run, reads | changes | makes)?;
     Ok(domain)
 }

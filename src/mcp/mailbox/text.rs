@@ -1,8 +1,8 @@
 //! The texts of the tools. Clients read them; docs/requirements.md has the rows, AM-14 to AM-17.
 
 use crate::mcp::ToolOutput;
-use saggar_mailbox::{Message, Page, Signal, Statistics};
-use serde_json::{Value, json};
+use saggar_mailbox::{Page, Statistics};
+use serde_json::json;
 use std::fmt::Write;
 
 /// The counts of a mailbox.
@@ -34,11 +34,10 @@ pub(super) fn page(page: &Page) -> ToolOutput {
     if page.messages.is_empty() {
         text.push_str("No new messages");
     }
-    let messages: Vec<Value> = page.messages.iter().map(as_json).collect();
     ToolOutput {
         text,
         note: note(page),
-        structured: Some(json!({ "messages": messages, "more": page.more })),
+        structured: Some(json!({ "messages": page.messages, "more": page.more })),
     }
 }
 
@@ -58,13 +57,4 @@ fn note(page: &Page) -> Option<String> {
         sentences.push(format!("{} lines of the mailbox are no messages.", page.unreadable_count));
     }
     (!sentences.is_empty()).then(|| sentences.join(" "))
-}
-
-/// A message with the fields of its line.
-fn as_json(message: &Message) -> Value {
-    json!({
-        "id": message.id, "run_id": message.run_id, "type": message.message_type, "from": message.from,
-        "to": message.to, "content": message.content, "signal": message.signal.map_or("", Signal::as_str),
-        "timestamp": message.timestamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    })
 }

@@ -106,6 +106,11 @@ pub enum TreeMode {
 }
 
 impl AgentPlan {
+    /// The user and group of the programs on the host, if they are not the caller's.
+    pub fn program_ids(&self) -> Option<(u32, u32)> {
+        self.block.map(|block| (block.host_uid, block.host_gid))
+    }
+
     /// The namespaces that the clone creates: all except a network namespace that the child creates itself.
     pub fn clone_flags(&self) -> u64 {
         let own = if self.steps.makes_network() { libc::CLONE_NEWNET } else { 0 };

@@ -84,7 +84,6 @@ impl<'a> LauncherSide<'a> {
         let of_session = SessionContext {
             session,
             supervisor: ProcessId::current(),
-            owner: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
             protected: protect.iter().map(|path| path.value.as_path().to_owned()).collect(),
         };
         let (cgroup, session) = (job.cgroup.clone(), Some(of_session));
@@ -95,7 +94,7 @@ impl<'a> LauncherSide<'a> {
                 disk_usage: meter,
                 retained_changes: kept,
                 init,
-                program_ids: job.plan.block.map(|block| (block.host_uid, block.host_gid)),
+                program_ids: job.plan.program_ids(),
                 cgroup,
                 session,
             },

@@ -8,13 +8,12 @@
 
 use super::super::registration::register;
 use crate::error::{Error, Result};
-use crate::sys::file::{self, Resolve};
+use crate::sys::file;
 use crate::sys::{SysResult, pty};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::termios::{FlushArg, SetArg, Termios, cfmakeraw, tcflush, tcgetattr, tcsetattr};
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// One side of the host's terminal, with a file description of our own if possible.
@@ -56,9 +55,7 @@ fn reopen(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
     if (nix::sys::stat::major(device), nix::sys::stat::minor(device)) == (5, 2) {
         return None;
     }
-    let path = CString::new(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
-    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK;
-    file::open(file::cwd(), &path, flags, 0, Resolve::Ordinary).ok()
+    file::reopen(stream, libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK).ok()
 }
 
 /// The host's terminal.

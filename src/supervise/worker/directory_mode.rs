@@ -20,10 +20,10 @@ use crate::sys::seccomp::listener::{self, SyscallNotification};
 use crate::sys::{Errno, SysResult, process};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Most processor time of a worker, in seconds: a path may have many links.
 const CPU_SECONDS: u64 = 10;
@@ -207,8 +207,8 @@ fn c_path(path: &[u8]) -> SysResult<CString> {
 }
 
 /// The path of an open file, in the mount namespace that it is in.
-fn path_of(open: BorrowedFd<'_>) -> SysResult<std::path::PathBuf> {
-    nix::fcntl::readlink(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))).map(Into::into)
+fn path_of(open: BorrowedFd<'_>) -> SysResult<PathBuf> {
+    nix::fcntl::readlink(file::proc_fd_path(open).as_c_str()).map(Into::into)
 }
 
 /// The path at this address of a process's memory, without its final zero.

@@ -29,11 +29,17 @@ pub(in crate::supervise) fn start_call(
 }
 
 impl SessionContext<'_> {
-    pub(super) fn serve_files(&self, to: OwnedFd, request: OwnedFd, root: OwnedFd) {
+    pub(super) fn serve_files(
+        &self,
+        owner: Option<(u32, u32)>,
+        to: OwnedFd,
+        request: OwnedFd,
+        root: OwnedFd,
+    ) {
         let directories = [(root.as_fd(), FileAccess::Write)];
         let confinement = Confinement {
             task: "files of the workspace",
-            owner: self.owner,
+            owner,
             capabilities: 0,
             directories: &directories,
             files: &[],

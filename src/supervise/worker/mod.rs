@@ -129,7 +129,9 @@ impl WorkerContext<'_> {
             (SAVE_AGENT_SESSION, Some(request), _) => session.serve_save_agent_session(first, request),
             (MARK_INSTALLED, ..) => session.serve_mark_installed(first),
             (REMOVE_SESSION, ..) => session.serve_remove_session(first),
-            (FILE_CALL, Some(request), Some(root)) => session.serve_files(first, request, root),
+            (FILE_CALL, Some(request), Some(root)) => {
+                session.serve_files(self.program_ids, first, request, root)
+            }
             (SNAPSHOT, Some(alive), _) => session.serve_snapshot(argument, first, alive),
             _ => {}
         }

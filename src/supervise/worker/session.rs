@@ -21,8 +21,6 @@ pub(in crate::supervise) struct SessionContext<'a> {
     pub(in crate::supervise) session: &'a Session,
     /// The supervisor, as the record has it.
     pub(in crate::supervise) supervisor: Option<ProcessId>,
-    /// The user and group of the sandbox's programs on the host, if they are not ours.
-    pub(in crate::supervise) owner: Option<(u32, u32)>,
     /// The protected paths of the policy in the workspace.
     pub(in crate::supervise) protected: Vec<PathBuf>,
 }

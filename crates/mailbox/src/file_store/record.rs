@@ -9,7 +9,7 @@ use crate::message::{Message, MessageType, Signal, parse_line};
 /// Bytes of the header: magic, version, bytes of a record, device and inode of the messages' file.
 pub(super) const HEADER_SIZE: usize = 32;
 /// Bytes of a record.
-pub(super) const RECORD_SIZE: usize = 56;
+pub(super) const RECORD_SIZE: usize = RECORD_SIZE_FIELD as usize;
 
 const MAGIC: [u8; 8] = *b"saggarbx";
 const VERSION: u32 = 1;

@@ -6,7 +6,7 @@ mod validate;
 mod wire;
 
 pub use validate::{MAX_AGENT_NAME, MAX_CONTENT, check_agent_name};
-pub(crate) use wire::{MAX_LINE, parse_line};
+pub(crate) use wire::{MAX_LINE, format_time, parse_line};
 
 use crate::error::Result;
 use crate::hash::hex_digest;

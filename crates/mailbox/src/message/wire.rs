@@ -6,7 +6,7 @@
 use super::{MAX_CONTENT, Message, MessageType, Signal, message_id};
 use crate::error::{Error, ErrorKind, Result};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Longest line that is parsed, in bytes: content of which each byte is escaped as `\u0000`, and the other fields.
 pub(crate) const MAX_LINE: usize = 6 * MAX_CONTENT + (64 << 10);
@@ -38,12 +38,9 @@ struct ReadLine {
     timestamp: String,
 }
 
-impl Message {
-    /// The message as a line of JSON with its newline.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Invalid`] if the message has no JSON form, which no valid message causes.
-    pub fn to_line(&self) -> Result<Vec<u8>> {
+impl Serialize for Message {
+    /// The object of its line.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let line = WrittenLine {
             id: &self.id,
             run_id: self.run_id,
@@ -52,9 +49,24 @@ impl Message {
             to: &self.to,
             content: &self.content,
             signal: self.signal.map_or("", Signal::as_str),
-            timestamp: self.timestamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            timestamp: format_time(self.timestamp),
         };
-        let mut bytes = serde_json::to_vec(&line).map_err(|cause| {
+        line.serialize(serializer)
+    }
+}
+
+/// A time on the wire: RFC 3339, in UTC, with whole seconds (AM-08).
+pub(crate) fn format_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Message {
+    /// The message as a line of JSON with its newline.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the message has no JSON form, which no valid message causes.
+    pub fn to_line(&self) -> Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self).map_err(|cause| {
             Error::new(ErrorKind::Invalid, format!("cannot write message {} as JSON: {cause}", self.id))
         })?;
         bytes.push(b'\n');

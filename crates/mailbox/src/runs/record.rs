@@ -3,6 +3,7 @@
 use super::byte_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
+use crate::message::format_time;
 use crate::pair::Outcome;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl RunRecord {
             version: VERSION,
             run_id,
             repo: repo.to_owned(),
-            created: created.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            created: format_time(created),
             task,
             members,
             max_iterations,
