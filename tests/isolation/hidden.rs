@@ -174,7 +174,10 @@ as_each_caller! {
         process.kill_launcher();
         process.signal(Signal::SIGKILL);
         process.wait();
-        listing("S");
+        // Root has one runtime directory on the host, so that the command of another test may have restored it.
+        if !caller.is_root() {
+            listing("S");
+        }
         assert_eq!(wrap.sh("true").success(), "");
         listing("H");
 
