@@ -180,7 +180,6 @@ pub fn confine_worker(confinement: &Confinement<'_>, parent: i32) -> Result<()> 
         let task = confinement.task;
         Error::system(format_args!("{task}: confine the worker: {what}"), errno.desc())
     };
-    let _ = process::set_name(FILE_WORKER_RIGHTS.name);
     let WorkerLimits { cpu_seconds: cpu, memory, file_size: file, .. } = confinement.limits;
     let limits = [
         (libc::RLIMIT_NOFILE, MAX_DESCRIPTORS, MAX_DESCRIPTORS),
@@ -202,6 +201,8 @@ pub fn confine_worker(confinement: &Confinement<'_>, parent: i32) -> Result<()> 
         ..RetainedRights::default()
     })
     .map_err(|(what, e)| fail(what, e))?;
+    // A process of this name has no more rights than the table of processes says.
+    let _ = process::set_name(FILE_WORKER_RIGHTS.name);
     // A change of ids clears an earlier parent-death signal (prctl(2)).
     process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)
         .map_err(|e| fail("follow its parent", e))?;
