@@ -7,8 +7,8 @@ pub mod session;
 
 use crate::spec::policy::{
     AdapterKind, AgentCommand, ApiUpstream, BadValue, BindSpec, ByteSize, CpuCount, Destination, EnvArgument,
-    HomeSource, HostRule, NetworkMode, Protection, PublishedPort, SandboxProfile, SocketPathTemplate,
-    TimeSpan,
+    HomeSource, HostRule, MailboxName, NetworkMode, Protection, PublishedPort, RunNumber, SandboxProfile,
+    SocketPathTemplate, TimeSpan,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -176,6 +176,18 @@ pub struct SandboxArgs {
     /// Read the API key from an open file descriptor
     #[arg(long, value_name = "N", conflicts_with = "api_key_file")]
     pub api_key_fd: Option<RawFd>,
+    /// Use the mailbox of run RUN, as the agent of --as (see saggar-mailbox(7))
+    #[arg(long, value_name = "RUN")]
+    pub mailbox: Option<RunNumber>,
+    /// Send and receive messages of the mailbox as the agent NAME
+    #[arg(long = "as", value_name = "NAME")]
+    pub mailbox_name: Option<MailboxName>,
+    /// Keep the runs of mailboxes in DIR [default: ~/.agentpair]
+    #[arg(long, value_name = "DIR")]
+    pub mailbox_root: Option<PathBuf>,
+    /// Use the run of the repository in DIR [default: the workspace, or the agent's folder]
+    #[arg(long, value_name = "DIR")]
+    pub mailbox_repo: Option<PathBuf>,
     /// Refuse to start if this protection is not available (see saggar-policy(5))
     #[arg(long, value_name = "PROTECTION")]
     pub require: Vec<Protection>,

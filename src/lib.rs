@@ -20,13 +20,12 @@
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
 //! | 3 | [`state`] [`session`] | records of running sandboxes and containers; sessions on disk and what can be done with them |
 //! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
-//! | 4 | [`api`] | the process that adds the key to requests of the model API |
+//! | 4 | [`service`] [`api`] [`mcp`] | processes that serve sockets of a sandbox: the model API, whose key they add, and the mailbox; MCP servers |
 //! | 4 | [`egress`] [`relay`] | a network by policy, and the two processes that relay it |
 //! | 4 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket |
 //! | 4 | [`supervise`] | the event loops, of one sandbox each |
 //! | 5 | [`app`] | the use cases: what the library and the commands do after arguments are read |
 //! | 5 | [`demo`] | the built-in demo agent |
-//! | 5 | [`mcp`] | MCP servers for agents and editors |
 //! | 6 | [`cli`] [`cmd`] | argument types, one file for each command |
 
 pub mod api;
@@ -49,6 +48,7 @@ pub mod plan;
 pub mod prove;
 pub mod relay;
 pub mod resctrl;
+pub mod service;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod session;
 pub mod spec;

@@ -31,7 +31,9 @@ const LAYERS: &[(&str, u8)] = &[
     ("state", 3),
     ("session", 3),
     ("prove", 3),
+    ("service", 4),
     ("api", 4),
+    ("mcp", 4),
     ("relay", 4),
     ("supervise", 4),
     ("bridge", 4),
@@ -39,7 +41,6 @@ const LAYERS: &[(&str, u8)] = &[
     ("egress", 4),
     ("app", 5),
     ("demo", 5),
-    ("mcp", 5),
     ("cli", 6),
     ("cmd", 6),
     ("main", 6),
@@ -57,8 +58,8 @@ const DOES_IO: [&str; 3] = ["spec::policy::load", "spec::oci::load", "egress::io
 /// the module's name declares and re-exports them, and they use its types.
 const CYCLES: &[(&[&str], &str)] = &[
     (
-        &["app::model_api", "app::prepare"],
-        "preparing a start configures the API; its paths are prepared the same way",
+        &["app::mailbox", "app::model_api", "app::prepare"],
+        "preparing a start configures the API and the mailbox; their paths are prepared the same way",
     ),
     (
         &["app::session::end", "app::session::remove"],
@@ -114,7 +115,10 @@ const CYCLES: &[(&[&str], &str)] = &[
         &["stage::agent::hide", "stage::agent::overlay", "stage::agent::steps"],
         "an overlay and what hides a path are steps, and open mount points as steps do",
     ),
-    (&["supervise::api_process", "supervise::worker"], "a worker with privileges starts the API process"),
+    (
+        &["supervise::service_process", "supervise::worker"],
+        "a worker with privileges starts the process of a service",
+    ),
     (
         &["supervise::memory", "supervise::privileged_operations", "supervise::worker::processes"],
         "an operation runs here or in a worker, by the same functions",

@@ -26,7 +26,9 @@ use saggar::launch::ids;
 use saggar::plan::agent::{self as plan, AgentPlan};
 use saggar::spec::agent::{self, AgentSandboxRequest};
 use saggar::spec::policy::{EffectivePolicy, HomeSource, NetworkMode, PolicyLayer, SandboxProfile, Setting};
-use saggar::spec::{ApiKeySource, HostIdMapping, KeyHeader, ModelApiSpec, OverlayUpper, ProgramSpec};
+use saggar::spec::{
+    ApiKeySource, HostIdMapping, KeyHeader, MailboxSpec, ModelApiSpec, OverlayUpper, ProgramSpec,
+};
 use saggar::stage::agent::wire::{ExecFlags, InitReport, InitRequest};
 
 /// Counts what the launcher and what any other process of this binary allocates.
@@ -115,6 +117,7 @@ fn plan_with(
         program_mounts: Vec::new(),
         runtime_mounts: Vec::new(),
         model_api: Some(api()),
+        mailbox: Some(mailbox()),
         pinned_paths: protected.pins,
         terminal: true,
         visible_workspace: true,
@@ -133,6 +136,11 @@ fn api() -> ModelApiSpec {
         key: ApiKeySource::Descriptor(0),
         ca_file: None,
     }
+}
+
+/// Its socket is made inside, too.
+fn mailbox() -> MailboxSpec {
+    MailboxSpec { root: "/nowhere".into(), repo: "/nowhere".into(), run: 1, name: "agent".into() }
 }
 
 fn program(work: &Path, words: &[&str]) -> ProgramSpec {
@@ -159,7 +167,7 @@ fn run(launched: &LaunchedSandbox, id: u32, program: &ProgramSpec, flags: u32) -
                 | InitReport::CapturedListener { .. }
                 | InitReport::RejectSniffer { .. }
                 | InitReport::Listener
-                | InitReport::ApiListener,
+                | InitReport::ServiceListener(_),
                 _,
             ) => {}
             (other, _) => panic!("{other:?}"),

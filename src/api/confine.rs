@@ -6,10 +6,11 @@
 //! (PR_SET_DUMPABLE in prctl(2)), so that no unprivileged process can read its memory. Landlock applies where the kernel
 //! supports it. The other controls do not depend on it.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
+use crate::service::end_with_parent;
 use crate::sys::confine::{self, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
 use crate::sys::seccomp::{self, HostProcessFilter};
-use crate::sys::{Errno, SysResult, caps, process};
+use crate::sys::{Errno, SysResult, caps};
 use landlock::AccessFs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::path::Path;
@@ -48,12 +49,7 @@ pub(super) fn confine(port: u16, supervisor: i32) -> Result<()> {
         ..RetainedRights::default()
     };
     confine::drop_rights(kept).map_err(|(what, errno)| fails(what, errno))?;
-    // A change of the user id clears an earlier parent death signal (prctl(2)).
-    process::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0, 0)
-        .map_err(|errno| fails("follow the supervisor", errno))?;
-    if nix::unistd::getppid().as_raw() != supervisor {
-        return Err(Error::new(Code::State, "the supervisor is gone"));
-    }
+    end_with_parent(supervisor)?;
     seccomp::load(API_RIGHTS.filter.program())
         .map_err(|errno| fails("load the filter", Errno::from_raw(errno)))
 }

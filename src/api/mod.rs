@@ -12,7 +12,6 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `wire` | messages between supervisor and process |
 //! | `key` | the key: its file and its header field |
 //! | `confine` | drops the rights that the process does not need |
 //! | `request` | rewrites forwarded requests and responses |
@@ -27,57 +26,54 @@ mod lookup;
 mod request;
 mod serve;
 mod upstream;
-pub mod wire;
 
 pub use confine::{API_RIGHTS, NOBODY};
 pub use upstream::count_trusted_certificates;
 
 use crate::error::{Code, Error, Result};
-use crate::launch::set_nonblocking;
+use crate::service::{self, ServiceConfig};
 use crate::spec::{ApiUpstream, KeyHeader};
-use crate::stage::sidecar;
-use crate::sys::{file, process, scm};
 use key::ApiKey;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use upstream::UpstreamRoute;
-use wire::{ApiProcessConfig, ApiProcessEvent, MAX_MESSAGE_SIZE};
 
 /// The first argument of saggar when it executes itself as the API process.
 pub const API_SUBCOMMAND: &str = "__api";
 
-/// Runs the API process. Standard input is its socket to the supervisor, which sends the whole configuration.
-pub fn run_api_process() -> u8 {
-    let Ok(supervisor) = sidecar::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
-    let _ = process::set_name(API_RIGHTS.name);
-    match prepare(&supervisor) {
-        Ok((way, key)) => u8::from(serve::serve_requests(way, key, supervisor).is_err()),
-        Err(error) => {
-            let _ = scm::send(supervisor.as_fd(), &ApiProcessEvent::Failed(error).encode(), &[]);
-            1
-        }
-    }
+/// What the process is configured with, beside the descriptor of the key.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ModelApiConfig {
+    /// The URL of the upstream.
+    pub upstream: String,
+    /// The name of the header field for the key.
+    pub header: String,
+    /// The file of trusted certificates; `None` for those that this host trusts.
+    pub ca_file: Option<PathBuf>,
 }
 
-/// Reads the configuration and the key, drops all rights, and reports that the process is ready.
-fn prepare(supervisor: &OwnedFd) -> Result<(UpstreamRoute, ApiKey)> {
-    let mut buffer = [0; MAX_MESSAGE_SIZE];
-    let mut received = scm::receive(supervisor.as_fd(), &mut buffer)
-        .map_err(|e| Error::system("receive from the supervisor", e.desc()))?;
-    let errand = buffer.get(..received.len).and_then(ApiProcessConfig::decode);
-    let (Some(errand), Some(file)) = (errand, received.fds[0].take()) else {
-        return Err(Error::new(Code::Usage, "the model API is served for a supervisor alone"));
-    };
-    let upstream: ApiUpstream = parse_setting(&errand.upstream)?;
-    let header: KeyHeader = parse_setting(&errand.header)?;
-    let key = key::read_key(File::from(file), header)?;
-    let way = UpstreamRoute::new(upstream, errand.ca_file.as_deref())?;
-    confine::confine(way.port(), errand.supervisor)?;
-    let ready = scm::send(supervisor.as_fd(), &ApiProcessEvent::Ready.encode(), &[]);
-    ready
-        .map_err(|e| Error::system("send to the supervisor", e.desc()))
-        .and_then(|()| set_nonblocking(supervisor.as_fd()))?;
-    Ok((way, key))
+/// Runs the API process. Standard input is its socket to the supervisor.
+pub fn run_api_process() -> u8 {
+    service::run(API_RIGHTS.name, prepare, |(route, key), supervisor| {
+        serve::serve_requests(route, key, supervisor)
+    })
+}
+
+/// Reads the key and drops all rights.
+fn prepare(
+    config: ServiceConfig<ModelApiConfig>,
+    key_file: Option<OwnedFd>,
+) -> Result<(UpstreamRoute, ApiKey)> {
+    let ServiceConfig { parent, service: ModelApiConfig { upstream, header, ca_file } } = config;
+    let upstream: ApiUpstream = parse_setting(&upstream)?;
+    let header: KeyHeader = parse_setting(&header)?;
+    let key_file = key_file.ok_or_else(|| Error::new(Code::Usage, "the model API has no key"))?;
+    let key = key::read_key(File::from(key_file), header)?;
+    let route = UpstreamRoute::new(upstream, ca_file.as_deref())?;
+    confine::confine(route.port(), parent)?;
+    Ok((route, key))
 }
 
 /// Parses a setting that the supervisor took from a policy.

@@ -4,8 +4,7 @@ use super::key::ApiKey;
 use super::linger::{ByteStream, LingeringStream};
 use super::request::{self, RejectedRequest};
 use super::upstream::{UpstreamError, UpstreamRoute, UpstreamSender};
-use super::wire::{ApiProcessEvent, MAX_MESSAGE_SIZE, SOCKET_MESSAGE};
-use crate::sys::scm;
+use crate::service::{ServiceEvent, SupervisorSocket};
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -16,11 +15,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{AddressFamily, SockaddrLike, SockaddrStorage, getsockname};
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
-use tokio::net::{TcpListener, UnixDatagram, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
 /// Maximum number of connections at a time. More wait until one ends.
@@ -40,7 +38,7 @@ type ResponseBody = Either<Incoming, Full<Bytes>>;
 pub(super) struct ApiServer {
     route: UpstreamRoute,
     key: ApiKey,
-    supervisor: UnixDatagram,
+    supervisor: SupervisorSocket,
     connection_slots: Semaphore,
     /// The last reported error and its time.
     last_report: Mutex<Option<(String, Instant)>>,
@@ -53,8 +51,7 @@ pub(super) struct ApiServer {
 pub(super) fn serve_requests(way: UpstreamRoute, key: ApiKey, supervisor: OwnedFd) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // The socket is seqpacket, not datagram; both keep message boundaries.
-        let supervisor = UnixDatagram::from_std(supervisor.into())?;
+        let supervisor = SupervisorSocket::new(supervisor)?;
         let room = Semaphore::new(MAX_CONNECTIONS);
         let door = Arc::new(ApiServer {
             route: way,
@@ -63,7 +60,7 @@ pub(super) fn serve_requests(way: UpstreamRoute, key: ApiKey, supervisor: OwnedF
             connection_slots: room,
             last_report: Mutex::new(None),
         });
-        while let Some(socket) = door.next_socket().await? {
+        while let Some(socket) = door.supervisor.next_listener().await? {
             tokio::spawn(accept_connections(RequestListener::from_fd(socket)?, Arc::clone(&door)));
         }
         Ok(())
@@ -71,28 +68,6 @@ pub(super) fn serve_requests(way: UpstreamRoute, key: ApiKey, supervisor: OwnedF
 }
 
 impl ApiServer {
-    /// The next socket that the supervisor passes; `None` when the supervisor has closed its end.
-    async fn next_socket(&self) -> io::Result<Option<OwnedFd>> {
-        loop {
-            self.supervisor.readable().await?;
-            let mut buffer = [0; MAX_MESSAGE_SIZE];
-            let heard = self
-                .supervisor
-                .try_io(Interest::READABLE, || Ok(scm::receive(self.supervisor.as_fd(), &mut buffer)?));
-            match heard {
-                Ok(received) if received.len == 0 => return Ok(None),
-                Ok(mut received) => {
-                    let is_socket = buffer.get(..received.len) == Some(SOCKET_MESSAGE);
-                    if let Some(socket) = received.fds[0].take().filter(|_| is_socket) {
-                        return Ok(Some(socket));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
     /// Reports an error to the supervisor, the same error once per interval. The result of the send is ignored.
     fn report(&self, trouble: &UpstreamError) {
         let mut told = self.last_report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,8 +75,7 @@ impl ApiServer {
             |(text, at): &(String, Instant)| *text == trouble.message && at.elapsed() < REPORT_INTERVAL;
         if !told.as_ref().is_some_and(is_known) {
             *told = Some((trouble.message.clone(), Instant::now()));
-            let said = ApiProcessEvent::UpstreamUnreachable(trouble.message.clone());
-            let _ = scm::send(self.supervisor.as_fd(), &said.encode(), &[]);
+            self.supervisor.report(&ServiceEvent::Unavailable(trouble.message.clone()));
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod wrap;
 
 pub(crate) mod disk;
 pub(crate) mod folder_files;
+pub(crate) mod mailbox;
 mod model_api;
 mod overrides;
 pub(crate) mod prepare;

@@ -1,7 +1,7 @@
 //! The way to the model API whose key stays outside: from the policy and the options to the model, and what of a key
 //! could get inside by another way.
 
-use super::prepare::{PlannedDirectory, canonical};
+use super::prepare::{PlannedDirectory, canonical, visible_source};
 use crate::error::{Code, Error, Result};
 use crate::spec::policy::effective::EnvRule;
 use crate::spec::policy::{EffectivePolicy, NetworkMode, PolicyLayer, PolicyPart};
@@ -94,16 +94,7 @@ fn key_source(key_fd: Option<RawFd>, policy: &EffectivePolicy) -> Result<ApiKeyS
 /// [`Code::Refused`], naming what shows it.
 pub(crate) fn check_key_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory]) -> Result<()> {
     let Some(ModelApiSpec { key: ApiKeySource::File(key), .. }) = &spec.model_api else { return Ok(()) };
-    let mut sources =
-        spec.mounts.iter().filter_map(|mount| Some((mount.kind.host_source()?, &mount.destination)));
-    let shown = sources.find(|(source, _)| key.starts_with(source));
-    let copied = || {
-        let holds = |planned: &&PlannedDirectory| {
-            planned.original.as_ref().is_some_and(|original| key.starts_with(original))
-        };
-        planned.iter().find(holds).and_then(|planned| Some((planned.original.as_ref()?, &planned.path)))
-    };
-    let Some((source, at)) = shown.or_else(copied) else { return Ok(()) };
+    let Some((source, at)) = visible_source(spec, planned, key) else { return Ok(()) };
     let message = format!(
         "the key file {} lies in {}, which programs see at {}",
         key.display(),

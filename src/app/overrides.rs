@@ -92,13 +92,15 @@ impl StartOverrides {
         Ok(())
     }
 
-    /// The flags of an agent that speaks stream-json; `folder` is what it does not find by itself.
+    /// The flags of an agent that speaks stream-json; `folder` is what it does not find by itself, and `mailbox` the MCP
+    /// server of its mailbox.
     ///
     /// # Errors
     /// [`Code::Invalid`] when the prompts together do not fit into one argument.
-    pub(crate) fn flags(&self, folder: FolderFiles) -> Result<Vec<OsString>> {
+    pub(crate) fn flags(&self, folder: FolderFiles, mailbox: Option<OsString>) -> Result<Vec<OsString>> {
         let prompts: Vec<String> = folder.prompt.into_iter().chain(self.prompt.clone()).collect();
-        let servers = folder.servers.into_iter().chain(self.servers.is_some().then(|| SERVERS_PATH.into()));
+        let own = self.servers.is_some().then(|| SERVERS_PATH.into());
+        let servers = folder.servers.into_iter().chain(own).chain(mailbox);
         let mut flags: Vec<OsString> = Vec::new();
         if !prompts.is_empty() {
             let prompt = prompts.join("\n\n");

@@ -1,7 +1,7 @@
 //! From options to a plan: what commands, agents and `explain` have in common.
 
 use super::program_lookup::{self, ProgramBind, VisibleTrees};
-use super::{SandboxOptions, model_api, shared_directories, sockets};
+use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
 use crate::error::{Code, Error, Result};
 use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
@@ -30,6 +30,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+/// Where saggar's own program is inside, for what needs it.
+pub(crate) const OWN_PROGRAM: &str = "/run/saggar/saggar";
+
+/// What saggar itself needs of the host inside: source, destination, writable, why.
+pub(crate) type OwnBind = (PathBuf, PathBuf, bool, &'static str);
+
 /// What a sandbox is made for.
 #[derive(Debug)]
 pub(crate) struct LaunchRequest {
@@ -37,14 +43,16 @@ pub(crate) struct LaunchRequest {
     pub(crate) home: HomeSource,
     /// The work tree, without links.
     pub(crate) workspace: PathBuf,
+    /// What the agents of a run work on, whose mailbox they share: the work tree, or what it will be a copy of.
+    pub(crate) repository: PathBuf,
     /// The agent's folder, where there is one.
     pub(crate) agent_folder: Option<PathBuf>,
     /// The program, looked up on the host's PATH, and who named it.
     pub(crate) program: Option<Setting<OsString>>,
     /// The lasting home of the session.
     pub(crate) session_home: Option<PathBuf>,
-    /// What saggar itself needs of the host inside: source, destination, writable, why.
-    pub(crate) own_binds: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// What saggar itself needs of the host inside.
+    pub(crate) own_binds: Vec<OwnBind>,
     /// Where changes of the work tree go, when it lies under an overlay.
     pub(crate) changes: Option<OverlayUpper>,
     /// Whether standard streams are the caller's own, so that a terminal is relayed.
@@ -91,6 +99,35 @@ impl PlannedDirectory {
     pub(crate) fn content_source(&self) -> Option<&PathBuf> {
         self.original.as_ref().filter(|_| !self.path.exists())
     }
+}
+
+/// Shows saggar's own program inside, at [`OWN_PROGRAM`].
+///
+/// # Errors
+/// [`Code::System`]
+pub(crate) fn bind_own_program(binds: &mut Vec<OwnBind>, why: &'static str) -> Result<()> {
+    if !binds.iter().any(|(_, at, ..)| at == Path::new(OWN_PROGRAM)) {
+        let own =
+            std::env::current_exe().map_err(|e| Error::system("find the program of saggar itself", e))?;
+        binds.push((own, OWN_PROGRAM.into(), false, why));
+    }
+    Ok(())
+}
+
+/// The tree of the host that contains `path` or lies in it and that programs see, and where they see it.
+pub(crate) fn visible_source<'a>(
+    spec: &'a SandboxSpec,
+    planned: &'a [PlannedDirectory],
+    path: &Path,
+) -> Option<(&'a Path, &'a Path)> {
+    let shows = |source: &Path| path.starts_with(source) || source.starts_with(path);
+    let mounted = spec
+        .mounts
+        .iter()
+        .filter_map(|mount| Some((mount.kind.host_source()?.as_path(), mount.destination.as_path())));
+    let copied =
+        planned.iter().filter_map(|planned| Some((planned.original.as_deref()?, planned.path.as_path())));
+    mounted.chain(copied).find(|(source, _)| shows(source))
 }
 
 /// Everything up to the clone.
@@ -228,6 +265,10 @@ pub(crate) fn prepare(
         let real = sockets::resolve_socket(socket.value.as_path())?;
         own.push((real, ModelApiSpec::SOCKET_PATH.into(), false, "the model API"));
     }
+    let mailbox = mailbox::configure(effective, &request.repository)?;
+    if mailbox.is_some() {
+        bind_own_program(&mut own, "the client of the mailbox")?;
+    }
     sockets::check(effective)?;
     if request.will_start {
         // A sandbox here that was killed may have left something that would now be taken for the user's.
@@ -263,6 +304,7 @@ pub(crate) fn prepare(
             .collect(),
         runtime_mounts: own,
         model_api: model_api::configure(options.api_key_fd, effective)?,
+        mailbox,
         pinned_paths: protected.pins,
         reopen_streams: request.inherits_streams,
         terminal: request.inherits_streams && has_terminal()?,
@@ -274,6 +316,7 @@ pub(crate) fn prepare(
     hide_group_only_paths(&mut spec);
     let absent = protected.unresolved_paths;
     model_api::check_key_hidden(&spec, &request.planned)?;
+    mailbox::check_files_hidden(&spec, &request.planned)?;
     let mut host = HostFacts::survey(&spec);
     host.paths.extend(request.planned.iter().map(|planned| (planned.path.clone(), PathKind::Directory)));
     if disk.needs_image() {

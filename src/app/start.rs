@@ -10,7 +10,7 @@ use crate::launch::agent::cleanup::{CleanupGuard, HostArtifacts};
 use crate::launch::agent::{self as launch, LaunchedSandbox};
 use crate::plan::agent as plan;
 use crate::spec::{Protection, ProtectionStrength};
-use crate::supervise::api_process::ApiProcess;
+use crate::supervise::service_process::ServiceProcesses;
 use crate::supervise::signals;
 use std::os::fd::AsFd;
 
@@ -21,8 +21,8 @@ pub(crate) struct StartedSandbox {
     pub(crate) guard: CleanupGuard,
     /// The ports of the host that lead inside.
     pub(crate) published: PublishedListeners,
-    /// What serves the model API to it, where something does.
-    pub(crate) api: Option<ApiProcess>,
+    /// What serves sockets of it.
+    pub(crate) services: ServiceProcesses,
     /// Whether it has the cgroup that the guard was told of.
     pub(crate) has_cgroup: bool,
 }
@@ -59,10 +59,10 @@ impl StartedSandbox {
         if runs_commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
             exec::enable_memory_accounting(place);
         }
-        // Before the clone: a key that cannot be used is known before there is a sandbox.
-        let api = prepared.spec.model_api.as_ref().map(ApiProcess::start).transpose()?;
+        // Before the clone: a key or a mailbox that cannot be used is known before there is a sandbox.
+        let services = ServiceProcesses::start(&prepared.spec)?;
         let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
         let launched = launch::start(&prepared.plan, main)?;
-        Ok(StartedSandbox { launched, guard, published, api, has_cgroup: outcome.cgroup.is_some() })
+        Ok(StartedSandbox { launched, guard, published, services, has_cgroup: outcome.cgroup.is_some() })
     }
 }

@@ -137,7 +137,7 @@ impl StartedWrap {
     /// no rights from now on, as the head of this module says.
     pub fn supervise(self) -> RunOutcome {
         let StartedWrap { sandbox, program, monitor, streams, prepared, retained, status } = self;
-        let StartedSandbox { launched, mut guard, published, api, .. } = sandbox;
+        let StartedSandbox { launched, mut guard, published, services, .. } = sandbox;
         let pins = prepared.held_pins();
         let time_limits = prepared.time_limits(guard.cgroup());
         let job = WrapJob {
@@ -148,7 +148,7 @@ impl StartedWrap {
             guard: &mut guard,
             program: &program,
             published,
-            api,
+            services,
             time_limits,
             disk_usage: disk::disk_usage(&prepared, Path::new("")),
             retained_changes: retained.as_ref(),
@@ -178,6 +178,7 @@ fn launch_policy(request: &WrapRequest, will_start: bool) -> Result<(LaunchReque
     let program = request.argv.first();
     let launch = LaunchRequest {
         home: HomeSource::Tmp,
+        repository: workspace.clone(),
         workspace,
         agent_folder: None,
         program: program.map(|program| Setting::new(program.clone(), &PolicyLayer::CommandLine)),

@@ -21,16 +21,16 @@ pub enum McpCommand {
 /// `saggar mcp mailbox`.
 #[derive(Debug, Args)]
 pub struct McpMailboxArgs {
-    /// Use the mailbox of run RUN
-    #[arg(long, value_name = "RUN")]
-    pub run: u64,
+    /// Use the mailbox of run RUN [default: that of the sandbox in which the command runs]
+    #[arg(long, value_name = "RUN", requires = "name")]
+    pub run: Option<u64>,
     /// Send and receive as the agent NAME
-    #[arg(long = "as", value_name = "NAME")]
-    pub name: String,
+    #[arg(long = "as", value_name = "NAME", requires = "run")]
+    pub name: Option<String>,
     /// Keep the runs in DIR [default: ~/.agentpair]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "run")]
     pub root: Option<PathBuf>,
     /// Use the runs of the repository in DIR [default: the current directory]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "run")]
     pub repo: Option<PathBuf>,
 }

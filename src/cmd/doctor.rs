@@ -1,6 +1,6 @@
 //! `saggar doctor`: reports what this host supports, what is missing, and how to fix it.
 
-use crate::app::program_lookup;
+use crate::app::{mailbox, program_lookup};
 use crate::cli::DoctorArgs;
 use crate::error::{Error, Result};
 use crate::host::disk_bounds;
@@ -144,8 +144,11 @@ fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck>
 
 /// Checks that existing directories are private to the caller, and that missing ones can be created.
 fn directories() -> Vec<HostCheck> {
-    let places =
-        [("runtime-directory", Ok(state::runtime_path())), ("session-directory", state::sessions_path())];
+    let places = [
+        ("runtime-directory", Ok(state::runtime_path())),
+        ("session-directory", state::sessions_path()),
+        ("mailbox-directory", mailbox::default_root("--mailbox-root DIR")),
+    ];
     let check =
         |(name, path): (&'static str, Result<PathBuf>)| match path.and_then(|path| check_directory(&path)) {
             Ok(detail) => HostCheck::ok(name, detail),

@@ -30,6 +30,10 @@ impl From<SandboxArgs> for SandboxOptions {
                 api_socket: args.api_socket,
                 api: args.api,
                 api_key_file: args.api_key_file,
+                mailbox: args.mailbox,
+                mailbox_name: args.mailbox_name,
+                mailbox_root: args.mailbox_root,
+                mailbox_repo: args.mailbox_repo,
                 require: args.require,
                 prefer: args.prefer,
                 ..PolicyOptions::default()

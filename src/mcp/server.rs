@@ -1,6 +1,8 @@
-//! A server with a fixed set of tools. Calls run one after the other: the tools work on files and sockets of one owner.
+//! A server with a fixed set of tools, on standard streams or on the connections of a socket. Calls run one after the
+//! other: the tools work on files and sockets of one owner.
 
 use crate::error::{Error, Result};
+use crate::service::SupervisorSocket;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -9,10 +11,21 @@ use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::Value;
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 
 /// Longest line of a client, in bytes: content of 16 MiB, every byte of it escaped. The SDK drops a longer one.
 const MAX_LINE: usize = 128 << 20;
+
+/// Most conversations on a socket at a time. More wait until one ends.
+const MAX_CONNECTIONS: usize = 16;
+/// Delay before the next accept after an error, for instance for want of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The output of a tool.
 #[derive(Debug, Default)]
@@ -40,7 +53,8 @@ pub(crate) trait ToolSet: Send {
     fn call(&mut self, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>>;
 }
 
-struct Server<T>(Mutex<T>);
+/// One conversation. All conversations of a process share the tools.
+struct Server<T>(Arc<Mutex<T>>);
 
 impl<T: ToolSet> Server<T> {
     fn with_tools<R>(&self, job: impl FnOnce(&mut T) -> R) -> R {
@@ -100,22 +114,69 @@ fn error_text(error: &Error) -> String {
 /// # Errors
 /// [`crate::error::Code::System`]: the client does not speak the protocol, or a stream failed.
 pub(crate) fn serve(tools: impl ToolSet + 'static) -> Result<u8> {
-    let fail = |what: &str, cause: &dyn std::fmt::Display| Error::system(what, cause);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| fail("start the event loop", &e))?;
-    let served = runtime.block_on(async {
-        let transport = AsyncRwTransport::new_server(tokio::io::stdin(), tokio::io::stdout())
-            .with_max_line_length(MAX_LINE);
-        let service = match Server(Mutex::new(tools)).serve(transport).await {
-            Ok(service) => service,
-            Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(0),
-            Err(error) => return Err(fail("begin a conversation with the MCP client", &error)),
-        };
-        service.waiting().await.map(|_| 0).map_err(|e| fail("serve the MCP client", &e))
-    });
+    let runtime = runtime().map_err(|e| Error::system("start the event loop", e))?;
+    let tools = Arc::new(Mutex::new(tools));
+    let served = runtime.block_on(serve_conversation(tools, tokio::io::stdin(), tokio::io::stdout()));
     // The thread that reads standard input may still wait for it.
     runtime.shutdown_background();
-    served
+    served.map(|()| 0)
+}
+
+/// Serves the tools on the sockets that the supervisor passes, until it closes its end.
+///
+/// # Errors
+/// The error that prevented the event loop from running.
+pub(crate) fn serve_sockets(tools: impl ToolSet + 'static, supervisor: OwnedFd) -> io::Result<()> {
+    let tools = Arc::new(Mutex::new(tools));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    runtime()?.block_on(async {
+        let supervisor = SupervisorSocket::new(supervisor)?;
+        while let Some(socket) = supervisor.next_listener().await? {
+            let listener = UnixListener::from_std(socket.into())?;
+            tokio::spawn(accept_connections(listener, Arc::clone(&tools), Arc::clone(&slots)));
+        }
+        Ok(())
+    })
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Accepts connections while the limit allows it.
+async fn accept_connections<T: ToolSet + 'static>(
+    listener: UnixListener,
+    tools: Arc<Mutex<T>>,
+    slots: Arc<Semaphore>,
+) {
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (input, output) = stream.into_split();
+                let tools = Arc::clone(&tools);
+                tokio::spawn(async move {
+                    // Errors of a conversation concern its client alone, which sees the end of the connection.
+                    let _ = serve_conversation(tools, input, output).await;
+                    drop(slot);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
+        }
+    }
+}
+
+/// Serves one client until it closes the connection.
+async fn serve_conversation<T, R, W>(tools: Arc<Mutex<T>>, input: R, output: W) -> Result<()>
+where
+    T: ToolSet + 'static,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE);
+    let service = match Server(tools).serve(transport).await {
+        Ok(service) => service,
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(Error::system("begin a conversation with the MCP client", error)),
+    };
+    service.waiting().await.map(drop).map_err(|e| Error::system("serve the MCP client", e))
 }

@@ -3,9 +3,9 @@
 use super::policy::hosts::DNS_PORT;
 use super::policy::{self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, Setting};
 use super::{
-    HostIdMapping, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin, OverlayUpper,
-    PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile, SandboxSpec,
-    hidden_in_git, limits, mount_order,
+    HostIdMapping, MailboxSpec, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin,
+    OverlayUpper, PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile,
+    SandboxSpec, hidden_in_git, limits, mount_order,
 };
 use crate::error::Result;
 use crate::id::SandboxId;
@@ -45,6 +45,8 @@ pub struct AgentSandboxRequest {
     pub runtime_mounts: Vec<(PathBuf, PathBuf, bool, &'static str)>,
     /// The upstream of the model API, whose key stays outside the sandbox.
     pub model_api: Option<ModelApiSpec>,
+    /// The mailbox of a run.
+    pub mailbox: Option<MailboxSpec>,
     /// Protected paths that exist ([`super::protect`]).
     pub pinned_paths: Vec<PinnedPath>,
     /// Whether a standard stream is a terminal.
@@ -105,6 +107,7 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
             .map(|setting| (setting.value, layer_origin(&setting.layer)))
             .collect(),
         model_api: request.model_api.clone(),
+        mailbox: request.mailbox.clone(),
         pinned_paths: request.pinned_paths.clone(),
         hidden_paths: policy
             .files
@@ -153,7 +156,10 @@ fn network(policy: &EffectivePolicy, request: &AgentSandboxRequest) -> NetworkSp
         NetworkSpec::Policy(rules) => rules.unconditional_ports(),
         _ => Vec::new(),
     };
-    let sockets = request.model_api.is_some() || policy.api_socket.is_some() || !policy.sockets.is_empty();
+    let sockets = request.model_api.is_some()
+        || request.mailbox.is_some()
+        || policy.api_socket.is_some()
+        || !policy.sockets.is_empty();
     NetworkSpec::RestrictedHost(RestrictedHostNetwork {
         ports,
         reason: why.clone(),

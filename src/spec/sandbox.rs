@@ -6,6 +6,7 @@ pub use super::policy::names::{Protection, ProtectionStrength, SandboxProfile};
 pub use super::policy::publish::PublishedPort;
 pub use super::policy::resources::{CpusetList, DiskName, HugePageSize};
 use crate::id::SandboxId;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
@@ -46,6 +47,8 @@ pub struct SandboxSpec {
     pub published_ports: Vec<(PublishedPort, Origin)>,
     /// The upstream of the model API, whose key stays outside the sandbox.
     pub model_api: Option<ModelApiSpec>,
+    /// The mailbox of a run, whose files stay outside the sandbox.
+    pub mailbox: Option<MailboxSpec>,
     /// The mounts, in mount order, on top of the private root.
     pub mounts: Vec<MountSpec>,
     /// Symbolic links of the private root: path, target.
@@ -173,6 +176,26 @@ pub enum ApiKeySource {
     File(PathBuf),
     /// A descriptor that the caller opened.
     Descriptor(RawFd),
+}
+
+/// The mailbox of a run, which programs reach through a unix socket in the sandbox (saggar-mailbox(7)).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MailboxSpec {
+    /// The directory of all runs.
+    #[serde(with = "crate::exact_name")]
+    pub root: PathBuf,
+    /// The resolved path of the repository that the run belongs to.
+    #[serde(with = "crate::exact_name")]
+    pub repo: PathBuf,
+    /// The number of the run.
+    pub run: u64,
+    /// The name of the sandbox in the run: the sender of its messages.
+    pub name: String,
+}
+
+impl MailboxSpec {
+    /// The path of the socket in the sandbox.
+    pub const SOCKET_PATH: &str = "/run/mailbox.sock";
 }
 
 /// One file system of the sandbox.

@@ -5,7 +5,6 @@
 //! process supervises. [`channel`] is shared by the loops of agents and containers.
 
 pub mod agent;
-pub mod api_process;
 mod channel;
 mod confine;
 mod directory_modes;
@@ -19,6 +18,7 @@ pub mod quarantine_monitor;
 mod registration;
 mod relay_process;
 pub mod sandbox;
+pub mod service_process;
 pub mod sidecar;
 pub mod signals;
 pub mod status;

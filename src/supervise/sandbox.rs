@@ -7,6 +7,7 @@ use crate::launch::agent::exec::{BarrierEvent, ExecBarrier};
 use crate::launch::agent::{LaunchedSandbox, hint};
 use crate::launch::set_nonblocking;
 use crate::plan::agent::AgentPlan;
+use crate::plan::agent::step::SandboxService;
 use crate::spec::ProgramSpec;
 use crate::stage::agent::wire::{InitReport, InitRequest};
 use crate::sys::Errno;
@@ -51,8 +52,8 @@ pub enum SandboxEvent {
     Transferred(TransferredFd),
     /// A requested socket of the sandbox's network, or the error why there is none.
     Socket(IpFamily, Result<OwnedFd, Errno>),
-    /// A socket on which the model API is served.
-    ApiSocket(OwnedFd),
+    /// A socket on which a service is offered.
+    ServiceSocket(SandboxService, OwnedFd),
     /// A program has stopped at its exec barrier; its pid on the host.
     AtBarrier(u32, i32),
     /// A program runs.
@@ -248,8 +249,8 @@ impl<'a> RunningSandbox<'a> {
                 Ok(Some((InitReport::Socket(family), None))) => {
                     happened.push(SandboxEvent::Socket(family, Err(Errno::EMFILE)));
                 }
-                Ok(Some((InitReport::ApiListener, Some(socket)))) => {
-                    happened.push(SandboxEvent::ApiSocket(socket))
+                Ok(Some((InitReport::ServiceListener(service), Some(socket)))) => {
+                    happened.push(SandboxEvent::ServiceSocket(service, socket));
                 }
                 Ok(Some((
                     InitReport::Terminal
@@ -257,7 +258,7 @@ impl<'a> RunningSandbox<'a> {
                     | InitReport::CapturedListener { .. }
                     | InitReport::RejectSniffer { .. }
                     | InitReport::Listener
-                    | InitReport::ApiListener,
+                    | InitReport::ServiceListener(_),
                     None,
                 ))) => {}
                 Ok(Some((InitReport::StepFailed { step, errno }, _))) => {

@@ -117,6 +117,13 @@ pub enum StatusEvent<'a> {
         /// The error.
         why: &'a str,
     },
+    /// The mailbox is no longer served, or is served again.
+    Mailbox {
+        /// Id of the sandbox.
+        id: &'a str,
+        /// The error.
+        why: &'a str,
+    },
     /// The relay has exited: the sandbox has no network any more.
     Relay {
         /// Id of the sandbox.

@@ -8,7 +8,6 @@
 //! program, and before the program can have written anything, the loop hands over to its launcher and drops its rights
 //! ([`super::confine`]).
 
-use super::api_process::ApiProcess;
 use super::confine::{self, SupervisorRights};
 use super::memory::{self, MemoryGuard};
 use super::network::SandboxNetwork;
@@ -16,6 +15,7 @@ use super::pin_watch::{self, PinWatch};
 use super::quarantine_monitor::QuarantineMonitor;
 use super::registration::register;
 use super::sandbox::{ProgramExit, RunningSandbox, SandboxEvent};
+use super::service_process::ServiceProcesses;
 use super::signals;
 use super::status::{
     ExceededLimit, ExitEvidence, ExitReason, StatusEvent, StatusWriter, SupervisionResult,
@@ -66,8 +66,8 @@ pub struct WrapJob<'a> {
     pub program: &'a ProgramSpec,
     /// The listening sockets of published ports.
     pub published: PublishedListeners,
-    /// The process that serves the model API, if there is one.
-    pub api: Option<ApiProcess>,
+    /// The processes that serve sockets of the sandbox.
+    pub services: ServiceProcesses,
     /// Its time limits; it is never idle.
     pub time_limits: TimeLimits,
     /// The mechanism that limits its disk usage, if there is a limit.
@@ -86,9 +86,9 @@ pub struct WrapJob<'a> {
 /// Why the program could not be run.
 pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Option<bool>) {
     // The loop is dropped before any message is printed: that restores the host's terminal.
-    let api = job.api.take();
+    let services = std::mem::take(&mut job.services);
     let launched_pid = launched.pid;
-    let started = WrapLoop::new(&mut job, api, launched).map_err(runtime_error);
+    let started = WrapLoop::new(&mut job, services, launched).map_err(runtime_error);
     let mut end = WrapCleanup {
         workers: WorkerContext {
             quarantine_monitor: job.quarantine_monitor,
@@ -211,7 +211,7 @@ struct WrapLoop<'a> {
     signals: nix::sys::signalfd::SignalFd,
     sandbox: RunningSandbox<'a>,
     network: SandboxNetwork,
-    api: Option<ApiProcess>,
+    services: ServiceProcesses,
     streams: CallerStreams,
     terminal: Option<Terminal>,
     /// The program's number, once it was requested.
@@ -230,7 +230,7 @@ struct WrapLoop<'a> {
 }
 
 impl<'a> WrapLoop<'a> {
-    fn new(job: &mut WrapJob<'a>, api: Option<ApiProcess>, launched: LaunchedSandbox) -> Result<Self> {
+    fn new(job: &mut WrapJob<'a>, services: ServiceProcesses, launched: LaunchedSandbox) -> Result<Self> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
@@ -238,7 +238,7 @@ impl<'a> WrapLoop<'a> {
         let published = std::mem::take(&mut job.published);
         let network =
             SandboxNetwork::start(job.plan, (sandbox.pid(), job.supervisor), published, poll.registry())?;
-        api.as_ref().map_or(Ok(()), |api| api.register(poll.registry()))?;
+        services.register(poll.registry())?;
         // The memory watch is opened while this process may; kills before the program runs belong to its start.
         let own = job.guard.cgroup();
         let memory = own.and_then(|own| MemoryGuard::observing(own, poll.registry(), MEMORY));
@@ -253,7 +253,7 @@ impl<'a> WrapLoop<'a> {
             signals,
             sandbox,
             network,
-            api,
+            services,
             streams,
             terminal: None,
             program_id: None,
@@ -287,7 +287,7 @@ impl<'a> WrapLoop<'a> {
         counters::map_page();
         let descriptors = end.workers.descriptors();
         let launcher = end.guard.spawn_launcher(self.sandbox.launched(), descriptors, &mut end.workers)?;
-        self.api.iter_mut().for_each(|api| api.use_launcher(&launcher));
+        self.services.use_launcher(&launcher);
         // Without the launcher no process could end a sandbox that does not end by itself.
         register(self.poll.registry(), launcher.pidfd(), LAUNCHER)?;
         end.launcher = Some(launcher);
@@ -320,13 +320,11 @@ impl<'a> WrapLoop<'a> {
                 status,
                 |text| log::warn!(target: crate::log::SANDBOX_CAUSED, "{text}"),
             );
-            self.api.iter_mut().for_each(|api| {
-                api.report_errors(
-                    self.id,
-                    status,
-                    |text| log::warn!(target: crate::log::SANDBOX_CAUSED, "{text}"),
-                )
-            });
+            self.services.report_errors(
+                self.id,
+                status,
+                |text| log::warn!(target: crate::log::SANDBOX_CAUSED, "{text}"),
+            );
             let at_rest = !self.relay().map_err(runtime_error)?;
             if at_rest
                 && let Some(over) = self.result.filter(|_| self.is_drained())
@@ -355,7 +353,7 @@ impl<'a> WrapLoop<'a> {
                 if self.network.on_event(event) {
                     continue;
                 }
-                if self.api.as_mut().is_some_and(|api| api.on_event(self.poll.registry(), event.token())) {
+                if self.services.on_event(self.poll.registry(), event.token()) {
                     continue;
                 }
                 if event.token() == SIGNALS {
@@ -407,11 +405,7 @@ impl<'a> WrapLoop<'a> {
             SandboxEvent::AtBarrier(_, pid) => self.pid = pid,
             SandboxEvent::Transferred(handed) => self.network.send_transferred(handed),
             SandboxEvent::Socket(family, socket) => self.network.send_socket(family, socket),
-            SandboxEvent::ApiSocket(socket) => {
-                if let Some(api) = &mut self.api {
-                    api.add_socket(socket);
-                }
-            }
+            SandboxEvent::ServiceSocket(service, socket) => self.services.add_socket(service, socket),
             SandboxEvent::Running(_) => {
                 let degraded = missing_protections(&self.plan.degraded);
                 counters::count_start(StartKind::Sandbox);

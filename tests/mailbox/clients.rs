@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::mcp_client::command;
+use super::mcp_client::{SERVER, command, sandboxed};
 use crate::isolation::wrapped::finish;
 use crate::support::place::Place;
 use crate::support::process::Process;
@@ -46,19 +46,21 @@ as_each_caller! {
         let Some(sdk) = installed("@modelcontextprotocol/sdk") else {
             skip!("the MCP SDK for Node is not installed: run .ci/install-agent")
         };
-        let place = Place::new(caller);
-        // An import looks for modules from the place of its file upwards.
-        let modules = place.reachable(&sdk).ancestors().nth(2).unwrap().to_owned();
-        std::os::unix::fs::symlink(&modules, place.join("work/node_modules")).unwrap();
-        let script = place.make_file("work/client.mjs", SDK);
-        let saggar = command(&place, "claude");
-        let mut node = place.command(Path::new("/usr/bin/env"));
-        node.arg("node").arg("--preserve-symlinks").arg(script).arg(saggar.get_program()).args(saggar.get_args());
-        let said = run(&place, node);
-        assert_eq!(said[0], serde_json::json!(["send_to_agent", "receive_messages", "bridge_status"]));
-        assert!(said[1].as_str().unwrap().starts_with("Message sent: id="), "{said}");
-        assert_eq!(said[2], "No new messages");
-        assert!(said[3].as_str().unwrap().contains("Total Messages: 1"), "{said}");
+        for inside in [false, true] {
+            let place = Place::new(caller);
+            // An import looks for modules from the place of its file upwards.
+            let modules = place.reachable(&sdk).ancestors().nth(2).unwrap().to_owned();
+            std::os::unix::fs::symlink(&modules, place.join("work/node_modules")).unwrap();
+            let script = place.make_file("work/client.mjs", SDK);
+            let saggar = if inside { sandboxed(&place, "claude", &[], &SERVER) } else { command(&place, "claude") };
+            let mut node = place.command(Path::new("/usr/bin/env"));
+            node.arg("node").arg("--preserve-symlinks").arg(script).arg(saggar.get_program()).args(saggar.get_args());
+            let said = run(&place, node);
+            assert_eq!(said[0], serde_json::json!(["send_to_agent", "receive_messages", "bridge_status"]));
+            assert!(said[1].as_str().unwrap().starts_with("Message sent: id="), "{said}");
+            assert_eq!(said[2], "No new messages");
+            assert!(said[3].as_str().unwrap().contains("Total Messages: 1"), "{said}");
+        }
     }
 
     fn am_22_the_inspector_lists_and_calls_every_tool(caller) {

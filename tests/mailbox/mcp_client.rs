@@ -39,6 +39,29 @@ pub(super) fn command(place: &Place, name: &str) -> Command {
     command
 }
 
+/// A command in a sandbox that has the mailbox of run 1, not started.
+pub(super) fn sandboxed(place: &Place, name: &str, options: &[&str], argv: &[&str]) -> Command {
+    let mut command = place.saggar();
+    command.args(["wrap", "--mailbox", "1", "--as", name]).args(options).arg("--").args(argv);
+    command
+}
+
+/// The server in such a sandbox.
+pub(super) const SERVER: [&str; 3] = ["/run/saggar/saggar", "mcp", "mailbox"];
+
+/// A shell script that calls a tool by a server of its own in such a sandbox.
+pub(super) fn script(tool: &str, arguments: &Value) -> String {
+    let client = json!({ "name": "test", "version": "1" });
+    let hello = json!({ "protocolVersion": VERSION, "capabilities": {}, "clientInfo": client });
+    let messages = [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": tool, "arguments": arguments } }),
+    ];
+    let words = messages.map(|message| format!("'{message}'")).join(" ");
+    format!("printf '%s\\n' {words} | {}", SERVER.join(" "))
+}
+
 /// The directory of run 1 of the place's repository.
 pub(super) fn run_directory(place: &Place) -> PathBuf {
     let runs = place.join("home/.agentpair/runs");
@@ -49,7 +72,21 @@ pub(super) fn run_directory(place: &Place) -> PathBuf {
 impl McpClient {
     /// Starts a server and begins the conversation.
     pub(super) fn start(place: &Place, name: &str) -> Self {
-        let mut client = McpClient::silent(place, name);
+        McpClient::silent(place, name).begin()
+    }
+
+    /// Starts a server in a sandbox of its own and begins the conversation.
+    pub(super) fn start_inside(place: &Place, name: &str, options: &[&str]) -> Self {
+        McpClient::begun(place, sandboxed(place, name, options, &SERVER))
+    }
+
+    /// Starts this command and begins the conversation.
+    pub(super) fn begun(place: &Place, command: Command) -> Self {
+        McpClient::of(place, command).begin()
+    }
+
+    fn begin(self) -> Self {
+        let mut client = self;
         let answer = client.initialize(VERSION);
         assert_eq!(answer["result"]["protocolVersion"], VERSION, "{answer}");
         client
@@ -57,7 +94,12 @@ impl McpClient {
 
     /// Starts a server.
     pub(super) fn silent(place: &Place, name: &str) -> Self {
-        let mut process = Process::start(place, command(place, name));
+        McpClient::of(place, command(place, name))
+    }
+
+    /// Starts this command, which serves on its standard streams.
+    pub(super) fn of(place: &Place, command: Command) -> Self {
+        let mut process = Process::start(place, command);
         let (stdin, lines) = (process.take_stdin(), Lines::new(process.take_stdout()));
         McpClient { process, stdin: Some(stdin), lines, next_id: 0 }
     }
@@ -117,6 +159,12 @@ impl McpClient {
     pub(super) fn kill(mut self) {
         self.process.signal(nix::sys::signal::Signal::SIGKILL);
         self.process.wait();
+    }
+
+    /// How a server ended that ends by itself, and what it printed on standard error.
+    pub(super) fn outcome(mut self) -> (ExitStatus, String) {
+        let status = self.process.wait();
+        (status, self.process.stderr())
     }
 
     /// Closes the connection; returns how the server ended.

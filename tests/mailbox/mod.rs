@@ -3,5 +3,8 @@
 
 mod clients;
 mod hostile;
+mod inside;
 mod mcp_client;
+mod policy;
+mod process;
 mod tools;

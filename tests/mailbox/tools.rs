@@ -29,6 +29,50 @@ fn schema(properties: &[(&str, &str)], required: &[&str]) -> Value {
     schema
 }
 
+/// Sends the example conversation, and looks at what its two agents receive and at the file.
+pub(super) fn assert_example_conversation(place: &Place, clients: (McpClient, McpClient)) {
+    let (mut claude, mut codex) = clients;
+    for (from, to, message_type, content, signal) in CONVERSATION {
+        let (sender, receiver) =
+            if from == "claude" { (&mut claude, &mut codex) } else { (&mut codex, &mut claude) };
+        let told = sender.send(to, message_type, content, signal);
+        let id = told.strip_prefix("Message sent: id=").unwrap_or_else(|| panic!("{told}")).to_owned();
+        let agent = if from == "claude" { "codex" } else { "claude" };
+        let received = receiver.call("receive_messages", json!({ "agent": agent }));
+        let shown = if signal.is_empty() { String::new() } else { format!(" signal={signal}") };
+        assert_eq!(received.text, format!("[1] from={from} type={message_type}{shown}\n{content}\n\n"));
+        assert_eq!(received.structured["messages"][0]["id"], id);
+        // A sender does not receive its own messages, and none twice.
+        for (client, agent) in [(&mut claude, "claude"), (&mut codex, "codex")] {
+            assert_eq!(client.call("receive_messages", json!({ "agent": agent })).text, "No new messages");
+        }
+    }
+    assert_eq!(
+        codex.call("bridge_status", json!({})).text,
+        "Bridge Status:\n  Total Messages: 6\n  Done Signal: true\n  Pass Count: 1\n  Fail Count: 0\n  \
+         Messages by Agent:\n    claude: 3\n    codex: 3\n  Messages by Type:\n    result: 2\n    review: 1\n    \
+         signal: 2\n    task: 1\n"
+    );
+    let text = std::fs::read_to_string(run_directory(place).join("bridge.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let fields = |line: &Value| {
+        ["from", "to", "type", "content", "signal"].map(|key| line[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        lines.iter().map(fields).collect::<Vec<_>>(),
+        CONVERSATION.map(|(from, to, message_type, content, signal)| [
+            from,
+            to,
+            message_type,
+            content,
+            signal
+        ]
+        .map(str::to_owned))
+    );
+    assert_eq!(lines[0]["id"], "0776580431460a14cb7425428db065c7d1bc009300729e57fea1915ee0eb3aa5");
+    assert!(lines.iter().all(|line| line["run_id"] == 1));
+}
+
 as_each_caller! {
     fn am_13_tools_have_the_names_and_schemas_that_clients_expect(caller) {
         let place = Place::new(caller);
@@ -89,37 +133,8 @@ as_each_caller! {
 
     fn am_21_the_example_conversation_gives_six_lines_and_the_documented_status(caller) {
         let place = Place::new(caller);
-        let (mut claude, mut codex) = (McpClient::start(&place, "claude"), McpClient::start(&place, "codex"));
-        for (from, to, message_type, content, signal) in CONVERSATION {
-            let (sender, receiver) =
-                if from == "claude" { (&mut claude, &mut codex) } else { (&mut codex, &mut claude) };
-            let told = sender.send(to, message_type, content, signal);
-            let id = told.strip_prefix("Message sent: id=").unwrap_or_else(|| panic!("{told}")).to_owned();
-            let agent = if from == "claude" { "codex" } else { "claude" };
-            let received = receiver.call("receive_messages", json!({ "agent": agent }));
-            let shown = if signal.is_empty() { String::new() } else { format!(" signal={signal}") };
-            assert_eq!(received.text, format!("[1] from={from} type={message_type}{shown}\n{content}\n\n"));
-            assert_eq!(received.structured["messages"][0]["id"], id);
-            // A sender does not receive its own messages, and none twice.
-            for (client, agent) in [(&mut claude, "claude"), (&mut codex, "codex")] {
-                assert_eq!(client.call("receive_messages", json!({ "agent": agent })).text, "No new messages");
-            }
-        }
-        assert_eq!(
-            codex.call("bridge_status", json!({})).text,
-            "Bridge Status:\n  Total Messages: 6\n  Done Signal: true\n  Pass Count: 1\n  Fail Count: 0\n  \
-             Messages by Agent:\n    claude: 3\n    codex: 3\n  Messages by Type:\n    result: 2\n    review: 1\n    \
-             signal: 2\n    task: 1\n"
-        );
-        let text = std::fs::read_to_string(run_directory(&place).join("bridge.jsonl")).unwrap();
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let fields = |line: &Value| ["from", "to", "type", "content", "signal"].map(|key| line[key].as_str().unwrap().to_owned());
-        assert_eq!(
-            lines.iter().map(fields).collect::<Vec<_>>(),
-            CONVERSATION.map(|(from, to, message_type, content, signal)| [from, to, message_type, content, signal].map(str::to_owned))
-        );
-        assert_eq!(lines[0]["id"], "0776580431460a14cb7425428db065c7d1bc009300729e57fea1915ee0eb3aa5");
-        assert!(lines.iter().all(|line| line["run_id"] == 1));
+        let clients = (McpClient::start(&place, "claude"), McpClient::start(&place, "codex"));
+        assert_example_conversation(&place, clients);
     }
 
     /// Also after the server was killed and started again.

@@ -42,6 +42,7 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "resumed",
         "updated",
         "api",
+        "mailbox",
         "refused",
         "unreachable",
         "published",

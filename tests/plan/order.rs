@@ -1,7 +1,7 @@
 //! An order of steps that would not protect is refused, whoever made it.
 
 use proptest::prelude::*;
-use saggar::plan::agent::step::{AgentPhase, AgentStep, AgentStepOrderError, AgentSteps};
+use saggar::plan::agent::step::{AgentPhase, AgentStep, AgentStepOrderError, AgentSteps, SandboxService};
 use saggar::spec::policy::SandboxProfile;
 
 use super::{ROOT, USER, plan_of};
@@ -46,7 +46,7 @@ fn needs_a_capability(step: &AgentStep) -> bool {
         | AgentStep::MakeNetwork
         | AgentStep::JoinNetwork
         | AgentStep::RedirectNetwork { .. }
-        | AgentStep::ListenApi { .. }
+        | AgentStep::Listen { .. }
         | AgentStep::Hostname { .. }
         // Of the bounding set.
         | AgentStep::DropCapabilities => true,
@@ -115,7 +115,11 @@ fn plan_without_a_required_step_is_refused() {
 #[test]
 fn a_network_is_listened_in_when_it_is_joined() {
     listened_in(AgentStep::RedirectNetwork { ports: vec![443] });
-    listened_in(AgentStep::ListenApi { path: c"run/api.sock".into(), port: Some(274) });
+    listened_in(AgentStep::Listen {
+        service: SandboxService::ModelApi,
+        path: c"run/api.sock".into(),
+        port: Some(274),
+    });
 }
 
 fn listened_in(caught: AgentStep) {

@@ -120,4 +120,8 @@ as_each_caller! {
         let options = ["--api", "https://api.example", "--api-key-file", key.to_str().unwrap()];
         assert_explained(caller, &options);
     }
+
+    fn explained_processes_are_those_of_a_sandbox_with_a_mailbox(caller) {
+        assert_explained(caller, &["--mailbox", "1", "--as", "claude"]);
+    }
 }

@@ -1,14 +1,11 @@
 //! Which agent runs, and whether it can reach its model.
 
-use crate::app::prepare::LaunchRequest;
+use crate::app::prepare::{LaunchRequest, bind_own_program};
 use crate::app::program_lookup;
 use crate::error::{Code, Error, Result};
 use crate::spec::policy::{AdapterKind, EffectivePolicy, NetworkMode, PolicyLayer, Setting};
 use std::ffi::OsString;
 use std::path::Path;
-
-/// Where saggar's own program stands inside, for the demo agent.
-pub(super) const DEMO_PATH: &str = "/run/saggar/demo";
 
 /// What of the host the program needs inside: the demo agent is saggar itself.
 pub(crate) fn bind_demo_program(
@@ -18,9 +15,7 @@ pub(crate) fn bind_demo_program(
     command: &[OsString],
 ) -> Result<()> {
     if adapter == AdapterKind::Demo && command.is_empty() {
-        let own =
-            std::env::current_exe().map_err(|e| Error::system("find the program of saggar itself", e))?;
-        request.own_binds.push((own, DEMO_PATH.into(), false, "the built-in demo agent"));
+        bind_own_program(&mut request.own_binds, "the built-in demo agent")?;
     } else {
         let by = policy.agent_cmd.as_ref().map_or(&PolicyLayer::BuiltIn, |setting| &setting.layer);
         request.program = command.first().map(|program| Setting::new(program.clone(), by));

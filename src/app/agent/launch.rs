@@ -5,6 +5,7 @@ use super::sandbox::{AgentSandbox, inner_folder};
 use super::{AgentCall, AgentRequest};
 use crate::app::disk::{self, DiskLifetime};
 use crate::app::folder_files::{self, FolderFiles};
+use crate::app::mailbox;
 use crate::app::overrides::StartOverrides;
 use crate::app::prepare::{self, LaunchRequest, PreparedSandbox};
 use crate::error::Result;
@@ -134,7 +135,8 @@ fn flags(
     match adapter {
         AdapterKind::StreamJson => {
             let is_beside = inner_folder(prepared).is_some();
-            overrides.flags(if is_beside { folder_files::read(folder)? } else { FolderFiles::default() })
+            let files = if is_beside { folder_files::read(folder)? } else { FolderFiles::default() };
+            overrides.flags(files, mailbox::registration(&prepared.spec, &prepared.policy.effective))
         }
         AdapterKind::Bridge | AdapterKind::Demo => Ok(Vec::new()),
     }

@@ -214,6 +214,7 @@ impl AgentCall {
         };
         Ok(LaunchRequest {
             home: HomeSource::Session,
+            repository: workspace.clone(),
             workspace,
             agent_folder: Some(self.folder.clone()),
             program: None,

@@ -1,10 +1,9 @@
 //! The start of an agent's sandbox, and what its supervisor has beside it.
 
-use super::choice::DEMO_PATH;
 use super::{AgentCall, OpenSession};
 use crate::app::RunOutcome;
 use crate::app::disk;
-use crate::app::prepare::PreparedSandbox;
+use crate::app::prepare::{OWN_PROGRAM, PreparedSandbox};
 use crate::app::scripts;
 use crate::app::shared_directories::{self, SharedDirectories};
 use crate::app::start::StartedSandbox;
@@ -85,7 +84,7 @@ impl AgentSandbox {
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         cleanup::sweep_best_effort();
-        let StartedSandbox { launched, mut guard, published, api, has_cgroup } = started;
+        let StartedSandbox { launched, mut guard, published, services, has_cgroup } = started;
 
         let program = self.program();
         let scripts = self.scripts(&handle, session);
@@ -109,7 +108,7 @@ impl AgentSandbox {
             prompt: request.prompt,
             ready,
             cgroup: guard.cgroup().filter(|_| has_cgroup).map(Path::to_owned),
-            api,
+            services,
             time_limits: self.prepared.time_limits(guard.cgroup()),
             status,
             record_writer,
@@ -244,7 +243,7 @@ impl AgentSandbox {
         let mut argv =
             if demo { vec!["saggar".into(), crate::demo::ENTRY.into()] } else { self.command.clone() };
         argv.extend(self.flags.iter().cloned());
-        let file = if demo { Some(DEMO_PATH.into()) } else { self.prepared.program_file.clone() };
+        let file = if demo { Some(OWN_PROGRAM.into()) } else { self.prepared.program_file.clone() };
         ProgramSpec { argv, file, env, cwd: workspace.clone() }
     }
 }

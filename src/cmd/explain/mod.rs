@@ -31,7 +31,7 @@ use crate::session::image::DiskImage;
 use crate::spec::policy::HomeSource;
 use crate::state;
 use crate::text::one_line;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The placeholder for the name of a session without one.
 const SESSION_PLACEHOLDER: &str = "SESSION";
@@ -102,9 +102,11 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
 
 fn wrap_request(args: &ExplainArgs) -> Result<LaunchRequest> {
     let workspace = args.sandbox.workspace.as_deref().unwrap_or(Path::new("."));
+    let workspace = prepare::canonical(workspace)?;
     Ok(LaunchRequest {
         home: HomeSource::Tmp,
-        workspace: prepare::canonical(workspace)?,
+        repository: workspace.clone(),
+        workspace,
         agent_folder: None,
         program: None,
         session_home: None,
@@ -122,18 +124,21 @@ fn agent_request(args: &ExplainArgs, folder: &Path) -> Result<LaunchRequest> {
     let session = state::sessions_path()?.join(args.sandbox.id.as_deref().unwrap_or(SESSION_PLACEHOLDER));
     let home = session.join("home");
     let mut planned = vec![PlannedDirectory { path: home.clone(), original: None }];
-    let workspace: PathBuf = match &args.sandbox.workspace {
+    let repository = match &args.sandbox.workspace {
         Some(directory) => prepare::canonical(directory)?,
-        None if args.sandbox.workspace_overlay => folder.to_owned(),
-        None => {
-            let copy = session.join("workspace");
-            planned.push(PlannedDirectory { path: copy.clone(), original: Some(folder.to_owned()) });
-            copy
-        }
+        None => folder.to_owned(),
+    };
+    let workspace = if args.sandbox.workspace.is_some() || args.sandbox.workspace_overlay {
+        repository.clone()
+    } else {
+        let copy = session.join("workspace");
+        planned.push(PlannedDirectory { path: copy.clone(), original: Some(folder.to_owned()) });
+        copy
     };
     Ok(LaunchRequest {
         home: HomeSource::Session,
         agent_folder: Some(folder.to_owned()),
+        repository,
         workspace,
         program: None,
         session_home: Some(home),

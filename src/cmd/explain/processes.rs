@@ -4,6 +4,7 @@
 use crate::api;
 use crate::app::prepare::PreparedSandbox;
 use crate::launch::agent::streams::ReplacedFiles;
+use crate::mcp::mailbox::MAILBOX_RIGHTS;
 use crate::relay::{ATTRIBUTION_RIGHTS, RELAY_RIGHTS};
 use crate::session::worker;
 use crate::stage::agent::{copier, init, launcher};
@@ -82,6 +83,9 @@ pub(super) fn of(prepared: &PreparedSandbox) -> Vec<ProcessRow> {
     }
     if prepared.spec.model_api.is_some() {
         rows.push(builder.row("API process", ALWAYS, ProcessUser::Nobody, &api::API_RIGHTS));
+    }
+    if prepared.spec.mailbox.is_some() {
+        rows.push(builder.row("mailbox process", ALWAYS, ProcessUser::Caller, &MAILBOX_RIGHTS));
     }
     rows.push(builder.row("file worker", PER_TASK, ProcessUser::Inside, &worker::FILE_WORKER_RIGHTS));
     // A tree below an overlay is not scanned for new files.

@@ -32,6 +32,9 @@ pub(super) struct SandboxReport {
     /// The access to the model API: the rows of `[api]`, if configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) api: Vec<PolicyRow>,
+    /// The mailbox of a run: the rows of `[mailbox]`, if configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) mailbox: Vec<PolicyRow>,
     /// The answers to the agent's permission requests: the rows of `[permissions]`.
     pub(super) permissions: Vec<PolicyRow>,
     /// Locked parts of the policy, which no layer can widen.
@@ -182,6 +185,7 @@ impl SandboxReport {
             limits,
             network: NetworkSection::of(policy, &prepared.spec.network),
             api: policy_rows(policy, "api."),
+            mailbox: policy_rows(policy, "mailbox."),
             permissions: policy_rows(policy, "permissions."),
             bridge: policy_rows(policy, "bridge."),
             locked: policy_rows(policy, "locked"),

@@ -2,6 +2,8 @@
 
 use super::environment::VariableSource;
 use super::report::{FilesSection, PolicyValue, SandboxReport};
+use crate::spec::MailboxSpec;
+use crate::spec::policy::rows::PolicyRow;
 use crate::text::one_line;
 use std::fmt::{self, Display, Formatter};
 
@@ -17,20 +19,17 @@ impl Display for SandboxReport {
         self.limits(f)?;
         write!(f, "{}", self.network)?;
         if !self.api.is_empty() {
-            let rows = self
-                .api
-                .iter()
-                .map(|row| [row.key.replace("api.", ""), row.value.clone(), row.layer.to_string()]);
             let title = match self.api.iter().any(|row| row.key == "api.upstream") {
                 true => "model API, to which saggar adds the key outside",
                 false => "model API",
             };
-            section(f, title, rows, "none")?;
+            section(f, title, table_rows("api.", &self.api), "none")?;
         }
-        let rows = self
-            .permissions
-            .iter()
-            .map(|row| [row.key.replace("permissions.", ""), row.value.clone(), row.layer.to_string()]);
+        if !self.mailbox.is_empty() {
+            let title = format!("mailbox, at {}", MailboxSpec::SOCKET_PATH);
+            section(f, &title, table_rows("mailbox.", &self.mailbox), "none")?;
+        }
+        let rows = table_rows("permissions.", &self.permissions);
         section(f, "questions of the agent", rows, "asked")?;
         if !self.scripts.is_empty() {
             let rows = self.scripts.iter().map(|script| {
@@ -43,11 +42,7 @@ impl Display for SandboxReport {
             let rows = self.locked.iter().map(|row| [row.value.clone(), row.layer.to_string()]);
             section(f, "locked: later layers cannot widen it", rows, "nothing")?;
         }
-        let rows = self
-            .bridge
-            .iter()
-            .map(|row| [row.key.replace("bridge.", ""), row.value.clone(), row.layer.to_string()]);
-        section(f, "bridge of an agent", rows, "as it is built in")?;
+        section(f, "bridge of an agent", table_rows("bridge.", &self.bridge), "as it is built in")?;
         self.processes(f)?;
         let (inside, outside) = (&self.identity.inside, &self.identity.outside);
         writeln!(f, "\nidentity\n  inside   uid {} gid {}, no capability", inside.uid, inside.gid)?;
@@ -156,6 +151,11 @@ fn files(files: &FilesSection, f: &mut Formatter<'_>) -> fmt::Result {
     section(f, "files that saggar writes", files.made.iter().map(|path| [path.clone()]), "none")?;
     let masks = files.masks.iter().map(|mask| [mask.path.clone(), mask.how.to_owned(), mask.layer.clone()]);
     section(f, "masks", masks, "none")
+}
+
+/// The rows of a table of the policy, without its name.
+fn table_rows<'a>(table: &'a str, rows: &'a [PolicyRow]) -> impl Iterator<Item = [String; 3]> + 'a {
+    rows.iter().map(move |row| [row.key.replace(table, ""), row.value.clone(), row.layer.to_string()])
 }
 
 /// Formats a heading and rows in columns, or one line if there are no rows.
@@ -282,12 +282,12 @@ mod tests {
                     what: "what is named",
                 },
                 rules: vec![
-                    policy::rows::PolicyRow {
+                    PolicyRow {
                         key: "network.allow",
                         value: "*.example.org:443".into(),
                         layer: policy::PolicyLayer::CommandLine,
                     },
-                    policy::rows::PolicyRow {
+                    PolicyRow {
                         key: "network.deny",
                         value: "evil.example.org".into(),
                         layer: policy::PolicyLayer::BuiltIn,
@@ -296,13 +296,14 @@ mod tests {
                 warnings: Vec::new(),
             },
             api: Vec::new(),
+            mailbox: Vec::new(),
             permissions: vec![
-                policy::rows::PolicyRow {
+                PolicyRow {
                     key: "permissions.deny",
                     value: "Bash(rm *)".into(),
                     layer: policy::PolicyLayer::CommandLine,
                 },
-                policy::rows::PolicyRow {
+                PolicyRow {
                     key: "permissions.timeout",
                     value: "10m".into(),
                     layer: policy::PolicyLayer::BuiltIn,
@@ -310,7 +311,7 @@ mod tests {
             ],
             locked: Vec::new(),
             scripts: Vec::new(),
-            bridge: vec![policy::rows::PolicyRow {
+            bridge: vec![PolicyRow {
                 key: "bridge.spool",
                 value: "64M".into(),
                 layer: policy::PolicyLayer::BuiltIn,

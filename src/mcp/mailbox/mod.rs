@@ -4,7 +4,13 @@
 
 mod access;
 mod confine;
+mod connect;
+mod process;
 mod text;
+
+pub use confine::MAILBOX_RIGHTS;
+pub use connect::{carry_conversation, is_inside};
+pub use process::{MAILBOX_SUBCOMMAND, run_mailbox_process};
 
 pub(crate) use access::{LocalMailbox, MailboxAccess};
 

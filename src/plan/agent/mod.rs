@@ -17,11 +17,12 @@ use crate::plan::path::{below_root, c_string};
 pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::HostRules;
 use crate::spec::{
-    ModelApiSpec, NetworkSpec, Protection, ProtectionStrength, SandboxIdentity, SandboxProfile, SandboxSpec,
+    MailboxSpec, ModelApiSpec, NetworkSpec, Protection, ProtectionStrength, SandboxIdentity, SandboxProfile,
+    SandboxSpec,
 };
 use crate::sys::seccomp::FilterProfile;
 use std::path::{Path, PathBuf};
-use step::{AgentStep, AgentSteps};
+use step::{AgentStep, AgentSteps, SandboxService};
 
 /// The loopback ports of the proxies of a sandbox with a network by policy: SOCKS5, HTTP.
 pub const PROXY_PORTS: [u16; 2] = [1080, 3128];
@@ -182,7 +183,12 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
     if spec.model_api.is_some() {
         // With the host's network the port would be the host's.
         let port = spec.network.has_own_namespace().then_some(ModelApiSpec::PORT);
-        steps.push(AgentStep::ListenApi { path: below_root(Path::new(ModelApiSpec::SOCKET_PATH))?, port });
+        let path = below_root(Path::new(ModelApiSpec::SOCKET_PATH))?;
+        steps.push(AgentStep::Listen { service: SandboxService::ModelApi, path, port });
+    }
+    if spec.mailbox.is_some() {
+        let path = below_root(Path::new(MailboxSpec::SOCKET_PATH))?;
+        steps.push(AgentStep::Listen { service: SandboxService::Mailbox, path, port: None });
     }
     if spec.terminal {
         steps.push(AgentStep::OpenTerminal);

@@ -10,6 +10,24 @@ use crate::sys::seccomp::HostNetworkFilter;
 use std::ffi::{CStr, CString};
 use std::fmt;
 
+/// What a process of saggar serves to the programs of a sandbox, on sockets that pid 1 creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxService {
+    /// The model API.
+    ModelApi,
+    /// The mailbox of a run.
+    Mailbox,
+}
+
+impl fmt::Display for SandboxService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SandboxService::ModelApi => "model API",
+            SandboxService::Mailbox => "mailbox",
+        })
+    }
+}
+
 /// One operation of the child. Paths are below the new root, without a leading slash, unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentStep {
@@ -156,8 +174,10 @@ pub enum AgentStep {
         /// Ports of connections; DNS uses port 53 in any case.
         ports: Vec<u16>,
     },
-    /// Makes the sockets that offer the model API, and sends them to the supervisor.
-    ListenApi {
+    /// Makes the sockets that offer a service of saggar, and sends them to the supervisor.
+    Listen {
+        /// The service.
+        service: SandboxService,
         /// Path of the unix socket.
         path: CString,
         /// Port on the loopback device, if the sandbox has a network namespace of its own.
@@ -292,7 +312,7 @@ impl AgentStep {
             AgentStep::SealRoot
             | AgentStep::JoinNetwork
             | AgentStep::RedirectNetwork { .. }
-            | AgentStep::ListenApi { .. }
+            | AgentStep::Listen { .. }
             | AgentStep::Hostname { .. }
             | AgentStep::Rlimit { .. }
             | AgentStep::NewKeyring { .. }
@@ -373,7 +393,7 @@ impl AgentSteps {
         let count = |wanted: AgentStep| steps.iter().filter(|step| **step == wanted).count();
         let joined = steps.iter().position(|step| *step == AgentStep::JoinNetwork);
         let listens = |step: &AgentStep| {
-            matches!(step, AgentStep::RedirectNetwork { .. } | AgentStep::ListenApi { port: Some(_), .. })
+            matches!(step, AgentStep::RedirectNetwork { .. } | AgentStep::Listen { port: Some(_), .. })
         };
         let listens = steps.iter().position(listens);
         // A listener belongs in the sandbox's own network namespace, never in the host's.
@@ -471,8 +491,8 @@ impl fmt::Display for AgentStep {
                 f.write_str("catch what calls any address, ports")?;
                 ports.iter().try_for_each(|port| write!(f, " {port}"))
             }
-            AgentStep::ListenApi { path, port } => {
-                write!(f, "offer the model API on {}", absolute(path))?;
+            AgentStep::Listen { service, path, port } => {
+                write!(f, "offer the {service} on {}", absolute(path))?;
                 port.map_or(Ok(()), |port| write!(f, " and 127.0.0.1:{port}"))
             }
             AgentStep::Hostname { name } => write!(f, "set the host name {}", name.to_string_lossy()),

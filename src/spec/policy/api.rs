@@ -4,7 +4,6 @@ use super::hosts::{DestinationHost, DnsName};
 use super::value::{BadValue, keywords, text_value};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 keywords! {
@@ -135,52 +134,6 @@ impl fmt::Display for ApiUpstream {
 
 text_value!(ApiUpstream, { "type": "string", "description": "http:// or https://, a host, its port, a path", "pattern": "^https?://[^/?#@]+(/[^?#]*)?$" });
 
-/// The file of a key: an absolute path of the host, or `~/…` below the caller's home directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyFile(PathBuf);
-
-impl KeyFile {
-    /// Resolves the path for a caller with this home directory; `None` if it needs a home and `home` is
-    /// `None`.
-    pub fn resolve(&self, home: Option<&Path>) -> Option<PathBuf> {
-        match self.0.strip_prefix("~") {
-            Ok(below) => home.filter(|home| home.is_absolute()).map(|home| home.join(below)),
-            Err(_) => Some(self.0.clone()),
-        }
-    }
-}
-
-impl TryFrom<PathBuf> for KeyFile {
-    type Error = BadValue;
-
-    fn try_from(path: PathBuf) -> Result<Self, BadValue> {
-        let bad = |why: &str| BadValue(format!("path {path:?} {why}"));
-        match super::paths::path_objection(&path) {
-            Some(why) => Err(bad(why)),
-            None if path.is_absolute() || path.starts_with("~") && path != Path::new("~") => {
-                Ok(KeyFile(super::paths::normalize(&path)))
-            }
-            None => Err(bad("is not absolute; write /PATH or ~/PATH")),
-        }
-    }
-}
-
-impl FromStr for KeyFile {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        PathBuf::from(text).try_into()
-    }
-}
-
-impl fmt::Display for KeyFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.display())
-    }
-}
-
-text_value!(KeyFile, { "type": "string", "description": "an absolute path, or ~/ and a path below the home", "pattern": "^(/|~/)." });
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,19 +181,6 @@ mod tests {
         ] {
             let refusal = text.parse::<ApiUpstream>().unwrap_err().to_string();
             assert!(refusal.contains(why), "{text}: {refusal}");
-        }
-    }
-
-    #[test]
-    fn a_key_file_is_absolute_or_below_the_home() {
-        let path =
-            |text: &str, home: Option<&str>| text.parse::<KeyFile>().unwrap().resolve(home.map(Path::new));
-        assert_eq!(path("/etc/saggar/./key", None), Some("/etc/saggar/key".into()));
-        assert_eq!(path("~/.config/key", Some("/home/a")), Some("/home/a/.config/key".into()));
-        assert_eq!(path("~/key", None), None);
-        assert_eq!(path("~/key", Some("a")), None);
-        for text in ["", "key", "./key", "~", "~root/key", "/a/../key", "~/../key", "/a\0"] {
-            assert!(text.parse::<KeyFile>().is_err(), "{text:?}");
         }
     }
 

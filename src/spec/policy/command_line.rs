@@ -1,12 +1,14 @@
 //! The last layer: the options of this command.
 
-use super::api::{ApiUpstream, KeyFile};
+use super::api::ApiUpstream;
 use super::document::{
-    ApiTable, BridgeTable, EnvTable, FilesTable, LimitsTable, NetworkTable, PolicyDocument, ProtectionsTable,
+    ApiTable, BridgeTable, EnvTable, FilesTable, LimitsTable, MailboxTable, NetworkTable, PolicyDocument,
+    ProtectionsTable,
 };
 use super::hosts::HostRule;
+use super::mailbox::{MailboxName, RunNumber};
 use super::names::{AdapterKind, EnvName, NetworkMode, Protection, SandboxProfile};
-use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate};
+use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath};
 use super::program::AgentCommand;
 use super::publish::PublishedPort;
 use super::units::{ByteSize, CpuCount, TimeSpan};
@@ -60,6 +62,14 @@ pub struct PolicyOptions {
     pub api: Option<ApiUpstream>,
     /// The value of `--api-key-file`; a relative path is below the current directory.
     pub api_key_file: Option<PathBuf>,
+    /// The value of `--mailbox`.
+    pub mailbox: Option<RunNumber>,
+    /// The value of `--as`.
+    pub mailbox_name: Option<MailboxName>,
+    /// The value of `--mailbox-root`; a relative path is below the current directory.
+    pub mailbox_root: Option<PathBuf>,
+    /// The value of `--mailbox-repo`; a relative path is below the current directory.
+    pub mailbox_repo: Option<PathBuf>,
     /// The value of `--agent-cmd`.
     pub agent_cmd: Option<AgentCommand>,
     /// The value of `--adapter`.
@@ -112,8 +122,17 @@ impl PolicyOptions {
             let absolute = |spec: BindSpec| BindSpec { source: directory.join(&spec.source), ..spec };
             specs.into_iter().map(absolute).collect()
         };
+        let user_path =
+            |path: Option<PathBuf>| path.map(|path| UserPath::try_from(directory.join(path))).transpose();
         let socket = self.api_socket.map(|path| HostPath::try_from(directory.join(path))).transpose()?;
-        let key_file = self.api_key_file.map(|path| KeyFile::try_from(directory.join(path))).transpose()?;
+        let key_file = user_path(self.api_key_file)?;
+        let mailbox = MailboxTable {
+            run: self.mailbox,
+            name: self.mailbox_name,
+            root: user_path(self.mailbox_root)?,
+            repo: user_path(self.mailbox_repo)?,
+            register: None,
+        };
         Ok(PolicyDocument {
             profile: self.profile,
             agent_cmd: self.agent_cmd,
@@ -150,6 +169,7 @@ impl PolicyOptions {
                 allow_reachable: self.allow_reachable_sockets.then_some(true),
                 ..BridgeTable::default()
             },
+            mailbox,
             ..PolicyDocument::default()
         })
     }

@@ -3,13 +3,14 @@
 //! The comments on the fields are the descriptions in the JSON Schema. A new key does not compile until
 //! `merge` and `tighten` handle it, since both destructure every field.
 
-use super::api::{ApiUpstream, KeyFile, KeyHeader};
+use super::api::{ApiUpstream, KeyHeader};
 use super::hosts::HostRule;
+use super::mailbox::{MailboxName, RunNumber};
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, SandboxProfile,
     TimeoutAction,
 };
-use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
 use super::permission::{PermissionMode, PermissionRule};
 use super::program::{AgentCommand, IdRange};
 use super::publish::PublishedPort;
@@ -58,6 +59,9 @@ pub struct PolicyDocument {
     /// The sockets of the bridge, and what it retains.
     #[serde(deserialize_with = "table")]
     pub bridge: BridgeTable,
+    /// The mailbox of a run, in which agents in separate sandboxes exchange messages.
+    #[serde(deserialize_with = "table")]
+    pub mailbox: MailboxTable,
     /// Automatic answers to the agent's permission requests.
     #[serde(deserialize_with = "table")]
     pub permissions: PermissionsTable,
@@ -209,7 +213,7 @@ pub struct ApiTable {
     /// The URL of the model API. Saggar adds the key to requests outside the sandbox.
     pub upstream: Option<ApiUpstream>,
     /// The file of the host that holds the key.
-    pub key_file: Option<KeyFile>,
+    pub key_file: Option<UserPath>,
     /// The header field that carries the key. Default: "x-api-key".
     pub header: Option<KeyHeader>,
     /// Certificates (PEM) to verify the upstream with, in place of those that this host trusts.
@@ -234,6 +238,22 @@ pub struct BridgeTable {
     pub remembered: Option<u32>,
     /// Bytes of events that a session retains for clients that reconnect; at least 1M.
     pub spool: Option<ByteSize>,
+}
+
+/// The table `[mailbox]`: the mailbox of a run.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MailboxTable {
+    /// The number of the run whose mailbox the sandbox uses.
+    pub run: Option<RunNumber>,
+    /// The name of the sandbox in the run: the sender of its messages.
+    pub name: Option<MailboxName>,
+    /// The directory of all runs. Default: "~/.agentpair".
+    pub root: Option<UserPath>,
+    /// The repository that the run belongs to. Default: the workspace, or the agent's folder.
+    pub repo: Option<UserPath>,
+    /// Whether the agent gets the mailbox as an MCP server. Default: true.
+    pub register: Option<bool>,
 }
 
 /// The table `[permissions]`: automatic answers to the agent's permission requests.

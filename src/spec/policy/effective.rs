@@ -1,14 +1,15 @@
 //! The effective policy: every value with the layer that set it.
 
-use super::api::{ApiUpstream, KeyFile, KeyHeader};
+use super::api::{ApiUpstream, KeyHeader};
 use super::environment;
 use super::hosts::{HostRule, HostRules};
 use super::layer::{PolicyLayer, Setting};
+use super::mailbox::{MailboxName, RunNumber};
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxProfile, TimeoutAction,
 };
-use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
 use super::permission::{PermissionModes, PermissionRule};
 use super::program::{AgentCommand, IdRange};
 use super::publish::PublishedPort;
@@ -63,6 +64,8 @@ pub struct EffectivePolicy {
     pub remembered_uuids: Setting<u32>,
     /// Bytes of events that a session retains.
     pub spool_size: Setting<ByteSize>,
+    /// The mailbox of a run.
+    pub mailbox: MailboxPolicy,
     /// Automatic answers to the agent's permission requests.
     pub permissions: PermissionPolicy,
     /// User and group ids of the programs.
@@ -120,11 +123,26 @@ pub struct ApiPolicy {
     /// The URL of the upstream, if a layer set it.
     pub upstream: Option<Setting<ApiUpstream>>,
     /// The file with the key.
-    pub key_file: Option<Setting<KeyFile>>,
+    pub key_file: Option<Setting<UserPath>>,
     /// The header field that carries the key.
     pub header: Option<Setting<KeyHeader>>,
     /// Certificates (PEM) to verify the upstream with; without it, those that this host trusts.
     pub ca_file: Option<Setting<HostPath>>,
+}
+
+/// The mailbox of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MailboxPolicy {
+    /// The number of the run; without it the sandbox has no mailbox.
+    pub run: Option<Setting<RunNumber>>,
+    /// The name of the sandbox in the run.
+    pub name: Option<Setting<MailboxName>>,
+    /// The directory of all runs, if not the default.
+    pub root: Option<Setting<UserPath>>,
+    /// The repository of the run, if not the default.
+    pub repo: Option<Setting<UserPath>>,
+    /// Whether the agent gets the mailbox as an MCP server.
+    pub register: Setting<bool>,
 }
 
 /// Hosts that programs can reach in the network mode `policy`.
@@ -354,6 +372,13 @@ impl EffectivePolicy {
             bridge_directory: None,
             remembered_uuids: built_in(2000),
             spool_size: built_in(ByteSize::from_mebibytes(64)),
+            mailbox: MailboxPolicy {
+                run: None,
+                name: None,
+                root: None,
+                repo: None,
+                register: built_in(true),
+            },
             permissions: PermissionPolicy::built_in(),
             ids: IdPolicy { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
             allow_home: built_in(false),

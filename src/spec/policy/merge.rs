@@ -39,6 +39,7 @@ impl EffectivePolicy {
             protections,
             api,
             bridge,
+            mailbox,
             permissions,
             sandbox,
         } = document;
@@ -70,6 +71,12 @@ impl EffectivePolicy {
         set_optional_value(&mut self.bridge_directory, directory, layer);
         set_value(&mut self.remembered_uuids, remembered, layer);
         set_value(&mut self.spool_size, spool, layer);
+        let document::MailboxTable { run, name, root, repo, register } = mailbox;
+        set_optional_value(&mut self.mailbox.run, run, layer);
+        set_optional_value(&mut self.mailbox.name, name, layer);
+        set_optional_value(&mut self.mailbox.root, root, layer);
+        set_optional_value(&mut self.mailbox.repo, repo, layer);
+        set_value(&mut self.mailbox.register, register, layer);
         let document::PermissionsTable { allow, deny, ask, timeout, modes } = permissions;
         extend_list(&mut self.permissions.allow, allow, layer);
         extend_list(&mut self.permissions.deny, deny, layer);

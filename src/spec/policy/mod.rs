@@ -16,7 +16,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `api` `hosts` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each validated where it is parsed |
+//! | `api` `hosts` `mailbox` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each validated where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `folder` | the text of a folder's policy, which is parsed with fewer privileges than the caller's |
 //! | `validate` `validate_limits` | rules between values |
@@ -39,6 +39,7 @@ pub mod folder;
 pub mod hosts;
 pub mod layer;
 pub mod load;
+pub mod mailbox;
 mod merge;
 pub mod names;
 pub mod parse;
@@ -62,7 +63,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use api::{ApiUpstream, KeyFile, KeyHeader, UpstreamScheme};
+pub use api::{ApiUpstream, KeyHeader, UpstreamScheme};
 pub use check::{PolicyCheckReport, check_policy_files};
 pub use command_line::{EnvArgument, PolicyOptions};
 pub use document::PolicyDocument;
@@ -72,11 +73,14 @@ pub use folder::{FolderParser, FolderText};
 pub use hosts::{Destination, HostRule};
 pub use layer::{PolicyLayer, Setting};
 pub use load::{LoadedPolicy, PolicySources, load_policy};
+pub use mailbox::{MailboxName, RunNumber};
 pub use names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxProfile, TimeoutAction,
 };
-pub use paths::{BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, WorkspacePath};
+pub use paths::{
+    BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath,
+};
 pub use permission::{PermissionMode, PermissionModes, PermissionRule, PermissionRuling};
 pub use program::{AgentCommand, IdRange};
 pub use provenance::{FolderValue, Provenance, SYSTEM_TREES, TrustedValue};

@@ -110,6 +110,8 @@ keywords! {
         Files = "files",
         /// The table `limits`.
         Limits = "limits",
+        /// The table `mailbox`.
+        Mailbox = "mailbox",
         /// The table `network`.
         Network = "network",
         /// The table `permissions`.

@@ -209,6 +209,52 @@ impl fmt::Display for HostPath {
 
 text_value!(HostPath, { "type": "string", "description": "an absolute path", "pattern": "^/" });
 
+/// An absolute path of the host, or `~/…` below the caller's home directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserPath(PathBuf);
+
+impl UserPath {
+    /// Resolves the path for a caller with this home directory; `None` if it needs a home and `home` is
+    /// `None`.
+    pub fn resolve(&self, home: Option<&Path>) -> Option<PathBuf> {
+        match self.0.strip_prefix("~") {
+            Ok(below) => home.filter(|home| home.is_absolute()).map(|home| home.join(below)),
+            Err(_) => Some(self.0.clone()),
+        }
+    }
+}
+
+impl TryFrom<PathBuf> for UserPath {
+    type Error = BadValue;
+
+    fn try_from(path: PathBuf) -> Result<Self, BadValue> {
+        let bad = |why: &str| BadValue(format!("path {path:?} {why}"));
+        match path_objection(&path) {
+            Some(why) => Err(bad(why)),
+            None if path.is_absolute() || path.starts_with("~") && path != Path::new("~") => {
+                Ok(UserPath(normalize(&path)))
+            }
+            None => Err(bad("is not absolute; write /PATH or ~/PATH")),
+        }
+    }
+}
+
+impl FromStr for UserPath {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        PathBuf::from(text).try_into()
+    }
+}
+
+impl fmt::Display for UserPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.display())
+    }
+}
+
+text_value!(UserPath, { "type": "string", "description": "an absolute path, or ~/ and a path below the home", "pattern": "^(/|~/)." });
+
 /// The source of the home directory in the sandbox. Ordered from the tightest: memory, the session's
 /// directory, a directory of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -335,6 +381,19 @@ mod tests {
     fn refused<T: FromStr<Err = BadValue> + Debug>(texts: &[&str]) {
         for text in texts {
             assert!(text.parse::<T>().is_err(), "{text:?} is taken");
+        }
+    }
+
+    #[test]
+    fn a_user_path_is_absolute_or_below_the_home() {
+        let path =
+            |text: &str, home: Option<&str>| text.parse::<UserPath>().unwrap().resolve(home.map(Path::new));
+        assert_eq!(path("/etc/saggar/./key", None), Some("/etc/saggar/key".into()));
+        assert_eq!(path("~/.config/key", Some("/home/a")), Some("/home/a/.config/key".into()));
+        assert_eq!(path("~/key", None), None);
+        assert_eq!(path("~/key", Some("a")), None);
+        for text in ["", "key", "./key", "~", "~root/key", "/a/../key", "~/../key", "/a\0"] {
+            assert!(text.parse::<UserPath>().is_err(), "{text:?}");
         }
     }
 

@@ -113,6 +113,14 @@ impl EffectivePolicy {
         rows.push_settings("bridge.directory", &self.bridge_directory);
         rows.push_setting("bridge.remembered", &self.remembered_uuids);
         rows.push_setting("bridge.spool", &self.spool_size);
+        let mailbox = &self.mailbox;
+        rows.push_settings("mailbox.run", &mailbox.run);
+        rows.push_settings("mailbox.name", &mailbox.name);
+        rows.push_settings("mailbox.root", &mailbox.root);
+        rows.push_settings("mailbox.repo", &mailbox.repo);
+        if mailbox.run.is_some() || mailbox.register.is_named() {
+            rows.push_setting("mailbox.register", &mailbox.register);
+        }
         rows.push_settings("permissions.allow", &self.permissions.allow);
         rows.push_settings("permissions.deny", &self.permissions.deny);
         rows.push_settings("permissions.ask", &self.permissions.ask);

@@ -63,6 +63,7 @@ pub(super) fn tighten(
         protections,
         api,
         bridge,
+        mailbox,
         permissions,
         sandbox,
     } = requested;
@@ -100,6 +101,14 @@ pub(super) fn tighten(
     check_equal("bridge.directory", directory.as_ref(), current.bridge_directory.as_ref())?;
     check_equal("bridge.remembered", remembered.as_ref(), Some(&current.remembered_uuids))?;
     check_at_most("bridge.spool", spool.as_ref(), &current.spool_size)?;
+    let document::MailboxTable { run, name, root, repo, register } = mailbox;
+    check_equal("mailbox.run", run.as_ref(), current.mailbox.run.as_ref())?;
+    check_equal("mailbox.name", name.as_ref(), current.mailbox.name.as_ref())?;
+    check_equal("mailbox.root", root.as_ref(), current.mailbox.root.as_ref())?;
+    check_equal("mailbox.repo", repo.as_ref(), current.mailbox.repo.as_ref())?;
+    if *register == Some(true) {
+        check_equal("mailbox.register", register.as_ref(), Some(&current.mailbox.register))?;
+    }
     check_permissions(&current.permissions, permissions)?;
     let document::SandboxTable { id_range, uid, gid } = sandbox;
     check_equal("sandbox.id_range", id_range.as_ref(), Some(&current.ids.range))?;
@@ -130,6 +139,7 @@ fn extract_part(document: &PolicyDocument, part: PolicyPart) -> PolicyDocument {
         PolicyPart::Env => only.env = all.env,
         PolicyPart::Files => only.files = all.files,
         PolicyPart::Limits => only.limits = all.limits,
+        PolicyPart::Mailbox => only.mailbox = all.mailbox,
         PolicyPart::Network => only.network = all.network,
         PolicyPart::Permissions => only.permissions = all.permissions,
         PolicyPart::Profile => only.profile = all.profile,

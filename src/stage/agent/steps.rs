@@ -5,7 +5,7 @@ use super::network::NetworkNamespaceBuilder;
 use super::wire::{InitReport, InitRequest};
 use super::{hide, overlay, trampoline};
 use crate::plan::agent::DNS_PORT;
-use crate::plan::agent::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES};
+use crate::plan::agent::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES, SandboxService};
 use crate::stage::parent_death;
 use crate::stage::trees::receive_trees;
 use crate::stage::wire::LEN;
@@ -67,7 +67,7 @@ fn run(args: &AgentChildArgs<'_>, state: &mut AgentWalk, step: &AgentStep) -> Sy
         }
         AgentStep::JoinNetwork => state.network.take().ok_or(Errno::EBADF)?.join(),
         AgentStep::RedirectNetwork { ports } => redirect_network(args.control.as_fd(), ports),
-        AgentStep::ListenApi { path, port } => listen_api(args.control.as_fd(), path, *port),
+        AgentStep::Listen { service, path, port } => listen(args.control.as_fd(), *service, path, *port),
         AgentStep::Hostname { name } => nix::unistd::sethostname(os_str(name)),
         AgentStep::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
         AgentStep::NewKeyring { required } => match keyring::join_new_session() {
@@ -287,12 +287,13 @@ fn redirect_network(control: BorrowedFd<'_>, ports: &[u16]) -> SysResult<()> {
 }
 
 /// They are there before the first program is, so that none finds nobody.
-fn listen_api(control: BorrowedFd<'_>, path: &CStr, port: Option<u16>) -> SysResult<()> {
+fn listen(control: BorrowedFd<'_>, service: SandboxService, path: &CStr, port: Option<u16>) -> SysResult<()> {
+    let report = InitReport::ServiceListener(service).encode();
     let socket = service_socket::listen_at(path)?;
-    scm::send(control, &InitReport::ApiListener.encode(), &[socket.as_raw_fd()])?;
+    scm::send(control, &report, &[socket.as_raw_fd()])?;
     if let Some(port) = port {
         let socket = service_socket::listen_on_loopback(port)?;
-        scm::send(control, &InitReport::ApiListener.encode(), &[socket.as_raw_fd()])?;
+        scm::send(control, &report, &[socket.as_raw_fd()])?;
     }
     Ok(())
 }

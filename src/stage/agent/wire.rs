@@ -1,5 +1,6 @@
 //! What the supervisor and pid 1 send to each other, in the frame of [`crate::stage::wire`].
 
+use crate::plan::agent::step::SandboxService;
 use crate::stage::wire::{LEN, pack, unpack};
 use crate::sys::net::IpFamily;
 use crate::sys::redirect::SocketProtocol;
@@ -92,8 +93,8 @@ pub enum InitReport {
         /// Error number.
         errno: i32,
     },
-    /// A socket comes beside this on which the model API is offered.
-    ApiListener,
+    /// A socket comes beside this on which a service of saggar is offered.
+    ServiceListener(SandboxService),
     /// A step failed, and the sandbox is gone.
     StepFailed {
         /// Index in the plan.
@@ -161,7 +162,8 @@ impl InitReport {
             }
             InitReport::Socket(family) => pack(8, family.into(), 0, 0),
             InitReport::SocketFailed { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
-            InitReport::ApiListener => pack(10, 0, 0, 0),
+            InitReport::ServiceListener(SandboxService::ModelApi) => pack(10, 0, 0, 0),
+            InitReport::ServiceListener(SandboxService::Mailbox) => pack(10, 1, 0, 0),
             InitReport::RejectSniffer { family, kind: answer } => pack(11, family.into(), answer.into(), 0),
             InitReport::Listener => pack(12, 0, 0, 0),
             InitReport::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
@@ -186,7 +188,8 @@ impl InitReport {
             [9, family, errno, _] => {
                 Some(InitReport::SocketFailed { family: IpFamily::from(family), errno: errno.cast_signed() })
             }
-            [10, ..] => Some(InitReport::ApiListener),
+            [10, 0, ..] => Some(InitReport::ServiceListener(SandboxService::ModelApi)),
+            [10, 1, ..] => Some(InitReport::ServiceListener(SandboxService::Mailbox)),
             [11, family, answer, _] => Some(InitReport::RejectSniffer {
                 family: IpFamily::from(family),
                 kind: RejectKind::from(answer),
@@ -298,7 +301,8 @@ mod tests {
             InitReport::Workspace,
             InitReport::CapturedListener { protocol: SocketProtocol::Tcp, port: 443 },
             InitReport::CapturedListener { protocol: SocketProtocol::Udp, port: u16::MAX },
-            InitReport::ApiListener,
+            InitReport::ServiceListener(SandboxService::ModelApi),
+            InitReport::ServiceListener(SandboxService::Mailbox),
             InitReport::Listener,
             InitReport::RejectSniffer { family: IpFamily::V6, kind: RejectKind::Reset },
             InitReport::RejectSniffer { family: IpFamily::V4, kind: RejectKind::Unreachable },

@@ -27,7 +27,6 @@ pub use exit::run;
 pub use privilege_drop::LauncherResources;
 pub use scripts::Script;
 
-use super::api_process::ApiProcess;
 use super::channel::agent_process::{self, AgentProcess, ReadResult};
 use super::channel::control::{ControlHandler, ControlSocket};
 use super::channel::execs::ExecTable;
@@ -39,6 +38,7 @@ use super::pin_watch::PinWatch;
 use super::privileged_operations::PrivilegedOperations;
 use super::registration::register;
 use super::sandbox::{RunningSandbox, SandboxEvent};
+use super::service_process::ServiceProcesses;
 use super::signals;
 use super::status::{
     ExceededLimit, ExitReason, StatusEvent, StatusWriter, SupervisionResult, missing_protections,
@@ -133,8 +133,8 @@ pub struct AgentJob<'a> {
     pub ready: Option<File>,
     /// Its cgroup, if it has one.
     pub cgroup: Option<PathBuf>,
-    /// The process that serves the model API, if there is one.
-    pub api: Option<ApiProcess>,
+    /// The processes that serve sockets of the sandbox.
+    pub services: ServiceProcesses,
     /// Its time limits.
     pub time_limits: TimeLimits,
     /// Where events are written.
@@ -166,7 +166,7 @@ struct AgentLoop<'a> {
     sandbox: RunningSandbox<'a>,
     privileged: PrivilegedOperations,
     network: SandboxNetwork,
-    api: Option<ApiProcess>,
+    services: ServiceProcesses,
     transport: AgentTransport,
     program: ProgramSpec,
     /// The pending connection to the agent's socket, and its deadline.
@@ -208,7 +208,7 @@ impl<'a> AgentLoop<'a> {
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
         let sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
-        job.api.as_ref().map_or(Ok(()), |api| api.register(poll.registry()))?;
+        job.services.register(poll.registry())?;
         let config = BridgeConfig {
             session_name: job.session.to_owned(),
             pid: std::process::id(),
@@ -257,7 +257,7 @@ impl<'a> AgentLoop<'a> {
             sandbox,
             privileged: PrivilegedOperations::default(),
             network,
-            api: job.api,
+            services: job.services,
             transport,
             program: job.program,
             connecting: None,
@@ -341,11 +341,7 @@ impl<'a> AgentLoop<'a> {
                 if self.network.on_event(event) {
                     continue;
                 }
-                if self
-                    .api
-                    .as_mut()
-                    .is_some_and(|api| api.on_event(self.channel.poll.registry(), event.token()))
-                {
+                if self.services.on_event(self.channel.poll.registry(), event.token()) {
                     continue;
                 }
                 if self.channel.hub.owns_token(event.token()) {
@@ -382,9 +378,7 @@ impl<'a> AgentLoop<'a> {
             }
         };
         self.network.report(self.id, &mut self.status, &mut say);
-        if let Some(api) = &mut self.api {
-            api.report_errors(self.id, &mut self.status, &mut say);
-        }
+        self.services.report_errors(self.id, &mut self.status, &mut say);
     }
 
     /// Forwards status events to the subscribers of the control socket.
@@ -536,11 +530,7 @@ impl<'a> AgentLoop<'a> {
                 self.network.send_socket(family, socket);
             }
             SandboxEvent::Transferred(handed) => self.network.send_transferred(handed),
-            SandboxEvent::ApiSocket(socket) => {
-                if let Some(api) = &mut self.api {
-                    api.add_socket(socket);
-                }
-            }
+            SandboxEvent::ServiceSocket(service, socket) => self.services.add_socket(service, socket),
             SandboxEvent::AtBarrier(id, pid) => match &mut self.channel.agent {
                 Some(agent) if agent.id == id => agent.pid = pid,
                 _ => self.on_exec_at_barrier(id, pid),

@@ -114,7 +114,7 @@ impl AgentLoop<'_> {
         let descriptors = workers.descriptors();
         let launcher = guard.spawn_launcher(self.sandbox.launched(), descriptors, workers)?;
         register(self.channel.poll.registry(), launcher.pidfd(), LAUNCHER_TOKEN)?;
-        self.api.iter_mut().for_each(|api| api.use_launcher(&launcher));
+        self.services.use_launcher(&launcher);
         self.privileged = PrivilegedOperations::through_launcher(&launcher);
         let privileged = self.privileged.clone();
         self.execs.set_killer(TreeKiller::new(move |pid| privileged.kill_tree(pid)));

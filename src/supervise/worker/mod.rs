@@ -33,6 +33,7 @@ pub(super) use scan::{ScanClient, ScanResult};
 
 use super::quarantine_monitor::QuarantineMonitor;
 use crate::error::{Error, Result};
+use crate::plan::agent::step::SandboxService;
 use crate::session::disk_usage::DiskUsage;
 use crate::session::retained_changes::RetainedChanges;
 use crate::stage::agent::launcher::{Launcher, LauncherTasks, RequestFds};
@@ -43,8 +44,8 @@ use std::path::PathBuf;
 
 /// The workers, by the number in the request.
 const SCAN: u32 = 1;
-/// The process of the model API.
-const START_API: u32 = 2;
+/// The process of a service; the argument says which.
+const START_SERVICE: u32 = 2;
 const KILL_TREE: u32 = 3;
 const PREFER_FOR_OOM: u32 = 4;
 const SPARE_FROM_OOM: u32 = 5;
@@ -101,7 +102,7 @@ impl LauncherTasks for WorkerContext<'_> {
         let Some(first) = fds.next() else { return };
         match worker {
             SCAN => self.scan(argument, first.into()),
-            START_API => exec_api(first),
+            START_SERVICE => exec_service(argument, first),
             KILL_TREE => self.serve_kill_tree(argument),
             PREFER_FOR_OOM => self.serve_prefer_for_oom(argument),
             SPARE_FROM_OOM => self.serve_spare_from_oom(argument),
@@ -144,16 +145,21 @@ impl WorkerContext<'_> {
     }
 }
 
-/// Executes the process of the model API with this socket, as the supervisor does at the start.
-fn exec_api(socket: OwnedFd) {
-    let _ = super::api_process::command(socket).exec();
+/// Executes the process of a service with this socket, as the supervisor does at the start.
+fn exec_service(number: u64, socket: OwnedFd) {
+    let service = if number == 0 { SandboxService::ModelApi } else { SandboxService::Mailbox };
+    let _ = super::service_process::command(service, socket).exec();
 }
 
-/// Restarts the process of the model API with this socket.
+/// Restarts the process of a service with this socket.
 ///
 /// # Errors
 /// [`crate::error::Code::System`] when the launcher has exited.
-pub(super) fn start_api(launcher: &Launcher, socket: &OwnedFd) -> Result<()> {
-    let started = launcher.start_worker(START_API, 0, &[socket.as_raw_fd()]);
-    started.map_err(|e| Error::system("start the process of the model API", e))
+pub(super) fn start_service(launcher: &Launcher, service: SandboxService, socket: &OwnedFd) -> Result<()> {
+    let number = match service {
+        SandboxService::ModelApi => 0,
+        SandboxService::Mailbox => 1,
+    };
+    let started = launcher.start_worker(START_SERVICE, number, &[socket.as_raw_fd()]);
+    started.map_err(|e| Error::system(format_args!("start the process of the {service}"), e))
 }

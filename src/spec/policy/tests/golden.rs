@@ -164,6 +164,11 @@ fn the_schema_has_every_key_with_a_description() {
     limits.swap
     limits.timeout
     locked
+    mailbox.name
+    mailbox.register
+    mailbox.repo
+    mailbox.root
+    mailbox.run
     network.allow
     network.ask
     network.deny

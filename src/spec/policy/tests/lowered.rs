@@ -26,6 +26,7 @@ fn lowered(policy: &EffectivePolicy) -> SandboxSpec {
         program_mounts: Vec::new(),
         runtime_mounts: Vec::new(),
         model_api: None,
+        mailbox: None,
         pinned_paths: Vec::new(),
         terminal: false,
         visible_workspace: false,

@@ -154,6 +154,13 @@ fn network() -> impl Strategy<Value = document::NetworkTable> {
         })
 }
 
+fn mailbox() -> impl Strategy<Value = document::MailboxTable> {
+    let paths = || of(one_of(&["/srv/runs", "~/runs"]));
+    (of(one_of(&["1", "2"])), of(one_of(&["claude", "codex"])), paths(), paths(), of(any::<bool>())).prop_map(
+        |(run, name, root, repo, register)| document::MailboxTable { run, name, root, repo, register },
+    )
+}
+
 /// Boxed, like its parts: in an unoptimised build, each of these large values would be on the stack several times.
 pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
     let top = (of(word(SandboxProfile::ALL)), of(one_of(PROGRAMS)), of(word(AdapterKind::ALL)), network());
@@ -184,9 +191,9 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
         .prop_map(|(id_range, uid, gid)| document::SandboxTable { id_range, uid, gid });
     let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
-    let tables = (files().boxed(), env().boxed(), limits().boxed());
+    let tables = (files().boxed(), env().boxed(), limits().boxed(), mailbox().boxed());
     (top.boxed(), tables, protect.boxed(), protections.boxed(), sockets.boxed(), ids.boxed(), bridge.boxed())
-        .prop_map(|(top, (files, env, limits), protect, protections, sockets, sandbox, talk)| {
+        .prop_map(|(top, (files, env, limits, mailbox), protect, protections, sockets, sandbox, talk)| {
             let (permissions, remembered, spool) = talk;
             let (profile, agent_cmd, adapter, network) = top;
             let (api, (socket, allow_reachable, directory)) = sockets;
@@ -210,12 +217,25 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
                     remembered,
                     spool,
                 },
+                mailbox,
                 permissions,
                 sandbox,
             }
         })
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
         .boxed()
+}
+
+/// Whether it is the same mailbox under the same name, independently of layers; its registration may only go.
+fn same_mailbox(after: &effective::MailboxPolicy, before: &effective::MailboxPolicy) -> bool {
+    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
+        setting.as_ref().map(|setting| setting.value.clone())
+    }
+    value(&after.run) == value(&before.run)
+        && value(&after.name) == value(&before.name)
+        && value(&after.root) == value(&before.root)
+        && value(&after.repo) == value(&before.repo)
+        && after.register.value <= before.register.value
 }
 
 /// Whether requests go to the same upstream with the same key, independently of layers.
@@ -254,6 +274,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         bridge_directory,
         remembered_uuids: remembered,
         spool_size: spool,
+        mailbox,
         permissions,
         ids,
         allow_home,
@@ -312,6 +333,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         ("allow_home", allow_home == &before.allow_home),
         ("remembered", remembered.value == before.remembered_uuids.value),
         ("spool", spool.value <= before.spool_size.value),
+        ("mailbox", same_mailbox(mailbox, &before.mailbox)),
         ("rules", rules_hold(&before.permissions, permissions)),
         ("asked", permissions.timeout.value <= before.permissions.timeout.value),
         (
@@ -431,7 +453,7 @@ pub(super) fn operated(documents: &[PolicyDocument]) -> EffectivePolicy {
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 64] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 69] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -488,6 +510,11 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 64] = [
     |to, from| to.bridge.directory = from.bridge.directory.clone(),
     |to, from| to.bridge.remembered = from.bridge.remembered,
     |to, from| to.bridge.spool = from.bridge.spool,
+    |to, from| to.mailbox.run = from.mailbox.run,
+    |to, from| to.mailbox.name = from.mailbox.name.clone(),
+    |to, from| to.mailbox.root = from.mailbox.root.clone(),
+    |to, from| to.mailbox.repo = from.mailbox.repo.clone(),
+    |to, from| to.mailbox.register = from.mailbox.register,
     |to, from| to.permissions.allow = from.permissions.allow.clone(),
     |to, from| to.permissions.deny = from.permissions.deny.clone(),
     |to, from| to.permissions.ask = from.permissions.ask.clone(),
