@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::wrapped::Wrap;
+use crate::support::place::copy_program;
 
 as_each_caller! {
     fn named_paths_are_there_as_they_were_named(caller) {
@@ -76,7 +77,7 @@ as_each_caller! {
         let shared = tempfile::Builder::new().prefix("saggar-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let program = shared.path().join("list");
-        fs::copy("/bin/ls", &program).unwrap();
+        copy_program("/bin/ls".as_ref(), &program);
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(shared.path().join("secret"), "of somebody else").unwrap();
         let seen = wrap.run(&[], &[program.as_path(), shared.path(), Path::new("/tmp")]).success();

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::probe::{self, probe};
 use super::wrapped::Wrap;
+use crate::support::place::copy_program;
 
 fn status_of(wrap: &Wrap, script: &str) -> BTreeMap<String, String> {
     let status = wrap.sh(script).success();
@@ -111,7 +112,7 @@ as_each_caller! {
     fn a_set_id_program_gives_nothing(caller) {
         let wrap = Wrap::new(caller);
         let program = wrap.work().join("id");
-        fs::copy("/usr/bin/id", &program).unwrap();
+        copy_program("/usr/bin/id".as_ref(), &program);
         fs::set_permissions(&program, fs::Permissions::from_mode(0o6755)).unwrap();
         let same = wrap.sh("id; ./id; for m in $(cut -d' ' -f6 /proc/self/mountinfo); do echo $m; done").success();
         let mut lines = same.lines();

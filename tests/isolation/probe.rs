@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use super::wrapped::Wrap;
+use crate::support::place::copy_program;
 
 /// The static probe, or why there is none.
 pub(super) fn compiled() -> Result<&'static Path, &'static str> {
@@ -73,7 +74,7 @@ fn answers(wrap: &Wrap, probe: &Path, options: &[&str], attempts: &[&str]) -> BT
 /// Puts the probe in the workspace.
 pub(super) fn install(wrap: &Wrap, probe: &Path) -> PathBuf {
     let program = wrap.work().join("probe");
-    fs::copy(probe, &program).expect("the probe can be copied");
+    copy_program(probe, &program);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its mode can be set");
     program
 }

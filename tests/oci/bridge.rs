@@ -6,6 +6,7 @@ use crate::processes::account::Account;
 use crate::support::bridge_client::{BridgeClient, Outcome, SESSION};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
+use crate::support::place::copy_program;
 use crate::support::process::{Process, Watch, any_with_argument};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub(crate) fn demo(bench: &Bench) {
 
 pub(crate) fn demo_with(bench: &Bench, change: impl FnOnce(&mut Value)) {
     let bin = bench.bundle().join("rootfs/bin/saggar");
-    fs::copy(crate::support::binary::saggar(), bin).unwrap();
+    copy_program(crate::support::binary::saggar(), &bin);
     bench.configure(|config| {
         config["process"]["args"] = json!(["/bin/saggar", "__demo-agent"]);
         bridged(config);

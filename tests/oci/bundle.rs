@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
-use crate::support::place::Place;
+use crate::support::place::{Place, copy_program};
 use crate::support::process::Watch;
 
 /// A static shell and its kin, for roots of containers (Debian: busybox-static).
@@ -81,7 +81,7 @@ impl Bench {
             self.place.make_dir(&format!("{name}{dir}"), 0o755);
         }
         let bin = self.place.join(name).join("rootfs/bin");
-        fs::copy(BUSYBOX, bin.join("busybox")).unwrap();
+        copy_program(Path::new(BUSYBOX), &bin.join("busybox"));
         for applet in [
             "sh", "sleep", "cat", "true", "false", "echo", "id", "kill", "ls", "env", "tty", "mount", "touch",
         ] {

@@ -22,6 +22,13 @@ pub(crate) struct Place {
     dir: TempDir,
 }
 
+/// Copies a program that is executed next. Not in this process: what another thread forks while the copy is open for
+/// writing has it open for writing too, until it executes something, and execve(2) fails with ETXTBSY.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().expect("cp can be executed");
+    assert!(status.success(), "copy {} to {}", from.display(), to.display());
+}
+
 impl Drop for Place {
     /// Opens what a file system has closed to everybody but root: an overlay's own directory has no mode at all.
     fn drop(&mut self) {
@@ -133,7 +140,7 @@ impl Place {
         let here = bin.join(program.file_name().expect("a program has a name"));
         // A link costs nothing, but needs the same file system.
         if !here.exists() && fs::hard_link(program, &here).is_err() {
-            fs::copy(program, &here).unwrap();
+            copy_program(program, &here);
         }
         here
     }
