@@ -1,12 +1,12 @@
 //! pid 1 of the sandbox: unseen, untouched, undying.
 
 use std::fs;
-use std::path::PathBuf;
 
 use super::probe::{self, probe};
 use super::wrapped::Wrap;
 use crate::kill::init_of;
 use crate::support::caller::Caller;
+use crate::support::deadline::Deadline;
 use crate::support::process::Process;
 use crate::support::wait;
 
@@ -87,8 +87,12 @@ fn pid_one_keeps_nothing_of_a_program() {
     wait::until_exists(&wrap.work().join("up"));
     let init = init_of(&process).pid();
     // The program may run before pid 1, which has lent it its memory until then, goes on and gives pages back.
-    let status = PathBuf::from(format!("/proc/{init}/status"));
-    wait::until(&status, "sleep", |status| fs::read_to_string(status).unwrap().contains("State:\tS"));
+    let deadline = Deadline::usual();
+    let status = || fs::read_to_string(format!("/proc/{init}/status")).unwrap();
+    while !status().contains("State:\tS") {
+        assert!(!deadline.remaining().is_zero(), "{}\n{:?}", status(), process.descendants());
+        deadline.pause();
+    }
     let maps = fs::read_to_string(format!("/proc/{init}/maps")).unwrap();
     assert!(maps.contains("[stack]") && !maps.contains("memfd"), "{maps}");
     let memory = fs::File::open(format!("/proc/{init}/mem")).unwrap();
