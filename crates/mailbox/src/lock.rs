@@ -22,6 +22,15 @@ impl LockFile {
         Ok(LockFile { file: directory.open_or_create_file(name)?, name, path: directory.path_of(name) })
     }
 
+    /// Locks the file for as long as it is open; false if another process has locked it.
+    pub(crate) fn try_hold(&self) -> Result<bool> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(cause) => Err(Error::system(format_args!("lock {}", self.path.display()), cause)),
+        }
+    }
+
     /// Waits for the lock, and holds it until the result is dropped. If the file was removed from `directory`, other
     /// processes lock a new one, and so does this one.
     pub(crate) fn acquire(&mut self, directory: &Directory) -> Result<LockGuard<'_>> {

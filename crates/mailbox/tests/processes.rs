@@ -115,7 +115,7 @@ fn fill_disk(directory: &Path) {
 
 fn new_run() -> NewRun {
     let members = vec![Member::new("a", Roles::WORKER)];
-    NewRun { task: "t".into(), members, max_iterations: 1, both_review: false }
+    NewRun { task: "t".into(), members, max_iterations: 1, both_review: false, launch: None }
 }
 
 fn create_runs(root: &Path) {

@@ -9,6 +9,12 @@ use std::fmt;
 pub enum PairEvent<'a> {
     /// The stored messages are reported; the loop begins or continues.
     Started,
+    /// In place of [`PairEvent::Started`] where the turn of an agent was cut off: the agent has another turn, in which it
+    /// sends what is missing.
+    Continued {
+        /// Name of the agent.
+        agent: &'a str,
+    },
     /// The mailbox has this message. The order is that of the mailbox, and each is reported once.
     Message(&'a Message),
     /// The prompt of an agent was processed to its end. Its messages are reported before.

@@ -12,7 +12,8 @@
 //!
 //! The state is a fold over the messages of the run ([`Progress`]), so that a run that was killed at any point continues
 //! from its mailbox: report each stored message as [`PairEvent::Message`], then [`PairEvent::Started`]. Only the running
-//! turn is not stored; its agent is prompted again if it had not sent a message.
+//! turn is not stored. A runner that knows whose turn was cut off reports [`PairEvent::Continued`], so that the agent sends
+//! what is missing; otherwise the agent is prompted again only if it had not sent a message.
 //!
 //! Signals are structured messages. Words such as "PASS" in a text have no effect.
 
@@ -91,6 +92,11 @@ impl PairRun {
                 self.is_started = true;
                 Some(self.advance())
             }
+            PairEvent::Continued { .. } if self.is_started => return Err(unexpected("a second start")),
+            PairEvent::Continued { agent } => {
+                self.is_started = true;
+                Some(self.continue_turn(agent))
+            }
             PairEvent::Message(message) => self.receive(message),
             PairEvent::TurnEnded { agent } => Some(self.end_turn(agent)?),
             PairEvent::AgentFailed { agent, reason } => {
@@ -132,6 +138,19 @@ impl PairRun {
         Ok(PairEffect::Prompt { agent: agent.to_owned(), text: prompt::reminder(&self.settings, turn.party) })
     }
 
+    /// The agent that was cut off, unless the run is over, or it has not sent anything in its turn.
+    fn continue_turn(&mut self, agent: &str) -> PairEffect {
+        let step = self.progress.next_step(&self.settings);
+        let is_approved = matches!(step, NextStep::Finish(Outcome::Approved { .. }));
+        match self.settings.party(agent).filter(|party| self.progress.is_answering(*party)) {
+            Some(party) if !is_approved => {
+                let text = self.begin_turn(party, self.progress.iteration(), true);
+                PairEffect::Prompt { agent: agent.to_owned(), text: prompt::continued(&text) }
+            }
+            _ => self.advance(),
+        }
+    }
+
     fn advance(&mut self) -> PairEffect {
         match self.progress.next_step(&self.settings) {
             NextStep::PostTask => {
@@ -143,6 +162,12 @@ impl PairRun {
     }
 
     fn prompt(&mut self, party: Party, iteration: u32) -> PairEffect {
+        let text = self.begin_turn(party, iteration, false);
+        PairEffect::Prompt { agent: self.settings.name(party).to_owned(), text }
+    }
+
+    /// Begins a turn and returns its prompt. `has_sent` says that the party has sent messages in it already.
+    fn begin_turn(&mut self, party: Party, iteration: u32, has_sent: bool) -> String {
         let is_first = !self.introduced.contains(&party);
         if is_first {
             self.introduced.push(party);
@@ -150,8 +175,8 @@ impl PairRun {
         let messages = self.progress.unanswered(party);
         let text = prompt::prompt(&self.settings, PromptContext { party, iteration, is_first }, messages);
         self.progress.mark_shown(party);
-        self.active = Some(ActiveTurn { party, has_sent: false, is_reminded: false });
-        PairEffect::Prompt { agent: self.settings.name(party).to_owned(), text }
+        self.active = Some(ActiveTurn { party, has_sent, is_reminded: false });
+        text
     }
 
     fn finish(&mut self, outcome: Outcome) -> PairEffect {

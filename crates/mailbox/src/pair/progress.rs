@@ -144,6 +144,11 @@ impl Progress {
         self.iteration
     }
 
+    /// Whether the last turn is that of a party, which has sent a message in it.
+    pub(super) fn is_answering(&self, party: Party) -> bool {
+        self.turn == party && self.has_answered
+    }
+
     /// The messages for a party that it has not answered, oldest first.
     pub(super) fn unanswered(&self, party: Party) -> impl Iterator<Item = &Message> {
         self.state(party).unanswered.iter().map(|(_, message)| message.as_ref())

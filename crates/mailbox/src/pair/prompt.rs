@@ -55,6 +55,14 @@ pub(super) fn reminder(settings: &PairSettings, party: Party) -> String {
     )
 }
 
+/// The prompt for a turn that was cut off after its agent had sent messages.
+pub(super) fn continued(prompt: &str) -> String {
+    format!(
+        "{prompt}\n\nYour turn was cut off, and the mailbox has the messages that you sent in it. Send what is missing, and \
+         nothing twice."
+    )
+}
+
 fn shown_message(message: &Message) -> String {
     // The id in the message may be another program's.
     let id = message_id(message.message_type, &message.from, &message.to, &message.content);

@@ -107,6 +107,38 @@ fn am_21_live_run_of_the_seed_conversation_is_approved() {
 }
 
 #[test]
+fn turn_that_was_cut_off_is_continued() {
+    let conversation = seed_conversation();
+    let continued = |count: usize, agent: &str| {
+        let mut run = PairRun::new(settings(2, false)).unwrap();
+        for message in &conversation[..count] {
+            run.handle(PairEvent::Message(message)).unwrap();
+        }
+        let effects = run.handle(PairEvent::Continued { agent }).unwrap();
+        (run, effects)
+    };
+    // The worker was cut off between its result and DONE: without this the reviewer would have the next turn.
+    let (mut run, effects) = continued(4, "codex");
+    let [PairEffect::Prompt { agent, text }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(agent, "codex");
+    assert!(text.contains("Iteration 2 of 2") && text.contains("Your turn was cut off"), "{text}");
+    run.handle(PairEvent::Message(&conversation[4])).unwrap();
+    let next = run.handle(PairEvent::TurnEnded { agent: "codex" }).unwrap();
+    assert!(matches!(&next[..], [PairEffect::Prompt { agent, .. }] if agent == "claude"));
+    // An agent that had sent all of it ends its turn without another message.
+    let (mut run, _) = continued(5, "codex");
+    let next = run.handle(PairEvent::TurnEnded { agent: "codex" }).unwrap();
+    assert!(matches!(&next[..], [PairEffect::Prompt { agent, .. }] if agent == "claude"));
+    // One that had sent nothing has its turn from the start, and a run that is approved is over.
+    for (count, agent) in
+        [(0, "codex"), (1, "codex"), (2, "claude"), (3, "codex"), (5, "claude"), (6, "claude")]
+    {
+        let (_, effects) = continued(count, agent);
+        assert_eq!(effects, resumed(settings(2, false), &conversation[..count]).1, "{count}");
+    }
+}
+
+#[test]
 fn prompt_has_each_new_message_once() {
     let conversation = seed_conversation();
     let (_, effects) = resumed(settings(2, false), &conversation[..5]);

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 const RUNS_NAME: &str = "runs";
 const RUNS_LOCK_NAME: &str = "runs.lock";
+const AGENTS_LOCK_NAME: &str = "agents.lock";
 /// A run that is being created. It gets its number when it is complete, so that a crash leaves no run without a record.
 const STAGING_NAME: &str = ".creating";
 
@@ -154,6 +155,10 @@ impl Runs {
     }
 }
 
+/// Keeps other processes from running the agents of a run; the kernel releases it when this process dies.
+#[derive(Debug)]
+pub struct AgentsLock(#[expect(dead_code, reason = "the open file holds the lock")] LockFile);
+
 /// An existing run.
 #[derive(Debug)]
 pub struct Run {
@@ -183,6 +188,30 @@ impl Run {
     /// The record cannot be read or written; it is then as it was before.
     pub fn set_outcome(&mut self, outcome: Option<Outcome>) -> Result<()> {
         self.change(|record| record.outcome = outcome)
+    }
+
+    /// Records the agent whose turn begins, or `None` when its turn has ended.
+    ///
+    /// # Errors
+    /// As [`Run::set_outcome`].
+    pub fn set_active(&mut self, agent: Option<&str>) -> Result<()> {
+        self.change(|record| record.active = agent.map(str::to_owned))
+    }
+
+    /// Keeps other processes from running the agents of this run, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`]: another process runs them; the file cannot be locked.
+    pub fn lock_agents(&self) -> Result<AgentsLock> {
+        let lock = LockFile::open(&self.directory, AGENTS_LOCK_NAME)?;
+        match lock.try_hold()? {
+            true => Ok(AgentsLock(lock)),
+            false => Err(Error::new(
+                ErrorKind::Refused,
+                format!("run {} is being run by another process", self.id()),
+            )
+            .with_hint("wait for its end, or watch it")),
+        }
     }
 
     /// Changes the record that is on disk now.

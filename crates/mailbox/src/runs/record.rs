@@ -6,6 +6,7 @@ use crate::member::Member;
 use crate::message::format_time;
 use crate::pair::Outcome;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Version of the file format.
@@ -26,6 +27,8 @@ pub struct NewRun {
     pub max_iterations: u32,
     /// Whether each agent reviews the other.
     pub both_review: bool,
+    /// What the runner needs to start the agents again; the mailbox does not read it.
+    pub launch: Option<Value>,
 }
 
 /// The content of run.json.
@@ -48,13 +51,19 @@ pub struct RunRecord {
     pub max_iterations: u32,
     /// Whether each agent reviews the other.
     pub both_review: bool,
+    /// What the runner needs to start the agents again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Value>,
     /// How the run ended; `None` while it runs, and after a crash.
     pub outcome: Option<Outcome>,
+    /// Name of the agent whose turn has not ended; a run that continues begins with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<String>,
 }
 
 impl RunRecord {
     pub(super) fn new(run_id: u64, repo: &Path, new: NewRun, created: jiff::Timestamp) -> Self {
-        let NewRun { task, members, max_iterations, both_review } = new;
+        let NewRun { task, members, max_iterations, both_review, launch } = new;
         RunRecord {
             version: VERSION,
             run_id,
@@ -64,7 +73,9 @@ impl RunRecord {
             members,
             max_iterations,
             both_review,
+            launch,
             outcome: None,
+            active: None,
         }
     }
 

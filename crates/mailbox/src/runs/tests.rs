@@ -9,6 +9,7 @@ fn new_run() -> NewRun {
         members: vec![Member::new("codex", Roles::WORKER), Member::new("claude", Roles::REVIEWER)],
         max_iterations: 3,
         both_review: false,
+        launch: None,
     }
 }
 
