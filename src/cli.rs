@@ -2,6 +2,7 @@
 
 pub mod mcp;
 pub mod oci;
+pub mod pair;
 pub mod quarantine;
 pub mod session;
 
@@ -71,6 +72,12 @@ pub enum CliCommand {
         after_help = "Exit status: 0 the client closed the connection; 2 invalid command line; 125 any other error."
     )]
     Mcp(mcp::McpArgs),
+    /// Run two agents on one task, which exchange messages
+    #[command(
+        after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error; of run and resume: see \
+                            saggar-pair(1)."
+    )]
+    Pair(pair::PairArgs),
     /// Manage quarantined files
     #[command(after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error.")]
     Quarantine(quarantine::QuarantineArgs),

@@ -10,19 +10,23 @@
 //! | `recall` | replies with the earlier prompts of the conversation |
 //! | `echo-json: RAW` | sends RAW unchanged as a message |
 //! | `crash` | exits with code 3 during the turn |
+//! | the prompt of a pair run | sends the messages of its turn by the mailbox |
 //! | any other text | replies to it |
 //!
 //! The prompts of a conversation are stored in `$HOME/.demo/<session>.json`; `resume` loads them.
 
+mod pair;
 mod reply;
 mod shell;
 mod transcript;
 
 use crate::bridge::proto::{BridgeCommand, CommandBody, QueryCommand};
+use crate::spec::MailboxSpec;
+use pair::PairTurn;
 use reply::EventWriter;
 use std::borrow::Cow;
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use transcript::Transcript;
@@ -159,7 +163,10 @@ impl<W: Write> DemoAgent<W> {
                 TurnEnd::Done(String::new())
             }
             "echo-json" => self.reply("that is not JSON"),
-            _ => self.reply(&default_reply(prompt)),
+            _ => match PairTurn::of_prompt(prompt) {
+                Some(turn) => self.reply(&pair_reply(&turn)),
+                None => self.reply(&default_reply(prompt)),
+            },
         }
     }
 
@@ -247,6 +254,12 @@ impl<W: Write> DemoAgent<W> {
             },
         }
     }
+}
+
+/// Takes a turn of a pair run, and returns what is to be said of it.
+fn pair_reply(turn: &PairTurn<'_>) -> String {
+    let folder = std::env::var_os("ASH_AGENT_DIR").map(PathBuf::from);
+    turn.take(folder.as_deref(), Path::new(MailboxSpec::SOCKET_PATH)).unwrap_or_else(|error| error)
 }
 
 /// The decision of a permission reply: `None` is a denial; `Some(Some(…))` allows another command than the requested

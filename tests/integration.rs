@@ -21,6 +21,7 @@ mod manual;
 mod mock_api;
 mod network;
 mod oci;
+mod pair;
 mod plan;
 mod processes;
 mod provenance;

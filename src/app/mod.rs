@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod options;
 pub mod outcome;
+pub mod pair;
 pub mod session;
 pub mod subprocess;
 pub mod wrap;

@@ -8,6 +8,7 @@ mod mcp;
 mod metrics;
 mod oci;
 mod options;
+mod pair;
 mod policy;
 mod prove;
 mod quarantine;
@@ -120,6 +121,7 @@ fn run(command: CliCommand) -> Result<u8, Error> {
         CliCommand::Metrics(args) => metrics::run(&args),
         CliCommand::Session(args) => session::run(args.command),
         CliCommand::Mcp(args) => mcp::run(args.command),
+        CliCommand::Pair(args) => pair::run(args.command),
         CliCommand::Quarantine(args) => quarantine::run(&args.command),
         CliCommand::Gc => gc(),
         CliCommand::Oci(command) => Ok(oci::main(command)),

@@ -7,4 +7,4 @@ mod inside;
 mod mcp_client;
 mod policy;
 mod process;
-mod tools;
+pub(crate) mod tools;

@@ -6,7 +6,7 @@ use super::mcp_client::{McpClient, VERSION, run_directory};
 use crate::support::place::Place;
 
 /// The example conversation of the reference.
-const CONVERSATION: [(&str, &str, &str, &str, &str); 6] = [
+pub(crate) const CONVERSATION: [(&str, &str, &str, &str, &str); 6] = [
     ("claude", "codex", "task", "Add email validation to LoginForm", ""),
     ("codex", "claude", "result", "Added validateEmail function...", ""),
     ("claude", "codex", "review", "Please add error message display", ""),

@@ -20,12 +20,18 @@ enum Of {
     People,
     /// Those below `saggar session`.
     Sessions,
+    /// Those below `saggar pair`.
+    Pairs,
     /// The OCI verbs.
     Oci,
 }
 
-const PAGES_OF_COMMANDS: [(Of, &str); 3] =
-    [(Of::People, "saggar.1"), (Of::Sessions, "saggar-session.1"), (Of::Oci, "saggar-oci.8")];
+const PAGES_OF_COMMANDS: [(Of, &str); 4] = [
+    (Of::People, "saggar.1"),
+    (Of::Sessions, "saggar-session.1"),
+    (Of::Pairs, "saggar-pair.1"),
+    (Of::Oci, "saggar-oci.8"),
+];
 
 /// Every long option that `--help` of these commands shows, and their names.
 fn command_line(of: Of) -> Words {
@@ -65,6 +71,7 @@ fn command_line(of: Of) -> Words {
             let session = cli.find_subcommand("session").expect("there are sessions");
             walk(session, &mut words);
         }
+        Of::Pairs => walk(cli.find_subcommand("pair").expect("there are pair runs"), &mut words),
         Of::People | Of::Oci => {
             if of == Of::People {
                 take(&cli, &mut words);
@@ -72,7 +79,7 @@ fn command_line(of: Of) -> Words {
             for sub in cli.get_subcommands().filter(|sub| is_verb(sub.get_name()) == (of == Of::Oci)) {
                 words.names.insert(sub.get_name().to_owned());
                 take(sub, &mut words);
-                if !["help", "session"].contains(&sub.get_name()) {
+                if !["help", "pair", "session"].contains(&sub.get_name()) {
                     walk(sub, &mut words);
                 }
             }
@@ -82,7 +89,7 @@ fn command_line(of: Of) -> Words {
     if of != Of::People {
         words.options.retain(|option| !["-help", "-version"].contains(&option.as_str()));
     }
-    words.names.retain(|name| of != Of::Sessions || name != "help");
+    words.names.retain(|name| !matches!(of, Of::Sessions | Of::Pairs) || name != "help");
     words
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::mailbox::tools::CONVERSATION;
+
 /// Marks an instruction to the mock inside a prompt.
 const MARK: &str = "mock:";
 
@@ -18,6 +20,9 @@ pub(super) enum Reply {
 
 /// The answer to a request.
 pub(super) fn reply_to(request: &Value) -> Reply {
+    if let Some(reply) = pair_reply(request) {
+        return reply;
+    }
     let last_user = messages(request).filter(|message| message["role"] == "user").last();
     // Newest first: after an interrupt one message holds the old tool's result and the new prompt.
     for block in last_user.map(blocks).unwrap_or_default().iter().rev() {
@@ -29,6 +34,62 @@ pub(super) fn reply_to(request: &Value) -> Reply {
         }
     }
     Reply::Text("there was nothing for the mock to do".to_owned())
+}
+
+/// The tools of a turn of a pair run.
+const SEND: &str = "mcp__mailbox__send_to_agent";
+const SEARCH: &str = "ToolSearch";
+
+/// The answer to the prompt of a turn of a pair run: the messages of the example conversation that this agent sends in
+/// this iteration, one call each; `None` for another prompt.
+fn pair_reply(request: &Value) -> Option<Reply> {
+    let all: Vec<&Value> = messages(request).collect();
+    let is_prompt = |message: &Value| {
+        message["role"] == "user"
+            && blocks(message).iter().any(|block| PairPrompt::of(&text_of(block)).is_some())
+    };
+    let at = all.iter().rposition(|message| is_prompt(message))?;
+    let texts: Vec<String> = blocks(all[at]).iter().map(text_of).collect();
+    let PairPrompt { name, iteration } = texts.iter().find_map(|text| PairPrompt::of(text))?;
+    let calls = |name: &str| {
+        let answers = all[at..].iter().filter(|message| message["role"] == "assistant");
+        answers.flat_map(|message| blocks(message)).filter(|block| block["name"] == name).count()
+    };
+    let made = calls(SEND);
+    let part = if iteration == 1 { &CONVERSATION[1..3] } else { &CONVERSATION[3..] };
+    let Some((_, to, message_type, content, signal)) =
+        part.iter().filter(|(from, ..)| *from == name).nth(made)
+    else {
+        return Some(Reply::Text("sent".to_owned()));
+    };
+    let values = [("to", *to), ("message_type", message_type), ("content", content), ("signal", signal)];
+    let tools = &request["tools"];
+    // Agents may offer the tools of a server only when the model has searched for them.
+    let is_offered = tools
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|tool| tool["name"] == SEND && tool["defer_loading"] != true);
+    if !is_offered && calls(SEARCH) == 0 {
+        return Some(call(tools, SEARCH, &[("query", &format!("select:{SEND}"))]));
+    }
+    Some(call(tools, SEND, &values))
+}
+
+/// The beginning of such a prompt.
+struct PairPrompt<'a> {
+    name: &'a str,
+    iteration: u32,
+}
+
+impl<'a> PairPrompt<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let (_, rest) = text.split_once("You are ")?;
+        let (name, rest) = rest.split_once(", the ")?;
+        let (_, rest) = rest.split_once(". Iteration ")?;
+        let (iteration, _) = rest.split_once(" of ")?;
+        Some(PairPrompt { name, iteration: iteration.parse().ok()? })
+    }
 }
 
 /// The texts of all user messages of a request, joined: the conversation as the model is told of it.
@@ -73,7 +134,8 @@ fn call(tools: &Value, name: &str, values: &[(&str, &str)]) -> Reply {
         input.insert(field.to_owned(), json!(value));
     }
     for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        input.entry(field).or_insert_with(|| json!("from the mock"));
+        let is_number = matches!(schema["properties"][field]["type"].as_str(), Some("number" | "integer"));
+        input.entry(field).or_insert_with(|| if is_number { json!(5) } else { json!("from the mock") });
     }
     Reply::ToolUse { name: name.to_owned(), input: input.into() }
 }

@@ -20,5 +20,6 @@ mod boxed_agent;
 mod boxed_asking;
 mod contained;
 mod keyless;
+mod paired;
 mod program;
 mod sessions;

@@ -5,7 +5,6 @@ use crate::app::agent::AgentRequest;
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::record::{SessionOptions, SessionRecord};
-use crate::state;
 use std::path::PathBuf;
 
 /// Starts a supervisor for a new session, whose name is random if the request has none; its bridge listens and its agent
@@ -18,7 +17,7 @@ pub fn create(mut request: AgentRequest, options: SessionOptions) -> Result<(Pat
         Some(session) => SandboxId::parse(session)?,
         None => SandboxId::random()?,
     };
-    if state::sessions_path()?.join(id.as_str()).join("lock").symlink_metadata().is_ok() {
+    if super::exists(id.as_str())? {
         return Err(Error::new(Code::Exists, format!("session {id} exists"))
             .hint(format!("continue it with saggar session resume {id}, or choose another name")));
     }

@@ -11,6 +11,7 @@ mod pause;
 mod remove;
 mod resume;
 mod send;
+mod suspend;
 
 pub use create::create;
 pub use end::end;
@@ -18,13 +19,37 @@ pub use logs::{LogQuery, read_logs};
 pub use pause::pause;
 pub use remove::remove;
 pub use resume::resume;
+pub(crate) use send::run_turn;
 pub use send::send;
+pub(crate) use suspend::suspend;
 
 use crate::control::client::ControlClient;
 use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
 use crate::session::record::SessionRecord;
 use crate::session::session_state::SessionTransition;
+use crate::state;
 use std::path::Path;
+
+/// Whether there is a session with this id.
+///
+/// # Errors
+/// [`Code::Invalid`] for an id that no session can have.
+pub(crate) fn exists(id: &str) -> Result<bool> {
+    let id = SandboxId::parse(id)?;
+    Ok(state::sessions_path()?.join(id.as_str()).join("lock").symlink_metadata().is_ok())
+}
+
+/// Removes the empty directory that a removal which was killed in its last step has left.
+pub(crate) fn remove_remains(id: &str) -> Result<()> {
+    let directory = state::sessions_path()?.join(SandboxId::parse(id)?.as_str());
+    match std::fs::remove_dir(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::system(format_args!("remove {}", directory.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The control socket of a session that is served.
 ///

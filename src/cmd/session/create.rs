@@ -54,7 +54,7 @@ pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, 
     Ok((request, options))
 }
 
-fn into_request(args: SessionCreateArgs) -> AgentRequest {
+pub(in crate::cmd) fn into_request(args: SessionCreateArgs) -> AgentRequest {
     AgentRequest {
         sandbox: sandbox_options(args.sandbox.into(), args.agent),
         folder: args.dir,

@@ -6,6 +6,8 @@ mod list;
 mod logs;
 mod show;
 
+pub(super) use create::into_request as create_request;
+
 use super::agent::console_format;
 use crate::app::session;
 use crate::cli::session::SessionCommand;

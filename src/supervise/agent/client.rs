@@ -9,6 +9,7 @@ use mio::{Events, Poll};
 use nix::sys::signal::Signal;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,12 +22,22 @@ pub enum TurnOutcome {
     Failed(String),
 }
 
+/// How often the caller of a turn does its own work meanwhile.
+const MEANWHILE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Sends one prompt on a connection and prints the response. SIGINT interrupts the turn. A second SIGINT, and every
-/// other signal that ends a program, disconnects; the turn continues.
+/// other signal that ends a program, disconnects; the turn continues. `meanwhile` is called several times a second, and
+/// at the end of the turn.
 ///
 /// # Errors
-/// [`crate::error::Code::System`].
-pub fn run_turn(stream: UnixStream, prompt: &str, session: &str, show: ConsoleFormat) -> Result<TurnOutcome> {
+/// [`crate::error::Code::System`], and those of `meanwhile`.
+pub(crate) fn run_turn(
+    stream: UnixStream,
+    prompt: &str,
+    session: &str,
+    show: ConsoleFormat,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<TurnOutcome> {
     let mut poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
     let signals = signals::open()?;
     register(poll.registry(), signals.as_fd(), SIGNALS)?;
@@ -36,11 +47,12 @@ pub fn run_turn(stream: UnixStream, prompt: &str, session: &str, show: ConsoleFo
     let mut events = Events::with_capacity(8);
     let mut interrupted = false;
     loop {
-        let wait = console.tick();
-        match poll.poll(&mut events, wait) {
+        let wait = console.tick().map_or(MEANWHILE_INTERVAL, |wait| wait.min(MEANWHILE_INTERVAL));
+        match poll.poll(&mut events, Some(wait)) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             other => other.map_err(|e| Error::system("wait for events", e))?,
         }
+        meanwhile()?;
         while let Some((signal, _)) = signals::read_next(&signals) {
             match signal {
                 libc::SIGINT if !interrupted => {

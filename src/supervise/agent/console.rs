@@ -20,6 +20,9 @@ use std::time::Duration;
 /// The console's own end of its connection.
 pub(super) const CONSOLE_TOKEN: Token = Token(1);
 
+/// How the names of the mailbox's tools begin for an agent that has the mailbox in its configuration.
+const MAILBOX_TOOLS: &str = "mcp__mailbox__";
+
 /// Output format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsoleFormat {
@@ -27,6 +30,8 @@ pub enum ConsoleFormat {
     Json,
     /// Text for people.
     Text,
+    /// Nothing but questions to the user.
+    Questions,
 }
 
 /// The state of the turn.
@@ -191,6 +196,7 @@ impl AgentConsole {
                 self.output_screen.push("\n");
             }
             ConsoleFormat::Text => self.show_text(&message),
+            ConsoleFormat::Questions => {}
         }
     }
 
@@ -232,11 +238,17 @@ impl AgentConsole {
         }
     }
 
+    /// Whether the request is about a tool of the mailbox of a pair run, in which agents are asked for messages.
+    fn is_own_tool(&self, request: &serde_json::Value) -> bool {
+        self.show == ConsoleFormat::Questions
+            && request["tool_name"].as_str().is_some_and(|name| name.starts_with(MAILBOX_TOOLS))
+    }
+
     /// Asks the user, or denies the request if there is no user to ask.
     fn answer_permission(&mut self, message: &serde_json::Value) {
         let request = &message["request"];
         self.progress_line.clear();
-        let allowed = self.can_ask_user && permission_prompt::ask_user(request);
+        let allowed = self.is_own_tool(request) || self.can_ask_user && permission_prompt::ask_user(request);
         let response = if allowed {
             serde_json::json!({ "behavior": "allow", "updatedInput": request["input"] })
         } else {

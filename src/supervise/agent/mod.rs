@@ -7,7 +7,7 @@
 //! The core decides and the loop executes its actions. The loop ends when the core returns `Shutdown`, when the sandbox
 //! has ended, or when the wall-clock limit is reached.
 
-mod client;
+pub(crate) mod client;
 mod console;
 mod control_handler;
 mod current_policy;
@@ -21,7 +21,7 @@ mod session_state;
 mod snapshot;
 
 pub use super::channel::control::SessionLog;
-pub use client::{TurnOutcome, run_turn};
+pub use client::TurnOutcome;
 pub use console::ConsoleFormat;
 pub use exit::run;
 pub use privilege_drop::LauncherResources;

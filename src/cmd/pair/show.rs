@@ -1,0 +1,158 @@
+//! What is printed of runs: `status`, `log`, `watch`, `list` and `export`.
+
+use super::timeline::{TimelineFormat, TimelinePrinter};
+use super::{open_run, runs_of};
+use crate::app::pair::{self, Timeline};
+use crate::cli::pair::{PairExportArgs, PairListArgs, PairShowArgs};
+use crate::cmd::{print_raw, print_text};
+use crate::error::Result;
+use crate::text::one_line;
+use saggar_mailbox::pair::Progress;
+use saggar_mailbox::runs::RunRecord;
+use saggar_mailbox::{FileStore, Limits, Mailbox, Message, Position, Store};
+use serde_json::{Value, json};
+use std::thread;
+use std::time::Duration;
+
+/// How often `watch` looks for new messages.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
+    let run = open_run(&args.place, args.run)?;
+    let settings = pair::settings(run.record())?;
+    let mut mailbox = run.mailbox(Limits::default())?;
+    let mut progress = Progress::default();
+    for_each_message(&mut mailbox, &mut None, |message| {
+        progress.apply(&settings, message);
+        Ok(())
+    })?;
+    let counts = mailbox.statistics()?;
+    let is_running = run.lock_agents().is_err();
+    let record = run.record();
+    if args.json {
+        let line = json!({
+            "run": record.run_id, "task": record.task, "state": state(record, is_running),
+            "worker": settings.worker, "reviewer": settings.reviewer,
+            "iteration": progress.iteration(), "maxIterations": record.max_iterations,
+            "active": record.active, "outcome": record.outcome,
+            "messages": counts.total, "done": counts.done, "pass": counts.pass, "fail": counts.fail,
+        });
+        print_raw(&format!("{line}\n"))?;
+        return Ok(0);
+    }
+    let mut rows = vec![
+        ("run", record.run_id.to_string()),
+        ("task", one_line(&record.task).into_owned()),
+        ("state", state(record, is_running)),
+        ("worker", settings.worker.clone()),
+        ("reviewer", settings.reviewer.clone()),
+        ("iteration", format!("{} of {}", progress.iteration(), record.max_iterations)),
+        ("messages", counts.total.to_string()),
+        ("signals", format!("DONE {}, PASS {}, FAIL {}", yes_no(counts.done), counts.pass, counts.fail)),
+    ];
+    rows.extend(record.active.iter().map(|active| ("turn of", active.clone())));
+    print_text(&rows.iter().map(|(name, value)| format!("{name:<10}  {value}\n")).collect::<String>())?;
+    Ok(0)
+}
+
+pub(super) fn log(args: &PairShowArgs) -> Result<u8> {
+    let run = open_run(&args.place, args.run)?;
+    let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
+    for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| printer.show(message))?;
+    Ok(0)
+}
+
+pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
+    let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
+    let mut mailbox = open_run(&args.place, args.run)?.mailbox(Limits::default())?;
+    let mut position = None;
+    loop {
+        // The outcome first: every message of the run is older than its outcome.
+        let run = open_run(&args.place, args.run)?;
+        for_each_message(&mut mailbox, &mut position, |message| printer.show(message))?;
+        if let Some(outcome) = &run.record().outcome {
+            printer.end(args.run, outcome)?;
+            return Ok(0);
+        }
+        thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+pub(super) fn list(args: &PairListArgs) -> Result<u8> {
+    let runs = runs_of(&args.place)?;
+    for number in runs.list()? {
+        // A run that another program began has no record.
+        let Ok(run) = runs.open_run(number) else { continue };
+        let state = state(run.record(), run.lock_agents().is_err());
+        let RunRecord { created, task, .. } = run.record();
+        if args.json {
+            let line = json!({ "run": number, "created": created, "state": state, "task": task });
+            print_raw(&format!("{line}\n"))?;
+        } else {
+            let task = task.lines().next().unwrap_or_default();
+            print_text(&format!("{number:<6}  {created}  {state:<14}  {}\n", one_line(task)))?;
+        }
+    }
+    Ok(0)
+}
+
+pub(super) fn export(args: &PairExportArgs) -> Result<u8> {
+    let run = open_run(&args.place, args.run)?;
+    let record = run.record();
+    let mut text = format!("# Run {}\n\n- Created: {}\n", record.run_id, record.created);
+    for member in &record.members {
+        text.push_str(&format!("- Member: {}\n", member.name));
+    }
+    if let Some(outcome) = &record.outcome {
+        text.push_str(&format!("- Outcome: {outcome}\n"));
+    }
+    print_raw(&text)?;
+    for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| {
+        print_raw(&markdown(message))
+    })?;
+    Ok(0)
+}
+
+/// A section with the content in a fence that is longer than any in it.
+fn markdown(message: &Message) -> String {
+    let longest = message.content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let to = if message.to.is_empty() { "all" } else { &message.to };
+    let signal = message.effective_signal().map(|signal| format!(" {signal}")).unwrap_or_default();
+    let line_end = if message.content.ends_with('\n') { "" } else { "\n" };
+    format!(
+        "\n## {} to {to}: {}{signal}\n\n{}\n\n{fence}\n{}{line_end}{fence}\n",
+        message.from, message.message_type, message.timestamp, message.content
+    )
+}
+
+/// Reads the messages after a position, and moves it.
+fn for_each_message(
+    mailbox: &mut Mailbox<FileStore>,
+    position: &mut Option<Position>,
+    mut each: impl FnMut(&Message) -> Result<()>,
+) -> Result<()> {
+    loop {
+        let page = mailbox.store_mut().read(*position)?;
+        page.messages.iter().try_for_each(&mut each)?;
+        *position = page.last.or(*position);
+        if !page.more {
+            return Ok(());
+        }
+    }
+}
+
+fn state(record: &RunRecord, is_running: bool) -> String {
+    match (&record.outcome, is_running) {
+        (_, true) => "running".to_owned(),
+        (Some(outcome), _) => {
+            let outcome = serde_json::to_value(outcome).unwrap_or_default();
+            outcome.get("result").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+        (None, _) => "stopped".to_owned(),
+    }
+}
+
+fn yes_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}

@@ -1,0 +1,59 @@
+//! A run of which any process is killed at any moment continues to the same end.
+
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+
+use super::place::{Pairs, expected};
+use crate::support::deadline::Deadline;
+use crate::support::process::Watch;
+
+/// How many runs are killed.
+fn rounds() -> u32 {
+    let is_long = std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
+    if is_long { 50 } else { 10 }
+}
+
+/// The supervisors of all sessions of the place.
+fn supervisors(pairs: &Pairs) -> Vec<Watch> {
+    let records = pairs.sessions().into_iter().filter_map(|session| {
+        let path = pairs.stage.place.join("state/saggar/sessions").join(session).join("session.json");
+        let record: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        u32::try_from(record["supervisor"]["pid"].as_u64()?).ok()
+    });
+    records.filter_map(Watch::of).collect()
+}
+
+as_each_caller! {
+    fn am_21_a_killed_run_resumes_to_the_same_conversation(caller) {
+        let pairs = Pairs::new(caller);
+        // How long a run takes here and now says which moments there are.
+        let begun = Instant::now();
+        assert_eq!(pairs.stage.run(pairs.run_command(&[])).code, 0);
+        let whole = begun.elapsed();
+        for round in 1..=rounds() {
+            let run = u64::from(round) + 1;
+            let mut runner = pairs.start(pairs.run_command(&[]));
+            let moment = Deadline::after(whole.mul_f64(f64::from(round) / f64::from(rounds())));
+            Watch::of(runner.pid()).unwrap().is_gone_by(moment);
+            runner.signal(Signal::SIGKILL);
+            runner.wait();
+            // In every second round the supervisors as well, and so the agents.
+            if round % 2 == 0 {
+                for supervisor in supervisors(&pairs) {
+                    supervisor.signal(Signal::SIGKILL);
+                    supervisor.wait_gone("a supervisor");
+                }
+            }
+            let number = run.to_string();
+            // A run that was killed before it had a number does not exist.
+            if pairs.run(&["status", &number]).code != 0 {
+                assert_eq!(pairs.stage.run(pairs.run_command(&[])).code, 0);
+            }
+            let resumed = pairs.run(&["resume", &number]);
+            assert_eq!(resumed.code, 0, "round {round}: {resumed:?}");
+            assert_eq!(pairs.messages(run), expected(), "round {round}");
+        }
+        assert_eq!(pairs.sessions(), [""; 0]);
+    }
+}
