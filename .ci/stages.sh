@@ -271,7 +271,7 @@ guests_whole() {
     done | run_guests
 }
 
-# The first command of the README: as root by cargo, in this tree, which is a clone; as the ordinary user, who may have no
+# The first command of the README, and its pair run: as root by cargo, in this tree, which is a clone; as the ordinary user, who may have no
 # Rust, with the binary that this built.
 first_command() {
     set -e
@@ -281,16 +281,23 @@ first_command() {
     # The session is not to stay on the machine.
     SAGGAR_STATE_DIR=$place/state cargo run --release --locked -- agent examples/hello "hi" | tee "$place/said"
     grep -q Hello "$place/said"
+    SAGGAR_STATE_DIR=$place/state target/release/saggar pair run examples/pair --task "hi" --root "$place/runs" |
+        tee "$place/said"
+    grep -q '"result":"approved"' "$place/said"
 
     mkdir "$place/tree"
     git archive --format=tar HEAD | tar -x -C "$place/tree"
     install -m 755 "$target/release/saggar" "$place/saggar"
     chown -R "$user:" "$place/tree"
     cd "$place/tree"
-    setpriv --reuid "$user" --regid "$user" --clear-groups env -i \
-        PATH=/usr/local/bin:/usr/bin:/bin HOME="/home/$user" USER="$user" \
-        "$place/saggar" agent examples/hello "hi" | tee "$place/said"
+    as_ordinary_user() {
+        setpriv --reuid "$user" --regid "$user" --clear-groups env -i \
+            PATH=/usr/local/bin:/usr/bin:/bin HOME="/home/$user" USER="$user" "$@"
+    }
+    as_ordinary_user "$place/saggar" agent examples/hello "hi" | tee "$place/said"
     grep -q Hello "$place/said"
+    as_ordinary_user "$place/saggar" pair run examples/pair --task "hi" --root "$place/tree/runs" | tee "$place/said"
+    grep -q '"result":"approved"' "$place/said"
 }
 
 # What builds the package: packaging/build installs it below target.

@@ -4,6 +4,7 @@
 mod clients;
 mod hostile;
 mod inside;
+mod killed;
 mod mcp_client;
 mod policy;
 mod process;
