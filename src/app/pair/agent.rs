@@ -52,7 +52,7 @@ impl PairAgent {
         } else {
             session::create(self.request.clone(), self.options.clone())?;
         }
-        session::run_turn(&self.session, prompt, ConsoleFormat::Questions, meanwhile)
+        session::run_turn(&self.session, prompt, ConsoleFormat::Questions, Some(meanwhile))
             .map(|(outcome, _)| outcome)
     }
 

@@ -18,6 +18,7 @@ pub use launch::PairLaunch;
 
 use crate::error::{Code, Error, Result};
 use crate::supervise::agent::TurnOutcome;
+use crate::supervise::signals;
 use jiff::Timestamp;
 use saggar_mailbox::pair::{Outcome, PairEffect, PairEvent, PairRun, PairSettings};
 use saggar_mailbox::runs::{AgentsLock, NewRun, Run, RunRecord, Runs};
@@ -49,6 +50,8 @@ pub struct PairRunner<'a> {
     /// The last message that was read.
     position: Option<Position>,
     timeline: &'a mut dyn Timeline,
+    /// The signal that ended the run, if one did.
+    signal: Option<i32>,
     _lock: AgentsLock,
 }
 
@@ -127,21 +130,23 @@ impl<'a> PairRunner<'a> {
         let lock = lock_agents(&run)?;
         let pair = PairRun::new(settings(run.record())?)?;
         let mailbox = run.mailbox(Limits::default())?;
-        Ok(PairRunner { run, mailbox, pair, agents, position: None, timeline, _lock: lock })
+        Ok(PairRunner { run, mailbox, pair, agents, position: None, timeline, signal: None, _lock: lock })
     }
 
-    /// Runs the agents to the end of the run. If the run is approved their sessions are removed; otherwise they can be
-    /// resumed.
+    /// Runs the agents to the end of the run, and returns the signal that ended it, if one did. If the run is approved the
+    /// sessions of the agents are removed; otherwise they can be resumed.
     ///
     /// # Errors
-    /// A file of the run cannot be used; the agents of the run are suspended.
-    pub fn run(mut self) -> Result<Outcome> {
+    /// A file of the run cannot be used, or an agent cannot be started; the agents of the run are suspended.
+    pub fn run(mut self) -> Result<(Outcome, Option<i32>)> {
+        // A signal between two turns ends the next one.
+        signals::block()?;
         let outcome = self.run_agents();
         let is_approved = matches!(outcome, Ok(Outcome::Approved { .. }));
         for agent in &self.agents {
             agent.stop(is_approved).unwrap_or_else(|error| log::warn!("{error}"));
         }
-        outcome
+        Ok((outcome?, self.signal))
     }
 
     fn run_agents(&mut self) -> Result<Outcome> {
@@ -186,7 +191,10 @@ impl<'a> PairRunner<'a> {
                 self.run.set_active(None)?;
                 PairEvent::TurnEnded { agent: name }
             }
-            TurnOutcome::Signal(_) => PairEvent::Interrupted,
+            TurnOutcome::Signal(signal) => {
+                self.signal = Some(*signal);
+                PairEvent::Interrupted
+            }
             TurnOutcome::Failed(reason) => PairEvent::AgentFailed { agent: name, reason },
         };
         Ok(self.pair.handle(event)?)

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 /// # Errors
 /// [`Code::State`] for a session that is paused or not served, [`Code::System`].
 pub fn send(session: &str, prompt: &str, console: ConsoleFormat) -> Result<u8> {
-    let (outcome, mut control) = run_turn(session, prompt, console, &mut || Ok(()))?;
+    let (outcome, mut control) = run_turn(session, prompt, console, None)?;
     match outcome {
         TurnOutcome::Done => Ok(0),
         TurnOutcome::Signal(signal) => Ok(128u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
@@ -30,7 +30,7 @@ pub fn send(session: &str, prompt: &str, console: ConsoleFormat) -> Result<u8> {
     }
 }
 
-/// One turn of a session that is served. `meanwhile` is called several times a second, and at the end of the turn.
+/// One turn of a session that is served. `meanwhile` is called several times a second.
 ///
 /// # Errors
 /// As [`send`], and those of `meanwhile`.
@@ -38,7 +38,7 @@ pub(crate) fn run_turn(
     session: &str,
     prompt: &str,
     console: ConsoleFormat,
-    meanwhile: &mut dyn FnMut() -> Result<()>,
+    meanwhile: Option<&mut dyn FnMut() -> Result<()>>,
 ) -> Result<(TurnOutcome, ControlClient)> {
     let (id, _, record) = SessionRecord::find(session)?;
     let Some(socket) = record.bridge_socket.as_ref().filter(|_| record.is_served()) else {

@@ -67,12 +67,14 @@ fn run_agents(run: Run, root: &Path, json: bool) -> Result<u8> {
     let agents = agents(&launch, &settings, root, number)?;
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(json));
     printer.begin(number, &settings)?;
-    let outcome = PairRunner::new(run, agents, &mut printer)?.run()?;
+    let (outcome, signal) = PairRunner::new(run, agents, &mut printer)?.run()?;
     printer.end(number, &outcome)?;
     Ok(match outcome {
         Outcome::Approved { .. } => 0,
         Outcome::NotApproved { .. } | Outcome::Stalled { .. } => 1,
-        Outcome::Interrupted => 130,
+        Outcome::Interrupted => {
+            128u8.saturating_add(signal.and_then(|signal| u8::try_from(signal).ok()).unwrap_or_default())
+        }
         Outcome::Failed { .. } => 125,
     })
 }

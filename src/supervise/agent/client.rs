@@ -26,8 +26,7 @@ pub enum TurnOutcome {
 const MEANWHILE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Sends one prompt on a connection and prints the response. SIGINT interrupts the turn. A second SIGINT, and every
-/// other signal that ends a program, disconnects; the turn continues. `meanwhile` is called several times a second, and
-/// at the end of the turn.
+/// other signal that ends a program, disconnects; the turn continues. `meanwhile` is called several times a second.
 ///
 /// # Errors
 /// [`crate::error::Code::System`], and those of `meanwhile`.
@@ -36,7 +35,7 @@ pub(crate) fn run_turn(
     prompt: &str,
     session: &str,
     show: ConsoleFormat,
-    meanwhile: &mut dyn FnMut() -> Result<()>,
+    mut meanwhile: Option<&mut dyn FnMut() -> Result<()>>,
 ) -> Result<TurnOutcome> {
     let mut poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
     let signals = signals::open()?;
@@ -47,12 +46,13 @@ pub(crate) fn run_turn(
     let mut events = Events::with_capacity(8);
     let mut interrupted = false;
     loop {
-        let wait = console.tick().map_or(MEANWHILE_INTERVAL, |wait| wait.min(MEANWHILE_INTERVAL));
-        match poll.poll(&mut events, Some(wait)) {
+        let interval = meanwhile.as_ref().map(|_| MEANWHILE_INTERVAL);
+        let wait = console.tick().into_iter().chain(interval).min();
+        match poll.poll(&mut events, wait) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             other => other.map_err(|e| Error::system("wait for events", e))?,
         }
-        meanwhile()?;
+        meanwhile.as_mut().map_or(Ok(()), |meanwhile| meanwhile())?;
         while let Some((signal, _)) = signals::read_next(&signals) {
             match signal {
                 libc::SIGINT if !interrupted => {
