@@ -1,8 +1,8 @@
 //! The mailbox of a sandbox: from the policy and the options to the run, and what must not be visible inside.
 
-use super::prepare::{OWN_PROGRAM, PlannedDirectory, canonical, visible_source};
+use super::prepare::{OWN_PROGRAM, PlannedDirectory, canonical, resolve_user_path, visible_source};
 use crate::error::{Code, Error, Result};
-use crate::spec::policy::{EffectivePolicy, PolicyLayer, Setting, UserPath};
+use crate::spec::policy::{EffectivePolicy, PolicyLayer};
 use crate::spec::{MailboxSpec, SandboxSpec};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,11 @@ pub(crate) fn configure(policy: &EffectivePolicy, repository: &Path) -> Result<O
         return Err(Error::new(Code::Usage, message).hint("use --as NAME, or set mailbox.name"));
     };
     let root = match &mailbox.root {
-        Some(root) => resolve("mailbox.root", root)?,
+        Some(root) => resolve_user_path("mailbox.root", &root.value)?,
         None => default_root("--mailbox-root DIR")?,
     };
     let repo = match &mailbox.repo {
-        Some(repo) => canonical(&resolve("mailbox.repo", repo)?)
+        Some(repo) => canonical(&resolve_user_path("mailbox.repo", &repo.value)?)
             .map_err(|error| error.context(format_args!("mailbox.repo ({})", repo.layer)))?,
         None => repository.to_owned(),
     };
@@ -53,26 +53,16 @@ pub(crate) fn registration(spec: &SandboxSpec, policy: &EffectivePolicy) -> Opti
     })
 }
 
-fn resolve(key: &str, path: &Setting<UserPath>) -> Result<PathBuf> {
-    path.value.resolve(home().as_deref()).ok_or_else(|| {
-        Error::new(Code::Invalid, format!("{key} {}: there is no home (HOME)", path.value))
-            .hint("write the whole path")
-    })
-}
-
 /// The directory of runs in the caller's home; `option` names another one.
 ///
 /// # Errors
 /// [`Code::Invalid`]: HOME is not set.
 pub(crate) fn default_root(option: &str) -> Result<PathBuf> {
-    home().map(|home| home.join(ROOT)).ok_or_else(|| {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    home.map(|home| home.join(ROOT)).ok_or_else(|| {
         Error::new(Code::Invalid, "HOME is not set")
             .hint(format!("name the directory of the runs with {option}"))
     })
-}
-
-fn home() -> Option<PathBuf> {
-    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
 /// Refuses a mailbox whose files programs could read or change by another way: then names could be forged.
@@ -81,8 +71,7 @@ fn home() -> Option<PathBuf> {
 /// [`Code::Refused`], naming what shows it.
 pub(crate) fn check_files_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory]) -> Result<()> {
     let Some(mailbox) = &spec.mailbox else { return Ok(()) };
-    // The start creates it if it is missing; links on the way to it are resolved then as now.
-    let root = mailbox.root.canonicalize().unwrap_or_else(|_| mailbox.root.clone());
+    let root = resolve_links(&mailbox.root);
     let Some((source, at)) = visible_source(spec, planned, &root) else { return Ok(()) };
     let message = format!(
         "the mailbox in {} lies in {}, which programs see at {}",
@@ -92,4 +81,10 @@ pub(crate) fn check_files_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory
     );
     Err(Error::new(Code::Refused, message)
         .hint("name a directory that no sandbox sees with --mailbox-root DIR"))
+}
+
+/// The path without links. The start creates the last part if it is missing, and nothing else.
+fn resolve_links(root: &Path) -> PathBuf {
+    let new = || Some(root.parent()?.canonicalize().ok()?.join(root.file_name()?));
+    root.canonicalize().ok().or_else(new).unwrap_or_else(|| root.to_owned())
 }

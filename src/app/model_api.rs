@@ -1,13 +1,12 @@
 //! The way to the model API whose key stays outside: from the policy and the options to the model, and what of a key
 //! could get inside by another way.
 
-use super::prepare::{PlannedDirectory, canonical, visible_source};
+use super::prepare::{PlannedDirectory, canonical, resolve_user_path, visible_source};
 use crate::error::{Code, Error, Result};
 use crate::spec::policy::effective::EnvRule;
 use crate::spec::policy::{EffectivePolicy, NetworkMode, PolicyLayer, PolicyPart};
 use crate::spec::{ApiKeySource, KeyHeader, ModelApiSpec, SandboxSpec};
 use std::os::fd::RawFd;
-use std::path::PathBuf;
 
 /// Variables with which a key would come in, whoever passes them.
 const KEY_VARIABLES: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
@@ -76,11 +75,7 @@ fn key_source(key_fd: Option<RawFd>, policy: &EffectivePolicy) -> Result<ApiKeyS
             "use --api-key-file PATH or --api-key-fd N, or set api.key_file together with api.upstream",
         ));
     };
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let path = file.value.resolve(home.as_deref()).ok_or_else(|| {
-        Error::new(Code::Invalid, format!("api.key_file {}: there is no home (HOME)", file.value))
-            .hint("write the whole path")
-    })?;
+    let path = resolve_user_path("api.key_file", &file.value)?;
     Ok(ApiKeySource::File(canonical(&path).map_err(|error| {
         error
             .context(format_args!("api.key_file ({})", file.layer))

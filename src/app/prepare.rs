@@ -18,7 +18,7 @@ use crate::session::skipped_entries::SkippedEntries;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
-    self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting,
+    self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting, UserPath,
 };
 use crate::spec::{
     HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
@@ -532,6 +532,18 @@ fn protected(request: &LaunchRequest, policy: &LoadedPolicy) -> ProtectedPaths {
 /// [`Code::Invalid`] when it is not there.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|e| Error::new(Code::Invalid, format!("{}: {e}", path.display())))
+}
+
+/// The path on the host that a key of the policy names, which may be below the caller's home directory.
+///
+/// # Errors
+/// [`Code::Invalid`]: HOME is not set.
+pub(crate) fn resolve_user_path(key: &str, path: &UserPath) -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    path.resolve(home.as_deref()).ok_or_else(|| {
+        Error::new(Code::Invalid, format!("{key} {path}: there is no home (HOME)"))
+            .hint("write the whole path")
+    })
 }
 
 /// Whether one of the standard streams is a terminal. A directory or an O_PATH descriptor there would be a

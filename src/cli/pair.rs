@@ -35,7 +35,7 @@ pub enum PairCommand {
     /// List the runs of a repository
     List(PairListArgs),
     /// Print the messages of a run as a Markdown document
-    Export(PairExportArgs),
+    Export(PairRunIdArgs),
 }
 
 /// Where runs are.
@@ -47,6 +47,16 @@ pub struct PairPlaceArgs {
     /// Use the runs of the repository in DIR [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub repo: Option<PathBuf>,
+}
+
+/// One run.
+#[derive(Debug, Args)]
+pub struct PairRunIdArgs {
+    /// Where runs are.
+    #[command(flatten)]
+    pub place: PairPlaceArgs,
+    /// The number of the run
+    pub run: u64,
 }
 
 /// `saggar pair run`.
@@ -87,27 +97,23 @@ pub struct PairRunArgs {
 /// `saggar pair resume`.
 #[derive(Debug, Args)]
 pub struct PairResumeArgs {
-    /// Where runs are.
+    /// The run.
     #[command(flatten)]
-    pub place: PairPlaceArgs,
+    pub id: PairRunIdArgs,
     /// Print one JSON object per message, even on a terminal
     #[arg(long)]
     pub json: bool,
-    /// The number of the run
-    pub run: u64,
 }
 
 /// `saggar pair send`.
 #[derive(Debug, Args)]
 pub struct PairSendArgs {
-    /// Where runs are.
+    /// The run.
     #[command(flatten)]
-    pub place: PairPlaceArgs,
+    pub id: PairRunIdArgs,
     /// Send to the agent NAME [default: to both agents]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub to: String,
-    /// The number of the run
-    pub run: u64,
     /// The message
     pub text: String,
 }
@@ -115,24 +121,12 @@ pub struct PairSendArgs {
 /// A command on one run.
 #[derive(Debug, Args)]
 pub struct PairShowArgs {
-    /// Where runs are.
+    /// The run.
     #[command(flatten)]
-    pub place: PairPlaceArgs,
+    pub id: PairRunIdArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// The number of the run
-    pub run: u64,
-}
-
-/// `saggar pair export`.
-#[derive(Debug, Args)]
-pub struct PairExportArgs {
-    /// Where runs are.
-    #[command(flatten)]
-    pub place: PairPlaceArgs,
-    /// The number of the run
-    pub run: u64,
 }
 
 /// `saggar pair list`.

@@ -5,46 +5,22 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::mcp_client::{McpClient, SERVER, run_directory, sandboxed, script};
+use super::mcp_client::{McpClient, PYTHON_CLIENT, SERVER, run_directory, sandboxed, script};
 use super::tools::assert_example_conversation;
 use crate::isolation::wrapped::{Ended, Wrap, finish};
 use crate::support::place::Place;
 use crate::support::process::Process;
 
 /// A conversation over the socket alone, without a program of saggar.
-const RAW: &str = r#"
-import json, socket, sys
-link = socket.socket(socket.AF_UNIX)
-link.connect('/run/mailbox.sock')
-lines = link.makefile('rw')
-def ask(number, method, params):
-    lines.write(json.dumps({'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params}) + '\n')
-    lines.flush()
-    return json.loads(lines.readline())
-ask(1, 'initialize', {'protocolVersion': '2025-06-18', 'capabilities': {}, 'clientInfo': {'name': 't', 'version': '1'}})
-lines.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-sent = ask(2, 'tools/call', {'name': 'send_to_agent', 'arguments': {'to': '', 'message_type': 'chat', 'content': 'raw'}})
-print(sent['result']['content'][0]['text'].split('=')[0])
-"#;
+const RAW: &str = "print(Client().begin().send('', 'chat', 'raw')['content'][0]['text'].split('=')[0])";
 
 /// Many conversations at once, all of them open until the last has its answer.
-const MANY: &str = r#"
-import json, socket
-links = []
-for number in range(12):
-    link = socket.socket(socket.AF_UNIX)
-    link.connect('/run/mailbox.sock')
-    links.append(link.makefile('rw'))
-for number, lines in enumerate(links):
-    for message in [
-        {'id': 1, 'method': 'initialize', 'params': {'protocolVersion': '2025-06-18', 'capabilities': {}, 'clientInfo': {'name': 't', 'version': '1'}}},
-        {'method': 'notifications/initialized'},
-        {'id': 2, 'method': 'tools/call', 'params': {'name': 'send_to_agent', 'arguments': {'to': '', 'message_type': 'chat', 'content': f'number {number}'}}},
-    ]:
-        lines.write(json.dumps({'jsonrpc': '2.0'} | message) + '\n')
-    lines.flush()
-print(sum('Message sent' in (lines.readline() + lines.readline()) for lines in links))
-"#;
+const MANY: &str = "
+clients = [Client().begin() for _ in range(12)]
+for number, client in enumerate(clients):
+    client.post('', 'chat', f'number {number}')
+print(sum('Message sent' in client.answer()['content'][0]['text'] for client in clients))
+";
 
 /// The lines of run 1.
 pub(super) fn lines(place: &Place) -> Vec<Value> {
@@ -53,7 +29,8 @@ pub(super) fn lines(place: &Place) -> Vec<Value> {
 }
 
 fn python(place: &Place, script: &str) -> String {
-    run(place, "claude", &[], &["/usr/bin/python3", "-c", script]).success()
+    let script = format!("{PYTHON_CLIENT}{script}");
+    run(place, "claude", &[], &["/usr/bin/python3", "-c", &script]).success()
 }
 
 /// Runs a program in a sandbox that has the mailbox, to its end.

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::inside::lines;
-use super::mcp_client::sandboxed;
+use super::mcp_client::{PYTHON_CLIENT, sandboxed};
 use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::process::{Process, Watch};
@@ -17,32 +17,20 @@ use crate::support::process::{Process, Watch};
 const WRITERS: usize = 8;
 
 /// Sends `NAME 1` to `NAME LAST`, from the first that it has no answer for, and writes down what was acknowledged.
-const WRITER: &str = r#"
-import json, os, socket, sys
+const WRITER: &str = "
+import sys
 name, last, answered = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-def done():
-    try:
-        return len(open(answered).read().splitlines())
-    except FileNotFoundError:
-        return 0
-link = socket.socket(socket.AF_UNIX)
-link.connect('/run/mailbox.sock')
-lines = link.makefile('rw')
-def ask(number, method, params):
-    lines.write(json.dumps({'jsonrpc': '2.0', 'id': number, 'method': method, 'params': params}) + '\n')
-    lines.flush()
-    return json.loads(lines.readline())
-ask(0, 'initialize', {'protocolVersion': '2025-11-25', 'capabilities': {}, 'clientInfo': {'name': 't', 'version': '1'}})
-lines.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-with open(answered, 'a') as file:
-    for number in range(done() + 1, last + 1):
-        arguments = {'to': '', 'message_type': 'chat', 'content': f'{name} {number}'}
-        result = ask(number, 'tools/call', {'name': 'send_to_agent', 'arguments': arguments})['result']
+with open(answered, 'a+') as file:
+    file.seek(0)
+    done = len(file.read().splitlines())
+    client = Client().begin()
+    for number in range(done + 1, last + 1):
+        result = client.send('', 'chat', f'{name} {number}')
         assert not result['isError'], result
         # A line is one write.
-        file.write(f'{number}\n')
+        file.write(f'{number}\\n')
         file.flush()
-"#;
+";
 
 fn messages() -> usize {
     let is_long = std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
@@ -52,7 +40,8 @@ fn messages() -> usize {
 /// One writer: its sandbox is started again after each kill, until it has sent everything.
 fn write(place: &Place, name: &str) {
     let answered = answered(place, name);
-    let argv = ["/usr/bin/python3", "-c", WRITER, name, &messages().to_string(), answered.to_str().unwrap()]
+    let script = format!("{PYTHON_CLIENT}{WRITER}");
+    let argv = ["/usr/bin/python3", "-c", &script, name, &messages().to_string(), answered.to_str().unwrap()]
         .map(str::to_owned);
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     for attempt in 1.. {

@@ -49,6 +49,35 @@ pub(super) fn sandboxed(place: &Place, name: &str, options: &[&str], argv: &[&st
 /// The server in such a sandbox.
 pub(super) const SERVER: [&str; 3] = ["/run/saggar/saggar", "mcp", "mailbox"];
 
+/// A client of the socket in Python: `Client().send(to, message_type, content)` returns the result.
+pub(super) const PYTHON_CLIENT: &str = r#"
+import json, socket
+class Client:
+    def __init__(self):
+        link = socket.socket(socket.AF_UNIX)
+        link.connect('/run/mailbox.sock')
+        self.lines = link.makefile('rw')
+    def begin(self):
+        client = {'name': 'test', 'version': '1'}
+        self.ask('initialize', {'protocolVersion': '2025-11-25', 'capabilities': {}, 'clientInfo': client})
+        self.write({'method': 'notifications/initialized'})
+        return self
+    def write(self, message):
+        self.lines.write(json.dumps({'jsonrpc': '2.0'} | message) + '\n')
+        self.lines.flush()
+    def answer(self):
+        return json.loads(self.lines.readline())['result']
+    def ask(self, method, params):
+        self.write({'id': 1, 'method': method, 'params': params})
+        return self.answer()
+    def post(self, to, message_type, content):
+        arguments = {'to': to, 'message_type': message_type, 'content': content}
+        self.write({'id': 1, 'method': 'tools/call', 'params': {'name': 'send_to_agent', 'arguments': arguments}})
+    def send(self, *message):
+        self.post(*message)
+        return self.answer()
+"#;
+
 /// A shell script that calls a tool by a server of its own in such a sandbox.
 pub(super) fn script(tool: &str, arguments: &Value) -> String {
     let client = json!({ "name": "test", "version": "1" });

@@ -127,6 +127,12 @@ as_each_caller! {
         ] {
             wrap.run(&[&mailbox[..], &more].concat(), &["true"]).refused(&["which programs see at", "--mailbox-root DIR"]);
         }
+        // Nor one that is not there yet, behind a link.
+        let inward = wrap.place.join("inward");
+        symlink(wrap.work(), &inward).unwrap();
+        let new = inward.join("new");
+        wrap.run(&[&mailbox[..], &["--mailbox-root", new.to_str().unwrap()]].concat(), &["true"])
+            .refused(&["which programs see at"]);
         let through = [&mailbox[..], &["--rw", home.to_str().unwrap(), "--mailbox-root", link.to_str().unwrap()]].concat();
         wrap.run(&through, &["true"]).refused(&["which programs see at"]);
     }

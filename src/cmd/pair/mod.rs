@@ -6,7 +6,7 @@ mod show;
 mod timeline;
 
 use crate::app::{mailbox, pair};
-use crate::cli::pair::{PairCommand, PairPlaceArgs, PairSendArgs};
+use crate::cli::pair::{PairCommand, PairPlaceArgs, PairRunIdArgs, PairSendArgs};
 use crate::cmd::print_text;
 use crate::error::{Code, Error, Result};
 use jiff::Timestamp;
@@ -42,8 +42,8 @@ fn runs_of(place: &PairPlaceArgs) -> Result<Runs> {
     open_runs(place.root.as_deref(), &resolve("--repo", repo)?)
 }
 
-fn open_run(place: &PairPlaceArgs, run: u64) -> Result<Run> {
-    Ok(runs_of(place)?.open_run(run)?)
+fn open_run(id: &PairRunIdArgs) -> Result<Run> {
+    Ok(runs_of(&id.place)?.open_run(id.run)?)
 }
 
 fn resolve(option: &str, path: &Path) -> Result<PathBuf> {
@@ -52,7 +52,7 @@ fn resolve(option: &str, path: &Path) -> Result<PathBuf> {
 
 /// Sends a message of a person.
 fn send(args: PairSendArgs) -> Result<u8> {
-    let run = open_run(&args.place, args.run)?;
+    let run = open_run(&args.id)?;
     // Only a pair run has a person.
     pair::settings(run.record())?;
     let draft = Draft { message_type: MessageType::Chat, to: args.to, content: args.text, signal: None };

@@ -45,8 +45,8 @@ pub(super) fn run(args: PairRunArgs) -> Result<u8> {
 }
 
 pub(super) fn resume(args: &PairResumeArgs) -> Result<u8> {
-    let run = open_run(&args.place, args.run)?;
-    run_agents(run, &root_directory(args.place.root.as_deref())?, args.json)
+    let run = open_run(&args.id)?;
+    run_agents(run, &root_directory(args.id.place.root.as_deref())?, args.json)
 }
 
 /// The name of an agent: that of its folder, or of its role where the folder is the work tree.

@@ -3,7 +3,7 @@
 use super::timeline::{TimelineFormat, TimelinePrinter};
 use super::{open_run, runs_of};
 use crate::app::pair::{self, Timeline};
-use crate::cli::pair::{PairExportArgs, PairListArgs, PairShowArgs};
+use crate::cli::pair::{PairListArgs, PairRunIdArgs, PairShowArgs};
 use crate::cmd::{print_raw, print_text};
 use crate::error::Result;
 use crate::text::one_line;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
-    let run = open_run(&args.place, args.run)?;
+    let run = open_run(&args.id)?;
     let settings = pair::settings(run.record())?;
     let mut mailbox = run.mailbox(Limits::default())?;
     let mut progress = Progress::default();
@@ -56,7 +56,7 @@ pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
 }
 
 pub(super) fn log(args: &PairShowArgs) -> Result<u8> {
-    let run = open_run(&args.place, args.run)?;
+    let run = open_run(&args.id)?;
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
     for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| printer.show(message))?;
     Ok(0)
@@ -64,14 +64,14 @@ pub(super) fn log(args: &PairShowArgs) -> Result<u8> {
 
 pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
-    let mut mailbox = open_run(&args.place, args.run)?.mailbox(Limits::default())?;
+    let mut mailbox = open_run(&args.id)?.mailbox(Limits::default())?;
     let mut position = None;
     loop {
         // The outcome first: every message of the run is older than its outcome.
-        let run = open_run(&args.place, args.run)?;
+        let run = open_run(&args.id)?;
         for_each_message(&mut mailbox, &mut position, |message| printer.show(message))?;
         if let Some(outcome) = &run.record().outcome {
-            printer.end(args.run, outcome)?;
+            printer.end(args.id.run, outcome)?;
             return Ok(0);
         }
         thread::sleep(WATCH_INTERVAL);
@@ -96,8 +96,8 @@ pub(super) fn list(args: &PairListArgs) -> Result<u8> {
     Ok(0)
 }
 
-pub(super) fn export(args: &PairExportArgs) -> Result<u8> {
-    let run = open_run(&args.place, args.run)?;
+pub(super) fn export(id: &PairRunIdArgs) -> Result<u8> {
+    let run = open_run(id)?;
     let record = run.record();
     let mut text = format!("# Run {}\n\n- Created: {}\n", record.run_id, record.created);
     for member in &record.members {
