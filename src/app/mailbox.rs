@@ -84,7 +84,7 @@ pub(crate) fn check_files_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory
 }
 
 /// The path without links. The start creates the last part if it is missing, and nothing else.
-fn resolve_links(root: &Path) -> PathBuf {
+pub(crate) fn resolve_links(root: &Path) -> PathBuf {
     let new = || Some(root.parent()?.canonicalize().ok()?.join(root.file_name()?));
     root.canonicalize().ok().or_else(new).unwrap_or_else(|| root.to_owned())
 }

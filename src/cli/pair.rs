@@ -100,6 +100,9 @@ pub struct PairResumeArgs {
     /// The run.
     #[command(flatten)]
     pub id: PairRunIdArgs,
+    /// End the run after N turns of each agent in all [default: as the run was begun]
+    #[arg(long, value_name = "N")]
+    pub max_iterations: Option<NonZeroU32>,
     /// Print one JSON object per message, even on a terminal
     #[arg(long)]
     pub json: bool,

@@ -18,7 +18,7 @@ use crate::plan::agent::step::SandboxService;
 use crate::service::{MAX_MESSAGE_SIZE, SOCKET_MESSAGE, ServiceConfig, ServiceEvent};
 use crate::spec::{ApiKeySource, MailboxSpec, ModelApiSpec, SandboxSpec};
 use crate::stage::agent::launcher::Launcher;
-use crate::sys::{file, scm};
+use crate::sys::{file, pidfd, scm};
 use mio::unix::SourceFd;
 use mio::{Registry, Token};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -254,6 +254,8 @@ impl ServiceProcess {
                     Err(error) => self.close_sockets(registry, &error.to_string()),
                 }
             }
+            // The launcher ends when the sandbox has ended, and its children with it.
+            Err(_) if self.launcher.as_ref().is_some_and(|launcher| pidfd::has_exited(launcher.pidfd())) => {}
             Err(error) => self.close_sockets(registry, &error.to_string()),
         }
     }

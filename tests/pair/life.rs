@@ -125,6 +125,52 @@ as_each_caller! {
         assert_eq!(fs::read_to_string(pairs.stage.work().join("by-the-agent")).unwrap(), "xxx");
     }
 
+    /// Neither agent writes what the other is told by its folder.
+    fn folders_of_agents_in_the_work_tree_are_read_only(caller) {
+        let pairs = Pairs::new(caller);
+        let script = pairs.stage.script("agent", &AGENT.replace("by-the-agent", "reviewer/CLAUDE.md"));
+        for agent in ["worker", "reviewer"] {
+            pairs.stage.place.make_dir(&format!("work/{agent}"), 0o755);
+            pairs.stage.place.make_file(&format!("work/{agent}/CLAUDE.md"), "An agent of a test.\n");
+            let policy = format!("adapter = 'stream-json'\nagent_cmd = ['{script}']\n");
+            pairs.stage.place.make_file(&format!("work/{agent}/saggar.toml"), &policy);
+        }
+        let said = pairs.ok(&["run", "--task", "x", "--reviewer-writes"]);
+        assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
+        assert_eq!(fs::read_to_string(pairs.stage.work().join("reviewer/CLAUDE.md")).unwrap(), "An agent of a test.\n");
+    }
+
+    /// An error of the agent, such as one of its model, is the end of the run and not a turn.
+    fn an_error_of_an_agent_is_told(caller) {
+        let pairs = Pairs::new(caller);
+        let fails = "#!/bin/sh\nread -r line\necho '{\"type\":\"result\",\"is_error\":true,\"result\":\"API Error: 401\"}'\nread -r line\n";
+        let script = pairs.stage.script("fails", fails);
+        fs::write(pairs.stage.place.join("codex/saggar.toml"), format!("adapter = 'stream-json'\nagent_cmd = ['{script}']\n")).unwrap();
+        let ended = pairs.stage.run(pairs.run_command(&[]));
+        assert!(ended.code == 125 && ended.stdout.contains("\"reason\":\"API Error: 401\""), "{ended:?}");
+    }
+
+    /// Runs with one number, of two roots, have sessions of their own; a run goes on with more iterations, also where a
+    /// session was ended.
+    fn a_run_goes_on_with_more_iterations(caller) {
+        let pairs = Pairs::new(caller);
+        let ended = pairs.stage.run(pairs.run_command(&["--max-iterations", "1"]));
+        assert!(ended.code == 1 && ended.stdout.contains("\"result\":\"not-approved\""), "{ended:?}");
+        let kept = pairs.sessions();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        let other = pairs.stage.place.join("other");
+        let ended = pairs.stage.run(pairs.run_command(&["--root", other.to_str().unwrap()]));
+        assert_eq!((ended.code, pairs.sessions().len()), (0, 2), "{ended:?}");
+        assert_eq!(pairs.run(&["resume", "1"]).code, 1, "all iterations are used up");
+        let worker = kept.iter().find(|session| session.ends_with("-worker")).unwrap();
+        let mut end = pairs.stage.place.saggar();
+        end.args(["session", "end", worker]);
+        assert_eq!(pairs.stage.run(end).code, 0);
+        let ended = pairs.run(&["resume", "1", "--max-iterations", "5"]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!((pairs.messages(1), pairs.sessions().len()), (expected(), 0));
+    }
+
     /// While a run waits for an agent, a person sends, and others watch; an interrupted run goes on later.
     fn a_person_takes_part(caller) {
         let pairs = Pairs::new(caller);

@@ -31,6 +31,18 @@ impl LockFile {
         }
     }
 
+    /// Whether another process has locked the file with [`LockFile::try_hold`]. Processes that ask do not disturb each other.
+    pub(crate) fn is_held(&self) -> Result<bool> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {
+                drop(LockGuard(&self.file));
+                Ok(false)
+            }
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(cause) => Err(Error::system(format_args!("lock {}", self.path.display()), cause)),
+        }
+    }
+
     /// Waits for the lock, and holds it until the result is dropped. If the file was removed from `directory`, other
     /// processes lock a new one, and so does this one.
     pub(crate) fn acquire(&mut self, directory: &Directory) -> Result<LockGuard<'_>> {

@@ -46,6 +46,12 @@ impl PairAgent {
         prompt: &str,
         meanwhile: &mut dyn FnMut() -> Result<()>,
     ) -> Result<TurnOutcome> {
+        if session::exists(&self.session)?
+            && SessionRecord::find(&self.session)?.2.state == SessionState::Ended
+        {
+            // A conversation that the user has ended is not continued; the run is.
+            session::remove(&self.session)?;
+        }
         if session::exists(&self.session)? {
             self.await_start()?;
             session::resume(&self.session, |_| Ok((self.request.clone(), self.options.clone())))?;

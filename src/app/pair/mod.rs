@@ -33,6 +33,12 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// What shows the messages of a run as they come.
 pub trait Timeline {
+    /// Shows what the run is about, before its messages.
+    ///
+    /// # Errors
+    /// [`Code::System`]: it cannot be shown.
+    fn begin(&mut self, run: u64, settings: &PairSettings) -> Result<()>;
+
     /// Shows a message.
     ///
     /// # Errors
@@ -128,8 +134,10 @@ impl<'a> PairRunner<'a> {
     /// [`Code::Refused`]: another process runs its agents; the files of the run cannot be used.
     pub fn new(run: Run, agents: [PairAgent; 2], timeline: &'a mut dyn Timeline) -> Result<Self> {
         let lock = lock_agents(&run)?;
-        let pair = PairRun::new(settings(run.record())?)?;
+        let settings = settings(run.record())?;
+        let pair = PairRun::new(settings.clone())?.with_answered(run.record().answered);
         let mailbox = run.mailbox(Limits::default())?;
+        timeline.begin(run.id(), &settings)?;
         Ok(PairRunner { run, mailbox, pair, agents, position: None, timeline, signal: None, _lock: lock })
     }
 
@@ -178,7 +186,7 @@ impl<'a> PairRunner<'a> {
 
     /// One turn of an agent, and what comes after it.
     fn take_turn(&mut self, name: &str, prompt: &str) -> Result<Vec<PairEffect>> {
-        self.run.set_active(Some(name))?;
+        self.run.begin_turn(name)?;
         let Some(agent) = self.agents.iter().find(|agent| agent.name == name).cloned() else {
             return Err(Error::new(Code::State, format!("{name} is no agent of run {}", self.run.id())));
         };
@@ -188,8 +196,9 @@ impl<'a> PairRunner<'a> {
         let outcome = outcome?;
         let event = match &outcome {
             TurnOutcome::Done => {
-                self.run.set_active(None)?;
-                PairEvent::TurnEnded { agent: name }
+                let effects = self.pair.handle(PairEvent::TurnEnded { agent: name })?;
+                self.run.end_turn(self.pair.answered())?;
+                return Ok(effects);
             }
             TurnOutcome::Signal(signal) => {
                 self.signal = Some(*signal);

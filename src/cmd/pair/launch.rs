@@ -42,14 +42,21 @@ fn agent(
         Party::Worker => ("worker", &launch.worker),
         Party::Reviewer => ("reviewer", &launch.reviewer),
     };
-    let repo: String = repo_id(&launch.workspace).chars().take(8).collect();
-    let session = format!("pair-{repo}-{run}-{role}");
+    // Runs of another root, or of another repository, have sessions of their own.
+    let place: String = repo_id(&root.join(repo_id(&launch.workspace))).chars().take(8).collect();
+    let session = format!("pair-{place}-{run}-{role}");
     let mut arguments = launch.options.clone();
     let mut add = |option: &str, value: &OsStr| arguments.extend([option.into(), value.to_owned()]);
     add("--session", session.as_ref());
     add("--workspace", launch.workspace.as_ref());
     if party == Party::Reviewer && !launch.reviewer_writes {
         add("--ro", &escape_bind(&launch.workspace));
+    }
+    // An agent that could write the folder of the other would write its system prompt.
+    for folder in [&launch.worker, &launch.reviewer] {
+        if folder.starts_with(&launch.workspace) && *folder != launch.workspace {
+            add("--ro", &escape_bind(folder));
+        }
     }
     add("--mailbox", run.to_string().as_ref());
     add("--as", settings.name(party).as_ref());

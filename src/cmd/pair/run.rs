@@ -3,6 +3,7 @@
 use super::launch::agents;
 use super::timeline::{TimelineFormat, TimelinePrinter};
 use super::{open_run, open_runs, resolve, root_directory};
+use crate::app::mailbox;
 use crate::app::pair::{self, PERSON, PairAgent, PairLaunch, PairRunner};
 use crate::cli::pair::{PairResumeArgs, PairRunArgs};
 use crate::error::{Code, Error, Result};
@@ -38,15 +39,25 @@ pub(super) fn run(args: PairRunArgs) -> Result<u8> {
     };
     // What is wrong with the agents is known before there is a run.
     pair::check(&settings)?;
-    let root = root_directory(args.root.as_deref())?;
+    let root = absolute_root(args.root.as_deref())?;
     agents(&launch, &settings, &root, 1)?.iter().try_for_each(PairAgent::check)?;
     let run = pair::create(&open_runs(Some(&root), &launch.workspace)?, &settings, &launch)?;
     run_agents(run, &root, args.json)
 }
 
 pub(super) fn resume(args: &PairResumeArgs) -> Result<u8> {
-    let run = open_run(&args.id)?;
-    run_agents(run, &root_directory(args.id.place.root.as_deref())?, args.json)
+    let mut run = open_run(&args.id)?;
+    if let Some(most) = args.max_iterations {
+        run.set_max_iterations(most.get())?;
+    }
+    run_agents(run, &absolute_root(args.id.place.root.as_deref())?, args.json)
+}
+
+/// The directory of runs, as the sandboxes are given it.
+fn absolute_root(root: Option<&Path>) -> Result<PathBuf> {
+    let root = root_directory(root)?;
+    let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
+    Ok(mailbox::resolve_links(&current.join(root)))
 }
 
 /// The name of an agent: that of its folder, or of its role where the folder is the work tree.
@@ -66,7 +77,6 @@ fn run_agents(run: Run, root: &Path, json: bool) -> Result<u8> {
     let settings = pair::settings(run.record())?;
     let agents = agents(&launch, &settings, root, number)?;
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(json));
-    printer.begin(number, &settings)?;
     let (outcome, signal) = PairRunner::new(run, agents, &mut printer)?.run()?;
     printer.end(number, &outcome)?;
     Ok(match outcome {

@@ -4,18 +4,21 @@ use super::timeline::{TimelineFormat, TimelinePrinter};
 use super::{open_run, runs_of};
 use crate::app::pair::{self, Timeline};
 use crate::cli::pair::{PairListArgs, PairRunIdArgs, PairShowArgs};
-use crate::cmd::{print_raw, print_text};
+use crate::cmd::{print_as, print_raw, print_text};
 use crate::error::Result;
 use crate::text::one_line;
 use saggar_mailbox::pair::Progress;
 use saggar_mailbox::runs::RunRecord;
-use saggar_mailbox::{FileStore, Limits, Mailbox, Message, Position, Store};
+use saggar_mailbox::{ErrorKind, FileStore, Limits, Mailbox, Message, Position, Store};
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 use std::thread;
 use std::time::Duration;
 
 /// How often `watch` looks for new messages.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// How often `watch` finds no process that runs the agents before it ends: a run that begins has none for a moment.
+const WATCH_IDLE: u32 = 10;
 
 pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
     let run = open_run(&args.id)?;
@@ -27,7 +30,7 @@ pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
         Ok(())
     })?;
     let counts = mailbox.statistics()?;
-    let is_running = run.lock_agents().is_err();
+    let is_running = run.is_running().unwrap_or(false);
     let record = run.record();
     if args.json {
         let line = json!({
@@ -65,13 +68,20 @@ pub(super) fn log(args: &PairShowArgs) -> Result<u8> {
 pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
     let mut mailbox = open_run(&args.id)?.mailbox(Limits::default())?;
-    let mut position = None;
+    let (mut position, mut idle) = (None, 0);
     loop {
-        // The outcome first: every message of the run is older than its outcome.
+        // The state first: every message of the run is older than its end.
         let run = open_run(&args.id)?;
+        let is_running = run.is_running()?;
         for_each_message(&mut mailbox, &mut position, |message| printer.show(message))?;
         if let Some(outcome) = &run.record().outcome {
             printer.end(args.id.run, outcome)?;
+            return Ok(0);
+        }
+        // A runner that was killed has left no outcome.
+        idle = if is_running { 0 } else { idle + 1 };
+        if idle == WATCH_IDLE {
+            printer.stopped(args.id.run)?;
             return Ok(0);
         }
         thread::sleep(WATCH_INTERVAL);
@@ -81,9 +91,18 @@ pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
 pub(super) fn list(args: &PairListArgs) -> Result<u8> {
     let runs = runs_of(&args.place)?;
     for number in runs.list()? {
-        // A run that another program began has no record.
-        let Ok(run) = runs.open_run(number) else { continue };
-        let state = state(run.record(), run.lock_agents().is_err());
+        let run = match runs.open_run(number) {
+            // Other runs have no agents that a command of pair could run.
+            Ok(run) if run.record().launch.is_some() => run,
+            Ok(_) => continue,
+            // Another program began it.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => {
+                log::warn!("{error}");
+                continue;
+            }
+        };
+        let state = state(run.record(), run.is_running().unwrap_or(false));
         let RunRecord { created, task, .. } = run.record();
         if args.json {
             let line = json!({ "run": number, "created": created, "state": state, "task": task });
@@ -106,9 +125,11 @@ pub(super) fn export(id: &PairRunIdArgs) -> Result<u8> {
     if let Some(outcome) = &record.outcome {
         text.push_str(&format!("- Outcome: {outcome}\n"));
     }
-    print_raw(&text)?;
+    // A terminal gets no control sequences of an agent.
+    let is_terminal = std::io::stdout().is_terminal();
+    print_as(!is_terminal, &text)?;
     for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| {
-        print_raw(&markdown(message))
+        print_as(!is_terminal, &markdown(message))
     })?;
     Ok(0)
 }

@@ -34,13 +34,11 @@ impl TimelinePrinter {
         TimelinePrinter { format }
     }
 
-    /// Prints what the run is about.
-    pub(super) fn begin(&self, run: u64, settings: &PairSettings) -> Result<()> {
-        let PairSettings { worker, reviewer, max_iterations, .. } = settings;
-        self.print(
-            &json!({ "event": "begun", "run": run, "worker": worker, "reviewer": reviewer, "maxIterations": max_iterations }),
-            || format!("run {run}: {worker} works, {reviewer} reviews, at most {max_iterations} iterations\n"),
-        )
+    /// Prints that no process runs the agents, and that the run has no outcome.
+    pub(super) fn stopped(&self, run: u64) -> Result<()> {
+        self.print(&json!({ "event": "ended", "run": run, "result": "stopped" }), || {
+            format!("run {run}: stopped; saggar pair resume {run} continues it\n")
+        })
     }
 
     /// Prints how the run ended.
@@ -54,6 +52,10 @@ impl TimelinePrinter {
             let outcome_text = outcome.to_string();
             match outcome {
                 Outcome::Approved { .. } => format!("run {run}: {}\n", one_line(&outcome_text)),
+                Outcome::NotApproved { .. } => format!(
+                    "run {run}: {}; saggar pair resume --max-iterations N {run} continues it\n",
+                    one_line(&outcome_text)
+                ),
                 _ => {
                     format!("run {run}: {}; saggar pair resume {run} continues it\n", one_line(&outcome_text))
                 }
@@ -70,6 +72,14 @@ impl TimelinePrinter {
 }
 
 impl Timeline for TimelinePrinter {
+    fn begin(&mut self, run: u64, settings: &PairSettings) -> Result<()> {
+        let PairSettings { worker, reviewer, max_iterations, .. } = settings;
+        self.print(
+            &json!({ "event": "begun", "run": run, "worker": worker, "reviewer": reviewer, "maxIterations": max_iterations }),
+            || format!("run {run}: {worker} works, {reviewer} reviews, at most {max_iterations} iterations\n"),
+        )
+    }
+
     fn show(&mut self, message: &Message) -> Result<()> {
         match self.format {
             TimelineFormat::Json => print_raw(&format!("{}\n", json_line(message)?)),

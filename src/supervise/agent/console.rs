@@ -59,6 +59,8 @@ pub(super) struct AgentConsole {
     text_shown: bool,
     can_ask_user: bool,
     progress_line: ProgressLine,
+    /// The result of the turn is an error of the agent, such as one of its model; only without output of messages.
+    agent_error: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +113,7 @@ impl AgentConsole {
             text_shown: false,
             can_ask_user: asks_user,
             progress_line: doing,
+            agent_error: None,
         })
     }
 
@@ -179,7 +182,7 @@ impl AgentConsole {
         match (event.ev, event.data) {
             ("message", Some(data)) => self.on_agent_message(data.get()),
             ("error", _) => return TurnProgress::Failed(event.error.unwrap_or_default()),
-            ("done", _) => return TurnProgress::Done,
+            ("done", _) => return self.agent_error.take().map_or(TurnProgress::Done, TurnProgress::Failed),
             _ => {}
         }
         TurnProgress::Running
@@ -196,7 +199,13 @@ impl AgentConsole {
                 self.output_screen.push("\n");
             }
             ConsoleFormat::Text => self.show_text(&message),
-            ConsoleFormat::Questions => {}
+            ConsoleFormat::Questions => {
+                if message["type"] == "result" {
+                    let is_error = message["is_error"] == true;
+                    self.agent_error =
+                        is_error.then(|| message["result"].as_str().unwrap_or("error").to_owned());
+                }
+            }
         }
     }
 

@@ -13,7 +13,8 @@
 //! The state is a fold over the messages of the run ([`Progress`]), so that a run that was killed at any point continues
 //! from its mailbox: report each stored message as [`PairEvent::Message`], then [`PairEvent::Started`]. Only the running
 //! turn is not stored. A runner that knows whose turn was cut off reports [`PairEvent::Continued`], so that the agent sends
-//! what is missing; otherwise the agent is prompted again only if it had not sent a message.
+//! what is missing; otherwise the agent is prompted again only if it had not sent a message. What the agents were prompted
+//! with is not in the messages either: [`PairRun::answered`] has it, for [`PairRun::with_answered`].
 //!
 //! Signals are structured messages. Words such as "PASS" in a text have no effect.
 
@@ -29,6 +30,7 @@ pub use settings::{PairSettings, Party};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 use prompt::PromptContext;
+use serde::{Deserialize, Serialize};
 
 /// A turn that an agent was prompted for.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,15 @@ struct ActiveTurn {
     party: Party,
     has_sent: bool,
     is_reminded: bool,
+}
+
+/// For each party, the number of the last message that was there when it was prompted for its last turn that has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// Of the worker.
+    pub worker: u64,
+    /// Of the reviewer.
+    pub reviewer: u64,
 }
 
 /// A pair run.
@@ -47,6 +58,7 @@ pub struct PairRun {
     active: Option<ActiveTurn>,
     /// Parties whose first prompt in this process is out; it has the task.
     introduced: Vec<Party>,
+    answered: Answered,
     outcome: Option<Outcome>,
 }
 
@@ -63,8 +75,20 @@ impl PairRun {
             is_started: false,
             active: None,
             introduced: Vec::new(),
+            answered: Answered::default(),
             outcome: None,
         })
+    }
+
+    /// The same run, of which an earlier process has prompted the agents. Prompts have the later messages only.
+    #[must_use]
+    pub fn with_answered(self, answered: Answered) -> Self {
+        PairRun { answered, ..self }
+    }
+
+    /// What the agents have answered; it changes when a turn ends.
+    pub fn answered(&self) -> Answered {
+        self.answered
     }
 
     /// The state of the loop.
@@ -85,6 +109,10 @@ impl PairRun {
     pub fn handle(&mut self, event: PairEvent<'_>) -> Result<Vec<PairEffect>> {
         if self.outcome.is_some() {
             return Ok(Vec::new());
+        }
+        if matches!(event, PairEvent::Started | PairEvent::Continued { .. }) && !self.is_started {
+            self.progress.mark_answered(Party::Worker, self.answered.worker);
+            self.progress.mark_answered(Party::Reviewer, self.answered.reviewer);
         }
         let effect = match event {
             PairEvent::Started if self.is_started => return Err(unexpected("a second start")),
@@ -129,6 +157,12 @@ impl PairRun {
         };
         if turn.has_sent {
             self.active = None;
+            if let Some(last) = self.progress.end_turn(turn.party) {
+                match turn.party {
+                    Party::Worker => self.answered.worker = last,
+                    Party::Reviewer => self.answered.reviewer = last,
+                }
+            }
             return Ok(self.advance());
         }
         if turn.is_reminded {
@@ -174,7 +208,7 @@ impl PairRun {
         }
         let messages = self.progress.unanswered(party);
         let text = prompt::prompt(&self.settings, PromptContext { party, iteration, is_first }, messages);
-        self.progress.mark_shown(party);
+        self.progress.mark_prompted(party);
         self.active = Some(ActiveTurn { party, has_sent, is_reminded: false });
         text
     }

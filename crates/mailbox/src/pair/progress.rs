@@ -38,10 +38,10 @@ pub enum NextStep {
 struct PartyState {
     /// `None` until the first verdict, and after a result of the other party.
     has_passed: Option<bool>,
-    /// Messages that the party has received and not answered, with their numbers.
+    /// Messages for the party that no turn of it which has ended was prompted with, with their numbers.
     unanswered: Vec<(u64, Arc<Message>)>,
-    /// The number of the last message in a prompt of this process.
-    shown: Option<u64>,
+    /// The number of the last message when the party was prompted for its turn.
+    prompted: Option<u64>,
 }
 
 /// The state of a pair run. It is equal for equal messages, however often the run was resumed.
@@ -154,10 +154,23 @@ impl Progress {
         self.state(party).unanswered.iter().map(|(_, message)| message.as_ref())
     }
 
-    /// Notes that a prompt has all messages up to now. Later ones stay unanswered, whatever the party sends.
-    pub(super) fn mark_shown(&mut self, party: Party) {
+    /// Notes that a prompt has all messages for the party up to now.
+    pub(super) fn mark_prompted(&mut self, party: Party) {
         let received = self.received;
-        self.state_mut(party).shown = Some(received);
+        self.state_mut(party).prompted = Some(received);
+    }
+
+    /// Notes that the turn of a party has ended: it has answered what it was prompted with. Returns the number of the last
+    /// message of that, if it was prompted.
+    pub(super) fn end_turn(&mut self, party: Party) -> Option<u64> {
+        let prompted = self.state_mut(party).prompted.take()?;
+        self.mark_answered(party, prompted);
+        Some(prompted)
+    }
+
+    /// Removes the messages up to this number from those that a party has not answered.
+    pub(super) fn mark_answered(&mut self, party: Party, last: u64) {
+        self.state_mut(party).unanswered.retain(|(number, _)| *number > last);
     }
 
     fn deliver(&mut self, settings: &PairSettings, message: &Message) {
@@ -183,10 +196,6 @@ impl Progress {
             self.iteration = self.iteration.saturating_add((party == Party::Worker).into());
         }
         self.has_answered = true;
-        let state = self.state_mut(party);
-        // Without a prompt in this process, an earlier process has shown all messages before the answer.
-        let shown = state.shown.take().unwrap_or(u64::MAX);
-        state.unanswered.retain(|(number, _)| *number > shown);
     }
 
     fn state(&self, party: Party) -> &PartyState {

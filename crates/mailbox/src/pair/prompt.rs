@@ -6,6 +6,9 @@
 use super::{PairSettings, Party};
 use crate::message::{Message, MessageType, message_id};
 
+/// Most bytes of messages in a prompt: one of the size that a message may have is read only on request.
+const MAX_SHOWN: usize = 1 << 20;
+
 /// What a prompt is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PromptContext {
@@ -33,14 +36,15 @@ pub(super) fn prompt<'a>(
         settings.max_iterations
     )];
     let messages: Vec<&Message> = messages.collect();
+    let mut room = MAX_SHOWN;
     let is_task_among = messages.iter().any(|message| super::progress::is_task(settings, message));
     if is_first && !is_task_among {
         let task = settings.task_draft();
         let id = message_id(task.message_type, &settings.reviewer, &task.to, &task.content);
-        sections.push(delimited("The task", &id, "task", &settings.task));
+        sections.push(delimited(&mut room, "The task", &id, "task", &settings.task));
     }
     for message in messages {
-        sections.push(shown_message(message));
+        sections.push(shown_message(&mut room, message));
     }
     sections.push(instructions(settings, party));
     sections.join("\n\n")
@@ -63,17 +67,26 @@ pub(super) fn continued(prompt: &str) -> String {
     )
 }
 
-fn shown_message(message: &Message) -> String {
+fn shown_message(room: &mut usize, message: &Message) -> String {
     // The id in the message may be another program's.
     let id = message_id(message.message_type, &message.from, &message.to, &message.content);
     let title = match message.effective_signal() {
         Some(signal) => format!("New message from {}, signal {signal}", message.from),
         None => format!("New message from {}", message.from),
     };
-    delimited(&title, &id, message.message_type.as_str(), &message.content)
+    delimited(room, &title, &id, message.message_type.as_str(), &message.content)
 }
 
-fn delimited(title: &str, id: &str, message_type: &str, content: &str) -> String {
+/// A section with the content, if there is room for it, and else with its size.
+fn delimited(room: &mut usize, title: &str, id: &str, message_type: &str, content: &str) -> String {
+    let Some(left) = room.checked_sub(content.len()) else {
+        return format!(
+            "{title}: a {message_type} of {} bytes, which is too long for this prompt. Read it with the tool \
+             receive_messages.",
+            content.len()
+        );
+    };
+    *room = left;
     let mark: String = id.chars().take(16).collect();
     format!("{title}:\n<<<{message_type} {mark}\n{content}\n{mark}>>>")
 }

@@ -47,7 +47,15 @@ fn seed_conversation() -> Vec<Message> {
 }
 
 fn resumed(settings: PairSettings, messages: &[Message]) -> (PairRun, Vec<PairEffect>) {
-    let mut run = PairRun::new(settings).unwrap();
+    resumed_with(settings, messages, Answered::default())
+}
+
+fn resumed_with(
+    settings: PairSettings,
+    messages: &[Message],
+    answered: Answered,
+) -> (PairRun, Vec<PairEffect>) {
+    let mut run = PairRun::new(settings).unwrap().with_answered(answered);
     for message in messages {
         assert_eq!(run.handle(PairEvent::Message(message)).unwrap(), []);
     }
@@ -139,9 +147,21 @@ fn turn_that_was_cut_off_is_continued() {
 }
 
 #[test]
+fn prompt_names_the_size_of_what_it_has_no_room_for() {
+    let large = result(&"x".repeat(900 << 10));
+    let larger = result(&"y".repeat(200 << 10));
+    let (_, effects) = resumed(settings(2, false), &[task(), large, larger, result("small")]);
+    let [PairEffect::Prompt { text, .. }] = effects.as_slice() else { panic!("{effects:?}") };
+    assert!(text.len() < 1 << 20 && text.contains("xxx") && !text.contains("yyy"), "{} bytes", text.len());
+    assert!(text.contains("a result of 204800 bytes, which is too long") && text.contains("\nsmall\n"));
+}
+
+#[test]
 fn prompt_has_each_new_message_once() {
     let conversation = seed_conversation();
-    let (_, effects) = resumed(settings(2, false), &conversation[..5]);
+    // The worker was prompted when there were one and three messages, and the reviewer when there were two.
+    let answered = Answered { worker: 3, reviewer: 2 };
+    let (_, effects) = resumed_with(settings(2, false), &conversation[..5], answered);
     let [PairEffect::Prompt { text, .. }] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!(text.matches("Added error message UI...").count(), 1);
     assert!(text.contains("signal DONE") && !text.contains("validateEmail"), "{text}");
@@ -244,6 +264,40 @@ fn message_of_a_person_during_a_turn_is_in_the_next_prompt() {
     let effects = run.handle(PairEvent::TurnEnded { agent: "claude" }).unwrap();
     let [PairEffect::Prompt { text, .. }] = effects.as_slice() else { panic!("{effects:?}") };
     assert!(text.contains("use the new parser") && !text.contains("ignore the task"), "{text}");
+}
+
+/// A message that comes after the prompt of a turn is in the next prompt, whatever else is sent meanwhile.
+#[test]
+fn message_that_no_prompt_had_is_in_the_next_one() {
+    let note = message("person", Draft::to("codex", MessageType::Chat, "use the new parser"));
+    let late = message("codex", Draft::to("claude", MessageType::Chat, "one more thing"));
+    let (mut run, _) = resumed(settings(4, false), &[task()]);
+    let mut stored = vec![task()];
+    let mut send = |run: &mut PairRun, message: Message| {
+        run.handle(PairEvent::Message(&message)).unwrap();
+        stored.push(message);
+    };
+    send(&mut run, note);
+    send(&mut run, result("a"));
+    run.handle(PairEvent::TurnEnded { agent: "codex" }).unwrap();
+    send(&mut run, review("look again"));
+    // The worker sends out of turn, which begins a turn of it.
+    send(&mut run, late);
+    send(&mut run, review("and again"));
+    let mut prompts = run.handle(PairEvent::TurnEnded { agent: "claude" }).unwrap();
+    let answered = run.answered();
+    // In this process, and in one that continues the run.
+    let (_, resumed) = resumed_with(settings(4, false), &stored, answered);
+    prompts.extend(resumed);
+    assert_eq!(prompts.len(), 2);
+    for prompt in prompts {
+        let PairEffect::Prompt { agent, text } = prompt else { panic!("{prompt:?}") };
+        assert_eq!(agent, "codex");
+        for content in ["use the new parser", "look again", "and again"] {
+            assert_eq!(text.matches(content).count(), 1, "{text}");
+        }
+        assert!(!text.contains("\na\n"), "{text}");
+    }
 }
 
 #[test]

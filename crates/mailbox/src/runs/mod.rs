@@ -13,7 +13,7 @@ use crate::lock::LockFile;
 use crate::mailbox::Mailbox;
 use crate::member::{Member, Roles, is_open};
 use crate::message::check_agent_name;
-use crate::pair::Outcome;
+use crate::pair::{Answered, Outcome};
 use jiff::Timestamp;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -190,12 +190,23 @@ impl Run {
         self.change(|record| record.outcome = outcome)
     }
 
-    /// Records the agent whose turn begins, or `None` when its turn has ended.
+    /// Records the agent whose turn begins.
     ///
     /// # Errors
     /// As [`Run::set_outcome`].
-    pub fn set_active(&mut self, agent: Option<&str>) -> Result<()> {
-        self.change(|record| record.active = agent.map(str::to_owned))
+    pub fn begin_turn(&mut self, agent: &str) -> Result<()> {
+        self.change(|record| record.active = Some(agent.to_owned()))
+    }
+
+    /// Records that the turn has ended, and what the agents have answered now.
+    ///
+    /// # Errors
+    /// As [`Run::set_outcome`].
+    pub fn end_turn(&mut self, answered: Answered) -> Result<()> {
+        self.change(|record| {
+            record.active = None;
+            record.answered = answered;
+        })
     }
 
     /// Keeps other processes from running the agents of this run, until the result is dropped.
@@ -212,6 +223,25 @@ impl Run {
             )
             .with_hint("wait for its end, or watch it")),
         }
+    }
+
+    /// Whether another process runs the agents of this run.
+    ///
+    /// # Errors
+    /// The lock cannot be opened.
+    pub fn is_running(&self) -> Result<bool> {
+        match self.directory.stat(AGENTS_LOCK_NAME)? {
+            None => Ok(false),
+            Some(_) => LockFile::open(&self.directory, AGENTS_LOCK_NAME)?.is_held(),
+        }
+    }
+
+    /// Changes the most iterations of the run, for a run that continues.
+    ///
+    /// # Errors
+    /// As [`Run::set_outcome`].
+    pub fn set_max_iterations(&mut self, max_iterations: u32) -> Result<()> {
+        self.change(|record| record.max_iterations = max_iterations)
     }
 
     /// Changes the record that is on disk now.

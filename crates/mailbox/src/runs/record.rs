@@ -4,7 +4,7 @@ use super::byte_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::message::format_time;
-use crate::pair::Outcome;
+use crate::pair::{Answered, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,9 @@ pub struct RunRecord {
     /// Name of the agent whose turn has not ended; a run that continues begins with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<String>,
+    /// What the agents were prompted with in turns that have ended.
+    #[serde(default)]
+    pub answered: Answered,
 }
 
 impl RunRecord {
@@ -76,6 +79,7 @@ impl RunRecord {
             launch,
             outcome: None,
             active: None,
+            answered: Answered::default(),
         }
     }
 
