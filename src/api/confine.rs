@@ -32,7 +32,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Confines this process permanently to one upstream port and one supervisor.
 ///
 /// # Errors
-/// [`Code::System`]. The process must then not serve requests.
+/// [`crate::error::Code::System`]. The process must then not serve requests.
 pub(super) fn confine(port: u16, supervisor: i32) -> Result<()> {
     // Each connection needs two descriptors, so the soft limit is raised to the hard limit.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {

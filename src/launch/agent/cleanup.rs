@@ -315,8 +315,11 @@ fn restore_entries(skipped: &[SkippedEntries], patience: Duration) -> bool {
     let mut is_done = true;
     for entries in skipped {
         if let Err(error) = entries.restore(patience) {
-            is_done &= error.code() != Code::State;
-            log::warn!("git does not look at files that were hidden: {error}");
+            let is_locked = error.code() == Code::State;
+            is_done &= !is_locked;
+            // A start that sweeps what others have left does not repeat what they reported at their end.
+            let level = if is_locked && patience.is_zero() { log::Level::Debug } else { log::Level::Warn };
+            log::log!(level, "git does not look at files that were hidden: {error}");
         }
     }
     is_done
