@@ -154,12 +154,13 @@ as_each_caller! {
         let open = |into: &str| format!("({}: </dev/stdin && echo ok >{into}) 2>>wrong\n", [writes(1), writes(2)].concat());
         stage.script("install.sh", &format!("#!/bin/sh\n{}", open("install")));
         stage.place.make_file("work/startup.sh", &open("startup"));
-        let agent = "#!/bin/sh\n(echo x >>/dev/stderr && : >>/dev/stdout && : </dev/stdin && echo ok >agent) 2>>wrong\nexec cat >/dev/null";
+        let agent = "#!/bin/sh\n(echo x >>/dev/stderr && : >>/dev/stdout && : </dev/stdin && echo ok >by-the-agent) 2>>wrong\nexec cat >/dev/null";
         let served = stage.scripted("stream-json", agent);
         let mut client = served.connect();
         client.send(&json!({ "cmd": "query", "prompt": "x" }));
-        crate::support::wait::until_exists(&stage.work().join("agent"));
-        for name in ["install", "startup", "agent"] {
+        // The script itself is `agent`. What it leaves is read when it is written, and not when it is made.
+        crate::support::wait::until_written(&stage.work().join("by-the-agent"));
+        for name in ["install", "startup", "by-the-agent"] {
             let said = fs::read_to_string(stage.work().join(name)).unwrap_or_default();
             assert_eq!(said, "ok\n", "{name}: {}", fs::read_to_string(stage.work().join("wrong")).unwrap_or_default());
         }
