@@ -26,15 +26,6 @@ fn wrote(stage: &Stage, name: &str) -> String {
     fs::read_to_string(stage.work().join(name)).unwrap_or_default()
 }
 
-/// The configuration of the user, as an operator's layer.
-fn operator(stage: &Stage, policy: &str) {
-    if !stage.place.join("home/.config").exists() {
-        stage.place.make_dir("home/.config", 0o755);
-        stage.place.make_dir("home/.config/saggar", 0o755);
-    }
-    stage.place.make_file("home/.config/saggar/config.toml", policy);
-}
-
 as_each_caller! {
     /// A prompt and servers reach the agent; what may be secret is in a file that only it and we can read.
     fn a_start_is_given_a_prompt_and_servers(caller) {
@@ -108,7 +99,7 @@ as_each_caller! {
     /// What an operator locks can be tightened by whoever comes after, and widened by nobody.
     fn a_locked_part_is_only_tightened(caller) {
         let stage = Stage::new(caller);
-        operator(&stage, "locked = ['limits', 'network', 'agent']\n[limits]\ntimeout = '1h'\n");
+        stage.place.configure_user("locked = ['limits', 'network', 'agent']\n[limits]\ntimeout = '1h'\n");
         let demo = |options: &[&str]| stage.run(stage.command(&[options, &["hi"]].concat()));
         let by = "config.toml locks limits, which may only be tightened after it";
         demo(&["--timeout", "2h"]).refused(125, &["command line asks for limits.timeout = 2h, above the 1h of ", by, "hint: request less"]);
@@ -129,7 +120,7 @@ as_each_caller! {
         wrap.args(["wrap", "--timeout", "2h", "--", "true"]);
         stage.run(wrap).refused(125, &["limits.timeout = 2h", by]);
 
-        operator(&stage, "adapter = 'demo'\nlocked = ['limits', 'agent']\n[limits]\ntimeout = '1h'\n");
+        stage.place.configure_user("adapter = 'demo'\nlocked = ['limits', 'agent']\n[limits]\ntimeout = '1h'\n");
         let control = socket(&stage);
         let served = stage.serve(&["--timeout", "30m", "--control-socket", control.to_str().unwrap()]);
         let mut client = ControlClient::connect(&control);

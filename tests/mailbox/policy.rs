@@ -11,22 +11,12 @@ use super::mcp_client::{McpClient, SERVER, run_directory, script};
 use crate::bridge::served::Stage;
 use crate::isolation::wrapped::Wrap;
 use crate::session::stage::{Sessions, control, supervisor};
-use crate::support::place::Place;
 
 /// Writes down its arguments, then one result.
 const AGENT: &str =
     "#!/bin/sh\nread -r line\nprintf '<%s>\\n' \"$@\" > args\necho '{\"type\":\"result\"}'\nread -r line\n";
 /// The server as an agent gets it.
 const REGISTERED: &str = "<--mcp-config>\n<{\"mcpServers\":{\"mailbox\":{\"args\":[\"mcp\",\"mailbox\"],\"command\":\"/run/saggar/saggar\"}}}>\n";
-
-fn user_policy(place: &Place, policy: &str) {
-    for directory in ["home/.config", "home/.config/saggar"] {
-        if !place.join(directory).exists() {
-            place.make_dir(directory, 0o755);
-        }
-    }
-    place.make_file("home/.config/saggar/config.toml", policy);
-}
 
 fn args(stage: &Stage) -> String {
     fs::read_to_string(stage.work().join("args")).unwrap_or_default()
@@ -35,7 +25,7 @@ fn args(stage: &Stage) -> String {
 as_each_caller! {
     fn a_policy_gives_a_mailbox(caller) {
         let wrap = Wrap::new(caller);
-        user_policy(&wrap.place, "[mailbox]\nrun = 1\nname = 'claude'\nroot = '~/boxes'\n");
+        wrap.place.configure_user("[mailbox]\nrun = 1\nname = 'claude'\nroot = '~/boxes'\n");
         let mut command = wrap.place.saggar();
         command.args(["wrap", "--"]).args(SERVER);
         let mut client = McpClient::begun(&wrap.place, command);
@@ -75,13 +65,13 @@ as_each_caller! {
         }
         // It may take the registration away, and name what holds already.
         wrap.place.make_file("work/.saggar.toml", "mailbox.register = false\nmailbox.run = 1\n");
-        user_policy(&wrap.place, "mailbox.run = 1\nmailbox.name = 'claude'\n");
+        wrap.place.configure_user("mailbox.run = 1\nmailbox.name = 'claude'\n");
         wrap.sh("true").success();
     }
 
     fn a_lock_holds_against_options(caller) {
         let wrap = Wrap::new(caller);
-        user_policy(&wrap.place, "locked = ['mailbox']\nmailbox.run = 1\nmailbox.name = 'claude'\n");
+        wrap.place.configure_user("locked = ['mailbox']\nmailbox.run = 1\nmailbox.name = 'claude'\n");
         for option in [["--as", "codex"], ["--mailbox", "2"], ["--mailbox-root", "/var/tmp"], ["--mailbox-repo", "/"]] {
             wrap.run(&option, &["true"]).refused(&["locks mailbox"]);
         }
@@ -145,7 +135,7 @@ as_each_caller! {
         let ended = stage.run(stage.command(&[&agent[..], &["go"]].concat()));
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(args(&stage).contains(REGISTERED), "{}", args(&stage));
-        user_policy(&stage.place, "mailbox.register = false\n");
+        stage.place.configure_user("mailbox.register = false\n");
         let ended = stage.run(stage.command(&[&agent[..], &["--resume", "go"]].concat()));
         assert_eq!(ended.code, 0, "{ended:?}");
         assert!(!args(&stage).contains("mcp"), "{}", args(&stage));

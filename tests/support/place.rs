@@ -104,6 +104,16 @@ impl Place {
         path
     }
 
+    /// Writes the configuration of the user, as an operator's layer.
+    pub(crate) fn configure_user(&self, policy: &str) {
+        for directory in ["home/.config", "home/.config/saggar"] {
+            if !self.join(directory).exists() {
+                self.make_dir(directory, 0o755);
+            }
+        }
+        self.make_file("home/.config/saggar/config.toml", policy);
+    }
+
     /// A command that runs as the caller, in the work folder, with an environment that names only this place.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(self.reachable(program));

@@ -6,7 +6,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::{Member, check_permitted};
 use crate::message::{Draft, Message, check_agent_name};
-use crate::store::{Appended, Page, Statistics, Store};
+use crate::store::{Appended, Page, Position, Statistics, Store};
 use jiff::Timestamp;
 
 /// The mailbox of a run and its members.
@@ -54,6 +54,25 @@ impl<S: Store> Mailbox<S> {
         self.store.receive(agent, since)
     }
 
+    /// Calls `each` with the messages of all senders after `position`, and moves it. No cursor moves.
+    ///
+    /// # Errors
+    /// Those of [`Store::read`] and of `each`; the position is then before the page that failed.
+    pub fn read_on<E: From<Error>>(
+        &mut self,
+        position: &mut Option<Position>,
+        mut each: impl FnMut(&Message) -> Result<(), E>,
+    ) -> Result<(), E> {
+        loop {
+            let page = self.store.read(*position)?;
+            page.messages.iter().try_for_each(&mut each)?;
+            *position = page.last.or(*position);
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
     /// Checks that `agent` is a member of the run.
     ///
     /// # Errors
@@ -80,11 +99,6 @@ impl<S: Store> Mailbox<S> {
     /// The store.
     pub fn store(&self) -> &S {
         &self.store
-    }
-
-    /// The store, for reading all messages.
-    pub fn store_mut(&mut self) -> &mut S {
-        &mut self.store
     }
 }
 
@@ -122,7 +136,7 @@ mod tests {
             let (message, appended) =
                 mailbox.send(from, draft, "2024-03-28T10:00:00.5Z".parse().unwrap()).unwrap();
             assert_eq!(appended, Appended::Stored { id: message.id.clone() });
-            assert_eq!(mailbox.store_mut().read(None).unwrap().messages.last(), Some(&message));
+            assert_eq!(mailbox.store.read(None).unwrap().messages.last(), Some(&message));
         }
         let statistics = mailbox.statistics().unwrap();
         assert_eq!((statistics.total, statistics.done, statistics.pass, statistics.fail), (6, true, 1, 0));

@@ -22,7 +22,7 @@ use crate::supervise::signals;
 use jiff::Timestamp;
 use saggar_mailbox::pair::{Outcome, PairEffect, PairEvent, PairRun, PairSettings};
 use saggar_mailbox::runs::{AgentsLock, NewRun, Run, RunRecord, Runs};
-use saggar_mailbox::{FileStore, Limits, Mailbox, Message, Position, Store};
+use saggar_mailbox::{FileStore, Limits, Mailbox, Message, Position};
 use std::time::Duration;
 
 /// The name in a run of the person who sends messages with `saggar pair send`.
@@ -211,17 +211,13 @@ impl<'a> PairRunner<'a> {
 
     /// Reads the new messages, shows them and reports them to the run.
     fn read_messages(&mut self) -> Result<Vec<PairEffect>> {
+        let PairRunner { mailbox, position, timeline, pair, .. } = self;
         let mut effects = Vec::new();
-        loop {
-            let page = self.mailbox.store_mut().read(self.position)?;
-            for message in &page.messages {
-                self.timeline.show(message)?;
-                effects.extend(self.pair.handle(PairEvent::Message(message))?);
-            }
-            self.position = page.last.or(self.position);
-            if !page.more {
-                return Ok(effects);
-            }
-        }
+        mailbox.read_on(position, |message| -> Result<()> {
+            timeline.show(message)?;
+            effects.extend(pair.handle(PairEvent::Message(message))?);
+            Ok(())
+        })?;
+        Ok(effects)
     }
 }

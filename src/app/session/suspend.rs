@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Ends the supervisor of a session, if it has one. The session is paused then, as after any SIGTERM.
 ///
 /// # Errors
-/// [`crate::error::Code::NotFound`] for a session that does not exist.
+/// [`crate::error::Code::Invalid`] for a session that does not exist.
 pub(crate) fn suspend(session: &str) -> Result<()> {
     let (_, _, record) = SessionRecord::find(session)?;
     let Some(supervisor) = record.supervisor.as_ref().filter(|_| record.is_served()) else { return Ok(()) };

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::text::one_line;
 use saggar_mailbox::pair::Progress;
 use saggar_mailbox::runs::RunRecord;
-use saggar_mailbox::{ErrorKind, FileStore, Limits, Mailbox, Message, Position, Store};
+use saggar_mailbox::{ErrorKind, Limits, Message};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::thread;
@@ -25,7 +25,7 @@ pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
     let settings = pair::settings(run.record())?;
     let mut mailbox = run.mailbox(Limits::default())?;
     let mut progress = Progress::default();
-    for_each_message(&mut mailbox, &mut None, |message| {
+    mailbox.read_on(&mut None, |message| -> Result<()> {
         progress.apply(&settings, message);
         Ok(())
     })?;
@@ -61,7 +61,7 @@ pub(super) fn status(args: &PairShowArgs) -> Result<u8> {
 pub(super) fn log(args: &PairShowArgs) -> Result<u8> {
     let run = open_run(&args.id)?;
     let mut printer = TimelinePrinter::new(TimelineFormat::chosen(args.json));
-    for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| printer.show(message))?;
+    run.mailbox(Limits::default())?.read_on(&mut None, |message| printer.show(message))?;
     Ok(0)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
         // The state first: every message of the run is older than its end.
         let run = open_run(&args.id)?;
         let is_running = run.is_running()?;
-        for_each_message(&mut mailbox, &mut position, |message| printer.show(message))?;
+        mailbox.read_on(&mut position, |message| printer.show(message))?;
         if let Some(outcome) = &run.record().outcome {
             printer.end(args.id.run, outcome)?;
             return Ok(0);
@@ -128,9 +128,8 @@ pub(super) fn export(id: &PairRunIdArgs) -> Result<u8> {
     // A terminal gets no control sequences of an agent.
     let is_terminal = std::io::stdout().is_terminal();
     print_as(!is_terminal, &text)?;
-    for_each_message(&mut run.mailbox(Limits::default())?, &mut None, |message| {
-        print_as(!is_terminal, &markdown(message))
-    })?;
+    run.mailbox(Limits::default())?
+        .read_on(&mut None, |message| print_as(!is_terminal, &markdown(message)))?;
     Ok(0)
 }
 
@@ -145,22 +144,6 @@ fn markdown(message: &Message) -> String {
         "\n## {} to {to}: {}{signal}\n\n{}\n\n{fence}\n{}{line_end}{fence}\n",
         message.from, message.message_type, message.timestamp, message.content
     )
-}
-
-/// Reads the messages after a position, and moves it.
-fn for_each_message(
-    mailbox: &mut Mailbox<FileStore>,
-    position: &mut Option<Position>,
-    mut each: impl FnMut(&Message) -> Result<()>,
-) -> Result<()> {
-    loop {
-        let page = mailbox.store_mut().read(*position)?;
-        page.messages.iter().try_for_each(&mut each)?;
-        *position = page.last.or(*position);
-        if !page.more {
-            return Ok(());
-        }
-    }
 }
 
 fn state(record: &RunRecord, is_running: bool) -> String {

@@ -19,6 +19,23 @@ pub enum SandboxService {
     Mailbox,
 }
 
+impl SandboxService {
+    /// Its number in messages between processes of saggar.
+    pub const fn number(self) -> u32 {
+        match self {
+            SandboxService::ModelApi => 0,
+            SandboxService::Mailbox => 1,
+        }
+    }
+
+    /// The service with this number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [SandboxService::ModelApi, SandboxService::Mailbox]
+            .into_iter()
+            .find(|service| service.number() == number)
+    }
+}
+
 impl fmt::Display for SandboxService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -162,8 +162,7 @@ impl InitReport {
             }
             InitReport::Socket(family) => pack(8, family.into(), 0, 0),
             InitReport::SocketFailed { family, errno } => pack(9, family.into(), errno.cast_unsigned(), 0),
-            InitReport::ServiceListener(SandboxService::ModelApi) => pack(10, 0, 0, 0),
-            InitReport::ServiceListener(SandboxService::Mailbox) => pack(10, 1, 0, 0),
+            InitReport::ServiceListener(service) => pack(10, service.number(), 0, 0),
             InitReport::RejectSniffer { family, kind: answer } => pack(11, family.into(), answer.into(), 0),
             InitReport::Listener => pack(12, 0, 0, 0),
             InitReport::StepFailed { step, errno } => pack(3, step, errno.cast_unsigned(), 0),
@@ -188,8 +187,7 @@ impl InitReport {
             [9, family, errno, _] => {
                 Some(InitReport::SocketFailed { family: IpFamily::from(family), errno: errno.cast_signed() })
             }
-            [10, 0, ..] => Some(InitReport::ServiceListener(SandboxService::ModelApi)),
-            [10, 1, ..] => Some(InitReport::ServiceListener(SandboxService::Mailbox)),
+            [10, service, ..] => SandboxService::from_number(service).map(InitReport::ServiceListener),
             [11, family, answer, _] => Some(InitReport::RejectSniffer {
                 family: IpFamily::from(family),
                 kind: RejectKind::from(answer),

@@ -147,8 +147,10 @@ impl WorkerContext<'_> {
 
 /// Executes the process of a service with this socket, as the supervisor does at the start.
 fn exec_service(number: u64, socket: OwnedFd) {
-    let service = if number == 0 { SandboxService::ModelApi } else { SandboxService::Mailbox };
-    let _ = super::service_process::command(service, socket).exec();
+    let service = u32::try_from(number).ok().and_then(SandboxService::from_number);
+    if let Some(service) = service {
+        let _ = super::service_process::command(service, socket).exec();
+    }
 }
 
 /// Restarts the process of a service with this socket.
@@ -156,10 +158,6 @@ fn exec_service(number: u64, socket: OwnedFd) {
 /// # Errors
 /// [`crate::error::Code::System`] when the launcher has exited.
 pub(super) fn start_service(launcher: &Launcher, service: SandboxService, socket: &OwnedFd) -> Result<()> {
-    let number = match service {
-        SandboxService::ModelApi => 0,
-        SandboxService::Mailbox => 1,
-    };
-    let started = launcher.start_worker(START_SERVICE, number, &[socket.as_raw_fd()]);
+    let started = launcher.start_worker(START_SERVICE, service.number().into(), &[socket.as_raw_fd()]);
     started.map_err(|e| Error::system(format_args!("start the process of the {service}"), e))
 }

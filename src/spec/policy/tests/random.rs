@@ -226,11 +226,13 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
         .boxed()
 }
 
+/// The value of a setting, independently of its layer.
+fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
+    setting.as_ref().map(|setting| setting.value.clone())
+}
+
 /// Whether it is the same mailbox under the same name, independently of layers; its registration may only go.
 fn same_mailbox(after: &effective::MailboxPolicy, before: &effective::MailboxPolicy) -> bool {
-    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
-        setting.as_ref().map(|setting| setting.value.clone())
-    }
     value(&after.run) == value(&before.run)
         && value(&after.name) == value(&before.name)
         && value(&after.root) == value(&before.root)
@@ -240,9 +242,6 @@ fn same_mailbox(after: &effective::MailboxPolicy, before: &effective::MailboxPol
 
 /// Whether requests go to the same upstream with the same key, independently of layers.
 fn same_api(after: &effective::ApiPolicy, before: &effective::ApiPolicy) -> bool {
-    fn value<T: Clone>(setting: &Option<Setting<T>>) -> Option<T> {
-        setting.as_ref().map(|setting| setting.value.clone())
-    }
     value(&after.upstream) == value(&before.upstream)
         && value(&after.key_file) == value(&before.key_file)
         && value(&after.header) == value(&before.header)
