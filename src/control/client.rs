@@ -59,16 +59,31 @@ impl ControlClient {
             if answer["id"] != self.next_id {
                 continue;
             }
-            let error = &answer["error"];
-            if error.is_null() {
-                return Ok(answer["result"].take());
-            }
-            let code = match error["data"]["name"].as_str() {
-                Some("state") => Code::State,
-                Some("unsupported") => Code::Unsupported,
-                _ => Code::System,
-            };
-            return Err(Error::new(code, error["message"].as_str().unwrap_or_default()));
+            return take_result(&mut answer);
         }
     }
+
+    /// The connection, for calls that another process makes. There are no unread bytes: every call was answered.
+    pub(crate) fn into_stream(self) -> UnixStream {
+        self.stream.into_inner()
+    }
+}
+
+/// The result in a response.
+///
+/// # Errors
+/// [`Code::State`], [`Code::Unsupported`] and [`Code::Invalid`] for RPC errors of these kinds, [`Code::System`] for every
+/// other error.
+pub(crate) fn take_result(response: &mut Value) -> Result<Value> {
+    let error = &response["error"];
+    if error.is_null() {
+        return Ok(response["result"].take());
+    }
+    let code = match error["data"]["name"].as_str() {
+        Some("state") => Code::State,
+        Some("unsupported") => Code::Unsupported,
+        Some("params") => Code::Invalid,
+        _ => Code::System,
+    };
+    Err(Error::new(code, error["message"].as_str().unwrap_or_default()))
 }

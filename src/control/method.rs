@@ -2,14 +2,14 @@
 //! is an error that names the parameter.
 
 use super::files::FileRequest;
-use super::rpc::{RpcError, RpcErrorKind, RpcRequest};
+use super::rpc::{RpcError, RpcErrorKind, RpcId, RpcRequest};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// The names of all methods, as the result of `hello` lists them.
-pub const METHOD_NAMES: [&str; 17] = [
+pub const METHOD_NAMES: [&str; 18] = [
     "hello",
     "state",
     "stats",
@@ -18,6 +18,7 @@ pub const METHOD_NAMES: [&str; 17] = [
     "resume",
     "update",
     "exec",
+    "exec.cancel",
     "events.subscribe",
     "logs",
     "permission.list",
@@ -64,6 +65,11 @@ pub enum ControlMethod {
         command: String,
         /// Run time after which saggar kills the command.
         timeout: Duration,
+    },
+    /// `exec.cancel`: kills a command of this client.
+    CancelExec {
+        /// The id of the call `exec`.
+        id: RpcId,
     },
     /// `events.subscribe`: sends events to this client from now on.
     Subscribe,
@@ -150,6 +156,12 @@ struct ExecParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct CancelExecParams {
+    id: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct UpdateParams {
     #[serde(default)]
     limits: Option<Box<RawValue>>,
@@ -199,6 +211,11 @@ impl ControlMethod {
             "resume" => parse_without_params(call, ControlMethod::Resume)?,
             "update" => parse_update(parse_params(call)?)?,
             "exec" => parse_exec(parse_params(call)?)?,
+            "exec.cancel" => {
+                let id = RpcId::parse(parse_params::<CancelExecParams>(call)?.id.get());
+                let id = id.map_err(|error| RpcError::new(RpcErrorKind::Params, error.message))?;
+                ControlMethod::CancelExec { id }
+            }
             "events.subscribe" => parse_without_params(call, ControlMethod::Subscribe)?,
             "logs" => {
                 let LogsParams { after, limit } = parse_params(call)?;
@@ -308,6 +325,7 @@ mod tests {
                 "hello" => Some(r#"{"version":1}"#),
                 "update" => Some(r#"{"limits":{}}"#),
                 "exec" => Some(r#"{"command":"x"}"#),
+                "exec.cancel" => Some(r#"{"id":7}"#),
                 "files.read" => Some(r#"{"path":"x"}"#),
                 "files.write" => Some(r#"{"path":"x","content":""}"#),
                 "permission.respond" => Some(r#"{"id":"x","response":{"behavior":"allow"}}"#),
@@ -336,6 +354,8 @@ mod tests {
         bad("kill", r#"{"signal":99}"#, "99");
         bad("exec", r#"{"command":"a\u0000"}"#, "NUL");
         bad("exec", r#"{"command":"a","timeout":0}"#, "timeout");
+        bad("exec.cancel", "{}", "id");
+        bad("exec.cancel", r#"{"id":[1]}"#, "id is not a number");
         bad("permission.respond", r#"{"id":"x"}"#, "response");
         bad("logs", r#"{"after":-1}"#, "u64");
         bad("files.list", r#"{"after":"x"}"#, "next");

@@ -88,7 +88,7 @@ impl RpcError {
 pub struct RpcId(Box<str>);
 
 impl RpcId {
-    fn parse(text: &str) -> Result<Self, RpcError> {
+    pub(super) fn parse(text: &str) -> Result<Self, RpcError> {
         let begins = text.as_bytes().first().copied().unwrap_or_default();
         let is_scalar = text == "null" || begins == b'"' || begins == b'-' || begins.is_ascii_digit();
         if is_scalar && text.len() <= MAX_ID_SIZE {

@@ -32,6 +32,13 @@ pub struct ResponseTicket {
     id: Option<RpcId>,
 }
 
+impl ResponseTicket {
+    /// Whether it belongs to the request with this id of the client of `other`.
+    pub fn is_call_of_same_client(&self, other: &ResponseTicket, id: &RpcId) -> bool {
+        self.client == other.client && self.id.as_ref() == Some(id)
+    }
+}
+
 /// A request that is answered with [`ControlServer::respond`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct ControlRequest {

@@ -79,6 +79,36 @@ as_each_caller! {
         assert!(served.end().0.success());
     }
 
+    fn a_command_is_cancelled_by_its_own_client(caller) {
+        let stage = Stage::new(caller);
+        let served = serve(&stage, &["--adapter", "demo"]);
+        let mut client = ControlClient::connect(&socket(&stage));
+        let mut other = ControlClient::connect(&socket(&stage));
+        let long = client.ask("exec", &json!({ "command": ": > up; sleep 1000 & setsid sleep 1000" }));
+        wait::until_exists(&stage.work().join("up"));
+        for client in [&mut other, &mut client] {
+            let (name, message) = client.refused("exec.cancel", &json!({ "id": 1000 }));
+            assert_eq!((name.as_str(), message.contains("no command")), ("state", true), "{message}");
+        }
+        assert_eq!(other.refused("exec.cancel", &json!({ "id": long })).0, "state");
+        assert_eq!(client.call("exec.cancel", &json!({ "id": long })), json!({}));
+        let ended = client.answer(long);
+        assert_eq!(ended["error"]["data"]["name"], "state", "{ended}");
+        assert_eq!(ended["error"]["message"], "exec: the command was cancelled");
+        for (pid, words) in served.process.descendants() {
+            if let Some(left) = Watch::of(pid).filter(|_| words.iter().any(|word| word == "sleep")) {
+                left.wait_gone("what the command had started");
+            }
+        }
+        assert_eq!(client.refused("exec.cancel", &json!({ "id": long })).0, "state");
+        // One that may not have started yet.
+        let soon = client.ask("exec", &json!({ "command": "sleep 1000" }));
+        assert_eq!(client.call("exec.cancel", &json!({ "id": soon })), json!({}));
+        assert_eq!(client.answer(soon)["error"]["data"]["name"], "state");
+        client.get("shutdown");
+        assert!(served.end().0.success());
+    }
+
     /// A signal reaches the agent; its death is told, and the next query starts it again.
     fn the_agent_can_be_killed(caller) {
         let stage = Stage::new(caller);

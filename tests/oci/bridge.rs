@@ -166,6 +166,9 @@ as_each_caller! {
         }
         let ended = client.call("exec", &json!({ "command": "echo in; exit 3" }));
         assert_eq!((&ended["exitCode"], &ended["stdout"]), (&json!(3), &json!("in\n")), "{ended}");
+        let cancelled = client.ask("exec", &json!({ "command": "sleep 1000" }));
+        assert_eq!(client.call("exec.cancel", &json!({ "id": cancelled })), json!({}));
+        assert_eq!(client.answer(cancelled)["error"]["data"]["name"], "state");
         let late = client.call("exec", &json!({ "command": "sleep 1000", "timeout": 300 }));
         assert_eq!(late["exitCode"], 124, "{late}");
         client.get("events.subscribe");

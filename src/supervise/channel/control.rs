@@ -10,7 +10,7 @@ use crate::bridge::proto::permission::PendingQuestion;
 use crate::control::files::FileRequest;
 use crate::control::journal::Journal;
 use crate::control::method::{ControlMethod, UpdateChange, UpdateRequest};
-use crate::control::rpc::{RpcError, RpcErrorKind};
+use crate::control::rpc::{RpcError, RpcErrorKind, RpcId};
 use crate::control::server::{ControlRequest, ControlServer, ResponseTicket};
 use crate::error::{Code, Error, Result};
 use crate::session::logs::{self, LogEntry, LogWriter};
@@ -48,8 +48,16 @@ pub(in crate::supervise) struct ControlSocket {
 struct ControlCommand {
     ticket: ResponseTicket,
     deadline: Instant,
-    /// It was killed at its timeout.
-    timed_out: bool,
+    /// Why it was killed, if it was.
+    killed: Option<CommandKill>,
+}
+
+/// Why a running command was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandKill {
+    Timeout,
+    /// The client has cancelled its call.
+    Cancellation,
 }
 
 /// The log of a session on disk, shared with the back end of the `log` macros.
@@ -150,6 +158,14 @@ pub(in crate::supervise) trait ControlHandler {
                 ControlMethod::Exec { command, timeout } => {
                     self.start_exec(ticket, command, timeout);
                     continue;
+                }
+                ControlMethod::CancelExec { id } => {
+                    let found =
+                        self.control_socket().and_then(|control| control.cancel_command(&ticket, &id));
+                    found.map(|exec| self.kill_command(exec)).map(|()| json!({})).ok_or_else(|| {
+                        let message = "exec.cancel: no command of this connection runs with this id";
+                        RpcError::new(RpcErrorKind::State, message)
+                    })
                 }
                 ControlMethod::Subscribe => {
                     if let Some(control) = self.control_socket() {
@@ -339,22 +355,25 @@ impl ControlSocket {
     pub(in crate::supervise) fn poll_timeout(&self) -> Option<Duration> {
         let hub = self.hub.next_deadline().map(|at| at.saturating_sub(self.started.elapsed()));
         let ends =
-            self.commands.values().filter(|command| !command.timed_out).map(|command| command.deadline);
+            self.commands.values().filter(|command| command.killed.is_none()).map(|command| command.deadline);
         let ends = ends.min().map(|at| at.saturating_duration_since(Instant::now()));
         [hub, ends].into_iter().flatten().min()
     }
 
     fn on_command_exited(&mut self, exec: ExecId, end: std::result::Result<&ExecOutcome, &Error>) {
         let Some(command) = self.commands.remove(&exec) else { return };
-        let failed = |error: &Error| RpcError::new(RpcErrorKind::Internal, error.to_string());
-        let result = end.map_err(failed).map(|outcome| {
-            json!({
+        let result = match end {
+            _ if command.killed == Some(CommandKill::Cancellation) => {
+                Err(RpcError::new(RpcErrorKind::State, "exec: the command was cancelled"))
+            }
+            Err(error) => Err(RpcError::new(RpcErrorKind::Internal, error.to_string())),
+            Ok(outcome) => Ok(json!({
                 "exitCode": outcome.exit_code,
                 "stdout": String::from_utf8_lossy(&outcome.stdout),
                 "stderr": String::from_utf8_lossy(&outcome.stderr),
                 "truncated": outcome.truncated,
-            })
-        });
+            })),
+        };
         self.respond(command.ticket, result);
     }
 
@@ -409,25 +428,34 @@ impl ControlSocket {
         }
         let exec = ExecId(self.next_exec);
         self.next_exec += 1;
-        self.commands
-            .insert(exec, ControlCommand { ticket, deadline: Instant::now() + timeout, timed_out: false });
+        let deadline = Instant::now() + timeout;
+        self.commands.insert(exec, ControlCommand { ticket, deadline, killed: None });
         Some(exec)
     }
 
     /// Whether a running command was killed at its timeout.
     pub(in crate::supervise) fn exec_timed_out(&self, exec: ExecId) -> bool {
-        self.commands.get(&exec).is_some_and(|command| command.timed_out)
+        self.commands.get(&exec).is_some_and(|command| command.killed == Some(CommandKill::Timeout))
     }
 
     /// Commands that have reached their timeout.
     fn timed_out_commands(&mut self) -> Vec<ExecId> {
         let now = Instant::now();
-        let late =
-            self.commands.iter_mut().filter(|(_, command)| !command.timed_out && command.deadline <= now);
+        let is_late = |command: &ControlCommand| command.killed.is_none() && command.deadline <= now;
+        let late = self.commands.iter_mut().filter(|(_, command)| is_late(command));
         late.map(|(exec, command)| {
-            command.timed_out = true;
+            command.killed = Some(CommandKill::Timeout);
             *exec
         })
         .collect()
+    }
+
+    /// The command that `canceller`'s client has started by a call with this id, which now counts as cancelled.
+    fn cancel_command(&mut self, canceller: &ResponseTicket, id: &RpcId) -> Option<ExecId> {
+        let (exec, command) = self.commands.iter_mut().find(|(_, command)| {
+            command.killed.is_none() && command.ticket.is_call_of_same_client(canceller, id)
+        })?;
+        command.killed = Some(CommandKill::Cancellation);
+        Some(*exec)
     }
 }
