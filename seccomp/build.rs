@@ -20,7 +20,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 15] = [
+const PROFILES: [&str; 16] = [
     "agent",
     "nesting",
     "init",
@@ -36,6 +36,7 @@ const PROFILES: [&str; 15] = [
     "files",
     "relay",
     "attribution",
+    "mcp",
 ];
 
 fn main() {

@@ -2,6 +2,7 @@
 //! supervisor of a sandbox starts. The official SDK carries the protocol; the modules here have the tools.
 
 mod arguments;
+mod confine;
 pub mod mailbox;
 mod server;
 

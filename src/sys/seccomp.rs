@@ -109,8 +109,10 @@ pub enum HostProcessFilter {
     Relay,
     /// The process that attributes sockets to programs (`seccomp/attribution.json`).
     Attribution,
-    /// The model API process, and the servers of mailboxes, with the profile of agents (`seccomp/agent.json`).
+    /// The model API process, with the profile of agents (`seccomp/agent.json`).
     Api,
+    /// A server of the Model Context Protocol (`seccomp/mcp.json`).
+    Mcp,
 }
 
 impl HostProcessFilter {
@@ -125,6 +127,7 @@ impl HostProcessFilter {
             HostProcessFilter::Relay => &tables::RELAY_PROGRAM,
             HostProcessFilter::Attribution => &tables::ATTRIBUTION_PROGRAM,
             HostProcessFilter::Api => &tables::AGENT_PROGRAM,
+            HostProcessFilter::Mcp => &tables::MCP_PROGRAM,
         }
     }
 
@@ -139,6 +142,7 @@ impl HostProcessFilter {
             HostProcessFilter::Relay => &tables::RELAY,
             HostProcessFilter::Attribution => &tables::ATTRIBUTION,
             HostProcessFilter::Api => &tables::AGENT,
+            HostProcessFilter::Mcp => &tables::MCP,
         }
     }
 }

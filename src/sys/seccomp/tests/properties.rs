@@ -25,13 +25,14 @@ const NARROWINGS: [(HostNetworkFilter, &str); 3] = [
     (HostNetworkFilter::Pairs, include_str!("../../../../seccomp/pairs.json")),
 ];
 
-const OUTSIDE: [(HostProcessFilter, &str); 6] = [
+const OUTSIDE: [(HostProcessFilter, &str); 7] = [
     (HostProcessFilter::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
     (HostProcessFilter::Launcher, include_str!("../../../../seccomp/launcher.json")),
     (HostProcessFilter::Keeper, include_str!("../../../../seccomp/keeper.json")),
     (HostProcessFilter::FileWorker, include_str!("../../../../seccomp/files.json")),
     (HostProcessFilter::Relay, include_str!("../../../../seccomp/relay.json")),
     (HostProcessFilter::Attribution, include_str!("../../../../seccomp/attribution.json")),
+    (HostProcessFilter::Mcp, include_str!("../../../../seccomp/mcp.json")),
 ];
 
 fn text(profile: FilterProfile) -> &'static str {
