@@ -20,7 +20,7 @@
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
 //! | 3 | [`state`] [`session`] | records of running sandboxes and containers; sessions on disk and what can be done with them |
 //! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
-//! | 4 | [`service`] [`api`] [`mcp`] | processes that serve sockets of a sandbox: the model API, whose key they add, and the mailbox; MCP servers |
+//! | 4 | [`service`] [`api`] [`mcp`] | processes that serve sockets of a sandbox: the model API, whose key they add, and the mailbox; MCP servers of mailboxes and of sessions |
 //! | 4 | [`egress`] [`relay`] | a network by policy, and the two processes that relay it |
 //! | 4 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket |
 //! | 4 | [`supervise`] | the event loops, of one sandbox each |

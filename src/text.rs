@@ -154,6 +154,19 @@ pub fn fit(text: &str, columns: usize) -> &str {
     end.map_or(text, |(end, _)| &text[..end])
 }
 
+/// The longest prefix of a text with at most `bytes` bytes.
+pub fn prefix(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
+
+/// The longest suffix of a text with at most `bytes` bytes.
+pub fn suffix(text: &str, bytes: usize) -> &str {
+    let from = text.len().saturating_sub(bytes);
+    let start = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    &text[start..]
+}
+
 /// The byte offset at which to break a text that is wider than `columns`.
 fn cut(text: &str, columns: usize) -> Option<usize> {
     let (mut width, mut space) = (0, None);
@@ -270,6 +283,15 @@ fn escape(text: &str, to: &mut String, act: impl Fn(char) -> EscapeAction) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_part_ends_at_a_character() {
+        for (bytes, first, last) in
+            [(0, "", ""), (1, "a", "b"), (2, "a", "b"), (3, "aä", "äb"), (4, "aäb", "aäb"), (9, "aäb", "aäb")]
+        {
+            assert_eq!((prefix("aäb", bytes), suffix("aäb", bytes)), (first, last), "{bytes}");
+        }
+    }
 
     #[test]
     fn every_kind_of_hostile_character_is_an_escape() {

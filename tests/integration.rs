@@ -18,6 +18,7 @@ mod kill;
 mod layers;
 mod mailbox;
 mod manual;
+mod mcp;
 mod mock_api;
 mod network;
 mod oci;

@@ -18,6 +18,7 @@ pub mod wrap;
 pub(crate) mod disk;
 pub(crate) mod folder_files;
 pub(crate) mod mailbox;
+pub(crate) mod mcp;
 mod model_api;
 mod overrides;
 pub(crate) mod prepare;

@@ -18,7 +18,8 @@ use crate::session::skipped_entries::SkippedEntries;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
-    self, BindAccess, HomeSource, LoadedPolicy, PolicyLayer, PolicyPart, PolicySources, Setting, UserPath,
+    self, BindAccess, EffectivePolicy, HomeSource, LoadedPolicy, PolicyLayer, PolicyOptions, PolicyPart,
+    PolicySources, Setting, UserPath,
 };
 use crate::spec::{
     HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
@@ -234,13 +235,23 @@ impl PreparedSandbox {
 
 /// Loads the policy of a sandbox, whose options are the last layer.
 pub(crate) fn load_policy(options: &SandboxOptions, request: &LaunchRequest) -> Result<LoadedPolicy> {
-    let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    let mut places =
-        PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser);
+    let mut places = operator_sources(options.policy_file.clone())?;
     places.agent_folder.clone_from(&request.agent_folder);
     places.workspace = Some(request.workspace.clone());
-    places.policy_files.extend(options.policy_file.clone());
     policy::load_policy(&places, request.home.clone(), options.policy.clone())
+}
+
+/// Loads the policy of a command that starts no sandbox: that of no folder.
+pub(crate) fn load_operator_policy(file: Option<PathBuf>, options: PolicyOptions) -> Result<EffectivePolicy> {
+    policy::load_policy(&operator_sources(file)?, HomeSource::Tmp, options).map(|policy| policy.effective)
+}
+
+fn operator_sources(file: Option<PathBuf>) -> Result<PolicySources> {
+    let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
+    let mut sources =
+        PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser);
+    sources.policy_files.extend(file);
+    Ok(sources)
 }
 
 /// Makes the plan.
@@ -365,7 +376,7 @@ fn hide_group_only_paths(spec: &mut SandboxSpec) {
 
 /// The program, when it lies outside of what stands inside whatever it is.
 fn program_bind(
-    policy: &policy::EffectivePolicy,
+    policy: &EffectivePolicy,
     request: &LaunchRequest,
     path: Option<&OsStr>,
 ) -> Result<Option<ProgramBind>> {
@@ -400,7 +411,7 @@ fn program_bind(
 }
 
 /// Where no network namespace is to be had and the policy goes on all the same, what there is instead.
-fn without_network(policy: &policy::EffectivePolicy, request: &LaunchRequest) -> Option<NetworkFallback> {
+fn without_network(policy: &EffectivePolicy, request: &LaunchRequest) -> Option<NetworkFallback> {
     let wants = policy.network.value != policy::NetworkMode::Host;
     let is_preferred = policy.strength(Protection::Network) == ProtectionStrength::Prefer;
     let why = (wants && is_preferred).then(network_namespace::network_namespace_obstacle).flatten()?;
@@ -413,7 +424,7 @@ fn without_network(policy: &policy::EffectivePolicy, request: &LaunchRequest) ->
 }
 
 /// Who the programs are: root of the host takes a block of ids, an ordinary user has its own.
-fn identity(policy: &policy::EffectivePolicy, start: bool) -> Result<(HostIdMapping, Option<IdBlock>)> {
+fn identity(policy: &EffectivePolicy, start: bool) -> Result<(HostIdMapping, Option<IdBlock>)> {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     if uid != 0 || !crate::sys::caps::has(crate::sys::caps::SYS_ADMIN) {
         return Ok((HostIdMapping::Caller { uid, gid }, None));
@@ -468,7 +479,7 @@ pub(crate) fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
 
 /// The protected paths of other trees of the host that are writable inside: an operator that names a repository does
 /// not mean its hooks. Trees may lie in each other, so a start makes what one lacks before it looks at the next.
-fn writable_trees(policy: &policy::EffectivePolicy, start: bool) -> Result<Vec<PinnedPath>> {
+fn writable_trees(policy: &EffectivePolicy, start: bool) -> Result<Vec<PinnedPath>> {
     let binds = policy.files.binds.iter().map(|bind| &bind.value);
     let mut pins = Vec::new();
     for bind in binds.filter(|bind| bind.access == BindAccess::ReadWrite) {
@@ -492,7 +503,7 @@ fn writable_trees(policy: &policy::EffectivePolicy, start: bool) -> Result<Vec<P
 
 /// Whether a layer mounts something else over this file of a tree. Nothing of the file is at `path` then, and the pin
 /// that protects it would be made of what covers it.
-fn is_covered(policy: &policy::EffectivePolicy, tree: &Path, path: &Path, file: &Path) -> bool {
+fn is_covered(policy: &EffectivePolicy, tree: &Path, path: &Path, file: &Path) -> bool {
     let binds = policy.files.binds.iter().map(|bind| &bind.value);
     let over = binds.filter(|bind| path.starts_with(&bind.destination) && bind.destination.starts_with(tree));
     let topmost = over.max_by_key(|bind| bind.destination.components().count());

@@ -1,5 +1,6 @@
 //! `saggar mcp`: the command line, as types.
 
+use crate::spec::policy::SessionPattern;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -16,6 +17,19 @@ pub struct McpArgs {
 pub enum McpCommand {
     /// Serve the mailbox of a run to one agent
     Mailbox(McpMailboxArgs),
+    /// Serve the sessions that the policy names to an agent or editor outside
+    Control(McpControlArgs),
+}
+
+/// `saggar mcp control`.
+#[derive(Debug, Args)]
+pub struct McpControlArgs {
+    /// Serve the session NAME, or those whose names begin so if it ends with * (repeatable)
+    #[arg(long = "session", value_name = "NAME")]
+    pub sessions: Vec<SessionPattern>,
+    /// Read FILE as the last policy layer
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
 }
 
 /// `saggar mcp mailbox`.

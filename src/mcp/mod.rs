@@ -3,7 +3,9 @@
 
 mod arguments;
 mod confine;
+pub(crate) mod control;
 pub mod mailbox;
+mod question;
 mod server;
 
-pub(crate) use server::{ToolOutput, ToolSet, serve, serve_sockets};
+pub(crate) use server::{ToolOutput, ToolReply, ToolSet, serve, serve_sockets};

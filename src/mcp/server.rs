@@ -1,6 +1,6 @@
-//! A server with a fixed set of tools, on standard streams or on the connections of a socket. Calls run one after the
-//! other: the tools work on files and sockets of one owner.
+//! A server with a fixed set of tools, on standard streams or on the connections of a socket.
 
+use super::question::{Question, Questions};
 use crate::error::{Error, Result};
 use crate::service::SupervisorSocket;
 use rmcp::model::{
@@ -13,7 +13,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::Value;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
@@ -38,8 +38,20 @@ pub(crate) struct ToolOutput {
     pub(crate) structured: Option<Value>,
 }
 
+/// The reply of a tool.
+#[derive(Debug)]
+pub(crate) enum ToolReply<P> {
+    /// The call is complete.
+    Output(ToolOutput),
+    /// The call continues if a person consents.
+    Question(Question<P>),
+}
+
 /// The tools of a server.
-pub(crate) trait ToolSet: Send {
+pub(crate) trait ToolSet: Send + Sync {
+    /// A call that waits for consent. Dropping it withdraws the call, which may take a moment.
+    type Pending: Send + Sync + 'static;
+
     /// The name of the server.
     fn server_name(&self) -> &'static str;
 
@@ -49,25 +61,31 @@ pub(crate) trait ToolSet: Send {
     /// Names, descriptions and schemas.
     fn tools(&self) -> Vec<Tool>;
 
-    /// Calls a tool; `None` if there is none with this name.
-    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>>;
+    /// Calls a tool; `None` if there is none with this name. If the client cancels the call, the future is dropped.
+    fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+    ) -> impl Future<Output = Option<Result<ToolReply<Self::Pending>>>> + Send;
+
+    /// Continues a call that a person has consented to.
+    fn proceed(&self, pending: Self::Pending) -> impl Future<Output = Result<ToolOutput>> + Send;
+
+    /// Ends a call without consent; nothing of it is left.
+    fn withdraw(&self, pending: Self::Pending) -> impl Future<Output = ()> + Send;
 }
 
 /// One conversation. All conversations of a process share the tools.
-struct Server<T>(Arc<Mutex<T>>);
-
-impl<T: ToolSet> Server<T> {
-    fn with_tools<R>(&self, job: impl FnOnce(&mut T) -> R) -> R {
-        job(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+struct Server<T: ToolSet> {
+    tools: Arc<T>,
+    questions: Questions<T::Pending>,
 }
 
 impl<T: ToolSet + 'static> ServerHandler for Server<T> {
     fn get_info(&self) -> ServerConfig {
-        let (name, instructions) = self.with_tools(|tools| (tools.server_name(), tools.instructions()));
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new(name, env!("CARGO_PKG_VERSION")))
-            .with_instructions(instructions)
+            .with_server_info(Implementation::new(self.tools.server_name(), env!("CARGO_PKG_VERSION")))
+            .with_instructions(self.tools.instructions())
     }
 
     async fn list_tools(
@@ -75,37 +93,83 @@ impl<T: ToolSet + 'static> ServerHandler for Server<T> {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.with_tools(|tools| tools.tools())))
+        Ok(ListToolsResult::with_all_items(self.tools.tools()))
     }
 
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
-        match self.with_tools(|tools| tools.call(&request.name, arguments)) {
-            Some(Ok(output)) => Ok(result(output).into()),
-            Some(Err(error)) => {
-                Ok(CallToolResult::error(vec![ContentBlock::text(error_text(&error))]).into())
-            }
-            None => Err(ErrorData::invalid_params(format!("unknown tool {:?}", request.name), None)),
+        let cancellation = context.ct.clone();
+        match cancellation.run_until_cancelled(self.respond(request, &context)).await {
+            Some(response) => response,
+            None => Err(ErrorData::internal_error("the client has cancelled the call", None)),
         }
     }
 }
 
-fn result(output: ToolOutput) -> CallToolResult {
-    let blocks = [Some(output.text), output.note].into_iter().flatten().map(ContentBlock::text);
-    let mut result = CallToolResult::success(blocks.collect());
-    result.structured_content = output.structured;
-    result
+impl<T: ToolSet> Server<T> {
+    async fn respond(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let (question, decision) = if request.request_state.is_some() {
+            match self.questions.take_answered(&request) {
+                Ok(answered) => answered,
+                Err(error) => return Ok(result(Err(error)).into()),
+            }
+        } else {
+            let question =
+                match self.tools.call(&request.name, request.arguments.clone().unwrap_or_default()).await {
+                    None => {
+                        let message = format!("unknown tool {:?}", request.name);
+                        return Err(ErrorData::invalid_params(message, None));
+                    }
+                    Some(Ok(ToolReply::Question(question))) => question,
+                    Some(Ok(ToolReply::Output(output))) => return Ok(result(Ok(output)).into()),
+                    Some(Err(error)) => return Ok(result(Err(error)).into()),
+                };
+            if may_send_requests(context) {
+                let decision = question.ask(context).await;
+                (question, decision)
+            } else {
+                match self.questions.keep(&request, context, question) {
+                    Ok(input_required) => return Ok(input_required.into()),
+                    Err((error, question)) => (question, Err(error)),
+                }
+            }
+        };
+        Ok(result(match decision {
+            Ok(()) => self.tools.proceed(question.pending).await,
+            Err(error) => {
+                self.tools.withdraw(question.pending).await;
+                Err(error)
+            }
+        })
+        .into())
+    }
 }
 
-/// An error for the model, which can correct its call.
-fn error_text(error: &Error) -> String {
-    match error.hint_text() {
-        Some(hint) => format!("{error}\n{hint}"),
-        None => error.to_string(),
+/// Whether a server may send requests to the client, in the protocol of the conversation.
+fn may_send_requests(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version.has_initialize())
+}
+
+/// An error is for the model, which can correct its call.
+fn result(output: Result<ToolOutput>) -> CallToolResult {
+    match output {
+        Ok(output) => {
+            let blocks = [Some(output.text), output.note].into_iter().flatten().map(ContentBlock::text);
+            let mut result = CallToolResult::success(blocks.collect());
+            result.structured_content = output.structured;
+            result
+        }
+        Err(error) => CallToolResult::error(vec![ContentBlock::text(match error.hint_text() {
+            Some(hint) => format!("{error}\n{hint}"),
+            None => error.to_string(),
+        })]),
     }
 }
 
@@ -115,7 +179,7 @@ fn error_text(error: &Error) -> String {
 /// [`crate::error::Code::System`]: the client does not speak the protocol, or a stream failed.
 pub(crate) fn serve(tools: impl ToolSet + 'static) -> Result<u8> {
     let runtime = runtime().map_err(|e| Error::system("start the event loop", e))?;
-    let tools = Arc::new(Mutex::new(tools));
+    let tools = Arc::new(tools);
     let served = runtime.block_on(serve_conversation(tools, tokio::io::stdin(), tokio::io::stdout()));
     // The thread that reads standard input may still wait for it.
     runtime.shutdown_background();
@@ -127,7 +191,7 @@ pub(crate) fn serve(tools: impl ToolSet + 'static) -> Result<u8> {
 /// # Errors
 /// The error that prevented the event loop from running.
 pub(crate) fn serve_sockets(tools: impl ToolSet + 'static, supervisor: OwnedFd) -> io::Result<()> {
-    let tools = Arc::new(Mutex::new(tools));
+    let tools = Arc::new(tools);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     runtime()?.block_on(async {
         let supervisor = SupervisorSocket::new(supervisor)?;
@@ -146,7 +210,7 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
 /// Accepts connections while the limit allows it.
 async fn accept_connections<T: ToolSet + 'static>(
     listener: UnixListener,
-    tools: Arc<Mutex<T>>,
+    tools: Arc<T>,
     slots: Arc<Semaphore>,
 ) {
     while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
@@ -166,14 +230,15 @@ async fn accept_connections<T: ToolSet + 'static>(
 }
 
 /// Serves one client until it closes the connection.
-async fn serve_conversation<T, R, W>(tools: Arc<Mutex<T>>, input: R, output: W) -> Result<()>
+async fn serve_conversation<T, R, W>(tools: Arc<T>, input: R, output: W) -> Result<()>
 where
     T: ToolSet + 'static,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE);
-    let service = match Server(tools).serve(transport).await {
+    let server = Server { tools, questions: Questions::default() };
+    let service = match server.serve(transport).await {
         Ok(service) => service,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(Error::system("begin a conversation with the MCP client", error)),

@@ -44,8 +44,7 @@ pub struct LogEntry {
 impl LogEntry {
     /// An entry, with the text cut to its longest length.
     pub fn new(index: u64, ts: u64, level: LogLevel, text: &str) -> Self {
-        let end = (0..=MAX_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        LogEntry { index, ts, level, text: text[..end].to_owned() }
+        LogEntry { index, ts, level, text: crate::text::prefix(text, MAX_TEXT).to_owned() }
     }
 }
 

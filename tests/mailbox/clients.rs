@@ -28,13 +28,13 @@ console.log(JSON.stringify([
 await client.close();
 "#;
 
-/// Where the clients are installed.
-fn installed(name: &str) -> Option<PathBuf> {
+/// Where a client is installed.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp is below target");
     Some(target.join("agent/node_modules").join(name)).filter(|path| path.exists())
 }
 
-fn run(place: &Place, command: Command) -> Value {
+pub(crate) fn run(place: &Place, command: Command) -> Value {
     let mut process = Process::start(place, command);
     drop(process.take_stdin());
     let said = finish(process).success();

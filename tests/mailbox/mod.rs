@@ -1,7 +1,7 @@
 //! The mailbox between agents, by the tools that they call (saggar-mailbox(7); AM-01 to AM-22). Its files and rules have
 //! tests in `crates/mailbox`.
 
-mod clients;
+pub(crate) mod clients;
 mod hostile;
 mod inside;
 mod killed;

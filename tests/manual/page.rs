@@ -12,10 +12,11 @@ pub(super) struct Page {
 }
 
 /// The pages, with the sections that they belong to.
-pub(super) const PAGES: [&str; 10] = [
+pub(super) const PAGES: [&str; 11] = [
     "saggar.1",
     "saggar-session.1",
     "saggar-pair.1",
+    "saggar-mcp.1",
     "saggar-policy.5",
     "saggar-bridge.7",
     "saggar-control.7",

@@ -10,6 +10,7 @@ pub(crate) mod bridge_client;
 pub(crate) mod caller;
 pub(crate) mod deadline;
 pub(crate) mod lines;
+pub(crate) mod mcp_client;
 pub(crate) mod network;
 pub(crate) mod place;
 pub(crate) mod process;

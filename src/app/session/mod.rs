@@ -61,6 +61,15 @@ fn connect_control(record: &SessionRecord) -> Result<ControlClient> {
     ControlClient::connect(Path::new(socket))
 }
 
+/// The control socket of the session `id`.
+///
+/// # Errors
+/// As [`SessionRecord::find`] and [`connect_control`].
+pub(crate) fn connect(id: &str) -> Result<ControlClient> {
+    let (_, _, record) = SessionRecord::find(id)?;
+    connect_control(&record)
+}
+
 /// Nothing serves the session.
 fn not_served_error(record: &SessionRecord) -> Error {
     let id = &record.id;

@@ -260,11 +260,7 @@ impl Bridge {
 
     /// Sends a line to the log, and to the connections with `log` enabled.
     pub(super) fn log(&mut self, level: LogLevel, text: &str) {
-        let mut end = text.len().min(MAX_LOG_LINE);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let text = &text[..end];
+        let text = crate::text::prefix(text, MAX_LOG_LINE);
         for conn in self.log_subscribers() {
             let ts = self.epoch_ms();
             self.send(conn, BridgeEvent::Log { level, text, ts }.encode(None));

@@ -32,6 +32,9 @@ pub(super) struct SandboxReport {
     /// The access to the model API: the rows of `[api]`, if configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) api: Vec<PolicyRow>,
+    /// The sessions that MCP clients outside can use: the rows of `[mcp]`, if configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) mcp: Vec<PolicyRow>,
     /// The mailbox of a run: the rows of `[mailbox]`, if configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) mailbox: Vec<PolicyRow>,
@@ -185,6 +188,7 @@ impl SandboxReport {
             limits,
             network: NetworkSection::of(policy, &prepared.spec.network),
             api: policy_rows(policy, "api."),
+            mcp: policy_rows(policy, "mcp."),
             mailbox: policy_rows(policy, "mailbox."),
             permissions: policy_rows(policy, "permissions."),
             bridge: policy_rows(policy, "bridge."),

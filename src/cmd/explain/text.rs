@@ -25,6 +25,9 @@ impl Display for SandboxReport {
             };
             section(f, title, table_rows("api.", &self.api), "none")?;
         }
+        if !self.mcp.is_empty() {
+            section(f, "MCP clients outside (saggar mcp control)", table_rows("mcp.", &self.mcp), "none")?;
+        }
         if !self.mailbox.is_empty() {
             let title = format!("mailbox, at {}", MailboxSpec::SOCKET_PATH);
             section(f, &title, table_rows("mailbox.", &self.mailbox), "none")?;
@@ -296,6 +299,7 @@ mod tests {
                 warnings: Vec::new(),
             },
             api: Vec::new(),
+            mcp: Vec::new(),
             mailbox: Vec::new(),
             permissions: vec![
                 PolicyRow {

@@ -14,43 +14,41 @@ pub use process::{MAILBOX_SUBCOMMAND, run_mailbox_process};
 
 pub(crate) use access::{LocalMailbox, MailboxAccess};
 
+use super::arguments::ArgumentKind::Text;
 use super::arguments::{Argument, Arguments, schema};
-use super::{ToolOutput, ToolSet, serve};
+use super::{ToolOutput, ToolReply, ToolSet, serve};
 use crate::error::{Code, Error, Result};
 use rmcp::model::{JsonObject, Tool};
 use saggar_mailbox::{Appended, Draft, MessageType, Signal};
+use std::convert::Infallible;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 const SEND: &str = "send_to_agent";
 const RECEIVE: &str = "receive_messages";
 const STATUS: &str = "bridge_status";
 
 const SEND_ARGUMENTS: [Argument; 4] = [
-    Argument { name: "to", description: "Name of the recipient; empty for every member", required: true },
-    Argument {
-        name: "message_type",
-        description: "Type of the message: task, result, review, signal or chat",
-        required: true,
-    },
-    Argument { name: "content", description: "Text of the message", required: true },
-    Argument {
-        name: "signal",
-        description: "Signal of a message of type signal: DONE, PASS or FAIL",
-        required: false,
-    },
+    Argument::required("to", Text, "Name of the recipient; empty for every member"),
+    Argument::required("message_type", Text, "Type of the message: task, result, review, signal or chat"),
+    Argument::required("content", Text, "Text of the message"),
+    Argument::optional("signal", Text, "Signal of a message of type signal: DONE, PASS or FAIL"),
 ];
 const RECEIVE_ARGUMENTS: [Argument; 2] = [
-    Argument { name: "agent", description: "Your own name", required: true },
-    Argument {
-        name: "since_id",
-        description: "Id of a message: return those after it [default: those not received yet]",
-        required: false,
-    },
+    Argument::required("agent", Text, "Your own name"),
+    Argument::optional(
+        "since_id",
+        Text,
+        "Id of a message: return those after it [default: those not received yet]",
+    ),
 ];
 
-/// The tools of one member's mailbox.
+/// The tools of one member's mailbox. Calls run one after the other: they work on files of one owner.
 #[derive(Debug)]
-pub(crate) struct MailboxTools<M>(pub(crate) M);
+pub(crate) struct MailboxTools<M> {
+    name: String,
+    mailbox: Mutex<M>,
+}
 
 /// Serves the mailbox of a run to the agent `name` until the client closes the connection. `root` is the directory of all
 /// runs, and `repo` the resolved path of the repository. Returns the exit status.
@@ -60,10 +58,12 @@ pub(crate) struct MailboxTools<M>(pub(crate) M);
 pub fn serve_mailbox(root: &Path, repo: &Path, run: u64, name: &str) -> Result<u8> {
     let mailbox = LocalMailbox::open(root, repo, run, name)?;
     confine::confine(mailbox.path())?;
-    serve(MailboxTools(mailbox))
+    serve(MailboxTools::new(mailbox))
 }
 
 impl<M: MailboxAccess> ToolSet for MailboxTools<M> {
+    type Pending = Infallible;
+
     fn server_name(&self) -> &'static str {
         "saggar-mailbox"
     }
@@ -72,7 +72,7 @@ impl<M: MailboxAccess> ToolSet for MailboxTools<M> {
         format!(
             "You are {}. {SEND} sends a message to another member of the run, {RECEIVE} returns the messages for you. \
              Signals are messages of type signal; words in a text have no effect.",
-            self.0.name()
+            self.name
         )
     }
 
@@ -84,26 +84,40 @@ impl<M: MailboxAccess> ToolSet for MailboxTools<M> {
         ]
     }
 
-    fn call(&mut self, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
-        match name {
-            SEND => {
-                Some(Arguments::check(SEND, &SEND_ARGUMENTS, arguments).and_then(|given| self.send(given)))
+    async fn call(&self, name: &str, arguments: JsonObject) -> Option<Result<ToolReply<Infallible>>> {
+        let output = match name {
+            SEND => Arguments::check(SEND, &SEND_ARGUMENTS, arguments).and_then(|given| self.send(given)),
+            RECEIVE => {
+                Arguments::check(RECEIVE, &RECEIVE_ARGUMENTS, arguments).and_then(|given| self.receive(given))
             }
-            RECEIVE => Some(
-                Arguments::check(RECEIVE, &RECEIVE_ARGUMENTS, arguments)
-                    .and_then(|given| self.receive(given)),
-            ),
-            STATUS => Some(Arguments::check(STATUS, &[], arguments).and_then(|_| {
-                let statistics = self.0.statistics()?;
+            STATUS => Arguments::check(STATUS, &[], arguments).and_then(|_| {
+                let statistics = self.with_mailbox(M::statistics)?;
                 Ok(ToolOutput { text: text::status(&statistics), ..ToolOutput::default() })
-            })),
-            _ => None,
-        }
+            }),
+            _ => return None,
+        };
+        Some(output.map(ToolReply::Output))
+    }
+
+    async fn proceed(&self, pending: Infallible) -> Result<ToolOutput> {
+        match pending {}
+    }
+
+    async fn withdraw(&self, pending: Infallible) {
+        match pending {}
     }
 }
 
 impl<M: MailboxAccess> MailboxTools<M> {
-    fn send(&mut self, mut given: Arguments) -> Result<ToolOutput> {
+    pub(crate) fn new(mailbox: M) -> Self {
+        MailboxTools { name: mailbox.name().to_owned(), mailbox: Mutex::new(mailbox) }
+    }
+
+    fn with_mailbox<R>(&self, job: impl FnOnce(&mut M) -> R) -> R {
+        job(&mut self.mailbox.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn send(&self, mut given: Arguments) -> Result<ToolOutput> {
         let type_name = given.take("message_type");
         let message_type = MessageType::from_name(&type_name).ok_or_else(|| {
             Error::new(Code::Invalid, format!("unknown message_type {type_name:?}"))
@@ -116,21 +130,22 @@ impl<M: MailboxAccess> MailboxTools<M> {
             })?),
         };
         let draft = Draft { message_type, to: given.take("to"), content: given.take("content"), signal };
-        let text = match self.0.send(draft)? {
+        let text = match self.with_mailbox(|mailbox| mailbox.send(draft))? {
             Appended::Stored { id } => format!("Message sent: id={id}"),
             Appended::Duplicate { id } => format!("Message duplicate (already sent): id={id}"),
         };
         Ok(ToolOutput { text, ..ToolOutput::default() })
     }
 
-    fn receive(&mut self, mut given: Arguments) -> Result<ToolOutput> {
-        let (agent, name) = (given.take("agent"), self.0.name());
-        if agent != name {
+    fn receive(&self, mut given: Arguments) -> Result<ToolOutput> {
+        let (agent, name) = (given.take("agent"), &self.name);
+        if agent != *name {
             return Err(Error::new(Code::Refused, format!("cannot receive the messages of {agent:?}"))
                 .hint(format!("you are {name}: pass that as agent")));
         }
         let since = given.take("since_id");
-        let page = self.0.receive(Some(since.as_str()).filter(|id| !id.is_empty()))?;
+        let since = Some(since.as_str()).filter(|id| !id.is_empty());
+        let page = self.with_mailbox(|mailbox| mailbox.receive(since))?;
         Ok(text::page(&page))
     }
 }

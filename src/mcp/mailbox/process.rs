@@ -24,7 +24,7 @@ const MAX_MEMORY: u64 = 512 << 20;
 /// Runs the mailbox process. Standard input is its socket to the supervisor.
 pub fn run_mailbox_process() -> u8 {
     service::run(MAILBOX_RIGHTS.name, prepare, |mailbox, supervisor| {
-        serve_sockets(MailboxTools(mailbox), supervisor)
+        serve_sockets(MailboxTools::new(mailbox), supervisor)
     })
 }
 

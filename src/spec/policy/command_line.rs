@@ -2,11 +2,12 @@
 
 use super::api::ApiUpstream;
 use super::document::{
-    ApiTable, BridgeTable, EnvTable, FilesTable, LimitsTable, MailboxTable, NetworkTable, PolicyDocument,
-    ProtectionsTable,
+    ApiTable, BridgeTable, EnvTable, FilesTable, LimitsTable, MailboxTable, McpTable, NetworkTable,
+    PolicyDocument, ProtectionsTable,
 };
 use super::hosts::HostRule;
 use super::mailbox::{MailboxName, RunNumber};
+use super::mcp::SessionPattern;
 use super::names::{AdapterKind, EnvName, NetworkMode, Protection, SandboxProfile};
 use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath};
 use super::program::AgentCommand;
@@ -70,6 +71,8 @@ pub struct PolicyOptions {
     pub mailbox_root: Option<PathBuf>,
     /// The value of `--mailbox-repo`; a relative path is below the current directory.
     pub mailbox_repo: Option<PathBuf>,
+    /// The values of `--session` of `saggar mcp control`.
+    pub mcp_sessions: Vec<SessionPattern>,
     /// The value of `--agent-cmd`.
     pub agent_cmd: Option<AgentCommand>,
     /// The value of `--adapter`.
@@ -170,6 +173,7 @@ impl PolicyOptions {
                 ..BridgeTable::default()
             },
             mailbox,
+            mcp: McpTable { sessions: self.mcp_sessions },
             ..PolicyDocument::default()
         })
     }

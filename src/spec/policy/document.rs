@@ -6,6 +6,7 @@
 use super::api::{ApiUpstream, KeyHeader};
 use super::hosts::HostRule;
 use super::mailbox::{MailboxName, RunNumber};
+use super::mcp::SessionPattern;
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, SandboxProfile,
     TimeoutAction,
@@ -62,6 +63,9 @@ pub struct PolicyDocument {
     /// The mailbox of a run, in which agents in separate sandboxes exchange messages.
     #[serde(deserialize_with = "table")]
     pub mailbox: MailboxTable,
+    /// Access of MCP clients outside to sessions.
+    #[serde(deserialize_with = "table")]
+    pub mcp: McpTable,
     /// Automatic answers to the agent's permission requests.
     #[serde(deserialize_with = "table")]
     pub permissions: PermissionsTable,
@@ -254,6 +258,14 @@ pub struct MailboxTable {
     pub repo: Option<UserPath>,
     /// Whether the agent gets the mailbox as an MCP server. Default: true.
     pub register: Option<bool>,
+}
+
+/// The table `[mcp]`: access of MCP clients outside to sessions.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct McpTable {
+    /// The sessions that `saggar mcp control` serves: names, or beginnings of names with a final "*".
+    pub sessions: Vec<SessionPattern>,
 }
 
 /// The table `[permissions]`: automatic answers to the agent's permission requests.

@@ -5,6 +5,7 @@ use super::environment;
 use super::hosts::{HostRule, HostRules};
 use super::layer::{PolicyLayer, Setting};
 use super::mailbox::{MailboxName, RunNumber};
+use super::mcp::SessionPattern;
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxProfile, TimeoutAction,
@@ -66,6 +67,8 @@ pub struct EffectivePolicy {
     pub spool_size: Setting<ByteSize>,
     /// The mailbox of a run.
     pub mailbox: MailboxPolicy,
+    /// Sessions that an MCP client outside can use.
+    pub mcp_sessions: Vec<Setting<SessionPattern>>,
     /// Automatic answers to the agent's permission requests.
     pub permissions: PermissionPolicy,
     /// User and group ids of the programs.
@@ -379,6 +382,7 @@ impl EffectivePolicy {
                 repo: None,
                 register: built_in(true),
             },
+            mcp_sessions: Vec::new(),
             permissions: PermissionPolicy::built_in(),
             ids: IdPolicy { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
             allow_home: built_in(false),

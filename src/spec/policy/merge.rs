@@ -40,6 +40,7 @@ impl EffectivePolicy {
             api,
             bridge,
             mailbox,
+            mcp,
             permissions,
             sandbox,
         } = document;
@@ -77,6 +78,8 @@ impl EffectivePolicy {
         set_optional_value(&mut self.mailbox.root, root, layer);
         set_optional_value(&mut self.mailbox.repo, repo, layer);
         set_value(&mut self.mailbox.register, register, layer);
+        let document::McpTable { sessions } = mcp;
+        extend_list(&mut self.mcp_sessions, sessions, layer);
         let document::PermissionsTable { allow, deny, ask, timeout, modes } = permissions;
         extend_list(&mut self.permissions.allow, allow, layer);
         extend_list(&mut self.permissions.deny, deny, layer);

@@ -16,7 +16,7 @@
 //! | file | its one job |
 //! |---|---|
 //! | `document` | the keys of a file |
-//! | `api` `hosts` `mailbox` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each validated where it is parsed |
+//! | `api` `hosts` `mailbox` `mcp` `names` `paths` `permission` `program` `publish` `resources` `sockets` `units` | the values of a file, each validated where it is parsed |
 //! | `parse` | bytes to a document, with errors that name file, line and key |
 //! | `folder` | the text of a folder's policy, which is parsed with fewer privileges than the caller's |
 //! | `validate` `validate_limits` | rules between values |
@@ -40,6 +40,7 @@ pub mod hosts;
 pub mod layer;
 pub mod load;
 pub mod mailbox;
+pub mod mcp;
 mod merge;
 pub mod names;
 pub mod parse;
@@ -74,6 +75,7 @@ pub use hosts::{Destination, HostRule};
 pub use layer::{PolicyLayer, Setting};
 pub use load::{LoadedPolicy, PolicySources, load_policy};
 pub use mailbox::{MailboxName, RunNumber};
+pub use mcp::SessionPattern;
 pub use names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxProfile, TimeoutAction,

@@ -112,6 +112,8 @@ keywords! {
         Limits = "limits",
         /// The table `mailbox`.
         Mailbox = "mailbox",
+        /// The table `mcp`.
+        Mcp = "mcp",
         /// The table `network`.
         Network = "network",
         /// The table `permissions`.

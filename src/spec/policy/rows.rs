@@ -121,6 +121,7 @@ impl EffectivePolicy {
         if mailbox.run.is_some() || mailbox.register.is_named() {
             rows.push_setting("mailbox.register", &mailbox.register);
         }
+        rows.push_settings("mcp.sessions", &self.mcp_sessions);
         rows.push_settings("permissions.allow", &self.permissions.allow);
         rows.push_settings("permissions.deny", &self.permissions.deny);
         rows.push_settings("permissions.ask", &self.permissions.ask);

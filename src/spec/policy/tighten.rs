@@ -9,6 +9,7 @@ use super::effective::{DiskRatePolicy, EffectivePolicy, EnvRule, LimitPolicy, Pe
 use super::environment;
 use super::hosts::HostRule;
 use super::layer::{PolicyLayer, Setting};
+use super::mcp::SessionPattern;
 use super::names::{NetworkMode, PolicyPart, ProtectionStrength};
 use super::paths::{BindAccess, BindSpec, HomeSource};
 use super::permission::PermissionMode;
@@ -64,6 +65,7 @@ pub(super) fn tighten(
         api,
         bridge,
         mailbox,
+        mcp,
         permissions,
         sandbox,
     } = requested;
@@ -109,6 +111,8 @@ pub(super) fn tighten(
     if *register == Some(true) {
         check_equal("mailbox.register", register.as_ref(), Some(&current.mailbox.register))?;
     }
+    let document::McpTable { sessions } = mcp;
+    check_sessions(sessions, &current.mcp_sessions)?;
     check_permissions(&current.permissions, permissions)?;
     let document::SandboxTable { id_range, uid, gid } = sandbox;
     check_equal("sandbox.id_range", id_range.as_ref(), Some(&current.ids.range))?;
@@ -140,6 +144,7 @@ fn extract_part(document: &PolicyDocument, part: PolicyPart) -> PolicyDocument {
         PolicyPart::Files => only.files = all.files,
         PolicyPart::Limits => only.limits = all.limits,
         PolicyPart::Mailbox => only.mailbox = all.mailbox,
+        PolicyPart::Mcp => only.mcp = all.mcp,
         PolicyPart::Network => only.network = all.network,
         PolicyPart::Permissions => only.permissions = all.permissions,
         PolicyPart::Profile => only.profile = all.profile,
@@ -156,6 +161,14 @@ pub(super) fn remove_agent_keys(document: &mut PolicyDocument) -> Vec<&'static s
     let agent_cmd = document.agent_cmd.take().map(|_| "agent_cmd");
     let adapter = document.adapter.take().map(|_| "adapter");
     agent_cmd.into_iter().chain(adapter).collect()
+}
+
+/// Sessions: only those that earlier layers name.
+fn check_sessions(requested: &[SessionPattern], held: &[Setting<SessionPattern>]) -> TightenResult {
+    match requested.iter().find(|asked| !held.iter().any(|held| held.value.covers(asked))) {
+        Some(asked) => refuse("mcp.sessions", asked, "which no layer before it names"),
+        None => Ok(()),
+    }
 }
 
 fn check_program(

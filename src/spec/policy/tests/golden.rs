@@ -169,6 +169,7 @@ fn the_schema_has_every_key_with_a_description() {
     mailbox.repo
     mailbox.root
     mailbox.run
+    mcp.sessions
     network.allow
     network.ask
     network.deny

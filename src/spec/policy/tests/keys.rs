@@ -144,6 +144,7 @@ const RULES: &[(&str, Rule)] = &[
         "mailbox.register",
         RefusedAbove { operator: "[mailbox]\nregister = false", folder: "[mailbox]\nregister = true" },
     ),
+    ("mcp.sessions", Refused("[mcp]\nsessions = ['*']")),
     ("permissions.allow", Refused("[permissions]\nallow = ['Bash(ls *)']")),
     ("permissions.deny", OnlyTightens("[permissions]\ndeny = ['WebFetch']")),
     ("permissions.ask", OnlyTightens("[permissions]\nask = ['Write']")),

@@ -191,37 +191,43 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
         .prop_map(|(id_range, uid, gid)| document::SandboxTable { id_range, uid, gid });
     let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
-    let tables = (files().boxed(), env().boxed(), limits().boxed(), mailbox().boxed());
+    let sessions =
+        vec(one_of(&["dev", "ci-*", "ci-7", "*"]), 0..2).prop_map(|sessions| document::McpTable { sessions });
+    let tables =
+        (files().boxed(), env().boxed(), limits().boxed(), (mailbox().boxed(), sessions.boxed()).boxed());
     (top.boxed(), tables, protect.boxed(), protections.boxed(), sockets.boxed(), ids.boxed(), bridge.boxed())
-        .prop_map(|(top, (files, env, limits, mailbox), protect, protections, sockets, sandbox, talk)| {
-            let (permissions, remembered, spool) = talk;
-            let (profile, agent_cmd, adapter, network) = top;
-            let (api, (socket, allow_reachable, directory)) = sockets;
-            PolicyDocument {
-                profile,
-                agent_cmd,
-                adapter,
-                locked: Vec::new(),
-                files,
-                env,
-                network,
-                limits,
-                protect,
-                protections,
-                api,
-                bridge: document::BridgeTable {
-                    socket,
-                    control: None,
-                    allow_reachable,
-                    directory,
-                    remembered,
-                    spool,
-                },
-                mailbox,
-                permissions,
-                sandbox,
-            }
-        })
+        .prop_map(
+            |(top, (files, env, limits, (mailbox, mcp)), protect, protections, sockets, sandbox, talk)| {
+                let (permissions, remembered, spool) = talk;
+                let (profile, agent_cmd, adapter, network) = top;
+                let (api, (socket, allow_reachable, directory)) = sockets;
+                PolicyDocument {
+                    profile,
+                    agent_cmd,
+                    adapter,
+                    locked: Vec::new(),
+                    files,
+                    env,
+                    network,
+                    limits,
+                    protect,
+                    protections,
+                    api,
+                    bridge: document::BridgeTable {
+                        socket,
+                        control: None,
+                        allow_reachable,
+                        directory,
+                        remembered,
+                        spool,
+                    },
+                    mailbox,
+                    mcp,
+                    permissions,
+                    sandbox,
+                }
+            },
+        )
         .prop_filter("a document must be right by itself", |document| validate::validate(document).is_ok())
         .boxed()
 }
@@ -238,6 +244,14 @@ fn same_mailbox(after: &effective::MailboxPolicy, before: &effective::MailboxPol
         && value(&after.root) == value(&before.root)
         && value(&after.repo) == value(&before.repo)
         && after.register.value <= before.register.value
+}
+
+/// Whether MCP clients could use all of these sessions before: tried with names, and not by the patterns.
+fn serves(before: &EffectivePolicy, asked: &SessionPattern) -> bool {
+    ["dev", "de", "dev2", "ci-", "ci-7", "ci-8", "x"]
+        .iter()
+        .filter(|name| asked.matches(name))
+        .all(|name| before.mcp_sessions.iter().any(|held| held.value.matches(name)))
 }
 
 /// Whether requests go to the same upstream with the same key, independently of layers.
@@ -274,6 +288,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         remembered_uuids: remembered,
         spool_size: spool,
         mailbox,
+        mcp_sessions,
         permissions,
         ids,
         allow_home,
@@ -333,6 +348,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         ("remembered", remembered.value == before.remembered_uuids.value),
         ("spool", spool.value <= before.spool_size.value),
         ("mailbox", same_mailbox(mailbox, &before.mailbox)),
+        ("mcp", mcp_sessions.iter().all(|asked| serves(before, &asked.value))),
         ("rules", rules_hold(&before.permissions, permissions)),
         ("asked", permissions.timeout.value <= before.permissions.timeout.value),
         (
@@ -452,7 +468,7 @@ pub(super) fn operated(documents: &[PolicyDocument]) -> EffectivePolicy {
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 69] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 70] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -514,6 +530,7 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 69] = [
     |to, from| to.mailbox.root = from.mailbox.root.clone(),
     |to, from| to.mailbox.repo = from.mailbox.repo.clone(),
     |to, from| to.mailbox.register = from.mailbox.register,
+    |to, from| to.mcp.sessions = from.mcp.sessions.clone(),
     |to, from| to.permissions.allow = from.permissions.allow.clone(),
     |to, from| to.permissions.deny = from.permissions.deny.clone(),
     |to, from| to.permissions.ask = from.permissions.ask.clone(),
