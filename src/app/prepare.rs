@@ -7,14 +7,14 @@ use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
 use crate::host::{HostFacts, PathKind, group_only, network_namespace};
 use crate::id::SandboxId;
-use crate::launch::agent::cleanup;
+use crate::launch::agent::cleanup::{self, ClaimedEntries};
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
 use crate::plan::agent::{self as plan, AgentPlan};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::quarantine::Quarantine;
 use crate::session::session_project::SessionProject;
-use crate::session::skipped_entries::SkippedEntries;
+use crate::session::skipped_entries::{SkippedEntries, SkippingIndex};
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
@@ -22,8 +22,8 @@ use crate::spec::policy::{
     PolicySources, Setting, UserPath,
 };
 use crate::spec::{
-    HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection, ProtectionStrength,
-    SandboxSpec,
+    GitIndexSpec, HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection,
+    ProtectionStrength, SandboxSpec,
 };
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
@@ -158,6 +158,8 @@ pub(crate) struct PreparedSandbox {
     pub(crate) project: Option<SessionProject>,
     /// Holds the block of ids as long as the sandbox lives.
     pub(crate) ids: Option<IdBlock>,
+    /// Entries of indices in the upper layer of an overlay, which have the skip-worktree bit while the sandbox runs.
+    skipped_in_overlay: Vec<SkippedEntries>,
 }
 
 impl PreparedSandbox {
@@ -194,20 +196,16 @@ impl PreparedSandbox {
         self.spec.hidden_paths.iter().filter(|(path, _)| self.host.path_kind(path).is_some())
     }
 
-    /// The entries of git indices at hidden paths. Programs that may write to the workspace use git there; an overlay has
-    /// the index of the host's tree, which stays as it is.
-    pub(crate) fn hidden_in_git(&self) -> Vec<SkippedEntries> {
-        let below = |path: &Path| path.strip_prefix(&self.workspace).ok().map(Path::to_owned);
-        let hidden: Vec<PathBuf> = self.hidden_paths().filter_map(|(path, _)| below(path)).collect();
-        if hidden.is_empty() || self.has_overlay() {
-            return Vec::new();
+    /// The entries of git indices at hidden paths. Under an overlay the index of the host's tree stays as it is.
+    pub(crate) fn hidden_in_git(&self) -> ClaimedEntries {
+        if self.has_overlay() {
+            return ClaimedEntries::unshared(self.skipped_in_overlay.clone());
         }
-        // What a killed sandbox has left is not taken for what the repository had before.
-        cleanup::sweep_best_effort();
-        SkippedEntries::find(&self.workspace, &hidden).unwrap_or_else(|error| {
-            log::warn!("git shows hidden files as changed: {error}");
-            Vec::new()
-        })
+        let hidden = paths_hidden_in(&self.workspace, &self.spec, &self.host);
+        match hidden.is_empty() {
+            true => ClaimedEntries::default(),
+            false => ClaimedEntries::find(&self.workspace, &hidden),
+        }
     }
 
     /// Looks after what programs may leave in the workspace for the host to run. Call it when the sandbox is made and no
@@ -335,6 +333,10 @@ pub(crate) fn prepare(
         let is_made = |path: &Path| request.planned.iter().any(|planned| planned.path == path);
         host.unmappable_trees.retain(|path, _| path.exists() || !is_made(path));
     }
+    let skipped = match &request.changes {
+        Some(changes) => skip_in_overlay(&mut spec, &host, &request, changes),
+        None => Vec::new(),
+    };
     let mut plan = plan::build(&spec, &host)?;
     plan.degraded.extend(disk.degraded_protections());
     shared_directories::check_api_socket(&plan, effective)?;
@@ -354,7 +356,50 @@ pub(crate) fn prepare(
         session: None,
         project: None,
         ids: id_block,
+        skipped_in_overlay: skipped,
     })
+}
+
+/// Gives an overlay indices of its own, in which the entries at hidden paths have the skip-worktree bit. Returns the
+/// entries that are to lose it when the sandbox ends, because their index is kept with other changes.
+fn skip_in_overlay(
+    spec: &mut SandboxSpec,
+    host: &HostFacts,
+    request: &LaunchRequest,
+    changes: &OverlayUpper,
+) -> Vec<SkippedEntries> {
+    let hidden = paths_hidden_in(&request.workspace, spec, host);
+    if hidden.is_empty() {
+        return Vec::new();
+    }
+    let report = |error| log::warn!("git shows hidden files as changed: {error}");
+    let kept = match changes {
+        OverlayUpper::Memory { .. } => None,
+        OverlayUpper::Directory(directory) => Some(directory.join("changes")),
+    };
+    // An earlier run may have left an index in the upper layer.
+    let existing =
+        kept.as_deref().filter(|kept| kept.is_dir()).map(|kept| SkippedEntries::find(kept, &hidden, &[]));
+    let mut entries = existing.unwrap_or(Ok(Vec::new())).map_err(report).unwrap_or_default();
+    let others = cleanup::entries_of_running_sandboxes(None);
+    let found = SkippedEntries::find_with_indices(&request.workspace, &hidden, &others).map_err(report);
+    for (lower, index) in found.unwrap_or_default() {
+        let directory = request.workspace.join(lower.directory());
+        let upper = kept.as_deref().map(|kept| lower.in_tree(kept));
+        if upper.as_ref().is_some_and(SkippedEntries::has_index) {
+            continue;
+        }
+        let SkippingIndex { content, mode, mtime } = index;
+        spec.git_indices.push(GitIndexSpec { directory, content: content.0, mode, mtime });
+        entries.extend(upper);
+    }
+    entries
+}
+
+/// Paths of the workspace that exist and are hidden, relative to it.
+fn paths_hidden_in(workspace: &Path, spec: &SandboxSpec, host: &HostFacts) -> Vec<PathBuf> {
+    let existing = spec.hidden_paths.iter().filter(|(path, _)| host.path_kind(path).is_some());
+    existing.filter_map(|(path, _)| path.strip_prefix(workspace).ok().map(Path::to_owned)).collect()
 }
 
 /// Hides what of the system trees the caller's groups alone give, unless a layer names it: programs of an ordinary user have

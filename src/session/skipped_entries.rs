@@ -15,7 +15,6 @@ use index_file::{ChangeError, INDEX, change_index, read_index};
 use repositories::repositories;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -36,31 +35,83 @@ pub struct SkippedEntries {
     paths: Vec<Base64Bytes>,
 }
 
+/// An index in which hidden entries have the bit, for a tree that shows the index of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippingIndex {
+    /// Its content.
+    pub content: Base64Bytes,
+    /// Permission bits of the file.
+    pub mode: u32,
+    /// Time of the last change of the file: seconds since the Unix epoch, and nanoseconds. git compares the files that are
+    /// not older than the index.
+    pub mtime: (i64, u32),
+}
+
 impl SkippedEntries {
-    /// The entries at `hidden` paths, or below them, that do not have the bit. The paths are relative to the workspace.
+    /// The entries at `hidden` paths, or below them, that do not have the bit, or have it because of `others`: sandboxes
+    /// that run. The paths are relative to the workspace.
     ///
     /// # Errors
     /// [`Code::Invalid`] for an index that git does not write, and for too many such entries; the errors of
     /// [`worker::run_worker`].
-    pub fn find(workspace: &Path, hidden: &[PathBuf]) -> Result<Vec<Self>> {
+    pub fn find(workspace: &Path, hidden: &[PathBuf], others: &[Self]) -> Result<Vec<Self>> {
         in_worker(workspace, FileAccess::Read, |root, task| {
-            let mut found = Vec::new();
-            for (directory, hidden) in
-                repositories(root, workspace, hidden).map_err(|e| Error::system(task, e))?
-            {
-                let paths = paths_at(root, &directory, &hidden).map_err(|e| e.into_error(task))?;
-                if !paths.is_empty() {
-                    let (workspace, directory) =
-                        (Base64Bytes::from_path(workspace), Base64Bytes::from_path(&directory));
-                    found.push(SkippedEntries { workspace, directory, paths });
-                }
-            }
-            let paths = found.iter().flat_map(|entries| &entries.paths);
-            if paths.map(|path| path.as_path().as_os_str().len()).sum::<usize>() > MAX_PATH_BYTES {
-                return Err(Error::new(Code::Invalid, format!("{task}: too many of its files are hidden")));
-            }
-            Ok(found)
+            let found = find_edited(root, workspace, hidden, others, task)?;
+            Ok(found.into_iter().map(|(entries, _)| entries).collect())
         })
+    }
+
+    /// As [`Self::find`], with the indices as [`Self::skip`] would make them.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn find_with_indices(
+        workspace: &Path,
+        hidden: &[PathBuf],
+        others: &[Self],
+    ) -> Result<Vec<(Self, SkippingIndex)>> {
+        in_worker(workspace, FileAccess::Read, |root, task| {
+            find_edited(root, workspace, hidden, others, task)
+        })
+    }
+
+    /// Those of these entries that none of `others` has; `None` if there are none.
+    pub fn without(&self, others: &[Self]) -> Option<Self> {
+        let is_others = |path: &Base64Bytes| others.iter().any(|other| other.has(self, path));
+        let paths: Vec<Base64Bytes> = self
+            .paths
+            .iter()
+            .filter(|path| !is_others(path))
+            .map(|path| Base64Bytes(path.0.clone()))
+            .collect();
+        let (workspace, directory) = (self.workspace.as_path(), self.directory());
+        (!paths.is_empty()).then(|| SkippedEntries {
+            workspace: Base64Bytes::from_path(workspace),
+            directory: Base64Bytes::from_path(directory),
+            paths,
+        })
+    }
+
+    /// Whether these entries have this path of the index that `index` is of.
+    fn has(&self, index: &Self, path: &Base64Bytes) -> bool {
+        let is_same = self.workspace.0 == index.workspace.0 && self.directory.0 == index.directory.0;
+        is_same && self.paths.iter().any(|own| own.0 == path.0)
+    }
+
+    /// The same entries in an index at the same path of another tree.
+    #[must_use]
+    pub fn in_tree(self, tree: &Path) -> Self {
+        SkippedEntries { workspace: Base64Bytes::from_path(tree), ..self }
+    }
+
+    /// The directory of the index, relative to the workspace.
+    pub fn directory(&self) -> &Path {
+        self.directory.as_path()
+    }
+
+    /// Whether the tree has an index there.
+    pub fn has_index(&self) -> bool {
+        self.workspace.as_path().join(self.directory()).join(INDEX).symlink_metadata().is_ok()
     }
 
     /// Gives the entries the bit. Waits for at most `patience` while git has the index locked.
@@ -110,24 +161,64 @@ fn in_worker<T: Serialize + serde::de::DeserializeOwned>(
     worker::run_worker(&confinement, || job(root.as_fd(), &task))
 }
 
-/// The paths of the entries at `hidden` paths, or below them, that do not have the bit.
-fn paths_at(
+/// The entries that do not have the bit, or have it because of others, and the indices with it.
+fn find_edited(
+    root: BorrowedFd<'_>,
+    workspace: &Path,
+    hidden: &[PathBuf],
+    others: &[SkippedEntries],
+    task: &str,
+) -> Result<Vec<(SkippedEntries, SkippingIndex)>> {
+    let (mut found, mut path_bytes) = (Vec::new(), 0);
+    for (directory, hidden) in repositories(root, workspace, hidden).map_err(|e| Error::system(task, e))? {
+        let is_same = |other: &&SkippedEntries| {
+            other.workspace.as_path() == workspace && other.directory() == directory
+        };
+        let of_others: BTreeSet<&[u8]> = others
+            .iter()
+            .filter(is_same)
+            .flat_map(|other| &other.paths)
+            .map(|path| path.0.as_slice())
+            .collect();
+        let edited = edit_at(root, &directory, &hidden, &of_others).map_err(|e| e.into_error(task))?;
+        let Some((paths, index)) = edited else { continue };
+        path_bytes += paths.iter().map(|path| path.0.len()).sum::<usize>();
+        if path_bytes > MAX_PATH_BYTES {
+            return Err(Error::new(Code::Invalid, format!("{task}: too many of its files are hidden")));
+        }
+        let (workspace, directory) = (Base64Bytes::from_path(workspace), Base64Bytes::from_path(&directory));
+        found.push((SkippedEntries { workspace, directory, paths }, index));
+    }
+    Ok(found)
+}
+
+/// The paths of the entries at `hidden` paths, or below them, that do not have the bit, or have it because of others, and
+/// the index with it; `None` if there are none.
+fn edit_at(
     root: BorrowedFd<'_>,
     directory: &Path,
     hidden: &[PathBuf],
-) -> std::result::Result<Vec<Base64Bytes>, ChangeError> {
-    let index = match read_index(root, &directory.join(INDEX)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        index => index?.0,
+    of_others: &BTreeSet<&[u8]>,
+) -> std::result::Result<Option<(Vec<Base64Bytes>, SkippingIndex)>, ChangeError> {
+    let (index, meta) = match read_index(root, &directory.join(INDEX)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        index => index?,
     };
     let is_hidden = |path: &[u8]| {
         hidden.iter().any(|hidden| git_index::is_at_or_below(path, hidden.as_os_str().as_bytes()))
     };
-    let Some(edited) = edit(&index, SkipWorktree::Set, is_hidden).map_err(ChangeError::Index)? else {
-        return Ok(Vec::new());
+    let edited = edit(&index, SkipWorktree::Set, is_hidden).map_err(ChangeError::Index)?;
+    let shared = match of_others.is_empty() {
+        true => None,
+        false => edit(&index, SkipWorktree::Clear, |path| is_hidden(path) && of_others.contains(path))
+            .map_err(ChangeError::Index)?,
     };
-    let path = |bytes: Vec<u8>| Base64Bytes::from_path(Path::new(OsStr::from_bytes(&bytes)));
-    Ok(edited.changed.into_iter().map(path).collect())
+    let shared = shared.map(|shared| shared.changed).unwrap_or_default();
+    let (content, changed) = edited.map_or((index, Vec::new()), |edited| (edited.bytes, edited.changed));
+    let paths: Vec<Base64Bytes> = changed.into_iter().chain(shared).map(Base64Bytes).collect();
+    let index =
+        SkippingIndex { content: Base64Bytes(content), mode: meta.mode & 0o777, mtime: meta.mtime_parts() };
+    Ok((!paths.is_empty()).then_some((paths, index)))
 }
 
 /// Edits an index of either format. Which one it has is in a configuration; an index of the other format is malformed.

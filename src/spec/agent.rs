@@ -109,6 +109,7 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         model_api: request.model_api.clone(),
         mailbox: request.mailbox.clone(),
         pinned_paths: request.pinned_paths.clone(),
+        git_indices: Vec::new(),
         hidden_paths: policy
             .files
             .hide

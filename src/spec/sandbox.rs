@@ -30,6 +30,19 @@ impl fmt::Display for Origin {
     }
 }
 
+/// The index of a repository that git finds in an overlay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitIndexSpec {
+    /// Its directory, in the sandbox.
+    pub directory: PathBuf,
+    /// Its content.
+    pub content: Vec<u8>,
+    /// Permission bits of the file.
+    pub mode: u32,
+    /// Time of the last change of the file: seconds since the Unix epoch, and nanoseconds.
+    pub mtime: (i64, u32),
+}
+
 /// The complete description of one sandbox, without the programs that run in it.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
@@ -57,6 +70,8 @@ pub struct SandboxSpec {
     pub files: Vec<(PathBuf, String)>,
     /// Paths in a mounted tree to bind over themselves.
     pub pinned_paths: Vec<PinnedPath>,
+    /// Indices that git finds in an overlay in place of those of the lower layer.
+    pub git_indices: Vec<GitIndexSpec>,
     /// Paths in a mounted tree to mask, each only if it exists: path, origin.
     pub hidden_paths: Vec<(PathBuf, Origin)>,
     /// Paths of `/proc` to mask or make read-only, each only if it exists.

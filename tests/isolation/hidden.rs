@@ -4,12 +4,15 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::ChildStdout;
 
 use nix::sys::signal::Signal;
 
 use super::wrapped::Wrap;
+use crate::processes::account::family;
 use crate::support::caller::Caller;
-use crate::support::process::Process;
+use crate::support::deadline::Deadline;
+use crate::support::process::{Process, Watch};
 use crate::support::wait;
 
 /// A workspace with hidden paths, as the keys of `[files]`.
@@ -137,6 +140,33 @@ as_each_caller! {
         }
     }
 
+    /// The host's index stays as it is, and the overlay has one of its own, if git has not locked it.
+    fn git_lives_with_hidden_files_in_an_overlay(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env", "keys", "one/.env"]);
+        for directory in ["keys", "one"] {
+            wrap.place.make_dir(&format!("work/{directory}"), 0o755);
+        }
+        for name in [".env", "keys/key", "one/.env"] {
+            make(&wrap, name, "SECRET", 0o644);
+        }
+        make(&wrap, "code", "old", 0o644);
+        wrap.outside(&format!("(cd one && {COMMIT}) && echo one >.gitignore && {COMMIT}"));
+        let state = "sha256sum .git/index one/.git/index; git ls-files -t; git rev-parse HEAD";
+        let before = wrap.outside(state);
+        let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
+            git status --porcelain; git -C one status --porcelain; git diff --exit-code; git add -A; git diff --cached --exit-code; \
+            echo new >code; git stash -q; git stash pop -q; git commit -qam second; \
+            git checkout -q -b other; git reset -q --hard HEAD^; git checkout -q .; git status --porcelain; \
+            stat -c '%a %u' .git/index code | sort -u | wc -l";
+        let overlay = |script: &str| wrap.run(&["--workspace-overlay"], &["/bin/sh", "-c", script]);
+        let ended = overlay(script);
+        assert_eq!((ended.stdout.as_str(), ended.code()), ("1\n", 0), "{ended:?}");
+        assert_eq!(wrap.outside(state), before);
+        wrap.outside(": >.git/index.lock");
+        assert_eq!(overlay("git ls-files -t .env").success(), "H .env\n");
+    }
+
     /// Repositories below the workspace, and a work tree whose index is elsewhere in it.
     fn git_lives_with_hidden_files_in_each_repository(caller) {
         needs_git!();
@@ -149,6 +179,51 @@ as_each_caller! {
         let all = "for tree in one one/below two; do git -C $tree status --porcelain; git -C $tree ls-files -t .env; done";
         assert_eq!(wrap.sh(all).success(), "S .env\n".repeat(3));
         assert_eq!(wrap.outside(all), "H .env\n".repeat(3));
+    }
+
+    /// The last of several sandboxes restores what it hides, however the others end.
+    fn git_lives_with_hidden_files_in_two_sandboxes_at_once(caller) {
+        needs_git!();
+        let wrap = hiding(caller, &[".env", "key"]);
+        make(&wrap, ".env", "SECRET", 0o644);
+        make(&wrap, "key", "SECRET", 0o644);
+        wrap.outside(COMMIT);
+        let listing = || wrap.outside("git ls-files -t .env key");
+        let start = |options: &[&str]| {
+            let script = "printf R; read -r line; git status --porcelain; git ls-files -t .env key";
+            let mut process = Process::start(&wrap.place, wrap.command(options, &["/bin/sh", "-c", script]));
+            let stdout = process.take_ready_stdout();
+            (process, stdout)
+        };
+        let both = "S .env\nS key\n";
+        let finish = |(mut process, mut stdout): (Process, ChildStdout)| {
+            drop(process.take_stdin());
+            let seen = Deadline::usual().read_to_end(&mut stdout).unwrap();
+            assert!(process.wait().success());
+            String::from_utf8(seen).unwrap()
+        };
+        for ends_by_itself in [true, false] {
+            let first = start(&[]);
+            let overlay = start(&["--workspace-overlay"]);
+            let second = start(&[]);
+            assert_eq!(listing(), both);
+            if ends_by_itself {
+                assert_eq!(finish(first), both);
+            } else {
+                let (mut process, _stdout) = first;
+                let launcher = Watch::of(family(process.pid(), "saggar:launch").pid).unwrap();
+                process.signal(Signal::SIGKILL);
+                process.wait();
+                launcher.wait_gone("the launcher");
+            }
+            assert_eq!(listing(), both);
+            let third = start(&[]);
+            assert_eq!(finish(second), both);
+            assert_eq!(finish(third), both);
+            assert_eq!(listing(), "H .env\nH key\n");
+            // The index of the overlay is its own.
+            assert_eq!(finish(overlay), both);
+        }
     }
 
     /// Whatever ends the sandbox, and where git has the index locked at the end.

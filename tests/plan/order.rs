@@ -32,6 +32,7 @@ fn needs_a_capability(step: &AgentStep) -> bool {
         | AgentStep::Pin { .. }
         | AgentStep::Tmpfs { .. }
         | AgentStep::Overlay { .. }
+        | AgentStep::ReplaceIndex { .. }
         | AgentStep::Proc { .. }
         | AgentStep::NamespaceLimit { .. }
         | AgentStep::Devpts { .. }

@@ -3,6 +3,7 @@
 mod apart;
 mod cold;
 mod files;
+mod hidden;
 mod killed;
 mod life;
 mod limits;

@@ -34,6 +34,9 @@ const TRIES: usize = 100;
 /// How long to wait while git has an index locked. Its own commands lock it for less, except for an editor.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The file in the directory of all runtime directories whose lock is that of git indices.
+const INDEX_LOCK: &str = "indices.lock";
+
 /// The maximum size of a record, in bytes.
 const RECORD_LIMIT: u64 = 1 << 20;
 
@@ -87,6 +90,33 @@ impl OwnedCleanupItem {
     }
 }
 
+/// Entries of git indices that a sandbox is about to skip. Until they are recorded no other sandbox restores them.
+#[derive(Debug, Default)]
+pub struct ClaimedEntries {
+    entries: Vec<SkippedEntries>,
+    _lock: Option<Flock<File>>,
+}
+
+impl ClaimedEntries {
+    /// Finds the entries at `hidden` paths of the workspace. What a killed sandbox has left is not taken for what the
+    /// repository had before.
+    pub fn find(workspace: &Path, hidden: &[PathBuf]) -> Self {
+        sweep_best_effort();
+        let lock = lock_indices();
+        let found = SkippedEntries::find(workspace, hidden, &entries_of_running_sandboxes(None));
+        let entries = found.unwrap_or_else(|error| {
+            log::warn!("git shows hidden files as changed: {error}");
+            Vec::new()
+        });
+        ClaimedEntries { entries, _lock: lock }
+    }
+
+    /// Entries of an index that no other sandbox uses.
+    pub fn unshared(entries: Vec<SkippedEntries>) -> Self {
+        ClaimedEntries { entries, _lock: None }
+    }
+}
+
 /// What a new guard has to remove.
 #[derive(Debug)]
 pub struct HostArtifacts<'a> {
@@ -95,7 +125,7 @@ pub struct HostArtifacts<'a> {
     /// Whether a runtime directory is needed: for a sandbox with a name given by the user, or with sockets.
     pub directory: bool,
     /// Entries of git indices that are to be skipped while the sandbox runs. They need a runtime directory too.
-    pub skipped: Vec<SkippedEntries>,
+    pub skipped: ClaimedEntries,
 }
 
 impl CleanupGuard {
@@ -105,12 +135,13 @@ impl CleanupGuard {
     /// # Errors
     /// [`Code::Exists`] when a sandbox with that id is running; [`Code::System`].
     pub fn new(id: &SandboxId, leaves: HostArtifacts<'_>) -> Result<Self> {
+        let ClaimedEntries { entries: skipped, _lock: claim } = leaves.skipped;
         let record = CleanupRecord {
             version: 1,
             cgroup: leaves.cgroup.map(Path::to_owned),
             sockets: Vec::new(),
             sessions: Vec::new(),
-            skipped: leaves.skipped,
+            skipped,
         };
         let mut guard = CleanupGuard {
             watcher: None,
@@ -139,6 +170,7 @@ impl CleanupGuard {
             guard.write_record()?;
             guard.skip_entries();
         }
+        drop(claim);
         if let Some(cgroup) = leaves.cgroup {
             guard.register(OwnedCleanupItem::Cgroup(c_path(cgroup)?));
         }
@@ -170,7 +202,8 @@ impl CleanupGuard {
     ) -> Result<Rc<Launcher>> {
         let charges = launcher::encode_cleanup(self.items.iter().rev().map(OwnedCleanupItem::as_item));
         let init = (launched.pid, launched.pidfd.as_fd());
-        let tasks = &mut TasksWithEntries { tasks: work, skipped: &self.record.skipped };
+        let (skipped, directory) = (&*self.record.skipped, self.directory.as_deref());
+        let tasks = &mut TasksWithEntries { tasks: work, skipped, directory };
         let launcher = Launcher::spawn(LauncherArgs { init, cleanup: &charges, descriptors, tasks });
         let launcher = Rc::new(launcher.map_err(|e| Error::system("start the launcher", e))?);
         launched.launcher = Some(Rc::clone(&launcher));
@@ -273,7 +306,7 @@ impl Drop for CleanupGuard {
             // Others may use these paths by now.
             return;
         }
-        let is_restored = restore_entries(&self.record.skipped, LOCK_PATIENCE);
+        let is_restored = restore_entries(&self.record.skipped, self.directory.as_deref(), LOCK_PATIENCE);
         // The directory goes last, because its record and lock protect the other items.
         for charge in self.items.iter().rev() {
             if is_restored || !matches!(charge, OwnedCleanupItem::Directory(_)) {
@@ -290,6 +323,8 @@ impl Drop for CleanupGuard {
 struct TasksWithEntries<'a> {
     tasks: &'a mut dyn LauncherTasks,
     skipped: &'a [SkippedEntries],
+    /// The runtime directory, with the record.
+    directory: Option<&'a Path>,
 }
 
 impl LauncherTasks for TasksWithEntries<'_> {
@@ -306,14 +341,20 @@ impl LauncherTasks for TasksWithEntries<'_> {
     }
 
     fn on_end(&mut self) -> bool {
-        restore_entries(self.skipped, LOCK_PATIENCE)
+        restore_entries(self.skipped, self.directory, LOCK_PATIENCE)
     }
 }
 
-/// Restores git indices. Returns false if one of them is locked; another error would occur again.
-fn restore_entries(skipped: &[SkippedEntries], patience: Duration) -> bool {
+/// Restores the entries of git indices that no other sandbox hides; `own` is the directory of the record that they are
+/// from. Returns false if an index is locked; another error would occur again.
+fn restore_entries(skipped: &[SkippedEntries], own: Option<&Path>, patience: Duration) -> bool {
+    if skipped.is_empty() {
+        return true;
+    }
+    let _lock = lock_indices();
+    let others = entries_of_running_sandboxes(own);
     let mut is_done = true;
-    for entries in skipped {
+    for entries in skipped.iter().filter_map(|entries| entries.without(&others)) {
         if let Err(error) = entries.restore(patience) {
             let is_locked = error.code() == Code::State;
             is_done &= !is_locked;
@@ -323,6 +364,31 @@ fn restore_entries(skipped: &[SkippedEntries], patience: Duration) -> bool {
         }
     }
     is_done
+}
+
+/// The entries that running sandboxes hide, except for the one with the runtime directory `own`.
+pub(crate) fn entries_of_running_sandboxes(own: Option<&Path>) -> Vec<SkippedEntries> {
+    let directories = fs::read_dir(state::runtime_path()).into_iter().flatten().flatten();
+    let others = directories.map(|entry| entry.path()).filter(|directory| Some(directory.as_path()) != own);
+    let entries = |directory: PathBuf| {
+        let skipped = read_record(&directory)?.skipped;
+        (!skipped.is_empty() && is_running(&directory)).then_some(skipped)
+    };
+    others.filter_map(entries).flatten().collect()
+}
+
+/// Whether a process holds the lock of this runtime directory.
+fn is_running(directory: &Path) -> bool {
+    let lock = state::lock_options().open(directory.join("lock"));
+    lock.is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+}
+
+/// Takes the lock of all indices: while entries are found and recorded, and while they are restored. Without it, two
+/// sandboxes on one work tree could restore what the other hides.
+fn lock_indices() -> Option<Flock<File>> {
+    let path = state::runtime_dir().ok()?.join(INDEX_LOCK);
+    let file = state::lock_options().create(true).open(path).ok()?;
+    Flock::lock(file, FlockArg::LockExclusive).ok()
 }
 
 /// Makes the directory and takes its lock; first removes the remains of a dead sandbox with the same id.
@@ -378,7 +444,7 @@ pub fn sweep() -> Result<usize> {
     state::check_private_directory(&root)?;
     let entries =
         fs::read_dir(&root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
-    let own = ["ids", state::counters::FILE_NAME];
+    let own = ["ids", state::counters::FILE_NAME, INDEX_LOCK];
     let sandboxes = entries.flatten().filter(|entry| own.iter().all(|name| entry.file_name() != *name));
     let swept = sandboxes.filter(|entry| sweep_one(&entry.path(), CREATION_GRACE)).count();
     Ok(swept + cgroups())
@@ -439,7 +505,7 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
     // Without a record, only the directory can be removed.
     if let Some(record) = record {
         // Where git has locked an index, a later sweep restores it.
-        if !restore_entries(&record.skipped, Duration::ZERO) {
+        if !restore_entries(&record.skipped, Some(directory), Duration::ZERO) {
             return false;
         }
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {

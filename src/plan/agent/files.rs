@@ -6,7 +6,8 @@ use crate::error::{Code, Error, Result};
 use crate::host::{HostFacts, MountPoint, PathKind};
 use crate::plan::path::{below_root, c_path, c_string};
 use crate::spec::{
-    MaskKind, MountKind, MountSpec, Origin, OverlayUpper, SandboxProfile, SandboxSpec, mount_order,
+    GitIndexSpec, MaskKind, MountKind, MountSpec, Origin, OverlayUpper, SandboxProfile, SandboxSpec,
+    mount_order,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,6 +73,14 @@ impl<'a> AgentFiles<'a> {
             if matches!(mount.kind, MountKind::Tmpfs { .. }) && !mount.writable {
                 self.steps.push(AgentStep::Seal { path: below_root(&mount.destination)? });
             }
+        }
+        for GitIndexSpec { directory, content, mode, mtime } in &spec.git_indices {
+            self.steps.push(AgentStep::ReplaceIndex {
+                directory: below_root(directory)?,
+                content: content.clone(),
+                mode: *mode,
+                mtime: *mtime,
+            });
         }
         for pin in &spec.pinned_paths {
             self.steps.push(AgentStep::Pin { path: below_root(&pin.path)?, read_only: pin.read_only });

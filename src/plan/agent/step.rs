@@ -134,6 +134,17 @@ pub enum AgentStep {
         /// The mount point.
         path: CString,
     },
+    /// Replaces a git index as git does, in an overlay. If that fails, git finds the one of the lower layer.
+    ReplaceIndex {
+        /// The directory of the index.
+        directory: CString,
+        /// The new index.
+        content: Vec<u8>,
+        /// Its permission bits.
+        mode: u32,
+        /// Its time: seconds since the Unix epoch, and nanoseconds.
+        mtime: (i64, u32),
+    },
     /// procfs of this pid namespace.
     Proc {
         /// The mount point.
@@ -316,6 +327,7 @@ impl AgentStep {
             | AgentStep::Pin { .. }
             | AgentStep::Tmpfs { .. }
             | AgentStep::Overlay { .. }
+            | AgentStep::ReplaceIndex { .. }
             | AgentStep::Proc { .. }
             | AgentStep::NamespaceLimit { .. }
             | AgentStep::Devpts { .. }
@@ -484,6 +496,9 @@ impl fmt::Display for AgentStep {
                     absolute(path),
                     absolute(EMPTY_DIRECTORY)
                 )
+            }
+            AgentStep::ReplaceIndex { directory, content, .. } => {
+                write!(f, "replace {}/index, {} bytes", absolute(directory), content.len())
             }
             AgentStep::Proc { path, .. } => write!(f, "mount proc on {}", absolute(path)),
             AgentStep::NamespaceLimit { path, limit: most } => {

@@ -5,7 +5,9 @@ use super::steps::{CLOSED, open_mount_point};
 use crate::sys::file::{self, Resolve};
 use crate::sys::mount::{self, MOUNT_ATTR_RDONLY};
 use crate::sys::{Errno, SysResult};
-use nix::sys::stat::{FileStat, Mode, fchmod, fstat};
+use nix::fcntl::renameat;
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat, futimens};
+use nix::sys::time::TimeSpec;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -31,6 +33,37 @@ pub(super) fn hide_directory(root: BorrowedFd<'_>, path: &CStr) -> SysResult<()>
     resemble(top.as_fd(), &fstat(&at)?)?;
     mount::seal_tree(tree.as_fd(), MOUNT_ATTR_RDONLY, false)?;
     mount::attach(tree.as_fd(), at.as_fd())
+}
+
+/// Replaces the git index in `directory` as git does: the lock becomes the new index.
+///
+/// # Errors
+/// EEXIST if git has the index locked on the host; otherwise those of the file system.
+pub(super) fn replace_index(
+    root: BorrowedFd<'_>,
+    directory: &CStr,
+    content: &[u8],
+    mode: u32,
+    (seconds, nanoseconds): (i64, u32),
+) -> SysResult<()> {
+    const INDEX: &CStr = c"index";
+    const LOCK: &CStr = c"index.lock";
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    let directory = file::open(root, directory, flags, 0, Resolve::BeneathNoLinks)?;
+    let old =
+        file::open(directory.as_fd(), INDEX, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks)?;
+    let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
+    let lock = file::open(directory.as_fd(), LOCK, flags, 0o600, Resolve::BeneathNoLinks)?;
+    let old = fstat(&old)?;
+    let written = file::write_all(lock.as_fd(), content)
+        .and_then(|()| file::set_owner(lock.as_fd(), old.st_uid, old.st_gid))
+        .and_then(|()| fchmod(&lock, Mode::from_bits_truncate(mode)))
+        .and_then(|()| {
+            let mtime = TimeSpec::new(seconds, nanoseconds.into());
+            futimens(&lock, &TimeSpec::UTIME_OMIT, &mtime)
+        })
+        .and_then(|()| renameat(&directory, LOCK, &directory, INDEX));
+    written.or_else(|errno| file::unlink(directory.as_fd(), LOCK).and(Err(errno)))
 }
 
 /// Gives `made` the mode and the owner of what it covers. An owner without an id in the sandbox cannot be given: it shows

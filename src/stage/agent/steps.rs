@@ -125,6 +125,11 @@ fn in_new_root(
             new_mount(root, path, c"tmpfs", &options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
         }
         AgentStep::Overlay { path } => overlay::mount_overlay(root, path),
+        AgentStep::ReplaceIndex { directory, content, mode, mtime } => {
+            // Without it git shows hidden files as changed.
+            let _ = hide::replace_index(root, directory, content, *mode, *mtime);
+            Ok(())
+        }
         AgentStep::Proc { path, hide_foreign: hide } => {
             let hidden = [(c"hidepid", Some(c"invisible"))];
             new_mount(root, path, c"proc", if *hide { &hidden } else { &[] }, CLOSED)
