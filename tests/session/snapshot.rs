@@ -46,18 +46,26 @@ fn stopped(sessions: &Sessions, session: &Value, client: &mut ControlClient) -> 
     for _ in 0..20 {
         let id = client.ask("snapshot", &json!({}));
         let deadline = Deadline::usual();
+        let is_partial = |path: &PathBuf| path.to_string_lossy().ends_with(".partial");
         let found = loop {
-            if let Some(found) = writer(pid).filter(|_| !kept(sessions, &name).is_empty()) {
-                break found;
+            let files = kept(sessions, &name);
+            // Under load a whole snapshot may be taken between two looks.
+            if files.iter().any(|path| !is_partial(path)) {
+                break None;
+            }
+            if let Some(found) = writer(pid).filter(|_| !files.is_empty()) {
+                break Some(found);
             }
             assert!(!deadline.remaining().is_zero(), "there is no writer");
         };
-        found.stop();
-        // What it writes is there, and is not yet what it will be.
-        if kept(sessions, &name).iter().all(|path| path.to_string_lossy().ends_with(".partial")) {
-            return (id, found);
+        if let Some(found) = found {
+            found.stop();
+            // What it writes is there, and is not yet what it will be.
+            if kept(sessions, &name).iter().all(is_partial) {
+                return (id, found);
+            }
+            found.signal(Signal::SIGCONT);
         }
-        found.signal(Signal::SIGCONT);
         client.answer(id);
         kept(sessions, &name).iter().for_each(|path| fs::remove_file(path).unwrap());
     }
