@@ -20,7 +20,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
-const PROFILES: [&str; 16] = [
+const PROFILES: [&str; 17] = [
     "agent",
     "nesting",
     "init",
@@ -37,6 +37,7 @@ const PROFILES: [&str; 16] = [
     "relay",
     "attribution",
     "mcp",
+    "mailbox",
 ];
 
 fn main() {

@@ -113,6 +113,8 @@ pub enum HostProcessFilter {
     Api,
     /// A server of the Model Context Protocol (`seccomp/mcp.json`).
     Mcp,
+    /// The server of a mailbox (`seccomp/mailbox.json`).
+    Mailbox,
 }
 
 impl HostProcessFilter {
@@ -128,6 +130,7 @@ impl HostProcessFilter {
             HostProcessFilter::Attribution => &tables::ATTRIBUTION_PROGRAM,
             HostProcessFilter::Api => &tables::AGENT_PROGRAM,
             HostProcessFilter::Mcp => &tables::MCP_PROGRAM,
+            HostProcessFilter::Mailbox => &tables::MAILBOX_PROGRAM,
         }
     }
 
@@ -143,6 +146,7 @@ impl HostProcessFilter {
             HostProcessFilter::Attribution => &tables::ATTRIBUTION,
             HostProcessFilter::Api => &tables::AGENT,
             HostProcessFilter::Mcp => &tables::MCP,
+            HostProcessFilter::Mailbox => &tables::MAILBOX,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 pub const MAILBOX_RIGHTS: ProcessRights = ProcessRights {
     name: c"saggar:mailbox",
     capabilities: 0,
-    filter: HostProcessFilter::Mcp,
+    filter: HostProcessFilter::Mailbox,
     landlock: Some(LandlockSummary { min_abi: 2, allows: "files of its run" }),
 };
 

@@ -254,14 +254,23 @@ impl Directory {
     }
 }
 
-/// Creates a directory with mode 0700; `false` if the name exists.
+/// Creates a directory with mode 0700; `false` if the name exists. The mode of a path is changed only if the umask has
+/// taken bits of it: a confined server may not.
 #[expect(
     clippy::disallowed_methods,
     reason = "under an umask of 0700 the new directory cannot be opened before"
 )]
 fn create_private(parent: impl AsFd, name: &Path) -> Result<bool, Errno> {
     match rustix::fs::mkdirat(&parent, name, DIRECTORY_MODE) {
-        Ok(()) => rustix::fs::chmodat(&parent, name, DIRECTORY_MODE, AtFlags::empty()).map(|()| true),
+        Ok(()) => {
+            let created = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if Mode::from_raw_mode(created.st_mode).intersection(Mode::RWXU | Mode::RWXG | Mode::RWXO)
+                != DIRECTORY_MODE
+            {
+                rustix::fs::chmodat(&parent, name, DIRECTORY_MODE, AtFlags::empty())?;
+            }
+            Ok(true)
+        }
         Err(Errno::EXIST) => Ok(false),
         Err(cause) => Err(cause),
     }

@@ -4,7 +4,7 @@
 //! are then under the filter too.
 
 use super::native;
-use crate::sys::seccomp::{FilterProfile, load, program};
+use crate::sys::seccomp::{FilterProfile, HostProcessFilter, load, program};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -220,4 +220,67 @@ fn a_filter_needs_no_new_privs_and_a_sound_program() {
     // The program ends without a return.
     assert_eq!(load(&program(FilterProfile::Agent)[..1]), Err(libc::EINVAL));
     assert_eq!(load(&vec![program(FilterProfile::Agent)[0]; 70_000]), Err(libc::EINVAL));
+}
+
+/// What a server of the Model Context Protocol that is taken over would want. Its user may do all of it.
+#[test]
+fn a_server_of_tools_reaches_no_file_process_or_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| std::ffi::CString::new(directory.path().join(name).to_str().unwrap()).unwrap();
+    let (file, address) = (path("file"), path("socket"));
+    std::fs::write(directory.path().join("file"), "x").unwrap();
+    let listener = std::os::unix::net::UnixDatagram::bind(directory.path().join("socket")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // SAFETY: all zeros is a valid sockaddr_un.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    name.sun_family = u16::try_from(libc::AF_UNIX).unwrap();
+    for (to, from) in name.sun_path.iter_mut().zip(address.to_bytes()) {
+        *to = from.cast_signed();
+    }
+    let name = (&raw const name as i64, i64::try_from(size_of_val(&name)).unwrap());
+    let here = i64::from(libc::AT_FDCWD);
+    let attempts = || -> Vec<(&'static str, Result<i64, Errno>)> {
+        let mut pair = [0i32; 2];
+        let mut make_pair = |kind: i32| {
+            call("socketpair", &[libc::AF_UNIX.into(), kind.into(), 0, &raw mut pair as i64])
+                .map(|_| pair[0].into())
+        };
+        let datagrams = make_pair(libc::SOCK_DGRAM);
+        let stream = make_pair(libc::SOCK_STREAM | libc::SOCK_CLOEXEC).unwrap_or(-1);
+        vec![
+            ("open", call("openat", &[here, pointer(&file), 0])),
+            ("chmod", call("fchmodat", &[here, pointer(&file), 0o666])),
+            ("chmod2", call("fchmodat2", &[here, pointer(&file), 0o666, 0])),
+            ("stat", call("newfstatat", &[here, pointer(&file), 0, 0])),
+            ("unlink", call("unlinkat", &[here, pointer(&file), 0])),
+            ("datagrams", datagrams),
+            ("socket", call("socket", &[libc::AF_UNIX.into(), libc::SOCK_DGRAM.into(), 0])),
+            ("send", call("sendto", &[stream, pointer(c"x"), 1, 0, name.0, name.1])),
+            ("connect", call("connect", &[stream, name.0, name.1])),
+            ("own", call("fcntl", &[stream, libc::F_SETOWN.into(), 1])),
+            ("kill", call("kill", &[1, 0])),
+            ("fork", call("clone", &[libc::SIGCHLD.into()])),
+            ("execve", call("execve", &[pointer(c"/bin/true"), 0, 0])),
+            ("memfd", call("memfd_create", &[pointer(c"x"), 0])),
+        ]
+    };
+    // SAFETY: the child makes system calls and allocates, which one thread of a fork may do with glibc.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: it has no pointer arguments.
+            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            let is_loaded = load(HostProcessFilter::Mcp.program()).is_ok();
+            let allowed = (1..).zip(attempts()).find(|(_, (_, result))| result.is_ok());
+            let code = if is_loaded { allowed.map_or(0, |(number, _)| number) } else { 100 };
+            // SAFETY: the child ends without the parent's destructors.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            let status = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None).unwrap();
+            let nix::sys::wait::WaitStatus::Exited(_, code) = status else { panic!("{status:?}") };
+            assert_eq!(code, 0, "the attempt with this number, from 1, is allowed; 100: no filter");
+        }
+    }
+    assert!(listener.recv(&mut [0; 1]).is_err());
+    assert!(directory.path().join("file").exists());
 }

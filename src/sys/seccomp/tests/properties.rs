@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 pub(super) const TABLE: &str = include_str!("../../../../seccomp/syscalls.tbl");
 pub(super) const AGENT: &str = include_str!("../../../../seccomp/agent.json");
+const MCP: &str = include_str!("../../../../seccomp/mcp.json");
 const NESTING: &str = include_str!("../../../../seccomp/nesting.json");
 const INIT: &str = include_str!("../../../../seccomp/init.json");
 const NARROWINGS: [(HostNetworkFilter, &str); 3] = [
@@ -25,14 +26,15 @@ const NARROWINGS: [(HostNetworkFilter, &str); 3] = [
     (HostNetworkFilter::Pairs, include_str!("../../../../seccomp/pairs.json")),
 ];
 
-const OUTSIDE: [(HostProcessFilter, &str); 7] = [
+const OUTSIDE: [(HostProcessFilter, &str); 8] = [
     (HostProcessFilter::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
     (HostProcessFilter::Launcher, include_str!("../../../../seccomp/launcher.json")),
     (HostProcessFilter::Keeper, include_str!("../../../../seccomp/keeper.json")),
     (HostProcessFilter::FileWorker, include_str!("../../../../seccomp/files.json")),
     (HostProcessFilter::Relay, include_str!("../../../../seccomp/relay.json")),
     (HostProcessFilter::Attribution, include_str!("../../../../seccomp/attribution.json")),
-    (HostProcessFilter::Mcp, include_str!("../../../../seccomp/mcp.json")),
+    (HostProcessFilter::Mcp, MCP),
+    (HostProcessFilter::Mailbox, include_str!("../../../../seccomp/mailbox.json")),
 ];
 
 fn text(profile: FilterProfile) -> &'static str {
@@ -51,9 +53,14 @@ fn files(profile: FilterProfile) -> Vec<Value> {
     files_of(text(profile))
 }
 
+/// A profile that others extend.
+fn base(name: &str) -> &'static str {
+    if name == "mcp" { MCP } else { AGENT }
+}
+
 fn files_of(text: &str) -> Vec<Value> {
     let own: Value = serde_json::from_str(text).unwrap();
-    let base = own.get("extends").map(|_| serde_json::from_str(AGENT).unwrap());
+    let base = own["extends"].as_str().map(|name| serde_json::from_str(base(name)).unwrap());
     [own].into_iter().chain(base).collect()
 }
 
@@ -71,7 +78,8 @@ pub(super) fn native() -> Machine {
 }
 
 pub(super) fn compile(profile: &str, table: &str, arch: Arch) -> Result<Vec<SockFilter>, String> {
-    let source = Source::load("test", &|name| Ok(if name == "test" { profile } else { AGENT }.to_owned()))?;
+    let source =
+        Source::load("test", &|name| Ok(if name == "test" { profile } else { base(name) }.to_owned()))?;
     let policy = Policy::resolve(&source, &Table::parse(table, arch)?, arch)?;
     let instruction = |i: &Instruction| SockFilter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
     Ok(tree::compile(&policy)?.iter().map(instruction).collect())
