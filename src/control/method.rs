@@ -43,6 +43,8 @@ pub enum ControlMethod {
     Hello {
         /// The protocol version of the client.
         version: u64,
+        /// The methods that this connection is limited to; `None` for all.
+        methods: Option<Vec<String>>,
     },
     /// `state`: identity and state of the sandbox.
     State,
@@ -65,6 +67,10 @@ pub enum ControlMethod {
         command: String,
         /// Run time after which saggar kills the command.
         timeout: Duration,
+        /// Whether saggar kills the command when the connection closes.
+        is_attached: bool,
+        /// Most bytes of each stream in the result; `None` for all that was captured.
+        limit: Option<usize>,
     },
     /// `exec.cancel`: kills a command of this client.
     CancelExec {
@@ -129,6 +135,8 @@ struct NoParams {}
 #[serde(deny_unknown_fields)]
 struct HelloParams {
     version: u64,
+    #[serde(default)]
+    methods: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +160,10 @@ struct ExecParams {
     command: String,
     #[serde(default)]
     timeout: Option<u64>,
+    #[serde(default)]
+    attached: bool,
+    #[serde(default)]
+    limit: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -203,7 +215,10 @@ impl ControlMethod {
     /// [`RpcErrorKind::Method`] for an unknown method, [`RpcErrorKind::Params`] for invalid parameters.
     pub fn parse(call: &RpcRequest) -> Result<Self, RpcError> {
         let method = match call.method.as_str() {
-            "hello" => ControlMethod::Hello { version: parse_params::<HelloParams>(call)?.version },
+            "hello" => {
+                let HelloParams { version, methods } = parse_params(call)?;
+                ControlMethod::Hello { version, methods }
+            }
             "state" => parse_without_params(call, ControlMethod::State)?,
             "stats" => parse_without_params(call, ControlMethod::Stats)?,
             "kill" => ControlMethod::Kill { signal: parse_signal(parse_params::<KillParams>(call)?.signal)? },
@@ -294,7 +309,9 @@ fn parse_update(
     Ok(ControlMethod::Update(UpdateRequest { change: what, generation }))
 }
 
-fn parse_exec(ExecParams { command, timeout }: ExecParams) -> Result<ControlMethod, RpcError> {
+fn parse_exec(
+    ExecParams { command, timeout, attached, limit }: ExecParams,
+) -> Result<ControlMethod, RpcError> {
     let wrong = |why: &str| Err(RpcError::new(RpcErrorKind::Params, format!("exec: {why}")));
     let timeout = timeout.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS);
     if command.contains('\0') {
@@ -303,7 +320,8 @@ fn parse_exec(ExecParams { command, timeout }: ExecParams) -> Result<ControlMeth
     if !(1..=MAX_EXEC_TIMEOUT_MS).contains(&timeout) {
         return wrong("timeout is not between 1 and 86400000 milliseconds");
     }
-    Ok(ControlMethod::Exec { command, timeout: Duration::from_millis(timeout) })
+    let timeout = Duration::from_millis(timeout);
+    Ok(ControlMethod::Exec { command, timeout, is_attached: attached, limit })
 }
 
 #[cfg(test)]
@@ -380,7 +398,9 @@ mod tests {
             assert_eq!(method("kill", Some(&params)), Ok(ControlMethod::Kill { signal: Signal::SIGKILL }));
         }
         let exec = method("exec", Some(r#"{"command":"x"}"#));
-        assert_eq!(exec, Ok(ControlMethod::Exec { command: "x".into(), timeout: Duration::from_secs(120) }));
+        let timeout = Duration::from_secs(120);
+        let expected = ControlMethod::Exec { command: "x".into(), timeout, is_attached: false, limit: None };
+        assert_eq!(exec, Ok(expected));
         assert_eq!(
             method("logs", Some(r#"{"limit":100000}"#)),
             Ok(ControlMethod::Logs { after: 0, limit: 1000 })

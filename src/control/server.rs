@@ -8,6 +8,7 @@ use super::method::{ControlMethod, METHOD_NAMES};
 use super::rpc::{self, RpcError, RpcErrorKind, RpcId, RpcRequest};
 use crate::bridge::core::ConnId;
 use crate::bridge::io::{HubCore, HubStep};
+use crate::bridge::proto::json::shorten;
 use crate::bridge::proto::{LineSplitter, SplitLine};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -59,6 +60,8 @@ pub struct ControlServer {
 struct ConnectedClient {
     lines: LineSplitter,
     has_greeted: bool,
+    /// The methods that the client may call; `None` for all.
+    methods: Option<Vec<String>>,
     is_subscribed: bool,
     /// Number of requests that have no response yet.
     pending_requests: usize,
@@ -78,6 +81,7 @@ impl HubCore for ControlServer {
         let new = ConnectedClient {
             lines,
             has_greeted: false,
+            methods: None,
             is_subscribed: false,
             pending_requests: 0,
             has_finished: false,
@@ -160,6 +164,11 @@ impl ControlServer {
         self.respond(ticket, Ok(json!({})));
     }
 
+    /// Whether the client of this request is connected.
+    pub fn is_connected(&self, ticket: &ResponseTicket) -> bool {
+        self.clients.contains_key(&ticket.client)
+    }
+
     /// Whether any client is subscribed to events.
     pub fn has_subscribers(&self) -> bool {
         self.clients.values().any(|client| client.is_subscribed)
@@ -233,13 +242,29 @@ impl ControlServer {
                 "the first call is hello, with {\"version\":1}",
             ));
         }
+        if client.methods.as_ref().is_some_and(|allowed| !allowed.contains(&call.method)) {
+            let message = format!("{}: this connection is limited to other methods", shorten(&call.method));
+            return Err(RpcError::new(RpcErrorKind::Method, message));
+        }
         let method = ControlMethod::parse(call)?;
-        if let ControlMethod::Hello { version } = method {
-            if version != PROTOCOL_VERSION {
+        if let ControlMethod::Hello { version, methods } = &method {
+            if *version != PROTOCOL_VERSION {
                 let message = format!("version {version} is not supported; use version {PROTOCOL_VERSION}");
                 return Err(RpcError::new(RpcErrorKind::Version, message));
             }
+            if let Some(unknown) =
+                methods.iter().flatten().find(|name| !METHOD_NAMES.contains(&name.as_str()))
+            {
+                let message = format!("hello: there is no method {:?}", shorten(unknown));
+                return Err(RpcError::new(RpcErrorKind::Params, message));
+            }
             client.has_greeted = true;
+            // A limit is never lifted.
+            client.methods = match (client.methods.take(), methods) {
+                (None, new) => new.clone(),
+                (old, None) => old,
+                (Some(old), Some(new)) => Some(old.into_iter().filter(|name| new.contains(name)).collect()),
+            };
         }
         Ok(method)
     }

@@ -66,16 +66,74 @@ as_each_caller! {
         let answer = client.ask("exec", &json!({ "command": "echo out; echo err >&2; pwd; exit 7" }));
         // The short one is answered first.
         let short = client.answer(answer);
-        let said = json!({ "exitCode": 7, "stdout": format!("out\n{}\n", stage.work().display()), "stderr": "err\n", "truncated": false });
+        let said = json!({ "exitCode": 7, "stdout": format!("out\n{}\n", stage.work().display()), "stderr": "err\n", "truncated": false, "timedOut": false });
         assert_eq!(short["result"], said);
         let ended = client.answer(long);
-        assert_eq!(ended["result"], json!({ "exitCode": 124, "stdout": "begun\n", "stderr": "", "truncated": false }));
+        assert_eq!(ended["result"], json!({ "exitCode": 124, "stdout": "begun\n", "stderr": "", "truncated": false, "timedOut": true }));
         for (pid, words) in served.process.descendants() {
             if let Some(left) = Watch::of(pid).filter(|_| words.iter().any(|word| word == "sleep")) {
                 left.wait_gone("what the command had started");
             }
         }
         client.get("shutdown");
+        assert!(served.end().0.success());
+    }
+
+    /// An attached command ends with its connection, and no other one does.
+    fn an_attached_command_ends_with_its_client(caller) {
+        let stage = Stage::new(caller);
+        let served = serve(&stage, &["--adapter", "demo"]);
+        let mut attached = ControlClient::connect(&socket(&stage));
+        let mut other = ControlClient::connect(&socket(&stage));
+        attached.ask("exec", &json!({ "command": ": > one; sleep 1000 & exec sleep 1000", "attached": true }));
+        other.ask("exec", &json!({ "command": ": > two; exec sleep 2000" }));
+        for name in ["one", "two"] {
+            wait::until_exists(&stage.work().join(name));
+        }
+        let sleeps = |time: &str| -> Vec<Watch> {
+            let found = served.process.descendants().into_iter().filter(|(_, words)| *words == ["sleep", time]);
+            found.filter_map(|(pid, _)| Watch::of(pid)).collect()
+        };
+        let doomed = sleeps("1000");
+        assert!(!doomed.is_empty());
+        drop(other);
+        drop(attached);
+        doomed.iter().for_each(|sleep| sleep.wait_gone("an attached command"));
+        assert_eq!(sleeps("2000").len(), 1);
+        let mut client = ControlClient::connect(&socket(&stage));
+        client.get("shutdown");
+        assert!(served.end().0.success());
+    }
+
+    fn the_output_of_a_command_is_limited(caller) {
+        let stage = Stage::new(caller);
+        let served = serve(&stage, &["--adapter", "demo"]);
+        let mut client = ControlClient::connect(&socket(&stage));
+        let command = "echo first; head -c 5000 /dev/zero | tr '\\0' x; echo last; echo err >&2";
+        let result = client.call("exec", &json!({ "command": command, "limit": 20 }));
+        let stdout = "first\nxxxx\n[4991 bytes left out]\nxxxxxlast\n";
+        assert_eq!((&result["stdout"], &result["stderr"]), (&json!(stdout), &json!("err\n")), "{result}");
+        assert_eq!((&result["truncated"], &result["timedOut"]), (&json!(true), &json!(false)));
+        client.get("shutdown");
+        assert!(served.end().0.success());
+    }
+
+    /// A client may give up methods, for a process that it hands the connection to, and not get them back.
+    fn a_connection_is_limited_to_methods(caller) {
+        let stage = Stage::new(caller);
+        let served = serve(&stage, &["--adapter", "demo"]);
+        let mut client = ControlClient::silent(&socket(&stage));
+        let refused = client.refused("hello", &json!({ "version": 1, "methods": ["exec", "nope"] }));
+        assert_eq!((refused.0.as_str(), refused.1.contains("nope")), ("params", true), "{refused:?}");
+        client.call("hello", &json!({ "version": 1, "methods": ["exec", "hello"] }));
+        assert_eq!(client.call("exec", &json!({ "command": "echo x" }))["stdout"], "x\n");
+        for method in ["state", "shutdown", "update", "permission.respond", "nope"] {
+            assert_eq!(client.refused(method, &json!({})).0, "method", "{method}");
+        }
+        client.call("hello", &json!({ "version": 1, "methods": ["hello", "exec", "shutdown"] }));
+        client.call("hello", &json!({ "version": 1 }));
+        assert_eq!(client.refused("shutdown", &json!({})).0, "method");
+        ControlClient::connect(&socket(&stage)).get("shutdown");
         assert!(served.end().0.success());
     }
 

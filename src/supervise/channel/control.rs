@@ -14,6 +14,7 @@ use crate::control::rpc::{RpcError, RpcErrorKind, RpcId};
 use crate::control::server::{ControlRequest, ControlServer, ResponseTicket};
 use crate::error::{Code, Error, Result};
 use crate::session::logs::{self, LogEntry, LogWriter};
+use crate::text::{prefix, suffix};
 use mio::event::Event;
 use mio::{Registry, Token};
 use nix::sys::signal::Signal;
@@ -45,9 +46,13 @@ pub(in crate::supervise) struct ControlSocket {
 
 /// A running command.
 #[derive(Debug)]
-struct ControlCommand {
+pub(in crate::supervise) struct ControlCommand {
     ticket: ResponseTicket,
     deadline: Instant,
+    /// It is killed when its client disconnects.
+    is_attached: bool,
+    /// Most bytes of each stream in the result.
+    limit: Option<usize>,
     /// Why it was killed, if it was.
     killed: Option<CommandKill>,
 }
@@ -56,7 +61,7 @@ struct ControlCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandKill {
     Timeout,
-    /// The client has cancelled its call.
+    /// The client has cancelled its call, or closed the connection of an attached one.
     Cancellation,
 }
 
@@ -155,8 +160,12 @@ pub(in crate::supervise) trait ControlHandler {
                     continue;
                 }
                 ControlMethod::Update(update) => self.apply_update(&update),
-                ControlMethod::Exec { command, timeout } => {
-                    self.start_exec(ticket, command, timeout);
+                ControlMethod::Exec { command, timeout, is_attached, limit } => {
+                    let deadline = Instant::now() + timeout;
+                    self.start_exec(
+                        command,
+                        ControlCommand { ticket, deadline, is_attached, limit, killed: None },
+                    );
                     continue;
                 }
                 ControlMethod::CancelExec { id } => {
@@ -201,8 +210,8 @@ pub(in crate::supervise) trait ControlHandler {
             };
             self.respond(ticket, result);
         }
-        for late in self.control_socket().map(ControlSocket::timed_out_commands).unwrap_or_default() {
-            self.kill_command(late);
+        for command in self.control_socket().map(ControlSocket::commands_to_kill).unwrap_or_default() {
+            self.kill_command(command);
         }
     }
 
@@ -241,16 +250,15 @@ pub(in crate::supervise) trait ControlHandler {
     }
 
     /// Starts a command, or responds with an error.
-    fn start_exec(&mut self, ticket: ResponseTicket, command: String, timeout: Duration) {
+    fn start_exec(&mut self, shell_command: String, command: ControlCommand) {
         if self.is_frozen() {
             let failure = RpcError::new(RpcErrorKind::State, "the sandbox is paused: resume it first");
-            return self.respond(ticket, Err(failure));
+            return self.respond(command.ticket, Err(failure));
         }
-        let Some(exec) = self.control_socket().and_then(|control| control.allocate_exec(ticket, timeout))
-        else {
+        let Some(exec) = self.control_socket().and_then(|control| control.allocate_exec(command)) else {
             return;
         };
-        self.start_or_report_failure(exec, command);
+        self.start_or_report_failure(exec, shell_command);
     }
 
     /// Starts a command of this socket or of the bridge; if that fails, reports the error to the requester.
@@ -278,6 +286,19 @@ pub(in crate::supervise) trait ControlHandler {
     fn respond(&mut self, ticket: ResponseTicket, result: std::result::Result<Value, RpcError>) {
         if let Some(control) = self.control_socket() {
             control.respond(ticket, result);
+        }
+    }
+}
+
+/// A stream of a command as text, and whether its middle was left out. The limit is for its beginning and its end together.
+fn stream_text(stream: &[u8], limit: Option<usize>) -> (String, bool) {
+    let text = String::from_utf8_lossy(stream);
+    match limit.filter(|limit| text.len() > *limit) {
+        None => (text.into_owned(), false),
+        Some(limit) => {
+            let (first, last) = (prefix(&text, limit / 2), suffix(&text, limit / 2));
+            let left_out = text.len() - first.len() - last.len();
+            (format!("{first}\n[{left_out} bytes left out]\n{last}"), true)
         }
     }
 }
@@ -367,12 +388,17 @@ impl ControlSocket {
                 Err(RpcError::new(RpcErrorKind::State, "exec: the command was cancelled"))
             }
             Err(error) => Err(RpcError::new(RpcErrorKind::Internal, error.to_string())),
-            Ok(outcome) => Ok(json!({
-                "exitCode": outcome.exit_code,
-                "stdout": String::from_utf8_lossy(&outcome.stdout),
-                "stderr": String::from_utf8_lossy(&outcome.stderr),
-                "truncated": outcome.truncated,
-            })),
+            Ok(outcome) => {
+                let [(stdout, is_cut), (stderr, is_also_cut)] =
+                    [&outcome.stdout, &outcome.stderr].map(|stream| stream_text(stream, command.limit));
+                Ok(json!({
+                    "exitCode": outcome.exit_code,
+                    "stdout": stdout,
+                    "stderr": stderr,
+                    "truncated": outcome.truncated || is_cut || is_also_cut,
+                    "timedOut": command.killed == Some(CommandKill::Timeout),
+                }))
+            }
         };
         self.respond(command.ticket, result);
     }
@@ -420,16 +446,15 @@ impl ControlSocket {
     }
 
     /// Allocates the id of a command; responds with an error if too many are running.
-    fn allocate_exec(&mut self, ticket: ResponseTicket, timeout: Duration) -> Option<ExecId> {
+    fn allocate_exec(&mut self, command: ControlCommand) -> Option<ExecId> {
         if self.commands.len() >= MAX_COMMANDS {
             let failure = RpcError::new(RpcErrorKind::Busy, format!("{MAX_COMMANDS} commands run already"));
-            self.respond(ticket, Err(failure));
+            self.respond(command.ticket, Err(failure));
             return None;
         }
         let exec = ExecId(self.next_exec);
         self.next_exec += 1;
-        let deadline = Instant::now() + timeout;
-        self.commands.insert(exec, ControlCommand { ticket, deadline, killed: None });
+        self.commands.insert(exec, command);
         Some(exec)
     }
 
@@ -438,16 +463,20 @@ impl ControlSocket {
         self.commands.get(&exec).is_some_and(|command| command.killed == Some(CommandKill::Timeout))
     }
 
-    /// Commands that have reached their timeout.
-    fn timed_out_commands(&mut self) -> Vec<ExecId> {
+    /// Commands that have reached their timeout, or have lost their client, since the last call.
+    fn commands_to_kill(&mut self) -> Vec<ExecId> {
         let now = Instant::now();
-        let is_late = |command: &ControlCommand| command.killed.is_none() && command.deadline <= now;
-        let late = self.commands.iter_mut().filter(|(_, command)| is_late(command));
-        late.map(|(exec, command)| {
-            command.killed = Some(CommandKill::Timeout);
-            *exec
-        })
-        .collect()
+        let mut found = Vec::new();
+        for (exec, command) in self.commands.iter_mut().filter(|(_, command)| command.killed.is_none()) {
+            let is_alone = command.is_attached && !self.hub.core().is_connected(&command.ticket);
+            command.killed = match () {
+                () if is_alone => Some(CommandKill::Cancellation),
+                () if command.deadline <= now => Some(CommandKill::Timeout),
+                () => continue,
+            };
+            found.push(*exec);
+        }
+        found
     }
 
     /// The command that `canceller`'s client has started by a call with this id, which now counts as cancelled.
