@@ -4,19 +4,20 @@
 //! ```text
 //!  server (no rights) ── a packet, with the socket for the reply ──> broker ── fork ──> child: one request, exit
 //! ```
-//! Each request has a process of its own, so that the lock of a session can be held while a person decides. What
-//! programs in sandboxes wrote is read by the workers of a session, as for `saggar session diff` and `apply`.
+//! Each request has a process of its own, so that the lock of a session can be held while a person decides. Trees
+//! are read by the workers of a session, as for `saggar session diff` and `apply`; the child itself parses log entries,
+//! which a supervisor wrote.
 
 use super::session::{self, files};
 use crate::error::{Code, Error, Result};
 use crate::launch::socket_pair;
 use crate::mcp::control::serve_control;
 use crate::mcp::control::wire::{
-    BrokerReply, BrokerRequest, CONSENT, Changes, MAX_REQUEST_SIZE, SessionSummary,
+    BrokerReply, BrokerRequest, CONSENT, Changes, MAX_REQUEST_SIZE, SANDBOX_METHODS, SessionSummary,
 };
 use crate::session::apply::ApplyOptions;
 use crate::session::diff::text;
-use crate::session::logs::LogFiles;
+use crate::session::logs::{LogEntry, LogFiles};
 use crate::session::record::SessionRecord;
 use crate::spec::policy::SessionPattern;
 use crate::sys::worker::WorkerProcess;
@@ -29,10 +30,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Most requests at a time; each has a process.
-const MAX_REQUESTS: usize = 32;
-/// Most bytes of a difference in one reply.
+/// Most requests at a time; each has a process. The server has fewer, and questions that wait for an answer.
+const MAX_REQUESTS: usize = 64;
+/// Most bytes of a difference, and of log entries, in one reply.
 const MAX_DIFF: usize = 256 << 10;
+const MAX_LOGS: usize = 256 << 10;
+/// Most changes in one question: a person is to read them all.
+const MAX_ASKED_CHANGES: usize = 200;
 
 /// Serves the sessions that `patterns` name on standard input and output, until the client closes them. Returns the
 /// exit status. The process must have one thread.
@@ -138,13 +142,13 @@ fn answer(reply: &OwnedFd, request: BrokerRequest, patterns: &[SessionPattern]) 
             BrokerReply::Sessions(sessions.into_iter().map(summary).collect()).into()
         }
         BrokerRequest::Connect { session } => {
-            let control = session::connect(&choose(patterns, session)?)?;
+            let control = session::connect_limited(&choose(patterns, session)?, &SANDBOX_METHODS)?;
             Answer { last: BrokerReply::Connected, socket: Some(control.into_stream()) }
         }
         BrokerRequest::Logs { session, after, limit } => {
             let (_, directory, _) = SessionRecord::find(&choose(patterns, session)?)?;
             let entries = LogFiles::open_read_only(&directory).map(|files| files.entries_after(after, limit));
-            BrokerReply::Logs(entries.unwrap_or_default()).into()
+            bounded(entries.unwrap_or_default(), limit).into()
         }
         BrokerRequest::Diff { session, paths, has_patches } => {
             diff(&choose(patterns, session)?, &to_paths(paths), has_patches)?.into()
@@ -153,6 +157,17 @@ fn answer(reply: &OwnedFd, request: BrokerRequest, patterns: &[SessionPattern]) 
             apply(reply, choose(patterns, session)?, &to_paths(paths))?.into()
         }
     })
+}
+
+/// As many of the entries as a reply can have, and one at least.
+fn bounded(mut entries: Vec<LogEntry>, limit: usize) -> BrokerReply {
+    let (found, mut bytes) = (entries.len(), 0);
+    let too_many = entries.iter().position(|entry| {
+        bytes += entry.text.len();
+        bytes > MAX_LOGS
+    });
+    entries.truncate(too_many.map_or(found, |end| end.max(1)));
+    BrokerReply::Logs { is_truncated: found == limit || entries.len() < found, entries }
 }
 
 fn to_paths(paths: Vec<String>) -> Vec<PathBuf> {
@@ -176,6 +191,12 @@ fn diff(session: &str, paths: &[PathBuf], has_patches: bool) -> Result<BrokerRep
 
 fn apply(reply: &OwnedFd, session: String, paths: &[PathBuf]) -> Result<BrokerReply> {
     let ask = |folder: &Path, lines: &[String]| {
+        if lines.len() > MAX_ASKED_CHANGES {
+            let message =
+                format!("{} changes are too many for a question; at most {MAX_ASKED_CHANGES}", lines.len());
+            let hint = format!("name paths, or a person applies them: saggar session apply {session}");
+            return Err(Error::new(Code::Refused, message).hint(hint));
+        }
         let changes =
             Changes { session: session.clone(), folder: text::show_path(folder), lines: lines.to_vec() };
         send(reply, &BrokerReply::Question(changes), &[])
@@ -241,4 +262,32 @@ fn send(reply: &OwnedFd, line: &BrokerReply, descriptors: &[RawFd]) -> Result<()
     scm::send(reply.as_fd(), first, descriptors)?;
     let stream = reply.try_clone().map_err(|_| Errno::EIO)?;
     UnixStream::from(stream).write_all(rest).map_err(|_| Errno::EPIPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::proto::LogLevel;
+
+    #[test]
+    fn a_reply_has_as_many_log_entries_as_fit_and_one_at_least() {
+        let entries = |sizes: &[usize]| -> Vec<LogEntry> {
+            let entry =
+                |size: &usize| LogEntry { index: 1, ts: 0, level: LogLevel::Info, text: "x".repeat(*size) };
+            sizes.iter().map(entry).collect()
+        };
+        for (sizes, limit, left, truncated) in [
+            (&[][..], 10, 0, false),
+            (&[1, 2], 10, 2, false),
+            (&[1, 2], 2, 2, true),
+            (&[MAX_LOGS, 1], 10, 1, true),
+            (&[MAX_LOGS + 1], 10, 1, false),
+            (&[MAX_LOGS / 2, MAX_LOGS / 2, 1], 10, 2, true),
+        ] {
+            let BrokerReply::Logs { entries, is_truncated } = bounded(entries(sizes), limit) else {
+                panic!()
+            };
+            assert_eq!((entries.len(), is_truncated), (left, truncated), "{sizes:?}");
+        }
+    }
 }

@@ -32,12 +32,26 @@ impl ControlClient {
     /// # Errors
     /// As [`ControlClient::connect`].
     pub fn connect_with_timeout(socket: &Path, max_wait: Duration) -> Result<Self> {
+        ControlClient::greet(socket, max_wait, &json!({ "version": PROTOCOL_VERSION }))
+    }
+
+    /// Like [`ControlClient::connect`], for a connection that is limited to these methods, also for another process that
+    /// gets it.
+    ///
+    /// # Errors
+    /// As [`ControlClient::connect`].
+    pub(crate) fn connect_limited(socket: &Path, methods: &[&str]) -> Result<Self> {
+        let hello = json!({ "version": PROTOCOL_VERSION, "methods": methods });
+        ControlClient::greet(socket, RESPONSE_TIMEOUT, &hello)
+    }
+
+    fn greet(socket: &Path, max_wait: Duration, hello: &Value) -> Result<Self> {
         let fail = |e| Error::system(format_args!("connect to the control socket {}", socket.display()), e);
         let stream = UnixStream::connect(socket).map_err(fail)?;
         stream.set_read_timeout(Some(max_wait)).map_err(fail)?;
         stream.set_write_timeout(Some(max_wait)).map_err(fail)?;
         let mut caller = ControlClient { stream: BufReader::new(stream), next_id: 0 };
-        caller.call("hello", &json!({ "version": PROTOCOL_VERSION }))?;
+        caller.call("hello", hello)?;
         Ok(caller)
     }
 

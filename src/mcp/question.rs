@@ -145,6 +145,16 @@ impl<P: Send + 'static> Questions<P> {
         });
     }
 
+    /// Takes the question of an earlier call that `request` repeats without an answer: the client has dropped that one.
+    pub(super) fn take_repeated(&self, request: &CallToolRequestParams) -> Option<Question<P>> {
+        let mut waiting = self.lock();
+        let is_same = |asked: &AskedQuestion<P>| {
+            asked.request.name == request.name && asked.request.arguments == request.arguments
+        };
+        let handle = waiting.iter().find(|(_, asked)| is_same(asked)).map(|(handle, _)| handle.clone())?;
+        waiting.remove(&handle).map(|asked| asked.question)
+    }
+
     /// Takes the question that `request` answers, and the answer: [`Code::Refused`] without consent.
     ///
     /// # Errors

@@ -4,8 +4,9 @@ use super::question::{Question, Questions};
 use crate::error::{Error, Result};
 use crate::service::SupervisorSocket;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    ErrorCode, Implementation, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -107,6 +108,20 @@ impl<T: ToolSet + 'static> ServerHandler for Server<T> {
             None => Err(ErrorData::internal_error("the client has cancelled the call", None)),
         }
     }
+
+    /// The SDK takes a call with malformed parameters for one of an unknown method.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(match request.method.as_str() {
+            "tools/call" => {
+                ErrorData::invalid_params("tools/call takes name, a string, and arguments, an object", None)
+            }
+            method => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None),
+        })
+    }
 }
 
 impl<T: ToolSet> Server<T> {
@@ -121,6 +136,9 @@ impl<T: ToolSet> Server<T> {
                 Err(error) => return Ok(result(Err(error)).into()),
             }
         } else {
+            if let Some(question) = self.questions.take_repeated(&request) {
+                self.tools.withdraw(question.pending).await;
+            }
             let question =
                 match self.tools.call(&request.name, request.arguments.clone().unwrap_or_default()).await {
                     None => {

@@ -129,14 +129,32 @@ pub fn lock_session(id: &SandboxId) -> Result<SessionLock> {
     let file = state::lock_options()
         .open(&path)
         .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-        Error::new(
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| match is_served(id) {
+        true => Error::new(
             Code::Exists,
             format!("session {id} is being served: its agent may be at work on these files"),
         )
-        .hint("end its sandbox first (shutdown); only diff shows what a session is at")
+        .hint(format!(
+            "end its sandbox first: saggar session end {id}, permanently, or the method shutdown of its control socket; \
+             only diff shows what a session is at"
+        )),
+        false => at_work_error(id),
     })?;
     Ok(SessionLock { _lock: lock })
+}
+
+/// Whether a supervisor serves the session.
+pub fn is_served(id: &SandboxId) -> bool {
+    let record = session_directory(id).ok().and_then(|directory| record::SessionRecord::read(&directory));
+    record.is_some_and(|record| record.with_actual_state().is_served())
+}
+
+/// The error for a session that no supervisor serves, and that another command holds.
+pub fn at_work_error(id: &SandboxId) -> Error {
+    Error::new(Code::Exists, format!("another command works on session {id}")).hint(
+        "wait until it ends: an apply or another command for its files, or a question of saggar mcp control that waits \
+         for an answer",
+    )
 }
 
 /// The agent's own id of the conversation of the session in `directory`, if it is known.
@@ -185,9 +203,10 @@ impl Session {
         let path = directory.join("lock");
         let fail = |e| Error::system(format_args!("open {}", path.display()), e);
         let file = state::lock_options().create(true).open(&path).map_err(fail)?;
-        let lock = acquire_lock(file, &directory).ok_or_else(|| {
-            Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
-                .hint("one agent at a time has a conversation: end the other one first")
+        let lock = acquire_lock(file, &directory).ok_or_else(|| match is_served(id) {
+            true => Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
+                .hint("one agent at a time has a conversation: end the other one first"),
+            false => at_work_error(id),
         })?;
         snapshot::finish_restore(&directory)?;
         Ok(Session { data_directory: directory.clone(), directory, _lock: lock })

@@ -143,9 +143,12 @@ as_each_caller! {
             McpClient::of(&sessions.stage.place, command(&sessions, &["--session", "dev"])).consenting("accept");
         let asked = stateless(&mut client, json!({ "name": "apply", "arguments": {} }))["result"].clone();
         assert_eq!(asked["resultType"], "input_required", "{asked}");
-        let refused = sessions.run(&["resume", "dev"]);
-        assert_ne!(refused.code, 0, "{refused:?}");
-        assert!(refused.stderr.contains("session dev"), "{refused:?}");
+        for words in [&["resume", "dev"][..], &["apply", "dev"], &["end", "dev"]] {
+            sessions.run(words).refused(125, &["another command works on session dev", "saggar mcp control"]);
+        }
+        // A call that is made again withdraws the question of the first one.
+        let again = stateless(&mut client, json!({ "name": "apply", "arguments": {} }))["result"].clone();
+        assert_eq!(again["resultType"], "input_required", "{again}");
         // A server that is killed leaves nothing held, and nothing done.
         let broker = Account::children(client.pid())[0].pid;
         let holder = Watch::of(Account::children(broker)[0].pid).unwrap();
@@ -155,6 +158,21 @@ as_each_caller! {
         let mut client = consenting_client(&sessions, "accept");
         client.call("apply", json!({}));
         assert_applied(&sessions);
+    }
+
+    /// A person sees every change, or none is applied.
+    fn more_changes_than_a_person_reads_are_not_asked_about(caller) {
+        let sessions = dev(caller);
+        let mut before = client(&sessions, &["dev"]);
+        shell(&mut before, "mkdir many && cd many && seq 201 | xargs touch; echo x > ../z.txt");
+        sessions.ok(&["end", "dev"]);
+        let mut client = consenting_client(&sessions, "accept");
+        let text = error(&mut client, "apply", json!({}));
+        assert!(text.starts_with("203 changes are too many for a question; at most 200\nname paths"), "{text}");
+        assert!(client.asked.is_empty());
+        assert!(!sessions.stage.work().join("z.txt").exists());
+        client.call("apply", json!({ "paths": ["z.txt"] }));
+        assert!(sessions.stage.work().join("z.txt").exists());
     }
 
     fn what_is_never_applied_is_not_asked_about(caller) {

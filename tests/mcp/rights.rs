@@ -60,6 +60,6 @@ as_each_caller! {
         watch.signal(Signal::SIGKILL);
         watch.wait_gone("the broker");
         let result = client.call("diff", json!({}));
-        assert!(result.is_error && result.text.starts_with("ask the broker: "), "{result:?}");
+        assert!(result.is_error && result.text.starts_with("the broker of this server has ended"), "{result:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! What each tool does.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::stage::{client, dev, error, shell};
@@ -56,8 +57,15 @@ as_each_caller! {
             ("apply", false),
             ("logs", true),
         ]);
-        let unknown = client.request("tools/call", &json!({ "name": "nope", "arguments": {} }));
-        assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+        for (method, params, code) in [
+            ("tools/call", json!({ "name": "nope", "arguments": {} }), -32602),
+            ("tools/call", json!({ "name": 7 }), -32602),
+            ("tools/call", json!({ "name": "diff", "arguments": "x" }), -32602),
+            ("nope", json!({}), -32601),
+        ] {
+            let refused = client.request(method, &params);
+            assert_eq!(refused["error"]["code"], code, "{refused}");
+        }
         assert!(client.end().success());
     }
 
@@ -197,21 +205,42 @@ as_each_caller! {
         wait_gone(&mut client, &pid);
     }
 
-    fn a_command_ends_with_its_client(caller) {
+    /// However the client ends the server.
+    fn a_command_ends_with_its_server(caller) {
         let sessions = dev(caller);
-        let mut first = client(&sessions, &["dev"]);
         let mut second = client(&sessions, &["dev"]);
-        first.start_call("run_command", &json!({ "command": SLEEP }));
-        let pid = pid_inside(&mut second);
-        assert!(first.end().success());
-        wait_gone(&mut second, &pid);
+        for signal in [None, Some(Signal::SIGTERM), Some(Signal::SIGKILL)] {
+            let mut first = client(&sessions, &["dev"]);
+            first.start_call("run_command", &json!({ "command": SLEEP }));
+            let pid = pid_inside(&mut second);
+            match signal {
+                None => assert!(first.end().success()),
+                Some(signal) => drop(first.end_by(signal)),
+            }
+            wait_gone(&mut second, &pid);
+            shell(&mut second, "rm pid");
+        }
+    }
+
+    fn more_calls_than_a_sandbox_serves_wait(caller) {
+        let sessions = dev(caller);
+        let mut client = client(&sessions, &["dev"]);
+        let tools = [("read_file", json!({ "path": "a.txt" })), ("diff", json!({})), ("list_sessions", json!({})), ("run_command", json!({ "command": ":" }))];
+        let mut waiting: Vec<u64> =
+            tools.iter().cycle().take(160).map(|(tool, arguments)| client.start_call(tool, arguments)).collect();
+        while !waiting.is_empty() {
+            let response = client.response();
+            assert!(!CallResult::of(&response).is_error, "{response}");
+            waiting.retain(|id| response["id"] != *id);
+        }
     }
 
     fn a_timeout_kills_the_command(caller) {
         let sessions = dev(caller);
         let mut client = client(&sessions, &["dev"]);
         let result = client.call("run_command", json!({ "command": SLEEP, "timeout": 300 }));
-        assert_eq!(result.structured["exitCode"], 124, "{result:?}");
+        assert_eq!(result.text, "[killed at its timeout]");
+        assert_eq!((&result.structured["exitCode"], &result.structured["timedOut"]), (&json!(124), &json!(true)));
     }
 
     fn a_sandbox_that_ends_ends_its_calls(caller) {

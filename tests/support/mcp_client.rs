@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus};
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::deadline::Deadline;
@@ -145,9 +146,14 @@ impl McpClient {
     }
 
     /// Kills the server.
-    pub(crate) fn kill(mut self) {
-        self.process.signal(nix::sys::signal::Signal::SIGKILL);
-        self.process.wait();
+    pub(crate) fn kill(self) {
+        self.end_by(Signal::SIGKILL);
+    }
+
+    /// Ends the server by a signal.
+    pub(crate) fn end_by(mut self, signal: Signal) -> ExitStatus {
+        self.process.signal(signal);
+        self.process.wait()
     }
 
     /// How a server ended that ends by itself, and what it printed on standard error.

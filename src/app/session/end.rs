@@ -5,7 +5,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::record::{RecordWriter, SessionRecord};
 use crate::session::session_state::{SessionState, SessionTransition};
-use crate::session::{OpenMode, Session};
+use crate::session::{self, OpenMode, Session};
 use crate::state::process;
 use serde_json::json;
 use std::time::Duration;
@@ -45,8 +45,11 @@ pub fn end(session: &str, removes: bool) -> Result<()> {
 
 /// Somebody else has it.
 pub(super) fn busy_error(id: &SandboxId) -> Error {
-    Error::new(Code::State, format!("session {id} is being served by another process"))
-        .hint("another saggar starts it again and again: end that first")
+    match session::is_served(id) {
+        true => Error::new(Code::State, format!("session {id} is being served by another process"))
+            .hint("another saggar starts it again and again: end that first"),
+        false => session::at_work_error(id),
+    }
 }
 
 /// Ends the supervisor, if there is one; one that does not hear is killed.

@@ -56,18 +56,22 @@ pub(crate) fn remove_remains(id: &str) -> Result<()> {
 /// # Errors
 /// [`Code::State`] when nothing serves it; as [`ControlClient::connect`].
 fn connect_control(record: &SessionRecord) -> Result<ControlClient> {
-    let socket = record.control_socket.as_ref().filter(|_| record.is_served());
-    let socket = socket.ok_or_else(|| not_served_error(record))?;
-    ControlClient::connect(Path::new(socket))
+    ControlClient::connect(control_socket(record)?)
 }
 
-/// The control socket of the session `id`.
+/// A connection to the control socket of the session `id` that is limited to `methods`.
 ///
 /// # Errors
 /// As [`SessionRecord::find`] and [`connect_control`].
-pub(crate) fn connect(id: &str) -> Result<ControlClient> {
+pub(crate) fn connect_limited(id: &str, methods: &[&str]) -> Result<ControlClient> {
     let (_, _, record) = SessionRecord::find(id)?;
-    connect_control(&record)
+    ControlClient::connect_limited(control_socket(&record)?, methods)
+        .map_err(|error| error.context(format_args!("session {id}")))
+}
+
+fn control_socket(record: &SessionRecord) -> Result<&Path> {
+    let socket = record.control_socket.as_deref().filter(|_| record.is_served());
+    socket.map(Path::new).ok_or_else(|| not_served_error(record))
 }
 
 /// Nothing serves the session.

@@ -6,17 +6,28 @@ use crate::sys::scm;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::time::Duration;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-/// Longest reply, in bytes: a text of 256 KiB, every byte of it escaped, or 1000 log entries of 16 KiB.
-const MAX_REPLY_SIZE: usize = 100 << 20;
+/// Longest reply, in bytes: a text of 256 KiB, or log entries with as much, every byte of it escaped.
+const MAX_REPLY_SIZE: usize = 4 << 20;
 /// Bytes that are received at a time.
 const CHUNK: usize = 64 << 10;
 
+/// Longest wait for a first reply: a comparison of large trees takes a while.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Most requests at a time that have no reply yet. More wait.
+const MAX_REQUESTS: usize = 16;
+
 /// The server's end of the broker's socket.
 #[derive(Debug)]
-pub(super) struct Broker(OwnedFd);
+pub(super) struct Broker {
+    socket: OwnedFd,
+    slots: Semaphore,
+}
 
 /// The connection of one request. Its end tells the broker that nothing is expected any more.
 #[derive(Debug)]
@@ -28,14 +39,26 @@ pub(super) struct BrokerConnection {
 
 impl Broker {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Broker(socket)
+        Broker { socket, slots: Semaphore::new(MAX_REQUESTS) }
+    }
+
+    /// Sends a request, and returns the first reply with the connection.
+    ///
+    /// # Errors
+    /// As [`Broker::send`] and [`BrokerConnection::reply`].
+    pub(super) async fn request(&self, request: &BrokerRequest) -> Result<(BrokerReply, BrokerConnection)> {
+        let _slot = self.slots.acquire().await;
+        let mut connection = self.send(request)?;
+        let reply = timeout(PATIENCE, connection.reply()).await;
+        let reply = reply.map_err(|_| Error::system("ask the broker", "there is no reply"))??;
+        Ok((reply, connection))
     }
 
     /// Sends a request.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a request that is too long; [`Code::System`] if the broker is gone.
-    pub(super) fn send(&self, request: &BrokerRequest) -> Result<BrokerConnection> {
+    /// [`Code::Invalid`] for a request that is too long; [`Code::State`] if the broker is gone.
+    fn send(&self, request: &BrokerRequest) -> Result<BrokerConnection> {
         let packet = serde_json::to_vec(request).unwrap_or_default();
         if packet.len() > MAX_REQUEST_SIZE {
             let message = format!("the arguments are longer than {MAX_REQUEST_SIZE} bytes");
@@ -43,17 +66,11 @@ impl Broker {
         }
         let (own, other) = BlockingStream::pair().map_err(fail)?;
         own.set_nonblocking(true).map_err(fail)?;
-        scm::send(self.0.as_fd(), &packet, &[other.as_raw_fd()]).map_err(|e| fail(e.into()))?;
+        scm::send(self.socket.as_fd(), &packet, &[other.as_raw_fd()]).map_err(|_| {
+            Error::new(Code::State, "the broker of this server has ended").hint("start the server again")
+        })?;
         let stream = UnixStream::from_std(own).map_err(fail)?;
         Ok(BrokerConnection { stream, unread: Vec::new(), descriptor: None })
-    }
-
-    /// Sends a request that has one reply, and returns it.
-    ///
-    /// # Errors
-    /// As [`Broker::send`] and [`BrokerConnection::reply`].
-    pub(super) async fn request(&self, request: &BrokerRequest) -> Result<BrokerReply> {
-        self.send(request)?.reply().await
     }
 }
 
@@ -91,14 +108,17 @@ impl BrokerConnection {
     }
 
     async fn line(&mut self) -> io::Result<Vec<u8>> {
+        let mut searched = 0;
         loop {
-            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let rest = self.unread.split_off(end + 1);
+            let end = self.unread.iter().skip(searched).position(|byte| *byte == b'\n');
+            if let Some(end) = end {
+                let rest = self.unread.split_off(searched + end + 1);
                 return Ok(std::mem::replace(&mut self.unread, rest));
             }
             if self.unread.len() > MAX_REPLY_SIZE {
                 return Err(io::Error::other("the reply is too long"));
             }
+            searched = self.unread.len();
             self.receive().await?;
         }
     }

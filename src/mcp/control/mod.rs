@@ -25,20 +25,29 @@ use sandbox::SandboxConnection;
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use wire::{BrokerReply, BrokerRequest, Changes};
 
-/// Longest wait for the result of a call that has no timeout of its own, and beyond the timeout of one that has.
+/// Longest wait for the result of a call to a sandbox, beyond the timeout of a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout of a command when the call has none, in milliseconds (saggar-control(7), exec).
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
 /// Most log entries in one result, and how many there are when the call does not say.
 const MAX_LOG_ENTRIES: u64 = 1000;
 const DEFAULT_LOG_ENTRIES: u64 = 200;
+/// Most bytes of each stream of a command in a result.
+const MAX_STREAM: usize = 128 << 10;
+/// Most commands, and calls for files, at a time; more wait. A supervisor accepts a few more of both.
+const MAX_COMMANDS: usize = 48;
+const MAX_FILE_CALLS: usize = 8;
 /// Longest line that a control socket accepts, without room for the call itself.
 const MAX_PARAMS: usize = crate::control::server::LINE_LIMIT - 1024;
 
-const SESSION: Argument =
-    Argument::optional("session", Text, "Name of the session [default: the only one that the policy names]");
+const SESSION: Argument = Argument::optional(
+    "session",
+    Text,
+    "Name of the session [default: the only one that exists and is named]",
+);
 const PATHS: Argument =
     Argument::optional("paths", Texts, "Only changes at and below these paths of the workspace");
 
@@ -76,7 +85,11 @@ const RUN_COMMAND: ControlTool = ControlTool {
     description: "Run a shell command in the sandbox of a session, in its workspace",
     arguments: &[
         Argument::required("command", Text, "The command, for /bin/sh"),
-        Argument::optional("timeout", Number, "Milliseconds after which it is killed [default: 120000]"),
+        Argument::optional(
+            "timeout",
+            Number,
+            "Milliseconds after which it is killed, from 1 to 86400000 [default: 120000]",
+        ),
         SESSION,
     ],
     is_read_only: false,
@@ -157,6 +170,8 @@ struct ControlTools {
     broker: Broker,
     /// The names of the sessions as the policy has them, for the model.
     sessions: String,
+    commands: Semaphore,
+    file_calls: Semaphore,
 }
 
 /// Serves the sessions of `broker` to a client until it closes the connection. Returns the exit status.
@@ -165,7 +180,12 @@ struct ControlTools {
 /// [`Code::System`]: the process cannot be confined; as [`serve`].
 pub(crate) fn serve_control(broker: OwnedFd, sessions: String) -> Result<u8> {
     confine::confine()?;
-    serve(ControlTools { broker: Broker::new(broker), sessions })
+    serve(ControlTools {
+        broker: Broker::new(broker),
+        sessions,
+        commands: Semaphore::new(MAX_COMMANDS),
+        file_calls: Semaphore::new(MAX_FILE_CALLS),
+    })
 }
 
 impl ToolSet for ControlTools {
@@ -225,13 +245,15 @@ impl ControlTools {
     async fn reply(&self, tool: ToolKind, mut given: Arguments) -> Result<ToolReply<PendingApply>> {
         let session = given.take_optional("session");
         Ok(ToolReply::Output(match tool {
-            ToolKind::ListSessions => match self.broker.request(&BrokerRequest::List).await? {
+            ToolKind::ListSessions => match self.broker.request(&BrokerRequest::List).await?.0 {
                 BrokerReply::Sessions(sessions) => text::sessions(&sessions),
                 other => return Err(unexpected(&other)),
             },
             ToolKind::RunCommand => {
                 let timeout = given.number("timeout").unwrap_or(DEFAULT_TIMEOUT_MS);
-                let params = json!({ "command": given.take("command"), "timeout": timeout });
+                let params = json!({
+                    "command": given.take("command"), "timeout": timeout, "attached": true, "limit": MAX_STREAM,
+                });
                 let patience = Duration::from_millis(timeout).saturating_add(PATIENCE);
                 text::command(&self.call_sandbox(session, "exec", &params, patience).await?)
             }
@@ -255,7 +277,7 @@ impl ControlTools {
             }
             ToolKind::Diff => {
                 let (paths, has_patches) = (given.take_texts("paths"), given.flag("patch"));
-                match self.broker.request(&BrokerRequest::Diff { session, paths, has_patches }).await? {
+                match self.broker.request(&BrokerRequest::Diff { session, paths, has_patches }).await?.0 {
                     BrokerReply::Diff { text, is_truncated } => text::diff(text, is_truncated),
                     other => return Err(unexpected(&other)),
                 }
@@ -265,8 +287,8 @@ impl ControlTools {
                 let limit = given.number("limit").unwrap_or(DEFAULT_LOG_ENTRIES).min(MAX_LOG_ENTRIES);
                 let (after, limit) =
                     (given.number("after").unwrap_or(0), usize::try_from(limit).unwrap_or(0));
-                match self.broker.request(&BrokerRequest::Logs { session, after, limit }).await? {
-                    BrokerReply::Logs(entries) => text::logs(&entries),
+                match self.broker.request(&BrokerRequest::Logs { session, after, limit }).await?.0 {
+                    BrokerReply::Logs { entries, is_truncated } => text::logs(&entries, is_truncated),
                     other => return Err(unexpected(&other)),
                 }
             }
@@ -278,8 +300,8 @@ impl ControlTools {
         session: Option<String>,
         paths: Vec<String>,
     ) -> Result<ToolReply<PendingApply>> {
-        let mut connection = self.broker.send(&BrokerRequest::Apply { session, paths })?;
-        match connection.reply().await? {
+        let (reply, connection) = self.broker.request(&BrokerRequest::Apply { session, paths }).await?;
+        match reply {
             BrokerReply::Question(changes) => Ok(ToolReply::Question(Question {
                 text: text::question(&changes),
                 alternative: alternative(&changes),
@@ -302,8 +324,10 @@ impl ControlTools {
             return Err(Error::new(Code::Invalid, message)
                 .hint("write a large file in parts, with commands that append to it"));
         }
-        let mut connection = self.broker.send(&BrokerRequest::Connect { session })?;
-        match (connection.reply().await?, connection.take_descriptor()) {
+        let slots = if method == "exec" { &self.commands } else { &self.file_calls };
+        let _slot = slots.acquire().await;
+        let (reply, mut connection) = self.broker.request(&BrokerRequest::Connect { session }).await?;
+        match (reply, connection.take_descriptor()) {
             (BrokerReply::Connected, Some(socket)) => {
                 SandboxConnection::new(socket)?.call(method, params, patience).await
             }

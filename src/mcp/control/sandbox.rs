@@ -2,10 +2,9 @@
 
 use crate::control::client::take_result;
 use crate::error::{Code, Error, Result};
-use crate::sys::scm;
 use serde_json::{Value, json};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -14,13 +13,9 @@ use tokio::time::timeout;
 /// The id of the call; `hello` had another one.
 const CALL_ID: &str = "call";
 
-/// A connection on which `hello` was called.
+/// A connection on which `hello` was called. A command ends with it.
 #[derive(Debug)]
-pub(super) struct SandboxConnection {
-    stream: BufReader<UnixStream>,
-    /// A command that runs, to be killed if its result is not received.
-    has_command: bool,
-}
+pub(super) struct SandboxConnection(BufReader<UnixStream>);
 
 impl SandboxConnection {
     /// # Errors
@@ -28,8 +23,7 @@ impl SandboxConnection {
     pub(super) fn new(socket: OwnedFd) -> Result<Self> {
         let stream = std::os::unix::net::UnixStream::from(socket);
         stream.set_nonblocking(true).map_err(fail)?;
-        let stream = BufReader::new(UnixStream::from_std(stream).map_err(fail)?);
-        Ok(SandboxConnection { stream, has_command: false })
+        UnixStream::from_std(stream).map(|stream| SandboxConnection(BufReader::new(stream))).map_err(fail)
     }
 
     /// Makes the call, and returns its result.
@@ -37,37 +31,22 @@ impl SandboxConnection {
     /// # Errors
     /// As [`take_result`]; [`Code::State`] if the sandbox ends meanwhile; [`Code::System`] after `patience`.
     pub(super) async fn call(mut self, method: &str, params: &Value, patience: Duration) -> Result<Value> {
-        self.has_command = method == "exec";
         let result = timeout(patience, self.exchange(method, params)).await;
-        let result =
-            result.map_err(|_| Error::system(format_args!("call {method}"), "there is no response"))?;
-        self.has_command = false;
-        result
+        result.map_err(|_| Error::system(format_args!("call {method}"), "there is no response"))?
     }
 
     async fn exchange(&mut self, method: &str, params: &Value) -> Result<Value> {
         let call = json!({ "jsonrpc": "2.0", "id": CALL_ID, "method": method, "params": params });
-        self.stream.get_mut().write_all(format!("{call}\n").as_bytes()).await.map_err(fail)?;
+        self.0.get_mut().write_all(format!("{call}\n").as_bytes()).await.map_err(fail)?;
         loop {
             let mut line = Vec::new();
-            if self.stream.read_until(b'\n', &mut line).await.map_err(fail)? == 0 {
+            if self.0.read_until(b'\n', &mut line).await.map_err(fail)? == 0 {
                 return Err(Error::new(Code::State, "the sandbox ended during the call"));
             }
             let mut response: Value = serde_json::from_slice(&line).map_err(|e| fail(e.into()))?;
             if response["id"] == CALL_ID {
                 return take_result(&mut response);
             }
-        }
-    }
-}
-
-/// A call that the client has cancelled leaves no command behind.
-impl Drop for SandboxConnection {
-    fn drop(&mut self) {
-        if self.has_command {
-            let cancel =
-                json!({ "jsonrpc": "2.0", "method": "exec.cancel", "params": { "id": CALL_ID } }).to_string();
-            let _ = scm::send(self.stream.get_ref().as_fd(), format!("{cancel}\n").as_bytes(), &[]);
         }
     }
 }

@@ -3,14 +3,9 @@
 use super::wire::{Changes, SessionSummary};
 use crate::mcp::ToolOutput;
 use crate::session::logs::LogEntry;
-use crate::text::{DisplayEscaped, one_line, prefix, suffix};
+use crate::text::{DisplayEscaped, one_line};
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// Most bytes of each stream of a command in its output: as many from the beginning as from the end.
-const MAX_STREAM: usize = 128 << 10;
-/// Most changes that a question names.
-const MAX_ASKED_CHANGES: usize = 100;
 
 pub(super) fn sessions(sessions: &[SessionSummary]) -> ToolOutput {
     let mut text = String::new();
@@ -26,27 +21,21 @@ pub(super) fn sessions(sessions: &[SessionSummary]) -> ToolOutput {
 
 /// The result of `exec` (saggar-control(7)).
 pub(super) fn command(result: &Value) -> ToolOutput {
-    let stream = |name: &str| shorten(result[name].as_str().unwrap_or_default());
-    let (stdout, out_is_cut) = stream("stdout");
-    let (stderr, err_is_cut) = stream("stderr");
-    let exit_code = &result["exitCode"];
-    let mut text = stdout.clone();
-    if !stderr.is_empty() {
+    let stream = |name: &str| result[name].as_str().unwrap_or_default();
+    let mut text = stream("stdout").to_owned();
+    if !stream("stderr").is_empty() {
         end_line(&mut text);
-        let _ = write!(text, "[standard error]\n{stderr}");
+        let _ = write!(text, "[standard error]\n{}", stream("stderr"));
     }
     end_line(&mut text);
-    let _ = write!(text, "[exit status {exit_code}]");
-    let is_cut = out_is_cut || err_is_cut || result["truncated"] == true;
+    let _ = match result["timedOut"] == true {
+        true => write!(text, "[killed at its timeout]"),
+        false => write!(text, "[exit status {}]", result["exitCode"]),
+    };
+    let note = "The output is not complete: write it to a file of the workspace, and read that in parts.";
     ToolOutput {
-        note: is_cut.then(|| {
-            "The output is not complete: write it to a file of the workspace, and read that in parts."
-                .to_owned()
-        }),
-        ..output(
-            text,
-            json!({ "exitCode": exit_code, "stdout": stdout, "stderr": stderr, "truncated": is_cut }),
-        )
+        note: (result["truncated"] == true).then(|| note.to_owned()),
+        ..output(text, result.clone())
     }
 }
 
@@ -57,7 +46,7 @@ pub(super) fn names(result: &Value) -> ToolOutput {
     for entry in entries {
         let (kind, name) =
             (entry["kind"].as_str().unwrap_or_default(), entry["name"].as_str().unwrap_or_default());
-        let _ = writeln!(text, "{kind:<9} {:>12} {}", entry["size"].as_u64().unwrap_or(0), one_line(name));
+        let _ = writeln!(text, "{kind:<9} {:>12} {}", entry["size"].as_u64().unwrap_or(0), name.escaped());
     }
     if entries.is_empty() {
         text.push_str("There are no more names.");
@@ -97,17 +86,7 @@ pub(super) fn diff(text: String, is_truncated: bool) -> ToolOutput {
 
 /// What a person is asked before changes are applied.
 pub(super) fn question(Changes { session, folder, lines }: &Changes) -> String {
-    let mut text = format!("Apply these changes of the session {session} to {folder}?\n\n");
-    for line in lines.iter().take(MAX_ASKED_CHANGES) {
-        let _ = writeln!(text, "{line}");
-    }
-    match lines.len().saturating_sub(MAX_ASKED_CHANGES) {
-        0 => {}
-        more => {
-            let _ = writeln!(text, "and {more} more");
-        }
-    }
-    text
+    format!("Apply these changes of the session {session} to {folder}?\n\n{}\n", lines.join("\n"))
 }
 
 pub(super) fn applied(Changes { folder, lines, .. }: &Changes) -> ToolOutput {
@@ -118,7 +97,7 @@ pub(super) fn applied(Changes { folder, lines, .. }: &Changes) -> ToolOutput {
     output(text, json!({ "folder": folder, "changes": lines }))
 }
 
-pub(super) fn logs(entries: &[LogEntry]) -> ToolOutput {
+pub(super) fn logs(entries: &[LogEntry], is_truncated: bool) -> ToolOutput {
     let mut text = String::new();
     for entry in entries {
         let time = i64::try_from(entry.ts).ok().and_then(|ts| jiff::Timestamp::from_millisecond(ts).ok());
@@ -128,7 +107,11 @@ pub(super) fn logs(entries: &[LogEntry]) -> ToolOutput {
     if entries.is_empty() {
         text.push_str("There are no more entries.");
     }
-    output(text, json!({ "entries": entries }))
+    let last = entries.last().filter(|_| is_truncated);
+    ToolOutput {
+        note: last.map(|last| format!("There may be more entries: call again with after {}.", last.index)),
+        ..output(text, json!({ "entries": entries }))
+    }
 }
 
 fn output(text: String, structured: Value) -> ToolOutput {
@@ -141,49 +124,21 @@ fn end_line(text: &mut String) {
     }
 }
 
-/// The text without its middle if it is long, and whether it was shortened.
-fn shorten(text: &str) -> (String, bool) {
-    if text.len() <= MAX_STREAM {
-        return (text.to_owned(), false);
-    }
-    let (first, last) = (prefix(text, MAX_STREAM / 2), suffix(text, MAX_STREAM / 2));
-    (format!("{first}\n[{} bytes left out]\n{last}", text.len() - first.len() - last.len()), true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_long_stream_keeps_its_beginning_and_its_end() {
-        let (text, is_cut) = shorten("short\n");
-        assert_eq!((text.as_str(), is_cut), ("short\n", false));
-        let long = format!("first{}last", "ä".repeat(MAX_STREAM));
-        let (text, is_cut) = shorten(&long);
-        assert!(is_cut && text.starts_with("firstä") && text.ends_with("älast"), "{}", text.len());
-        assert!(text.len() < MAX_STREAM + 100 && text.contains(" bytes left out]\n"), "{}", text.len());
-    }
-
-    #[test]
     fn the_output_of_a_command_ends_with_its_status() {
-        let result = json!({ "exitCode": 3, "stdout": "a", "stderr": "b\n", "truncated": false });
+        let result =
+            json!({ "exitCode": 3, "stdout": "a", "stderr": "b\n", "truncated": false, "timedOut": false });
         let output = command(&result);
         assert_eq!(output.text, "a\n[standard error]\nb\n[exit status 3]");
         assert_eq!((output.note, output.structured), (None, Some(result)));
-        let output = command(&json!({ "exitCode": 0, "stdout": "", "stderr": "", "truncated": true }));
-        assert_eq!(output.text, "[exit status 0]");
+        let result =
+            json!({ "exitCode": 124, "stdout": "", "stderr": "", "truncated": true, "timedOut": true });
+        let output = command(&result);
+        assert_eq!(output.text, "[killed at its timeout]");
         assert!(output.note.is_some());
-    }
-
-    #[test]
-    fn a_question_names_the_changes() {
-        let lines = (0..MAX_ASKED_CHANGES + 2).map(|number| format!("A {number}")).collect();
-        let changes = Changes { session: "dev".into(), folder: "/srv/x".into(), lines };
-        let text = question(&changes);
-        assert!(
-            text.starts_with("Apply these changes of the session dev to /srv/x?\n\nA 0\nA 1\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("A 99\nand 2 more\n"), "{text}");
     }
 }

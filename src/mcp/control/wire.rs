@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Largest request, in bytes.
 pub(crate) const MAX_REQUEST_SIZE: usize = 64 << 10;
+/// The methods of the control socket that the server can call.
+pub(crate) const SANDBOX_METHODS: [&str; 4] = ["exec", "files.list", "files.read", "files.write"];
 /// The line that consents to what a [`BrokerReply::Question`] asks.
 pub(crate) const CONSENT: &[u8] = b"yes\n";
 
@@ -55,7 +57,12 @@ pub(crate) enum BrokerReply {
     /// The control socket is attached; `hello` was called on it.
     Connected,
     /// Log entries, in their order.
-    Logs(Vec<LogEntry>),
+    Logs {
+        /// The entries.
+        entries: Vec<LogEntry>,
+        /// There may be more entries after these.
+        is_truncated: bool,
+    },
     /// The changes as text.
     Diff {
         /// A line for each change, and its patch.
