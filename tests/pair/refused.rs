@@ -27,7 +27,12 @@ as_each_caller! {
         let ended = pairs.run(&["run", "--task", "", "--worker", &codex, "--reviewer", &folder("claude")]);
         assert!(ended.code == 125 && ended.stderr.contains("has no content"), "{ended:?}");
         assert_eq!(pairs.ok(&["list"]), "");
+        for words in [&["status", "1"][..], &["log", "1"], &["export", "1"], &["send", "1", "text"]] {
+            let ended = pairs.run(words);
+            assert!(ended.code == 125 && ended.stderr.contains("run 1 of "), "{words:?}: {ended:?}");
+        }
         assert_eq!(pairs.sessions(), [""; 0]);
+        assert!(!place.join("home/.agentpair").exists(), "reading makes no directories");
     }
 
     fn runs_that_are_not_there_or_no_pair_runs_are_refused(caller) {

@@ -27,23 +27,19 @@ pub(super) fn run(command: PairCommand) -> Result<u8> {
     }
 }
 
-/// The runs of a repository, whose path is resolved.
-fn open_runs(root: Option<&Path>, repo: &Path) -> Result<Runs> {
-    Ok(Runs::open(&root_directory(root)?, repo)?)
-}
-
 fn root_directory(root: Option<&Path>) -> Result<PathBuf> {
     root.map_or_else(|| mailbox::default_root("--root DIR"), |root| Ok(root.to_owned()))
 }
 
-/// The runs that options name.
-fn runs_of(place: &PairPlaceArgs) -> Result<Runs> {
+/// The directory of runs, and the path of the repository, that options name.
+fn place_of(place: &PairPlaceArgs) -> Result<(PathBuf, PathBuf)> {
     let repo = place.repo.as_deref().unwrap_or(Path::new("."));
-    open_runs(place.root.as_deref(), &resolve("--repo", repo)?)
+    Ok((root_directory(place.root.as_deref())?, resolve("--repo", repo)?))
 }
 
 fn open_run(id: &PairRunIdArgs) -> Result<Run> {
-    Ok(runs_of(&id.place)?.open_run(id.run)?)
+    let (root, repo) = place_of(&id.place)?;
+    Ok(Runs::find_run(&root, &repo, id.run)?)
 }
 
 fn resolve(option: &str, path: &Path) -> Result<PathBuf> {

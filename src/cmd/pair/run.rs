@@ -2,13 +2,13 @@
 
 use super::launch::agents;
 use super::timeline::{TimelineFormat, TimelinePrinter};
-use super::{open_run, open_runs, resolve, root_directory};
+use super::{open_run, resolve, root_directory};
 use crate::app::mailbox;
 use crate::app::pair::{self, PERSON, PairAgent, PairLaunch, PairRunner};
 use crate::cli::pair::{PairResumeArgs, PairRunArgs};
 use crate::error::{Code, Error, Result};
 use saggar_mailbox::pair::{Outcome, PairSettings};
-use saggar_mailbox::runs::Run;
+use saggar_mailbox::runs::{Run, Runs};
 use std::path::{Path, PathBuf};
 
 /// Folders of agents in a work tree that the command line names no folders for.
@@ -41,7 +41,7 @@ pub(super) fn run(args: PairRunArgs) -> Result<u8> {
     pair::check(&settings)?;
     let root = absolute_root(args.root.as_deref())?;
     agents(&launch, &settings, &root, 1)?.iter().try_for_each(PairAgent::check)?;
-    let run = pair::create(&open_runs(Some(&root), &launch.workspace)?, &settings, &launch)?;
+    let run = pair::create(&Runs::open(&root, &launch.workspace)?, &settings, &launch)?;
     run_agents(run, &root, args.json)
 }
 

@@ -1,14 +1,14 @@
 //! What is printed of runs: `status`, `log`, `watch`, `list` and `export`.
 
 use super::timeline::{TimelineFormat, TimelinePrinter};
-use super::{open_run, runs_of};
+use super::{open_run, place_of};
 use crate::app::pair::{self, Timeline};
 use crate::cli::pair::{PairListArgs, PairRunIdArgs, PairShowArgs};
 use crate::cmd::{print_as, print_raw, print_text};
 use crate::error::Result;
 use crate::text::one_line;
 use saggar_mailbox::pair::Progress;
-use saggar_mailbox::runs::RunRecord;
+use saggar_mailbox::runs::{RunRecord, Runs};
 use saggar_mailbox::{ErrorKind, Limits, Message};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -89,7 +89,8 @@ pub(super) fn watch(args: &PairShowArgs) -> Result<u8> {
 }
 
 pub(super) fn list(args: &PairListArgs) -> Result<u8> {
-    let runs = runs_of(&args.place)?;
+    let (root, repo) = place_of(&args.place)?;
+    let Some(runs) = Runs::find(&root, &repo)? else { return Ok(0) };
     for number in runs.list()? {
         let run = match runs.open_run(number) {
             // Other runs have no agents that a command of pair could run.

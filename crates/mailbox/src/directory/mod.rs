@@ -52,6 +52,14 @@ impl Directory {
         Directory { fd, path: path.to_owned() }.checked()
     }
 
+    /// As [`Directory::open_root`]; `None` if it does not exist.
+    pub(crate) fn find_root(path: &Path) -> Result<Option<Self>> {
+        match rustix::fs::statat(CWD, path, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            _ => Directory::open_root(path).map(Some),
+        }
+    }
+
     /// The same directory with a descriptor of its own.
     pub(crate) fn reopen(&self) -> Result<Self> {
         let fd = self

@@ -50,6 +50,28 @@ impl Runs {
         Ok(Runs { repo: repo.to_owned(), directory })
     }
 
+    /// Opens the runs of the repository at `repo`, and creates nothing; `None` if the repository has none.
+    ///
+    /// # Errors
+    /// A directory is not a private directory of this user.
+    pub fn find(root: &Path, repo: &Path) -> Result<Option<Self>> {
+        let Some(root) = Directory::find_root(root)? else { return Ok(None) };
+        let Some(runs) = root.open_directory(RUNS_NAME)? else { return Ok(None) };
+        let directory = runs.open_directory(&repo_id(repo))?;
+        Ok(directory.map(|directory| Runs { repo: repo.to_owned(), directory }))
+    }
+
+    /// Opens an existing run, and creates nothing.
+    ///
+    /// # Errors
+    /// As [`Runs::find`] and [`Runs::open_run`].
+    pub fn find_run(root: &Path, repo: &Path, run_id: u64) -> Result<Run> {
+        match Runs::find(root, repo)? {
+            Some(runs) => runs.open_run(run_id),
+            None => Err(missing_run(repo, run_id, None)),
+        }
+    }
+
     /// The numbers of all runs, ascending.
     ///
     /// # Errors
@@ -91,12 +113,7 @@ impl Runs {
     /// [`ErrorKind::NotFound`] if the run or its record does not exist; the record is not valid.
     pub fn open_run(&self, run_id: u64) -> Result<Run> {
         let Some(directory) = self.directory.open_directory(&run_id.to_string())? else {
-            let hint = match self.list()?.last() {
-                None => "begin a run first; the repository has none".to_owned(),
-                Some(last) => format!("use the number of an existing run; the newest is {last}"),
-            };
-            let message = format!("run {run_id} of {} does not exist", self.repo.display());
-            return Err(Error::new(ErrorKind::NotFound, message).with_hint(hint));
+            return Err(missing_run(&self.repo, run_id, self.list()?.last().copied()));
         };
         let record = read_record(&directory)?;
         Ok(Run { directory, record })
@@ -153,6 +170,15 @@ impl Runs {
         }
         self.directory.remove_directory(STAGING_NAME)
     }
+}
+
+fn missing_run(repo: &Path, run_id: u64, newest: Option<u64>) -> Error {
+    let hint = match newest {
+        None => "begin a run first; the repository has none".to_owned(),
+        Some(newest) => format!("use the number of an existing run; the newest is {newest}"),
+    };
+    let message = format!("run {run_id} of {} does not exist", repo.display());
+    Error::new(ErrorKind::NotFound, message).with_hint(hint)
 }
 
 /// Keeps other processes from running the agents of a run; the kernel releases it when this process dies.
