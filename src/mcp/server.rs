@@ -124,49 +124,64 @@ impl<T: ToolSet + 'static> ServerHandler for Server<T> {
     }
 }
 
+/// How far a call has come.
+enum CallStep<P> {
+    /// To a response, which may be a question that the client answers with another call.
+    Respond(CallToolResponse),
+    /// To the answer to a question.
+    Decide(Question<P>, Result<()>),
+}
+
 impl<T: ToolSet> Server<T> {
     async fn respond(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let (question, decision) = if request.request_state.is_some() {
-            match self.questions.take_answered(&request) {
-                Ok(answered) => answered,
-                Err(error) => return Ok(result(Err(error)).into()),
-            }
-        } else {
-            if let Some(question) = self.questions.take_repeated(&request) {
-                self.tools.withdraw(question.pending).await;
-            }
-            let question =
-                match self.tools.call(&request.name, request.arguments.clone().unwrap_or_default()).await {
-                    None => {
-                        let message = format!("unknown tool {:?}", request.name);
-                        return Err(ErrorData::invalid_params(message, None));
-                    }
-                    Some(Ok(ToolReply::Question(question))) => question,
-                    Some(Ok(ToolReply::Output(output))) => return Ok(result(Ok(output)).into()),
-                    Some(Err(error)) => return Ok(result(Err(error)).into()),
-                };
-            if may_send_requests(context) {
-                let decision = question.ask(context).await;
-                (question, decision)
-            } else {
-                match self.questions.keep(&request, context, question) {
-                    Ok(input_required) => return Ok(input_required.into()),
-                    Err((error, question)) => (question, Err(error)),
-                }
-            }
+        let step = match request.request_state {
+            None => self.begin(&request, context).await?,
+            Some(_) => match self.questions.take_answered(&request) {
+                Ok((question, decision)) => CallStep::Decide(question, decision),
+                Err(error) => CallStep::Respond(result(Err(error)).into()),
+            },
         };
-        Ok(result(match decision {
-            Ok(()) => self.tools.proceed(question.pending).await,
-            Err(error) => {
+        Ok(match step {
+            CallStep::Respond(response) => response,
+            CallStep::Decide(question, Ok(())) => result(self.tools.proceed(question.pending).await).into(),
+            CallStep::Decide(question, Err(error)) => {
                 self.tools.withdraw(question.pending).await;
-                Err(error)
+                result(Err(error)).into()
             }
         })
-        .into())
+    }
+
+    /// Calls the tool, and asks what it asks.
+    async fn begin(
+        &self,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallStep<T::Pending>, ErrorData> {
+        if let Some(question) = self.questions.take_repeated(request) {
+            self.tools.withdraw(question.pending).await;
+        }
+        let arguments = request.arguments.clone().unwrap_or_default();
+        let question = match self.tools.call(&request.name, arguments).await {
+            None => {
+                let message = format!("unknown tool {:?}", request.name);
+                return Err(ErrorData::invalid_params(message, None));
+            }
+            Some(Ok(ToolReply::Question(question))) => question,
+            Some(Ok(ToolReply::Output(output))) => return Ok(CallStep::Respond(result(Ok(output)).into())),
+            Some(Err(error)) => return Ok(CallStep::Respond(result(Err(error)).into())),
+        };
+        if may_send_requests(context) {
+            let decision = question.ask(context).await;
+            return Ok(CallStep::Decide(question, decision));
+        }
+        Ok(match self.questions.keep(request, context, question) {
+            Ok(input_required) => CallStep::Respond(input_required.into()),
+            Err((error, question)) => CallStep::Decide(question, Err(error)),
+        })
     }
 }
 
