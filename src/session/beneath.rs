@@ -164,6 +164,16 @@ pub(super) fn open_directory_no_mounts(at: BorrowedFd<'_>, path: impl AsRef<Path
     open_with_resolve(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0, how)
 }
 
+/// Whether a mount lies at `name` in `at`. A rename from another mount namespace would take it away (rename(2) fails with
+/// EBUSY in its own alone).
+pub(super) fn is_mount_point(at: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
+    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match open_with_resolve(at, name, OFlags::PATH, 0, how) {
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => Ok(true),
+        other => other.map(|_| false),
+    }
+}
+
 /// Opens a regular file below `at` for reading, following no link; returns it with its metadata.
 pub(super) fn open_file(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<(File, FileMeta)> {
     let file = File::from(open(at, path.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK, 0)?);

@@ -115,6 +115,41 @@ as_each_caller! {
         assert_eq!(count, 2500);
     }
 
+    /// A file that the policy hides or mounts has its own mode there: nothing of the host takes its place.
+    fn a_server_writes_no_file_that_is_mounted(caller) {
+        for options in [&[][..], &["--workspace-overlay"]] {
+            let sessions = Sessions::new(caller);
+            let place = &sessions.stage.place;
+            place.make_dir("work/d", 0o755);
+            for name in ["work/d/hidden", "work/hidden", "work/shown", "outside"] {
+                place.make_file(name, "host\n");
+            }
+            place.make_file("work/saggar.toml", "[files]\nhide = ['hidden', 'd/hidden']\n");
+            let shown = format!("{}:{}", place.join("outside").display(), sessions.stage.work().join("shown").display());
+            let work = sessions.stage.work();
+            let direct = ["--workspace", work.to_str().unwrap(), "--ro", &shown];
+            // Nothing can be mounted in an overlay or in a copy that is still to be made.
+            let options = if options.is_empty() { &direct[..] } else { options };
+            let session = sessions.create("mounted", options);
+            let mut client = control(&session);
+            for path in ["hidden", "d/hidden", "shown"] {
+                if path == "shown" && options.len() == 1 {
+                    continue;
+                }
+                let refused = client.refused("files.write", &json!({ "path": path, "content": "x" }));
+                assert_eq!(refused.0, "state", "{path}");
+                assert!(refused.1.contains("a mount of its own"), "{path}: {}", refused.1);
+            }
+            assert_eq!(read(&mut client, "hidden")["content"], "");
+            client.call("files.write", &json!({ "path": "d/other", "content": "x" }));
+            assert_eq!(sessions.state("mounted").0, "active");
+            sessions.ok(&["end", "mounted"]);
+            for name in ["hidden", "d/hidden", "shown"] {
+                assert_eq!(std::fs::read_to_string(work.join(name)).unwrap(), "host\n", "{name}");
+            }
+        }
+    }
+
     /// What a server writes is the agent's, who could have written it itself.
     fn a_server_writes_what_the_agent_could(caller) {
         for options in [&[][..], &["--workspace-overlay"]] {

@@ -41,6 +41,8 @@ as_each_caller! {
         sessions.ok(&["resume", "names"]);
         sessions.send("names", "run: cp /data/file new");
         sessions.ok(&["end", "names"]);
+        let listed = json(&sessions.ok(&["diff", "--json", "names"]));
+        assert!(text(&listed, "folder").ends_with("/folder-\u{fffd}"), "{listed}");
         let diff = sessions.ok(&["diff", "names"]);
         assert!(diff.contains("known") && diff.contains("new"), "{diff}");
         sessions.ok(&["apply", "names"]);

@@ -39,6 +39,10 @@ impl Workspace {
         let directory = beneath::open_directory(self.root.as_fd(), above)?;
         let mode = match beneath::stat_beneath(directory.as_fd(), name)? {
             None => DEFAULT_MODE,
+            // What is hidden or has a mode of its own is mounted.
+            Some(_) if beneath::is_mount_point(directory.as_fd(), Path::new(name))? => {
+                return Err(io::Error::other("it is a mount of its own, which no other file replaces"));
+            }
             Some(meta) if meta.kind == FileKind::File => meta.mode & 0o777,
             Some(meta) => return Err(wrong_kind_error(meta.kind)),
         };

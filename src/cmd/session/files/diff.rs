@@ -26,7 +26,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
         None => Vec::new(),
     };
     let report = json!({
-        "version": 1, "session": args.id, "folder": origin.folder, "place": origin.storage, "changes": changes,
+        "version": 1, "session": args.id, "folder": origin.folder.to_string_lossy(), "place": origin.storage, "changes": changes,
     });
     print_raw(&format!("{report:#}\n"))?;
     Ok(0)
