@@ -2,6 +2,7 @@
 //! tool trips over.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::ChildStdout;
@@ -190,14 +191,15 @@ as_each_caller! {
         wrap.outside(COMMIT);
         let listing = || wrap.outside("git ls-files -t .env key");
         let start = |options: &[&str]| {
-            let script = "printf R; read -r line; git status --porcelain; git ls-files -t .env key";
+            // At the end of input it ends at once: git, killed, would leave the index locked.
+            let script = "printf R; read -r line || exit 1; git status --porcelain; git ls-files -t .env key";
             let mut process = Process::start(&wrap.place, wrap.command(options, &["/bin/sh", "-c", script]));
             let stdout = process.take_ready_stdout();
             (process, stdout)
         };
         let both = "S .env\nS key\n";
         let finish = |(mut process, mut stdout): (Process, ChildStdout)| {
-            drop(process.take_stdin());
+            process.take_stdin().write_all(b"\n").unwrap();
             let seen = Deadline::usual().read_to_end(&mut stdout).unwrap();
             assert!(process.wait().success());
             String::from_utf8(seen).unwrap()
@@ -238,8 +240,20 @@ as_each_caller! {
             process.take_ready_stdout();
             process
         };
+        // The next start restores it. Root has one runtime directory on the host: the start of another test may be at it.
+        let restored_by_a_start = || {
+            let deadline = Deadline::usual();
+            loop {
+                assert_eq!(wrap.sh("true").success(), "");
+                if !caller.is_root() || wrap.outside("git ls-files -t .env") == "H .env\n" {
+                    return listing("H");
+                }
+                assert!(!deadline.remaining().is_zero(), "the index is not restored");
+            }
+        };
 
         let mut process = start();
+        process.launcher();
         listing("S");
         process.signal(Signal::SIGKILL);
         process.wait();
@@ -253,16 +267,14 @@ as_each_caller! {
         if !caller.is_root() {
             listing("S");
         }
-        assert_eq!(wrap.sh("true").success(), "");
-        listing("H");
+        restored_by_a_start();
 
         let lock = wrap.work().join(".git/index.lock");
         let ended = wrap.sh(": >.git/index.lock");
         assert_eq!(ended.code(), 0);
         listing("S");
         fs::remove_file(lock).unwrap();
-        wrap.sh("true");
-        listing("H");
+        restored_by_a_start();
     }
 
     /// What the workspace is to be, it stays: the index of a repository is found by no link, and a broken one is left as it is.

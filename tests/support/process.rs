@@ -105,34 +105,32 @@ impl Process {
     /// Kills the launcher of this saggar, so that nobody cleans up after a killed one; which stands still from now on,
     /// since it would end everything itself.
     pub(crate) fn kill_launcher(&self) {
+        let launcher = self.launcher();
         self.watch.stop();
-        self.kill_child("saggar:launch\n");
+        launcher.signal(Signal::SIGKILL);
+        assert!(launcher.is_gone_by(Deadline::usual()), "it does not die");
     }
 
-    fn kill_child(&self, name: &str) {
+    /// Its launcher. On a busy machine that is forked, and has its name, later than the sandbox stands.
+    pub(crate) fn launcher(&self) -> Watch {
         let parent = self.pid().to_string();
-        let of = |pid: &u32| {
+        let is_launcher = |pid: &u32| {
             let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-            read("comm") == name
+            read("comm") == "saggar:launch\n"
                 && read("stat")
                     .rsplit_once(") ")
                     .is_some_and(|(_, rest)| rest.split(' ').nth(1) == Some(&parent))
         };
-        let find = || {
-            let pids = fs::read_dir("/proc").unwrap().flatten();
-            pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(of)
-        };
-        // On a busy machine it may have its name later than the sandbox stands.
         let deadline = Deadline::usual();
-        let pid = loop {
-            match find() {
-                Some(pid) => break pid,
-                None => assert!(!deadline.remaining().is_zero(), "there is no {name}"),
+        loop {
+            let pids = fs::read_dir("/proc").unwrap().flatten();
+            let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            if let Some(launcher) = pids.find(is_launcher).and_then(Watch::of) {
+                return launcher;
             }
-        };
-        let child = Watch::of(pid).expect("it lives");
-        child.signal(Signal::SIGKILL);
-        assert!(child.is_gone_by(Deadline::usual()), "it does not die");
+            assert!(!deadline.remaining().is_zero(), "there is no launcher");
+            deadline.pause();
+        }
     }
 
     /// Its descendants on the host, nearest first, each with its argument list.

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A directory without a lock may just be in creation: only an old one is swept.
 const CREATION_GRACE: Duration = Duration::from_secs(10);
@@ -33,6 +33,10 @@ const TRIES: usize = 100;
 
 /// How long to wait while git has an index locked. Its own commands lock it for less, except for an editor.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a start waits while another process sweeps the remains of a sandbox of the same id, and how often it looks.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
+const SWEEP_POLL: Duration = Duration::from_millis(10);
 
 /// The file in the directory of all runtime directories whose lock is that of git indices.
 const INDEX_LOCK: &str = "indices.lock";
@@ -44,6 +48,9 @@ const RECORD_LIMIT: u64 = 1 << 20;
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 struct CleanupRecord {
     version: u32,
+    /// The pid of the supervisor; 0 in records of earlier versions.
+    #[serde(default)]
+    supervisor: u32,
     cgroup: Option<PathBuf>,
     sockets: Vec<(ExactPath, SocketRecord)>,
     /// Sessions with a project quota or a directory for changes: the session's directory, and the project id or 0.
@@ -138,6 +145,7 @@ impl CleanupGuard {
         let ClaimedEntries { entries: skipped, _lock: claim } = leaves.skipped;
         let record = CleanupRecord {
             version: 1,
+            supervisor: std::process::id(),
             cgroup: leaves.cgroup.map(Path::to_owned),
             sockets: Vec::new(),
             sessions: Vec::new(),
@@ -168,9 +176,10 @@ impl CleanupGuard {
             }
             guard.directory = Some(directory);
             guard.write_record()?;
+            // From here on no other sandbox restores them.
+            drop(claim);
             guard.skip_entries();
         }
-        drop(claim);
         if let Some(cgroup) = leaves.cgroup {
             guard.register(OwnedCleanupItem::Cgroup(c_path(cgroup)?));
         }
@@ -402,12 +411,16 @@ fn make_directory(id: &SandboxId, directory: &Path) -> Result<Flock<File>> {
         Error::system(format_args!("{what} {}", path.display()), e)
     };
     let path = directory.join("lock");
+    let until = Instant::now() + SWEEP_PATIENCE;
     for _ in 0..TRIES {
         match fs::DirBuilder::new().mode(0o700).create(directory) {
             Ok(()) => {}
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                if !sweep_one(directory, Duration::ZERO) {
-                    return Err(taken());
+                while !sweep_one(directory, Duration::ZERO) {
+                    if is_in_use(directory) || Instant::now() >= until {
+                        return Err(taken());
+                    }
+                    std::thread::sleep(SWEEP_POLL);
                 }
                 continue;
             }
@@ -428,6 +441,12 @@ fn make_directory(id: &SandboxId, directory: &Path) -> Result<Flock<File>> {
         }
     }
     Err(taken())
+}
+
+/// Whether the process that made the directory lives. Otherwise another process sweeps it, which takes its lock for that.
+fn is_in_use(directory: &Path) -> bool {
+    let supervisor = read_record(directory).map(|record| record.supervisor);
+    supervisor.is_some_and(|pid| pid == 0 || Path::new(&format!("/proc/{pid}")).exists())
 }
 
 /// Removes the remains of sandboxes whose supervisor and watcher are both dead; returns their number.
