@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Timeout of a request. Connections wait during this time.
-const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Timeout of a request. Connections wait during this time, which only a busy machine takes.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the attribution process may take to exit, in milliseconds.
 const EXIT_TIMEOUT_MS: u16 = 300;
 /// Most bytes that are read of a file.

@@ -454,7 +454,10 @@ END
         let options = ["--api", PLAIN, "--api-key-file", &api.key];
         // Root's process is nobody's: only root ends it.
         let ended = api.run_so(outside, &options, &["/bin/sh", "-c", script]);
-        assert_eq!(ended.stdout, "200\n200\n200\n200\n7\n", "{}", ended.stderr);
+        // Refused, or reset where the supervisor has not closed the socket yet (curl(1), EXIT CODES).
+        let (served, refused) = ended.stdout.split_at_checked("200\n".len() * 4).unwrap_or_default();
+        assert_eq!(served, "200\n".repeat(4), "{}", ended.stderr);
+        assert!(["7\n", "52\n", "56\n"].contains(&refused), "{refused}: {}", ended.stderr);
         let told = api.events("api");
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0]["why"].as_str().unwrap().contains("is started again"));
