@@ -193,7 +193,7 @@ impl PreparedSandbox {
 
     /// The paths that the policy hides and that exist on this host.
     pub(crate) fn hidden_paths(&self) -> impl Iterator<Item = &(PathBuf, Origin)> {
-        self.spec.hidden_paths.iter().filter(|(path, _)| self.host.path_kind(path).is_some())
+        existing_hidden_paths(&self.spec, &self.host)
     }
 
     /// The entries of git indices at hidden paths. Under an overlay the index of the host's tree stays as it is.
@@ -398,8 +398,15 @@ fn skip_in_overlay(
 
 /// Paths of the workspace that exist and are hidden, relative to it.
 fn paths_hidden_in(workspace: &Path, spec: &SandboxSpec, host: &HostFacts) -> Vec<PathBuf> {
-    let existing = spec.hidden_paths.iter().filter(|(path, _)| host.path_kind(path).is_some());
-    existing.filter_map(|(path, _)| path.strip_prefix(workspace).ok().map(Path::to_owned)).collect()
+    let below = |(path, _): &(PathBuf, Origin)| path.strip_prefix(workspace).ok().map(Path::to_owned);
+    existing_hidden_paths(spec, host).filter_map(below).collect()
+}
+
+fn existing_hidden_paths<'a>(
+    spec: &'a SandboxSpec,
+    host: &'a HostFacts,
+) -> impl Iterator<Item = &'a (PathBuf, Origin)> {
+    spec.hidden_paths.iter().filter(|(path, _)| host.path_kind(path).is_some())
 }
 
 /// Hides what of the system trees the caller's groups alone give, unless a layer names it: programs of an ordinary user have

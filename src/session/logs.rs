@@ -46,6 +46,14 @@ impl LogEntry {
     pub fn new(index: u64, ts: u64, level: LogLevel, text: &str) -> Self {
         LogEntry { index, ts, level, text: crate::text::prefix(text, MAX_TEXT).to_owned() }
     }
+
+    /// The entry on one line, for people: number, time in UTC, level and text.
+    pub fn to_line(&self) -> String {
+        let LogEntry { index, ts, level, text } = self;
+        let time = i64::try_from(*ts).ok().and_then(|ts| jiff::Timestamp::from_millisecond(ts).ok());
+        let time = time.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S.%3fZ");
+        format!("{index} {time} {:<5} {}\n", level.name(), crate::text::one_line(text))
+    }
 }
 
 /// The directory of the entries of the session in `directory`.

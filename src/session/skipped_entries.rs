@@ -77,25 +77,15 @@ impl SkippedEntries {
 
     /// Those of these entries that none of `others` has; `None` if there are none.
     pub fn without(&self, others: &[Self]) -> Option<Self> {
-        let is_others = |path: &Base64Bytes| others.iter().any(|other| other.has(self, path));
-        let paths: Vec<Base64Bytes> = self
-            .paths
-            .iter()
-            .filter(|path| !is_others(path))
-            .map(|path| Base64Bytes(path.0.clone()))
-            .collect();
-        let (workspace, directory) = (self.workspace.as_path(), self.directory());
-        (!paths.is_empty()).then(|| SkippedEntries {
-            workspace: Base64Bytes::from_path(workspace),
-            directory: Base64Bytes::from_path(directory),
-            paths,
-        })
+        let is_others = |path: &&Base64Bytes| others.iter().any(|other| other.has(self, path));
+        let paths: Vec<_> = self.paths.iter().filter(|path| !is_others(path)).cloned().collect();
+        (!paths.is_empty()).then(|| SkippedEntries { paths, ..self.clone() })
     }
 
     /// Whether these entries have this path of the index that `index` is of.
     fn has(&self, index: &Self, path: &Base64Bytes) -> bool {
-        let is_same = self.workspace.0 == index.workspace.0 && self.directory.0 == index.directory.0;
-        is_same && self.paths.iter().any(|own| own.0 == path.0)
+        let is_same = self.workspace == index.workspace && self.directory == index.directory;
+        is_same && self.paths.contains(path)
     }
 
     /// The same entries in an index at the same path of another tree.
@@ -109,9 +99,15 @@ impl SkippedEntries {
         self.directory.as_path()
     }
 
-    /// Whether the tree has an index there.
+    /// Whether the tree has an index there, or something that is not to be replaced by one, such as a link on the way.
     pub fn has_index(&self) -> bool {
-        self.workspace.as_path().join(self.directory()).join(INDEX).symlink_metadata().is_ok()
+        let path = self.directory().join(INDEX);
+        let found = beneath::open_root(self.workspace.as_path())
+            .and_then(|root| beneath::stat_beneath(root.as_fd(), path));
+        match found {
+            Ok(meta) => meta.is_some(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Gives the entries the bit. Waits for at most `patience` while git has the index locked.

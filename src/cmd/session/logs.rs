@@ -27,7 +27,5 @@ fn line(args: &LogsArgs, entry: &LogEntry) -> String {
     if args.json {
         return serde_json::to_string(entry).unwrap_or_default() + "\n";
     }
-    let time = jiff::Timestamp::from_millisecond(i64::try_from(entry.ts).unwrap_or(0)).unwrap_or_default();
-    let text = crate::text::one_line(&entry.text);
-    format!("{} {} {:<5} {text}\n", entry.index, time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"), entry.level.name())
+    entry.to_line()
 }

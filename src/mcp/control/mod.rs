@@ -72,97 +72,100 @@ struct ControlTool {
     is_read_only: bool,
 }
 
-const LIST_SESSIONS: ControlTool = ControlTool {
-    kind: ToolKind::ListSessions,
-    name: "list_sessions",
-    description: "List the sessions whose sandboxes you can use, with their states",
-    arguments: &[],
-    is_read_only: true,
-};
-const RUN_COMMAND: ControlTool = ControlTool {
-    kind: ToolKind::RunCommand,
-    name: "run_command",
-    description: "Run a shell command in the sandbox of a session, in its workspace",
-    arguments: &[
-        Argument::required("command", Text, "The command, for /bin/sh"),
-        Argument::optional(
-            "timeout",
-            Number,
-            "Milliseconds after which it is killed, from 1 to 86400000 [default: 120000]",
-        ),
-        SESSION,
-    ],
-    is_read_only: false,
-};
-const LIST_FILES: ControlTool = ControlTool {
-    kind: ToolKind::ListFiles,
-    name: "list_files",
-    description: "List the names in a directory of a workspace",
-    arguments: &[
-        Argument::optional("path", Text, "Directory, relative to the workspace [default: the workspace]"),
-        Argument::optional("after", Text, "Position that the previous result has returned"),
-        SESSION,
-    ],
-    is_read_only: true,
-};
-const READ_FILE: ControlTool = ControlTool {
-    kind: ToolKind::ReadFile,
-    name: "read_file",
-    description: "Read a file of a workspace, at most 512 KiB at a time",
-    arguments: &[
-        Argument::required("path", Text, "File, relative to the workspace"),
-        Argument::optional("offset", Number, "First byte to read [default: 0]"),
-        Argument::optional("limit", Number, "Most bytes to read"),
-        Argument::optional("encoding", Text, "utf-8 or base64 [default: utf-8]"),
-        SESSION,
-    ],
-    is_read_only: true,
-};
-const WRITE_FILE: ControlTool = ControlTool {
-    kind: ToolKind::WriteFile,
-    name: "write_file",
-    description: "Create or replace a file of a workspace; its directory must exist",
-    arguments: &[
-        Argument::required("path", Text, "File, relative to the workspace"),
-        Argument::required("content", Text, "The whole new content"),
-        Argument::optional("encoding", Text, "Encoding of content, utf-8 or base64 [default: utf-8]"),
-        SESSION,
-    ],
-    is_read_only: false,
-};
-const DIFF: ControlTool = ControlTool {
-    kind: ToolKind::Diff,
-    name: "diff",
-    description: "Show what has changed in a workspace, compared with the folder that it was made of",
-    arguments: &[PATHS, Argument::optional("patch", Flag, "Also show the lines that have changed"), SESSION],
-    is_read_only: true,
-};
-const APPLY: ControlTool = ControlTool {
-    kind: ToolKind::Apply,
-    name: "apply",
-    description: "Apply the changes of a workspace to its folder, after a person has consented. The session must have \
+const TOOLS: [ControlTool; 8] = [
+    ControlTool {
+        kind: ToolKind::ListSessions,
+        name: "list_sessions",
+        description: "List the sessions whose sandboxes you can use, with their states",
+        arguments: &[],
+        is_read_only: true,
+    },
+    ControlTool {
+        kind: ToolKind::RunCommand,
+        name: "run_command",
+        description: "Run a shell command in the sandbox of a session, in its workspace",
+        arguments: &[
+            Argument::required("command", Text, "The command, for /bin/sh"),
+            Argument::optional(
+                "timeout",
+                Number,
+                "Milliseconds after which it is killed, from 1 to 86400000 [default: 120000]",
+            ),
+            SESSION,
+        ],
+        is_read_only: false,
+    },
+    ControlTool {
+        kind: ToolKind::ListFiles,
+        name: "list_files",
+        description: "List the names in a directory of a workspace",
+        arguments: &[
+            Argument::optional("path", Text, "Directory, relative to the workspace [default: the workspace]"),
+            Argument::optional("after", Text, "Position that the previous result has returned"),
+            SESSION,
+        ],
+        is_read_only: true,
+    },
+    ControlTool {
+        kind: ToolKind::ReadFile,
+        name: "read_file",
+        description: "Read a file of a workspace, at most 512 KiB at a time",
+        arguments: &[
+            Argument::required("path", Text, "File, relative to the workspace"),
+            Argument::optional("offset", Number, "First byte to read [default: 0]"),
+            Argument::optional("limit", Number, "Most bytes to read"),
+            Argument::optional("encoding", Text, "utf-8 or base64 [default: utf-8]"),
+            SESSION,
+        ],
+        is_read_only: true,
+    },
+    ControlTool {
+        kind: ToolKind::WriteFile,
+        name: "write_file",
+        description: "Create or replace a file of a workspace; its directory must exist",
+        arguments: &[
+            Argument::required("path", Text, "File, relative to the workspace"),
+            Argument::required("content", Text, "The whole new content"),
+            Argument::optional("encoding", Text, "Encoding of content, utf-8 or base64 [default: utf-8]"),
+            SESSION,
+        ],
+        is_read_only: false,
+    },
+    ControlTool {
+        kind: ToolKind::Diff,
+        name: "diff",
+        description: "Show what has changed in a workspace, compared with the folder that it was made of",
+        arguments: &[
+            PATHS,
+            Argument::optional("patch", Flag, "Also show the lines that have changed"),
+            SESSION,
+        ],
+        is_read_only: true,
+    },
+    ControlTool {
+        kind: ToolKind::Apply,
+        name: "apply",
+        description: "Apply the changes of a workspace to its folder, after a person has consented. The session must have \
                   no sandbox at the time",
-    arguments: &[PATHS, SESSION],
-    is_read_only: false,
-};
-const LOGS: ControlTool = ControlTool {
-    kind: ToolKind::Logs,
-    name: "logs",
-    description: "Read the log of a session: messages of its agent and of its supervisor",
-    arguments: &[
-        Argument::optional(
-            "after",
-            Number,
-            "Return only entries after the one with this number [default: 0]",
-        ),
-        Argument::optional("limit", Number, "Most entries to return, at most 1000 [default: 200]"),
-        SESSION,
-    ],
-    is_read_only: true,
-};
-
-const TOOLS: [&ControlTool; 8] =
-    [&LIST_SESSIONS, &RUN_COMMAND, &LIST_FILES, &READ_FILE, &WRITE_FILE, &DIFF, &APPLY, &LOGS];
+        arguments: &[PATHS, SESSION],
+        is_read_only: false,
+    },
+    ControlTool {
+        kind: ToolKind::Logs,
+        name: "logs",
+        description: "Read the log of a session: messages of its agent and of its supervisor",
+        arguments: &[
+            Argument::optional(
+                "after",
+                Number,
+                "Return only entries after the one with this number [default: 0]",
+            ),
+            Argument::optional("limit", Number, "Most entries to return, at most 1000 [default: 200]"),
+            SESSION,
+        ],
+        is_read_only: true,
+    },
+];
 
 /// The tools of the sessions that a broker serves.
 #[derive(Debug)]
@@ -205,7 +208,7 @@ impl ToolSet for ControlTools {
     }
 
     fn tools(&self) -> Vec<Tool> {
-        let tool = |tool: &&ControlTool| {
+        let tool = |tool: &ControlTool| {
             let annotations = ToolAnnotations::new()
                 .read_only(tool.is_read_only)
                 .destructive(!tool.is_read_only)

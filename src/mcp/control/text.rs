@@ -98,12 +98,7 @@ pub(super) fn applied(Changes { folder, lines, .. }: &Changes) -> ToolOutput {
 }
 
 pub(super) fn logs(entries: &[LogEntry], is_truncated: bool) -> ToolOutput {
-    let mut text = String::new();
-    for entry in entries {
-        let time = i64::try_from(entry.ts).ok().and_then(|ts| jiff::Timestamp::from_millisecond(ts).ok());
-        let time = time.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S.%3fZ");
-        let _ = writeln!(text, "{} {time} {:<5} {}", entry.index, entry.level.name(), one_line(&entry.text));
-    }
+    let mut text: String = entries.iter().map(LogEntry::to_line).collect();
     if entries.is_empty() {
         text.push_str("There are no more entries.");
     }
