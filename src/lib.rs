@@ -10,7 +10,7 @@
 //!
 //! | layer | module | what it is |
 //! |---|---|---|
-//! | 0 | [`error`] [`log`] [`id`] [`text`] [`exact_name`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text, names of any bytes in JSON |
+//! | 0 | [`error`] [`log`] [`id`] [`text`] [`exact_name`] [`signal_name`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text, names of any bytes in JSON, names of signals |
 //! | 0 | [`sys`] | raw system calls as thin safe wrappers |
 //! | 1 | [`spec`] | what a sandbox and a container are to be, the policy and the bundle that are lowered to it |
 //! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
@@ -51,6 +51,7 @@ pub mod resctrl;
 pub mod service;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod session;
+pub mod signal_name;
 pub mod spec;
 pub mod stage;
 pub mod state;

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("id", 0),
     ("text", 0),
     ("exact_name", 0),
+    ("signal_name", 0),
     ("testing", 0),
     ("sys", 0),
     ("spec", 1),

@@ -3,7 +3,7 @@
 
 use super::files::FileRequest;
 use super::rpc::{RpcError, RpcErrorKind, RpcId, RpcRequest};
-use nix::sys::signal::Signal;
+use crate::signal_name;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -52,8 +52,8 @@ pub enum ControlMethod {
     Stats,
     /// `kill`: sends a signal to the agent's program.
     Kill {
-        /// The signal to send.
-        signal: Signal,
+        /// The number of the signal to send.
+        signal: i32,
     },
     /// `pause`: freezes every process of the sandbox.
     Pause,
@@ -146,7 +146,7 @@ struct KillParams {
     signal: Option<SignalName>,
 }
 
-/// A signal as kill(1) takes it: a name with or without SIG, or a number.
+/// A signal as [`signal_name`] has it, or a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum SignalName {
@@ -273,16 +273,18 @@ fn parse_without_params(call: &RpcRequest, method: ControlMethod) -> Result<Cont
     Ok(method)
 }
 
-fn parse_signal(name: Option<SignalName>) -> Result<Signal, RpcError> {
+fn parse_signal(name: Option<SignalName>) -> Result<i32, RpcError> {
+    // 0 is no signal: it would only look whether the program is there.
+    let known = |text: &str| signal_name::parse(text).filter(|signal| *signal != 0);
     let unknown =
         |what: String| RpcError::new(RpcErrorKind::Params, format!("kill: there is no signal {what}"));
     match name {
-        None => Ok(Signal::SIGTERM),
-        Some(SignalName::Number(number)) => Signal::try_from(number).map_err(|_| unknown(number.to_string())),
+        None => Ok(libc::SIGTERM),
+        Some(SignalName::Number(number)) => {
+            known(&number.to_string()).ok_or_else(|| unknown(number.to_string()))
+        }
         Some(SignalName::Name(name)) => {
-            let upper = name.to_ascii_uppercase();
-            let full = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
-            full.parse().map_err(|_| unknown(format!("{:?}", crate::bridge::proto::json::shorten(&name))))
+            known(&name).ok_or_else(|| unknown(format!("{:?}", crate::bridge::proto::json::shorten(&name))))
         }
     }
 }
@@ -370,6 +372,7 @@ mod tests {
         bad("hello", r#"{"version":"1"}"#, "u64");
         bad("kill", r#"{"signal":"SIGNOPE"}"#, "SIGNOPE");
         bad("kill", r#"{"signal":99}"#, "99");
+        bad("kill", r#"{"signal":0}"#, "0");
         bad("exec", r#"{"command":"a\u0000"}"#, "NUL");
         bad("exec", r#"{"command":"a","timeout":0}"#, "timeout");
         bad("exec.cancel", "{}", "id");
@@ -392,10 +395,17 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_manual() {
-        assert_eq!(method("kill", None), Ok(ControlMethod::Kill { signal: Signal::SIGTERM }));
-        for name in [r#""kill""#, r#""SIGKILL""#, "9"] {
+        assert_eq!(method("kill", None), Ok(ControlMethod::Kill { signal: libc::SIGTERM }));
+        let real_time = libc::SIGRTMIN() + 3;
+        for (name, signal) in [
+            (r#""kill""#, libc::SIGKILL),
+            (r#""SIGKILL""#, libc::SIGKILL),
+            ("9", libc::SIGKILL),
+            (r#""RTMIN+3""#, real_time),
+            (&real_time.to_string(), real_time),
+        ] {
             let params = format!("{{\"signal\":{name}}}");
-            assert_eq!(method("kill", Some(&params)), Ok(ControlMethod::Kill { signal: Signal::SIGKILL }));
+            assert_eq!(method("kill", Some(&params)), Ok(ControlMethod::Kill { signal }));
         }
         let exec = method("exec", Some(r#"{"command":"x"}"#));
         let timeout = Duration::from_secs(120);

@@ -18,7 +18,6 @@ use crate::supervise::channel::control::{ControlHandler, ControlResult, ControlS
 use crate::supervise::status::{StatusEvent, missing_protections};
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -85,11 +84,11 @@ impl ControlHandler for AgentLoop<'_> {
         Ok(stats)
     }
 
-    fn kill(&mut self, signal: Signal) -> ControlResult {
+    fn kill(&mut self, signal: i32) -> ControlResult {
         let Some(agent) = &self.channel.agent else {
             return Err(RpcError::new(RpcErrorKind::State, "no agent runs; the next query starts one"));
         };
-        self.sandbox.signal(agent.id, signal as i32, false);
+        self.sandbox.signal(agent.id, signal, false);
         Ok(())
     }
 

@@ -674,7 +674,6 @@ impl<'a> AgentLoop<'a> {
                 libc::SIGTSTP => {
                     let _ = nix::sys::signal::raise(Signal::SIGSTOP);
                 }
-                libc::SIGCONT | libc::SIGWINCH => {}
                 _ => {
                     if let Some(agent) = &self.channel.agent {
                         self.sandbox.signal(agent.id, signal, false);

@@ -17,7 +17,6 @@ use crate::session::logs::{self, LogEntry, LogWriter};
 use crate::text::{prefix, suffix};
 use mio::event::Event;
 use mio::{Registry, Token};
-use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -112,7 +111,7 @@ pub(in crate::supervise) trait ControlHandler {
     fn stats_json(&self) -> std::result::Result<Value, RpcError>;
 
     /// Sends its program a signal.
-    fn kill(&mut self, signal: Signal) -> ControlResult;
+    fn kill(&mut self, signal: i32) -> ControlResult;
 
     /// Freezes or thaws the sandbox; the loop responds when that is done.
     fn freeze(&mut self, freeze: bool, ticket: ResponseTicket);

@@ -10,7 +10,6 @@ use crate::control::server::ResponseTicket;
 use crate::error::{Error, Result};
 use crate::supervise::channel::control::{self as talk, ControlHandler, ControlResult, ControlSocket};
 use crate::supervise::status::StatusEvent;
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 impl ControlHandler for SidecarLoop {
@@ -38,10 +37,10 @@ impl ControlHandler for SidecarLoop {
         self.container.stats().map_err(to_rpc_error)
     }
 
-    fn kill(&mut self, signal: Signal) -> ControlResult {
+    fn kill(&mut self, signal: i32) -> ControlResult {
         let gone =
             |error| RpcError::new(RpcErrorKind::State, format!("the program of the container: {error}"));
-        self.container.signal(signal as i32).map_err(gone)
+        self.container.signal(signal).map_err(gone)
     }
 
     fn freeze(&mut self, freeze: bool, ticket: ResponseTicket) {
