@@ -2,7 +2,7 @@
 //! group `ssl-cert`. The programs of an ordinary user keep its groups, since a user cannot give up groups in a user
 //! namespace of its own (user_namespaces(7), setgroups). They are to find there what all users may read.
 
-use nix::unistd::{AccessFlags, access, getegid, getgroups};
+use nix::unistd::{AccessFlags, access};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,8 @@ const PROGRAM_LEVELS: usize = 2;
 const MAX_LEVELS: usize = 8;
 const MAX_NAMES: usize = 4096;
 
-/// The topmost paths of that kind. None for a process without supplementary groups.
+/// The topmost paths of that kind.
 pub fn paths() -> Vec<PathBuf> {
-    let own = getegid();
-    if getgroups().is_ok_and(|groups| groups.iter().all(|group| *group == own)) {
-        return Vec::new();
-    }
     let mut found = Vec::new();
     for tree in CONFIGURATION {
         let mut search = GroupOnlySearch { found: &mut found, names_left: MAX_NAMES, files_too: true };

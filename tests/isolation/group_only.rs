@@ -37,11 +37,22 @@ impl Configuration {
     }
 }
 
-/// Runs it as the caller, with a further group.
-fn with_group(wrap: &Wrap, caller: Caller, command: &Command) -> Ended {
+/// How the caller is a member of the group.
+#[derive(Clone, Copy)]
+enum Membership {
+    Supplementary,
+    Primary,
+}
+
+/// Runs it as the caller, as a member of the group.
+fn with_group(wrap: &Wrap, caller: Caller, member: Membership, command: &Command) -> Ended {
     let mut started = Command::new("/usr/bin/setpriv");
-    let id = caller.uid().to_string();
-    started.args(["--reuid", &id, "--regid", &id, "--groups", &GROUP.to_string()]);
+    let (id, group) = (caller.uid().to_string(), GROUP.to_string());
+    started.args(["--reuid", &id]);
+    match member {
+        Membership::Supplementary => started.args(["--regid", &id, "--groups", &group]),
+        Membership::Primary => started.args(["--regid", &group, "--clear-groups"]),
+    };
     started.arg(command.get_program()).args(command.get_args()).current_dir(wrap.work()).env_clear();
     started.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     wrap.finish(started)
@@ -61,25 +72,28 @@ fn what_only_a_group_may_read_is_covered() {
     let at = configuration.0.display();
     let script =
         format!("cat {at}/open/all {at}/open/group; ls -A {at}/closed; cat {at}/closed/key 2>&-; exit 0");
-    let outside = {
-        let mut shell = wrap.place.command("/bin/sh".as_ref());
-        shell.args(["-c", &script]);
-        with_group(&wrap, caller, &shell).success()
-    };
-    assert_eq!(outside, "contentcontentkey\ncontent", "the group gives it");
-    let inside = |options: &[&str]| {
-        with_group(&wrap, caller, &wrap.command(options, &["/bin/sh", "-c", &script])).success()
-    };
-    assert_eq!(inside(&[]), "content");
-    // Who names it means it.
-    assert_eq!(inside(&["--ro", &format!("{at}/closed")]), "contentkey\ncontent");
-    let mut explain = wrap.place.saggar();
-    explain.args(["explain", "--json", "--path"]).arg(configuration.0.join("closed"));
-    let told: serde_json::Value =
-        serde_json::from_str(&with_group(&wrap, caller, &explain).success()).unwrap();
-    assert_eq!(
-        (&told["state"], &told["decided_by"]["layer"]),
-        (&"masked".into(), &"built-in".into()),
-        "{told}"
-    );
+    for member in [Membership::Supplementary, Membership::Primary] {
+        let outside = {
+            let mut shell = wrap.place.command("/bin/sh".as_ref());
+            shell.args(["-c", &script]);
+            with_group(&wrap, caller, member, &shell).success()
+        };
+        assert_eq!(outside, "contentcontentkey\ncontent", "the group gives it");
+        let inside = |options: &[&str]| {
+            let command = wrap.command(options, &["/bin/sh", "-c", &script]);
+            with_group(&wrap, caller, member, &command).success()
+        };
+        assert_eq!(inside(&[]), "content");
+        // Who names it means it.
+        assert_eq!(inside(&["--ro", &format!("{at}/closed")]), "contentkey\ncontent");
+        let mut explain = wrap.place.saggar();
+        explain.args(["explain", "--json", "--path"]).arg(configuration.0.join("closed"));
+        let told: serde_json::Value =
+            serde_json::from_str(&with_group(&wrap, caller, member, &explain).success()).unwrap();
+        assert_eq!(
+            (&told["state"], &told["decided_by"]["layer"]),
+            (&"masked".into(), &"built-in".into()),
+            "{told}"
+        );
+    }
 }
