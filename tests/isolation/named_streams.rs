@@ -35,7 +35,7 @@ fn reads() -> String {
 }
 
 /// Kinds of outputs: what a shell does to have the program write to one, and to show what came.
-const OUTPUTS: [(&str, &str); 8] = [
+const OUTPUTS: [(&str, &str); 10] = [
     ("a pipe", "\"$@\" STREAM>&1 | cat"),
     ("a file", "\"$@\" STREAM>../out; cat ../out"),
     ("a file that grows", "\"$@\" STREAM>>../out; cat ../out"),
@@ -43,11 +43,13 @@ const OUTPUTS: [(&str, &str); 8] = [
     ("a removed file", "exec 3>../out 4<../out; rm ../out; \"$@\" STREAM>&3; cat <&4"),
     ("a FIFO", "mkfifo ../out; cat ../out & \"$@\" STREAM>../out; wait"),
     ("a FIFO that everybody may write to", "mkfifo -m 666 ../out; cat ../out & \"$@\" STREAM>../out; wait"),
+    ("a private file for both", "umask 077; \"$@\" STREAM<>../out; cat ../out"),
+    ("a file that everybody may write to for both", "umask 0; \"$@\" STREAM<>../out; cat ../out"),
     ("a null device", "\"$@\" STREAM>/dev/null && printf 'x\nx\nx\nx\n'"),
 ];
 
 /// Kinds of inputs, of which each is `text`.
-const INPUTS: [(&str, &str); 8] = [
+const INPUTS: [(&str, &str); 10] = [
     ("a pipe", "printf text | \"$@\""),
     ("a file", "\"$@\" <../in"),
     ("a private file", "chmod 600 ../in; \"$@\" <../in"),
@@ -55,6 +57,8 @@ const INPUTS: [(&str, &str); 8] = [
     ("a FIFO", "mkfifo ../fifo; exec 3<>../fifo; printf text >&3; \"$@\" <../fifo"),
     ("a private FIFO", "mkfifo -m 600 ../fifo; exec 3<>../fifo; printf text >&3; \"$@\" <../fifo"),
     ("a file without a path", "exec /usr/bin/python3 -c \"$IN_MEMORY\" \"$@\""),
+    ("a private file for both", "chmod 600 ../in; \"$@\" <>../in"),
+    ("a private FIFO for both", "mkfifo -m 600 ../fifo; exec 3<>../fifo; printf text >&3; \"$@\" <>../fifo"),
     ("a null device", "\"$@\" </dev/null && printf text"),
 ];
 
@@ -66,7 +70,7 @@ as_each_caller! {
         for (kind, outside) in OUTPUTS {
             for stream in [1, 2] {
                 let wrap = Wrap::new(caller);
-                let outside = outside.replace("STREAM", if stream == 1 { "" } else { "2" });
+                let outside = outside.replace("STREAM", if stream == 1 { "1" } else { "2" });
                 let ended = wrap.started_by_shell(&outside, &[], &["/bin/sh", "-c", &writes(stream)]);
                 assert_eq!(ended.stdout, "x\n".repeat(4), "{kind} as stream {stream}: {ended:?}");
                 assert_eq!(ended.stderr, "", "{kind} as stream {stream}");

@@ -67,8 +67,8 @@ impl ReplacedFiles {
         plan.block.map_or(ReplacedFiles::None, ReplacedFiles::Forbidden)
     }
 
-    /// Whether a pipe replaces a standard stream, if it is open with this access mode only: a second open of a read-write
-    /// file gains nothing.
+    /// Whether a pipe replaces a standard stream that is used in this mode. Of a file that is open for both, a second open
+    /// gains nothing, but may fail.
     fn contain(self, number: i32, mode: OFlag) -> SysResult<bool> {
         let stream = match file::duplicate(number) {
             Err(Errno::EBADF) => return Ok(false),
@@ -81,7 +81,9 @@ impl ReplacedFiles {
             _ => false,
         };
         let flags = OFlag::from_bits_retain(fcntl(&stream, FcntlArg::F_GETFL)?);
-        Ok(is_replaceable && flags & OFlag::O_ACCMODE == mode && self.include(&stat, mode))
+        let opened = flags & OFlag::O_ACCMODE;
+        let is_for_both = opened == OFlag::O_RDWR && self != ReplacedFiles::All;
+        Ok(is_replaceable && (opened == mode || is_for_both) && self.include(&stat, mode))
     }
 
     fn include(self, stat: &FileStat, mode: OFlag) -> bool {
