@@ -171,6 +171,28 @@ as_each_caller! {
         assert_eq!(said, "agent\nmark\nx\n");
     }
 
+    fn a_mount_in_a_hidden_directory_is_refused_by_both_names(caller) {
+        let wrap = Wrap::new(caller);
+        wrap.place.make_dir("work/hidden", 0o755);
+        wrap.place.make_dir("work/hidden/below", 0o755);
+        wrap.place.make_file("work/hidden/below/file", "");
+        let hide = |name: &str| {
+            let policy = wrap.place.make_file("hide.toml", &format!("[files]\nhide = [{name:?}]\n"));
+            policy.display().to_string()
+        };
+        let hidden = wrap.work().join("hidden");
+        let below = hidden.join("below");
+        for named in [below.display().to_string(), format!("/usr/share/doc:{}", below.display()), format!("{}/file", below.display())] {
+            for mode in ["--ro", "--rw"] {
+                let ended = wrap.run(&["--policy", &hide("hidden"), mode, &named], &["/bin/true"]);
+                ended.refused(&[below.to_str().unwrap(), &format!("in {},", hidden.display()), "hidden", "PATH:DEST"]);
+            }
+        }
+        // What does not exist is not hidden, and hides nothing.
+        let named = format!("/usr/share/doc:{}", below.display());
+        assert_eq!(wrap.run(&["--policy", &hide("missing"), "--ro", &named], &["/bin/true"]).code(), 0);
+    }
+
     /// What protects a repository in a tree is not made of what covers it there.
     fn a_repository_that_something_covers_hinders_no_start(caller) {
         let wrap = Wrap::new(caller);

@@ -86,7 +86,7 @@ impl<'a> AgentFiles<'a> {
             self.steps.push(AgentStep::Pin { path: below_root(&pin.path)?, read_only: pin.read_only });
         }
         for (at, origin) in &spec.hidden_paths {
-            self.hide(at, origin)?;
+            self.hide(at, origin, &spec.mounts)?;
         }
         Ok(())
     }
@@ -251,8 +251,20 @@ impl<'a> AgentFiles<'a> {
     }
 
     /// A path that does not exist is not hidden: a file that appears there later belongs to the programs.
-    fn hide(&mut self, at: &Path, origin: &Origin) -> Result<()> {
+    fn hide(&mut self, at: &Path, origin: &Origin, mounts: &[MountSpec]) -> Result<()> {
         let path = below_root(at)?;
+        let is_below = |mount: &&MountSpec| mount.destination != at && mount.destination.starts_with(at);
+        if let Some(mount) = mounts.iter().find(is_below)
+            && self.host.path_kind(at).is_some()
+        {
+            let (hidden, below) = (at.display(), mount.destination.display());
+            let message = format!("{below} cannot be mounted: it lies in {hidden}, which is hidden");
+            let hint = format!(
+                "hide less of {hidden}, or mount {below} elsewhere with PATH:DEST; {} names {below}, {origin} names {hidden}",
+                mount.origin
+            );
+            return Err(Error::new(Code::Invalid, message).hint(hint));
+        }
         self.steps.push(match self.host.path_kind(at) {
             None => return Ok(()),
             Some(PathKind::File) => AgentStep::HideFile { path },
