@@ -9,15 +9,18 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod bitmap;
 mod entry;
 mod error;
 mod extensions;
+mod split;
 #[cfg(test)]
 mod tests;
 
 use entry::EntryReader;
 pub use error::{IndexError, IndexPart};
 use ring::digest::{Algorithm, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+pub use split::{join, shared_file_name};
 use std::ops::Range;
 
 const SIGNATURE: &[u8; 4] = b"DIRC";
@@ -65,7 +68,7 @@ pub struct EditedIndex {
 /// # Errors
 ///
 /// A file that is no index, is damaged, or has a feature that this module does not know. A split index is
-/// [`IndexError::Split`]. The hash is checked only if there is something to change.
+/// [`IndexError::Split`]: [`join`] makes a whole one of it. The hash is checked only if there is something to change.
 pub fn edit(
     index: &[u8],
     format: ObjectFormat,
@@ -94,12 +97,17 @@ pub fn edit(
         }
         is_extended |= entry.is_extended();
     }
-    let extensions = extensions::without_offsets(reader.rest())?;
+    let extensions = extensions::read(reader.rest())?;
+    if let Some(link) = extensions.link
+        && split::shared_id(link, format)?.is_some()
+    {
+        return Err(IndexError::Split);
+    }
     if changed.is_empty() {
         return Ok(None);
     }
     bytes.extend_from_slice(without_end(uncopied, reader.rest()));
-    extensions.iter().for_each(|extension| bytes.extend_from_slice(extension));
+    extensions.kept.iter().for_each(|extension| bytes.extend_from_slice(extension));
     if let Some(field) = bytes.get_mut(VERSION) {
         // As git does: version 3 only if an entry needs it.
         let version = if version == 4 { 4 } else { 2 + u32::from(is_extended) };

@@ -9,9 +9,9 @@ mod repositories;
 use super::beneath;
 use super::worker::{self, Confinement, FileAccess, WorkerLimits};
 use crate::error::{Code, Error, Result};
-use crate::host::git_index::{self, EditedIndex, IndexError, ObjectFormat, SkipWorktree};
+use crate::host::git_index::{self, SkipWorktree};
 use crate::host::workspace_scan::baseline::Base64Bytes;
-use index_file::{ChangeError, INDEX, change_index, read_index};
+use index_file::{ChangeError, INDEX, ReadIndex, change_index};
 use repositories::repositories;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -131,7 +131,7 @@ impl SkippedEntries {
         let paths: BTreeSet<&[u8]> =
             self.paths.iter().map(|path| path.as_path().as_os_str().as_bytes()).collect();
         in_worker(self.workspace.as_path(), FileAccess::Write, |root, task| {
-            change_index(root, directory, patience, |index| edit(index, change, |path| paths.contains(path)))
+            change_index(root, directory, patience, change, |path| paths.contains(path))
                 .map_err(|e| e.into_error(task))
         })
     }
@@ -196,34 +196,20 @@ fn edit_at(
     hidden: &[PathBuf],
     of_others: &BTreeSet<&[u8]>,
 ) -> std::result::Result<Option<(Vec<Base64Bytes>, SkippingIndex)>, ChangeError> {
-    let (index, meta) = match read_index(root, &directory.join(INDEX)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        index => index?,
-    };
+    let Some(mut index) = ReadIndex::read(root, directory)? else { return Ok(None) };
     let is_hidden = |path: &[u8]| {
         hidden.iter().any(|hidden| git_index::is_at_or_below(path, hidden.as_os_str().as_bytes()))
     };
-    let edited = edit(&index, SkipWorktree::Set, is_hidden).map_err(ChangeError::Index)?;
+    let edited = index.edit(SkipWorktree::Set, is_hidden)?;
     let shared = match of_others.is_empty() {
         true => None,
-        false => edit(&index, SkipWorktree::Clear, |path| is_hidden(path) && of_others.contains(path))
-            .map_err(ChangeError::Index)?,
+        false => index.edit(SkipWorktree::Clear, |path| is_hidden(path) && of_others.contains(path))?,
     };
     let shared = shared.map(|shared| shared.changed).unwrap_or_default();
-    let (content, changed) = edited.map_or((index, Vec::new()), |edited| (edited.bytes, edited.changed));
+    let ReadIndex { bytes, meta, .. } = index;
+    let (content, changed) = edited.map_or((bytes, Vec::new()), |edited| (edited.bytes, edited.changed));
     let paths: Vec<Base64Bytes> = changed.into_iter().chain(shared).map(Base64Bytes).collect();
     let index =
         SkippingIndex { content: Base64Bytes(content), mode: meta.mode & 0o777, mtime: meta.mtime_parts() };
     Ok((!paths.is_empty()).then_some((paths, index)))
-}
-
-/// Edits an index of either format. Which one it has is in a configuration; an index of the other format is malformed.
-fn edit(
-    index: &[u8],
-    change: SkipWorktree,
-    mut is_wanted: impl FnMut(&[u8]) -> bool,
-) -> std::result::Result<Option<EditedIndex>, IndexError> {
-    git_index::edit(index, ObjectFormat::Sha1, change, &mut is_wanted).or_else(|error| {
-        git_index::edit(index, ObjectFormat::Sha256, change, &mut is_wanted).map_err(|_| error)
-    })
 }

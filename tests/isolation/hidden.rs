@@ -115,7 +115,15 @@ as_each_caller! {
     /// git leaves hidden files alone, and looks at them again when the sandbox has ended.
     fn git_lives_with_hidden_files(caller) {
         needs_git!();
-        for (init, version) in [("--object-format=sha1", "2"), ("--object-format=sha256", "2"), ("--object-format=sha1", "4")] {
+        const SPLIT: &str = "git config splitIndex.maxPercentChange 90 && git update-index --split-index";
+        for (format, version, split, inside) in [
+            ("sha1", "2", ":", ":"),
+            ("sha256", "2", ":", ":"),
+            ("sha1", "4", ":", ":"),
+            ("sha1", "2", SPLIT, ":"),
+            ("sha256", "4", SPLIT, "echo new >code; git commit -qam split"),
+            ("sha1", "2", ":", "git update-index --split-index"),
+        ] {
             let wrap = hiding(caller, &[".env", "keys", "a b/\"key\"", "skipped"]);
             for directory in ["keys", "keys/deep", "a b"] {
                 wrap.place.make_dir(&format!("work/{directory}"), 0o755);
@@ -124,16 +132,21 @@ as_each_caller! {
                 make(&wrap, name, "SECRET", 0o644);
             }
             make(&wrap, "code", "old", 0o644);
-            let first = COMMIT.replace("git init", &format!("git init {init}"));
-            wrap.outside(&format!("{first} && git update-index --index-version {version} && git update-index --skip-worktree skipped"));
+            make(&wrap, "gone", "", 0o644);
+            let first = COMMIT.replace("git init", &format!("git init --object-format={format}"));
+            wrap.outside(&format!("{first} && git update-index --index-version {version} && {split}"));
+            wrap.outside(&format!("git rm -q gone && echo >added && {COMMIT} && git update-index --skip-worktree skipped"));
             let listing = wrap.outside("git ls-files -t --stage");
             let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \
                 git status --porcelain; git diff --exit-code; git add -A; git diff --cached --exit-code; \
                 echo new >code; git stash -q; git stash pop -q; git commit -qam second; \
                 git checkout -q -b other; git reset -q --hard HEAD^; git checkout -q .; git status --porcelain";
-            let ended = wrap.sh(script);
+            let ended = wrap.sh(&format!("{script}; {inside}"));
             assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.code()), ("", "", 0));
-            assert_eq!(wrap.outside("git ls-files -t --stage"), listing);
+            let after = wrap.outside("git ls-files -t --stage");
+            let paths = |listing: &str| listing.lines().map(|line| (line[..1].to_owned(), line.rsplit('\t').next().unwrap().to_owned())).collect::<Vec<_>>();
+            assert_eq!(paths(&after), paths(&listing), "{split}; {inside}");
+            assert!(after == listing || inside.contains("commit"), "{after}");
             assert_eq!(wrap.outside("cat .env keys/key keys/deep/key skipped; git status --porcelain; git fsck --cache --no-dangling"), "SECRET".repeat(4));
             // A change of the same length, which only the times show.
             make(&wrap, ".env", "secret", 0o644);
@@ -152,7 +165,7 @@ as_each_caller! {
             make(&wrap, name, "SECRET", 0o644);
         }
         make(&wrap, "code", "old", 0o644);
-        wrap.outside(&format!("(cd one && {COMMIT}) && echo one >.gitignore && {COMMIT}"));
+        wrap.outside(&format!("(cd one && {COMMIT} && git update-index --split-index) && echo one >.gitignore && {COMMIT}"));
         let state = "sha256sum .git/index one/.git/index; git ls-files -t; git rev-parse HEAD";
         let before = wrap.outside(state);
         let script = "set -e; git() { command git -c user.name=t -c user.email=t@t \"$@\"; }; \

@@ -130,6 +130,11 @@ impl Entry<'_> {
         more_flags && self.is_file && self.flags & STAGE == 0
     }
 
+    /// The side of a merge conflict, 1 to 3; 0 for an entry without a conflict.
+    pub(super) fn stage(&self) -> u16 {
+        (self.flags & STAGE) >> 12
+    }
+
     /// Sets or clears the bit. As in an index that git writes, there are more flags only if one of them is set.
     pub(super) fn change(&mut self, change: SkipWorktree) {
         match change {
@@ -145,15 +150,27 @@ impl Entry<'_> {
     /// Appends the entry.
     pub(super) fn write(&self, version: u32, bytes: &mut Vec<u8>) {
         let start = bytes.len();
-        bytes.extend_from_slice(self.stat_and_id);
-        bytes.extend_from_slice(&self.flags.to_be_bytes());
-        if self.is_extended() {
-            bytes.extend_from_slice(&self.more_flags.to_be_bytes());
-        }
+        self.write_before_name(self.flags, bytes);
         bytes.extend_from_slice(self.name);
         if version != 4 {
-            let end = bytes.len().saturating_add(padding(bytes.len().saturating_sub(start)));
-            bytes.resize(end, 0);
+            pad(start, bytes);
+        }
+    }
+
+    /// Appends the entry with this path, for version 2 or 3.
+    pub(super) fn write_with_path(&self, path: &[u8], bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        let length = u16::try_from(path.len()).unwrap_or(NAME_LENGTH).min(NAME_LENGTH);
+        self.write_before_name(self.flags & !NAME_LENGTH | length, bytes);
+        bytes.extend_from_slice(path);
+        pad(start, bytes);
+    }
+
+    fn write_before_name(&self, flags: u16, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self.stat_and_id);
+        bytes.extend_from_slice(&flags.to_be_bytes());
+        if self.is_extended() {
+            bytes.extend_from_slice(&self.more_flags.to_be_bytes());
         }
     }
 }
@@ -162,6 +179,12 @@ impl Entry<'_> {
 fn is_file(stat: &[u8]) -> bool {
     let mode = stat.get(MODE_OFFSET..).and_then(|fields| fields.first_chunk()).copied();
     matches!(u32::from_be_bytes(mode.unwrap_or_default()) >> 12, 0o10 | 0o12)
+}
+
+/// Appends the NULs that end an entry, which begins at `start`, in versions 2 and 3.
+fn pad(start: usize, bytes: &mut Vec<u8>) {
+    let end = bytes.len().saturating_add(padding(bytes.len().saturating_sub(start)));
+    bytes.resize(end, 0);
 }
 
 /// How many NULs follow that many bytes of an entry, in versions 2 and 3.

@@ -23,6 +23,8 @@ pub enum IndexError {
     Extension([u8; 4]),
     /// It is split (`core.splitIndex` of git-config(1)): some of its entries are in another file.
     Split,
+    /// It is split, and the file with its other entries is not the one it was split from.
+    Shared,
 }
 
 /// A part of an index.
@@ -52,6 +54,7 @@ impl fmt::Display for IndexError {
                 write!(f, "the index has the extension \"{}\", which is not supported", name.escape_ascii())
             }
             Self::Split => write!(f, "the index is split, and some of its entries are in another file"),
+            Self::Shared => write!(f, "the index is split, and its shared file does not belong to it"),
         }
     }
 }

@@ -221,8 +221,9 @@ fn errors_state_what_is_wrong() {
             built(2, &[file(b"key")], &extension(b"ne\"w", b"")),
             "the index has the extension \"ne\\\"w\", which is not supported",
         ),
+        (built(2, &[file(b"key")], &extension(b"link", &[0; 19])), "the index ends within an extension"),
         (
-            built(2, &[file(b"key")], &extension(b"link", b"")),
+            built(2, &[file(b"key")], &extension(b"link", &[1; 20])),
             "the index is split, and some of its entries are in another file",
         ),
     ];
@@ -374,5 +375,76 @@ proptest! {
                 prop_assert_eq!(again, Ok(None));
             }
         }
+    }
+}
+
+/// A bitmap of one word.
+fn bitmap(word: u64) -> Vec<u8> {
+    let counts = 1_u64 << 33;
+    [&[0, 0, 0, 64, 0, 0, 0, 2][..], &counts.to_be_bytes(), &word.to_be_bytes(), &[0; 4]].concat()
+}
+
+/// What git writes for `shared` without its second entry, with another third one, and with one more.
+fn split_index(shared: &[u8], deleted: u64, replaced: u64) -> Vec<u8> {
+    let id = &shared[shared.len() - 20..];
+    let link = [id, &bitmap(deleted), &bitmap(replaced)].concat();
+    let replacing = Built { mode: 0o100_755, ..file(b"") };
+    let extensions =
+        [extension(b"link", &link), extension(b"TREE", b"tree"), extension(b"EOIE", b"")].concat();
+    built(2, &[replacing, file(b"bb")], &extensions)
+}
+
+#[test]
+fn a_split_index_and_its_shared_file_are_joined() {
+    for version in [2, 4] {
+        let shared = built(version, &[file(b"a"), file(b"b"), file(b"c"), file(b"dir/d")], b"");
+        let index = split_index(&shared, 0b10, 0b100);
+        assert_eq!(set(&index, b"c"), Err(IndexError::Split));
+        let name = shared_file_name(&index, ObjectFormat::Sha1).unwrap().unwrap();
+        assert_eq!(name, format!("sharedindex.{}", crate::text::hex(&shared[shared.len() - 20..])));
+        let entries = [file(b"a"), file(b"bb"), Built { mode: 0o100_755, ..file(b"c") }, file(b"dir/d")];
+        let joined = join(&index, &shared, ObjectFormat::Sha1).unwrap();
+        assert_eq!(joined, built(2, &entries, &extension(b"TREE", b"tree")));
+        assert_eq!(shared_file_name(&joined, ObjectFormat::Sha1), Ok(None));
+    }
+}
+
+#[test]
+fn an_index_whose_shared_file_has_no_id_is_whole() {
+    let index = built(2, &[file(b"a")], &extension(b"link", &[0; 20]));
+    assert_eq!(shared_file_name(&index, ObjectFormat::Sha1), Ok(None));
+    let edited = set(&index, b"a").unwrap().unwrap();
+    assert!(!edited.bytes.windows(4).any(|bytes| bytes == b"link"));
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_not_joined() {
+    let shared = built(2, &[file(b"a"), file(b"b"), file(b"c")], b"");
+    let other = built(2, &[file(b"a"), file(b"b")], b"");
+    let joined = |index: &[u8], shared: &[u8]| join(index, shared, ObjectFormat::Sha1);
+    let good = split_index(&shared, 0b10, 0b100);
+    assert!(joined(&good, &shared).is_ok());
+    assert_eq!(joined(&good, &other), Err(IndexError::Shared));
+    // An entry that is deleted and replaced; a bit of no entry; more replaced entries than there are, and fewer.
+    for (deleted, replaced) in [(0b100, 0b100), (0b1000, 0b100), (0, 0b111), (0, 0)] {
+        assert_eq!(joined(&split_index(&shared, deleted, replaced), &shared), Err(IndexError::Shared));
+    }
+    let mut damaged = shared;
+    damaged[12] ^= 1;
+    assert_eq!(joined(&good, &damaged), Err(IndexError::Hash));
+}
+
+proptest! {
+    #[test]
+    fn no_damaged_split_index_panics(at in 0..400_usize, byte in any::<u8>(), in_shared in any::<bool>()) {
+        // Without hashes, so that the damage is looked at.
+        let mut shared = unhashed(built(4, &[file(b"a"), file(b"b"), file(b"c"), file(b"dir/d")], b""));
+        let mut index = unhashed(split_index(&shared, 0b10, 0b100));
+        prop_assert!(join(&index, &shared, ObjectFormat::Sha1).is_ok());
+        let damaged = if in_shared { &mut shared } else { &mut index };
+        let content = damaged.len() - 20;
+        damaged[at % content] = byte;
+        let _ = shared_file_name(&index, ObjectFormat::Sha1);
+        let _ = join(&index, &shared, ObjectFormat::Sha1);
     }
 }

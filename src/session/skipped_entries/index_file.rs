@@ -2,11 +2,11 @@
 
 use super::beneath::{self, FileMeta};
 use crate::error::{Code, Error};
-use crate::host::git_index::{EditedIndex, IndexError};
+use crate::host::git_index::{self, EditedIndex, IndexError, ObjectFormat, SkipWorktree};
 use rustix::fs::{AtFlags, Mode};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -49,15 +49,67 @@ impl ChangeError {
     }
 }
 
-/// Reads an index.
-pub(super) fn read_index(at: BorrowedFd<'_>, path: &Path) -> io::Result<(Vec<u8>, FileMeta)> {
+/// An index that was read.
+pub(super) struct ReadIndex {
+    /// Its content. That of a split index becomes whole when it is edited.
+    pub(super) bytes: Vec<u8>,
+    pub(super) meta: FileMeta,
+    directory: OwnedFd,
+}
+
+impl ReadIndex {
+    /// Reads the index in this directory; `None` if there is none.
+    pub(super) fn read(at: BorrowedFd<'_>, directory: &Path) -> io::Result<Option<Self>> {
+        let read = beneath::open_directory(at, directory).and_then(|directory| {
+            let (bytes, meta) = read_file(directory.as_fd(), Path::new(INDEX))?;
+            Ok(ReadIndex { bytes, meta, directory })
+        });
+        match read {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
+    }
+
+    /// [`git_index::edit`], in the format that the index has. Which one that is says a configuration; an index of the
+    /// other format is malformed.
+    pub(super) fn edit(
+        &mut self,
+        change: SkipWorktree,
+        mut is_wanted: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<EditedIndex>, ChangeError> {
+        let mut first_error = None;
+        for format in [ObjectFormat::Sha1, ObjectFormat::Sha256] {
+            let edited = match git_index::edit(&self.bytes, format, change, &mut is_wanted) {
+                Err(IndexError::Split) => {
+                    self.join(format)?;
+                    git_index::edit(&self.bytes, format, change, &mut is_wanted)
+                }
+                edited => edited,
+            };
+            match edited {
+                Ok(edited) => return Ok(edited),
+                Err(error) => _ = first_error.get_or_insert(error),
+            }
+        }
+        Err(ChangeError::Index(first_error.unwrap_or(IndexError::NotAnIndex)))
+    }
+
+    fn join(&mut self, format: ObjectFormat) -> Result<(), ChangeError> {
+        let shared = git_index::shared_file_name(&self.bytes, format).map_err(ChangeError::Index)?;
+        let (shared, _) = read_file(self.directory.as_fd(), Path::new(&shared.unwrap_or_default()))?;
+        self.bytes = git_index::join(&self.bytes, &shared, format).map_err(ChangeError::Index)?;
+        Ok(())
+    }
+}
+
+fn read_file(at: BorrowedFd<'_>, path: &Path) -> io::Result<(Vec<u8>, FileMeta)> {
     let (file, meta) = beneath::open_file(at, path)?;
     if meta.size > MAX_SIZE {
         return Err(io::Error::other("it is larger than 512 MiB"));
     }
-    let mut index = Vec::new();
-    file.take(MAX_SIZE).read_to_end(&mut index)?;
-    Ok((index, meta))
+    let mut bytes = Vec::new();
+    file.take(MAX_SIZE).read_to_end(&mut bytes)?;
+    Ok((bytes, meta))
 }
 
 /// Replaces the index in `directory` by an edited one, as git does: the lock becomes the new index. It keeps its time,
@@ -66,7 +118,8 @@ pub(super) fn change_index(
     root: BorrowedFd<'_>,
     directory: &Path,
     patience: Duration,
-    edit: impl FnOnce(&[u8]) -> Result<Option<EditedIndex>, IndexError>,
+    change: SkipWorktree,
+    is_wanted: impl FnMut(&[u8]) -> bool,
 ) -> Result<(), ChangeError> {
     let directory = match beneath::open_directory(root, directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -75,14 +128,11 @@ pub(super) fn change_index(
     let directory = directory.as_fd();
     let mut lock = lock_index(directory, patience)?;
     let changed = (|| {
-        let (index, meta) = match read_index(directory, Path::new(INDEX)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-            index => index?,
-        };
-        let Some(edited) = edit(&index).map_err(ChangeError::Index)? else { return Ok(false) };
+        let Some(mut index) = ReadIndex::read(directory, Path::new("."))? else { return Ok(false) };
+        let Some(edited) = index.edit(change, is_wanted)? else { return Ok(false) };
         lock.write_all(&edited.bytes)?;
-        rustix::fs::fchmod(&lock, Mode::from_raw_mode(meta.mode & 0o777))?;
-        rustix::fs::futimens(&lock, &beneath::timestamps(meta.mtime_parts()))?;
+        rustix::fs::fchmod(&lock, Mode::from_raw_mode(index.meta.mode & 0o777))?;
+        rustix::fs::futimens(&lock, &beneath::timestamps(index.meta.mtime_parts()))?;
         rustix::fs::renameat(directory, LOCK, directory, INDEX)?;
         Ok(true)
     })();
