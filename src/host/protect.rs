@@ -18,12 +18,19 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 use tree::BoundedTree;
 
 /// The most links that a path may follow, as in the kernel (path_resolution(7)).
 const MAX_LINKS: usize = 40;
+
+/// How long another start may take to write a file that it has made, and how often to look.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+const WRITE_POLL: Duration = Duration::from_millis(1);
 
 /// The protected paths of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,11 +152,18 @@ impl MissingPath {
         let made = match self.content {
             None => {
                 let mode = nix::sys::stat::Mode::from_bits_truncate(0o755);
-                nix::sys::stat::mkdirat(&above, name.as_c_str(), mode)?;
+                match nix::sys::stat::mkdirat(&above, name.as_c_str(), mode) {
+                    Err(Errno::EEXIST) if is_empty_directory(above.as_fd(), &name) => return Ok(()),
+                    made => made?,
+                }
                 beneath(above.as_fd(), &name, libc::O_PATH | libc::O_DIRECTORY)?
             }
             Some(content) => {
-                let made = beneath(above.as_fd(), &name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
+                let made = match beneath(above.as_fd(), &name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)
+                {
+                    Err(Errno::EEXIST) if will_contain(above.as_fd(), &name, content) => return Ok(()),
+                    made => made?,
+                };
                 file::write_all(made.as_fd(), content.as_bytes())?;
                 made
             }
@@ -160,6 +174,41 @@ impl MissingPath {
         }
         Ok(())
     }
+}
+
+/// Whether another start has made this directory: it is empty.
+fn is_empty_directory(above: BorrowedFd<'_>, name: &CStr) -> bool {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let opened = file::open(above, name, flags, 0, Resolve::BeneathNoLinks);
+    opened.and_then(nix::dir::Dir::from_fd).is_ok_and(|mut directory| {
+        directory.iter().flatten().all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+    })
+}
+
+/// Whether another start has made this file, or is about to write its content.
+fn will_contain(above: BorrowedFd<'_>, name: &CStr, content: &str) -> bool {
+    let until = Instant::now() + WRITE_TIMEOUT;
+    loop {
+        match read_regular_file(above, name, content.len() + 1) {
+            Ok(found) if found == content.as_bytes() => return true,
+            Ok(found) if content.as_bytes().starts_with(&found) && Instant::now() < until => {}
+            _ => return false,
+        }
+        std::thread::sleep(WRITE_POLL);
+    }
+}
+
+/// Reads at most `limit` bytes of a file without another name.
+fn read_regular_file(above: BorrowedFd<'_>, name: &CStr, limit: usize) -> std::io::Result<Vec<u8>> {
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = fs::File::from(file::open(above, name, flags, 0, Resolve::BeneathNoLinks)?);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.nlink() != 1 {
+        return Err(Errno::EEXIST.into());
+    }
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The results so far. Paths are relative to the workspace.

@@ -23,13 +23,16 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DIRECTORY_NAME: &str = "unfinished";
 /// Largest record that is read, in bytes.
 const MAX_SIZE: u64 = 64 << 20;
 /// How long to wait for the processes of a sandbox whose supervisor is dead.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the scan of another process, and how often to look whether it is made.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// The record of a running sandbox.
 #[derive(Debug)]
@@ -51,6 +54,9 @@ struct UnfinishedScanRecord<R> {
     workspace: Base64Bytes,
     quarantine: Base64Bytes,
     init: Option<ProcessId>,
+    /// The process that makes the scan, unless it is killed.
+    #[serde(default)]
+    supervisor: Option<ProcessId>,
     recorded: R,
 }
 
@@ -89,6 +95,7 @@ impl UnfinishedScan {
             workspace: Base64Bytes::from_path(workspace),
             quarantine: Base64Bytes::from_path(quarantine),
             init: ProcessId::from_pid(init),
+            supervisor: ProcessId::current(),
             recorded,
         };
         let text = serde_json::to_vec(&record).unwrap_or_default();
@@ -150,13 +157,12 @@ pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
 
 fn read_record(path: &Path) -> Option<AbandonedScan> {
     let file = state::lock_options().open(path).ok()?;
-    let own = file.metadata().is_ok_and(|meta| meta.uid() == nix::unistd::geteuid().as_raw());
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().filter(|_| own)?;
-    let record = UnfinishedScan { path: path.to_owned(), lock };
-    let Some(read) = read::small_file(path, MAX_SIZE)
-        .and_then(|text| serde_json::from_slice::<UnfinishedScanRecord<WorkspaceBaseline>>(&text).ok())
-        .filter(|record| record.version == 1)
-    else {
+    file.metadata().ok().filter(|meta| meta.uid() == nix::unistd::geteuid().as_raw())?;
+    let record = UnfinishedScan { path: path.to_owned(), lock: lock_abandoned(file, path)? };
+    if record.lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
+        return None;
+    }
+    let Some(read) = parse_record(path) else {
         log::warn!(
             "{}: the record of a sandbox that was killed cannot be read: what it left was not looked at",
             path.display()
@@ -164,12 +170,6 @@ fn read_record(path: &Path) -> Option<AbandonedScan> {
         record.complete();
         return None;
     };
-    if let Some(init) = read.init.filter(ProcessId::is_alive)
-        && let Ok(pidfd) = init.open_pidfd()
-        && !process::wait_for_exit(&pidfd, EXIT_TIMEOUT)
-    {
-        return None;
-    }
     Some(AbandonedScan {
         id: read.id,
         workspace: read.workspace.into_path(),
@@ -177,6 +177,43 @@ fn read_record(path: &Path) -> Option<AbandonedScan> {
         recorded: read.recorded,
         record,
     })
+}
+
+fn parse_record(path: &Path) -> Option<UnfinishedScanRecord<WorkspaceBaseline>> {
+    let text = read::small_file(path, MAX_SIZE)?;
+    serde_json::from_slice(&text).ok().filter(|record: &UnfinishedScanRecord<_>| record.version == 1)
+}
+
+/// Locks the record of a sandbox that has ended; `None` while it runs. While another process makes the scan, this one waits:
+/// what is about to be taken away would be taken for the user's.
+///
+/// While the sandbox runs, its supervisor has the lock; others look with a shared one, and wait for the sandbox's end before
+/// they take it. The launcher keeps the lock of a supervisor that was killed until it has cleaned up.
+fn lock_abandoned(file: File, path: &Path) -> Option<Flock<File>> {
+    let (init, supervisor) =
+        parse_record(path).map(|record| (record.init, record.supervisor)).unwrap_or_default();
+    let init = init.filter(ProcessId::is_alive);
+    let is_supervised = supervisor.is_none_or(|supervisor| supervisor.is_alive());
+    let mut file = match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Ok(look) => look.unlock().ok()?,
+        Err(_) if init.is_some() && is_supervised => return None,
+        Err((file, _)) => file,
+    };
+    if let Some(init) = init
+        && let Ok(pidfd) = init.open_pidfd()
+        && !process::wait_for_exit(&pidfd, EXIT_TIMEOUT)
+    {
+        return None;
+    }
+    let until = Instant::now() + SCAN_TIMEOUT;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err(_) if Instant::now() >= until => return None,
+            Err((locked, _)) => file = locked,
+        }
+        std::thread::sleep(LOCK_POLL);
+    }
 }
 
 /// The directory of records: next to the sessions, which survive a reboot; else in the runtime directory.

@@ -18,10 +18,11 @@ fn plant_and_kill(wrap: &Wrap) {
     assert!(!records(wrap).is_empty(), "the record is written before a program runs");
     process.signal(nix::sys::signal::Signal::SIGKILL);
     process.wait();
-    // The launcher has the record as long as it cleans up.
-    for record in records(wrap) {
-        wait::until_unlocked(&record);
-    }
+}
+
+/// The launcher has the record as long as it cleans up.
+fn await_cleanup(wrap: &Wrap) {
+    records(wrap).iter().for_each(|record| wait::until_unlocked(record));
 }
 
 /// The records of this place.
@@ -40,12 +41,30 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
         plant_and_kill(&wrap);
+        await_cleanup(&wrap);
         assert!(!is_clean(&wrap) && records(&wrap).len() == 1);
         let ended = run(&wrap, &[], "cat .bashrc || echo gone");
         assert_eq!(ended.stdout, "gone\n", "{ended:?}");
         assert!(ended.stderr.contains("killed") && ended.stderr.contains("sub/.git/config"), "{}", ended.stderr);
         assert!(is_clean(&wrap) && records(&wrap).is_empty());
         assert_eq!(run(&wrap, &[], "true").stderr, "", "it is told once");
+    }
+
+    /// Each waits until what was left is taken away, whoever does it.
+    fn several_starts_at_once_after_a_kill_find_nothing_of_it(caller) {
+        let wrap = Wrap::new(caller);
+        let _session = Session::of(&wrap.place);
+        plant_and_kill(&wrap);
+        let look = ["/bin/sh", "-c", "cat .bashrc sub/.git/config 2>&- | grep evil; exit 0"];
+        let starts: Vec<Process> = (0..6).map(|_| Process::start(&wrap.place, wrap.command(&[], &look))).collect();
+        let mut told = 0;
+        for start in starts {
+            let ended = finish(start);
+            assert_eq!((ended.stdout.as_str(), ended.code()), ("", 0), "{ended:?}");
+            told += usize::from(ended.stderr.contains("killed"));
+        }
+        assert_eq!(told, 1, "it is told once");
+        assert!(is_clean(&wrap) && records(&wrap).is_empty());
     }
 
     /// Nothing is told of a sandbox that left nothing, in the output of another one.
@@ -55,7 +74,7 @@ as_each_caller! {
         process.take_stdout().read_exact(&mut [0; 3]).unwrap();
         process.signal(nix::sys::signal::Signal::SIGKILL);
         process.wait();
-        records(&wrap).iter().for_each(|record| wait::until_unlocked(record));
+        await_cleanup(&wrap);
         let ended = run(&wrap, &[], "echo other");
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("other\n", ""));
         assert!(records(&wrap).is_empty());
@@ -65,6 +84,7 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let _session = Session::of(&wrap.place);
         plant_and_kill(&wrap);
+        await_cleanup(&wrap);
         let mut gc = wrap.place.saggar();
         gc.arg("gc");
         let ended = finish(Process::start(&wrap.place, gc));
