@@ -26,6 +26,8 @@ open("/proc/self/coredump_filter", "w").write("0x1")
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (1000, 1000))
 resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, 16 << 20))
+for number, value in {2: 1 << 40, 5: 1 << 41, 8: 1 << 16, 9: 1 << 42, 10: 1000, 15: 1 << 24}.items():
+    resource.setrlimit(number, (value, value))
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 libc.prctl(1, 15)
@@ -56,6 +58,7 @@ for name, value in {
     "oom score": open("/proc/self/oom_score_adj").read().strip(),
     "huge pages": libc.prctl(42, 0, 0, 0, 0),
     "core filter": open("/proc/self/coredump_filter").read().strip(),
+    "limits": [resource.getrlimit(number) for number in (2, 5, 8, 9, 10, 13, 14, 15)],
     "file size": resource.getrlimit(resource.RLIMIT_FSIZE),
     "cpu": resource.getrlimit(resource.RLIMIT_CPU),
     "stack": resource.getrlimit(resource.RLIMIT_STACK),
@@ -76,9 +79,9 @@ for name, value in {
 "#;
 
 /// Attributes that are the caller's.
-const INHERITED: [(&str, &str); 14] = [
+const INHERITED: [(&str, &str); 15] = [
     ("umask", "0027"),
-    ("nice", "5"),
+    ("nice", ""),
     ("ioprio", "16390"),
     ("scheduling", "(3, 0)"),
     ("affinity", ""),
@@ -88,6 +91,7 @@ const INHERITED: [(&str, &str); 14] = [
     ("oom score", "300"),
     ("huge pages", "1"),
     ("core filter", "00000001"),
+    ("limits", ""),
     ("file size", "(1073741824, 1073741824)"),
     ("cpu", "(1000, 1000)"),
     ("stack", "(8388608, 16777216)"),

@@ -58,7 +58,7 @@ pub(super) fn settings(
 fn labels(process: &ProcessSpec, facts: &ContainerFacts, steps: &mut Vec<ContainerStep>) -> Result<()> {
     let missing = |what: &str, lsm: &str| {
         let message = format!("{what} is given, and {lsm} is not enabled on this host");
-        Err(Error::new(Code::Unsupported, message).hint(format!("remove {what} from config.json")))
+        Err(Error::new(Code::Unsupported, message).hint(format!("remove {what}, or enable {lsm}")))
     };
     if let Some(profile) = process.apparmor_profile.as_ref().filter(|profile| !profile.is_empty()) {
         if !facts.apparmor {
