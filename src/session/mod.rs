@@ -59,9 +59,9 @@ use crate::sys::replace_file::{SyncPolicy, Writers, replace_file};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -165,7 +165,8 @@ pub fn read_agent_session(directory: &Path) -> Option<String> {
 }
 
 /// Takes the lock of a session; `None` while a supervisor serves it. The watcher and pid 1 of a killed supervisor may
-/// hold a copy of the lock slightly longer than the supervisor.
+/// hold a copy of the lock slightly longer than the supervisor, and a session without a record is being created or
+/// removed.
 fn acquire_lock(mut file: File, directory: &Path) -> Option<Flock<File>> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -173,8 +174,9 @@ fn acquire_lock(mut file: File, directory: &Path) -> Option<Flock<File>> {
             Ok(lock) => return Some(lock),
             Err((back, _)) => file = back,
         }
-        let record = record::SessionRecord::read(directory).filter(|record| record.supervisor.is_some());
-        if record.is_none_or(|record| record.with_actual_state().is_served()) || Instant::now() >= until {
+        let is_transient = record::SessionRecord::read(directory)
+            .is_none_or(|record| record.supervisor.is_some() && !record.with_actual_state().is_served());
+        if !is_transient || Instant::now() >= until {
             return None;
         }
         sleep(LOCK_POLL_INTERVAL);
@@ -189,25 +191,33 @@ impl Session {
     /// not exist and must be resumed; [`Code::System`].
     pub fn open(id: &SandboxId, mode: OpenMode) -> Result<Self> {
         let directory = state::sessions_dir()?.join(id.as_str());
-        match (mode, directory.join("lock").exists()) {
-            (OpenMode::New, true) => {
-                return Err(Error::new(Code::Exists, format!("session {id} exists"))
-                    .hint("use --resume to continue it, or choose another name"));
+        let lock = loop {
+            match (mode, directory.join("lock").exists()) {
+                (OpenMode::New, true) => {
+                    return Err(Error::new(Code::Exists, format!("session {id} exists"))
+                        .hint("use --resume to continue it, or choose another name"));
+                }
+                (OpenMode::Resume, false) => {
+                    return Err(Error::new(Code::Invalid, format!("session {id} does not exist"))
+                        .hint(format!("sessions are in {}", state::sessions_dir()?.display())));
+                }
+                _ => state::ensure_private_directory(&directory)?,
             }
-            (OpenMode::Resume, false) => {
-                return Err(Error::new(Code::Invalid, format!("session {id} does not exist"))
-                    .hint(format!("sessions are in {}", state::sessions_dir()?.display())));
+            let path = directory.join("lock");
+            let file = match state::lock_options().create(true).open(&path) {
+                // Another command has just removed the session.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(|e| Error::system(format_args!("open {}", path.display()), e))?,
+            };
+            let lock = acquire_lock(file, &directory).ok_or_else(|| match is_served(id) {
+                true => Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
+                    .hint("one agent at a time has a conversation: end the other one first"),
+                false => at_work_error(id),
+            })?;
+            if lock.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+                break lock;
             }
-            _ => state::ensure_private_directory(&directory)?,
-        }
-        let path = directory.join("lock");
-        let fail = |e| Error::system(format_args!("open {}", path.display()), e);
-        let file = state::lock_options().create(true).open(&path).map_err(fail)?;
-        let lock = acquire_lock(file, &directory).ok_or_else(|| match is_served(id) {
-            true => Error::new(Code::Exists, format!("session {id} is being served by another saggar"))
-                .hint("one agent at a time has a conversation: end the other one first"),
-            false => at_work_error(id),
-        })?;
+        };
         snapshot::finish_restore(&directory)?;
         Ok(Session { data_directory: directory.clone(), directory, _lock: lock })
     }

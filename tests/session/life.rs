@@ -1,12 +1,15 @@
 //! A session from its creation to its end, where nothing goes wrong.
 
-use std::fs;
+use std::fs::{self, File};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::stage::{Sessions, agent, bridge, control, json, status, supervisor, text};
+use crate::isolation::wrapped::finish;
 use crate::kill::wait_for_nothing;
+use crate::support::deadline::Deadline;
 use crate::support::process::Process;
 use std::time::Duration;
 
@@ -177,5 +180,32 @@ as_each_caller! {
         assert_eq!(json(&sessions.ok(&["show", "--json", id]))["id"], id);
         sessions.ok(&["end", "--remove", id]);
         assert!(sessions.list().is_empty());
+    }
+
+    /// What removes a session has its lock to the last, and no record any more.
+    fn a_session_that_is_being_removed_is_waited_for(caller) {
+        let sessions = Sessions::new(caller);
+        sessions.create("gone", &[]);
+        sessions.ok(&["end", "gone"]);
+        let directory = sessions.directory("gone");
+        let path = directory.join("lock");
+        let lock = Flock::lock(File::open(&path).unwrap(), FlockArg::LockExclusive).map_err(|(_, error)| error).unwrap();
+        fs::remove_file(directory.join("session.json")).unwrap();
+        let process = Process::start(&sessions.stage.place, sessions.command(&["end", "--remove", "gone"]));
+        let has_it_open = || {
+            let links = fs::read_dir(format!("/proc/{}/fd", process.pid())).into_iter().flatten().flatten();
+            links.flat_map(|link| fs::read_link(link.path())).any(|link| link == path)
+        };
+        let deadline = Deadline::usual();
+        while !has_it_open() {
+            assert!(!deadline.remaining().is_zero(), "it does not look at the lock");
+            deadline.pause();
+        }
+        fs::remove_file(&path).unwrap();
+        drop(lock);
+        let ended = finish(process);
+        assert_ne!(ended.code(), 0);
+        assert!(ended.stderr.contains("session gone does not exist"), "{ended:?}");
+        fs::remove_dir_all(directory).unwrap();
     }
 }

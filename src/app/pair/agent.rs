@@ -81,10 +81,15 @@ impl PairAgent {
     /// # Errors
     /// The session cannot be ended.
     pub(super) fn stop(&self, is_over: bool) -> Result<()> {
-        match (session::exists(&self.session)?, is_over) {
-            (false, _) => session::remove_remains(&self.session),
+        let stopped = match (session::exists(&self.session)?, is_over) {
+            (false, _) => Ok(()),
             (true, true) => session::end(&self.session, true),
-            (true, false) => session::suspend(&self.session),
+            (true, false) => return session::suspend(&self.session),
+        };
+        // The worker of a runner that was killed may have removed all but the directory meanwhile.
+        match session::exists(&self.session)? {
+            true => stopped,
+            false => session::remove_remains(&self.session),
         }
     }
 }
