@@ -120,6 +120,19 @@ mod tests {
     }
 
     #[test]
+    fn am_08_a_line_has_the_number_of_its_run_and_its_time_in_utc() {
+        let directory = tempfile::tempdir().unwrap();
+        let members = vec![Member::new("codex", Roles::WORKER)];
+        let store = FileStore::open(directory.path(), 7, Limits::default()).unwrap();
+        let mut mailbox = Mailbox::new(7, members, store);
+        let sent_at = "2024-03-28T12:30:00.9+02:30".parse().unwrap();
+        mailbox.send("codex", Draft::signal(Signal::Done, ""), sent_at).unwrap();
+        let text = fs::read_to_string(directory.path().join("bridge.jsonl")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["run_id"], &line["timestamp"]), (&7.into(), &"2024-03-28T10:00:00Z".into()));
+    }
+
+    #[test]
     fn am_21_seed_conversation_has_6_lines_one_pass_and_done() {
         let directory = tempfile::tempdir().unwrap();
         let mut mailbox = mailbox(&directory);
@@ -155,6 +168,7 @@ mod tests {
             ("person", Draft::to("codex", MessageType::Review, "x")),
             ("stranger", Draft::to("codex", MessageType::Chat, "x")),
             ("codex", Draft::to("claud", MessageType::Chat, "x")),
+            ("codex", Draft::to("codex", MessageType::Chat, "x")),
         ] {
             let error = mailbox.send(from, draft, Timestamp::UNIX_EPOCH).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);

@@ -64,7 +64,7 @@ pub fn is_open(members: &[Member]) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Refused`]: `from` or the recipient is no member, or the roles of `from` do not permit the message. A
-/// message to an unknown name would be stored and never received. [`ErrorKind::Invalid`]: a name is not valid.
+/// message to an unknown name, or to oneself, would be stored and never received. [`ErrorKind::Invalid`]: a name is not valid.
 pub fn check_permitted(members: &[Member], run_id: u64, from: &str, draft: &Draft) -> Result<()> {
     let refused =
         |message: String, hint: String| Err(Error::new(ErrorKind::Refused, message).with_hint(hint));
@@ -77,6 +77,12 @@ pub fn check_permitted(members: &[Member], run_id: u64, from: &str, draft: &Draf
             format!("send as a member of the run: {}", names()),
         );
     };
+    if draft.to == from {
+        return refused(
+            format!("{from} cannot send to itself: nobody would receive it"),
+            "send to another member, or to all with an empty recipient".to_owned(),
+        );
+    }
     let is_open = is_open(members);
     if !draft.to.is_empty() && find(&draft.to).is_none() {
         check_agent_name(&draft.to)?;

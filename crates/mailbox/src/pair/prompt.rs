@@ -53,8 +53,7 @@ pub(super) fn prompt<'a>(
 /// The prompt after a turn without a message.
 pub(super) fn reminder(settings: &PairSettings, party: Party) -> String {
     format!(
-        "Your turn ended and the mailbox has no new message from you. A message that repeats an earlier one is a \
-         duplicate and is not stored: change its text. The run ends if this turn has no message either.\n\n{}",
+        "Your turn ended and the mailbox has no new message from you. The run ends if this turn has no message either.\n\n{}",
         instructions(settings, party)
     )
 }
@@ -109,6 +108,10 @@ fn instructions(settings: &PairSettings, party: Party) -> String {
         );
     }
     lines.push(format!("- a question: message_type \"{}\", to \"{other}\".", MessageType::Chat));
-    lines.push("Only these messages count; the text of your answer is not read.".to_owned());
+    lines.push(
+        "Only these messages count; the text of your answer is not read. A message that repeats an earlier one of yours, a \
+         verdict too, is a duplicate and does not count: change its text."
+            .to_owned(),
+    );
     lines.join("\n")
 }
