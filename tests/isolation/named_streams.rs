@@ -105,7 +105,8 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let input = wrap.place.make_file("in", "INPUT");
         let output = wrap.place.make_file("out", "OLD");
-        let program = "cat /dev/stdin; (echo x >/dev/stdin) 2>&- && echo wrote >written; (dd if=/dev/stdout of=read iflag=nonblock) 2>&-; exit 0";
+        // The pipe in the place of the output can be read, by the program that writes to it: while there is nothing in it.
+        let program = "(dd if=/dev/stdout of=read iflag=nonblock) 2>&-; cat /dev/stdin; (echo x >/dev/stdin) 2>&- && echo wrote >written; exit 0";
         wrap.started_by_shell("\"$@\" <../in >>../out", &[], &["/bin/sh", "-c", program]).success();
         assert_eq!(fs::read_to_string(input).unwrap(), "INPUT");
         assert_eq!(fs::read_to_string(output).unwrap(), "OLDINPUT");

@@ -68,7 +68,7 @@ as_each_caller! {
         let watch = supervisor(&session);
         sessions.run(&["remove", "life"]).refused(125, &["served", "saggar session end --remove life"]);
         sessions.ok(&["end", "life"]);
-        assert!(watch.is_gone_by(crate::support::deadline::Deadline::after(Duration::ZERO)), "it has ended");
+        assert!(watch.is_gone_by(Deadline::after(Duration::ZERO)), "it has ended");
         assert!(!std::path::Path::new(&text(&session, "bridgeSocket")).exists());
         assert_eq!(sessions.state("life"), ("ended".into(), None));
         for command in ["resume", "pause", "end"] {
