@@ -7,5 +7,6 @@ pub(crate) mod control;
 pub mod mailbox;
 mod question;
 mod server;
+mod transport;
 
 pub(crate) use server::{ToolOutput, ToolReply, ToolSet, serve, serve_sockets};

@@ -1,6 +1,7 @@
 //! A server with a fixed set of tools, on standard streams or on the connections of a socket.
 
 use super::question::{Question, Questions};
+use super::transport::LineTransport;
 use crate::error::{Error, Result};
 use crate::service::SupervisorSocket;
 use rmcp::model::{
@@ -9,7 +10,6 @@ use rmcp::model::{
     ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, ServerInitializeError};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::Value;
 use std::io;
@@ -19,9 +19,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
-
-/// Longest line of a client, in bytes: content of 16 MiB, every byte of it escaped. The SDK drops a longer one.
-const MAX_LINE: usize = 128 << 20;
 
 /// Most conversations on a socket at a time. More wait until one ends.
 const MAX_CONNECTIONS: usize = 16;
@@ -269,9 +266,8 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_LINE);
     let server = Server { tools, questions: Questions::default() };
-    let service = match server.serve(transport).await {
+    let service = match server.serve(LineTransport::new(input, output)).await {
         Ok(service) => service,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(Error::system("begin a conversation with the MCP client", error)),

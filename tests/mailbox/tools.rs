@@ -202,6 +202,29 @@ as_each_caller! {
         assert!(client.call("bridge_status", json!({})).text.contains("Total Messages: 0"));
     }
 
+    /// JSON.stringify of JavaScript writes half of a character in this way.
+    fn am_18_a_line_that_cannot_be_read_is_answered(caller) {
+        let place = Place::new(caller);
+        let mut client = McpClient::start(&place, "claude");
+        let call = |content: &str| {
+            let arguments = format!(r#"{{"to":"codex","message_type":"chat","content":"{content}"}}"#);
+            format!(r#"{{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{{"name":"send_to_agent","arguments":{arguments}}}}}"#)
+        };
+        let not_utf8 = call("X").into_bytes().into_iter().map(|byte| if byte == b'X' { 0xff } else { byte }).collect();
+        let too_long = vec![b' '; (128 << 20) + 1];
+        for (line, id) in [
+            (call("\\ud83d").into_bytes(), json!(77)),
+            (not_utf8, json!(77)),
+            (b"{\"jsonrpc\":".to_vec(), Value::Null),
+            (too_long, Value::Null),
+        ] {
+            client.write_line(&line);
+            let answer = client.response();
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32700)), "{answer}");
+        }
+        assert!(client.call("bridge_status", json!({})).text.contains("Total Messages: 0"));
+    }
+
     fn am_20_large_content_of_any_text_is_whole_and_more_is_refused(caller) {
         let place = Place::new(caller);
         let (mut one, mut two) = (McpClient::start(&place, "one"), McpClient::start(&place, "two"));

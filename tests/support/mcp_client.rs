@@ -92,8 +92,13 @@ impl McpClient {
     }
 
     fn write(&mut self, message: &Value) {
+        self.write_line(message.to_string().as_bytes());
+    }
+
+    /// Sends a line, whatever it is.
+    pub(crate) fn write_line(&mut self, line: &[u8]) {
         let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
+        stdin.write_all(&[line, b"\n"].concat()).unwrap();
     }
 
     /// Sends a notification.
