@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 /// Longest line of a client, in bytes: content of 16 MiB, every byte of it escaped. A longer one is skipped.
 const MAX_LINE: usize = 128 << 20;
@@ -25,6 +26,9 @@ pub(super) struct LineTransport<R, W> {
     /// The line is too long.
     is_skipped: bool,
     output: Arc<Mutex<Option<W>>>,
+    /// Writes the answer to the last line that is no message. The next line is read when it is done, so that answers do
+    /// not accumulate for a client that does not read them.
+    answering: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// A whole line.
@@ -58,6 +62,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> LineTransport<R, W> {
             line: Vec::new(),
             is_skipped: false,
             output: Arc::new(Mutex::new(Some(output))),
+            answering: None,
         }
     }
 
@@ -148,6 +153,10 @@ where
     /// Answers go out by a task of their own, since this future may be dropped while it waits.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
+            if let Some(answering) = &mut self.answering {
+                let _ = answering.await;
+                self.answering = None;
+            }
             let answer = match self.read_line().await {
                 Ok(ReadLine::Line) => {
                     let line = std::mem::take(&mut self.line);
@@ -166,7 +175,8 @@ where
                 Ok(ReadLine::End) | Err(_) => return None,
             };
             if let Some(answer) = answer {
-                tokio::spawn(write_message(Arc::clone(&self.output), answer.into_response()));
+                let written = write_message(Arc::clone(&self.output), answer.into_response());
+                self.answering = Some(tokio::spawn(written));
             }
         }
     }

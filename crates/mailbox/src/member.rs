@@ -64,7 +64,8 @@ pub fn is_open(members: &[Member]) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Refused`]: `from` or the recipient is no member, or the roles of `from` do not permit the message. A
-/// message to an unknown name, or to oneself, would be stored and never received. [`ErrorKind::Invalid`]: a name is not valid.
+/// message to an unknown name, or to oneself, would be stored and never received. [`ErrorKind::Invalid`]: a name is not
+/// valid.
 pub fn check_permitted(members: &[Member], run_id: u64, from: &str, draft: &Draft) -> Result<()> {
     let refused =
         |message: String, hint: String| Err(Error::new(ErrorKind::Refused, message).with_hint(hint));
