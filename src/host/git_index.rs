@@ -114,10 +114,7 @@ pub fn edit(
         field.copy_from_slice(&version.to_be_bytes());
     }
     // Not before: git itself does not check it when it reads, and it takes more time than all the rest.
-    if hash.iter().any(|byte| *byte != 0) {
-        if digest(format.algorithm(), content).as_ref() != hash {
-            return Err(IndexError::Hash);
-        }
+    if has_hash(content, hash, format)? {
         bytes.extend_from_slice(digest(format.algorithm(), &bytes).as_ref());
     } else {
         bytes.extend_from_slice(hash);
@@ -132,6 +129,18 @@ fn split_hash(index: &[u8], format: ObjectFormat) -> Result<(&[u8], &[u8]), Inde
     }
     let length = index.len().checked_sub(format.id_length());
     length.and_then(|length| index.split_at_checked(length)).ok_or(IndexError::Ends(IndexPart::Header))
+}
+
+/// Whether an index has a hash.
+///
+/// # Errors
+/// [`IndexError::Hash`] if it is not that of the content.
+fn has_hash(content: &[u8], hash: &[u8], format: ObjectFormat) -> Result<bool, IndexError> {
+    let is_there = hash.iter().any(|byte| *byte != 0);
+    match is_there && digest(format.algorithm(), content).as_ref() != hash {
+        true => Err(IndexError::Hash),
+        false => Ok(is_there),
+    }
 }
 
 /// The version, the number of entries, and what follows the header.

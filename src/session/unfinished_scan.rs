@@ -17,6 +17,7 @@ use crate::state;
 use crate::state::process::{self, ProcessId};
 use crate::sys::read;
 use nix::fcntl::{Flock, FlockArg};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -162,7 +163,7 @@ fn read_record(path: &Path) -> Option<AbandonedScan> {
     if record.lock.metadata().is_ok_and(|meta| meta.nlink() == 0) {
         return None;
     }
-    let Some(read) = parse_record(path) else {
+    let Some(read) = parse_record::<WorkspaceBaseline>(path) else {
         log::warn!(
             "{}: the record of a sandbox that was killed cannot be read: what it left was not looked at",
             path.display()
@@ -179,9 +180,10 @@ fn read_record(path: &Path) -> Option<AbandonedScan> {
     })
 }
 
-fn parse_record(path: &Path) -> Option<UnfinishedScanRecord<WorkspaceBaseline>> {
+/// Parses a record, with the recorded state of the workspace or without it.
+fn parse_record<R: DeserializeOwned>(path: &Path) -> Option<UnfinishedScanRecord<R>> {
     let text = read::small_file(path, MAX_SIZE)?;
-    serde_json::from_slice(&text).ok().filter(|record: &UnfinishedScanRecord<_>| record.version == 1)
+    serde_json::from_slice(&text).ok().filter(|record: &UnfinishedScanRecord<R>| record.version == 1)
 }
 
 /// Locks the record of a sandbox that has ended; `None` while it runs. While another process makes the scan, this one waits:
@@ -190,8 +192,8 @@ fn parse_record(path: &Path) -> Option<UnfinishedScanRecord<WorkspaceBaseline>> 
 /// While the sandbox runs, its supervisor has the lock; others look with a shared one, and wait for the sandbox's end before
 /// they take it. The launcher keeps the lock of a supervisor that was killed until it has cleaned up.
 fn lock_abandoned(file: File, path: &Path) -> Option<Flock<File>> {
-    let (init, supervisor) =
-        parse_record(path).map(|record| (record.init, record.supervisor)).unwrap_or_default();
+    let record = parse_record::<IgnoredAny>(path);
+    let (init, supervisor) = record.map(|record| (record.init, record.supervisor)).unwrap_or_default();
     let init = init.filter(ProcessId::is_alive);
     let is_supervised = supervisor.is_none_or(|supervisor| supervisor.is_alive());
     let mut file = match Flock::lock(file, FlockArg::LockSharedNonblock) {

@@ -10,7 +10,7 @@ use super::bitmap;
 use super::entry::{Entry, EntryReader};
 use super::error::{IndexError, IndexPart};
 use super::extensions::{self, Extensions};
-use super::{MAX_PATHS, ObjectFormat, SIGNATURE, split_hash, split_header};
+use super::{MAX_PATHS, ObjectFormat, SIGNATURE, has_hash, split_hash, split_header};
 use ring::digest::digest;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,10 +97,7 @@ fn read_bitmaps(bytes: &[u8], count: u32) -> Result<(BTreeSet<u32>, BTreeSet<u32
 /// The content of an index whose hash is right, or zeros.
 fn checked_content(index: &[u8], format: ObjectFormat) -> Result<&[u8], IndexError> {
     let (content, hash) = split_hash(index, format)?;
-    match hash.iter().all(|byte| *byte == 0) || digest(format.algorithm(), content).as_ref() == hash {
-        true => Ok(content),
-        false => Err(IndexError::Hash),
-    }
+    has_hash(content, hash, format).map(|_| content)
 }
 
 impl<'a> IndexContent<'a> {
