@@ -5,7 +5,9 @@ use crate::directory::Directory;
 use crate::error::{Error, Result};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A lock file that is open.
@@ -29,6 +31,23 @@ impl LockFile {
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(cause) => Err(Error::system(format_args!("lock {}", self.path.display()), cause)),
         }
+    }
+
+    /// Writes into the file that this process holds it.
+    pub(crate) fn record_holder(&self) -> Result<()> {
+        let pid = format!("{:<10}\n", std::process::id());
+        self.file
+            .write_all_at(pid.as_bytes(), 0)
+            .map_err(|cause| Error::system(format_args!("write {}", self.path.display()), cause))
+    }
+
+    /// Whether the process that recorded itself last with [`LockFile::record_holder`] lives.
+    pub(crate) fn is_holder_alive(&self) -> bool {
+        let mut text = [0; 16];
+        let Ok(length) = self.file.read_at(&mut text, 0) else { return true };
+        let text = text.get(..length).and_then(|text| std::str::from_utf8(text).ok());
+        let pid = text.and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
+        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
     }
 
     /// Whether another process has locked the file with [`LockFile::try_hold`]. Processes that ask do not disturb each other.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// How long a session may take to start, and how often it is looked at.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const START_INTERVAL: Duration = Duration::from_millis(20);
+/// How long another process may take to remove a session.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An agent, and the session that it has or will have.
 #[derive(Debug, Clone)]
@@ -46,20 +48,37 @@ impl PairAgent {
         prompt: &str,
         meanwhile: &mut dyn FnMut() -> Result<()>,
     ) -> Result<TurnOutcome> {
+        self.start_session()?;
+        session::run_turn(&self.session, prompt, ConsoleFormat::Questions, Some(meanwhile))
+            .map(|(outcome, _)| outcome)
+    }
+
+    /// Creates or resumes the session. A process that a runner which was killed had started may do the same at this moment:
+    /// then there is one that this one can use.
+    fn start_session(&self) -> Result<()> {
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            match self.create_or_resume() {
+                Err(error) if error.code() == Code::Exists && Instant::now() < until => {
+                    thread::sleep(START_INTERVAL);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn create_or_resume(&self) -> Result<()> {
         if session::exists(&self.session)?
             && SessionRecord::find(&self.session)?.2.state == SessionState::Ended
         {
             // A conversation that the user has ended is not continued; the run is.
             session::remove(&self.session)?;
         }
-        if session::exists(&self.session)? {
-            self.await_start()?;
-            session::resume(&self.session, |_| Ok((self.request.clone(), self.options.clone())))?;
-        } else {
-            session::create(self.request.clone(), self.options.clone())?;
+        if !session::exists(&self.session)? {
+            return session::create(self.request.clone(), self.options.clone()).map(drop);
         }
-        session::run_turn(&self.session, prompt, ConsoleFormat::Questions, Some(meanwhile))
-            .map(|(outcome, _)| outcome)
+        self.await_start()?;
+        session::resume(&self.session, |_| Ok((self.request.clone(), self.options.clone())))
     }
 
     /// Waits for a supervisor that another runner, which was killed, has started.
@@ -81,15 +100,17 @@ impl PairAgent {
     /// # Errors
     /// The session cannot be ended.
     pub(super) fn stop(&self, is_over: bool) -> Result<()> {
-        let stopped = match (session::exists(&self.session)?, is_over) {
-            (false, _) => Ok(()),
-            (true, true) => session::end(&self.session, true),
-            (true, false) => return session::suspend(&self.session),
-        };
-        // The worker of a runner that was killed may have removed all but the directory meanwhile.
-        match session::exists(&self.session)? {
-            true => stopped,
-            false => session::remove_remains(&self.session),
+        if !is_over {
+            return if session::exists(&self.session)? { session::suspend(&self.session) } else { Ok(()) };
         }
+        let until = Instant::now() + REMOVAL_TIMEOUT;
+        while session::exists(&self.session)? {
+            match session::end(&self.session, true) {
+                // A worker of a runner that was killed may be removing it.
+                Err(_) if Instant::now() < until => thread::sleep(START_INTERVAL),
+                done => return done,
+            }
+        }
+        session::remove_remains(&self.session)
     }
 }

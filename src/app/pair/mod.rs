@@ -23,13 +23,9 @@ use jiff::Timestamp;
 use saggar_mailbox::pair::{Outcome, PairEffect, PairEvent, PairRun, PairSettings};
 use saggar_mailbox::runs::{AgentsLock, NewRun, Run, RunRecord, Runs};
 use saggar_mailbox::{FileStore, Limits, Mailbox, Message, Position};
-use std::time::Duration;
 
 /// The name in a run of the person who sends messages with `saggar pair send`.
 pub const PERSON: &str = "person";
-
-/// How long to wait for a process that asks about the run.
-const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// What shows the messages of a run as they come.
 pub trait Timeline {
@@ -113,27 +109,13 @@ pub fn settings(record: &RunRecord) -> Result<PairSettings> {
     })
 }
 
-/// Another process that asks whether the run is being run has the lock for a moment.
-fn lock_agents(run: &Run) -> Result<AgentsLock> {
-    let mut attempts = 5;
-    loop {
-        match run.lock_agents() {
-            Err(error) if error.kind() == saggar_mailbox::ErrorKind::Refused && attempts > 0 => {
-                attempts -= 1;
-                std::thread::sleep(LOCK_RETRY_DELAY);
-            }
-            lock => return Ok(lock?),
-        }
-    }
-}
-
 impl<'a> PairRunner<'a> {
     /// A runner for a run that was created now or before.
     ///
     /// # Errors
     /// [`Code::Refused`]: another process runs its agents; the files of the run cannot be used.
     pub fn new(run: Run, agents: [PairAgent; 2], timeline: &'a mut dyn Timeline) -> Result<Self> {
-        let lock = lock_agents(&run)?;
+        let lock = run.lock_agents()?;
         let settings = settings(run.record())?;
         let pair = PairRun::new(settings.clone())?.with_answered(run.record().answered);
         let mailbox = run.mailbox(Limits::default())?;

@@ -17,10 +17,17 @@ use crate::pair::{Answered, Outcome};
 use jiff::Timestamp;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const RUNS_NAME: &str = "runs";
 const RUNS_LOCK_NAME: &str = "runs.lock";
 const AGENTS_LOCK_NAME: &str = "agents.lock";
+/// How long a process that asks whether a run is running may have its lock, how long one that was just forked, and how often
+/// the lock is tried.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(100);
+const FORK_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// A run that is being created. It gets its number when it is complete, so that a crash leaves no run without a record.
 const STAGING_NAME: &str = ".creating";
 
@@ -235,20 +242,27 @@ impl Run {
         })
     }
 
-    /// Keeps other processes from running the agents of this run, until the result is dropped.
+    /// Keeps other processes from running the agents of this run, until the result is dropped. It waits for a process that
+    /// asks about the run, and for one that was being forked when its parent, the holder, died: that has the lock until it
+    /// closes what it does not need.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`]: another process runs them; the file cannot be locked.
     pub fn lock_agents(&self) -> Result<AgentsLock> {
         let lock = LockFile::open(&self.directory, AGENTS_LOCK_NAME)?;
-        match lock.try_hold()? {
-            true => Ok(AgentsLock(lock)),
-            false => Err(Error::new(
-                ErrorKind::Refused,
-                format!("run {} is being run by another process", self.id()),
-            )
-            .with_hint("wait for its end, or watch it")),
+        let start = Instant::now();
+        while !lock.try_hold()? {
+            let patience = if lock.is_holder_alive() { LOOK_TIMEOUT } else { FORK_TIMEOUT };
+            if start.elapsed() > patience {
+                let message = format!("run {} is being run by another process", self.id());
+                return Err(
+                    Error::new(ErrorKind::Refused, message).with_hint("wait for its end, or watch it")
+                );
+            }
+            thread::sleep(LOCK_INTERVAL);
         }
+        lock.record_holder()?;
+        Ok(AgentsLock(lock))
     }
 
     /// Whether another process runs the agents of this run.
