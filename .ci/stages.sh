@@ -11,7 +11,7 @@ prepare() {
     wanted="$wanted python3-pip golang-go default-jdk-headless"
     # tests/orchestrators and tests/vm.
     wanted="$wanted podman buildah containerd docker.io runc apparmor qemu-system-x86 kmod e2fsprogs"
-    wanted="$wanted systemd dbus-user-session"
+    wanted="$wanted systemd dbus-user-session tmux"
     command -v npm >/dev/null || wanted="$wanted nodejs npm"
     # shellcheck disable=SC2086 # a list of words
     apt-get install -y -qq --no-install-recommends $wanted
@@ -255,7 +255,11 @@ guests() {
             echo "--kernel $kernel --timeout 1800 kc_06_forks"
             echo "--kernel $kernel --timeout 1800 --test variants given_"
             echo "--kernel $kernel --timeout 1800 --variant systemd --test variants systemd"
+            echo "--kernel $kernel --timeout 3600 --as root --test variants places::"
+            echo "--kernel $kernel --timeout 3600 --as root --variant systemd --test variants places::"
+            echo "--kernel $kernel --timeout 1800 --as root --variant hybrid --test variants places::"
         done
+        echo "--kernel 6.1 --timeout 1800 --as root --variant cgroup-v1 --test variants places::"
         echo "--kernel 6.12 --timeout 1800 --test variants labels::"
         echo "--kernel 6.1 --timeout 1800 --test variants --variant no-userns no_userns"
         echo "--kernel 6.1 --timeout 1800 --test variants --variant no-landlock no_landlock"

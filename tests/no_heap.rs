@@ -203,7 +203,7 @@ fn no_heap_on_an_overlay(work: &Path, profile: SandboxProfile) {
 /// Starts a sandbox, runs programs that succeed, fail and cannot be run, has signals sent, and counts.
 fn no_heap_for(plan: &AgentPlan, work: &Path) {
     let [launcher_before, forks_before] = counts();
-    let launched = launch::start(plan, None).unwrap();
+    let launched = launch::start(plan, None, || Ok(())).unwrap();
     assert_eq!(run(&launched, 1, &program(work, &["true"]), 0), (true, 0));
     assert_eq!(run(&launched, 2, &program(work, &["sh", "-c", "(sleep 0 &); kill -9 $$"]), 0), (true, 9));
     assert!(!run(&launched, 3, &program(work, &["no-such-program"]), 0).0);
@@ -229,7 +229,7 @@ fn no_heap_on_failure(work: &Path, _: SandboxProfile) {
     }
     plan.steps = plan::step::AgentSteps::new(steps, plan.landlock.as_ref()).unwrap();
     let [_, before] = counts();
-    let launched = launch::start(&plan, None).unwrap();
+    let launched = launch::start(&plan, None, || Ok(())).unwrap();
     let failed = loop {
         match launched.next_report().unwrap() {
             Some((InitReport::StepFailed { errno, .. }, _)) => break errno,
@@ -264,7 +264,7 @@ fn a_forgotten_mount_is_shut(work: &Path, _: SandboxProfile) {
     ];
     steps.splice(at..at, forgotten);
     plan.steps = AgentSteps::new(steps, plan.landlock.as_ref()).unwrap();
-    let launched = launch::start(&plan, None).unwrap();
+    let launched = launch::start(&plan, None, || Ok(())).unwrap();
     let file = format!("/forgotten/{}", beside.strip_prefix("/var").unwrap().display());
     let script =
         format!("test -e {file} || exit 2; cat {file} && exit 3; (echo x >{file}) && exit 4; exit 0");
@@ -272,7 +272,7 @@ fn a_forgotten_mount_is_shut(work: &Path, _: SandboxProfile) {
     launched.kill_and_reap();
     // The same without the domain: so it is landlock that shuts it.
     plan.landlock = None;
-    let launched = launch::start(&plan, None).unwrap();
+    let launched = launch::start(&plan, None, || Ok(())).unwrap();
     let script = format!("cat {file} && echo x >{file}");
     assert_eq!(run(&launched, 1, &program(work, &["sh", "-c", &script]), ExecFlags::MAIN), (true, 0));
     launched.kill_and_reap();

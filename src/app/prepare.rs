@@ -2,6 +2,7 @@
 
 use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
+use crate::cgroup::SandboxCgroups;
 use crate::error::{Code, Error, Result};
 use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
@@ -164,8 +165,8 @@ pub(crate) struct PreparedSandbox {
 
 impl PreparedSandbox {
     /// The limits of time of the policy; `cgroup` is the sandbox's, which counts processor time.
-    pub(crate) fn time_limits(&self, cgroup: Option<&Path>) -> TimeLimits {
-        TimeLimits::from_policy(&self.policy.effective, cgroup)
+    pub(crate) fn time_limits(&self, cgroups: &SandboxCgroups) -> TimeLimits {
+        TimeLimits::from_policy(&self.policy.effective, cgroups)
     }
 
     /// The user and the group that its supervisor becomes, where it is root.

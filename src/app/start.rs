@@ -3,7 +3,7 @@
 use super::disk;
 use super::prepare::PreparedSandbox;
 use super::sockets;
-use crate::cgroup::{self, agent::exec};
+use crate::cgroup::{self, CgroupPlace, SandboxCgroups, agent::exec};
 use crate::egress::io::publish::PublishedListeners;
 use crate::error::Result;
 use crate::launch::agent::cleanup::{CleanupGuard, HostArtifacts};
@@ -23,8 +23,8 @@ pub(crate) struct StartedSandbox {
     pub(crate) published: PublishedListeners,
     /// What serves sockets of it.
     pub(crate) services: ServiceProcesses,
-    /// Whether it has the cgroup that the guard was told of.
-    pub(crate) has_cgroup: bool,
+    /// The cgroups that could be made.
+    pub(crate) cgroups: SandboxCgroups,
 }
 
 impl StartedSandbox {
@@ -38,10 +38,10 @@ impl StartedSandbox {
     ) -> Result<Self> {
         sockets::risky_sockets(&prepared.policy.effective).iter().for_each(|out| log::warn!("{out}"));
         signals::block()?;
-        let cgroup_path = cgroup::cgroup_path(&prepared.id);
-        let cgroup = cgroup_path.as_deref().filter(|place| cgroup::can_create(place));
+        let limits = &prepared.spec.limits;
+        let place = CgroupPlace::choose(&prepared.id, limits).enter_scope(&prepared.id, limits);
         let artifacts = HostArtifacts {
-            cgroup,
+            cgroups: place.cgroups(),
             directory: is_addressable || prepared.session.is_some(),
             skipped: prepared.hidden_in_git(),
         };
@@ -54,15 +54,15 @@ impl StartedSandbox {
             PublishedListeners::bind(prepared.spec.published_ports.iter().map(|(publish, _)| publish))?;
         disk::set_quota(prepared)?;
         let required = plan::strength_of(&prepared.spec, Protection::Cgroup) == ProtectionStrength::Require;
-        let outcome = cgroup::create(cgroup_path.as_deref(), &prepared.spec.limits, required)?;
+        let outcome = cgroup::create(&place, &prepared.spec.limits, required)?;
         prepared.plan.degraded.extend(outcome.degraded);
-        if runs_commands && let (Some(_), Some(place)) = (&outcome.cgroup, cgroup) {
-            exec::enable_memory_accounting(place);
+        let main = outcome.cgroup.main();
+        if runs_commands && let (Some(_), Some(path)) = (main, &guard.cgroups().unified) {
+            exec::enable_memory_accounting(path);
         }
         // Before the clone: a key or a mailbox that cannot be used is known before there is a sandbox.
         let services = ServiceProcesses::start(&prepared.spec)?;
-        let main = outcome.cgroup.as_ref().map(|cgroup| cgroup.main().as_fd());
-        let launched = launch::start(&prepared.plan, main)?;
-        Ok(StartedSandbox { launched, guard, published, services, has_cgroup: outcome.cgroup.is_some() })
+        let launched = launch::start(&prepared.plan, main.map(AsFd::as_fd), || outcome.cgroup.enter())?;
+        Ok(StartedSandbox { launched, guard, published, services, cgroups: outcome.cgroup.paths() })
     }
 }

@@ -139,7 +139,7 @@ impl StartedWrap {
         let StartedWrap { sandbox, program, monitor, streams, prepared, retained, status } = self;
         let StartedSandbox { launched, mut guard, published, services, .. } = sandbox;
         let pins = prepared.held_pins();
-        let time_limits = prepared.time_limits(guard.cgroup());
+        let time_limits = prepared.time_limits(guard.cgroups());
         let job = WrapJob {
             id: prepared.id.as_str(),
             plan: &prepared.plan,

@@ -49,7 +49,9 @@ pub mod stats;
 pub mod systemd;
 
 pub use crate::host::cgroups::CgroupLayout;
-pub use agent::{CgroupCreation, SandboxCgroup, can_create, cgroup_path, create, find_missing, remove_stale};
+pub use agent::{
+    CgroupCreation, CgroupPlace, SandboxCgroup, SandboxCgroups, create, find_missing, remove_stale,
+};
 pub use handle::{CgroupHandle, CgroupMount};
 pub use location::{CgroupDriver, CgroupLocation, CgroupRequest};
 pub use oom::OomWatch;

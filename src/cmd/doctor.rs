@@ -1,6 +1,7 @@
 //! `saggar doctor`: reports what this host supports, what is missing, and how to fix it.
 
 use crate::app::{mailbox, program_lookup};
+use crate::cgroup::agent::trial::{self, LimitTrial, TrialFailure};
 use crate::cli::DoctorArgs;
 use crate::error::{Error, Result};
 use crate::host::disk_bounds;
@@ -26,6 +27,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     let available = ids::usage(range.first..=range.last);
     let mut checks =
         probe::run_checks(&subject(current, available.as_ref().map_or(range.first, |room| room.base)));
+    checks.extend(limits()?);
     checks.push(own_processes(&checks, range, available.as_ref().err()));
     checks.extend(id_block(range, available));
     checks.extend(directories());
@@ -126,6 +128,18 @@ fn confinement(
     }
     HostCheck::degraded(NAME, format!("confined in part: {}", missing.join("; ")))
         .with_remedy(remedies.join("; "))
+}
+
+/// Tries the limits that every sandbox has.
+fn limits() -> Result<Vec<HostCheck>> {
+    let row = |LimitTrial { name, outcome }| {
+        let name = format!("limit-{name}");
+        match outcome {
+            Ok(place) => HostCheck::ok(name, format!("holds, in {place}")),
+            Err(TrialFailure { reason, remedy }) => HostCheck::degraded(name, reason).with_remedy(remedy),
+        }
+    };
+    Ok(trial::try_limits()?.into_iter().map(row).collect())
 }
 
 fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck> {

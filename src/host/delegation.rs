@@ -15,6 +15,11 @@ const SYSTEMD_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"]
 pub const UNIFIED_HIERARCHY_REMEDY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
                          /etc/default/grub, run update-grub, and boot";
 
+/// What an ordinary user can do on a host with version 1.
+pub const V1_REMEDY: &str = "start saggar as root, for whom it uses the controllers of version 1; or give version 2 all \
+                         controllers: add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
+                         /etc/default/grub, run update-grub, and boot";
+
 /// The reason why a controller is not available, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingController {
@@ -37,7 +42,9 @@ pub fn diagnose_controller(
     if let Some(old) = old {
         let why =
             format!("cgroup v1 has the {controller} controller of this host ({})", old.mount_point.display());
-        return MissingController { reason: why, remedy: UNIFIED_HIERARCHY_REMEDY.to_owned() };
+        let is_used = ["cpu", "memory", "pids"].contains(&controller) && !nix::unistd::geteuid().is_root();
+        let remedy = if is_used { V1_REMEDY } else { UNIFIED_HIERARCHY_REMEDY };
+        return MissingController { reason: why, remedy: remedy.to_owned() };
     }
     let Some(own) = own_cgroup else {
         return MissingController {
@@ -133,6 +140,13 @@ pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> S
     }
     match (context.has_systemd, context.uid) {
         (true, 0) => remedy.push_str("start saggar by `systemd-run --scope -p Delegate=yes saggar …`"),
+        // saggar asks the user's manager itself for a scope.
+        (true, uid) if context.manager_controllers.is_empty() => {
+            let _ = write!(
+                remedy,
+                "as root: `loginctl enable-linger {uid}`, so that a systemd of this user runs"
+            );
+        }
         (true, _) => {
             let manager_lacks =
                 known.iter().any(|name| !context.manager_controllers.iter().any(|one| one == name));
@@ -142,10 +156,11 @@ pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> S
                     remedy,
                     "as root: `mkdir -p /etc/systemd/system/user@.service.d && printf \
                      '[Service]\\nDelegate={all}\\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl \
-                     daemon-reload`; log in again; then "
+                     daemon-reload`; then log in again"
                 );
+            } else {
+                remedy.push_str("start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
             }
-            remedy.push_str("start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
         }
         (false, _) => {
             let names: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
@@ -183,7 +198,8 @@ mod tests {
         let given = ["cpu", "memory", "pids"];
         insta::assert_snapshot!(delegation_remedy(&site(0, true, &[]), &["io"]), @"start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
         insta::assert_snapshot!(delegation_remedy(&site(1000, true, &given), &["memory", "cpu"]), @"start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
-        insta::assert_snapshot!(delegation_remedy(&site(1000, true, &given), &["io"]), @r"as root: `mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\nDelegate=cpu cpuset io memory pids\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload`; log in again; then start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
+        insta::assert_snapshot!(delegation_remedy(&site(1000, true, &given), &["io"]), @r"as root: `mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\nDelegate=cpu cpuset io memory pids\n' >/etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload`; then log in again");
+        insta::assert_snapshot!(delegation_remedy(&site(1000, true, &[]), &["memory"]), @"as root: `loginctl enable-linger 1000`, so that a systemd of this user runs");
         insta::assert_snapshot!(delegation_remedy(&site(0, true, &[]), &["hugetlb"]), @"as root: `for f in /sys/fs/cgroup/cgroup.subtree_control /sys/fs/cgroup/a/cgroup.subtree_control; do echo +hugetlb >$f; done`, since systemd does not give it; then start saggar by `systemd-run --scope -p Delegate=yes saggar …`");
         insta::assert_snapshot!(delegation_remedy(&site(1000, false, &[]), &["memory", "io"]), @"start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +io >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
     }

@@ -68,6 +68,8 @@ impl Drop for ReleasedWatcher {
 pub enum CleanupItem<'a> {
     /// A cgroup of ours and those below it, with the processes in them.
     Cgroup(&'a CStr),
+    /// A cgroup of ours in a hierarchy of version 1, when its processes have left: the end of pid 1 kills them.
+    V1Cgroup(&'a CStr),
     /// A directory of ours with files in it, one level deep.
     Directory(&'a CStr),
     /// What a session has for as long as a sandbox runs: the limit of its project (0: it has none), and the place
@@ -92,6 +94,7 @@ impl<'a> CleanupItem<'a> {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, numbers, path) = match self {
             CleanupItem::Cgroup(path) => (b'c', (0, 0), path),
+            CleanupItem::V1Cgroup(path) => (b'v', (0, 0), path),
             CleanupItem::Directory(path) => (b'd', (0, 0), path),
             CleanupItem::Session { path, project } => (b's', (u64::from(*project), 0), path),
             CleanupItem::File { path, id: is } => (b'f', (is.device, is.inode), path),
@@ -113,6 +116,7 @@ impl<'a> CleanupItem<'a> {
         let is = file::FileId { device: u64::from_ne_bytes(*device), inode: u64::from_ne_bytes(*inode) };
         let charge = match kind {
             b'c' => CleanupItem::Cgroup(path),
+            b'v' => CleanupItem::V1Cgroup(path),
             b'd' => CleanupItem::Directory(path),
             b's' => CleanupItem::Session { path, project: u32::try_from(is.device).ok()? },
             b'f' => CleanupItem::File { path, id: is },
@@ -125,6 +129,9 @@ impl<'a> CleanupItem<'a> {
     pub fn remove(&self) {
         match self {
             CleanupItem::Cgroup(path) => remove_cgroup(path),
+            CleanupItem::V1Cgroup(path) => {
+                let _ = retry_while_busy(|| unlink(file::cwd(), path, AtFlags::REMOVEDIR));
+            }
             CleanupItem::Directory(path) => remove_directory(path),
             CleanupItem::Session { path, project } => {
                 if let Ok(session) = open_directory(path) {
@@ -436,6 +443,7 @@ mod tests {
         let is = file::FileId { device: 1, inode: u64::MAX };
         let charges = [
             CleanupItem::Cgroup(c"/a b/!\n\xff"),
+            CleanupItem::V1Cgroup(c"/v"),
             CleanupItem::Directory(c"/run/x"),
             CleanupItem::Session { path: c"/q", project: u32::MAX },
             CleanupItem::File { path: c"/f", id: is },

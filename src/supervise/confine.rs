@@ -6,6 +6,7 @@
 //! that its loop does not make. Landlock restricts files as far as the kernel supports it; the other restrictions hold
 //! without it.
 
+use crate::cgroup::SandboxCgroups;
 use crate::error::{Error, Result};
 use crate::state::delegated_directory;
 use crate::sys::confine::{self, AccessFs, ConfineError, LandlockDomain, LandlockSummary, RetainedRights};
@@ -34,8 +35,8 @@ pub(super) struct SupervisorRights<'a> {
     pub(super) readable: Vec<&'a Path>,
     /// Directories in which it may create, write and remove files. If it is root, [`Self::id`] becomes their owner.
     pub(super) writable: Vec<BorrowedFd<'a>>,
-    /// The cgroup of its sandbox, in which it creates a leaf for each command. [`Self::id`] becomes its owner as well.
-    pub(super) cgroup: Option<&'a Path>,
+    /// The cgroups of its sandbox, in which it creates a leaf for each command. [`Self::id`] becomes their owner as well.
+    pub(super) cgroups: Option<&'a SandboxCgroups>,
 }
 
 /// Confines this process.
@@ -49,11 +50,12 @@ pub(super) fn confine_supervisor(rights: &SupervisorRights<'_>) -> Result<()> {
 
 fn drop_rights(rights: &SupervisorRights<'_>) -> Result<(), ConfineError> {
     let at = |what| move |errno| (what, errno);
-    let cgroup = rights.cgroup.map(open_directory).transpose().map_err(at("open its cgroup"))?.flatten();
-    let cgroup = cgroup.as_ref().map(AsFd::as_fd);
-    let domain = landlock_domain(rights, cgroup).map_err(at("make its landlock domain"))?;
+    let cgroups = rights.cgroups.into_iter().flat_map(SandboxCgroups::directories).map(open_directory);
+    let cgroups: Vec<_> = cgroups.collect::<SysResult<_>>().map_err(at("open its cgroup"))?;
+    let cgroups = cgroups.iter().flatten().map(AsFd::as_fd);
+    let domain = landlock_domain(rights, cgroups.clone()).map_err(at("make its landlock domain"))?;
     if let Some(id) = rights.id {
-        let mut own = rights.writable.iter().copied().chain(cgroup);
+        let mut own = rights.writable.iter().copied().chain(cgroups);
         own.try_for_each(|directory| delegated_directory::delegate(directory, id))
             .map_err(|e| ("own its directories", Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO))))?;
     }
@@ -69,9 +71,9 @@ fn drop_rights(rights: &SupervisorRights<'_>) -> Result<(), ConfineError> {
         .map_err(|errno| ("load the filter", Errno::from_raw(errno)))
 }
 
-fn landlock_domain(
+fn landlock_domain<'a>(
     rights: &SupervisorRights<'_>,
-    cgroup: Option<BorrowedFd<'_>>,
+    mut cgroups: impl Iterator<Item = BorrowedFd<'a>>,
 ) -> SysResult<LandlockDomain> {
     let read: AccessFs = Right::ReadFile | Right::ReadDir;
     let write = read | Right::WriteFile | Right::Truncate;
@@ -80,7 +82,7 @@ fn landlock_domain(
     let files = write | Right::MakeReg | Right::RemoveFile;
     rights.writable.iter().try_for_each(|place| domain.allow_beneath(*place, files))?;
     let leaves = write | Right::MakeDir | Right::RemoveDir;
-    cgroup.map_or(Ok(()), |place| domain.allow_beneath(place, leaves))?;
+    cgroups.try_for_each(|place| domain.allow_beneath(place, leaves))?;
     Ok(domain)
 }
 

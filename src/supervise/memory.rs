@@ -13,6 +13,7 @@
 
 use super::privileged_operations::PrivilegedOperations;
 use super::status::{StatusEvent, StatusWriter};
+use crate::cgroup::SandboxCgroups;
 use crate::cgroup::agent::exec;
 use crate::cgroup::agent::memory::MemoryWatch;
 use crate::cgroup::agent::usage::{SandboxUsage, oom_kills};
@@ -235,8 +236,8 @@ pub(super) fn open_kernel_log() -> Option<KernelLog> {
 }
 
 /// Counts the kills in a sandbox at its end that were not counted while it ran.
-pub(super) fn count_unreported_kills(guard: Option<&MemoryGuard>, cgroup: Option<&Path>) {
-    let all = cgroup.map_or(0, oom_kills);
+pub(super) fn count_unreported_kills(guard: Option<&MemoryGuard>, cgroups: &SandboxCgroups) {
+    let all = cgroups.oom_kills();
     counters::add(Counter::OomKills, all.saturating_sub(guard.map_or(0, |guard| guard.counted_kills)));
 }
 

@@ -1,9 +1,10 @@
 //! The time limits of a sandbox (DECISIONS 13): wall-clock time, processor time, and idle time.
 
 use super::status::ExceededLimit;
+use crate::cgroup::SandboxCgroups;
 use crate::cgroup::agent::usage::cpu_time;
 use crate::spec::policy::{EffectivePolicy, Setting, TimeSpan};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,10 @@ pub struct TimeLimits {
 
 impl TimeLimits {
     /// The limits of this policy; processor time is limited only with a cgroup.
-    pub fn from_policy(policy: &EffectivePolicy, cgroup: Option<&Path>) -> Self {
+    pub fn from_policy(policy: &EffectivePolicy, cgroups: &SandboxCgroups) -> Self {
         let limits = &policy.limits;
         let span = |time: &Option<Setting<TimeSpan>>| Some(time.as_ref()?.value.duration());
-        let cpu = span(&limits.cpu_time).zip(cgroup.map(Path::to_owned));
+        let cpu = span(&limits.cpu_time).zip(cgroups.unified.clone());
         TimeLimits { wall: span(&limits.timeout), cpu, idle: span(&limits.idle) }
     }
 }

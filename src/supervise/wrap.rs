@@ -24,6 +24,7 @@ use super::status::{
 use super::terminal::{CallerStreams, Terminal, no_terminal_error};
 use super::time_limits::{LimitClock, TimeLimits};
 use super::worker::{ScanClient, ScanResult, WorkerContext};
+use crate::cgroup::SandboxCgroups;
 use crate::cgroup::agent::usage::SandboxUsage;
 use crate::egress::io::publish::PublishedListeners;
 use crate::error::{Code, Error, Result, status};
@@ -179,7 +180,7 @@ impl WrapCleanup<'_> {
     /// Resource usage, if it is needed: for a reader of events, or for the message about a killed program.
     fn measure(&mut self, status: &StatusWriter, oom: bool) -> Option<SandboxUsage> {
         if self.usage.is_none() && (status.has_reader() || oom) {
-            self.usage = self.guard.cgroup().and_then(SandboxUsage::read);
+            self.usage = self.guard.cgroups().usage();
         }
         self.usage
     }
@@ -187,7 +188,7 @@ impl WrapCleanup<'_> {
     /// Counts OOM kills, once, while the cgroup exists.
     fn count_oom_kills(&mut self) {
         if !std::mem::replace(&mut self.oom_kills_counted, true) {
-            memory::count_unreported_kills(None, self.guard.cgroup());
+            memory::count_unreported_kills(None, self.guard.cgroups());
         }
     }
 
@@ -221,6 +222,7 @@ struct WrapLoop<'a> {
     ended: Option<ProgramExit>,
     /// Reports OOM kills, once the program runs.
     memory: Option<MemoryGuard>,
+    cgroups: SandboxCgroups,
     /// The OOM killer killed the program.
     oom_killed: bool,
     /// Whether only a dying pid 1 is left.
@@ -240,8 +242,9 @@ impl<'a> WrapLoop<'a> {
             SandboxNetwork::start(job.plan, (sandbox.pid(), job.supervisor), published, poll.registry())?;
         services.register(poll.registry())?;
         // The memory watch is opened while this process may; kills before the program runs belong to its start.
-        let own = job.guard.cgroup();
-        let memory = own.and_then(|own| MemoryGuard::observing(own, poll.registry(), MEMORY));
+        let cgroups = job.guard.cgroups().clone();
+        let memory =
+            cgroups.unified.as_deref().and_then(|own| MemoryGuard::observing(own, poll.registry(), MEMORY));
         let streams = CallerStreams::of_this_process()?;
         let mut it = WrapLoop {
             id: job.id,
@@ -261,6 +264,7 @@ impl<'a> WrapLoop<'a> {
             pid: 0,
             ended: None,
             memory,
+            cgroups,
             oom_killed: false,
             only_init_left: false,
             result: None,
@@ -291,11 +295,11 @@ impl<'a> WrapLoop<'a> {
         // Without the launcher no process could end a sandbox that does not end by itself.
         register(self.poll.registry(), launcher.pidfd(), LAUNCHER)?;
         end.launcher = Some(launcher);
-        let reads = end.guard.cgroup().into_iter().collect();
+        let reads = end.guard.cgroups().clone();
         confine::confine_supervisor(&SupervisorRights {
             id: end.supervisor,
             bounding_set: Some(launcher::RIGHTS.capabilities),
-            readable: reads,
+            readable: reads.directories().collect(),
             ..SupervisorRights::default()
         })?;
         end.guard.await_watcher();
@@ -438,8 +442,11 @@ impl<'a> WrapLoop<'a> {
 
     /// Records whether the OOM killer killed this process, and with it the program.
     fn check_oom_kill(&mut self, pid: i32, how: ProgramExit, status: &mut StatusWriter) {
-        let memory = self.memory.as_mut().filter(|_| how == KILLED_BY_KERNEL);
-        self.oom_killed = memory.is_some_and(|memory| memory.was_oom_killed(pid, self.id, status));
+        self.oom_killed = how == KILLED_BY_KERNEL
+            && match &mut self.memory {
+                Some(memory) => memory.was_oom_killed(pid, self.id, status),
+                None => self.cgroups.oom_kills() > 0,
+            };
     }
 
     fn watch_pins(&mut self, launcher: Option<&Launcher>) -> SupervisionResult<()> {

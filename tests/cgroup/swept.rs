@@ -1,15 +1,16 @@
 //! What `saggar gc` removes of cgroups: those of dead sandboxes, and nobody else's.
 
 use super::rooms::{NEEDS_ROOT, id, is_root};
-use saggar::cgroup::{cgroup_path, remove_stale};
+use saggar::cgroup::remove_stale;
+use saggar::host::cgroup_parent::CgroupParent;
 use saggar::id::SandboxId;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Makes `saggar-ID` with these cgroups below it.
+/// Makes `saggar-ID` in our own cgroup, with these cgroups below it.
 fn made(id: &str, below: &[&str]) -> PathBuf {
-    let path = cgroup_path(&SandboxId::parse(id).unwrap()).expect("a cgroup v2 hierarchy");
+    let path = CgroupParent::own().expect("a cgroup v2 hierarchy").child(id);
     fs::create_dir(&path).unwrap();
     below.iter().for_each(|name| fs::create_dir(path.join(name)).unwrap());
     path

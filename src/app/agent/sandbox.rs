@@ -84,7 +84,7 @@ impl AgentSandbox {
         })?;
         // pid 1 is at work on its steps: this costs the start nothing.
         cleanup::sweep_best_effort();
-        let StartedSandbox { launched, mut guard, published, services, has_cgroup } = started;
+        let StartedSandbox { launched, mut guard, published, services, cgroups } = started;
 
         let program = self.program();
         let scripts = self.scripts(&handle, session);
@@ -107,9 +107,9 @@ impl AgentSandbox {
             control: resources.control,
             prompt: request.prompt,
             ready,
-            cgroup: guard.cgroup().filter(|_| has_cgroup).map(Path::to_owned),
+            time_limits: self.prepared.time_limits(&cgroups),
+            cgroups,
             services,
-            time_limits: self.prepared.time_limits(guard.cgroup()),
             status,
             record_writer,
             logs: resources.logs,

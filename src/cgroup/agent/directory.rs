@@ -1,24 +1,35 @@
 //! Creates the cgroup directories of one sandbox, with the controllers that its limits need.
 
 use super::path::MAIN;
-use super::{SandboxCgroup, supervisor_leaf};
+use super::place::UnifiedPlace;
+use super::supervisor_leaf;
 use crate::cgroup::directories::RefusedController;
+use crate::host::cgroup_parent::CgroupParent;
 use crate::host::cgroups::is_hierarchy_root;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Creates the cgroup at `path`. Controllers that could not be enabled are added to `refused`.
+/// Creates the cgroup, and returns the directory for its processes. Controllers that could not be enabled are added to `refused`.
 ///
 /// # Errors
 /// The reason why it cannot be created.
 pub(super) fn create_directory(
-    path: &Path,
+    place: &UnifiedPlace,
     controllers: &[&str],
     refused: &mut Vec<RefusedController>,
-) -> Result<SandboxCgroup, String> {
+) -> Result<OwnedFd, String> {
     let message = |what: &Path, e: std::io::Error| format!("make {}: {e}", what.display());
+    let path = &place.path;
+    if let CgroupParent::Slice(slice) = &place.parent {
+        match fs::create_dir(slice) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(message(slice, e)),
+            _ => {}
+        }
+    }
     fs::create_dir(path).map_err(|e| message(path, e))?;
-    prepare_parent(path, controllers, refused);
+    prepare_parent(place, controllers, refused);
     let main = path.join(MAIN);
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
@@ -28,21 +39,29 @@ pub(super) fn create_directory(
                 let _ = fs::remove_dir(&main).and_then(|()| fs::remove_dir(path));
                 Err(format!("a cgroup below our own would be of the type \"{}\"", kind.trim()))
             }
-            _ => Ok(SandboxCgroup { path: path.to_owned(), main: directory.into() }),
+            _ => Ok(directory.into()),
         },
         Err(e) => Err(message(&main, e)),
     }
 }
 
-/// Enables the controllers that limits need for the children of our own cgroup, if that is the root or this process is
-/// alone in it. In any other cgroup the kernel rejects memory. It accepts cpu and pids, but turns the children into
-/// threaded cgroups, in which no process can be created (cgroups(7)). The error of the limit names the missing
-/// controller.
-fn prepare_parent(path: &Path, controllers: &[&str], refused: &mut Vec<RefusedController>) {
-    let Some(own) = path.parent() else { return };
-    if is_hierarchy_root(own) {
-        supervisor_leaf::enable_controllers(own, controllers, refused);
-    } else {
-        supervisor_leaf::move_to_leaf(own, path, controllers, refused);
+/// Enables the controllers that limits need for the children of the parent: of our own cgroup, if that is the root or this
+/// process is alone in it. In any other cgroup with processes the kernel rejects memory. It accepts cpu and pids, but
+/// turns the children into threaded cgroups, in which no process can be created (cgroups(7)). The error of the limit names
+/// the missing controller.
+fn prepare_parent(place: &UnifiedPlace, controllers: &[&str], refused: &mut Vec<RefusedController>) {
+    match &place.parent {
+        CgroupParent::Own(own) if !is_hierarchy_root(own) => {
+            supervisor_leaf::move_to_leaf(own, &place.path, controllers, refused);
+        }
+        CgroupParent::Own(parent) | CgroupParent::Above(parent) => {
+            supervisor_leaf::enable_controllers(parent, controllers, refused);
+        }
+        CgroupParent::Slice(slice) => {
+            supervisor_leaf::enable_controllers(place.parent.source(), controllers, refused);
+            supervisor_leaf::enable_controllers(slice, controllers, refused);
+        }
+        // Entered before; then it is our own.
+        CgroupParent::Scope { .. } => {}
     }
 }

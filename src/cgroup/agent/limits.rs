@@ -4,53 +4,43 @@
 //! hold is reported as `degraded`, with the file and the value.
 
 use super::SandboxCgroup;
-use super::requests::{CORE, LimitRequest, limit_requests};
+use super::place::{CgroupPlace, SandboxCgroups, UnifiedPlace};
+use super::requests::{CORE, LimitRequest, PlannedFiles, limit_requests, needed_controllers};
+use super::v1::V1Cgroup;
 use crate::cgroup::control_files::{ControlFiles, OpenCgroup, OpenCgroups};
 use crate::cgroup::directories::RefusedController;
 use crate::cgroup::limits::{CgroupSetting, SettingFailure, apply_all, apply_setting, parse_number_list};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::{CgroupVersion, controllers_for_children, read_words};
-use crate::host::delegation::diagnose_controller;
+use crate::host::cgroup_parent::CgroupParent;
+use crate::host::cgroups::{CgroupVersion, read_words};
+use crate::host::delegation::{UNIFIED_HIERARCHY_REMEDY, diagnose_controller};
 use crate::plan::agent::DegradedProtection;
 use crate::spec::LimitsSpec;
 use nix::errno::Errno;
 use std::path::Path;
 
-/// Every controller that a limit may need.
-const ALL_CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
-
-/// The controllers that these limits need.
-pub(super) fn controllers(limits: &LimitsSpec) -> Vec<&'static str> {
-    needed_controllers(limit_requests(limits, &|_| true).iter())
-}
-
-fn needed_controllers<'a>(limits: impl Iterator<Item = &'a LimitRequest<'a>>) -> Vec<&'static str> {
-    let needed: Vec<_> = limits.map(|request| request.controller).collect();
-    ALL_CONTROLLERS.into_iter().filter(|name| needed.contains(name)).collect()
-}
-
-/// Sets all limits of a new cgroup below `own`; if there is no cgroup, `why` is the reason.
+/// Sets all limits of new cgroups below `own`; if there is none in the unified hierarchy, `why` is the reason.
 ///
 /// # Errors
 /// [`Code::Unsupported`] if a required limit cannot hold.
 pub(super) fn set(
-    (cgroup, why): (Option<&SandboxCgroup>, &str),
+    (cgroup, why): (&SandboxCgroup, &str),
     own: Option<&Path>,
     limits: &LimitsSpec,
     refused: Vec<RefusedController>,
 ) -> Result<Vec<DegradedProtection>> {
     let mut degraded = Vec::new();
-    let dirs = cgroup.map(|cgroup| open_sandbox(&cgroup.path, refused)).transpose()?;
-    let has = |file: &'static str| dirs.as_ref().is_some_and(|dirs| dirs.has("io", file));
-    let all = limit_requests(limits, &has);
+    let unified = cgroup.unified.as_ref().map(|(path, _)| path.as_path());
+    let dirs = open_sandbox(unified, &cgroup.v1, refused)?;
+    let all = limit_requests(limits, &dirs);
     for request in &all {
-        let result = match &dirs {
-            Some(dirs) => apply_limit(request, dirs),
-            None => Err(SettingFailure {
+        let result = match dirs.directory_for(request.controller) {
+            None if unified.is_none() => Err(SettingFailure {
                 message: why.to_owned(),
                 hint: String::new(),
                 is_missing_controller: true,
             }),
+            _ => apply_limit(request, &dirs),
         };
         let Err(failure) = result else { continue };
         if request.required {
@@ -72,10 +62,13 @@ pub(super) fn set(
 /// # Errors
 /// [`Code::Unsupported`] for a limit that cannot hold, with the file, the value and a hint; [`Code::Refused`] for a
 /// memory limit below what cannot be reclaimed.
-pub fn update(cgroup: Option<&Path>, before: &LimitsSpec, after: &LimitsSpec) -> Result<Vec<&'static str>> {
-    let dirs = cgroup.map(|path| open_sandbox(path, Vec::new())).transpose()?;
-    let has = |file: &'static str| dirs.as_ref().is_some_and(|dirs| dirs.has("io", file));
-    let (before, after) = (limit_requests(before, &has), limit_requests(after, &has));
+pub fn update(
+    cgroups: &SandboxCgroups,
+    before: &LimitsSpec,
+    after: &LimitsSpec,
+) -> Result<Vec<&'static str>> {
+    let dirs = open_sandbox(cgroups.unified.as_deref(), &cgroups.v1, Vec::new())?;
+    let (before, after) = (limit_requests(before, &dirs), limit_requests(after, &dirs));
     let same = |one: &LimitRequest, other: &LimitRequest| {
         (one.name, &one.value, &one.settings) == (other.name, &other.value, &other.settings)
     };
@@ -85,17 +78,17 @@ pub fn update(cgroup: Option<&Path>, before: &LimitsSpec, after: &LimitsSpec) ->
     let changed: Vec<&LimitRequest> =
         after.iter().filter(|one| differs(one) || (woken && one.name == "cpu_weight")).collect();
     let Some(first) = changed.first() else { return Ok(Vec::new()) };
-    let Some(dirs) = &dirs else {
+    if dirs.list.is_empty() {
         let message = format!("the limit {} cannot change: the sandbox has no cgroup", first.name);
         return Err(Error::new(Code::Unsupported, message)
             .hint("run saggar where its user may create cgroups (saggar doctor shows how)"));
-    };
-    let settings = settings(&changed, dirs)?;
+    }
+    let settings = settings(&changed, &dirs)?;
     if let Some(limit) = changed.iter().find(|one| one.name == "memory") {
-        reclaim_memory(limit, dirs)?;
+        reclaim_memory(limit, &dirs)?;
     }
     let list: Vec<CgroupSetting> = settings.iter().map(|(_, setting)| setting.clone()).collect();
-    apply_all(&list, dirs).map_err(|(at, failure)| {
+    apply_all(&list, &dirs).map_err(|(at, failure)| {
         let limit = settings.get(at).map_or(*first, |(limit, _)| *limit);
         limit_error(limit, SettingFailure { is_missing_controller: false, ..failure }, None, &[])
     })?;
@@ -168,13 +161,27 @@ fn reclaim_memory(limit: &LimitRequest, dirs: &OpenCgroups) -> Result<()> {
     Err(Error::new(Code::Refused, message).hint("end some of its programs first, or leave it more"))
 }
 
-/// Opens the sandbox's cgroup, and reads its controllers.
-fn open_sandbox(path: &Path, refused: Vec<RefusedController>) -> Result<OpenCgroups> {
-    let open_error = |errno: Errno| Error::system(format_args!("open {}", path.display()), errno.desc());
-    let mut dir = OpenCgroup::open(path, CgroupVersion::V2, &[]).map_err(open_error)?;
-    let controllers = dir.read("cgroup.controllers").map_err(open_error)?;
-    dir.controllers = controllers.split_whitespace().map(str::to_owned).collect();
-    Ok(OpenCgroups { list: vec![dir], refused_controllers: refused })
+/// Opens the sandbox's cgroups, and reads the controllers of the one in the unified hierarchy.
+fn open_sandbox(
+    unified: Option<&Path>,
+    v1: &[V1Cgroup],
+    refused: Vec<RefusedController>,
+) -> Result<OpenCgroups> {
+    let open_error =
+        |path: &Path, errno: Errno| Error::system(format_args!("open {}", path.display()), errno.desc());
+    let mut list = Vec::new();
+    if let Some(path) = unified {
+        let mut dir =
+            OpenCgroup::open(path, CgroupVersion::V2, &[]).map_err(|errno| open_error(path, errno))?;
+        let controllers = dir.read("cgroup.controllers").map_err(|errno| open_error(path, errno))?;
+        dir.controllers = controllers.split_whitespace().map(str::to_owned).collect();
+        list.push(dir);
+    }
+    for V1Cgroup { path, controllers, .. } in v1 {
+        let dir = OpenCgroup::open(path, CgroupVersion::V1, controllers);
+        list.push(dir.map_err(|errno| open_error(path, errno))?);
+    }
+    Ok(OpenCgroups { list, refused_controllers: refused })
 }
 
 fn apply_limit(request: &LimitRequest, dirs: &OpenCgroups) -> Result<(), SettingFailure> {
@@ -191,7 +198,10 @@ fn apply_limit(request: &LimitRequest, dirs: &OpenCgroups) -> Result<(), Setting
         };
         return Err(SettingFailure { message: what, hint: String::new(), is_missing_controller: true });
     }
-    let hint = || "lsblk lists the disks; or leave the limit out".to_owned();
+    let hint = || match controller {
+        "io" => "lsblk lists the disks; or leave the limit out".to_owned(),
+        _ => format!("leave the limit out; or {UNIFIED_HIERARCHY_REMEDY}"),
+    };
     let settings = request.settings.as_ref();
     let settings = settings.map_err(|why| SettingFailure {
         message: why.clone(),
@@ -227,12 +237,18 @@ fn limit_error(
 /// The limits that a start would not be able to set; writes nothing. `refused` is the reason if there would be no
 /// cgroup.
 pub(super) fn find_missing_limits(
-    own: Option<&Path>,
+    place: &CgroupPlace,
     refused: Option<&str>,
     limits: &LimitsSpec,
 ) -> Vec<DegradedProtection> {
-    let enabled = own.map(controllers_for_children).unwrap_or_default();
+    let parent = place.unified.as_ref().map(|UnifiedPlace { parent, .. }| parent);
+    let own = parent.map(CgroupParent::source);
+    let enabled = parent.map(CgroupParent::controllers).unwrap_or_default();
+    let planned = PlannedFiles { v1: &place.v1 };
     let missing = |request: &LimitRequest| -> Option<String> {
+        if planned.version(request.controller) == Some(CgroupVersion::V1) {
+            return request.settings.as_ref().err().cloned();
+        }
         if let Some(why) = refused {
             return Some(why.to_owned());
         }
@@ -244,7 +260,7 @@ pub(super) fn find_missing_limits(
             Ok(_) => own.and_then(|own| unavailable_reason(own, request)),
         }
     };
-    let requests = limit_requests(limits, &|_| true);
+    let requests = limit_requests(limits, &planned);
     let missing = requests.iter().filter_map(|request| {
         Some(DegradedProtection { name: request.name.to_owned(), reason: missing(request)? })
     });

@@ -1,9 +1,10 @@
 //! Running sandboxes and their usage, as reported by the kernel (row KC-34). Values that a host does not count are
 //! omitted.
 
-use super::path::{MAIN, parse_name, unified_mount};
+use super::path::{MAIN, parse_name};
 use super::usage::{parse_field, read_field};
 use crate::cgroup::stats::{Pressure, parse_pressure};
+use crate::host::cgroup_parent::unified_mount;
 use crate::id::SandboxId;
 use serde::Serialize;
 use std::fs;

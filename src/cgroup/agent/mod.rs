@@ -1,29 +1,32 @@
-//! The cgroup of an agent's sandbox. It is created below our own cgroup and limited; the clone enters it directly;
-//! [`crate::launch::agent::cleanup`] removes it with everything in it.
+//! The cgroup of an agent's sandbox. It is created where limits can hold ([`crate::host::cgroup_parent`]) and limited;
+//! the clone enters it directly; [`crate::launch::agent::cleanup`] removes it with everything in it.
 //!
 //! ```text
-//! <own>/saggar-<id>        the limits
-//! <own>/saggar-<id>/main   the processes, created there; the cgroup namespace is rooted here
-//! <own>/saggar-<id>/exec-N a command that a server runs in addition to an agent ([`exec`])
+//! <parent>/saggar-<id>        the limits
+//! <parent>/saggar-<id>/main   the processes, created there; the cgroup namespace is rooted here
+//! <parent>/saggar-<id>/exec-N a command that a server runs in addition to an agent ([`exec`])
 //! ```
 //! pid 1 is in `main` too. For a cgroup of its own, pid 1 or the first program would have to be moved at the start, and
 //! a move waits for every CPU of the host, for milliseconds (percpu_down_write of cgroup_threadgroup_rwsem). The
 //! namespace is rooted in the cgroup into which the clone puts pid 1, so a mount of it can never show the cgroup with
 //! the limits.
 //!
-//! saggar changes no cgroup outside its own subtree, which /proc/self/cgroup names, and enables there only the
-//! controllers that limits need. Every write goes through the directory's descriptor and is read back. In a delegated
-//! subtree the supervisor first moves to a leaf ([`supervisor_leaf`]).
+//! saggar changes no cgroup but the parent, and for root the root of the hierarchy, and enables there only the controllers
+//! that limits need. Every write goes through the directory's descriptor and is read back. Where the parent is our own
+//! cgroup the supervisor first moves to a leaf ([`supervisor_leaf`]).
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`path`](mod@path) | the paths of sandbox cgroups, and removal of stale ones |
+//! | [`place`] | where the cgroup will be |
+//! | [`path`](mod@path) | the names of sandbox cgroups, and removal of stale ones |
 //! | [`directory`] [`supervisor_leaf`] | creates the directories, and enables controllers for them |
+//! | [`v1`] | the cgroups in hierarchies of version 1, for root |
 //! | [`requests`] [`disk`] | limits as writes: data |
 //! | [`limits`] | applies the writes or checks them in advance, and reports failures |
 //! | [`exec`] | the cgroups of commands in addition to the agent |
 //! | [`memory`] | early notification before memory runs out |
 //! | [`freeze`] | freezes the whole sandbox |
+//! | [`trial`] | whether limits hold here |
 //! | [`usage`] [`live`] | usage of a sandbox, and of all running sandboxes |
 
 mod directory;
@@ -34,82 +37,121 @@ pub mod limits;
 pub mod live;
 pub mod memory;
 mod path;
+mod place;
 mod requests;
 mod supervisor_leaf;
+pub mod trial;
 pub mod usage;
+mod v1;
 
-pub use path::{can_create, cgroup_path, remove_stale};
+pub use place::{CgroupPlace, SandboxCgroups};
+pub use v1::V1Membership;
 
 use crate::error::{Code, Error, Result};
 use crate::host::delegation::diagnose_controller;
 use crate::plan::agent::DegradedProtection;
 use crate::spec::LimitsSpec;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
+use v1::V1Cgroup;
 
-/// The cgroup of one sandbox.
+/// The cgroups of one sandbox.
 #[derive(Debug)]
 pub struct SandboxCgroup {
-    path: PathBuf,
-    main: OwnedFd,
+    /// In the unified hierarchy: its path, and the directory for its processes.
+    unified: Option<(PathBuf, OwnedFd)>,
+    v1: Vec<V1Cgroup>,
 }
 
 impl SandboxCgroup {
-    /// The directory for clone3's CLONE_INTO_CGROUP.
-    pub fn main(&self) -> &OwnedFd {
-        &self.main
+    /// The directory for clone3's CLONE_INTO_CGROUP; `None` without a unified hierarchy.
+    pub fn main(&self) -> Option<&OwnedFd> {
+        self.unified.as_ref().map(|(_, main)| main)
     }
+
+    /// The paths of the cgroups.
+    pub fn paths(&self) -> SandboxCgroups {
+        let unified = self.unified.as_ref().map(|(path, _)| path.clone());
+        SandboxCgroups { unified, v1: self.v1.clone() }
+    }
+
+    /// Moves this process, which has one thread, into those cgroups that a clone cannot enter: until the result is dropped,
+    /// its children are made there.
+    ///
+    /// # Errors
+    /// [`Code::System`]: a cgroup cannot be entered.
+    pub fn enter(&self) -> Result<V1Membership<'_>> {
+        V1Membership::enter(&self.v1)
+            .map_err(|error| Error::system("enter the cgroups of the sandbox", error))
+    }
+}
+
+/// Removes the cgroups of dead sandboxes that were left behind: those without a process, older than `age`, and not `known` to
+/// run. Returns their number.
+pub fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
+    v1::remove_stale(age, &known) + path::remove_stale(age, known)
 }
 
 const NO_HIERARCHY: &str = "this host has no cgroup v2 hierarchy";
 
 /// The parts of its cgroup and its limits that a start would find missing; writes nothing. Whether a limit reads back
 /// as written is known only after the write.
-pub fn find_missing(path: Option<&Path>, limits: &LimitsSpec) -> Vec<DegradedProtection> {
-    let own = path.and_then(Path::parent);
-    let refused = match own {
+pub fn find_missing(place: &CgroupPlace, limits: &LimitsSpec) -> Vec<DegradedProtection> {
+    let parent = place.unified.as_ref().map(|place| &place.parent);
+    let refused = match parent {
         None => Some(NO_HIERARCHY.to_owned()),
-        Some(own) => path::check_create_in(own)
+        Some(parent) => parent
+            .check_writable()
             .err()
-            .map(|errno| format!("no cgroup can be made in {}: {}", own.display(), errno.desc())),
+            .map(|errno| format!("no cgroup can be made in {}: {}", parent.source().display(), errno.desc())),
     };
     let degraded_entry =
         |what: &str, why: &str| DegradedProtection { name: what.to_owned(), reason: why.to_owned() };
     let mut degraded: Vec<_> = refused.iter().map(|why| degraded_entry("cgroup", why)).collect();
-    degraded.extend(limits::find_missing_limits(own, refused.as_deref(), limits));
+    degraded.extend(limits::find_missing_limits(place, refused.as_deref(), limits));
     degraded
 }
 
 /// The result of [`create`].
 #[derive(Debug)]
 pub struct CgroupCreation {
-    /// The cgroup, if one can be created.
-    pub cgroup: Option<SandboxCgroup>,
+    /// The cgroups that could be created.
+    pub cgroup: SandboxCgroup,
     /// Missing parts of the cgroup and of the limits.
     pub degraded: Vec<DegradedProtection>,
 }
 
-/// Creates the cgroup at `path` and sets the limits in it.
+/// Creates the cgroups and sets the limits in them.
 ///
 /// # Errors
 /// [`Code::Unsupported`] if a required limit cannot hold; the watcher removes the directories created so far.
-pub fn create(path: Option<&Path>, limits: &LimitsSpec, required: bool) -> Result<CgroupCreation> {
-    let (parent, mut refused) = (path.and_then(Path::parent), Vec::new());
-    let created = path.ok_or_else(|| NO_HIERARCHY.to_owned());
-    let made = created
-        .and_then(|path| directory::create_directory(path, &limits::controllers(limits), &mut refused));
-    let (cgroup, why) = match made {
+pub fn create(place: &CgroupPlace, limits: &LimitsSpec, required: bool) -> Result<CgroupCreation> {
+    let (unified, mut refused) = (place.unified.as_ref(), Vec::new());
+    let source = unified.map(|place| place.parent.source());
+    let made = unified.ok_or_else(|| NO_HIERARCHY.to_owned()).and_then(|place| {
+        directory::create_directory(place, &requests::controllers(limits), &mut refused)
+            .map(|main| (place.path.clone(), main))
+    });
+    let (unified, why) = match made {
         Ok(cgroup) => (Some(cgroup), String::new()),
         Err(why) if required => {
             return Err(Error::new(Code::Unsupported, format!("a cgroup is required: {why}"))
-                .hint(diagnose_controller(parent, "memory", &["memory"]).remedy));
+                .hint(diagnose_controller(source, "memory", &["memory"]).remedy));
         }
         Err(why) => (None, why),
     };
     let mut degraded = Vec::new();
-    if cgroup.is_none() {
+    if unified.is_none() {
         degraded.push(DegradedProtection { name: "cgroup".into(), reason: why.clone() });
     }
-    degraded.extend(limits::set((cgroup.as_ref(), &why), parent, limits, refused)?);
+    let mut cgroup = SandboxCgroup { unified, v1: Vec::new() };
+    for v1 in &place.v1 {
+        match v1.create() {
+            Ok(()) => cgroup.v1.push(v1.clone()),
+            Err(error) => log::info!("make {}: {error}", v1.path().display()),
+        }
+    }
+    degraded.extend(limits::set((&cgroup, &why), source, limits, refused)?);
     Ok(CgroupCreation { cgroup, degraded })
 }

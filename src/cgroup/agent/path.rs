@@ -1,62 +1,31 @@
-//! The paths of sandbox cgroups: below our own cgroup in the unified hierarchy, under names with a fixed prefix.
+//! The names of sandbox cgroups, and the removal of those that were left behind.
 
-use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::usage::read_field;
+use crate::host::cgroup_parent::{NAME_PREFIX, SLICE, own_cgroup, unified_mount};
 use crate::id::SandboxId;
 use crate::stage::watcher::SUPERVISOR_LEAF_SUFFIX;
 
-/// Prefix of the names of our cgroups.
-const NAME_PREFIX: &str = "saggar-";
 /// The cgroup of the sandbox's main program, below the sandbox's.
 pub(super) const MAIN: &str = "main";
 /// Prefix of the names of cgroups for other programs; a number follows.
 pub(super) const EXEC_PREFIX: &str = "exec-";
-
-/// The path of the cgroup for `id`, below our own in the unified hierarchy; `None` without that hierarchy.
-pub fn cgroup_path(id: &SandboxId) -> Option<PathBuf> {
-    own_cgroup().map(|own| own.join(format!("{NAME_PREFIX}{id}")))
-}
 
 /// The id of the sandbox to which a cgroup of this name would belong.
 pub(super) fn parse_name(name: &OsStr) -> Option<SandboxId> {
     SandboxId::parse(name.to_str()?.strip_prefix(NAME_PREFIX)?).ok()
 }
 
-/// Whether a cgroup can be created at `path`. If not, no cleanup is needed for it.
-pub fn can_create(path: &Path) -> bool {
-    path.parent().is_some_and(|own| check_create_in(own).is_ok())
-}
-
-pub(super) fn check_create_in(own: &Path) -> nix::Result<()> {
-    nix::unistd::access(own, nix::unistd::AccessFlags::W_OK)
-}
-
-/// The mount point of the unified hierarchy.
-pub(super) fn unified_mount() -> Option<&'static str> {
-    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
-        .into_iter()
-        .find(|path| statfs(*path).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC))
-}
-
-/// Our own cgroup in the unified hierarchy.
-fn own_cgroup() -> Option<PathBuf> {
-    let mount = unified_mount()?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new(mount).join(own))
-}
-
-/// Removes the cgroups of dead sandboxes below our own: those without a process, older than `age`, and not `known` to
-/// run. Returns their number. Nothing is killed: a cgroup that gets a process meanwhile stays.
+/// Removes the cgroups of dead sandboxes below our own, below the one above and in [`SLICE`]: those without a process, older
+/// than `age`, and not `known` to run. Returns their number. Nothing is killed: a cgroup that gets a process meanwhile stays.
 ///
 /// Other programs may have cgroups with such names, for containers that they run below: cgroups inside them are not
 /// ours to remove, and one without a process may have just been created.
-pub fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
+pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
     let is_dead = |path: &Path| {
         let made = path.metadata().and_then(|meta| meta.modified()).ok();
         let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age);
@@ -69,7 +38,12 @@ pub fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
         }
         fs::remove_dir(path).is_ok()
     };
-    let entries = own_cgroup().and_then(|own| fs::read_dir(own).ok()).into_iter().flatten().flatten();
+    let Some(mount) = unified_mount() else { return 0 };
+    let own = own_cgroup(mount);
+    let above = own.as_deref().and_then(Path::parent).filter(|above| above.starts_with(mount));
+    let parents = [own.clone(), above.map(Path::to_owned), Some(Path::new(mount).join(SLICE))];
+    let entries =
+        parents.into_iter().flatten().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
     let left = entries.filter_map(|entry| {
         let id = parse_name(&entry.file_name())?;
         (!known(id.as_str()) && is_dead(&entry.path())).then(|| (entry.path(), id))

@@ -1,13 +1,66 @@
 //! The limits of a sandbox as writes to control files: data, before anything is written.
 
+mod v1;
+
 use super::disk;
+use super::v1::V1Cgroup;
+use crate::cgroup::control_files::ControlFiles;
 use crate::cgroup::limits::{CgroupSetting, ExpectedValue, page_size};
+use crate::host::cgroups::CgroupVersion;
 use crate::spec::{CPU_PERIOD_US, CpusetList, LimitSpec, LimitsSpec, Origin};
+use nix::errno::Errno;
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::path::PathBuf;
 
 /// The controller name for core files of cgroup v2, which every cgroup has.
 pub(super) const CORE: &str = "cgroup";
+
+/// Every controller that a limit may need.
+const ALL_CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+
+/// The controllers that these limits need.
+pub(super) fn controllers(limits: &LimitsSpec) -> Vec<&'static str> {
+    needed_controllers(limit_requests(limits, &PlannedFiles::default()).iter())
+}
+
+/// The controllers that these requests need, each once.
+pub(super) fn needed_controllers<'a>(
+    limits: impl Iterator<Item = &'a LimitRequest<'a>>,
+) -> Vec<&'static str> {
+    let needed: Vec<_> = limits.map(|request| request.controller).collect();
+    ALL_CONTROLLERS.into_iter().filter(|name| needed.contains(name)).collect()
+}
+
+/// The control files of cgroups that are not made yet: version 2 but for the controllers of these.
+#[derive(Debug, Default)]
+pub(super) struct PlannedFiles<'a> {
+    pub v1: &'a [V1Cgroup],
+}
+
+impl ControlFiles for PlannedFiles<'_> {
+    fn version(&self, controller: &str) -> Option<CgroupVersion> {
+        let is_v1 = self.v1.iter().any(|one| one.controllers.iter().any(|name| name == controller));
+        Some(if is_v1 { CgroupVersion::V1 } else { CgroupVersion::V2 })
+    }
+
+    fn read(&self, _: &str, _: &str) -> Result<String, Errno> {
+        Err(Errno::ENOENT)
+    }
+
+    fn write(&self, _: &str, _: &str, _: &str) -> Result<(), Errno> {
+        Err(Errno::ENOENT)
+    }
+
+    fn path(&self, _: &str, file: &str) -> PathBuf {
+        file.into()
+    }
+
+    /// Whatever a kernel may have.
+    fn has(&self, _: &str, _: &str) -> bool {
+        true
+    }
+}
 
 /// One requested limit.
 #[derive(Debug)]
@@ -38,14 +91,17 @@ fn setting(file: &str, value: impl Display, expect: ExpectedValue) -> CgroupSett
     }
 }
 
-/// Every limit, in the order of the writes. `has` returns whether a control file exists.
-pub(super) fn limit_requests<'a>(
-    limits: &'a LimitsSpec,
-    has: &dyn Fn(&'static str) -> bool,
-) -> Vec<LimitRequest<'a>> {
+/// Every limit, in the order of the writes, for the versions of the controllers in `tree`.
+pub(super) fn limit_requests<'a>(limits: &'a LimitsSpec, tree: &dyn ControlFiles) -> Vec<LimitRequest<'a>> {
     let mut all = Vec::new();
-    memory(limits, &mut all);
-    cpu(limits, &mut all);
+    match tree.version("memory") {
+        Some(CgroupVersion::V1) => v1::memory(limits, tree, &mut all),
+        _ => memory(limits, &mut all),
+    }
+    match tree.version("cpu") {
+        Some(CgroupVersion::V1) => v1::cpu(limits, &mut all),
+        _ => cpu(limits, &mut all),
+    }
     let pids = limits.pids.iter();
     all.extend(pids.map(|limit| {
         single_write("pids", limit, setting("pids.max", limit.value, ExpectedValue::Number(1)))
@@ -59,7 +115,7 @@ pub(super) fn limit_requests<'a>(
         let write = |set: &CpusetList| setting(file, set, ExpectedValue::NumberSetIn(read_file));
         all.extend(limit.iter().map(|limit| single_write(name, limit, write(&limit.value))));
     }
-    io(limits, has, &mut all);
+    io(limits, tree, &mut all);
     // Every cgroup counts it (cpu.stat), so no file is written; the supervisor ends the sandbox at the limit.
     all.extend(limits.cpu_time.iter().map(|limit| multiple_writes("cpu_time", limit, Vec::new())));
     for (size, limit) in &limits.hugetlb {
@@ -150,7 +206,7 @@ fn cpu<'a>(limits: &'a LimitsSpec, all: &mut Vec<LimitRequest<'a>>) {
     }
 }
 
-fn io<'a>(limits: &'a LimitsSpec, has: &dyn Fn(&'static str) -> bool, all: &mut Vec<LimitRequest<'a>>) {
+fn io<'a>(limits: &'a LimitsSpec, tree: &dyn ControlFiles, all: &mut Vec<LimitRequest<'a>>) {
     let rates: Vec<_> =
         limits.io.iter().map(|(disk, key, limit)| (disk, *key, limit, disk::device_number(disk))).collect();
     // Two names may mean the same disk: then the lower rate applies, whichever layer set it.
@@ -182,7 +238,7 @@ fn io<'a>(limits: &'a LimitsSpec, has: &dyn Fn(&'static str) -> bool, all: &mut 
         let of_bfq = if weight <= 100 { weight } else { 100 + (weight - 100) * 900 / 9900 };
         let write =
             |file, weight| setting(file, weight, ExpectedValue::LineStart(format!("default {weight}")));
-        let settings = match (has("io.weight"), has("io.bfq.weight")) {
+        let settings = match (tree.has("io", "io.weight"), tree.has("io", "io.bfq.weight")) {
             (true, true) => vec![write("io.weight", weight), write("io.bfq.weight", of_bfq)],
             (false, true) => vec![write("io.bfq.weight", of_bfq)],
             (_, false) => vec![write("io.weight", weight)],
@@ -220,7 +276,39 @@ mod tests {
         }
     }
 
-    fn lines(limits: &LimitsSpec, has: &dyn Fn(&'static str) -> bool) -> String {
+    /// Control files of which only the names are known.
+    struct Named<'a> {
+        version: CgroupVersion,
+        has: &'a dyn Fn(&str) -> bool,
+    }
+
+    impl ControlFiles for Named<'_> {
+        fn version(&self, _: &str) -> Option<CgroupVersion> {
+            Some(self.version)
+        }
+
+        fn read(&self, _: &str, _: &str) -> Result<String, Errno> {
+            Err(Errno::ENOENT)
+        }
+
+        fn write(&self, _: &str, _: &str, _: &str) -> Result<(), Errno> {
+            Err(Errno::ENOENT)
+        }
+
+        fn path(&self, _: &str, file: &str) -> PathBuf {
+            file.into()
+        }
+
+        fn has(&self, _: &str, file: &str) -> bool {
+            (self.has)(file)
+        }
+    }
+
+    fn lines(limits: &LimitsSpec, has: &dyn Fn(&str) -> bool) -> String {
+        lines_of(limits, &Named { version: CgroupVersion::V2, has })
+    }
+
+    fn lines_of(limits: &LimitsSpec, tree: &dyn ControlFiles) -> String {
         let line = |request: &LimitRequest| {
             let writes = match &request.settings {
                 Ok(list) => list
@@ -232,7 +320,7 @@ mod tests {
             };
             format!("{} = {} ({}): {writes}", request.name, request.value, request.controller)
         };
-        limit_requests(limits, has).iter().map(line).collect::<Vec<_>>().join("\n")
+        limit_requests(limits, tree).iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -252,6 +340,38 @@ mod tests {
         io_weight = 1000 (io): "1000" to io.weight
         cpu_time = 1000 (cgroup): 
         hugetlb = 2MB: 4194304 (hugetlb): "4194304" to hugetlb.2MB.max, "4194304" to hugetlb.2MB.rsvd.max
+        "#);
+    }
+
+    /// What version 1 does not have is told by name; the controllers that saggar uses only in version 2 have their writes
+    /// of it, for which no controller is found.
+    #[test]
+    fn version_1_has_other_files() {
+        let limits = LimitsSpec { hugetlb: Vec::new(), io: Vec::new(), ..all() };
+        let lines =
+            |has: &dyn Fn(&str) -> bool| lines_of(&limits, &Named { version: CgroupVersion::V1, has });
+        insta::assert_snapshot!(lines(&|_| true), @r#"
+        memory = 67108864 (memory): "75497472" to memory.memsw.limit_in_bytes, "67108864" to memory.limit_in_bytes
+        swap = 8388608 (memory): "75497472" to memory.memsw.limit_in_bytes
+        memory_high = 33554432 (memory): version 1 of cgroups has no memory.high
+        cpu = 1.500 (cpu): "100000" to cpu.cfs_period_us, "150000" to cpu.cfs_quota_us
+        cpu_burst = 20000us (cpu): "20000" to cpu.cfs_burst_us
+        cpu_idle = false (cpu): "0" to cpu.idle
+        cpu_weight = 50 (cpu): "512" to cpu.shares
+        pids = 50 (pids): "50" to pids.max
+        cpuset_cpus = 0-1 (cpuset): "0-1" to cpuset.cpus
+        cpuset_mems = 0 (cpuset): "0" to cpuset.mems
+        io_weight = 1000 (io): "1000" to io.weight, "181" to io.bfq.weight
+        cpu_time = 1000 (cgroup): 
+        "#);
+        let alone = LimitsSpec { memory: limit(1 << 20), ..LimitsSpec::default() };
+        let tree = |has| Named { version: CgroupVersion::V1, has };
+        insta::assert_snapshot!(lines_of(&alone, &tree(&|_| true)), @r#"memory = 1048576 (memory): "1048576" to memory.memsw.limit_in_bytes, "1048576" to memory.limit_in_bytes, "1048576" to memory.memsw.limit_in_bytes"#);
+        insta::assert_snapshot!(lines_of(&alone, &tree(&|_| false)), @r#"memory = 1048576 (memory): "1048576" to memory.limit_in_bytes, "0" to memory.swappiness"#);
+        let swap = LimitsSpec { swap: limit(1), ..alone };
+        insta::assert_snapshot!(lines_of(&swap, &tree(&|_| false)), @r#"
+        memory = 1048576 (memory): "1048576" to memory.limit_in_bytes
+        swap = 1 (memory): this kernel has no memory.memsw.limit_in_bytes
         "#);
     }
 

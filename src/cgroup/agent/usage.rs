@@ -45,6 +45,18 @@ impl SandboxUsage {
 }
 
 impl SandboxUsage {
+    /// The values of this one, and those of `other` where this one has none.
+    pub(super) fn or(self, other: Self) -> Self {
+        SandboxUsage {
+            memory_peak: self.memory_peak.or(other.memory_peak),
+            memory_max: self.memory_max.or(other.memory_max),
+            oom_kills: self.oom_kills.or(other.oom_kills),
+            cpu_usec: self.cpu_usec.or(other.cpu_usec),
+            pids_peak: self.pids_peak.or(other.pids_peak),
+            pids_refused: self.pids_refused.or(other.pids_refused),
+        }
+    }
+
     /// A message that `program` was killed at the memory limit.
     pub fn describe_oom_kill(&self, program: &str) -> String {
         let limit = self.memory_max.map_or_else(String::new, |limit| format!(" of {}M", limit >> 20));

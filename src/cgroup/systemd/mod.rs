@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`name`] | names of units, and the paths of their cgroups |
 //! | [`properties`] | resources and annotations as properties |
+//! | [`scope`] | a scope for saggar itself, in which an agent's sandbox has its cgroup |
 //! | [`text`] | values in GVariant's text form |
 //! | [`bus`] | the connection: calls and signals, every wait with a timeout |
 //! | [`wire`] | encodes and decodes messages |
@@ -15,6 +16,7 @@
 pub(crate) mod bus;
 pub mod name;
 mod properties;
+pub mod scope;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -109,12 +111,22 @@ fn start_on(
     let version = version(bus);
     let mut properties = properties::unit_properties(location, unit, &unit.name, pid)?;
     properties.extend(properties::resource_properties(location, resources, version));
+    start_unit(bus, &unit.name, unit.user, &properties)
+}
+
+/// Starts a transient unit, and waits until the job has finished.
+fn start_unit(
+    bus: &mut SystemdBus,
+    name: &str,
+    is_users: bool,
+    properties: &[SystemdProperty],
+) -> Result<()> {
     subscribe(bus)?;
     let body = || {
         vec![
-            DbusValue::text(unit.name.as_str()),
+            DbusValue::text(name),
             DbusValue::text("replace"),
-            property_list(properties.clone()),
+            property_list(properties.to_vec()),
             DbusValue::Array("(sa(sv))".to_owned(), Vec::new()),
         ]
     };
@@ -122,22 +134,21 @@ fn start_on(
     if matches!(&started, Err(BusCallError::Refused(name, _)) if name == "org.freedesktop.systemd1.UnitExists")
     {
         // A failed unit that was not collected keeps its name.
-        let _ = bus.call(MANAGER, "ResetFailedUnit", vec![DbusValue::text(unit.name.as_str())]);
+        let _ = bus.call(MANAGER, "ResetFailedUnit", vec![DbusValue::text(name)]);
         started = bus.call(MANAGER, "StartTransientUnit", body());
     }
     let explained = started.map_err(|failure| {
-        Error::from(failure).context(format_args!("start unit {}", unit.name)).hint(format!(
-            "systemctl{} status {} tells of a unit of that name; a property that it refuses comes from linux.resources or \
-             from an annotation org.systemd.property.…",
-            if unit.user { " --user" } else { "" },
-            unit.name
+        Error::from(failure).context(format_args!("start unit {name}")).hint(format!(
+            "systemctl{} status {name} tells of a unit of that name; a property that it refuses comes from linux.resources \
+             or from an annotation org.systemd.property.…",
+            if is_users { " --user" } else { "" },
         ))
     })?;
     let result = wait_job(bus, &explained)?;
     if result == "done" {
         return Ok(());
     }
-    let message = format!("start unit {}: systemd reports {result}", unit.name);
+    let message = format!("start unit {name}: systemd reports {result}");
     Err(Error::new(Code::System, message).hint("journalctl -b -u init.scope tells why"))
 }
 

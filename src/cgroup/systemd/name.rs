@@ -65,7 +65,7 @@ pub fn slice_path(slice: &str) -> Result<PathBuf> {
 }
 
 /// Escapes characters of a container id that are not allowed in unit names as `\xHH` (systemd-escape(1)).
-fn escape(id: &str) -> String {
+pub(super) fn escape(id: &str) -> String {
     let mut escaped = String::with_capacity(id.len());
     for byte in id.bytes() {
         if byte.is_ascii_alphanumeric() || b":-_.".contains(&byte) {

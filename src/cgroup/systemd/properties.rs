@@ -12,7 +12,7 @@ use oci_spec::runtime::{LinuxCpu, LinuxMemory, LinuxResources};
 /// Name and value of a property.
 pub(super) type SystemdProperty = (String, DbusValue);
 
-fn push_property(list: &mut Vec<SystemdProperty>, name: &str, value: DbusValue) {
+pub(super) fn push_property(list: &mut Vec<SystemdProperty>, name: &str, value: DbusValue) {
     list.push((name.to_owned(), value));
 }
 

@@ -5,7 +5,7 @@ use super::tree::{SandboxTree, hiding_cover};
 use super::{environment, landlock, limits, processes};
 use crate::app::prepare::PreparedSandbox;
 use crate::app::scripts;
-use crate::cgroup;
+use crate::cgroup::{self, CgroupPlace};
 use crate::plan::agent::step::AgentStep;
 use crate::plan::agent::{AgentPlan, BlockIds};
 use crate::spec::policy::EffectivePolicy;
@@ -166,8 +166,8 @@ impl SandboxReport {
     /// Creates the report; `own` are variables that saggar sets at the start, `folder` is the agent's.
     pub(super) fn of(prepared: &PreparedSandbox, own: &[&str], folder: Option<&Path>) -> SandboxReport {
         let policy = &prepared.policy.effective;
-        let missing =
-            cgroup::find_missing(cgroup::cgroup_path(&prepared.id).as_deref(), &prepared.spec.limits);
+        let place = CgroupPlace::choose(&prepared.id, &prepared.spec.limits);
+        let missing = cgroup::find_missing(&place, &prepared.spec.limits);
         let limits = limits::rows(prepared, &missing);
         let degraded = prepared.plan.degraded.iter().chain(&missing);
         let degraded = degraded

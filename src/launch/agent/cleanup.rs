@@ -2,7 +2,7 @@
 //! removes them at the end, or when the supervisor is killed; before the launcher exists, the watcher does; [`sweep`]
 //! does if all of them were killed.
 
-use crate::cgroup;
+use crate::cgroup::{self, SandboxCgroups};
 use crate::error::{Code, Error, Result};
 use crate::exact_name::ExactPath;
 use crate::id::SandboxId;
@@ -52,6 +52,9 @@ struct CleanupRecord {
     #[serde(default)]
     supervisor: u32,
     cgroup: Option<PathBuf>,
+    /// Cgroups in hierarchies of version 1.
+    #[serde(default)]
+    v1_cgroups: Vec<PathBuf>,
     sockets: Vec<(ExactPath, SocketRecord)>,
     /// Sessions with a project quota or a directory for changes: the session's directory, and the project id or 0.
     #[serde(default)]
@@ -73,6 +76,7 @@ pub struct CleanupGuard {
     cleaning_up: bool,
     items: Vec<OwnedCleanupItem>,
     directory: Option<PathBuf>,
+    cgroups: SandboxCgroups,
     record: CleanupRecord,
     _lock: Option<Flock<File>>,
 }
@@ -81,6 +85,7 @@ pub struct CleanupGuard {
 #[derive(Debug)]
 enum OwnedCleanupItem {
     Cgroup(CString),
+    V1Cgroup(CString),
     Directory(CString),
     File(CString, FileId),
     Session(CString, u32),
@@ -90,6 +95,7 @@ impl OwnedCleanupItem {
     fn as_item(&self) -> CleanupItem<'_> {
         match self {
             OwnedCleanupItem::Cgroup(path) => CleanupItem::Cgroup(path),
+            OwnedCleanupItem::V1Cgroup(path) => CleanupItem::V1Cgroup(path),
             OwnedCleanupItem::Directory(path) => CleanupItem::Directory(path),
             OwnedCleanupItem::File(path, is) => CleanupItem::File { path, id: *is },
             OwnedCleanupItem::Session(path, project) => CleanupItem::Session { path, project: *project },
@@ -126,9 +132,9 @@ impl ClaimedEntries {
 
 /// What a new guard has to remove.
 #[derive(Debug)]
-pub struct HostArtifacts<'a> {
-    /// The cgroup that will be made.
-    pub cgroup: Option<&'a Path>,
+pub struct HostArtifacts {
+    /// The cgroups that will be made.
+    pub cgroups: SandboxCgroups,
     /// Whether a runtime directory is needed: for a sandbox with a name given by the user, or with sockets.
     pub directory: bool,
     /// Entries of git indices that are to be skipped while the sandbox runs. They need a runtime directory too.
@@ -141,12 +147,13 @@ impl CleanupGuard {
     ///
     /// # Errors
     /// [`Code::Exists`] when a sandbox with that id is running; [`Code::System`].
-    pub fn new(id: &SandboxId, leaves: HostArtifacts<'_>) -> Result<Self> {
+    pub fn new(id: &SandboxId, leaves: HostArtifacts) -> Result<Self> {
         let ClaimedEntries { entries: skipped, _lock: claim } = leaves.skipped;
         let record = CleanupRecord {
             version: 1,
             supervisor: std::process::id(),
-            cgroup: leaves.cgroup.map(Path::to_owned),
+            cgroup: leaves.cgroups.unified.clone(),
+            v1_cgroups: leaves.cgroups.v1.iter().map(|one| one.path().to_owned()).collect(),
             sockets: Vec::new(),
             sessions: Vec::new(),
             skipped,
@@ -158,11 +165,12 @@ impl CleanupGuard {
             cleaning_up: false,
             items: Vec::new(),
             directory: None,
+            cgroups: leaves.cgroups,
             record,
             _lock: None,
         };
         let has_directory = leaves.directory || !guard.record.skipped.is_empty();
-        if leaves.cgroup.is_some() || has_directory {
+        if guard.cgroups.directories().next().is_some() || has_directory {
             guard.watcher = Some(Watcher::start().map_err(|e| Error::system("start the watcher", e))?);
         }
         if has_directory {
@@ -180,8 +188,12 @@ impl CleanupGuard {
             drop(claim);
             guard.skip_entries();
         }
-        if let Some(cgroup) = leaves.cgroup {
-            guard.register(OwnedCleanupItem::Cgroup(c_path(cgroup)?));
+        // The last one is removed first, and kills.
+        for path in guard.record.v1_cgroups.clone() {
+            guard.register(OwnedCleanupItem::V1Cgroup(c_path(&path)?));
+        }
+        if let Some(path) = guard.record.cgroup.clone() {
+            guard.register(OwnedCleanupItem::Cgroup(c_path(&path)?));
         }
         Ok(guard)
     }
@@ -228,9 +240,9 @@ impl CleanupGuard {
         self.released = None;
     }
 
-    /// The sandbox's cgroup, which may have been made.
-    pub fn cgroup(&self) -> Option<&Path> {
-        self.record.cgroup.as_deref()
+    /// The sandbox's cgroups, which may have been made.
+    pub fn cgroups(&self) -> &SandboxCgroups {
+        &self.cgroups
     }
 
     /// Registers a socket outside of the runtime directory, before it is renamed to its final path.
@@ -529,6 +541,11 @@ fn sweep_one(directory: &Path, making: Duration) -> bool {
         }
         if let Some(Ok(path)) = record.cgroup.filter(|path| is_our_cgroup(path)).map(|path| c_path(&path)) {
             CleanupItem::Cgroup(&path).remove();
+        }
+        for path in record.v1_cgroups.into_iter().filter(|path| is_our_cgroup(path)) {
+            if let Ok(path) = c_path(&path) {
+                CleanupItem::V1Cgroup(&path).remove();
+            }
         }
         for (ExactPath(path), project) in
             record.sessions.into_iter().filter(|(_, number)| *number == 0 || PROJECT_IDS.contains(number))

@@ -32,19 +32,25 @@ pub struct LaunchedSandbox {
     pub launcher: Option<Rc<Launcher>>,
 }
 
-/// Starts the sandbox of `plan`, in `cgroup` if there is one. pid 1 may still be running its steps when this returns;
+/// Starts the sandbox of `plan`, in `cgroup` if there is one. pid 1 is made while the result of `enter` exists, which puts
+/// this process into cgroups that a clone cannot enter. pid 1 may still be running its steps when this returns;
 /// [`LaunchedSandbox::next_report`] returns their result.
 ///
 /// # Errors
 /// [`crate::error::Code::System`] and [`crate::error::Code::Unsupported`] with a hint; everything made so far is
 /// removed.
-pub fn start(plan: &AgentPlan, cgroup: Option<BorrowedFd<'_>>) -> Result<LaunchedSandbox> {
+pub fn start<M>(
+    plan: &AgentPlan,
+    cgroup: Option<BorrowedFd<'_>>,
+    enter: impl FnOnce() -> Result<M>,
+) -> Result<LaunchedSandbox> {
     let files = trees::open_slots(plan)?;
     let (ours, theirs) = socket_pair()?;
     let supervisor = pidfd::open(std::process::id().cast_signed())
         .map_err(|e| Error::system("open a pidfd of saggar itself", e))?;
     let born = stage::AgentChildArgs { plan, files: &files, control: theirs, supervisor };
     let (pid, pidfd, control) = {
+        let _membership = enter()?;
         let _reserve = rlimit_reserve::RlimitReserve::lower();
         stage::spawn(born, ours, cgroup).map_err(super::hint::clone_failed)?
     };

@@ -72,7 +72,7 @@ impl ControlHandler for AgentLoop<'_> {
     }
 
     fn stats_json(&self) -> std::result::Result<Value, RpcError> {
-        let cgroup = self.cgroup.as_deref().filter(|cgroup| cgroup.is_dir());
+        let cgroup = self.cgroups.unified.as_deref().filter(|cgroup| cgroup.is_dir());
         let mut stats = match (cgroup, self.network.account()) {
             (None, None) => return Err(no_cgroup_error("its usage is not counted")),
             (None, Some(_)) => json!({}),
@@ -181,7 +181,9 @@ impl AgentLoop<'_> {
 
     /// Freezes or thaws every process in the cgroup.
     pub(super) fn set_frozen(&mut self, stop: bool) -> ControlResult {
-        let Some(cgroup) = self.cgroup.as_deref() else { return Err(no_cgroup_error("it cannot be paused")) };
+        let Some(cgroup) = self.cgroups.unified.as_deref() else {
+            return Err(no_cgroup_error("it cannot be paused"));
+        };
         let fails = |error: Error| RpcError::new(RpcErrorKind::Internal, error.to_string());
         if self.freeze.freezer.is_none() {
             let freezer = SandboxFreezer::open(cgroup).map_err(|_| no_cgroup_error("it cannot be paused"))?;

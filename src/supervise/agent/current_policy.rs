@@ -70,12 +70,12 @@ impl AgentLoop<'_> {
         if let Some(memory) = &mut self.memory {
             memory.suspend();
         }
-        let changed = limits::update(self.cgroup.as_deref(), &before, &after);
+        let changed = limits::update(&self.cgroups, &before, &after);
         if let Some(memory) = &mut self.memory {
             memory.reactivate();
         }
         self.policy_state.restored.extend(changed?);
-        self.clock.set_limits(TimeLimits::from_policy(&policy, self.cgroup.as_deref()));
+        self.clock.set_limits(TimeLimits::from_policy(&policy, &self.cgroups));
         self.policy_state.policy = policy;
         Ok(())
     }

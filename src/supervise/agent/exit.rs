@@ -4,7 +4,6 @@ use super::privilege_drop::{LauncherResources, LauncherSide};
 use super::{AgentJob, AgentLoop};
 use crate::bridge::core::{AgentExitStatus, Bridge};
 use crate::bridge::proto::LogLevel;
-use crate::cgroup::agent::usage::SandboxUsage;
 use crate::error::{Error, Result};
 use crate::launch::agent::LaunchedSandbox;
 use crate::supervise::channel::control::ControlHandler;
@@ -41,8 +40,8 @@ pub fn run(
         &mut behind.workers,
         &mut it.status,
     );
-    memory::count_unreported_kills(it.memory.as_ref(), it.cgroup.as_deref());
-    let usage = it.cgroup.as_deref().filter(|_| it.status.has_reader()).and_then(SandboxUsage::read);
+    memory::count_unreported_kills(it.memory.as_ref(), &it.cgroups);
+    let usage = if it.status.has_reader() { it.cgroups.usage() } else { None };
     let mut event = |reason, limit: Option<ExceededLimit>, exit_code, message| {
         let marks = ExitEvidence { usage: usage.as_ref(), signal: None, disk_is_full: seen.disk_is_full };
         let limit = limit.or_else(|| ExceededLimit::from_evidence(reason, marks));
@@ -89,8 +88,12 @@ impl AgentLoop<'_> {
     }
 
     fn prefer_for_oom(&self, pid: i32) {
-        let name =
-            self.cgroup.as_deref().and_then(|cgroup| cgroup.file_name()).and_then(|name| name.to_str());
+        let name = self
+            .cgroups
+            .unified
+            .as_deref()
+            .and_then(|cgroup| cgroup.file_name())
+            .and_then(|name| name.to_str());
         if let Some(name) = name {
             self.privileged.prefer_for_oom(pid, name);
         }
@@ -156,8 +159,10 @@ impl AgentLoop<'_> {
 
     /// Whether the agent, which was killed, was killed by the OOM killer.
     fn was_oom_killed(&mut self, pid: i32) -> bool {
-        let memory = self.memory.as_mut();
-        memory.is_some_and(|memory| memory.was_oom_killed(pid, self.id, &mut self.status))
+        match &mut self.memory {
+            Some(memory) => memory.was_oom_killed(pid, self.id, &mut self.status),
+            None => self.cgroups.oom_kills() > 0,
+        }
     }
 
     /// Delivers the last data of the programs to their hosts, for as long as [`SandboxNetwork::is_drained`] allows.

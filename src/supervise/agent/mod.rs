@@ -53,6 +53,7 @@ use crate::bridge::core::{
 use crate::bridge::io::{ConnectionHub, UnixSocketListener};
 use crate::bridge::proto::LogLevel;
 use crate::bridge::proto::spool::{SavedSpool, SpoolStore};
+use crate::cgroup::SandboxCgroups;
 use crate::cgroup::agent::exec::ExecCgroups;
 use crate::egress::io::publish::PublishedListeners;
 use crate::error::{Code, Error, Result, status};
@@ -76,7 +77,6 @@ use snapshot::SnapshotInProgress;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const SIGNALS: Token = Token(0);
@@ -132,7 +132,7 @@ pub struct AgentJob<'a> {
     /// Gets one byte `R` once the bridge listens and the agent's program has started.
     pub ready: Option<File>,
     /// Its cgroup, if it has one.
-    pub cgroup: Option<PathBuf>,
+    pub cgroups: SandboxCgroups,
     /// The processes that serve sockets of the sandbox.
     pub services: ServiceProcesses,
     /// Its time limits.
@@ -187,7 +187,7 @@ struct AgentLoop<'a> {
     /// The agent has run at least once: before that a failure counts as a failure of the start.
     agent_has_run: bool,
     last_exit: Option<AgentExitStatus>,
-    cgroup: Option<PathBuf>,
+    cgroups: SandboxCgroups,
     record_writer: &'a mut RecordWriter,
     detached: bool,
     /// The request to end, if there was one.
@@ -233,7 +233,7 @@ impl<'a> AgentLoop<'a> {
             }
             None => None,
         };
-        let leaves = job.cgroup.as_deref().and_then(ExecCgroups::open);
+        let leaves = job.cgroups.unified.as_deref().and_then(ExecCgroups::open);
         let execs = ExecTable::new(job.program.env.clone(), job.program.cwd.clone(), leaves)?;
         let control = ControlSocket::new(job.control, job.logs, poll.registry())?;
         let of = (sandbox.pid(), supervisor);
@@ -273,7 +273,7 @@ impl<'a> AgentLoop<'a> {
             exceeded_limit: None,
             agent_has_run: false,
             last_exit: None,
-            cgroup: job.cgroup,
+            cgroups: job.cgroups,
             record_writer: job.record_writer,
             detached: job.detached,
             end_request: None,
@@ -570,8 +570,11 @@ impl<'a> AgentLoop<'a> {
             self.status.write(&StatusEvent::Started { id: self.id, pid: agent.pid, degraded });
             let registry = self.channel.poll.registry();
             let kernel = self.kernel_log.take();
-            self.memory =
-                self.cgroup.as_deref().and_then(|own| MemoryGuard::new(own, kernel, registry, MEMORY));
+            self.memory = self
+                .cgroups
+                .unified
+                .as_deref()
+                .and_then(|own| MemoryGuard::new(own, kernel, registry, MEMORY));
         }
         self.record_state();
         if let Some(mut ready) = self.ready.take() {

@@ -86,7 +86,7 @@ impl<'a> LauncherSide<'a> {
             supervisor: ProcessId::current(),
             protected: protect.iter().map(|path| path.value.as_path().to_owned()).collect(),
         };
-        let (cgroup, session) = (job.cgroup.clone(), Some(of_session));
+        let (cgroup, session) = (job.cgroups.unified.clone(), Some(of_session));
         Ok(LauncherSide {
             guard,
             workers: WorkerContext {
@@ -127,7 +127,7 @@ impl AgentLoop<'_> {
             // Readable by every user: the memory of processes, and the disk that a limit refers to.
             readable: vec![Path::new("/proc"), Path::new("/sys/devices")],
             writable: files.iter().map(AsFd::as_fd).collect(),
-            cgroup: self.cgroup.as_deref(),
+            cgroups: Some(&self.cgroups),
         })?;
         guard.await_watcher();
         Ok(())

@@ -96,33 +96,25 @@ const DEFAULTS: &str = "memory = '64M'\ncpus = 0.5\npids = 50";
 const MORE: &str = "memory = '64M'\ncpuset_cpus = '0'\nio = { '/dev/vda' = { write_bps = '1M' } }";
 
 as_each_caller! {
-    /// For the limits that systemd gives everybody the controllers of, one command is enough.
-    fn systemd_gives_the_default_limits_by_the_advised_command(caller) {
+    /// For the limits that systemd gives everybody the controllers of, nothing is to be done.
+    fn systemd_gives_the_default_limits_without_advice(caller) {
         in_guest_of("systemd");
         let asker = Asker::new(caller);
-        let advised = asker.advised(DEFAULTS);
-        let [command] = &advised[..] else { panic!("{advised:?}") };
-        let by = if caller.is_root() { "" } else { "--user " };
-        assert_eq!(command, &format!("systemd-run {by}--scope -p Delegate=yes saggar …"));
-        asker.runs(command, DEFAULTS);
-        assert_eq!(commands(&asker.doctor("", "cgroup-delegation")), advised);
-        assert_eq!(asker.doctor(&command.replace("saggar …", ""), "cgroup-delegation"), "");
+        asker.runs("saggar …", DEFAULTS);
+        for limit in ["memory", "cpu", "pids"] {
+            assert_eq!(asker.doctor("", &format!("limit-{limit}")), "");
+        }
     }
 }
 
-/// For root systemd has the others too, but for huge pages.
+/// Root has the others too, with huge pages.
 #[test]
-fn systemd_gives_root_every_limit_by_the_advised_commands() {
+fn systemd_gives_root_every_limit_without_advice() {
     let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
     in_guest_of("systemd");
     let asker = Asker::new(caller);
-    let advised = asker.advised("io = { '/dev/vda' = { write_bps = '1M' } }");
-    let [command] = &advised[..] else { panic!("{advised:?}") };
-    asker.runs(command, MORE);
-    let advised = asker.advised("hugetlb.2MB = '4M'");
-    let [switch, command] = &advised[..] else { panic!("{advised:?}") };
-    as_root(switch);
-    asker.runs(command, "hugetlb.2MB = '4M'");
+    asker.runs("saggar …", MORE);
+    asker.runs("saggar …", "hugetlb.2MB = '4M'");
 }
 
 /// What systemd does not give a user unless the administrator says so: both steps as they are printed.
@@ -137,17 +129,13 @@ fn systemd_gives_a_user_cpuset_and_io_by_the_advised_commands() {
     as_root(&format!("systemctl start {manager}"));
     let asker = Asker::new(caller);
     let advised = asker.advised(MORE);
-    let [by_root, command] = &advised[..] else { panic!("{advised:?}") };
-    // Alone it is not enough.
-    let early = asker.shell(&command.replace("saggar …", &asker.wrap(MORE))).output().unwrap();
-    assert_eq!(early.status.code(), Some(125), "{}", said(&early));
-    let by = command.replace("saggar …", "");
-    assert_eq!(commands(&asker.doctor(&by, "cgroup-cpuset-io")), advised);
+    let [by_root] = &advised[..] else { panic!("{advised:?}") };
+    assert_eq!(commands(&asker.doctor("", "cgroup-cpuset-io")), advised);
 
     as_root(by_root);
     as_root(&format!("systemctl restart {manager}"));
-    asker.runs(command, MORE);
-    assert_eq!(asker.doctor(&by, "cgroup-cpuset-io"), "");
+    asker.runs("saggar …", MORE);
+    assert_eq!(asker.doctor("", "cgroup-cpuset-io"), "");
     as_root(&format!(
         "rm -r /etc/systemd/system/user@.service.d && systemctl daemon-reload && systemctl stop {manager}"
     ));

@@ -5,5 +5,6 @@ mod faults;
 mod given;
 mod holds;
 mod measured;
+mod places;
 
 pub(crate) use given::{Given, Run, Saggar};

@@ -1,0 +1,101 @@
+//! The places of a sandbox's cgroups: known before the cgroups are made, so that what cleans up knows them too.
+
+use super::requests::controllers;
+use super::usage::SandboxUsage;
+use super::v1::{self, V1Cgroup};
+use crate::cgroup::systemd;
+use crate::host::cgroup_parent::CgroupParent;
+use crate::id::SandboxId;
+use crate::spec::LimitsSpec;
+use std::path::{Path, PathBuf};
+
+/// Where the cgroups of a sandbox will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupPlace {
+    /// In the unified hierarchy, if there is one.
+    pub(super) unified: Option<UnifiedPlace>,
+    pub(super) v1: Vec<V1Cgroup>,
+}
+
+/// The place of a cgroup in the unified hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UnifiedPlace {
+    /// What it is made in.
+    pub(super) parent: CgroupParent,
+    pub(super) path: PathBuf,
+}
+
+/// The cgroups of a sandbox, which may have been made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxCgroups {
+    /// In the unified hierarchy.
+    pub unified: Option<PathBuf>,
+    /// In hierarchies of version 1.
+    pub v1: Vec<V1Cgroup>,
+}
+
+impl CgroupPlace {
+    /// The places of the cgroups of `id`, where these limits can hold.
+    pub fn choose(id: &SandboxId, limits: &LimitsSpec) -> Self {
+        let needed = controllers(limits);
+        CgroupPlace {
+            unified: CgroupParent::choose(&needed).map(|parent| UnifiedPlace::below(parent, id)),
+            v1: V1Cgroup::choose(id.as_str(), &needed),
+        }
+    }
+
+    /// Enters the scope of the user's systemd that the place is in, if it is in one. Without the scope, another place is
+    /// chosen.
+    pub fn enter_scope(self, id: &SandboxId, limits: &LimitsSpec) -> Self {
+        if !matches!(&self.unified, Some(UnifiedPlace { parent: CgroupParent::Scope { .. }, .. })) {
+            return self;
+        }
+        let parent = match systemd::scope::enter(id.as_str()) {
+            Ok(()) => CgroupParent::own(),
+            Err(error) => {
+                log::info!("no scope of the user's systemd for this sandbox: {error}");
+                CgroupParent::choose_without_scope(&controllers(limits))
+            }
+        };
+        CgroupPlace { unified: parent.map(|parent| UnifiedPlace::below(parent, id)), ..self }
+    }
+
+    /// Those of the cgroups that can be made. The others need no cleanup.
+    pub fn cgroups(&self) -> SandboxCgroups {
+        let unified = self.unified.as_ref().filter(|place| place.parent.check_writable().is_ok());
+        SandboxCgroups { unified: unified.map(|place| place.path.clone()), v1: self.v1.clone() }
+    }
+}
+
+impl UnifiedPlace {
+    fn below(parent: CgroupParent, id: &SandboxId) -> Self {
+        let path = parent.child(id.as_str());
+        UnifiedPlace { parent, path }
+    }
+}
+
+impl SandboxCgroups {
+    /// Every directory.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.unified.as_deref().into_iter().chain(self.v1.iter().map(V1Cgroup::path))
+    }
+
+    /// The directory with the files of this controller, if it is enabled.
+    pub(super) fn path_with(&self, controller: &str) -> Option<&Path> {
+        let v1 = self.v1.iter().find(|one| one.has(controller)).map(V1Cgroup::path);
+        v1.or(self.unified.as_deref())
+    }
+
+    /// Usage of the sandbox; `None` if nothing counts it.
+    pub fn usage(&self) -> Option<SandboxUsage> {
+        let unified = self.unified.as_deref().and_then(SandboxUsage::read).unwrap_or_default();
+        let usage = unified.or(v1::usage(&self.v1));
+        (usage != SandboxUsage::default()).then_some(usage)
+    }
+
+    /// Number of processes that the kernel killed because memory ran out.
+    pub fn oom_kills(&self) -> u64 {
+        let unified = self.unified.as_deref().map_or(0, super::usage::oom_kills);
+        unified + v1::oom_kills(&self.v1).unwrap_or(0)
+    }
+}

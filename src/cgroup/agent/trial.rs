@@ -1,0 +1,77 @@
+//! Whether the limits of a sandbox hold for this caller, from where it is: by making the cgroups of one and setting them. For
+//! `saggar doctor`.
+
+use super::{CgroupPlace, create};
+use crate::error::Result;
+use crate::host::delegation::diagnose_controller;
+use crate::id::SandboxId;
+use crate::plan::path::c_path;
+use crate::spec::{LimitSpec, LimitsSpec, Origin};
+use crate::stage::watcher::CleanupItem;
+use std::path::Path;
+
+/// The limits of the trial: small, since no process is in its cgroups.
+const MEMORY: u64 = 64 << 20;
+const CPU_MILLI: u64 = 1000;
+const PIDS: u64 = 64;
+
+/// What came of the trial of one limit.
+#[derive(Debug)]
+pub struct LimitTrial {
+    /// The limit, and the controller that it needs.
+    pub name: &'static str,
+    /// The directory of the cgroup that has it; or why none has it, and what to do.
+    pub outcome: std::result::Result<String, TrialFailure>,
+}
+
+/// A limit that does not hold.
+#[derive(Debug)]
+pub struct TrialFailure {
+    /// The reason.
+    pub reason: String,
+    /// A command to run.
+    pub remedy: String,
+}
+
+/// Tries memory, CPU time and the number of processes. All cgroups are removed again; an ordinary user's process may be in a
+/// scope of its systemd afterwards.
+///
+/// # Errors
+/// A cgroup that was made cannot be opened.
+pub fn try_limits() -> Result<Vec<LimitTrial>> {
+    let limit = |value| Some(LimitSpec { value, required: false, origin: Origin::COMMAND_LINE });
+    let limits = LimitsSpec {
+        memory: limit(MEMORY),
+        cpu_milli: limit(CPU_MILLI),
+        pids: limit(PIDS),
+        ..LimitsSpec::default()
+    };
+    let id = SandboxId::random()?;
+    let place = CgroupPlace::choose(&id, &limits).enter_scope(&id, &limits);
+    let cgroups = place.cgroups();
+    let made = create(&place, &limits, false);
+    for (path, is_v1) in cgroups.directories().map(|path| (path, Some(path) != cgroups.unified.as_deref())) {
+        let path = c_path(path)?;
+        if is_v1 { CleanupItem::V1Cgroup(&path).remove() } else { CleanupItem::Cgroup(&path).remove() }
+    }
+    let degraded = made?.degraded;
+    let source = place.unified.as_ref().map(|place| place.parent.source());
+    let trial = |name: &'static str| {
+        let outcome = match degraded.iter().find(|entry| entry.name == name) {
+            None => Ok(cgroups
+                .path_with(name)
+                .map_or_else(String::new, |path| path_above(path).display().to_string())),
+            Some(entry) => Err(TrialFailure {
+                reason: entry.reason.clone(),
+                remedy: diagnose_controller(source, name, &["cpu", "memory", "pids"]).remedy,
+            }),
+        };
+        LimitTrial { name, outcome }
+    };
+    Ok(["memory", "cpu", "pids"].map(trial).into())
+}
+
+/// What the cgroup of a sandbox is made in.
+fn path_above(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}

@@ -1,0 +1,165 @@
+//! The cgroups of a sandbox in hierarchies of version 1, where those have the controllers of its limits. Only root can
+//! make them.
+//!
+//! ```text
+//! <mount>/saggar.slice/saggar-<id>   one in each of these hierarchies
+//! ```
+//! clone3(2) puts a process into a cgroup of version 2 only, and every move of another process waits for all CPUs of the
+//! host (`cgroup_threadgroup_rwsem`). So the one thread of the launching process enters these cgroups, makes pid 1, and goes
+//! back: a thread that moves itself waits for nobody (Linux 5.17, `cgroup_procs_write_start`).
+//!
+//! Programs cannot leave them: nothing of these hierarchies is writable in a sandbox.
+
+use super::usage::{SandboxUsage, read_field};
+use crate::host::cgroup_parent::{NAME_PREFIX, SLICE, unified_mount};
+use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion};
+use nix::unistd::{AccessFlags, access, geteuid};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where hierarchies are mounted. Those elsewhere are not used: a record of what is to be removed names none.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The controllers of version 1 that limits of sandboxes use.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+
+/// A cgroup of a sandbox in one hierarchy of version 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct V1Cgroup {
+    pub(super) path: PathBuf,
+    /// The controllers of the hierarchy.
+    pub(super) controllers: Vec<String>,
+    /// The cgroup of this process, to which it returns.
+    own: PathBuf,
+}
+
+/// This process is in cgroups of a sandbox. The drop takes it back.
+#[derive(Debug)]
+pub struct V1Membership<'a> {
+    entered: &'a [V1Cgroup],
+}
+
+/// The hierarchies of version 1 that root can use for limits; none for ordinary users.
+pub(super) fn hierarchies() -> Vec<CgroupHierarchy> {
+    // With version 2 there, it has all controllers.
+    if !geteuid().is_root() || unified_mount() == Some(ROOT) {
+        return Vec::new();
+    }
+    let mut hierarchies = CgroupLayout::discover().unwrap_or_default().hierarchies;
+    hierarchies.retain(|one| {
+        one.version == CgroupVersion::V1
+            && one.mount_point.starts_with(ROOT)
+            && one.controllers.iter().any(|name| CONTROLLERS.contains(&name.as_str()))
+            && access(&one.mount_point, AccessFlags::W_OK).is_ok()
+    });
+    hierarchies
+}
+
+impl V1Cgroup {
+    /// The cgroups of the sandbox `id` for these controllers. Nothing is made.
+    pub(super) fn choose(id: &str, controllers: &[&str]) -> Vec<Self> {
+        let is_needed = |one: &CgroupHierarchy| {
+            let mut names = one.controllers.iter().map(String::as_str);
+            names.any(|name| CONTROLLERS.contains(&name) && controllers.contains(&name))
+        };
+        let place = |hierarchy: CgroupHierarchy| V1Cgroup {
+            path: hierarchy.mount_point.join(SLICE).join(format!("{NAME_PREFIX}{id}")),
+            controllers: hierarchy.controllers,
+            own: hierarchy.own_cgroup,
+        };
+        hierarchies().into_iter().filter(is_needed).map(place).collect()
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// Those of mkdir(2).
+    pub(super) fn create(&self) -> io::Result<()> {
+        match self.path.parent().map(fs::create_dir) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        fs::create_dir(&self.path)
+    }
+
+    /// Whether the hierarchy has this controller.
+    pub(super) fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+}
+
+impl<'a> V1Membership<'a> {
+    /// Moves this process, which has one thread, into these cgroups.
+    ///
+    /// # Errors
+    /// Those of write(2); the process is then where it was.
+    pub(super) fn enter(cgroups: &'a [V1Cgroup]) -> io::Result<Self> {
+        let mut membership = V1Membership { entered: &[] };
+        for (index, cgroup) in cgroups.iter().enumerate() {
+            move_this_thread(&cgroup.path)?;
+            membership.entered = &cgroups[..=index];
+        }
+        Ok(membership)
+    }
+}
+
+impl Drop for V1Membership<'_> {
+    fn drop(&mut self) {
+        for V1Cgroup { own, .. } in self.entered {
+            if let Err(error) = move_this_thread(own) {
+                log::warn!(
+                    "saggar stays in the cgroup of its sandbox: write 0 to {}/tasks: {error}",
+                    own.display()
+                );
+            }
+        }
+    }
+}
+
+fn move_this_thread(cgroup: &Path) -> io::Result<()> {
+    fs::write(cgroup.join("tasks"), "0")
+}
+
+/// What the cgroups of version 1 count.
+pub(super) fn usage(cgroups: &[V1Cgroup]) -> SandboxUsage {
+    let at = |controller: &str| cgroups.iter().find(|one| one.has(controller)).map(|one| one.path.as_path());
+    let number = |controller: &str, file: &str| -> Option<u64> {
+        fs::read_to_string(at(controller)?.join(file)).ok()?.trim().parse().ok()
+    };
+    SandboxUsage {
+        memory_peak: number("memory", "memory.max_usage_in_bytes"),
+        memory_max: number("memory", "memory.limit_in_bytes"),
+        oom_kills: oom_kills(cgroups),
+        cpu_usec: number("cpuacct", "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000),
+        pids_peak: number("pids", "pids.peak"),
+        pids_refused: at("pids").and_then(|path| read_field(path, "pids.events", "max")),
+    }
+}
+
+/// Number of processes that the kernel killed because memory ran out (Linux 4.13).
+pub(super) fn oom_kills(cgroups: &[V1Cgroup]) -> Option<u64> {
+    let cgroup = cgroups.iter().find(|one| one.has("memory"))?;
+    read_field(&cgroup.path, "memory.oom_control", "oom_kill")
+}
+
+/// Removes the cgroups of dead sandboxes: those without a process, older than `age`, and not `known` to run. Returns their
+/// number.
+pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
+    let slices = hierarchies().into_iter().map(|one| one.mount_point.join(SLICE));
+    let entries = slices.filter_map(|slice| fs::read_dir(slice).ok()).flatten().flatten();
+    let is_stale = |entry: &fs::DirEntry| {
+        let id = super::path::parse_name(&entry.file_name());
+        let made = entry.metadata().and_then(|meta| meta.modified()).ok();
+        let is_old = made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age);
+        is_old && id.is_some_and(|id| !known(id.as_str()))
+    };
+    // One with processes is not removed: EBUSY.
+    entries.filter(is_stale).filter(|entry| fs::remove_dir(entry.path()).is_ok()).count()
+}
