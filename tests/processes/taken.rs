@@ -27,7 +27,9 @@ impl Taken {
         let deadline = Deadline::usual();
         loop {
             ptrace::interrupt(pid).expect("it is seized");
-            stopped(pid);
+            while let Some(signal) = await_stop(pid) {
+                ptrace::cont(pid, signal).expect("it has stopped");
+            }
             let before = ptrace::getregs(pid).expect("it has stopped");
             // Calls are made by the instruction that it waits in: `syscall`, 0f 05.
             let instruction = (before.rip - 2) as ptrace::AddressType;
@@ -47,8 +49,7 @@ impl Taken {
         // A call that there is none of, in its place.
         ptrace::setregs(pid, libc::user_regs_struct { orig_rax: u64::MAX, ..before })
             .expect("it has stopped");
-        ptrace::step(pid, None).expect("it has stopped");
-        stopped(pid);
+        step(pid);
         Taken { pid, before, is_before_call: true }
     }
 
@@ -77,8 +78,7 @@ impl Taken {
         registers.orig_rax = u64::MAX;
         [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] = arguments;
         ptrace::setregs(self.pid, registers).expect("it has stopped");
-        ptrace::step(self.pid, None).expect("it has stopped");
-        stopped(self.pid);
+        step(self.pid);
         let result = ptrace::getregs(self.pid).expect("it has stopped").rax.cast_signed();
         if (-4095..0).contains(&result) { i32::try_from(-result).unwrap() } else { 0 }
     }
@@ -99,10 +99,25 @@ impl Drop for Taken {
     }
 }
 
-fn stopped(pid: Pid) {
-    let status = waitpid(pid, Some(WaitPidFlag::__WALL)).expect("it is traced");
-    let stops = matches!(status, WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(_, Signal::SIGTRAP));
-    assert!(stops, "{status:?}");
+/// Lets it run one instruction.
+fn step(pid: Pid) {
+    let mut signal = None;
+    loop {
+        ptrace::step(pid, signal).expect("it has stopped");
+        signal = await_stop(pid);
+        if signal.is_none() {
+            return;
+        }
+    }
+}
+
+/// Waits until it stops. A signal before which it stops, such as that of a child, is returned.
+fn await_stop(pid: Pid) -> Option<Signal> {
+    match waitpid(pid, Some(WaitPidFlag::__WALL)).expect("it is traced") {
+        WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
+        WaitStatus::Stopped(_, signal) => Some(signal),
+        status => panic!("{status:?}"),
+    }
 }
 
 /// What a process with root's rights would do first; every one is refused.
