@@ -25,14 +25,9 @@ pub(super) enum Way {
         /// As above.
         is_delegated: bool,
     },
-    /// A container with its own cgroup namespace.
-    Container {
-        /// Whether it may write below its cgroup.
-        is_writable: bool,
-    },
 }
 
-pub(super) const WAYS: [Way; 10] = [
+pub(super) const WAYS: [Way; 8] = [
     Way::Login,
     Way::BareEnvironment,
     Way::Tmux,
@@ -41,8 +36,6 @@ pub(super) const WAYS: [Way; 10] = [
     Way::Service { is_delegated: false },
     Way::ChildOfService { is_delegated: true },
     Way::ChildOfService { is_delegated: false },
-    Way::Container { is_writable: true },
-    Way::Container { is_writable: false },
 ];
 
 impl fmt::Display for Way {
@@ -56,8 +49,6 @@ impl fmt::Display for Way {
             Way::Service { is_delegated: false } => "service, Delegate=no",
             Way::ChildOfService { is_delegated: true } => "child of a service, Delegate=yes",
             Way::ChildOfService { is_delegated: false } => "child of a service, Delegate=no",
-            Way::Container { is_writable: true } => "container, writable cgroup",
-            Way::Container { is_writable: false } => "container, read-only cgroup",
         };
         f.pad(words)
     }
@@ -82,7 +73,6 @@ impl Way {
     /// Whether it gives away a cgroup that limits can hold in, or a manager or root's own rights can.
     pub(super) fn must_hold(self, caller: Caller, machine: Machine) -> bool {
         match self {
-            Way::Container { is_writable } => is_writable,
             _ if caller.is_root() || machine == Machine::Systemd => true,
             _ if machine == Machine::V1 => false,
             Way::Login | Way::BareEnvironment | Way::Tmux => true,
@@ -133,9 +123,6 @@ impl Way {
                 "{service} {user} -p Delegate={is_delegated} {}",
                 quoted(&beside_another.replace(inner, strip_caller(inner)))
             ),
-            Way::Container { is_writable } => {
-                format!("{service} -p Delegate=true {}", quoted(&container(uid, is_writable, inner)))
-            }
         }
     }
 
@@ -151,7 +138,6 @@ impl Way {
         };
         let script = match self {
             Way::Service { .. } | Way::Cron => inner.to_owned(),
-            Way::Container { is_writable } => container(uid, is_writable, inner),
             _ => beside_another.to_owned(),
         };
         let own = format!("{above}/{name}");
@@ -173,14 +159,4 @@ impl Way {
 /// What `inner` is without the change to the caller, which a service has made already.
 fn strip_caller(inner: &str) -> &str {
     inner.split_once("--init-groups ").map_or(inner, |(_, rest)| rest)
-}
-
-/// A cgroup namespace in the shell's own cgroup, and its mount, which belongs to the caller.
-fn container(uid: u32, is_writable: bool, inner: &str) -> String {
-    let mode = if is_writable { "rw" } else { "ro" };
-    format!(
-        "own=/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); \
-         chown {uid} $own $own/cgroup.procs $own/cgroup.subtree_control $own/cgroup.threads; \
-         unshare --mount --cgroup sh -c 'mount -t cgroup2 -o {mode} cgroup2 /sys/fs/cgroup && {inner}'"
-    )
 }
