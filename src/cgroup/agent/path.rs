@@ -26,11 +26,8 @@ pub(super) fn parse_name(name: &OsStr) -> Option<SandboxId> {
 /// Other programs may have cgroups with such names, for containers that they run below: cgroups inside them are not
 /// ours to remove, and one without a process may have just been created.
 pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
-    let is_dead = |path: &Path| {
-        let made = path.metadata().and_then(|meta| meta.modified()).ok();
-        let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age);
-        old && read_field(path, "cgroup.events", "populated") == Some(0)
-    };
+    let is_dead =
+        |path: &Path| is_older(path, age) && read_field(path, "cgroup.events", "populated") == Some(0);
     let remove = |path: &Path, id: &SandboxId| {
         let Some(below) = sandbox_subtree(path, id) else { return false };
         for path in below {
@@ -49,6 +46,12 @@ pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize
         (!known(id.as_str()) && is_dead(&entry.path())).then(|| (entry.path(), id))
     });
     left.filter(|(path, id)| remove(path, id)).count()
+}
+
+/// Whether a directory was made, or changed last, at least `age` ago.
+pub(super) fn is_older(path: &Path, age: Duration) -> bool {
+    let made = path.metadata().and_then(|meta| meta.modified()).ok();
+    made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age)
 }
 
 /// The cgroups below a cgroup of this name; `None` if it belongs to neither a sandbox nor a supervisor. A cgroup that

@@ -40,7 +40,7 @@ pub(super) struct PlannedFiles<'a> {
 
 impl ControlFiles for PlannedFiles<'_> {
     fn version(&self, controller: &str) -> Option<CgroupVersion> {
-        let is_v1 = self.v1.iter().any(|one| one.controllers.iter().any(|name| name == controller));
+        let is_v1 = self.v1.iter().any(|one| one.has(controller));
         Some(if is_v1 { CgroupVersion::V1 } else { CgroupVersion::V2 })
     }
 

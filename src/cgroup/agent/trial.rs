@@ -50,17 +50,20 @@ pub fn try_limits() -> Result<Vec<LimitTrial>> {
     let place = CgroupPlace::choose(&id, &limits).enter_scope(&id, &limits);
     let cgroups = place.cgroups();
     let made = create(&place, &limits, false);
-    for (path, is_v1) in cgroups.directories().map(|path| (path, Some(path) != cgroups.unified.as_deref())) {
-        let path = c_path(path)?;
-        if is_v1 { CleanupItem::V1Cgroup(&path).remove() } else { CleanupItem::Cgroup(&path).remove() }
+    if let Some(path) = &cgroups.unified {
+        CleanupItem::Cgroup(&c_path(path)?).remove();
+    }
+    for cgroup in &cgroups.v1 {
+        CleanupItem::V1Cgroup(&c_path(cgroup.path())?).remove();
     }
     let degraded = made?.degraded;
     let source = place.unified.as_ref().map(|place| place.parent.source());
     let trial = |name: &'static str| {
         let outcome = match degraded.iter().find(|entry| entry.name == name) {
-            None => Ok(cgroups
-                .path_with(name)
-                .map_or_else(String::new, |path| path_above(path).display().to_string())),
+            None => {
+                let parent = cgroups.path_with(name).and_then(Path::parent);
+                Ok(parent.map_or_else(String::new, |path| path.display().to_string()))
+            }
             Some(entry) => Err(TrialFailure {
                 reason: entry.reason.clone(),
                 remedy: diagnose_controller(source, name, &["cpu", "memory", "pids"]).remedy,
@@ -69,9 +72,4 @@ pub fn try_limits() -> Result<Vec<LimitTrial>> {
         LimitTrial { name, outcome }
     };
     Ok(["memory", "cpu", "pids"].map(trial).into())
-}
-
-/// What the cgroup of a sandbox is made in.
-fn path_above(path: &Path) -> &Path {
-    path.parent().unwrap_or(path)
 }

@@ -10,8 +10,9 @@
 //!
 //! Programs cannot leave them: nothing of these hierarchies is writable in a sandbox.
 
+use super::path::{is_older, parse_name};
 use super::usage::{SandboxUsage, read_field};
-use crate::host::cgroup_parent::{NAME_PREFIX, SLICE, unified_mount};
+use crate::host::cgroup_parent::{CgroupParent, SLICE, unified_mount};
 use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion};
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs;
@@ -42,7 +43,7 @@ pub struct V1Membership<'a> {
 }
 
 /// The hierarchies of version 1 that root can use for limits; none for ordinary users.
-pub(super) fn hierarchies() -> Vec<CgroupHierarchy> {
+fn hierarchies() -> Vec<CgroupHierarchy> {
     // With version 2 there, it has all controllers.
     if !geteuid().is_root() || unified_mount() == Some(ROOT) {
         return Vec::new();
@@ -65,7 +66,7 @@ impl V1Cgroup {
             names.any(|name| CONTROLLERS.contains(&name) && controllers.contains(&name))
         };
         let place = |hierarchy: CgroupHierarchy| V1Cgroup {
-            path: hierarchy.mount_point.join(SLICE).join(format!("{NAME_PREFIX}{id}")),
+            path: CgroupParent::Slice(hierarchy.mount_point.join(SLICE)).child(id),
             controllers: hierarchy.controllers,
             own: hierarchy.own_cgroup,
         };
@@ -155,10 +156,8 @@ pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize
     let slices = hierarchies().into_iter().map(|one| one.mount_point.join(SLICE));
     let entries = slices.filter_map(|slice| fs::read_dir(slice).ok()).flatten().flatten();
     let is_stale = |entry: &fs::DirEntry| {
-        let id = super::path::parse_name(&entry.file_name());
-        let made = entry.metadata().and_then(|meta| meta.modified()).ok();
-        let is_old = made.and_then(|at| at.elapsed().ok()).is_some_and(|passed| passed >= age);
-        is_old && id.is_some_and(|id| !known(id.as_str()))
+        let id = parse_name(&entry.file_name());
+        is_older(&entry.path(), age) && id.is_some_and(|id| !known(id.as_str()))
     };
     // One with processes is not removed: EBUSY.
     entries.filter(is_stale).filter(|entry| fs::remove_dir(entry.path()).is_ok()).count()
