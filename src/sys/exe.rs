@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const SELF: &CStr = c"/proc/self/exe";
 
+/// How often the kernel is asked to seal a copy whose pages something else in the system holds: each time it waits for
+/// them itself, about 150 ms.
+const SEAL_ATTEMPTS: u32 = 20;
+
 /// Whether the executable is on a read-only mount or is a sealed memory file.
 ///
 /// # Errors
@@ -59,9 +63,22 @@ pub fn sealed_copy() -> SysResult<OwnedFd> {
     let exe = file::open(file::cwd(), SELF, libc::O_RDONLY, 0, file::Resolve::Ordinary)?;
     let nowhere = std::ptr::null_mut::<libc::off_t>();
     while call!(libc::SYS_sendfile, copy.as_raw_fd(), exe.as_raw_fd(), nowhere, 1usize << 30)? > 0 {}
-    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-    call!(libc::SYS_fcntl, copy.as_raw_fd(), libc::F_ADD_SEALS, seals)?;
+    seal(&copy)?;
     Ok(copy)
+}
+
+/// Nobody has mapped the file, and still the kernel may say EBUSY: reclaim, compaction or DAMON hold a page of it for a
+/// moment, which looks like one that a device is to write to (mm/memfd.c, memfd_wait_for_pins).
+fn seal(file: &OwnedFd) -> SysResult<()> {
+    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    let mut left = SEAL_ATTEMPTS;
+    loop {
+        left -= 1;
+        match call!(libc::SYS_fcntl, file.as_raw_fd(), libc::F_ADD_SEALS, seals) {
+            Err(Errno::EBUSY) if left > 0 => {}
+            done => return done.map(drop),
+        }
+    }
 }
 
 /// Executes an open file (execveat(2), AT_EMPTY_PATH). Returns only on failure.

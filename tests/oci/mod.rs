@@ -22,6 +22,7 @@ mod options;
 mod peers;
 mod process;
 mod run;
+mod sealed;
 mod seccomp;
 mod start;
 mod state;
