@@ -8,5 +8,6 @@ pub mod mailbox;
 mod question;
 mod server;
 mod transport;
+mod turns;
 
 pub(crate) use server::{ToolOutput, ToolReply, ToolSet, serve, serve_sockets};

@@ -2,6 +2,7 @@
 
 use super::question::{Question, Questions};
 use super::transport::LineTransport;
+use super::turns::{ConversationTurn, Turns};
 use crate::error::{Error, Result};
 use crate::service::SupervisorSocket;
 use rmcp::model::{
@@ -210,24 +211,26 @@ fn result(output: Result<ToolOutput>) -> CallToolResult {
 pub(crate) fn serve(tools: impl ToolSet + 'static) -> Result<u8> {
     let runtime = runtime().map_err(|e| Error::system("start the event loop", e))?;
     let tools = Arc::new(tools);
-    let served = runtime.block_on(serve_conversation(tools, tokio::io::stdin(), tokio::io::stdout()));
+    let served = runtime.block_on(serve_conversation(tools, tokio::io::stdin(), tokio::io::stdout(), None));
     // The thread that reads standard input may still wait for it.
     runtime.shutdown_background();
     served.map(|()| 0)
 }
 
-/// Serves the tools on the sockets that the supervisor passes, until it closes its end.
+/// Serves the tools on the sockets that the supervisor passes, until it closes its end. Calls are served one after the
+/// other: this process has little memory.
 ///
 /// # Errors
 /// The error that prevented the event loop from running.
 pub(crate) fn serve_sockets(tools: impl ToolSet + 'static, supervisor: OwnedFd) -> io::Result<()> {
     let tools = Arc::new(tools);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let turns = Turns::new();
     runtime()?.block_on(async {
         let supervisor = SupervisorSocket::new(supervisor)?;
         while let Some(socket) = supervisor.next_listener().await? {
             let listener = UnixListener::from_std(socket.into())?;
-            tokio::spawn(accept_connections(listener, Arc::clone(&tools), Arc::clone(&slots)));
+            tokio::spawn(accept_connections(listener, Arc::clone(&tools), Arc::clone(&slots), turns.clone()));
         }
         Ok(())
     })
@@ -242,15 +245,16 @@ async fn accept_connections<T: ToolSet + 'static>(
     listener: UnixListener,
     tools: Arc<T>,
     slots: Arc<Semaphore>,
+    turns: Turns,
 ) {
     while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (input, output) = stream.into_split();
-                let tools = Arc::clone(&tools);
+                let (tools, turn) = (Arc::clone(&tools), turns.conversation());
                 tokio::spawn(async move {
                     // Errors of a conversation concern its client alone, which sees the end of the connection.
-                    let _ = serve_conversation(tools, input, output).await;
+                    let _ = serve_conversation(tools, input, output, Some(turn)).await;
                     drop(slot);
                 });
             }
@@ -260,14 +264,19 @@ async fn accept_connections<T: ToolSet + 'static>(
 }
 
 /// Serves one client until it closes the connection.
-async fn serve_conversation<T, R, W>(tools: Arc<T>, input: R, output: W) -> Result<()>
+async fn serve_conversation<T, R, W>(
+    tools: Arc<T>,
+    input: R,
+    output: W,
+    turn: Option<ConversationTurn>,
+) -> Result<()>
 where
     T: ToolSet + 'static,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let server = Server { tools, questions: Questions::default() };
-    let service = match server.serve(LineTransport::new(input, output)).await {
+    let service = match server.serve(LineTransport::new(input, output, turn)).await {
         Ok(service) => service,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(Error::system("begin a conversation with the MCP client", error)),

@@ -3,8 +3,9 @@
 //! The transport of the SDK ignores a line that it cannot read, so that the client waits for an answer to its call. Such a
 //! line need not be nonsense: `JSON.stringify` of JavaScript writes half of a character of two code units as `\ud83d`.
 
+use super::turns::{CallTurn, ConversationTurn, within_patience};
 use rmcp::RoleServer;
-use rmcp::model::{ErrorCode, ErrorData, RequestId};
+use rmcp::model::{ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde::Deserialize;
@@ -25,6 +26,10 @@ pub(super) struct LineTransport<R, W> {
     line: Vec<u8>,
     /// The line is too long.
     is_skipped: bool,
+    /// For conversations that take turns.
+    turn: Option<ConversationTurn>,
+    /// A call that waits for its turn.
+    waiting_call: Option<RxJsonRpcMessage<RoleServer>>,
     output: Arc<Mutex<Option<W>>>,
     /// Writes the answer to the last line that is no message. The next line is read when it is done, so that answers do
     /// not accumulate for a client that does not read them.
@@ -56,27 +61,53 @@ struct Envelope {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> LineTransport<R, W> {
-    pub(super) fn new(input: R, output: W) -> Self {
+    /// A conversation that takes turns with others, if `turn` is given.
+    pub(super) fn new(input: R, output: W, turn: Option<ConversationTurn>) -> Self {
         LineTransport {
             input: BufReader::new(input),
             line: Vec::new(),
             is_skipped: false,
+            turn,
+            waiting_call: None,
             output: Arc::new(Mutex::new(Some(output))),
             answering: None,
         }
     }
 
-    /// Reads up to the end of a line. Nothing is lost if the future is dropped: between the wait for bytes and their copy
-    /// is no other wait.
+    /// The message of the line that was read.
+    fn take_message(&mut self) -> Result<RxJsonRpcMessage<RoleServer>, Option<LineError>> {
+        let line = std::mem::take(&mut self.line);
+        match line.trim_ascii() {
+            b"" => Err(None),
+            line => parse(line),
+        }
+    }
+
+    fn pass_turn_on(&mut self, is_call: bool) {
+        if let Some(turn) = &mut self.turn {
+            turn.pass_on(is_call);
+        }
+    }
+
+    /// Reads up to the end of a line. Nothing is lost if the future is dropped: the bytes are consumed when they are
+    /// copied.
     async fn read_line(&mut self) -> io::Result<ReadLine> {
         loop {
-            let bytes = self.input.fill_buf().await?;
+            let has_turn = self.turn.as_ref().is_some_and(ConversationTurn::is_held);
+            let filled = self.input.fill_buf();
+            let bytes = if has_turn { within_patience(filled).await? } else { filled.await? };
             if bytes.is_empty() {
                 return Ok(ReadLine::End);
             }
             let end = bytes.iter().position(|byte| *byte == b'\n');
             let count = end.map_or(bytes.len(), |end| end + 1);
-            self.is_skipped |= self.line.len().saturating_add(count) > MAX_LINE;
+            let length = self.line.len().saturating_add(count);
+            self.is_skipped |= length > MAX_LINE;
+            match &mut self.turn {
+                Some(turn) if self.is_skipped => turn.pass_on(false),
+                Some(turn) => turn.take_for(length).await,
+                None => {}
+            }
             if self.is_skipped {
                 self.line = Vec::new();
             } else {
@@ -89,6 +120,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> LineTransport<R, W> {
             }
         }
     }
+}
+
+/// Whether a message is the call of a tool, which always has a response.
+fn is_call(message: &RxJsonRpcMessage<RoleServer>) -> bool {
+    matches!(message, JsonRpcMessage::Request(call) if matches!(call.request, ClientRequest::CallToolRequest(_)))
 }
 
 /// The message of a line, or the error that answers it.
@@ -123,16 +159,52 @@ impl LineError {
     }
 }
 
+/// Writes a message, which ends the turn of `call` if it is a response, whether it can be written or not.
 async fn write_message<W: AsyncWrite + Unpin>(
     output: Arc<Mutex<Option<W>>>,
     message: TxJsonRpcMessage<RoleServer>,
+    call: Option<CallTurn>,
+) -> io::Result<()> {
+    let is_response = matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_));
+    let written = write_line(&output, message, call.is_some()).await;
+    if let Some(call) = call.filter(|_| is_response) {
+        call.end();
+    }
+    written
+}
+
+/// Writes a line. One that cannot be written whole is the last of its conversation, and so is one of which a client that has
+/// the turn reads nothing.
+async fn write_line<W: AsyncWrite + Unpin>(
+    output: &Mutex<Option<W>>,
+    message: TxJsonRpcMessage<RoleServer>,
+    has_turn: bool,
 ) -> io::Result<()> {
     let mut line = serde_json::to_vec(&message)?;
     drop(message);
     line.push(b'\n');
-    let mut output = output.lock().await;
-    let output = output.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-    output.write_all(&line).await?;
+    let mut place = output.lock().await;
+    let output = place.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    let written = write_whole(output, &line, has_turn).await;
+    if written.is_err() {
+        *place = None;
+    }
+    written
+}
+
+async fn write_whole<W: AsyncWrite + Unpin>(
+    output: &mut W,
+    mut line: &[u8],
+    has_turn: bool,
+) -> io::Result<()> {
+    while !line.is_empty() {
+        let written = output.write(line);
+        let count = if has_turn { within_patience(written).await? } else { written.await? };
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        line = line.get(count..).unwrap_or_default();
+    }
     output.flush().await
 }
 
@@ -147,7 +219,8 @@ where
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        write_message(Arc::clone(&self.output), message)
+        let call = self.turn.as_ref().map(ConversationTurn::call);
+        write_message(Arc::clone(&self.output), message, call)
     }
 
     /// Answers go out by a task of their own, since this future may be dropped while it waits.
@@ -157,17 +230,30 @@ where
                 let _ = answering.await;
                 self.answering = None;
             }
+            if self.output.try_lock().is_ok_and(|place| place.is_none()) {
+                return None;
+            }
+            if self.waiting_call.is_some() {
+                if let Some(turn) = &mut self.turn {
+                    turn.take().await;
+                }
+                self.pass_turn_on(true);
+                return self.waiting_call.take();
+            }
             let answer = match self.read_line().await {
-                Ok(ReadLine::Line) => {
-                    let line = std::mem::take(&mut self.line);
-                    match line.trim_ascii() {
-                        b"" => None,
-                        line => match parse(line) {
+                Ok(ReadLine::Line) => match self.take_message() {
+                    Ok(call) if is_call(&call) => {
+                        self.waiting_call = Some(call);
+                        continue;
+                    }
+                    other => {
+                        self.pass_turn_on(false);
+                        match other {
                             Ok(message) => return Some(message),
                             Err(answer) => answer,
-                        },
+                        }
                     }
-                }
+                },
                 Ok(ReadLine::TooLong) => {
                     let message = format!("the line has more than {} MiB", MAX_LINE >> 20);
                     Some(LineError::new(ErrorCode::PARSE_ERROR, message, None))
@@ -175,7 +261,7 @@ where
                 Ok(ReadLine::End) | Err(_) => return None,
             };
             if let Some(answer) = answer {
-                let written = write_message(Arc::clone(&self.output), answer.into_response());
+                let written = write_message(Arc::clone(&self.output), answer.into_response(), None);
                 self.answering = Some(tokio::spawn(written));
             }
         }
@@ -189,8 +275,35 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::super::turns::{PATIENCE, Turns};
     use super::*;
     use serde_json::Value;
+    use std::time::Duration;
+    use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
+    use tokio::time::{Instant, timeout};
+
+    const CALL: &[u8] =
+        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"x\"}}\n";
+
+    type TestTransport = LineTransport<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
+
+    /// A conversation that takes turns, and its client, to which little can be written before it reads.
+    fn conversation(turns: &Turns) -> (TestTransport, DuplexStream) {
+        let (client, server) = tokio::io::duplex(512);
+        let (input, output) = tokio::io::split(server);
+        (LineTransport::new(input, output, Some(turns.conversation())), client)
+    }
+
+    /// With a clock that goes on when everything waits for it.
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(test);
+    }
+
+    fn response(length: usize) -> TxJsonRpcMessage<RoleServer> {
+        let error = ErrorData::internal_error("x".repeat(length), None);
+        TxJsonRpcMessage::<RoleServer>::error(error, Some(RequestId::Number(1)))
+    }
 
     fn answer(line: &[u8]) -> Value {
         let answer = parse(line).expect_err("it is no message").expect("an answer");
@@ -230,5 +343,77 @@ mod tests {
         ] {
             assert!(matches!(parse(line), Ok(_) | Err(None)));
         }
+    }
+
+    #[test]
+    fn calls_of_two_clients_are_served_one_after_the_other() {
+        run(async {
+            let turns = Turns::new();
+            let (mut first, mut first_client) = conversation(&turns);
+            let (mut second, mut second_client) = conversation(&turns);
+            first_client.write_all(CALL).await.unwrap();
+            second_client.write_all(CALL).await.unwrap();
+            assert!(first.receive().await.is_some());
+            // Nothing of the call that waits is lost when the wait ends early.
+            for _ in 0..3 {
+                assert!(timeout(Duration::from_secs(1), second.receive()).await.is_err());
+            }
+            first.send(response(1)).await.unwrap();
+            assert!(second.receive().await.is_some());
+        });
+    }
+
+    #[test]
+    fn other_messages_take_no_turn() {
+        run(async {
+            let turns = Turns::new();
+            let (mut first, mut first_client) = conversation(&turns);
+            let (mut second, mut second_client) = conversation(&turns);
+            first_client.write_all(CALL).await.unwrap();
+            assert!(first.receive().await.is_some());
+            for client in [&mut first_client, &mut second_client] {
+                client.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}\n").await.unwrap();
+            }
+            assert!(first.receive().await.is_some() && second.receive().await.is_some());
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_loses_its_conversation() {
+        run(async {
+            let turns = Turns::new();
+            let (mut first, mut first_client) = conversation(&turns);
+            let (mut second, mut second_client) = conversation(&turns);
+            first_client.write_all(CALL).await.unwrap();
+            second_client.write_all(CALL).await.unwrap();
+            assert!(first.receive().await.is_some());
+            let began = Instant::now();
+            let sending = tokio::spawn(first.send(response(1000)));
+            assert!(second.receive().await.is_some());
+            assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+            assert_eq!(sending.await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+            // It cannot have another turn.
+            second.send(response(1)).await.unwrap();
+            first_client.write_all(CALL).await.unwrap();
+            assert!(first.receive().await.is_none());
+            second_client.write_all(CALL).await.unwrap();
+            assert!(second.receive().await.is_some());
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_end_its_line_loses_its_conversation() {
+        run(async {
+            let turns = Turns::new();
+            let (mut first, mut first_client) = conversation(&turns);
+            let (mut second, mut second_client) = conversation(&turns);
+            let reading = tokio::spawn(async move { first.receive().await.is_none() });
+            first_client.write_all(&vec![b'x'; 100 << 10]).await.unwrap();
+            second_client.write_all(CALL).await.unwrap();
+            let began = Instant::now();
+            assert!(second.receive().await.is_some());
+            assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+            assert!(reading.await.unwrap());
+        });
     }
 }

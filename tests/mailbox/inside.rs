@@ -22,6 +22,21 @@ for number, client in enumerate(clients):
 print(sum('Message sent' in client.answer()['content'][0]['text'] for client in clients))
 ";
 
+/// Readers of one large message at once, whose responses are more than the server may have in memory together.
+const READERS: &str = "
+import sys
+def reader():
+    client = Client().begin()
+    arguments = {'agent': 'claude', 'since_id': sys.argv[1]}
+    client.write({'id': 1, 'method': 'tools/call', 'params': {'name': 'receive_messages', 'arguments': arguments}})
+    return client
+readers = [reader() for _ in range(3)]
+for reader in readers:
+    content = reader.answer()['structuredContent']['messages'][0]['content']
+    assert len(content) == 16 << 20 and set(content) == {'\\x01'}
+print(len(readers))
+";
+
 /// The lines of run 1.
 pub(super) fn lines(place: &Place) -> Vec<Value> {
     let text = fs::read_to_string(run_directory(place).join("bridge.jsonl")).unwrap();
@@ -99,6 +114,16 @@ as_each_caller! {
         one.send("two", "chat", &content, "");
         let received = two.call("receive_messages", json!({ "agent": "two" }));
         assert!(received.structured["messages"][0]["content"] == content, "the content is not whole");
+    }
+
+    fn am_20_readers_of_large_content_take_turns(caller) {
+        let place = Place::new(caller);
+        let mut codex = McpClient::start(&place, "codex");
+        codex.send("claude", "chat", "first", "");
+        let first = lines(&place)[0]["id"].as_str().unwrap().to_owned();
+        codex.send("claude", "chat", &"\u{1}".repeat(16 << 20), "");
+        let script = format!("{PYTHON_CLIENT}{READERS}");
+        assert_eq!(run(&place, "claude", &[], &["/usr/bin/python3", "-c", &script, &first]).success(), "3\n");
     }
 
     /// The repository is the folder of the host, not the copy that a session works on.
