@@ -201,6 +201,9 @@ pub struct SandboxArgs {
     /// Start without this protection if it is not available
     #[arg(long, value_name = "PROTECTION")]
     pub prefer: Vec<Protection>,
+    /// Print no message about limits that no cgroup enforces
+    #[arg(long)]
+    pub quiet_degraded: bool,
     /// Write events as NDJSON to an open file descriptor
     #[arg(long, value_name = "N")]
     pub status_fd: Option<RawFd>,

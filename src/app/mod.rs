@@ -15,6 +15,7 @@ pub mod session;
 pub mod subprocess;
 pub mod wrap;
 
+pub(crate) mod degraded;
 pub(crate) mod disk;
 pub(crate) mod folder_files;
 pub(crate) mod mailbox;

@@ -1,5 +1,6 @@
 //! From a plan to a running sandbox: guard, cgroup, clone.
 
+use super::degraded;
 use super::disk;
 use super::prepare::PreparedSandbox;
 use super::sockets;
@@ -55,7 +56,17 @@ impl StartedSandbox {
         disk::set_quota(prepared)?;
         let required = plan::strength_of(&prepared.spec, Protection::Cgroup) == ProtectionStrength::Require;
         let outcome = cgroup::create(&place, &prepared.spec.limits, required)?;
-        prepared.plan.degraded.extend(outcome.degraded);
+        let mut missing = outcome.degraded;
+        let limits = &prepared.spec.limits;
+        let instead = degraded::process_limits(&missing, limits);
+        if !prepared.policy.effective.quiet_degraded.value
+            && let Some(message) = degraded::message(&missing, &instead, &place, limits)
+        {
+            log::warn!("{message}");
+        }
+        instead.explain(&mut missing);
+        prepared.plan.process_limits = instead;
+        prepared.plan.degraded.extend(missing);
         let main = outcome.cgroup.main();
         if runs_commands && let (Some(_), Some(path)) = (main, &guard.cgroups().unified) {
             exec::enable_memory_accounting(path);

@@ -50,7 +50,7 @@ pub mod systemd;
 
 pub use crate::host::cgroups::CgroupLayout;
 pub use agent::{
-    CgroupCreation, CgroupPlace, SandboxCgroup, SandboxCgroups, create, find_missing, remove_stale,
+    CgroupCreation, CgroupPlace, SandboxCgroup, SandboxCgroups, create, diagnose, find_missing, remove_stale,
 };
 pub use handle::{CgroupHandle, CgroupMount};
 pub use location::{CgroupDriver, CgroupLocation, CgroupRequest};

@@ -36,6 +36,7 @@ impl From<SandboxArgs> for SandboxOptions {
                 mailbox_repo: args.mailbox_repo,
                 require: args.require,
                 prefer: args.prefer,
+                quiet_degraded: args.quiet_degraded,
                 ..PolicyOptions::default()
             },
             id: args.id,

@@ -15,6 +15,13 @@ const SYSTEMD_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"]
 pub const UNIFIED_HIERARCHY_REMEDY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
                          /etc/default/grub, run update-grub, and boot";
 
+/// The reason where no process can be in a cgroup of version 2.
+pub const NO_HIERARCHY: &str = "no cgroup v2 hierarchy is mounted here";
+
+/// What mounts one.
+const MOUNT_REMEDY: &str = "as root: `mount -t cgroup2 none /sys/fs/cgroup`; in a container, start it with a cgroup that can \
+                            be written";
+
 /// What an ordinary user can do on a host with version 1.
 pub const V1_REMEDY: &str = "start saggar as root, for whom it uses the controllers of version 1; or give version 2 all \
                          controllers: add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
@@ -47,10 +54,8 @@ pub fn diagnose_controller(
         return MissingController { reason: why, remedy: remedy.to_owned() };
     }
     let Some(own) = own_cgroup else {
-        return MissingController {
-            reason: "this host has no cgroup v2 hierarchy".into(),
-            remedy: UNIFIED_HIERARCHY_REMEDY.into(),
-        };
+        let remedy = if layout.hierarchies.is_empty() { MOUNT_REMEDY } else { UNIFIED_HIERARCHY_REMEDY };
+        return MissingController { reason: NO_HIERARCHY.into(), remedy: remedy.into() };
     };
     let has = |path: &Path| read_words(path, "cgroup.controllers").iter().any(|one| one == controller);
     let root = layout.v2_hierarchy().map(|unified| unified.mount_point.clone());

@@ -4,6 +4,7 @@
 //! Common file systems with support are known by their type, because a start is measured in microseconds;
 //! every other one is tested.
 
+use super::kernel_version;
 use super::mounts::own_mounts;
 use crate::spec::ID_BLOCK_SIZE;
 use crate::sys::file::{self, Resolve};
@@ -96,13 +97,7 @@ fn filesystem_name(opened: &OwnedFd) -> Option<String> {
 
 /// Whether tmpfs supports idmapped mounts: since Linux 6.3.
 fn tmpfs_supports_idmap() -> bool {
-    let Ok(name) = nix::sys::utsname::uname() else { return false };
-    let release = name.release().to_string_lossy();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 3),
-        _ => false,
-    }
+    kernel_version::is_at_least(6, 3)
 }
 
 fn from_io(error: std::io::Error) -> Errno {

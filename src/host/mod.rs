@@ -10,6 +10,7 @@ pub mod disk_bounds;
 pub mod git_index;
 pub mod group_only;
 pub mod idmap_support;
+pub mod kernel_version;
 pub mod kmsg;
 pub mod mounts;
 pub mod network_namespace;

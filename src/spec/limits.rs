@@ -17,28 +17,29 @@ pub fn lower(policy: &EffectivePolicy) -> Result<LimitsSpec> {
     let limits = &policy.limits;
     check_burst(limits)?;
     let built_in = |protection| policy.strength(protection) == ProtectionStrength::Require;
+    let others = built_in(Protection::Limits);
     let memory = lower_limit(&limits.memory, built_in(Protection::Memory), |size| size.bytes());
     Ok(LimitsSpec {
-        memory_high: lower_optional_limit(&limits.memory_high, |size| size.bytes()),
-        swap: lower_optional_limit(&limits.swap, |size| size.bytes()),
+        memory_high: lower_optional_limit(others, &limits.memory_high, |size| size.bytes()),
+        swap: lower_optional_limit(others, &limits.swap, |size| size.bytes()),
         hugetlb: limits
             .hugetlb
             .iter()
-            .map(|(page, size)| (*page, lower_limit(size, true, |size| size.bytes())))
+            .map(|(page, size)| (*page, lower_limit(size, others, |size| size.bytes())))
             .collect(),
         memory: Some(memory),
         cpu_milli: Some(lower_limit(&limits.cpus, built_in(Protection::Cpu), |cpus| {
             cpus.thousandths().into()
         })),
-        cpu_burst: lower_optional_limit(&limits.cpu_burst, |span| microseconds(*span)),
-        cpu_weight: lower_optional_limit(&limits.cpu_weight, |weight| u64::from(*weight)),
-        cpu_idle: lower_optional_limit(&limits.cpu_idle, |idle| *idle),
-        cpuset_cpus: lower_optional_limit(&limits.cpuset_cpus, Clone::clone),
-        cpuset_mems: lower_optional_limit(&limits.cpuset_mems, Clone::clone),
-        io: limits.io.iter().flat_map(|(disk, held)| lower_rates(disk, held)).collect(),
-        io_weight: lower_optional_limit(&limits.io_weight, |weight| u64::from(*weight)),
+        cpu_burst: lower_optional_limit(others, &limits.cpu_burst, |span| microseconds(*span)),
+        cpu_weight: lower_optional_limit(others, &limits.cpu_weight, |weight| u64::from(*weight)),
+        cpu_idle: lower_optional_limit(others, &limits.cpu_idle, |idle| *idle),
+        cpuset_cpus: lower_optional_limit(others, &limits.cpuset_cpus, Clone::clone),
+        cpuset_mems: lower_optional_limit(others, &limits.cpuset_mems, Clone::clone),
+        io: limits.io.iter().flat_map(|(disk, held)| lower_rates(others, disk, held)).collect(),
+        io_weight: lower_optional_limit(others, &limits.io_weight, |weight| u64::from(*weight)),
         pids: Some(lower_limit(&limits.pids, built_in(Protection::Pids), |pids| u64::from(*pids))),
-        cpu_time: lower_optional_limit(&limits.cpu_time, |span| span.milliseconds()),
+        cpu_time: lower_optional_limit(others, &limits.cpu_time, |span| span.milliseconds()),
         disk: Some(lower_limit(&limits.disk, built_in(Protection::Disk), |size| size.bytes())),
         inodes: Some(lower_limit(&limits.inodes, built_in(Protection::Disk), |inodes| u64::from(*inodes))),
     })
@@ -49,19 +50,27 @@ fn lower_limit<T, U>(setting: &Setting<T>, required: bool, value: impl Fn(&T) ->
     LimitSpec { value: value(&setting.value), required, origin: layer_origin(&setting.layer) }
 }
 
-/// A limit without a built-in value. If a layer sets it, it is required.
-fn lower_optional_limit<T, U>(setting: &Option<Setting<T>>, value: impl Fn(&T) -> U) -> Option<LimitSpec<U>> {
-    setting.as_ref().map(|setting| lower_limit(setting, true, value))
+/// A limit without a built-in value, of a layer that set it.
+fn lower_optional_limit<T, U>(
+    required: bool,
+    setting: &Option<Setting<T>>,
+    value: impl Fn(&T) -> U,
+) -> Option<LimitSpec<U>> {
+    setting.as_ref().map(|setting| lower_limit(setting, required, value))
 }
 
 /// The rates of one disk, by the keys of io.max.
-fn lower_rates(disk: &DiskName, held: &DiskRatePolicy) -> Vec<(DiskName, &'static str, LimitSpec<u64>)> {
+fn lower_rates(
+    required: bool,
+    disk: &DiskName,
+    held: &DiskRatePolicy,
+) -> Vec<(DiskName, &'static str, LimitSpec<u64>)> {
     let DiskRatePolicy { read_bps, write_bps, read_iops, write_iops } = held;
     let rates = [
-        ("rbps", lower_optional_limit(read_bps, |size| size.bytes())),
-        ("wbps", lower_optional_limit(write_bps, |size| size.bytes())),
-        ("riops", lower_optional_limit(read_iops, |count| u64::from(*count))),
-        ("wiops", lower_optional_limit(write_iops, |count| u64::from(*count))),
+        ("rbps", lower_optional_limit(required, read_bps, |size| size.bytes())),
+        ("wbps", lower_optional_limit(required, write_bps, |size| size.bytes())),
+        ("riops", lower_optional_limit(required, read_iops, |count| u64::from(*count))),
+        ("wiops", lower_optional_limit(required, write_iops, |count| u64::from(*count))),
     ];
     rates.into_iter().filter_map(|(key, rate)| Some((disk.clone(), key, rate?))).collect()
 }
@@ -105,7 +114,18 @@ mod tests {
         assert_eq!(must(&lowered("limits.pids = 9\nlimits.memory = '1G'")), [true, false, true]);
         assert_eq!(must(&lowered("protections.require = ['memory', 'cpu']")), [true, true, false]);
         assert_eq!(must(&lowered("limits.memory = '1G'\nprotections.prefer = ['memory']")), [false; 3]);
-        assert!(lowered("limits.swap = 0").swap.unwrap().required);
+        let preferred = "limits = { pids = 9, swap = 0, cpu_weight = 50 }\nprotections.prefer = ['limits']";
+        assert_eq!(must(&lowered(preferred)), [false; 3]);
+        for (text, required) in [("limits = { swap = 0, cpu_weight = 50 }", true), (preferred, false)] {
+            let limits = lowered(text);
+            assert_eq!(
+                (limits.swap.unwrap().required, limits.cpu_weight.unwrap().required),
+                (required, required)
+            );
+        }
+        assert_eq!(must(&lowered("protections.require = ['limits']")), [true; 3]);
+        let but_memory = "protections.require = ['memory']\nprotections.prefer = ['limits']";
+        assert_eq!(must(&lowered(but_memory)), [true, false, false]);
     }
 
     #[test]

@@ -89,6 +89,28 @@ pub fn set_affinity(pid: i32, cpus: &[u64]) -> SysResult<()> {
     Ok(())
 }
 
+/// sched_getaffinity(2) of a process (0: this one): CPUs as a bit mask in words of 64 bits.
+///
+/// # Errors
+/// ESRCH without the process; EINVAL for a kernel with more than 8192 CPUs.
+pub fn affinity(pid: i32) -> SysResult<Vec<u64>> {
+    let mut mask = vec![0_u64; 128];
+    let bytes = call!(libc::SYS_sched_getaffinity, pid, size_of_val(mask.as_slice()), mask.as_mut_ptr())?;
+    mask.truncate(usize::try_from(bytes).unwrap_or(0) / size_of::<u64>());
+    Ok(mask)
+}
+
+/// Adds to the niceness of a process (0: this one), up to 19 (setpriority(2)).
+///
+/// # Errors
+/// ESRCH without the process; EPERM for a process of another user.
+pub fn raise_niceness(pid: i32, by: i32) -> SysResult<()> {
+    // The call returns 20 minus the niceness, so that it is never negative.
+    let now = 20 - i32::try_from(call!(libc::SYS_getpriority, libc::PRIO_PROCESS, pid)?).unwrap_or(20);
+    call!(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, now + by)?;
+    Ok(())
+}
+
 /// `struct sched_attr` of linux/sched/types.h, its first version.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]

@@ -19,6 +19,8 @@ use crate::support::wait;
 /// A workspace with hidden paths, as the keys of `[files]`.
 fn hiding(caller: Caller, hidden: &[&str]) -> Wrap {
     let wrap = Wrap::new(caller);
+    // What it prints is compared with what the same commands print outside.
+    wrap.place.configure_user("protections.quiet = true\n");
     let list: Vec<String> = hidden.iter().map(|path| format!("{path:?}")).collect();
     wrap.place.make_file("work/saggar.toml", &format!("[files]\nhide = [{}]\n", list.join(", ")));
     wrap

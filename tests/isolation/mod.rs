@@ -33,6 +33,7 @@ mod set_group_id;
 mod signals;
 mod streams;
 mod terminal;
+mod without_cgroup;
 mod works;
 mod workspace;
 pub(crate) mod wrapped;

@@ -71,7 +71,8 @@ as_each_caller! {
             for stream in [1, 2] {
                 let wrap = Wrap::new(caller);
                 let outside = outside.replace("STREAM", if stream == 1 { "1" } else { "2" });
-                let ended = wrap.started_by_shell(&outside, &[], &["/bin/sh", "-c", &writes(stream)]);
+                let quiet = ["--quiet-degraded"];
+                let ended = wrap.started_by_shell(&outside, &quiet, &["/bin/sh", "-c", &writes(stream)]);
                 assert_eq!(ended.stdout, "x\n".repeat(4), "{kind} as stream {stream}: {ended:?}");
                 assert_eq!(ended.stderr, "", "{kind} as stream {stream}");
             }

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use super::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
 
-/// A shell of the caller that runs `saggar wrap --profile nesting -- /bin/sh -c PROGRAM` where `outside` says `"$@"`.
+/// A shell of the caller that runs `saggar wrap --profile nesting --quiet-degraded -- /bin/sh -c PROGRAM` where `outside` says `"$@"`.
 fn nested(wrap: &Wrap, outside: &str, program: &str) -> Ended {
-    wrap.started_by_shell(outside, &["--profile", "nesting"], &["/bin/sh", "-c", program])
+    wrap.started_by_shell(outside, &["--profile", "nesting", "--quiet-degraded"], &["/bin/sh", "-c", program])
 }
 
 fn closed(caller: Caller) -> Wrap {

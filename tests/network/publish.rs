@@ -163,8 +163,8 @@ try: print(late.recv(1))
 except BlockingIOError: print('waits')
 late.setblocking(True); many[7].close()
 print(late.recv(1))";
-        // Its server has a thread for each.
-        let ended = network.served(script, &["--publish", "8080:3000", "--pids", "1024", "--prefer", "pids"], &[ECHO, "3000"]);
+        // Its server has a thread for each, with a stack of 8 MiB.
+        let ended = network.served(script, &["--publish", "8080:3000", "--pids", "1024", "--memory", "8G", "--prefer", "limits"], &[ECHO, "3000"]);
         assert_eq!(ended.success(), "True\nb'x' b'x'\nwaits\nb'x'\n");
     }
 

@@ -8,7 +8,8 @@ use crate::isolation::wrapped::{Ended, Wrap};
 use crate::support::process::Process;
 
 pub(super) fn run(wrap: &Wrap, options: &[&str], script: &str) -> Ended {
-    let saggar = wrap.command(options, &["/bin/sh", "-c", script]);
+    let options = [&["--quiet-degraded"], options].concat();
+    let saggar = wrap.command(&options, &["/bin/sh", "-c", script]);
     wrap.finish(telling(&wrap.place, &saggar))
 }
 

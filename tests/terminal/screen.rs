@@ -232,7 +232,7 @@ impl Drop for Screen {
 /// The command line of saggar.
 pub(super) fn wrapped(place: &Place, command: &[&str]) -> Vec<String> {
     let saggar = place.saggar().get_program().to_string_lossy().into_owned();
-    let mut line = vec![saggar, "wrap".to_owned(), "--".to_owned()];
+    let mut line = [saggar.as_str(), "wrap", "--quiet-degraded", "--"].map(str::to_owned).to_vec();
     line.extend(command.iter().map(|word| (*word).to_owned()));
     line
 }

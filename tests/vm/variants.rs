@@ -100,7 +100,7 @@ as_each_caller! {
             let why = match is_there {
                 true if limits.starts_with("memory_high") && caller.is_root() => "version 1 of cgroups has no memory.high".to_owned(),
                 true => format!("cgroup v1 has the {controller} controller of this host"),
-                false => "this host has no cgroup v2 hierarchy".to_owned(),
+                false => "no cgroup v2 hierarchy is mounted here".to_owned(),
             };
             refused(&output, &["cannot hold", &why, "hint: "]);
         }

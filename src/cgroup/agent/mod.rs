@@ -48,7 +48,8 @@ pub use place::{CgroupPlace, SandboxCgroups};
 pub use v1::V1Membership;
 
 use crate::error::{Code, Error, Result};
-use crate::host::delegation::diagnose_controller;
+use crate::host::cgroup_parent::CgroupParent;
+use crate::host::delegation::{MissingController, NO_HIERARCHY, diagnose_controller};
 use crate::plan::agent::DegradedProtection;
 use crate::spec::LimitsSpec;
 use std::os::fd::OwnedFd;
@@ -93,8 +94,6 @@ pub fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
     v1::remove_stale(age, &known) + path::remove_stale(age, known)
 }
 
-const NO_HIERARCHY: &str = "this host has no cgroup v2 hierarchy";
-
 /// The parts of its cgroup and its limits that a start would find missing; writes nothing. Whether a limit reads back
 /// as written is known only after the write.
 pub fn find_missing(place: &CgroupPlace, limits: &LimitsSpec) -> Vec<DegradedProtection> {
@@ -111,6 +110,20 @@ pub fn find_missing(place: &CgroupPlace, limits: &LimitsSpec) -> Vec<DegradedPro
     let mut degraded: Vec<_> = refused.iter().map(|why| degraded_entry("cgroup", why)).collect();
     degraded.extend(limits::find_missing_limits(place, refused.as_deref(), limits));
     degraded
+}
+
+/// Why the place does not have the controller of the limit with this name, and what gives it those of all `limits`; `None` if
+/// it has the controller.
+pub fn diagnose(place: &CgroupPlace, limits: &LimitsSpec, name: &str) -> Option<MissingController> {
+    let controller = requests::controller_of(name, limits);
+    let parent = place.unified.as_ref().map(|place| &place.parent);
+    let has_controller = |parent: &CgroupParent| {
+        parent.check_writable().is_ok() && parent.controllers().iter().any(|one| one == controller)
+    };
+    if parent.is_some_and(has_controller) || place.v1.iter().any(|cgroup| cgroup.has(controller)) {
+        return None;
+    }
+    Some(diagnose_controller(parent.map(CgroupParent::source), controller, &requests::controllers(limits)))
 }
 
 /// The result of [`create`].

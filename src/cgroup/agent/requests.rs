@@ -24,6 +24,13 @@ pub(super) fn controllers(limits: &LimitsSpec) -> Vec<&'static str> {
     needed_controllers(limit_requests(limits, &PlannedFiles::default()).iter())
 }
 
+/// The controller of the limit with this name.
+pub(super) fn controller_of(name: &str, limits: &LimitsSpec) -> &'static str {
+    let all = limit_requests(limits, &PlannedFiles::default());
+    let request = all.iter().find(|request| request.name == name);
+    request.map_or(CORE, |request| request.controller)
+}
+
 /// The controllers that these requests need, each once.
 pub(super) fn needed_controllers<'a>(
     limits: impl Iterator<Item = &'a LimitRequest<'a>>,

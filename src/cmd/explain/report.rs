@@ -4,7 +4,7 @@ use super::network::NetworkSection;
 use super::tree::{SandboxTree, hiding_cover};
 use super::{environment, landlock, limits, processes};
 use crate::app::prepare::PreparedSandbox;
-use crate::app::scripts;
+use crate::app::{degraded, scripts};
 use crate::cgroup::{self, CgroupPlace};
 use crate::plan::agent::step::AgentStep;
 use crate::plan::agent::{AgentPlan, BlockIds};
@@ -167,7 +167,8 @@ impl SandboxReport {
     pub(super) fn of(prepared: &PreparedSandbox, own: &[&str], folder: Option<&Path>) -> SandboxReport {
         let policy = &prepared.policy.effective;
         let place = CgroupPlace::choose(&prepared.id, &prepared.spec.limits);
-        let missing = cgroup::find_missing(&place, &prepared.spec.limits);
+        let mut missing = cgroup::find_missing(&place, &prepared.spec.limits);
+        degraded::process_limits(&missing, &prepared.spec.limits).explain(&mut missing);
         let limits = limits::rows(prepared, &missing);
         let degraded = prepared.plan.degraded.iter().chain(&missing);
         let degraded = degraded

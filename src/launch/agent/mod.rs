@@ -4,6 +4,7 @@
 pub mod cleanup;
 pub mod exec;
 pub mod hint;
+mod process_limits;
 mod rlimit_reserve;
 pub mod streams;
 pub mod trees;
@@ -55,7 +56,8 @@ pub fn start<M>(
         stage::spawn(born, ours, cgroup).map_err(super::hint::clone_failed)?
     };
     let launched = LaunchedSandbox { pid, pidfd, control, launcher: None };
-    let ready = write_maps(pid, &plan.maps)
+    let ready = process_limits::apply(pid, &plan.process_limits)
+        .and_then(|()| write_maps(pid, &plan.maps))
         .and_then(|()| launched.send(InitRequest::Go, &[]))
         .and_then(|()| launched.send_trees(plan, &files));
     match ready {

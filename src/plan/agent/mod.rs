@@ -6,6 +6,7 @@ mod host_network;
 pub mod ids;
 pub mod landlock;
 pub mod owners;
+pub mod process_limits;
 mod publish;
 mod quotas;
 pub mod step;
@@ -21,6 +22,7 @@ use crate::spec::{
     SandboxSpec,
 };
 use crate::sys::seccomp::FilterProfile;
+use process_limits::ProcessLimits;
 use std::path::{Path, PathBuf};
 use step::{AgentStep, AgentSteps, SandboxService};
 
@@ -48,6 +50,8 @@ pub struct AgentPlan {
     pub program_filter: FilterProfile,
     /// Preferred protections that are missing, each with the reason.
     pub degraded: Vec<DegradedProtection>,
+    /// What holds the processes in place of limits that the cgroup turned out not to hold.
+    pub process_limits: ProcessLimits,
     /// The parts of the network that the relay carries, with a network by policy.
     pub egress: Option<HostRules>,
 }
@@ -225,6 +229,7 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
             SandboxProfile::Nesting => FilterProfile::Nesting,
         },
         degraded,
+        process_limits: ProcessLimits::default(),
         egress,
     })
 }

@@ -87,6 +87,8 @@ pub struct PolicyOptions {
     pub require: Vec<Protection>,
     /// The values of `--prefer`.
     pub prefer: Vec<Protection>,
+    /// Whether `--quiet-degraded` is given.
+    pub quiet_degraded: bool,
 }
 
 /// `NAME`, to pass the caller's value, or `NAME=VALUE`, to set one.
@@ -164,7 +166,11 @@ impl PolicyOptions {
                 timeout: self.timeout,
                 ..LimitsTable::default()
             },
-            protections: ProtectionsTable { require: self.require, prefer: self.prefer },
+            protections: ProtectionsTable {
+                require: self.require,
+                prefer: self.prefer,
+                quiet: self.quiet_degraded.then_some(true),
+            },
             api: ApiTable { socket, upstream: self.api, key_file, ..ApiTable::default() },
             bridge: BridgeTable {
                 socket: self.bridge_socket,

@@ -8,8 +8,8 @@ use super::hosts::HostRule;
 use super::mailbox::{MailboxName, RunNumber};
 use super::mcp::SessionPattern;
 use super::names::{
-    AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, SandboxProfile,
-    TimeoutAction,
+    AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
+    SandboxProfile, TimeoutAction,
 };
 use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
 use super::permission::{PermissionMode, PermissionRule};
@@ -206,6 +206,27 @@ pub struct ProtectionsTable {
     pub require: Vec<Protection>,
     /// Protections without which the sandbox starts and is reported as degraded.
     pub prefer: Vec<Protection>,
+    /// Whether a start says nothing on standard error about limits that no cgroup holds.
+    pub quiet: Option<bool>,
+}
+
+impl ProtectionsTable {
+    /// The strengths that the lists set. A protection that is in a list by its own name has that strength, whatever group
+    /// with it the other list contains.
+    pub(super) fn strengths(&self) -> impl Iterator<Item = (Protection, ProtectionStrength)> {
+        let lists =
+            [(&self.require, ProtectionStrength::Require), (&self.prefer, ProtectionStrength::Prefer)];
+        let set = |(list, strength): (&Vec<Protection>, ProtectionStrength)| {
+            let members = list.iter().flat_map(move |named| {
+                let names_itself = move |one: &&Protection| {
+                    *one == named || !(self.require.contains(one) || self.prefer.contains(one))
+                };
+                named.members().iter().filter(names_itself)
+            });
+            members.map(|one| (*one, strength)).collect::<Vec<_>>()
+        };
+        lists.map(set).into_iter().flatten()
+    }
 }
 
 /// The table `[api]`: access to the model API.

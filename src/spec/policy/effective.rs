@@ -49,6 +49,8 @@ pub struct EffectivePolicy {
     pub protect: ProtectPolicy,
     /// For each protection, what to do when the host does not support it.
     pub protections: BTreeMap<Protection, Setting<ProtectionStrength>>,
+    /// Whether a start says nothing on standard error about limits that no cgroup holds.
+    pub quiet_degraded: Setting<bool>,
     /// A unix socket of the host that connects to the model API.
     pub api_socket: Option<Setting<HostPath>>,
     /// The upstream of the model API, and the key that the sandbox never sees.
@@ -367,6 +369,7 @@ impl EffectivePolicy {
                 missing: built_in(MissingPathAction::None),
             },
             protections: Protection::ALL.iter().map(strength).collect(),
+            quiet_degraded: built_in(false),
             api_socket: None,
             api: ApiPolicy::default(),
             bridge_socket: None,

@@ -60,9 +60,10 @@ impl EffectivePolicy {
 
         // After the limits: `limits.memory` requires the limit, and `prefer = ["memory"]` in the same file
         // is the more specific setting.
-        let document::ProtectionsTable { require, prefer } = protections;
-        self.set_strength(require, ProtectionStrength::Require, layer);
-        self.set_strength(prefer, ProtectionStrength::Prefer, layer);
+        let strengths = protections.strengths();
+        let document::ProtectionsTable { require: _, prefer: _, quiet } = protections;
+        set_value(&mut self.quiet_degraded, quiet, layer);
+        self.protections.extend(strengths.map(|(one, strength)| (one, Setting::new(strength, layer))));
 
         self.merge_api(api, layer);
         let document::BridgeTable { socket, control, allow_reachable, directory, remembered, spool } = bridge;
@@ -236,7 +237,8 @@ impl EffectivePolicy {
             (pids.is_some(), Protection::Pids),
         ];
         let named = named.into_iter().filter_map(|(named, protection)| named.then_some(protection));
-        self.set_strength(named, ProtectionStrength::Require, layer);
+        let required = Setting::new(ProtectionStrength::Require, layer);
+        self.protections.extend(named.map(|protection| (protection, required.clone())));
 
         set_value(&mut self.limits.memory, memory, layer);
         set_value(&mut self.limits.disk, disk, layer);
@@ -269,17 +271,6 @@ impl EffectivePolicy {
             set_optional_value(&mut held.write_iops, write_iops, layer);
         }
         set_optional_value(&mut self.limits.io_weight, io_weight, layer);
-    }
-
-    fn set_strength(
-        &mut self,
-        which: impl IntoIterator<Item = Protection>,
-        strength: ProtectionStrength,
-        layer: &PolicyLayer,
-    ) {
-        for protection in which {
-            self.protections.insert(protection, Setting::new(strength, layer));
-        }
     }
 }
 

@@ -82,6 +82,8 @@ keywords! {
         Network = "network",
         /// A separate cgroup.
         Cgroup = "cgroup",
+        /// Every limit that a cgroup holds. In a list it stands for `memory`, `cpu`, `pids` and `disk` too.
+        Limits = "limits",
         /// The memory limit.
         Memory = "memory",
         /// The CPU limit.
@@ -153,7 +155,18 @@ impl Protection {
         )
     }
 
-    /// The strength that applies when no layer sets one.
+    /// What its name stands for in a list: itself, or the members of a group, itself first.
+    pub fn members(&self) -> &[Protection] {
+        const LIMITS: [Protection; 5] =
+            [Protection::Limits, Protection::Memory, Protection::Cpu, Protection::Pids, Protection::Disk];
+        match self {
+            Protection::Limits => &LIMITS,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The strength that applies when no layer sets one. Of `limits` it is that of a limit that a layer sets and that has
+    /// no built-in value.
     pub fn default_strength(self) -> ProtectionStrength {
         match self {
             Protection::Namespaces
@@ -162,7 +175,8 @@ impl Protection {
             | Protection::NoNewPrivs
             | Protection::Seccomp
             | Protection::Landlock
-            | Protection::Network => ProtectionStrength::Require,
+            | Protection::Network
+            | Protection::Limits => ProtectionStrength::Require,
             Protection::LandlockScope
             | Protection::Cgroup
             | Protection::Memory

@@ -102,6 +102,9 @@ impl EffectivePolicy {
                 rows.push(key, protection, &strength.layer);
             }
         }
+        if self.quiet_degraded.is_named() {
+            rows.push_setting("protections.quiet", &self.quiet_degraded);
+        }
         rows.push_settings("api.socket", &self.api_socket);
         rows.push_settings("api.upstream", &self.api.upstream);
         rows.push_settings("api.key_file", &self.api.key_file);

@@ -370,13 +370,17 @@ fn check_protect(current: &EffectivePolicy, requested: &document::ProtectTable) 
 }
 
 fn check_protections(current: &EffectivePolicy, requested: &document::ProtectionsTable) -> TightenResult {
-    let document::ProtectionsTable { require, prefer } = requested;
+    let document::ProtectionsTable { require: _, prefer: _, quiet } = requested;
+    if *quiet == Some(true) {
+        check_equal("protections.quiet", quiet.as_ref(), Some(&current.quiet_degraded))?;
+    }
     // Requiring more only tightens.
-    let _ = require;
-    for protection in prefer {
-        if current.strength(*protection) == ProtectionStrength::Require {
-            let by = current.protections.get(protection).map_or(&PolicyLayer::BuiltIn, |held| &held.layer);
-            return refuse("protections.prefer", protection, format!("which is required by {by}"));
+    for (protection, strength) in requested.strengths() {
+        if strength == ProtectionStrength::Prefer
+            && current.strength(protection) == ProtectionStrength::Require
+        {
+            let by = current.protections.get(&protection).map_or(&PolicyLayer::BuiltIn, |held| &held.layer);
+            return refuse("protections.prefer", &protection, format!("which is required by {by}"));
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ fn the_built_in_policy_in_full() {
     limits.script = 2m  (built-in)
     protect.git_config = true  (built-in)
     protect.missing = none  (built-in)
-    protections.require = namespaces root capabilities no-new-privs seccomp landlock network  (built-in)
+    protections.require = namespaces root capabilities no-new-privs seccomp landlock network limits  (built-in)
     protections.prefer = landlock-scope cgroup memory cpu pids disk keyring  (built-in)
     bridge.allow_reachable = false  (built-in)
     bridge.remembered = 2000  (built-in)
@@ -186,6 +186,7 @@ fn the_schema_has_every_key_with_a_description() {
     protect.missing
     protect.paths
     protections.prefer
+    protections.quiet
     protections.require
     sandbox.gid
     sandbox.id_range

@@ -119,6 +119,7 @@ const RULES: &[(&str, Rule)] = &[
     ("protect.missing", NotInThisVersion("[protect]\nmissing = 'placeholder'")),
     ("protections.require", OnlyTightens("[protections]\nrequire = ['cgroup']")),
     ("protections.prefer", Refused("[protections]\nprefer = ['seccomp']")),
+    ("protections.quiet", Refused("[protections]\nquiet = true")),
     ("api.socket", Refused("[api]\nsocket = '/run/docker.sock'")),
     ("api.upstream", Refused("[api]\nupstream = 'https://example.org'")),
     (

@@ -167,8 +167,8 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
     let protect =
         (of(any::<bool>()), vec(one_of(&["Makefile", "ci"]), 0..2), of(Just(MissingPathAction::None)))
             .prop_map(|(git_config, paths, missing)| document::ProtectTable { git_config, paths, missing });
-    let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3))
-        .prop_map(|(require, prefer)| document::ProtectionsTable { require, prefer });
+    let protections = (vec(word(Protection::ALL), 0..3), vec(word(Protection::ALL), 0..3), of(any::<bool>()))
+        .prop_map(|(require, prefer, quiet)| document::ProtectionsTable { require, prefer, quiet });
     let upstream = of(one_of(&["https://a.example", "https://b.example"]));
     let key = (of(one_of(&["/key", "~/key"])), of(word(KeyHeader::ALL)), of(one_of(&["/ca.pem"])));
     let api = (of(one_of(&["/run/a", "/run/b"])), upstream, key).prop_map(
@@ -279,6 +279,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         limits,
         protect,
         protections,
+        quiet_degraded,
         api_socket,
         api,
         bridge_socket,
@@ -374,6 +375,9 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
             return Some(format!("bind {bind:?}"));
         }
     }
+    if quiet_degraded.value && !before.quiet_degraded.value {
+        return Some("protections.quiet".into());
+    }
     for (protection, strength) in protections {
         if strength.value > before.strength(*protection) {
             return Some(format!("protection {protection}"));
@@ -468,7 +472,7 @@ pub(super) fn operated(documents: &[PolicyDocument]) -> EffectivePolicy {
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 70] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 71] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -514,6 +518,7 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 70] = [
     |to, from| to.protect.missing = from.protect.missing,
     |to, from| to.protections.require = from.protections.require.clone(),
     |to, from| to.protections.prefer = from.protections.prefer.clone(),
+    |to, from| to.protections.quiet = from.protections.quiet,
     |to, from| to.api.socket = from.api.socket.clone(),
     |to, from| to.api.upstream = from.api.upstream.clone(),
     |to, from| to.api.key_file = from.api.key_file.clone(),

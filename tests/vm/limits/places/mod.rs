@@ -195,6 +195,10 @@ impl Site {
         // The defaults are told of.
         let mut defaults = self.start_waiting(&[]);
         let started = defaults.await_start().unwrap_or_else(|| panic!("{}", defaults.said()));
+        let said = defaults.file("stderr");
+        let lines: Vec<_> =
+            said.lines().filter(|line| line.contains("no cgroup enforces memory, cpu, pids")).collect();
+        assert_eq!(lines.len(), 1, "{said}");
         defaults.end(&started);
         LIMITS.each_ref().map(|limit| {
             let named = self.start(&limit.option, "touch ran");
