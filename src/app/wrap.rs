@@ -150,6 +150,7 @@ impl StartedWrap {
             published,
             services,
             time_limits,
+            policy: &prepared.policy.effective,
             disk_usage: disk::disk_usage(&prepared, Path::new("")),
             retained_changes: retained.as_ref(),
             supervisor: prepared.supervisor_id(),

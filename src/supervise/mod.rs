@@ -8,6 +8,7 @@ pub mod agent;
 mod channel;
 mod confine;
 mod directory_modes;
+mod limit_reports;
 mod memory;
 mod network;
 mod pin_watch;

@@ -144,6 +144,15 @@ pub enum StatusEvent<'a> {
         /// Resource usage of the sandbox.
         usage: SandboxUsage,
     },
+    /// Programs met a limit, and the sandbox still runs, or has ended by itself.
+    Limit {
+        /// Id of the sandbox.
+        id: &'a str,
+        /// The limit.
+        limit: ExceededLimit,
+        /// What happened at it, with its value.
+        why: &'a str,
+    },
     /// A command that a server ran next to the agent has ended.
     Exec {
         /// Id of the sandbox.
@@ -216,6 +225,8 @@ pub enum ExceededLimit {
     Fsize,
     /// Number of processes: forks failed, and the program continued.
     Pids,
+    /// Processor time in a period: programs waited for the next one.
+    Cpu,
     /// Bytes or inodes of workspace and home: the disk was full at the end.
     Disk,
 }

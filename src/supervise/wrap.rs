@@ -9,6 +9,7 @@
 //! ([`super::confine`]).
 
 use super::confine::{self, SupervisorRights};
+use super::limit_reports::{self, LimitReports};
 use super::memory::{self, MemoryGuard};
 use super::network::SandboxNetwork;
 use super::pin_watch::{self, PinWatch};
@@ -33,6 +34,7 @@ use crate::launch::agent::cleanup::{self, CleanupGuard};
 use crate::plan::agent::AgentPlan;
 use crate::session::disk_usage::DiskUsage;
 use crate::session::retained_changes::RetainedChanges;
+use crate::spec::policy::EffectivePolicy;
 use crate::spec::{PinnedPath, ProgramSpec};
 use crate::stage::agent::launcher::{self, Launcher};
 use crate::stage::agent::wire::ExecFlags;
@@ -71,6 +73,8 @@ pub struct WrapJob<'a> {
     pub services: ServiceProcesses,
     /// Its time limits; it is never idle.
     pub time_limits: TimeLimits,
+    /// Its policy.
+    pub policy: &'a EffectivePolicy,
     /// The mechanism that limits its disk usage, if there is a limit.
     pub disk_usage: Option<DiskUsage>,
     /// Where retained changes of an overlay are stored.
@@ -107,6 +111,8 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
         oom_kills_counted: false,
         usage: None,
         exceeded_limit: None,
+        policy: job.policy,
+        limit_reports: LimitReports::new(),
     };
     let outcome = started.and_then(|mut it| it.run(&mut job.status, &mut end));
     end.count_oom_kills();
@@ -114,7 +120,7 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
     let seen = end.scan_result.unwrap_or_default();
     let result = match outcome {
         Ok((reason, ended)) => {
-            let usage = end.measure(&job.status, reason == ExitReason::Oom);
+            let usage = end.measure();
             let memory = || {
                 (reason == ExitReason::Oom)
                     .then(|| usage.unwrap_or_default().describe_oom_kill(&program_name(job.program)))
@@ -130,11 +136,12 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
             };
             let marks = ExitEvidence { usage: usage.as_ref(), signal, disk_is_full: seen.disk_is_full };
             let (id, limit) = (job.id, limit.or_else(|| ExceededLimit::from_evidence(reason, marks)));
+            end.limit_reports.finish(id, (limit, usage.as_ref()), job.policy, &mut job.status);
             job.status.write(&StatusEvent::Exited { id, reason, exit_code, signal, limit, message, usage });
             Ok(if reason == ExitReason::Timeout { status::TIME_LIMIT } else { ended.exit_status() })
         }
         Err((reason, error)) => {
-            let (message, usage) = (Some(error.to_string()), end.measure(&job.status, false));
+            let (message, usage) = (Some(error.to_string()), end.measure());
             job.status.write(&StatusEvent::Exited {
                 id: job.id,
                 reason,
@@ -164,22 +171,24 @@ struct WrapCleanup<'a> {
     usage: Option<SandboxUsage>,
     /// The time limit that was exceeded.
     exceeded_limit: Option<(ExceededLimit, String)>,
+    policy: &'a EffectivePolicy,
+    limit_reports: LimitReports,
 }
 
 impl WrapCleanup<'_> {
     /// Does work while the kernel tears down the namespaces of pid 1, so that it costs no time.
-    fn begin_cleanup(&mut self, oom: bool, status: &mut StatusWriter) {
+    fn begin_cleanup(&mut self, status: &mut StatusWriter) {
         if self.scan_result.is_none() {
-            self.measure(status, oom);
+            self.measure();
             self.count_oom_kills();
             self.scan(status);
             self.guard.begin_cleanup();
         }
     }
 
-    /// Resource usage, if it is needed: for a reader of events, or for the message about a killed program.
-    fn measure(&mut self, status: &StatusWriter, oom: bool) -> Option<SandboxUsage> {
-        if self.usage.is_none() && (status.has_reader() || oom) {
+    /// Resource usage, at the end.
+    fn measure(&mut self) -> Option<SandboxUsage> {
+        if self.usage.is_none() {
             self.usage = self.guard.cgroups().usage();
         }
         self.usage
@@ -312,6 +321,7 @@ impl<'a> WrapLoop<'a> {
         end: &mut WrapCleanup<'_>,
     ) -> SupervisionResult<(ExitReason, ProgramExit)> {
         let mut events = Events::with_capacity(16);
+        end.limit_reports.watch(&self.cgroups, self.poll.registry());
         if self.program_id.is_some() {
             self.drop_privileges(end).inspect_err(|_| self.sandbox.kill()).map_err(runtime_error)?;
         }
@@ -337,7 +347,7 @@ impl<'a> WrapLoop<'a> {
                 return Ok(over);
             }
             if self.only_init_left && self.result.is_none() {
-                end.begin_cleanup(self.oom_killed, status);
+                end.begin_cleanup(status);
             }
             if let Some(over) = self.clock.exceeded() {
                 end.exceeded_limit = Some(over);
@@ -366,6 +376,10 @@ impl<'a> WrapLoop<'a> {
                 }
                 if event.token() == MEMORY {
                     self.memory.iter_mut().for_each(|memory| memory.check(self.id, status));
+                    continue;
+                }
+                if event.token() == limit_reports::TOKEN {
+                    end.limit_reports.check_pids(self.id, end.policy, self.poll.registry(), status);
                     continue;
                 }
                 if event.token() == PINS {

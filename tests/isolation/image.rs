@@ -155,6 +155,8 @@ fn an_image_bounds_workspace_and_home_together() {
     let exited = ended.stderr.lines().find(|line| line.contains("\"exited\"")).unwrap();
     let exited: Value = serde_json::from_str(exited).unwrap();
     assert_eq!((&exited["reason"], &exited["limit"]), (&"exit".into(), &"disk".into()), "{exited}");
+    let limit = ended.stderr.lines().find(|line| line.contains("\"limit\",\"id\"")).unwrap();
+    assert!(limit.contains("the disk is full: 8M and 300 inodes (limits.disk, limits.inodes)"), "{limit}");
     images.is_at_rest("bytes");
 
     let many = "i=0; while echo > n$i; do i=$((i+1)); done; echo files $i";

@@ -19,6 +19,7 @@ mod image;
 mod inheritance;
 mod init;
 mod kernel;
+mod limit_reports;
 mod modes;
 mod named_streams;
 mod network;

@@ -49,6 +49,7 @@ fn every_event_and_every_reason_is_in_status_events_and_no_other() {
         "port_unreachable",
         "relay",
         "oom",
+        "limit",
         "exec",
         "exited",
     ]

@@ -25,6 +25,7 @@
 //! | [`limits`] | applies the writes or checks them in advance, and reports failures |
 //! | [`exec`] | the cgroups of commands in addition to the agent |
 //! | [`memory`] | early notification before memory runs out |
+//! | [`pids`] | notification that forks fail |
 //! | [`freeze`] | freezes the whole sandbox |
 //! | [`trial`] | whether limits hold here |
 //! | [`usage`] [`live`] | usage of a sandbox, and of all running sandboxes |
@@ -37,6 +38,7 @@ pub mod limits;
 pub mod live;
 pub mod memory;
 mod path;
+pub mod pids;
 mod place;
 mod requests;
 mod supervisor_leaf;

@@ -20,6 +20,10 @@ pub struct SandboxUsage {
     /// CPU time in microseconds (usage_usec of cpu.stat).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_usec: Option<u64>,
+    /// Time in microseconds for which processors did not run its programs because of the CPU limit (throttled_usec of
+    /// cpu.stat).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_throttled_usec: Option<u64>,
     /// Peak number of processes and threads (pids.peak, Linux 6.11).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_peak: Option<u64>,
@@ -32,11 +36,13 @@ impl SandboxUsage {
     /// Reads the files of the sandbox's cgroup; `None` if it does not exist or has no values.
     pub fn read(cgroup: &Path) -> Option<Self> {
         let number = |file: &str| fs::read_to_string(cgroup.join(file)).ok()?.trim().parse().ok();
+        let cpu = fs::read_to_string(cgroup.join("cpu.stat")).unwrap_or_default();
         let usage = SandboxUsage {
             memory_peak: number("memory.peak"),
             memory_max: number("memory.max"),
             oom_kills: read_field(cgroup, "memory.events", "oom_kill"),
-            cpu_usec: read_field(cgroup, "cpu.stat", "usage_usec"),
+            cpu_usec: parse_field(&cpu, "usage_usec"),
+            cpu_throttled_usec: parse_field(&cpu, "throttled_usec"),
             pids_peak: number("pids.peak"),
             pids_refused: read_field(cgroup, "pids.events", "max"),
         };
@@ -52,6 +58,7 @@ impl SandboxUsage {
             memory_max: self.memory_max.or(other.memory_max),
             oom_kills: self.oom_kills.or(other.oom_kills),
             cpu_usec: self.cpu_usec.or(other.cpu_usec),
+            cpu_throttled_usec: self.cpu_throttled_usec.or(other.cpu_throttled_usec),
             pids_peak: self.pids_peak.or(other.pids_peak),
             pids_refused: self.pids_refused.or(other.pids_refused),
         }

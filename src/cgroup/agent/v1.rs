@@ -139,6 +139,9 @@ pub(super) fn usage(cgroups: &[V1Cgroup]) -> SandboxUsage {
         memory_max: number("memory", "memory.limit_in_bytes"),
         oom_kills: oom_kills(cgroups),
         cpu_usec: number("cpuacct", "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000),
+        cpu_throttled_usec: at("cpu")
+            .and_then(|path| read_field(path, "cpu.stat", "throttled_time"))
+            .map(|nanoseconds| nanoseconds / 1000),
         pids_peak: number("pids", "pids.peak"),
         pids_refused: at("pids").and_then(|path| read_field(path, "pids.events", "max")),
     }

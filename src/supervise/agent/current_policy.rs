@@ -32,6 +32,11 @@ impl CurrentPolicy {
         self.policy.limits.at_timeout.value
     }
 
+    /// The current policy.
+    pub(super) fn policy(&self) -> &EffectivePolicy {
+        &self.policy
+    }
+
     /// The current rules for hosts.
     pub(super) fn hosts(&self) -> &HostPolicy {
         &self.policy.hosts

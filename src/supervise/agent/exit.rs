@@ -41,10 +41,11 @@ pub fn run(
         &mut it.status,
     );
     memory::count_unreported_kills(it.memory.as_ref(), &it.cgroups);
-    let usage = if it.status.has_reader() { it.cgroups.usage() } else { None };
+    let usage = it.cgroups.usage();
     let mut event = |reason, limit: Option<ExceededLimit>, exit_code, message| {
         let marks = ExitEvidence { usage: usage.as_ref(), signal: None, disk_is_full: seen.disk_is_full };
         let limit = limit.or_else(|| ExceededLimit::from_evidence(reason, marks));
+        it.limit_reports.finish(id, (limit, usage.as_ref()), it.policy_state.policy(), &mut it.status);
         it.status.write(&StatusEvent::Exited { id, reason, exit_code, signal: None, limit, message, usage });
     };
     let ended = match outcome {
@@ -105,6 +106,12 @@ impl AgentLoop<'_> {
         if let Some(memory) = &mut self.memory {
             memory.check_and_raise(self.id, spared, &self.privileged, &mut self.status);
         }
+    }
+
+    /// Handles an event of `pids.events`.
+    pub(super) fn check_pids(&mut self) {
+        let registry = self.channel.poll.registry();
+        self.limit_reports.check_pids(self.id, self.policy_state.policy(), registry, &mut self.status);
     }
 
     pub(super) fn on_start_failed(&mut self, id: u32, error: Error) -> SupervisionResult<()> {

@@ -32,6 +32,7 @@ use super::channel::control::{ControlHandler, ControlSocket};
 use super::channel::execs::ExecTable;
 use super::channel::file_calls::FileCalls;
 use super::channel::{AgentChannel, log_bridge_message};
+use super::limit_reports::{self, LimitReports};
 use super::memory::MemoryGuard;
 use super::network::{self, SandboxNetwork};
 use super::pin_watch::PinWatch;
@@ -198,6 +199,8 @@ struct AgentLoop<'a> {
     kernel_log: Option<KernelLog>,
     /// Watches the memory, once the agent runs.
     memory: Option<MemoryGuard>,
+    /// Reports the limits that programs meet.
+    limit_reports: LimitReports,
     status: StatusWriter,
 }
 
@@ -280,6 +283,7 @@ impl<'a> AgentLoop<'a> {
             paused_for: None,
             kernel_log: None,
             memory: None,
+            limit_reports: LimitReports::new(),
             status: job.status,
         })
     }
@@ -495,6 +499,7 @@ impl<'a> AgentLoop<'a> {
             PINS => self.check_pins()?,
             control_handler::FREEZER_TOKEN => self.on_freezer_event(),
             MEMORY => self.check_memory(),
+            limit_reports::TOKEN => self.check_pids(),
             SNAPSHOT => self.read_snapshot_output(),
             CONNECTION => self.on_connected().map_err(runtime_error)?,
             privilege_drop::LAUNCHER_TOKEN => self.check_launcher()?,

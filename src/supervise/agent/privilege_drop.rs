@@ -110,6 +110,7 @@ impl AgentLoop<'_> {
     pub(super) fn drop_privileges(&mut self, launcher_side: &mut LauncherSide<'_>) -> Result<()> {
         counters::map_page();
         self.kernel_log = memory::open_kernel_log();
+        self.limit_reports.watch(&self.cgroups, self.channel.poll.registry());
         let LauncherSide { guard, workers, supervisor, writable_directories: files, .. } = launcher_side;
         let descriptors = workers.descriptors();
         let launcher = guard.spawn_launcher(self.sandbox.launched(), descriptors, workers)?;

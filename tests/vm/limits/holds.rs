@@ -162,6 +162,8 @@ as_each_caller! {
         let told = given.exited();
         assert!(told["usage"]["pids_refused"].as_u64().unwrap() > 0, "{told}");
         assert_eq!((&told["reason"], &told["limit"]), (&"exit".into(), &"pids".into()), "{told}");
+        let events = given.events();
+        assert_eq!(events.iter().filter(|event| event["event"] == "limit").count(), 1, "{events:?}");
         given.is_as_it_was();
     }
 
