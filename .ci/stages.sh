@@ -21,11 +21,13 @@ prepare() {
 
 format() { cargo fmt --check; }
 
+# Targets that are not of `cargo test`, and so of no group. Beside a group, cargo ignores them.
+named=(--test orchestrators --test variants --test dependencies)
+
 lint() {
     set -e
-    # The targets by name are not of `cargo test`, and so of no group.
-    cargo clippy --locked --lib --bins --examples --tests --benches --test orchestrators --test variants \
-        --test dependencies -- -D warnings
+    cargo clippy --locked --lib --bins --examples --tests --benches -- -D warnings
+    cargo clippy --locked "${named[@]}" -- -D warnings
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
         tests/vm/{run,kernel,init,guest,machine,cgroups,systemd}
@@ -59,7 +61,8 @@ manual() {
 
 # All that later stages test with: of each profile once.
 build() {
-    cargo build --locked --lib --bins --example embed --tests --test orchestrators --test variants --test dependencies
+    cargo build --locked --lib --bins --example embed --tests
+    cargo build --locked "${named[@]}"
 }
 
 release() { cargo build --release --locked; }
