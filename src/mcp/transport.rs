@@ -3,7 +3,7 @@
 //! The transport of the SDK ignores a line that it cannot read, so that the client waits for an answer to its call. Such a
 //! line need not be nonsense: `JSON.stringify` of JavaScript writes half of a character of two code units as `\ud83d`.
 
-use super::turns::{CallTurn, ConversationTurn, within_patience};
+use super::turns::{CallTurn, ConversationTurn, await_client};
 use rmcp::RoleServer;
 use rmcp::model::{ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -94,8 +94,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> LineTransport<R, W> {
     async fn read_line(&mut self) -> io::Result<ReadLine> {
         loop {
             let has_turn = self.turn.as_ref().is_some_and(ConversationTurn::is_held);
-            let filled = self.input.fill_buf();
-            let bytes = if has_turn { within_patience(filled).await? } else { filled.await? };
+            let bytes = await_client(has_turn, self.input.fill_buf()).await?;
             if bytes.is_empty() {
                 return Ok(ReadLine::End);
             }
@@ -198,8 +197,7 @@ async fn write_whole<W: AsyncWrite + Unpin>(
     has_turn: bool,
 ) -> io::Result<()> {
     while !line.is_empty() {
-        let written = output.write(line);
-        let count = if has_turn { within_patience(written).await? } else { written.await? };
+        let count = await_client(has_turn, output.write(line)).await?;
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -294,9 +292,11 @@ mod tests {
         (LineTransport::new(input, output, Some(turns.conversation())), client)
     }
 
-    /// With a clock that goes on when everything waits for it.
-    fn run(test: impl Future<Output = ()>) {
+    /// Two conversations that take turns, with a clock that advances when all tasks wait for it.
+    fn run(test: impl AsyncFnOnce((TestTransport, DuplexStream), (TestTransport, DuplexStream))) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let turns = Turns::new();
+        let test = test(conversation(&turns), conversation(&turns));
         runtime.enable_time().start_paused(true).build().unwrap().block_on(test);
     }
 
@@ -347,10 +347,7 @@ mod tests {
 
     #[test]
     fn calls_of_two_clients_are_served_one_after_the_other() {
-        run(async {
-            let turns = Turns::new();
-            let (mut first, mut first_client) = conversation(&turns);
-            let (mut second, mut second_client) = conversation(&turns);
+        run(async |(mut first, mut first_client), (mut second, mut second_client)| {
             first_client.write_all(CALL).await.unwrap();
             second_client.write_all(CALL).await.unwrap();
             assert!(first.receive().await.is_some());
@@ -365,10 +362,7 @@ mod tests {
 
     #[test]
     fn other_messages_take_no_turn() {
-        run(async {
-            let turns = Turns::new();
-            let (mut first, mut first_client) = conversation(&turns);
-            let (mut second, mut second_client) = conversation(&turns);
+        run(async |(mut first, mut first_client), (mut second, mut second_client)| {
             first_client.write_all(CALL).await.unwrap();
             assert!(first.receive().await.is_some());
             for client in [&mut first_client, &mut second_client] {
@@ -380,10 +374,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_read_loses_its_conversation() {
-        run(async {
-            let turns = Turns::new();
-            let (mut first, mut first_client) = conversation(&turns);
-            let (mut second, mut second_client) = conversation(&turns);
+        run(async |(mut first, mut first_client), (mut second, mut second_client)| {
             first_client.write_all(CALL).await.unwrap();
             second_client.write_all(CALL).await.unwrap();
             assert!(first.receive().await.is_some());
@@ -403,10 +394,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_end_its_line_loses_its_conversation() {
-        run(async {
-            let turns = Turns::new();
-            let (mut first, mut first_client) = conversation(&turns);
-            let (mut second, mut second_client) = conversation(&turns);
+        run(async |(mut first, mut first_client), (mut second, mut second_client)| {
             let reading = tokio::spawn(async move { first.receive().await.is_none() });
             first_client.write_all(&vec![b'x'; 100 << 10]).await.unwrap();
             second_client.write_all(CALL).await.unwrap();

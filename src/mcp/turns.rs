@@ -92,10 +92,16 @@ impl CallTurn {
     }
 }
 
-/// Waits for a client that has the turn.
+/// Waits for a client, for a bounded time if it has the turn.
 ///
 /// # Errors
 /// That of the transfer; [`io::ErrorKind::TimedOut`] after [`PATIENCE`].
-pub(super) async fn within_patience<T>(transfer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn await_client<T>(
+    has_turn: bool,
+    transfer: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    if !has_turn {
+        return transfer.await;
+    }
     tokio::time::timeout(PATIENCE, transfer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }

@@ -80,7 +80,7 @@ impl LimitReports {
         policy: &EffectivePolicy,
         status: &mut StatusWriter,
     ) {
-        if usage.and_then(|usage| usage.pids_refused).is_some_and(|forks| forks > 0) {
+        if usage.is_some_and(SandboxUsage::has_refused_forks) {
             self.report_pids(id, policy, status);
         }
         let waited = usage.and_then(|usage| usage.cpu_throttled_usec).map(Duration::from_micros);

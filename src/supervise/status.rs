@@ -245,7 +245,7 @@ pub struct ExitEvidence<'a> {
 impl ExceededLimit {
     /// The limit that caused an end, or that was exceeded before it.
     pub fn from_evidence(reason: ExitReason, evidence: ExitEvidence<'_>) -> Option<Self> {
-        let refused = evidence.usage.and_then(|usage| usage.pids_refused).is_some_and(|forks| forks > 0);
+        let refused = evidence.usage.is_some_and(SandboxUsage::has_refused_forks);
         match reason {
             ExitReason::Oom => Some(ExceededLimit::Memory),
             ExitReason::Timeout => Some(ExceededLimit::Timeout),

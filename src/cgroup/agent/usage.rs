@@ -64,6 +64,11 @@ impl SandboxUsage {
         }
     }
 
+    /// Whether forks failed at the limit of processes.
+    pub fn has_refused_forks(&self) -> bool {
+        self.pids_refused.is_some_and(|forks| forks > 0)
+    }
+
     /// A message that `program` was killed at the memory limit.
     pub fn describe_oom_kill(&self, program: &str) -> String {
         let limit = self.memory_max.map_or_else(String::new, |limit| format!(" of {}M", limit >> 20));

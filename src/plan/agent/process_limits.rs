@@ -6,7 +6,7 @@
 //! | pids | RLIMIT_NPROC | none: it counts the processes of a user namespace (Linux 5.14) |
 //! | cpu | CPU affinity; niceness if that leaves no CPU to others | whole CPUs |
 //!
-//! Only limits that are not required get this far. Whoever named one is told that it cannot hold, and not given less.
+//! Only limits that are not required get this far: a limit that a layer names is refused.
 
 use super::DegradedProtection;
 use crate::spec::LimitsSpec;
