@@ -104,6 +104,8 @@ pub struct RunningSandbox<'a> {
     plan: &'a AgentPlan,
     at_barrier: BTreeMap<u32, BlockedProgram>,
     directory_modes: DirectoryModes,
+    /// While programs are held: those that are to be released together.
+    early: Option<Vec<u32>>,
     next: u32,
 }
 
@@ -126,6 +128,7 @@ impl<'a> RunningSandbox<'a> {
             plan,
             at_barrier: BTreeMap::new(),
             directory_modes: DirectoryModes::default(),
+            early: None,
             next: 1,
         })
     }
@@ -155,13 +158,32 @@ impl<'a> RunningSandbox<'a> {
     ) -> Result<u32> {
         let id = self.next;
         self.next += 1;
-        let asked = self.launched.exec(id, program, streams, flags, hold_at_barrier);
+        let hold = hold_at_barrier || self.early.is_some();
+        let asked = self.launched.exec(id, program, streams, flags, hold);
         // If pid 1 has exited, the error is the one that it reported before.
         let gate = asked.map_err(|error| self.failed_step().unwrap_or(error))?;
         register(registry, gate.as_fd(), Token(FIRST_BARRIER + id as usize))?;
         let name = program.argv.first().cloned().unwrap_or_default();
         self.at_barrier.insert(id, BlockedProgram { barrier: gate, name });
+        if !hold_at_barrier {
+            self.early.iter_mut().for_each(|early| early.push(id));
+        }
         Ok(id)
+    }
+
+    /// Holds the programs that are started from now on at their exec barriers, until [`RunningSandbox::release_early`].
+    /// pid 1 starts what was requested during its setup as soon as that is done, and the supervisor has its own part to
+    /// do then: to watch the protected paths, and to listen on the ports of rules that were set meanwhile.
+    pub fn hold_early(&mut self) {
+        self.early = Some(Vec::new());
+    }
+
+    /// Releases the programs that were held.
+    pub fn release_early(&mut self) {
+        for id in self.early.take().into_iter().flatten() {
+            // The exit of a program is reported separately.
+            let _ = self.release(id);
+        }
     }
 
     /// The error of the setup step that ended pid 1, if it has reported one.
@@ -174,12 +196,16 @@ impl<'a> RunningSandbox<'a> {
         None
     }
 
-    /// Releases a program from its exec barrier.
+    /// Releases a program from its exec barrier, or with the others if programs are held.
     ///
     /// # Errors
     /// [`crate::error::Code::System`] when the program has exited.
     pub fn release(&mut self, id: u32) -> Result<()> {
-        self.at_barrier.get_mut(&id).map_or(Ok(()), |at| at.barrier.release())
+        match &mut self.early {
+            Some(early) => early.push(id),
+            None => return self.at_barrier.get_mut(&id).map_or(Ok(()), |at| at.barrier.release()),
+        }
+        Ok(())
     }
 
     /// Whether a program is stopped at its exec barrier now: then its pid has not been reused.

@@ -1,5 +1,8 @@
 //! Rules for hosts that change while a sandbox runs (`update` of the control socket), and its account of them.
 
+use std::fs;
+
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::served::Served;
@@ -20,6 +23,27 @@ try: print(one.recv(9) or \"ended\", flush=True)
 except ConnectionError: print(\"cut\", flush=True)
 other.sendall(b\"two\"); print(other.recv(9))
 ' 2>&1";
+
+/// Waits until a child of pid 1 is at its exec barrier, where it receives from a socket; none may have been executed.
+fn await_barrier(init: u32) {
+    let exe = |pid: &str| fs::read_link(format!("/proc/{pid}/exe"));
+    let (own, receives) = (exe(&init.to_string()).unwrap(), format!("{} ", libc::SYS_recvmsg));
+    let deadline = Deadline::usual();
+    loop {
+        let children = fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap();
+        for child in children.split_whitespace() {
+            // One that has ended has none.
+            exe(child).into_iter().for_each(|exe| assert_eq!(exe, own, "it has been executed"));
+            if fs::read_to_string(format!("/proc/{child}/syscall"))
+                .is_ok_and(|call| call.starts_with(&receives))
+            {
+                return;
+            }
+        }
+        assert!(!deadline.remaining().is_zero(), "nothing is at its barrier: {children}");
+        deadline.pause();
+    }
+}
 
 as_each_caller! {
     /// Rules come and go, with a number; ports that nobody had named before are heard from then on, below 1024 too.
@@ -43,19 +67,39 @@ as_each_caller! {
         served.end();
     }
 
-    /// A server that connects to the sockets finds them before the sandbox is ready.
+    /// A server that connects to the sockets finds them before the sandbox is ready. What it has run then waits at its exec
+    /// barrier until the rules that came before it are in force, however late the supervisor is.
     fn rules_that_arrive_during_the_setup_are_in_force_after_it(caller) {
         let network_of_test = network!(caller);
         // A setup that takes its time.
-        let mounts: Vec<String> = (0..200).map(|number| format!("/usr/share:/opt/{number}")).collect();
+        const MOUNTS: usize = 200;
+        let mounts: Vec<String> = (0..MOUNTS).map(|number| format!("/usr/share:/opt/{number}")).collect();
         let mounts = mounts.iter().flat_map(|mount| ["--ro", mount]);
         let options: Vec<&str> = ["--allow-host", "four.example:443"].into_iter().chain(mounts).collect();
-        let mut served = Served::new(&network_of_test, &options);
+        let deadline = Deadline::usual();
+        let (served, [supervisor, init]) = loop {
+            let (served, [supervisor, init]) = Served::stopped(&network_of_test, &options);
+            let mounted = fs::read_to_string(format!("/proc/{}/mountinfo", init.pid())).unwrap();
+            if mounted.matches("/opt/").count() < MOUNTS {
+                break (served, [supervisor, init]);
+            }
+            assert!(!deadline.remaining().is_zero(), "the setup is always over");
+            init.signal(Signal::SIGCONT);
+            served.end();
+        };
         let mut control = served.control(&network_of_test);
         let lists = network(json!({ "allow": ["good.example:80,8080"] }));
         assert_eq!(control.call("update", &lists), json!({ "generation": 2 }));
-        let said = served.run("for port in 80 8080; do curl -sS -m 20 http://good.example:$port/ 2>&1; done");
-        assert_eq!(said.matches("hello").count(), 2, "{said}");
+        let command = "for port in 80 8080; do curl -sS -m 20 http://good.example:$port/ 2>&1; done";
+        let run = control.ask("exec", &json!({ "command": command }));
+        // One is answered after the other: by then the command has been passed on.
+        control.get("state");
+        supervisor.stop();
+        init.signal(Signal::SIGCONT);
+        await_barrier(init.pid());
+        supervisor.signal(Signal::SIGCONT);
+        let said = control.answer(run)["result"]["stdout"].take();
+        assert_eq!(said.as_str().unwrap().matches("hello").count(), 2, "{said}");
         served.end();
     }
 

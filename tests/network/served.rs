@@ -1,5 +1,6 @@
 //! An agent that a server speaks with, in a place with hosts beside it.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use super::Network;
 use crate::control::client::ControlClient;
 use crate::support::bridge_client::BridgeClient;
 use crate::support::deadline::Deadline;
-use crate::support::process::Process;
+use crate::support::process::{Process, Watch};
 use crate::support::wait::until_exists;
 
 /// The agent and its server.
@@ -28,6 +29,30 @@ impl Served {
 
     /// The same, where a shell script starts saggar as `"$@"`, with its status events on descriptor 3.
     pub(crate) fn started_by(network: &Network, starter: &str, options: &[&str]) -> Self {
+        Served::looked_at(network, starter, options, |_| ()).0
+    }
+
+    /// The demo agent with these options, and its supervisor and pid 1, which was stopped as soon as it was there.
+    pub(crate) fn stopped(network: &Network, options: &[&str]) -> (Self, [Watch; 2]) {
+        let deadline = Deadline::usual();
+        Served::looked_at(network, "exec \"$@\" 3>events", options, |process| {
+            loop {
+                if let Some([supervisor, init]) = supervisor_and_init(process) {
+                    init.stop();
+                    return [supervisor, init];
+                }
+                assert!(!deadline.remaining().is_zero(), "it has no pid 1");
+            }
+        })
+    }
+
+    /// Has a look at the process before it is waited for.
+    fn looked_at<T>(
+        network: &Network,
+        starter: &str,
+        options: &[&str],
+        look: impl Fn(&Process) -> T,
+    ) -> (Self, T) {
         let (place, work) = (&network.wrap.place, network.wrap.work());
         place.make_file("work/CLAUDE.md", "");
         let directory = place.join("run");
@@ -38,8 +63,9 @@ impl Served {
         saggar.arg("--bridge-socket").arg(&bridge).arg("--control-socket").arg(&control);
         let command = network.command(&["/bin/sh", "-c", starter, "sh"], &saggar);
         let process = Process::start(place, command);
+        let looked = look(&process);
         let server = BridgeClient::over(connect(network, &bridge)).greeted();
-        Served { process, control, server }
+        (Served { process, control, server }, looked)
     }
 
     /// A connection to the control socket.
@@ -83,6 +109,18 @@ impl Served {
         self.server.send(&json!({ "cmd": "shutdown" }));
         assert!(self.process.wait().success(), "{}", self.process.stderr());
     }
+}
+
+/// The supervisor below this process, and pid 1 of its sandbox.
+fn supervisor_and_init(process: &Process) -> Option<[Watch; 2]> {
+    let field = |pid: u32, name: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned()
+    };
+    let is_init = |pid: &u32| field(*pid, "NSpid:").split_whitespace().skip(1).last() == Some("1");
+    let mut processes = process.descendants().into_iter().map(|(pid, _)| pid);
+    let init = processes.rfind(is_init)?;
+    Some([Watch::of(field(init, "PPid:").trim().parse().ok()?)?, Watch::of(init)?])
 }
 
 /// Connects as the caller of the test: in its network it sees nobody else for who they are. The path is there a moment

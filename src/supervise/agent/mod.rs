@@ -210,7 +210,8 @@ impl<'a> AgentLoop<'a> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
-        let sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
+        let mut sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
+        sandbox.hold_early();
         job.services.register(poll.registry())?;
         let config = BridgeConfig {
             session_name: job.session.to_owned(),
@@ -560,6 +561,7 @@ impl<'a> AgentLoop<'a> {
             .finish_setup(self.privileged.launcher())
             .inspect_err(|_| self.sandbox.kill())
             .map_err(runtime_error)?;
+        self.sandbox.release_early();
         self.run_next_script();
         Ok(())
     }
