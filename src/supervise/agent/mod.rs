@@ -300,7 +300,9 @@ impl<'a> AgentLoop<'a> {
             }
             let ended = self.channel.hub.core().commands_ended();
             let has_ended = std::mem::replace(&mut self.commands_ended_at_scan, ended) != ended;
-            let works = self.channel.hub.core().is_busy()
+            // A session that is not ready yet does not idle.
+            let works = !self.agent_has_run
+                || self.channel.hub.core().is_busy()
                 || self.is_frozen()
                 || self.scripts.is_pending()
                 || self.snapshot.is_some();
