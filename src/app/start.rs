@@ -40,7 +40,9 @@ impl StartedSandbox {
         sockets::risky_sockets(&prepared.policy.effective).iter().for_each(|out| log::warn!("{out}"));
         signals::block()?;
         let limits = &prepared.spec.limits;
-        let place = CgroupPlace::choose(&prepared.id, limits).enter_scope(&prepared.id, limits);
+        let root = &prepared.spec.cgroup;
+        let place =
+            CgroupPlace::choose(&prepared.id, limits, root).enter_scope(&prepared.id, limits, root)?;
         let artifacts = HostArtifacts {
             cgroups: place.cgroups(),
             directory: is_addressable || prepared.session.is_some(),

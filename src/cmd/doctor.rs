@@ -9,9 +9,9 @@ use crate::host::probe::{self, CheckStatus, HostCheck, ProbeSubject};
 use crate::launch::ids::{self, IdPoolUsage};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::worker::MIN_LANDLOCK_ABI;
-use crate::spec::agent::INNER_ID;
-use crate::spec::policy::{self, HomeSource, IdRange, PolicyOptions, PolicySources};
-use crate::spec::{HostIdMapping, SandboxIdentity};
+use crate::spec::agent::{INNER_ID, root_cgroup};
+use crate::spec::policy::{self, EffectivePolicy, HomeSource, IdRange, PolicyOptions, PolicySources};
+use crate::spec::{HostIdMapping, RootCgroupSpec, SandboxIdentity};
 use crate::sys::landlock;
 use crate::text::one_line;
 use crate::{plan, state};
@@ -23,11 +23,13 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
         return super::prove::run(args);
     }
     let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    let range = id_range(current.clone());
+    let policy = operator_policy(current.clone());
+    let range = policy.as_ref().map_or(IdRange::DEFAULT, |policy| policy.ids.range.value);
     let available = ids::usage(range.first..=range.last);
     let mut checks =
         probe::run_checks(&subject(current, available.as_ref().map_or(range.first, |room| room.base)));
-    checks.extend(limits()?);
+    let root = policy.as_ref().and_then(|policy| root_cgroup(policy).ok()).unwrap_or_default();
+    checks.extend(limits(&root)?);
     checks.push(own_processes(&checks, range, available.as_ref().err()));
     checks.extend(id_block(range, available));
     checks.extend(directories());
@@ -66,14 +68,14 @@ fn subject(current: PathBuf, base: u32) -> ProbeSubject {
     }
 }
 
-/// Reads the id range from the configuration, or returns the default: `wrap` reports an invalid configuration.
-fn id_range(current: PathBuf) -> IdRange {
+/// Reads the configuration; `None` if it is invalid, which `wrap` reports.
+fn operator_policy(current: PathBuf) -> Option<EffectivePolicy> {
     let loaded = policy::load_policy(
         &PolicySources::of_this_host(current, nix::unistd::geteuid().as_raw(), &WorkerPolicyParser),
         HomeSource::Tmp,
         PolicyOptions::default(),
     );
-    loaded.map_or(IdRange::DEFAULT, |policy| policy.effective.ids.range.value)
+    loaded.ok().map(|policy| policy.effective)
 }
 
 /// Checks whether saggar's own processes are fully confined (saggar-security(7), Processes).
@@ -131,7 +133,7 @@ fn confinement(
 }
 
 /// Tries the limits that every sandbox has.
-fn limits() -> Result<Vec<HostCheck>> {
+fn limits(root: &RootCgroupSpec) -> Result<Vec<HostCheck>> {
     let row = |LimitTrial { name, outcome }| {
         let name = format!("limit-{name}");
         match outcome {
@@ -139,7 +141,7 @@ fn limits() -> Result<Vec<HostCheck>> {
             Err(TrialFailure { reason, remedy }) => HostCheck::degraded(name, reason).with_remedy(remedy),
         }
     };
-    Ok(trial::try_limits()?.into_iter().map(row).collect())
+    Ok(trial::try_limits(root)?.into_iter().map(row).collect())
 }
 
 fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck> {

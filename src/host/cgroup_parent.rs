@@ -4,22 +4,22 @@
 //! | parent | for whom limits hold there |
 //! |---|---|
 //! | our own cgroup | everyone who is alone in one that was delegated |
-//! | [`SLICE`], at the root of the mount | root |
-//! | a scope of the user's systemd | an ordinary user, in any session: saggar asks for the scope and enters it |
+//! | a cgroup at the root of the mount, saggar.slice by default | root |
+//! | a scope of systemd, in that slice | root, if the policy says so: saggar asks for the scope and enters it |
+//! | a scope of the user's systemd | an ordinary user, in any session, in the same way |
 //! | the cgroup above our own | a user to whom that was delegated, without systemd |
 //!
 //! A cgroup with processes cannot give controllers to its children (cgroups(7), "no internal processes"). So our own cgroup
 //! will do only if every process in it can be moved to a leaf, and no process of others is moved.
 
 use super::cgroups::{controllers_for_children, is_hierarchy_root, own_processes, read_words};
+use crate::spec::RootCgroupSpec;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The cgroup for the sandboxes that root starts. It stays when they end.
-pub const SLICE: &str = "saggar.slice";
 /// The slice of systemd for scopes of programs that a user starts (systemd.special(7)).
 pub const SCOPE_SLICE: &str = "app.slice";
 /// Prefix of the names of cgroups of sandboxes.
@@ -30,12 +30,14 @@ pub const NAME_PREFIX: &str = "saggar-";
 pub enum CgroupParent {
     /// Our own cgroup.
     Own(PathBuf),
-    /// [`SLICE`], which may be missing.
+    /// The cgroup for the sandboxes that root starts, which may be missing. It stays when they end.
     Slice(PathBuf),
-    /// A scope of the user's systemd that is still to be made.
+    /// A scope of systemd that is still to be made.
     Scope {
         /// The cgroup of the manager.
         manager: PathBuf,
+        /// The name of the slice for the scope.
+        slice: String,
     },
     /// The cgroup above our own.
     Above(PathBuf),
@@ -50,18 +52,19 @@ struct CgroupSite {
     is_root: bool,
     /// The cgroup of the user's systemd, if it runs.
     manager: Option<PathBuf>,
+    root: RootCgroupSpec,
 }
 
 impl CgroupParent {
     /// The first parent that gives the most of these controllers; our own cgroup if none gives any. `None` without a
     /// unified hierarchy.
-    pub fn choose(needed: &[&str]) -> Option<Self> {
-        CgroupSite::of_this_process().map(|site| site.choose(needed))
+    pub fn choose(needed: &[&str], root: &RootCgroupSpec) -> Option<Self> {
+        CgroupSite::of_this_process(root).map(|site| site.choose(needed))
     }
 
     /// As [`CgroupParent::choose`], without a scope of the user's systemd.
-    pub fn choose_without_scope(needed: &[&str]) -> Option<Self> {
-        CgroupSite::of_this_process().map(|site| CgroupSite { manager: None, ..site }.choose(needed))
+    pub fn choose_without_scope(needed: &[&str], root: &RootCgroupSpec) -> Option<Self> {
+        CgroupSite::of_this_process(root).map(|site| CgroupSite { manager: None, ..site }.choose(needed))
     }
 
     /// Our own cgroup.
@@ -76,8 +79,8 @@ impl CgroupParent {
             CgroupParent::Own(path) | CgroupParent::Slice(path) | CgroupParent::Above(path) => {
                 path.join(name)
             }
-            CgroupParent::Scope { manager } => {
-                manager.join(SCOPE_SLICE).join(format!("{name}.scope")).join(&name)
+            CgroupParent::Scope { manager, slice } => {
+                manager.join(slice_path(slice)).join(format!("{name}.scope")).join(&name)
             }
         }
     }
@@ -86,9 +89,9 @@ impl CgroupParent {
     pub fn source(&self) -> &Path {
         match self {
             CgroupParent::Slice(path) => path.parent().unwrap_or(path),
-            CgroupParent::Own(path) | CgroupParent::Above(path) | CgroupParent::Scope { manager: path } => {
-                path
-            }
+            CgroupParent::Own(path)
+            | CgroupParent::Above(path)
+            | CgroupParent::Scope { manager: path, .. } => path,
         }
     }
 
@@ -124,15 +127,15 @@ impl fmt::Display for CgroupParent {
             CgroupParent::Own(path) | CgroupParent::Slice(path) | CgroupParent::Above(path) => {
                 write!(f, "{}", path.display())
             }
-            CgroupParent::Scope { manager } => {
-                write!(f, "a scope of the user's systemd, {}", manager.display())
+            CgroupParent::Scope { manager, slice } => {
+                write!(f, "a scope of systemd, {}", manager.join(slice_path(slice)).display())
             }
         }
     }
 }
 
 impl CgroupSite {
-    fn of_this_process() -> Option<Self> {
+    fn of_this_process(root: &RootCgroupSpec) -> Option<Self> {
         let mount = unified_mount()?;
         let uid = geteuid();
         let manager = Path::new(mount).join(format!("user.slice/user-{uid}.slice/user@{uid}.service"));
@@ -141,16 +144,25 @@ impl CgroupSite {
             mount: mount.into(),
             is_root: uid.is_root(),
             manager: manager.exists().then_some(manager),
+            root: root.clone(),
         })
     }
 
     fn choose(&self, needed: &[&str]) -> CgroupParent {
         let own = || CgroupParent::Own(self.own.clone());
+        let RootCgroupSpec { parent, uses_systemd } = &self.root;
+        if self.is_root && *uses_systemd {
+            // Asked for: nothing else will do.
+            return CgroupParent::Scope { manager: self.mount.clone(), slice: parent.as_str().to_owned() };
+        }
         let is_alone = own_processes(&self.own).is_some();
         let candidates = [
             is_alone.then(own),
-            self.is_root.then(|| CgroupParent::Slice(self.mount.join(SLICE))),
-            self.manager.clone().filter(|_| !self.is_root).map(|manager| CgroupParent::Scope { manager }),
+            self.is_root.then(|| CgroupParent::Slice(self.mount.join(parent.as_str()))),
+            self.manager
+                .clone()
+                .filter(|_| !self.is_root)
+                .map(|manager| CgroupParent::Scope { manager, slice: SCOPE_SLICE.to_owned() }),
             self.above().map(CgroupParent::Above),
             Some(own()),
         ];
@@ -179,6 +191,17 @@ impl CgroupSite {
     }
 }
 
+/// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)).
+fn slice_path(slice: &str) -> PathBuf {
+    let name = slice.strip_suffix(".slice").unwrap_or(slice);
+    name.match_indices('-')
+        .map(|(end, _)| end)
+        .chain([name.len()])
+        .filter_map(|end| name.get(..end))
+        .map(|part| format!("{part}.slice"))
+        .collect()
+}
+
 /// The mount point of the unified hierarchy.
 pub fn unified_mount() -> Option<&'static str> {
     ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
@@ -202,11 +225,12 @@ mod tests {
     /// A directory that plays the mount of a hierarchy, with our own cgroup at `a/own`.
     struct Host {
         scratch: tempfile::TempDir,
+        root: RootCgroupSpec,
     }
 
     impl Host {
         fn new() -> Self {
-            let host = Host { scratch: tempfile::tempdir().unwrap() };
+            let host = Host { scratch: tempfile::tempdir().unwrap(), root: RootCgroupSpec::default() };
             host.cgroup("", "cpu memory pids", "cpu memory pids", "");
             host.cgroup("a", "cpu memory pids", "", "");
             host.cgroup("a/own", "cpu memory pids", "", "1");
@@ -235,7 +259,7 @@ mod tests {
         fn choose(&self, is_root: bool, manager: Option<&str>) -> CgroupParent {
             let (mount, own) = (self.scratch.path().to_owned(), self.path("a/own"));
             let manager = manager.map(|path| self.path(path));
-            CgroupSite { mount, own, is_root, manager }.choose(&NEEDED)
+            CgroupSite { mount, own, is_root, manager, root: self.root.clone() }.choose(&NEEDED)
         }
     }
 
@@ -248,13 +272,13 @@ mod tests {
         }
         // But not where others give more.
         host.cgroup("a/own", "memory pids", "", &std::process::id().to_string());
-        assert_eq!(host.choose(true, None), CgroupParent::Slice(host.path(SLICE)));
+        assert_eq!(host.choose(true, None), CgroupParent::Slice(host.path("saggar.slice")));
     }
 
     #[test]
     fn root_has_a_slice() {
         let host = Host::new();
-        let slice = CgroupParent::Slice(host.path(SLICE));
+        let slice = CgroupParent::Slice(host.path("saggar.slice"));
         assert_eq!(host.choose(true, Some("a")), slice);
         assert_eq!(slice.child("x"), host.path("saggar.slice/saggar-x"));
         assert_eq!(slice.controllers(), NEEDED);
@@ -267,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn the_slice_of_root_has_another_name_or_is_of_systemd() {
+        let mut host = Host::new();
+        host.root.parent = "agents-ci.slice".parse().unwrap();
+        assert_eq!(host.choose(true, None), CgroupParent::Slice(host.path("agents-ci.slice")));
+        host.root.uses_systemd = true;
+        let scope = host.choose(true, None);
+        assert_eq!(scope.child("x"), host.path("agents.slice/agents-ci.slice/saggar-x.scope/saggar-x"));
+        assert_eq!(
+            (scope.source(), scope.controllers()),
+            (host.scratch.path(), NEEDED.map(str::to_owned).into())
+        );
+        // That is of no concern to ordinary users.
+        assert_eq!(host.choose(false, None), CgroupParent::Own(host.path("a/own")));
+    }
+
+    #[test]
     fn a_user_asks_systemd_or_takes_what_lies_above() {
         let host = Host::new();
         let own = CgroupParent::Own(host.path("a/own"));
@@ -275,7 +315,7 @@ mod tests {
         assert_eq!(host.choose(false, None), CgroupParent::Above(host.path("a")));
         host.cgroup("manager", "memory pids", "", "");
         let scope = host.choose(false, Some("manager"));
-        assert_eq!(scope, CgroupParent::Scope { manager: host.path("manager") });
+        assert_eq!(scope, CgroupParent::Scope { manager: host.path("manager"), slice: SCOPE_SLICE.into() });
         assert_eq!(scope.child("x"), host.path("manager/app.slice/saggar-x.scope/saggar-x"));
         host.cgroup("manager", "", "", "");
         assert_eq!(host.choose(false, Some("manager")), CgroupParent::Above(host.path("a")));

@@ -1,13 +1,16 @@
 //! The sandbox of an agent: lowers a policy to a [`SandboxSpec`] (saggar(1) and saggar-security(7)).
 
+use super::policy::effective::CgroupPolicy;
 use super::policy::hosts::DNS_PORT;
-use super::policy::{self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, Setting};
+use super::policy::{
+    self, BindAccess, EffectivePolicy, HomeSource, PolicyLayer, SandboxCgroupDriver, Setting,
+};
 use super::{
     HostIdMapping, MailboxSpec, MaskKind, ModelApiSpec, MountKind, MountSpec, NetworkSpec, Origin,
-    OverlayUpper, PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, SandboxIdentity, SandboxProfile,
-    SandboxSpec, hidden_in_git, limits, mount_order,
+    OverlayUpper, PinnedPath, ProcMask, RestrictedHostNetwork, RlimitSpec, RootCgroupSpec, SandboxIdentity,
+    SandboxProfile, SandboxSpec, hidden_in_git, limits, mount_order,
 };
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -123,6 +126,7 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         },
         rlimits: rlimits(policy),
         limits: limits::lower(policy)?,
+        cgroup: root_cgroup(policy)?,
         terminal: request.terminal,
         visible_workspace: request.visible_workspace.then(|| request.workspace.clone()),
         reopen_streams: request.reopen_streams,
@@ -142,6 +146,23 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
     spec.files
         .extend(git.into_iter().filter(|(at, _)| spec.mounts.iter().all(|mount| mount.destination != *at)));
     Ok(spec)
+}
+
+/// Where the cgroup is made, if root starts the sandbox.
+///
+/// # Errors
+/// [`Code::Invalid`] for a name that systemd does not know as that of a slice.
+pub fn root_cgroup(policy: &EffectivePolicy) -> Result<RootCgroupSpec> {
+    let CgroupPolicy { parent, driver } = &policy.cgroup;
+    let uses_systemd = driver.value == SandboxCgroupDriver::Systemd;
+    if uses_systemd && !parent.value.is_slice() {
+        let message = format!(
+            "sandbox.cgroup_parent = {}, from {}, is no slice, and sandbox.cgroup_driver is systemd, from {}",
+            parent.value, parent.layer, driver.layer
+        );
+        return Err(Error::new(Code::Invalid, message).hint("use a name that ends with .slice"));
+    }
+    Ok(RootCgroupSpec { parent: parent.value.clone(), uses_systemd })
 }
 
 fn network(policy: &EffectivePolicy, request: &AgentSandboxRequest) -> NetworkSpec {

@@ -1,6 +1,7 @@
 //! The model: a [`SandboxSpec`] describes a sandbox completely, and each part names the layer that set it.
 
 pub use super::policy::api::{ApiUpstream, KeyHeader};
+pub use super::policy::cgroup_name::CgroupName;
 pub use super::policy::hosts::HostRules;
 pub use super::policy::names::{Protection, ProtectionStrength, SandboxProfile};
 pub use super::policy::publish::PublishedPort;
@@ -80,6 +81,8 @@ pub struct SandboxSpec {
     pub rlimits: Vec<RlimitSpec>,
     /// Limits that need a cgroup.
     pub limits: LimitsSpec,
+    /// Where the cgroup is made, if root starts the sandbox.
+    pub cgroup: RootCgroupSpec,
     /// Whether programs get a new terminal.
     pub terminal: bool,
     /// The work tree, if the supervisor needs to see it as programs do.
@@ -348,6 +351,15 @@ pub struct RlimitSpec {
     pub hard: u64,
     /// Which layer set it.
     pub origin: Origin,
+}
+
+/// Where the cgroups of sandboxes that root starts are made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RootCgroupSpec {
+    /// The cgroup that has them, at the root of each hierarchy.
+    pub parent: CgroupName,
+    /// Whether systemd is asked for a scope in it, which is then a slice.
+    pub uses_systemd: bool,
 }
 
 /// Limits that need a cgroup. `None` is unlimited, except for swap: with a memory limit it is 0.

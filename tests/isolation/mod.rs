@@ -5,6 +5,7 @@
 //! differently.
 
 mod capabilities;
+mod cgroup_parent;
 mod cve;
 mod descriptors;
 mod disk;

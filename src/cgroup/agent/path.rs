@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::usage::read_field;
-use crate::host::cgroup_parent::{NAME_PREFIX, SLICE, own_cgroup, unified_mount};
+use crate::host::cgroup_parent::{NAME_PREFIX, own_cgroup, unified_mount};
 use crate::id::SandboxId;
+use crate::spec::CgroupName;
 use crate::stage::watcher::SUPERVISOR_LEAF_SUFFIX;
 
 /// The cgroup of the sandbox's main program, below the sandbox's.
@@ -20,8 +21,9 @@ pub(super) fn parse_name(name: &OsStr) -> Option<SandboxId> {
     SandboxId::parse(name.to_str()?.strip_prefix(NAME_PREFIX)?).ok()
 }
 
-/// Removes the cgroups of dead sandboxes below our own, below the one above and in [`SLICE`]: those without a process, older
-/// than `age`, and not `known` to run. Returns their number. Nothing is killed: a cgroup that gets a process meanwhile stays.
+/// Removes the cgroups of dead sandboxes below our own, below the one above and in saggar.slice: those without a process,
+/// older than `age`, and not `known` to run. Returns their number. Nothing is killed: a cgroup that gets a process meanwhile
+/// stays.
 ///
 /// Other programs may have cgroups with such names, for containers that they run below: cgroups inside them are not
 /// ours to remove, and one without a process may have just been created.
@@ -38,7 +40,7 @@ pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize
     let Some(mount) = unified_mount() else { return 0 };
     let own = own_cgroup(mount);
     let above = own.as_deref().and_then(Path::parent).filter(|above| above.starts_with(mount));
-    let parents = [own.clone(), above.map(Path::to_owned), Some(Path::new(mount).join(SLICE))];
+    let parents = [own.clone(), above.map(Path::to_owned), Some(Path::new(mount).join(CgroupName::DEFAULT))];
     let entries =
         parents.into_iter().flatten().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
     let left = entries.filter_map(|entry| {

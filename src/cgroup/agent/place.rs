@@ -4,9 +4,11 @@ use super::requests::controllers;
 use super::usage::SandboxUsage;
 use super::v1::{self, V1Cgroup};
 use crate::cgroup::systemd;
+use crate::error::Result;
 use crate::host::cgroup_parent::CgroupParent;
 use crate::id::SandboxId;
-use crate::spec::LimitsSpec;
+use crate::spec::{LimitsSpec, RootCgroupSpec};
+use nix::unistd::geteuid;
 use std::path::{Path, PathBuf};
 
 /// Where the cgroups of a sandbox will be.
@@ -36,28 +38,32 @@ pub struct SandboxCgroups {
 
 impl CgroupPlace {
     /// The places of the cgroups of `id`, where these limits can hold.
-    pub fn choose(id: &SandboxId, limits: &LimitsSpec) -> Self {
+    pub fn choose(id: &SandboxId, limits: &LimitsSpec, root: &RootCgroupSpec) -> Self {
         let needed = controllers(limits);
         CgroupPlace {
-            unified: CgroupParent::choose(&needed).map(|parent| UnifiedPlace::below(parent, id)),
-            v1: V1Cgroup::choose(id.as_str(), &needed),
+            unified: CgroupParent::choose(&needed, root).map(|parent| UnifiedPlace::below(parent, id)),
+            v1: V1Cgroup::choose(id.as_str(), &needed, &root.parent),
         }
     }
 
-    /// Enters the scope of the user's systemd that the place is in, if it is in one. Without the scope, another place is
-    /// chosen.
-    pub fn enter_scope(self, id: &SandboxId, limits: &LimitsSpec) -> Self {
-        if !matches!(&self.unified, Some(UnifiedPlace { parent: CgroupParent::Scope { .. }, .. })) {
-            return self;
-        }
-        let parent = match systemd::scope::enter(id.as_str()) {
+    /// Enters the scope of systemd that the place is in, if it is in one. For an ordinary user another place is chosen
+    /// without the scope.
+    ///
+    /// # Errors
+    /// systemd gives root no scope, and the policy asks for one.
+    pub fn enter_scope(self, id: &SandboxId, limits: &LimitsSpec, root: &RootCgroupSpec) -> Result<Self> {
+        let Some(UnifiedPlace { parent: CgroupParent::Scope { slice, .. }, .. }) = &self.unified else {
+            return Ok(self);
+        };
+        let parent = match systemd::scope::enter(id.as_str(), slice) {
             Ok(()) => CgroupParent::own(),
+            Err(error) if geteuid().is_root() => return Err(error),
             Err(error) => {
                 log::info!("no scope of the user's systemd for this sandbox: {error}");
-                CgroupParent::choose_without_scope(&controllers(limits))
+                CgroupParent::choose_without_scope(&controllers(limits), root)
             }
         };
-        CgroupPlace { unified: parent.map(|parent| UnifiedPlace::below(parent, id)), ..self }
+        Ok(CgroupPlace { unified: parent.map(|parent| UnifiedPlace::below(parent, id)), ..self })
     }
 
     /// Those of the cgroups that can be made. The others need no cleanup.

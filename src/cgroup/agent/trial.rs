@@ -2,11 +2,11 @@
 //! `saggar doctor`.
 
 use super::{CgroupPlace, create};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::delegation::diagnose_controller;
 use crate::id::SandboxId;
 use crate::plan::path::c_path;
-use crate::spec::{LimitSpec, LimitsSpec, Origin};
+use crate::spec::{LimitSpec, LimitsSpec, Origin, RootCgroupSpec};
 use crate::stage::watcher::CleanupItem;
 use std::path::Path;
 
@@ -14,6 +14,9 @@ use std::path::Path;
 const MEMORY: u64 = 64 << 20;
 const CPU_MILLI: u64 = 1000;
 const PIDS: u64 = 64;
+
+/// The limits, each with the name of its controller.
+const NAMES: [&str; 3] = ["memory", "cpu", "pids"];
 
 /// What came of the trial of one limit.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub struct TrialFailure {
 ///
 /// # Errors
 /// A cgroup that was made cannot be opened.
-pub fn try_limits() -> Result<Vec<LimitTrial>> {
+pub fn try_limits(root: &RootCgroupSpec) -> Result<Vec<LimitTrial>> {
     let limit = |value| Some(LimitSpec { value, required: false, origin: Origin::COMMAND_LINE });
     let limits = LimitsSpec {
         memory: limit(MEMORY),
@@ -47,7 +50,11 @@ pub fn try_limits() -> Result<Vec<LimitTrial>> {
         ..LimitsSpec::default()
     };
     let id = SandboxId::random()?;
-    let place = CgroupPlace::choose(&id, &limits).enter_scope(&id, &limits);
+    let place = CgroupPlace::choose(&id, &limits, root).enter_scope(&id, &limits, root);
+    let place = match place {
+        Ok(place) => place,
+        Err(error) => return Ok(NAMES.map(|name| LimitTrial { name, outcome: Err(failure(&error)) }).into()),
+    };
     let cgroups = place.cgroups();
     let made = create(&place, &limits, false);
     if let Some(path) = &cgroups.unified {
@@ -66,10 +73,14 @@ pub fn try_limits() -> Result<Vec<LimitTrial>> {
             }
             Some(entry) => Err(TrialFailure {
                 reason: entry.reason.clone(),
-                remedy: diagnose_controller(source, name, &["cpu", "memory", "pids"]).remedy,
+                remedy: diagnose_controller(source, name, &NAMES).remedy,
             }),
         };
         LimitTrial { name, outcome }
     };
-    Ok(["memory", "cpu", "pids"].map(trial).into())
+    Ok(NAMES.map(trial).into())
+}
+
+fn failure(error: &Error) -> TrialFailure {
+    TrialFailure { reason: error.to_string(), remedy: error.hint_text().unwrap_or_default().to_owned() }
 }

@@ -2,7 +2,7 @@
 //! make them.
 //!
 //! ```text
-//! <mount>/saggar.slice/saggar-<id>   one in each of these hierarchies
+//! <mount>/saggar.slice/saggar-<id>   one in each of these hierarchies; a policy can name another parent
 //! ```
 //! clone3(2) puts a process into a cgroup of version 2 only, and every move of another process waits for all CPUs of the
 //! host (`cgroup_threadgroup_rwsem`). So the one thread of the launching process enters these cgroups, makes pid 1, and goes
@@ -12,8 +12,9 @@
 
 use super::path::{is_older, parse_name};
 use super::usage::{SandboxUsage, read_field};
-use crate::host::cgroup_parent::{CgroupParent, SLICE, unified_mount};
+use crate::host::cgroup_parent::{CgroupParent, unified_mount};
 use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion};
+use crate::spec::CgroupName;
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs;
 use std::io;
@@ -60,13 +61,13 @@ fn hierarchies() -> Vec<CgroupHierarchy> {
 
 impl V1Cgroup {
     /// The cgroups of the sandbox `id` for these controllers. Nothing is made.
-    pub(super) fn choose(id: &str, controllers: &[&str]) -> Vec<Self> {
+    pub(super) fn choose(id: &str, controllers: &[&str], parent: &CgroupName) -> Vec<Self> {
         let is_needed = |one: &CgroupHierarchy| {
             let mut names = one.controllers.iter().map(String::as_str);
             names.any(|name| CONTROLLERS.contains(&name) && controllers.contains(&name))
         };
         let place = |hierarchy: CgroupHierarchy| V1Cgroup {
-            path: CgroupParent::Slice(hierarchy.mount_point.join(SLICE)).child(id),
+            path: CgroupParent::Slice(hierarchy.mount_point.join(parent.as_str())).child(id),
             controllers: hierarchy.controllers,
             own: hierarchy.own_cgroup,
         };
@@ -156,7 +157,7 @@ pub(super) fn oom_kills(cgroups: &[V1Cgroup]) -> Option<u64> {
 /// Removes the cgroups of dead sandboxes: those without a process, older than `age`, and not `known` to run. Returns their
 /// number.
 pub(super) fn remove_stale(age: Duration, known: impl Fn(&str) -> bool) -> usize {
-    let slices = hierarchies().into_iter().map(|one| one.mount_point.join(SLICE));
+    let slices = hierarchies().into_iter().map(|one| one.mount_point.join(CgroupName::DEFAULT));
     let entries = slices.filter_map(|slice| fs::read_dir(slice).ok()).flatten().flatten();
     let is_stale = |entry: &fs::DirEntry| {
         let id = parse_name(&entry.file_name());

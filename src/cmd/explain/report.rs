@@ -166,7 +166,7 @@ impl SandboxReport {
     /// Creates the report; `own` are variables that saggar sets at the start, `folder` is the agent's.
     pub(super) fn of(prepared: &PreparedSandbox, own: &[&str], folder: Option<&Path>) -> SandboxReport {
         let policy = &prepared.policy.effective;
-        let place = CgroupPlace::choose(&prepared.id, &prepared.spec.limits);
+        let place = CgroupPlace::choose(&prepared.id, &prepared.spec.limits, &prepared.spec.cgroup);
         let mut missing = cgroup::find_missing(&place, &prepared.spec.limits);
         degraded::process_limits(&missing, &prepared.spec.limits).explain(&mut missing);
         let limits = limits::rows(prepared, &missing);

@@ -7,6 +7,7 @@ use super::HostCheck;
 use crate::host::cgroup_parent::CgroupParent;
 use crate::host::cgroups::{CgroupLayout, CgroupVersion};
 use crate::host::delegation::{self, DelegationContext, V1_REMEDY};
+use crate::spec::RootCgroupSpec;
 use nix::unistd::geteuid;
 use std::collections::BTreeSet;
 
@@ -21,7 +22,10 @@ pub fn cgroup_checks() -> Vec<HostCheck> {
     let layout = CgroupLayout::discover().unwrap_or_default();
     let mut checks = vec![layout_check(&layout)];
     if layout.v2_hierarchy().is_some() {
-        checks.extend(CgroupParent::choose(&OPTIONAL_CONTROLLERS).map(|parent| optional_check(&parent)));
+        checks.extend(
+            CgroupParent::choose(&OPTIONAL_CONTROLLERS, &RootCgroupSpec::default())
+                .map(|parent| optional_check(&parent)),
+        );
     }
     checks
 }

@@ -4,12 +4,13 @@
 //! `merge` and `tighten` handle it, since both destructure every field.
 
 use super::api::{ApiUpstream, KeyHeader};
+use super::cgroup_name::CgroupName;
 use super::hosts::HostRule;
 use super::mailbox::{MailboxName, RunNumber};
 use super::mcp::SessionPattern;
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
-    SandboxProfile, TimeoutAction,
+    SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
 use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
 use super::permission::{PermissionMode, PermissionRule};
@@ -305,7 +306,7 @@ pub struct PermissionsTable {
     pub modes: Option<Vec<PermissionMode>>,
 }
 
-/// The table `[sandbox]`: user and group ids of the programs.
+/// The table `[sandbox]`: user and group ids of the programs, and the place of cgroups.
 #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxTable {
@@ -317,6 +318,10 @@ pub struct SandboxTable {
     /// The group id in the sandbox. Default: 1000 when root starts it, else the caller's.
     #[schemars(range(min = 1, max = 65535))]
     pub gid: Option<u32>,
+    /// The cgroup at the root of the hierarchies that has those of sandboxes that root starts.
+    pub cgroup_parent: Option<CgroupName>,
+    /// Who makes the cgroups of sandboxes that root starts.
+    pub cgroup_driver: Option<SandboxCgroupDriver>,
 }
 
 /// Deserializes a table from a map only. A derived `Deserialize` also accepts a sequence, with the values

@@ -1,6 +1,7 @@
 //! The effective policy: every value with the layer that set it.
 
 use super::api::{ApiUpstream, KeyHeader};
+use super::cgroup_name::CgroupName;
 use super::environment;
 use super::hosts::{HostRule, HostRules};
 use super::layer::{PolicyLayer, Setting};
@@ -8,7 +9,7 @@ use super::mailbox::{MailboxName, RunNumber};
 use super::mcp::SessionPattern;
 use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
-    SandboxProfile, TimeoutAction,
+    SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
 use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
 use super::permission::{PermissionModes, PermissionRule};
@@ -75,6 +76,8 @@ pub struct EffectivePolicy {
     pub permissions: PermissionPolicy,
     /// User and group ids of the programs.
     pub ids: IdPolicy,
+    /// Where the cgroups of sandboxes that root starts are.
+    pub cgroup: CgroupPolicy,
     /// Whether a workspace may be the home directory or one of its ancestors.
     pub allow_home: Setting<bool>,
 }
@@ -279,6 +282,15 @@ pub struct IdPolicy {
     pub gid: Option<Setting<u32>>,
 }
 
+/// Where the cgroups of sandboxes that root starts are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgroupPolicy {
+    /// The cgroup that has them, at the root of each hierarchy.
+    pub parent: Setting<CgroupName>,
+    /// Who makes them.
+    pub driver: Setting<SandboxCgroupDriver>,
+}
+
 impl DiskRatePolicy {
     /// Each rate that a layer set: its key in a policy, its value as text, its layer.
     pub fn named_rates(&self) -> impl Iterator<Item = (&'static str, String, &PolicyLayer)> {
@@ -388,6 +400,10 @@ impl EffectivePolicy {
             mcp_sessions: Vec::new(),
             permissions: PermissionPolicy::built_in(),
             ids: IdPolicy { range: built_in(IdRange::DEFAULT), uid: None, gid: None },
+            cgroup: CgroupPolicy {
+                parent: Setting::new(CgroupName::default(), &PolicyLayer::BuiltIn),
+                driver: built_in(SandboxCgroupDriver::Cgroupfs),
+            },
             allow_home: built_in(false),
         }
     }

@@ -30,6 +30,7 @@
 //! | `schema` `check` `rows` | for people and editors: JSON Schema, `policy check`, `explain` |
 
 pub mod api;
+pub mod cgroup_name;
 pub mod check;
 pub mod command_line;
 pub mod document;
@@ -65,6 +66,7 @@ mod value;
 mod tests;
 
 pub use api::{ApiUpstream, KeyHeader, UpstreamScheme};
+pub use cgroup_name::CgroupName;
 pub use check::{PolicyCheckReport, check_policy_files};
 pub use command_line::{EnvArgument, PolicyOptions};
 pub use document::PolicyDocument;
@@ -78,7 +80,7 @@ pub use mailbox::{MailboxName, RunNumber};
 pub use mcp::SessionPattern;
 pub use names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
-    SandboxProfile, TimeoutAction,
+    SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
 pub use paths::{
     BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath,

@@ -62,6 +62,16 @@ keywords! {
 }
 
 keywords! {
+    /// Who makes the cgroups of the sandboxes that root starts.
+    "driver of cgroups" SandboxCgroupDriver {
+        /// saggar itself.
+        Cgroupfs = "cgroupfs",
+        /// systemd, asked for a scope.
+        Systemd = "systemd",
+    }
+}
+
+keywords! {
     /// A protection that a host may or may not support (DECISIONS 1).
     "protection" Protection {
         /// Separate namespaces: user, mount, pid, ipc, uts, cgroup.

@@ -133,6 +133,13 @@ impl EffectivePolicy {
         rows.push_setting("sandbox.id_range", &self.ids.range);
         rows.push_settings("sandbox.uid", &self.ids.uid);
         rows.push_settings("sandbox.gid", &self.ids.gid);
+        let cgroup = &self.cgroup;
+        if cgroup.parent.is_named() {
+            rows.push_setting("sandbox.cgroup_parent", &cgroup.parent);
+        }
+        if cgroup.driver.is_named() {
+            rows.push_setting("sandbox.cgroup_driver", &cgroup.driver);
+        }
         rows.0
     }
 }

@@ -114,7 +114,9 @@ pub(super) fn tighten(
     let document::McpTable { sessions } = mcp;
     check_sessions(sessions, &current.mcp_sessions)?;
     check_permissions(&current.permissions, permissions)?;
-    let document::SandboxTable { id_range, uid, gid } = sandbox;
+    let document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver } = sandbox;
+    check_equal("sandbox.cgroup_parent", cgroup_parent.as_ref(), Some(&current.cgroup.parent))?;
+    check_equal("sandbox.cgroup_driver", cgroup_driver.as_ref(), Some(&current.cgroup.driver))?;
     check_equal("sandbox.id_range", id_range.as_ref(), Some(&current.ids.range))?;
     check_equal("sandbox.uid", uid.as_ref(), current.ids.uid.as_ref())?;
     check_equal("sandbox.gid", gid.as_ref(), current.ids.gid.as_ref())

@@ -1,11 +1,14 @@
 //! The cure that the error of a limit names: run as it is printed, it gives the limit.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::in_guest_of;
 use crate::support::caller::Caller;
 use crate::support::place::Place;
+use crate::support::process::Process;
+use crate::support::wait::{until_exists, until_gone};
 
 const USER: &str = "saggar-other";
 
@@ -44,7 +47,7 @@ impl Asker {
         if !policy.exists() {
             self.place.make_file("limits.toml", "");
         }
-        std::fs::write(&policy, format!("[limits]\n{limits}\n")).unwrap();
+        fs::write(&policy, format!("[limits]\n{limits}\n")).unwrap();
         format!("{} wrap --policy {} -- echo ran", self.saggar(), policy.display())
     }
 
@@ -115,6 +118,28 @@ fn systemd_gives_root_every_limit_without_advice() {
     let asker = Asker::new(caller);
     asker.runs("saggar …", MORE);
     asker.runs("saggar …", "hugetlb.2MB = '4M'");
+}
+
+/// Its cgroup is that of a scope of the system's manager, in the slice that the policy names.
+#[test]
+fn systemd_gives_root_a_scope_where_the_policy_says_so() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    in_guest_of("systemd");
+    let place = Place::new(caller);
+    let policy =
+        "[sandbox]\ncgroup_driver = 'systemd'\ncgroup_parent = 'agents-ci.slice'\n[limits]\npids = 50\n";
+    let policy = place.make_file("policy.toml", policy);
+    let mut command = place.saggar();
+    command.args(["wrap", "--id", "box", "--policy"]).arg(policy);
+    command.args(["--", "/bin/sh", "-c", "touch up; read end"]);
+    let mut process = Process::start(&place, command);
+    until_exists(&place.work().join("up"));
+    let scope = Path::new("/sys/fs/cgroup/agents.slice/agents-ci.slice/saggar-box.scope");
+    assert_eq!(fs::read_to_string(scope.join("saggar-box/pids.max")).unwrap().trim(), "50");
+    as_root("systemctl show -p Delegate saggar-box.scope | grep -x Delegate=yes");
+    drop(process.take_stdin());
+    assert!(process.wait().success(), "{}", process.stderr());
+    until_gone(scope);
 }
 
 /// What systemd does not give a user unless the administrator says so: both steps as they are printed.

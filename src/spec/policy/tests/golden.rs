@@ -188,6 +188,8 @@ fn the_schema_has_every_key_with_a_description() {
     protections.prefer
     protections.quiet
     protections.require
+    sandbox.cgroup_driver
+    sandbox.cgroup_parent
     sandbox.gid
     sandbox.id_range
     sandbox.uid

@@ -187,8 +187,16 @@ pub(super) fn any_document() -> BoxedStrategy<PolicyDocument> {
         of(one_of(&["100000-200000", "1879048192-2147418111"])),
         of(select(&[1u32, 1000][..])),
         of(select(&[1u32, 1000][..])),
+        of(one_of(&["saggar.slice", "agents.slice"])),
+        of(word(SandboxCgroupDriver::ALL)),
     )
-        .prop_map(|(id_range, uid, gid)| document::SandboxTable { id_range, uid, gid });
+        .prop_map(|(id_range, uid, gid, cgroup_parent, cgroup_driver)| document::SandboxTable {
+            id_range,
+            uid,
+            gid,
+            cgroup_parent,
+            cgroup_driver,
+        });
     let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
     let sessions =
@@ -292,6 +300,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         mcp_sessions,
         permissions,
         ids,
+        cgroup,
         allow_home,
     } = after;
     let value = |setting: &Option<Setting<HostPath>>| setting.clone().map(|setting| setting.value);
@@ -342,6 +351,8 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         ("control", template(control_socket) == template(&before.control_socket)),
         ("reachable", allow_reachable.value <= before.allow_reachable.value),
         ("directory", value(bridge_directory) == value(&before.bridge_directory)),
+        ("cgroup parent", cgroup.parent.value == before.cgroup.parent.value),
+        ("cgroup driver", cgroup.driver.value == before.cgroup.driver.value),
         ("range", ids.range.value == before.ids.range.value),
         ("uid", id(&ids.uid) == id(&before.ids.uid)),
         ("gid", id(&ids.gid) == id(&before.ids.gid)),
@@ -472,7 +483,7 @@ pub(super) fn operated(documents: &[PolicyDocument]) -> EffectivePolicy {
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 71] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 73] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -544,6 +555,8 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 71] = [
     |to, from| to.sandbox.id_range = from.sandbox.id_range,
     |to, from| to.sandbox.uid = from.sandbox.uid,
     |to, from| to.sandbox.gid = from.sandbox.gid,
+    |to, from| to.sandbox.cgroup_parent = from.sandbox.cgroup_parent.clone(),
+    |to, from| to.sandbox.cgroup_driver = from.sandbox.cgroup_driver,
 ];
 
 /// A document with a few keys: a document with many would nearly always be refused for one of them, and the
