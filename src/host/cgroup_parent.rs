@@ -12,7 +12,7 @@
 //! A cgroup with processes cannot give controllers to its children (cgroups(7), "no internal processes"). So our own cgroup
 //! will do only if every process in it can be moved to a leaf, and no process of others is moved.
 
-use super::cgroups::{controllers_for_children, is_hierarchy_root, own_processes, read_words};
+use super::cgroups::{controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_words};
 use crate::spec::RootCgroupSpec;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -100,7 +100,8 @@ impl CgroupParent {
         let source = self.source();
         match self {
             CgroupParent::Own(_) => controllers_for_children(source),
-            CgroupParent::Slice(_) if !is_hierarchy_root(source) => {
+            // The cgroup of a container, with processes in it.
+            CgroupParent::Slice(_) if !is_hierarchy_root(source) && has_processes(source) => {
                 read_words(source, "cgroup.subtree_control")
             }
             CgroupParent::Slice(_) | CgroupParent::Scope { .. } => read_words(source, "cgroup.controllers"),
@@ -213,7 +214,8 @@ pub fn unified_mount() -> Option<&'static str> {
 pub fn own_cgroup(mount: &str) -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new(mount).join(own))
+    // No slash at its end where it is the mount itself.
+    Some(Path::new(mount).join(own).components().collect())
 }
 
 #[cfg(test)]
@@ -282,9 +284,11 @@ mod tests {
         assert_eq!(host.choose(true, Some("a")), slice);
         assert_eq!(slice.child("x"), host.path("saggar.slice/saggar-x"));
         assert_eq!(slice.controllers(), NEEDED);
-        // In a cgroup namespace what is mounted is no root, and gives what it was told to.
+        // In a cgroup namespace what is mounted is no root: with processes it gives what it was told to, and else all.
         fs::write(host.path("cgroup.type"), "domain").unwrap();
         fs::write(host.path("cgroup.subtree_control"), "pids").unwrap();
+        assert_eq!((host.choose(true, None), slice.controllers().len()), (slice.clone(), 3));
+        fs::write(host.path("cgroup.procs"), "1").unwrap();
         assert_eq!((host.choose(true, None), slice.controllers()), (slice, vec!["pids".to_owned()]));
         fs::write(host.path("cgroup.subtree_control"), "").unwrap();
         assert_eq!(host.choose(true, None), CgroupParent::Own(host.path("a/own")));

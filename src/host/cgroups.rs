@@ -133,6 +133,11 @@ pub fn is_hierarchy_root(own_cgroup: &Path) -> bool {
     !own_cgroup.join("cgroup.type").exists()
 }
 
+/// Whether processes are in this cgroup itself.
+pub fn has_processes(cgroup: &Path) -> bool {
+    !read_words(cgroup, "cgroup.procs").is_empty()
+}
+
 /// The pids in the own cgroup, if they are only this process and its children, which can be moved to
 /// another cgroup; else `None`.
 pub fn own_processes(own_cgroup: &Path) -> Option<Vec<String>> {

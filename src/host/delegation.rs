@@ -4,8 +4,11 @@
 //! Used only if a limit cannot be set; changes nothing. systemd.resource-control(5), "Delegate=", and
 //! user@.service describe which controllers systemd delegates.
 
-use super::cgroups::{CgroupLayout, CgroupVersion, is_hierarchy_root, own_processes, read_words};
-use std::fmt::Write;
+use super::cgroups::{
+    CgroupLayout, CgroupVersion, has_processes, is_hierarchy_root, own_processes, read_words,
+};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
 
 /// The controllers that systemd can delegate, in the order of its `Delegate=`.
@@ -59,7 +62,14 @@ pub fn diagnose_controller(
     };
     let has = |path: &Path| read_words(path, "cgroup.controllers").iter().any(|one| one == controller);
     let root = layout.v2_hierarchy().map(|unified| unified.mount_point.clone());
-    if root.as_deref().is_some_and(|root| !has(root)) {
+    if let Some(root) = root.filter(|root| !has(root)) {
+        if !is_hierarchy_root(&root) {
+            let remedy = format!(
+                "let the host give this container the {controller} controller, or leave the limit out"
+            );
+            let why = format!("the cgroup of this container has no {controller} controller");
+            return MissingController { reason: why, remedy };
+        }
         let why = format!("this kernel gives no {controller} controller in cgroup v2");
         let remedy = format!(
             "boot with cgroup_enable={controller} where the kernel has it switched off, or leave the limit out"
@@ -94,6 +104,66 @@ pub struct DelegationContext {
     /// The cgroups from the root to the own one that do not enable a controller for their children, with
     /// those that they enable.
     pub ancestors: Vec<(PathBuf, Vec<String>)>,
+    /// The mount of cgroup v2, if it shows the cgroup of a container.
+    pub container: Option<NamespaceRoot>,
+}
+
+/// The root of a cgroup namespace, which is mounted in a container: a mount of cgroup v2 that is not the root of the
+/// hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceRoot {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Nothing can be written there.
+    pub is_read_only: bool,
+    /// Processes are in it, and not below it.
+    pub has_processes: bool,
+}
+
+impl NamespaceRoot {
+    fn find(mount: &Path) -> Option<Self> {
+        if is_hierarchy_root(mount) {
+            return None;
+        }
+        let flags = statvfs(mount).map(|about| about.flags());
+        Some(NamespaceRoot {
+            mount: mount.to_owned(),
+            is_read_only: flags.is_ok_and(|flags| flags.contains(FsFlags::ST_RDONLY)),
+            has_processes: has_processes(mount),
+        })
+    }
+
+    /// The remedy that gives `uid` these controllers.
+    fn remedy(&self, uid: u32, controllers: &[&str]) -> String {
+        let mount = self.mount.display();
+        if self.is_read_only {
+            return "start the container with a cgroup that can be written: `podman run --security-opt \
+                    unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`"
+                .to_owned();
+        }
+        let away = format!(
+            "mkdir -p {mount}/init && while read p; do echo $p >{mount}/init/cgroup.procs; done <{mount}/cgroup.procs"
+        );
+        match (uid, self.has_processes) {
+            (0, _) => format!("as root in the container: `{away}`; or start saggar as its only process"),
+            (_, true) => format!(
+                "as root in the container: `{away}`; then {}",
+                own_cgroup_remedy(mount, uid, controllers)
+            ),
+            (_, false) => own_cgroup_remedy(mount, uid, controllers),
+        }
+    }
+}
+
+/// How a cgroup of its own is made for saggar, without systemd.
+fn own_cgroup_remedy(mount: impl Display, uid: u32, controllers: &[&str]) -> String {
+    let names: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    format!(
+        "start saggar alone in a cgroup of its own, which root makes: `mkdir {mount}/saggar && echo {} \
+         >{mount}/cgroup.subtree_control && cd {mount}/saggar && chown {uid} . cgroup.procs cgroup.subtree_control \
+         cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`",
+        names.join(" ")
+    )
 }
 
 impl DelegationContext {
@@ -101,10 +171,9 @@ impl DelegationContext {
     pub fn of_this_process(own_cgroup: &Path) -> Self {
         let uid = nix::unistd::geteuid().as_raw();
         let manager = format!("/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service");
-        let mut above: Vec<_> = own_cgroup
-            .ancestors()
+        let cgroups = || own_cgroup.ancestors().take_while(|path| path.join("cgroup.controllers").exists());
+        let mut above: Vec<_> = cgroups()
             .skip(1)
-            .take_while(|path| path.join("cgroup.controllers").exists())
             .map(|path| (path.to_owned(), read_words(path, "cgroup.subtree_control")))
             .collect();
         above.reverse();
@@ -113,6 +182,7 @@ impl DelegationContext {
             has_systemd: Path::new("/run/systemd/system").is_dir(),
             manager_controllers: read_words(Path::new(&manager), "cgroup.controllers"),
             ancestors: above,
+            container: cgroups().last().and_then(NamespaceRoot::find),
         }
     }
 }
@@ -120,6 +190,9 @@ impl DelegationContext {
 /// The remedy that gives this user `controllers`. Text in backquotes can be run unchanged, except for the
 /// program's own arguments.
 pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> String {
+    if let Some(container) = &context.container {
+        return container.remedy(context.uid, controllers);
+    }
     let (known, others): (Vec<&str>, Vec<&str>) =
         controllers.iter().partition(|name| SYSTEMD_CONTROLLERS.contains(name));
     let mut remedy = String::new();
@@ -167,18 +240,7 @@ pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> S
                 remedy.push_str("start saggar by `systemd-run --user --scope -p Delegate=yes saggar …`");
             }
         }
-        (false, _) => {
-            let names: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
-            let _ = write!(
-                remedy,
-                "start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo \
-                 {} >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown {} . cgroup.procs \
-                 cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell \
-                 that then runs `exec saggar …`",
-                names.join(" "),
-                context.uid
-            );
-        }
+        (false, uid) => remedy.push_str(&own_cgroup_remedy("/sys/fs/cgroup", uid, controllers)),
     }
     remedy
 }
@@ -195,7 +257,21 @@ mod tests {
             has_systemd: systemd,
             manager_controllers: manager.iter().map(|one| (*one).to_owned()).collect(),
             ancestors: above,
+            container: None,
         }
+    }
+
+    #[test]
+    fn the_cure_in_a_container_goes_by_what_its_cgroup_is() {
+        let cure = |uid, is_read_only, has_processes| {
+            let mount = "/sys/fs/cgroup".into();
+            let container = Some(NamespaceRoot { mount, is_read_only, has_processes });
+            delegation_remedy(&DelegationContext { container, ..site(uid, true, &[]) }, &["memory", "pids"])
+        };
+        insta::assert_snapshot!(cure(0, true, true), @"start the container with a cgroup that can be written: `podman run --security-opt unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`");
+        insta::assert_snapshot!(cure(0, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; or start saggar as its only process");
+        insta::assert_snapshot!(cure(1000, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; then start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
+        insta::assert_snapshot!(cure(1000, false, false), @"start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
     }
 
     #[test]

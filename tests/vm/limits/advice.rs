@@ -131,7 +131,7 @@ fn systemd_gives_root_a_scope_where_the_policy_says_so() {
     let policy = place.make_file("policy.toml", policy);
     let mut command = place.saggar();
     command.args(["wrap", "--id", "box", "--policy"]).arg(policy);
-    command.args(["--", "/bin/sh", "-c", "touch up; read end"]);
+    command.args(["--", "/bin/sh", "-c", "touch up; cat"]);
     let mut process = Process::start(&place, command);
     until_exists(&place.work().join("up"));
     let scope = Path::new("/sys/fs/cgroup/agents.slice/agents-ci.slice/saggar-box.scope");

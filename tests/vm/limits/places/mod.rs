@@ -368,6 +368,38 @@ fn places_hold_the_limits_of_a_session() {
     }
 }
 
+/// What the error of a limit advises root to do in a container, run as it is printed.
+#[test]
+fn places_in_a_container_hold_the_limits_after_the_advice() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    if machine() == Machine::V1 {
+        return;
+    }
+    let place = Place::new(caller);
+    let saggar = place.saggar();
+    let wrap = format!(
+        "env HOME={home} SAGGAR_STATE_DIR={home} {saggar} wrap --memory 64m --cpus 0.5 --pids 50 --",
+        home = place.join("home").display(),
+        saggar = saggar.get_program().to_str().unwrap(),
+    );
+    let inner = format!(
+        "cd {work}\n\
+         said=$({wrap} true 2>&1) && exit 3\n\
+         advice=$(echo \"$said\" | sed -n 's/.*as root in the container: `\\([^`]*\\)`.*/\\1/p')\n\
+         eval \"$advice\" || exit 4\n\
+         {wrap} cat /proc/self/cgroup\n",
+        work = place.work().display(),
+    );
+    let inner = place.make_file("inner.sh", &inner);
+    let name = place.path().file_name().unwrap().to_str().unwrap();
+    let way = Way::Container { is_writable: true, is_alone: false };
+    let script = way.script(caller, machine(), name, inner.to_str().unwrap());
+    let output = Command::new("/bin/sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    // The root of its cgroup namespace.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0::/\n");
+}
+
 /// A process in the cgroup of this name, or in one below.
 #[track_caller]
 fn process_in(cgroup: &str) -> i32 {

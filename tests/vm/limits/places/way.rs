@@ -2,7 +2,54 @@
 
 use std::fmt;
 
+use serde_json::json;
+
 use crate::support::caller::Caller;
+
+/// Those that root has on a host.
+const CAPABILITIES: [&str; 41] = [
+    "AUDIT_CONTROL",
+    "AUDIT_READ",
+    "AUDIT_WRITE",
+    "BLOCK_SUSPEND",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "KILL",
+    "LEASE",
+    "LINUX_IMMUTABLE",
+    "MAC_ADMIN",
+    "MAC_OVERRIDE",
+    "MKNOD",
+    "NET_ADMIN",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_RAW",
+    "PERFMON",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYSLOG",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_CHROOT",
+    "SYS_MODULE",
+    "SYS_NICE",
+    "SYS_PACCT",
+    "SYS_PTRACE",
+    "SYS_RAWIO",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "WAKE_ALARM",
+];
 
 /// A way to start a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +72,16 @@ pub(super) enum Way {
         /// As above.
         is_delegated: bool,
     },
+    /// In a container with a cgroup namespace.
+    Container {
+        /// Whether its cgroup can be written.
+        is_writable: bool,
+        /// Whether it is the only process there.
+        is_alone: bool,
+    },
 }
 
-pub(super) const WAYS: [Way; 8] = [
+pub(super) const WAYS: [Way; 11] = [
     Way::Login,
     Way::BareEnvironment,
     Way::Tmux,
@@ -36,6 +90,9 @@ pub(super) const WAYS: [Way; 8] = [
     Way::Service { is_delegated: false },
     Way::ChildOfService { is_delegated: true },
     Way::ChildOfService { is_delegated: false },
+    Way::Container { is_writable: true, is_alone: true },
+    Way::Container { is_writable: true, is_alone: false },
+    Way::Container { is_writable: false, is_alone: true },
 ];
 
 impl fmt::Display for Way {
@@ -49,6 +106,9 @@ impl fmt::Display for Way {
             Way::Service { is_delegated: false } => "service, Delegate=no",
             Way::ChildOfService { is_delegated: true } => "child of a service, Delegate=yes",
             Way::ChildOfService { is_delegated: false } => "child of a service, Delegate=no",
+            Way::Container { is_writable: true, is_alone: true } => "container, alone in it",
+            Way::Container { is_writable: true, is_alone: false } => "container, beside others",
+            Way::Container { is_writable: false, .. } => "container, read-only cgroup",
         };
         f.pad(words)
     }
@@ -73,6 +133,8 @@ impl Way {
     /// Whether it gives away a cgroup that limits can hold in, or a manager or root's own rights can.
     pub(super) fn must_hold(self, caller: Caller, machine: Machine) -> bool {
         match self {
+            // The cgroup of a container is root's. With other processes in it, it cannot give controllers away.
+            Way::Container { is_writable, is_alone } => caller.is_root() && is_writable && is_alone,
             _ if caller.is_root() || machine == Machine::Systemd => true,
             _ if machine == Machine::V1 => false,
             Way::Login | Way::BareEnvironment | Way::Tmux => true,
@@ -99,7 +161,10 @@ impl Way {
             ),
             _ => format!("{as_caller}sh {inner}"),
         };
-        let beside_another = format!("sleep 1000 & {inner}; status=$?; kill $!; exit $status");
+        if let Way::Container { is_writable, is_alone } = self {
+            return container(name, &inner, is_writable, is_alone);
+        }
+        let beside_another = beside_another(&inner);
         match machine {
             Machine::Systemd => self.script_of_systemd(&user, uid.as_raw(), &inner, &beside_another),
             Machine::Other => self.script_of_others(uid.as_raw(), name, &inner, &beside_another),
@@ -123,6 +188,7 @@ impl Way {
                 "{service} {user} -p Delegate={is_delegated} {}",
                 quoted(&beside_another.replace(inner, strip_caller(inner)))
             ),
+            Way::Container { .. } => unreachable!("no matter of systemd"),
         }
     }
 
@@ -154,6 +220,38 @@ impl Way {
              until rmdir {own}; do sleep 0.1; done 2>/dev/null; exit $status"
         )
     }
+}
+
+/// A script that runs `inner` in a container of crun: this tree, a /run of its own, all capabilities.
+fn container(name: &str, inner: &str, is_writable: bool, is_alone: bool) -> String {
+    let (bundle, mode) = (format!("/run/{name}"), if is_writable { "rw" } else { "ro" });
+    let script = if is_alone { format!("exec {inner}") } else { beside_another(inner) };
+    let all: Vec<String> = CAPABILITIES.iter().map(|name| format!("CAP_{name}")).collect();
+    let mount = |to: &str, kind: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
+    let config = json!({
+        "ociVersion": "1.0.0",
+        "root": { "path": "rootfs" },
+        "process": {
+            "user": { "uid": 0, "gid": 0 },
+            "cwd": "/",
+            "args": ["/bin/sh", "-c", script],
+            "env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"],
+            "capabilities": { "bounding": all, "effective": all, "permitted": all },
+        },
+        "mounts": [mount("/run", "tmpfs", &[]), mount("/sys/fs/cgroup", "cgroup", &[mode])],
+        "linux": { "cgroupsPath": format!("/{name}"), "namespaces": [{ "type": "mount" }, { "type": "cgroup" }] },
+    });
+    format!(
+        "mkdir -p {bundle}/rootfs && cat >{bundle}/config.json <<'EOF'\n{config}\nEOF\n\
+         unshare --mount sh -c 'mount --rbind / {bundle}/rootfs && \
+         exec crun --cgroup-manager=cgroupfs run --bundle {bundle} {name}'\n\
+         status=$?; rm {bundle}/config.json; rmdir {bundle}/rootfs {bundle}; exit $status"
+    )
+}
+
+/// A script that runs `inner` while another process is there.
+fn beside_another(inner: &str) -> String {
+    format!("sleep 1000 & {inner}; status=$?; kill $!; exit $status")
 }
 
 /// What `inner` is without the change to the caller, which a service has made already.
