@@ -1,6 +1,8 @@
 //! The limits of the default sandbox hold wherever saggar is started, or it says that they do not: a table of places,
 //! callers and limits, each cell by what the kernel's own files say.
 
+mod attackers;
+mod readme;
 mod way;
 
 use std::fs;
