@@ -40,7 +40,7 @@ impl CurrentCounts {
         let with_cgroup = live::find_sandboxes((!uid.is_root()).then_some(uid.as_raw()));
         let named = state::running::list_locked(&state::runtime_path())?;
         let frozen: Vec<&SandboxId> =
-            with_cgroup.iter().filter(|one| live::is_frozen(&one.cgroup)).map(|one| &one.id).collect();
+            with_cgroup.iter().filter(|one| one.is_frozen()).map(|one| &one.id).collect();
 
         let bare = named.iter().filter(|one| one.holder_pid.is_some());
         let bare = bare.filter(|one| !with_cgroup.iter().any(|live| live.id == one.id)).count();

@@ -26,8 +26,24 @@ as_each_caller! {
             Some(cgroup) => {
                 assert!(cgroup.ends_with(&format!("/saggar-{name}")), "{shown}");
                 assert!(shown["cpu"]["usage_usec"].as_u64().unwrap() > 0, "{shown}");
-                for (key, file) in [("memory", "memory.current"), ("pids", "pids.current"), ("io", "io.stat")] {
-                    assert_eq!(shown.get(key).is_some(), Path::new(cgroup).join(file).exists(), "{key}: {shown}");
+                let has = |file: &str| Path::new(cgroup).join(file).exists();
+                // In version 1 the files have other names, and other cgroups.
+                let limits = [
+                    ("/memory", "memory.current", 2_u64 << 30), ("/pids", "pids.current", 512), ("/cpu", "cpu.max", 1_000_000),
+                ];
+                for (key, file, limit) in limits {
+                    if caller.is_root() || has(file) {
+                        let max = if key == "/cpu" { "max_usec" } else { "max" };
+                        assert_eq!(shown.pointer(&format!("{key}/{max}")), Some(&limit.into()), "{key}: {shown}");
+                    } else {
+                        assert!(shown.pointer(&format!("{key}/current")).is_none(), "{key}: {shown}");
+                    }
+                }
+                assert_eq!(shown.get("io").is_some(), has("io.stat"), "{shown}");
+                if caller.is_root() {
+                    for count in ["/memory/current", "/pids/current"] {
+                        assert!(shown.pointer(count).and_then(Value::as_u64).unwrap() > 0, "{shown}");
+                    }
                 }
             }
             None => assert!(shown.get("cpu").is_none() && shown.get("memory").is_none(), "{shown}"),

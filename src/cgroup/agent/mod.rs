@@ -28,7 +28,8 @@
 //! | [`pids`] | notification that forks fail |
 //! | [`freeze`] | freezes the whole sandbox |
 //! | [`trial`] | whether limits hold here |
-//! | [`usage`] [`live`] | usage of a sandbox, and of all running sandboxes |
+//! | [`usage`] [`sandbox_stats`] | usage since the start, and current usage |
+//! | [`live`] [`search`] | the running sandboxes |
 
 mod directory;
 mod disk;
@@ -41,6 +42,8 @@ mod path;
 pub mod pids;
 mod place;
 mod requests;
+pub mod sandbox_stats;
+mod search;
 mod supervisor_leaf;
 pub mod trial;
 pub mod usage;

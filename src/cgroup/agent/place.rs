@@ -1,6 +1,7 @@
 //! The places of a sandbox's cgroups: known before the cgroups are made, so that what cleans up knows them too.
 
 use super::requests::controllers;
+use super::sandbox_stats::SandboxStats;
 use super::usage::SandboxUsage;
 use super::v1::{self, V1Cgroup};
 use crate::cgroup::systemd;
@@ -97,6 +98,15 @@ impl SandboxCgroups {
         let unified = self.unified.as_deref().and_then(SandboxUsage::read).unwrap_or_default();
         let usage = unified.or(v1::usage(&self.v1));
         (usage != SandboxUsage::default()).then_some(usage)
+    }
+
+    /// Current usage of the sandbox; `None` if it is in no cgroup.
+    pub fn stats(&self) -> Option<SandboxStats> {
+        let unified = self.unified.as_deref().filter(|cgroup| cgroup.is_dir()).map(SandboxStats::read);
+        match self.v1.as_slice() {
+            [] => unified,
+            v1 => Some(v1::stats(v1, unified.unwrap_or_default())),
+        }
     }
 
     /// Number of processes that the kernel killed because memory ran out.

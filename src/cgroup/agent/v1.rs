@@ -10,10 +10,15 @@
 //!
 //! Programs cannot leave them: nothing of these hierarchies is writable in a sandbox.
 
+mod counters;
+
+pub(super) use counters::{oom_kills, stats, usage};
+
 use super::path::{is_older, parse_name};
-use super::usage::{SandboxUsage, read_field};
+use super::search;
 use crate::host::cgroup_parent::{CgroupParent, unified_mount};
-use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion};
+use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion, has_processes};
+use crate::id::SandboxId;
 use crate::spec::CgroupName;
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs;
@@ -129,29 +134,19 @@ fn move_this_thread(cgroup: &Path) -> io::Result<()> {
     fs::write(cgroup.join("tasks"), "0")
 }
 
-/// What the cgroups of version 1 count.
-pub(super) fn usage(cgroups: &[V1Cgroup]) -> SandboxUsage {
-    let at = |controller: &str| cgroups.iter().find(|one| one.has(controller)).map(|one| one.path.as_path());
-    let number = |controller: &str, file: &str| -> Option<u64> {
-        fs::read_to_string(at(controller)?.join(file)).ok()?.trim().parse().ok()
-    };
-    SandboxUsage {
-        memory_peak: number("memory", "memory.max_usage_in_bytes"),
-        memory_max: number("memory", "memory.limit_in_bytes"),
-        oom_kills: oom_kills(cgroups),
-        cpu_usec: number("cpuacct", "cpuacct.usage").map(|nanoseconds| nanoseconds / 1000),
-        cpu_throttled_usec: at("cpu")
-            .and_then(|path| read_field(path, "cpu.stat", "throttled_time"))
-            .map(|nanoseconds| nanoseconds / 1000),
-        pids_peak: number("pids", "pids.peak"),
-        pids_refused: at("pids").and_then(|path| read_field(path, "pids.events", "max")),
+/// The cgroups of running sandboxes in every hierarchy, each with the id of its sandbox.
+pub(super) fn find_running() -> Vec<(SandboxId, V1Cgroup)> {
+    let mut found = Vec::new();
+    for CgroupHierarchy { mount_point, controllers, own_cgroup, .. } in hierarchies() {
+        search::search(&mount_point, &|entry, path| {
+            Some(parse_name(&entry.file_name())?).filter(|_| has_processes(path))
+        })
+        .into_iter()
+        .for_each(|(id, path)| {
+            found.push((id, V1Cgroup { path, controllers: controllers.clone(), own: own_cgroup.clone() }));
+        });
     }
-}
-
-/// Number of processes that the kernel killed because memory ran out (Linux 4.13).
-pub(super) fn oom_kills(cgroups: &[V1Cgroup]) -> Option<u64> {
-    let cgroup = cgroups.iter().find(|one| one.has("memory"))?;
-    read_field(&cgroup.path, "memory.oom_control", "oom_kill")
+    found
 }
 
 /// Removes the cgroups of dead sandboxes: those without a process, older than `age`, and not `known` to run. Returns their

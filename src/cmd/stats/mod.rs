@@ -3,7 +3,8 @@
 mod hosts;
 mod table;
 
-use crate::cgroup::agent::live::{self, LiveSandbox, ResourceUsage, SandboxStats};
+use crate::cgroup::agent::live::{self, LiveSandbox};
+use crate::cgroup::agent::sandbox_stats::{ResourceUsage, SandboxStats};
 use crate::cgroup::stats::Pressure;
 use crate::cli::StatsArgs;
 use crate::error::{Code, Error, Result};
@@ -12,7 +13,7 @@ use crate::state;
 use hosts::{ControlSockets, NetworkCounters};
 use nix::unistd::geteuid;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use table::{aligned, bytes, dash};
 
 /// A row for one sandbox.
@@ -67,9 +68,11 @@ fn rows(live: Vec<LiveSandbox>, named: &[SandboxId]) -> Vec<StatsRow> {
             network: None,
         })
         .collect();
-    let with = live.into_iter().map(|LiveSandbox { id, cgroup }| {
-        let stats = SandboxStats::read(&cgroup);
-        StatsRow { id: id.to_string(), cgroup: Some(cgroup), stats, network: None }
+    let with = live.into_iter().map(|LiveSandbox { id, cgroups }| StatsRow {
+        id: id.to_string(),
+        cgroup: cgroups.directories().next().map(Path::to_owned),
+        stats: cgroups.stats().unwrap_or_default(),
+        network: None,
     });
     let mut rows: Vec<StatsRow> = with.chain(without).collect();
     rows.sort_by(|one, other| one.id.cmp(&other.id));
@@ -129,10 +132,11 @@ fn seconds(usec: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::agent::sandbox_stats::CpuTime;
 
     #[test]
     fn the_table_shows_what_is_known() {
-        let cpu = live::CpuTime { usage_usec: 1_234_567, ..live::CpuTime::default() };
+        let cpu = CpuTime { usage_usec: 1_234_567, ..CpuTime::default() };
         let stats = SandboxStats {
             cpu: Some(cpu),
             memory: Some(ResourceUsage { current: 61 << 20, peak: Some(3 << 30), max: Some(2 << 30) }),

@@ -5,7 +5,6 @@ use super::session_state::EndRequest;
 use crate::bridge::core::{Bridge, ExecId};
 use crate::bridge::io::ConnectionHub;
 use crate::cgroup::agent::freeze::SandboxFreezer;
-use crate::cgroup::agent::live::SandboxStats;
 use crate::control::files::FileRequest;
 use crate::control::method::UpdateChange;
 use crate::control::rpc::{RpcError, RpcErrorKind};
@@ -72,11 +71,10 @@ impl ControlHandler for AgentLoop<'_> {
     }
 
     fn stats_json(&self) -> std::result::Result<Value, RpcError> {
-        let cgroup = self.cgroups.unified.as_deref().filter(|cgroup| cgroup.is_dir());
-        let mut stats = match (cgroup, self.network.account()) {
+        let mut stats = match (self.cgroups.stats(), self.network.account()) {
             (None, None) => return Err(no_cgroup_error("its usage is not counted")),
             (None, Some(_)) => json!({}),
-            (Some(cgroup), _) => json!(SandboxStats::read(cgroup)),
+            (Some(stats), _) => json!(stats),
         };
         if let Some((open, hosts)) = self.network.account() {
             stats["network"] = json!({ "open": open, "hosts": hosts });
