@@ -151,8 +151,12 @@ fn handle_request(
         }
         Some(InitRequest::Signal { id, signal, group }) => {
             if let Some(program) = programs.iter().flatten().find(|program| program.id == id) {
-                let to = if group { -program.pid } else { program.pid };
-                let _ = call!(libc::SYS_kill, to, signal);
+                let sent =
+                    if group { call!(libc::SYS_kill, -program.pid, signal) } else { Err(Errno::ESRCH) };
+                // One that waits at its exec barrier does not lead a group yet.
+                if sent == Err(Errno::ESRCH) {
+                    let _ = call!(libc::SYS_kill, program.pid, signal);
+                }
             }
         }
         Some(InitRequest::Socket(family)) => send_socket(control, family),
