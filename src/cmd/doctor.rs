@@ -28,8 +28,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     let available = ids::usage(range.first..=range.last);
     let mut checks =
         probe::run_checks(&subject(current, available.as_ref().map_or(range.first, |room| room.base)));
-    let root = policy.as_ref().and_then(|policy| root_cgroup(policy).ok()).unwrap_or_default();
-    checks.extend(limits(&root)?);
+    checks.extend(limits(policy.as_ref().map_or_else(|| Ok(RootCgroupSpec::default()), root_cgroup))?);
     checks.push(own_processes(&checks, range, available.as_ref().err()));
     checks.extend(id_block(range, available));
     checks.extend(directories());
@@ -133,7 +132,7 @@ fn confinement(
 }
 
 /// Tries the limits that every sandbox has.
-fn limits(root: &RootCgroupSpec) -> Result<Vec<HostCheck>> {
+fn limits(root: Result<RootCgroupSpec>) -> Result<Vec<HostCheck>> {
     let row = |LimitTrial { name, outcome }| {
         let name = format!("limit-{name}");
         match outcome {

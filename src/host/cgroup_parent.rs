@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 pub const SCOPE_SLICE: &str = "app.slice";
 /// Prefix of the names of cgroups of sandboxes.
 pub const NAME_PREFIX: &str = "saggar-";
+/// Prefix of the names of scopes of sandboxes; those of containers have `saggar-`.
+pub const SCOPE_PREFIX: &str = "saggar-sandbox-";
 
 /// The parent of a sandbox's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl CgroupParent {
         CgroupSite::of_this_process(root).map(|site| site.choose(needed))
     }
 
-    /// As [`CgroupParent::choose`], without a scope of the user's systemd.
+    /// As [`CgroupParent::choose`], without a scope of an ordinary user's systemd.
     pub fn choose_without_scope(needed: &[&str], root: &RootCgroupSpec) -> Option<Self> {
         CgroupSite::of_this_process(root).map(|site| CgroupSite { manager: None, ..site }.choose(needed))
     }
@@ -80,7 +82,8 @@ impl CgroupParent {
                 path.join(name)
             }
             CgroupParent::Scope { manager, slice } => {
-                manager.join(slice_path(slice)).join(format!("{name}.scope")).join(&name)
+                let slice = slice_path(slice).unwrap_or_default();
+                manager.join(slice).join(format!("{SCOPE_PREFIX}{id}.scope")).join(&name)
             }
         }
     }
@@ -129,7 +132,8 @@ impl fmt::Display for CgroupParent {
                 write!(f, "{}", path.display())
             }
             CgroupParent::Scope { manager, slice } => {
-                write!(f, "a scope of systemd, {}", manager.join(slice_path(slice)).display())
+                let slice = slice_path(slice).unwrap_or_default();
+                write!(f, "a scope of systemd, {}", manager.join(slice).display())
             }
         }
     }
@@ -192,15 +196,18 @@ impl CgroupSite {
     }
 }
 
-/// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)).
-fn slice_path(slice: &str) -> PathBuf {
-    let name = slice.strip_suffix(".slice").unwrap_or(slice);
-    name.match_indices('-')
-        .map(|(end, _)| end)
-        .chain([name.len()])
-        .filter_map(|end| name.get(..end))
-        .map(|part| format!("{part}.slice"))
-        .collect()
+/// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)). `None` if this
+/// cannot be the name of a slice.
+pub fn slice_path(slice: &str) -> Option<PathBuf> {
+    let name = slice.strip_suffix(".slice").filter(|name| !name.is_empty() && !name.contains('/'))?;
+    if name == "-" {
+        return Some(PathBuf::new());
+    }
+    if name.split('-').any(str::is_empty) {
+        return None;
+    }
+    let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
+    Some(ends.filter_map(|end| name.get(..end)).map(|part| format!("{part}.slice")).collect())
 }
 
 /// The mount point of the unified hierarchy.
@@ -212,7 +219,12 @@ pub fn unified_mount() -> Option<&'static str> {
 
 /// Our own cgroup in the unified hierarchy.
 pub fn own_cgroup(mount: &str) -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    process_cgroup(mount, "self")
+}
+
+/// The cgroup of a process, by its directory in /proc, in the unified hierarchy.
+pub fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
+    let own = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     // No slash at its end where it is the mount itself.
     Some(Path::new(mount).join(own).components().collect())
@@ -301,7 +313,10 @@ mod tests {
         assert_eq!(host.choose(true, None), CgroupParent::Slice(host.path("agents-ci.slice")));
         host.root.uses_systemd = true;
         let scope = host.choose(true, None);
-        assert_eq!(scope.child("x"), host.path("agents.slice/agents-ci.slice/saggar-x.scope/saggar-x"));
+        assert_eq!(
+            scope.child("x"),
+            host.path("agents.slice/agents-ci.slice/saggar-sandbox-x.scope/saggar-x")
+        );
         assert_eq!(
             (scope.source(), scope.controllers()),
             (host.scratch.path(), NEEDED.map(str::to_owned).into())
@@ -320,7 +335,7 @@ mod tests {
         host.cgroup("manager", "memory pids", "", "");
         let scope = host.choose(false, Some("manager"));
         assert_eq!(scope, CgroupParent::Scope { manager: host.path("manager"), slice: SCOPE_SLICE.into() });
-        assert_eq!(scope.child("x"), host.path("manager/app.slice/saggar-x.scope/saggar-x"));
+        assert_eq!(scope.child("x"), host.path("manager/app.slice/saggar-sandbox-x.scope/saggar-x"));
         host.cgroup("manager", "", "", "");
         assert_eq!(host.choose(false, Some("manager")), CgroupParent::Above(host.path("a")));
         host.cgroup("a", "", "", "");

@@ -8,6 +8,7 @@ use super::cgroups::{
     CgroupLayout, CgroupVersion, has_processes, is_hierarchy_root, own_processes, read_words,
 };
 use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, access, geteuid};
 use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ pub fn diagnose_controller(
     if let Some(old) = old {
         let why =
             format!("cgroup v1 has the {controller} controller of this host ({})", old.mount_point.display());
-        let is_used = ["cpu", "memory", "pids"].contains(&controller) && !nix::unistd::geteuid().is_root();
+        let is_used = ["cpu", "memory", "pids"].contains(&controller) && !geteuid().is_root();
         let remedy = if is_used { V1_REMEDY } else { UNIFIED_HIERARCHY_REMEDY };
         return MissingController { reason: why, remedy: remedy.to_owned() };
     }
@@ -79,7 +80,7 @@ pub fn diagnose_controller(
     let shown = own.display();
     let why = if !has(own) {
         format!("the {controller} controller was not delegated to {shown}")
-    } else if let Err(errno) = nix::unistd::access(own, nix::unistd::AccessFlags::W_OK) {
+    } else if let Err(errno) = access(own, AccessFlags::W_OK) {
         format!("no cgroup can be made in {shown}: {}", errno.desc())
     } else if !is_hierarchy_root(own) && own_processes(own).is_none() {
         format!("other processes are in {shown}, which then cannot give the {controller} controller away")
@@ -114,7 +115,7 @@ pub struct DelegationContext {
 pub struct NamespaceRoot {
     /// Where it is mounted.
     pub mount: PathBuf,
-    /// Nothing can be written there.
+    /// Not even root in the container can write there.
     pub is_read_only: bool,
     /// Processes are in it, and not below it.
     pub has_processes: bool,
@@ -128,30 +129,34 @@ impl NamespaceRoot {
         let flags = statvfs(mount).map(|about| about.flags());
         Some(NamespaceRoot {
             mount: mount.to_owned(),
-            is_read_only: flags.is_ok_and(|flags| flags.contains(FsFlags::ST_RDONLY)),
+            is_read_only: flags.is_ok_and(|flags| flags.contains(FsFlags::ST_RDONLY))
+                || (geteuid().is_root() && access(mount, AccessFlags::W_OK).is_err()),
             has_processes: has_processes(mount),
         })
     }
 
-    /// The remedy that gives `uid` these controllers.
-    fn remedy(&self, uid: u32, controllers: &[&str]) -> String {
+    /// The remedy that gives `uid` these controllers; `None` where it is that of a host, as in a container with a systemd of
+    /// its own.
+    fn remedy(&self, uid: u32, controllers: &[&str]) -> Option<String> {
         let mount = self.mount.display();
         if self.is_read_only {
-            return "start the container with a cgroup that can be written: `podman run --security-opt \
-                    unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`"
-                .to_owned();
+            let remedy = "start the container with a cgroup that can be written: `podman run --security-opt \
+                          unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`";
+            return Some(remedy.to_owned());
+        }
+        if !self.has_processes {
+            return None;
         }
         let away = format!(
             "mkdir -p {mount}/init && while read p; do echo $p >{mount}/init/cgroup.procs; done <{mount}/cgroup.procs"
         );
-        match (uid, self.has_processes) {
-            (0, _) => format!("as root in the container: `{away}`; or start saggar as its only process"),
-            (_, true) => format!(
-                "as root in the container: `{away}`; then {}",
-                own_cgroup_remedy(mount, uid, controllers)
-            ),
-            (_, false) => own_cgroup_remedy(mount, uid, controllers),
-        }
+        Some(match uid {
+            0 => format!("as root in the container: `{away}`; or start saggar as its only process"),
+            _ => {
+                let own = own_cgroup_remedy(mount, uid, controllers);
+                format!("as root in the container: `{away}`; then {own}")
+            }
+        })
     }
 }
 
@@ -169,7 +174,7 @@ fn own_cgroup_remedy(mount: impl Display, uid: u32, controllers: &[&str]) -> Str
 impl DelegationContext {
     /// Collects the facts for this process in `own_cgroup`.
     pub fn of_this_process(own_cgroup: &Path) -> Self {
-        let uid = nix::unistd::geteuid().as_raw();
+        let uid = geteuid().as_raw();
         let manager = format!("/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service");
         let cgroups = || own_cgroup.ancestors().take_while(|path| path.join("cgroup.controllers").exists());
         let mut above: Vec<_> = cgroups()
@@ -190,8 +195,8 @@ impl DelegationContext {
 /// The remedy that gives this user `controllers`. Text in backquotes can be run unchanged, except for the
 /// program's own arguments.
 pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> String {
-    if let Some(container) = &context.container {
-        return container.remedy(context.uid, controllers);
+    if let Some(remedy) = context.container.as_ref().and_then(|one| one.remedy(context.uid, controllers)) {
+        return remedy;
     }
     let (known, others): (Vec<&str>, Vec<&str>) =
         controllers.iter().partition(|name| SYSTEMD_CONTROLLERS.contains(name));
@@ -271,7 +276,7 @@ mod tests {
         insta::assert_snapshot!(cure(0, true, true), @"start the container with a cgroup that can be written: `podman run --security-opt unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`");
         insta::assert_snapshot!(cure(0, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; or start saggar as its only process");
         insta::assert_snapshot!(cure(1000, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; then start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
-        insta::assert_snapshot!(cure(1000, false, false), @"start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
+        insta::assert_snapshot!(cure(1000, false, false), @"as root: `loginctl enable-linger 1000`, so that a systemd of this user runs");
     }
 
     #[test]

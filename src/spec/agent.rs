@@ -157,7 +157,7 @@ pub fn root_cgroup(policy: &EffectivePolicy) -> Result<RootCgroupSpec> {
     let uses_systemd = driver.value == SandboxCgroupDriver::Systemd;
     if uses_systemd && !parent.value.is_slice() {
         let message = format!(
-            "sandbox.cgroup_parent = {}, from {}, is no slice, and sandbox.cgroup_driver is systemd, from {}",
+            "sandbox.cgroup_parent = {}, from {}, is not a slice, and sandbox.cgroup_driver is systemd, from {}",
             parent.value, parent.layer, driver.layer
         );
         return Err(Error::new(Code::Invalid, message).hint("use a name that ends with .slice"));

@@ -5,7 +5,7 @@ use super::place::UnifiedPlace;
 use super::supervisor_leaf;
 use crate::cgroup::directories::RefusedController;
 use crate::host::cgroup_parent::CgroupParent;
-use crate::host::cgroups::is_hierarchy_root;
+use crate::host::cgroups::{has_processes, is_hierarchy_root};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -23,6 +23,13 @@ pub(super) fn create_directory(
     let message = |what: &Path, e: std::io::Error| format!("make {}: {e}", what.display());
     let path = &place.path;
     if let CgroupParent::Slice(slice) = &place.parent {
+        // The kernel would accept cpu and pids alone, and with them only threads in its children.
+        if has_processes(slice) {
+            return Err(format!(
+                "other processes are in {}, which then cannot contain sandboxes",
+                slice.display()
+            ));
+        }
         match fs::create_dir(slice) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(message(slice, e)),
             _ => {}

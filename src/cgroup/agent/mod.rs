@@ -29,7 +29,7 @@
 //! | [`freeze`] | freezes the whole sandbox |
 //! | [`trial`] | whether limits hold here |
 //! | [`usage`] [`sandbox_stats`] | usage since the start, and current usage |
-//! | [`live`] [`search`] | the running sandboxes |
+//! | [`live`] | the running sandboxes |
 
 mod directory;
 mod disk;
@@ -43,7 +43,6 @@ pub mod pids;
 mod place;
 mod requests;
 pub mod sandbox_stats;
-mod search;
 mod supervisor_leaf;
 pub mod trial;
 pub mod usage;

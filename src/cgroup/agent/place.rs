@@ -5,7 +5,7 @@ use super::sandbox_stats::SandboxStats;
 use super::usage::SandboxUsage;
 use super::v1::{self, V1Cgroup};
 use crate::cgroup::systemd;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::host::cgroup_parent::CgroupParent;
 use crate::id::SandboxId;
 use crate::spec::{LimitsSpec, RootCgroupSpec};
@@ -51,14 +51,23 @@ impl CgroupPlace {
     /// without the scope.
     ///
     /// # Errors
-    /// systemd gives root no scope, and the policy asks for one.
+    /// [`Code::Unsupported`] if the policy asks for a scope for root, and systemd gives none, or not every controller is in
+    /// version 2, the only one in which a scope is delegated.
     pub fn enter_scope(self, id: &SandboxId, limits: &LimitsSpec, root: &RootCgroupSpec) -> Result<Self> {
+        const DRIVER: &str = "sandbox.cgroup_driver = \"systemd\"";
+        const REMEDY: &str = "set sandbox.cgroup_driver = \"cgroupfs\"";
+        let is_root = geteuid().is_root();
+        if is_root && root.uses_systemd && (self.unified.is_none() || !self.v1.is_empty()) {
+            let message =
+                format!("{DRIVER}: cgroup v1 has controllers on this host, which systemd does not delegate");
+            return Err(Error::new(Code::Unsupported, message).hint(REMEDY));
+        }
         let Some(UnifiedPlace { parent: CgroupParent::Scope { slice, .. }, .. }) = &self.unified else {
             return Ok(self);
         };
         let parent = match systemd::scope::enter(id.as_str(), slice) {
             Ok(()) => CgroupParent::own(),
-            Err(error) if geteuid().is_root() => return Err(error),
+            Err(error) if is_root => return Err(error.context(DRIVER).hint(REMEDY)),
             Err(error) => {
                 log::info!("no scope of the user's systemd for this sandbox: {error}");
                 CgroupParent::choose_without_scope(&controllers(limits), root)
@@ -103,9 +112,9 @@ impl SandboxCgroups {
     /// Current usage of the sandbox; `None` if it is in no cgroup.
     pub fn stats(&self) -> Option<SandboxStats> {
         let unified = self.unified.as_deref().filter(|cgroup| cgroup.is_dir()).map(SandboxStats::read);
-        match self.v1.as_slice() {
-            [] => unified,
-            v1 => Some(v1::stats(v1, unified.unwrap_or_default())),
+        match self.v1.iter().any(|cgroup| cgroup.path().is_dir()) {
+            true => Some(v1::stats(&self.v1, unified.unwrap_or_default())),
+            false => unified,
         }
     }
 

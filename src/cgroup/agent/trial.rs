@@ -41,7 +41,11 @@ pub struct TrialFailure {
 ///
 /// # Errors
 /// A cgroup that was made cannot be opened.
-pub fn try_limits(root: &RootCgroupSpec) -> Result<Vec<LimitTrial>> {
+pub fn try_limits(root: Result<RootCgroupSpec>) -> Result<Vec<LimitTrial>> {
+    let root = match root {
+        Ok(root) => root,
+        Err(error) => return Ok(all_failed(&error)),
+    };
     let limit = |value| Some(LimitSpec { value, required: false, origin: Origin::COMMAND_LINE });
     let limits = LimitsSpec {
         memory: limit(MEMORY),
@@ -50,10 +54,10 @@ pub fn try_limits(root: &RootCgroupSpec) -> Result<Vec<LimitTrial>> {
         ..LimitsSpec::default()
     };
     let id = SandboxId::random()?;
-    let place = CgroupPlace::choose(&id, &limits, root).enter_scope(&id, &limits, root);
+    let place = CgroupPlace::choose(&id, &limits, &root).enter_scope(&id, &limits, &root);
     let place = match place {
         Ok(place) => place,
-        Err(error) => return Ok(NAMES.map(|name| LimitTrial { name, outcome: Err(failure(&error)) }).into()),
+        Err(error) => return Ok(all_failed(&error)),
     };
     let cgroups = place.cgroups();
     let made = create(&place, &limits, false);
@@ -81,6 +85,11 @@ pub fn try_limits(root: &RootCgroupSpec) -> Result<Vec<LimitTrial>> {
     Ok(NAMES.map(trial).into())
 }
 
-fn failure(error: &Error) -> TrialFailure {
-    TrialFailure { reason: error.to_string(), remedy: error.hint_text().unwrap_or_default().to_owned() }
+/// No sandbox starts at all.
+fn all_failed(error: &Error) -> Vec<LimitTrial> {
+    let failure = || TrialFailure {
+        reason: error.to_string(),
+        remedy: error.hint_text().unwrap_or_default().to_owned(),
+    };
+    NAMES.map(|name| LimitTrial { name, outcome: Err(failure()) }).into()
 }

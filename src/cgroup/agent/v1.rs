@@ -15,7 +15,6 @@ mod counters;
 pub(super) use counters::{oom_kills, stats, usage};
 
 use super::path::{is_older, parse_name};
-use super::search;
 use crate::host::cgroup_parent::{CgroupParent, unified_mount};
 use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion, has_processes};
 use crate::id::SandboxId;
@@ -134,19 +133,23 @@ fn move_this_thread(cgroup: &Path) -> io::Result<()> {
     fs::write(cgroup.join("tasks"), "0")
 }
 
-/// The cgroups of running sandboxes in every hierarchy, each with the id of its sandbox.
+/// The cgroups of running sandboxes in every hierarchy, each with the id of its sandbox. They are two levels below the root,
+/// whichever parent a policy names. A scope of systemd there is that of a container.
 pub(super) fn find_running() -> Vec<(SandboxId, V1Cgroup)> {
-    let mut found = Vec::new();
-    for CgroupHierarchy { mount_point, controllers, own_cgroup, .. } in hierarchies() {
-        search::search(&mount_point, &|entry, path| {
-            Some(parse_name(&entry.file_name())?).filter(|_| has_processes(path))
-        })
-        .into_iter()
-        .for_each(|(id, path)| {
-            found.push((id, V1Cgroup { path, controllers: controllers.clone(), own: own_cgroup.clone() }));
+    let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sandbox = |path: PathBuf| {
+        let is_scope = path.extension().is_some_and(|extension| extension == "scope");
+        let id = parse_name(path.file_name()?).filter(|_| !is_scope && has_processes(&path))?;
+        Some((id, path))
+    };
+    let of_hierarchy = |CgroupHierarchy { mount_point, controllers, own_cgroup, .. }: CgroupHierarchy| {
+        let paths = below(&mount_point).flat_map(|parent| below(&parent).collect::<Vec<_>>());
+        let found = paths.filter_map(sandbox).map(|(id, path)| {
+            (id, V1Cgroup { path, controllers: controllers.clone(), own: own_cgroup.clone() })
         });
-    }
-    found
+        found.collect::<Vec<_>>()
+    };
+    hierarchies().into_iter().flat_map(of_hierarchy).collect()
 }
 
 /// Removes the cgroups of dead sandboxes: those without a process, older than `age`, and not `known` to run. Returns their

@@ -1,6 +1,7 @@
 //! Names of units, and the paths of their cgroups (systemd.slice(5), systemd.unit(5)).
 
 use crate::error::{Code, Error, Result};
+use crate::host::cgroup_parent;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -47,21 +48,8 @@ pub fn unit_name(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Resul
 /// # Errors
 /// [`Code::Invalid`] for an invalid slice name.
 pub fn slice_path(slice: &str) -> Result<PathBuf> {
-    let refuse = || Error::new(Code::Invalid, format!("{slice:?} is no name of a systemd slice"));
-    let name = slice.strip_suffix(".slice").filter(|name| !name.is_empty() && !name.contains('/'));
-    let name = name.ok_or_else(refuse)?;
-    if name == "-" {
-        return Ok(PathBuf::new());
-    }
-    let (mut path, mut prefix) = (PathBuf::new(), String::new());
-    for part in name.split('-') {
-        if part.is_empty() {
-            return Err(refuse());
-        }
-        prefix = if prefix.is_empty() { part.to_owned() } else { format!("{prefix}-{part}") };
-        path.push(format!("{prefix}.slice"));
-    }
-    Ok(path)
+    cgroup_parent::slice_path(slice)
+        .ok_or_else(|| Error::new(Code::Invalid, format!("{slice:?} is no name of a systemd slice")))
 }
 
 /// Escapes characters of a container id that are not allowed in unit names as `\xHH` (systemd-escape(1)).

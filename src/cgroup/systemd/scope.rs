@@ -7,7 +7,7 @@ use super::properties::{SystemdProperty, push_property};
 use super::wire::DbusValue;
 use super::{connect, start_unit};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroup_parent::{CgroupParent, NAME_PREFIX};
+use crate::host::cgroup_parent::{CgroupParent, SCOPE_PREFIX};
 use nix::unistd::geteuid;
 
 /// Asks systemd for a scope for the sandbox `id` in this slice, with this process in it.
@@ -16,7 +16,7 @@ use nix::unistd::geteuid;
 /// [`Code::Unsupported`] if the manager cannot be reached, [`Code::System`] if it refuses, or takes the scope for done
 /// and the process is not in it.
 pub fn enter(id: &str, slice: &str) -> Result<()> {
-    let name = format!("{NAME_PREFIX}{}.scope", super::name::escape(id));
+    let name = format!("{SCOPE_PREFIX}{}.scope", super::name::escape(id));
     let is_users = !geteuid().is_root();
     start_unit(&mut connect(is_users)?, &name, is_users, &properties(id, slice))?;
     match CgroupParent::own() {

@@ -44,7 +44,7 @@ impl FromStr for CgroupName {
             return bad("is empty or longer than 200 bytes");
         }
         if text.starts_with('.') || !text.bytes().all(is_plain) {
-            return bad("is no plain name; a cgroup below another cannot be named");
+            return bad("is not a plain name; a cgroup below another cannot be named");
         }
         match text.split_once('.') {
             Some((first, _)) if CONTROL_FILES.contains(&first) => bad("could be that of a control file"),

@@ -318,7 +318,7 @@ pub struct SandboxTable {
     /// The group id in the sandbox. Default: 1000 when root starts it, else the caller's.
     #[schemars(range(min = 1, max = 65535))]
     pub gid: Option<u32>,
-    /// The cgroup at the root of the hierarchies that has those of sandboxes that root starts.
+    /// The cgroup at the root of each hierarchy that contains the cgroups of root's sandboxes.
     pub cgroup_parent: Option<CgroupName>,
     /// Who makes the cgroups of sandboxes that root starts.
     pub cgroup_driver: Option<SandboxCgroupDriver>,

@@ -134,9 +134,9 @@ fn systemd_gives_root_a_scope_where_the_policy_says_so() {
     command.args(["--", "/bin/sh", "-c", "touch up; cat"]);
     let mut process = Process::start(&place, command);
     until_exists(&place.work().join("up"));
-    let scope = Path::new("/sys/fs/cgroup/agents.slice/agents-ci.slice/saggar-box.scope");
+    let scope = Path::new("/sys/fs/cgroup/agents.slice/agents-ci.slice/saggar-sandbox-box.scope");
     assert_eq!(fs::read_to_string(scope.join("saggar-box/pids.max")).unwrap().trim(), "50");
-    as_root("systemctl show -p Delegate saggar-box.scope | grep -x Delegate=yes");
+    as_root("systemctl show -p Delegate saggar-sandbox-box.scope | grep -x Delegate=yes");
     drop(process.take_stdin());
     assert!(process.wait().success(), "{}", process.stderr());
     until_gone(scope);

@@ -73,7 +73,8 @@ pub(in crate::cgroup::agent) fn usage(cgroups: &[V1Cgroup]) -> SandboxUsage {
     }
 }
 
-/// Current and accumulated usage, with what version 2 counts of the sandbox. Each limit is in one of them.
+/// Current and accumulated usage, with what version 2 counts of the sandbox. The kernel has
+/// each controller in one of the two versions.
 pub(in crate::cgroup::agent) fn stats(cgroups: &[V1Cgroup], unified: SandboxStats) -> SandboxStats {
     let files = Files(cgroups);
     let amount = |controller: &str, current: &str, peak: &str, max: Option<u64>| {

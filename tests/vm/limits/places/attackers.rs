@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::way::Way;
-use super::{Site, Wrapped, callers};
+use super::{Site, callers};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
 use crate::support::process::Watch;
 
-/// The longest that another shell may take to run a program.
+/// The longest that another shell may take to run a program: the one bound on time here is what is promised.
 const LONGEST: Duration = Duration::from_secs(2);
 /// How often that is tried.
 const TRIES: usize = 20;
@@ -70,6 +70,7 @@ fn attack(caller: Caller, name: &str, program: &str) {
         assert!(!deadline.remaining().is_zero(), "{name} does not begin: {}", wrapped.said());
         deadline.pause();
     }
+    let end = End::of(&started);
     let longest = longest_start();
     let who = if caller.is_root() { "root" } else { "user" };
     let _ = writeln!(
@@ -77,17 +78,25 @@ fn attack(caller: Caller, name: &str, program: &str) {
         "attack: {name:10} {who}  another shell started `true` within {longest:?}"
     );
     assert!(longest < LONGEST, "{name}, {who}: {longest:?}");
-    end(wrapped, &started);
+    drop(end);
+    wrapped.child.wait().unwrap();
 }
 
-/// Ends the sandbox by its program, which is the parent of whatever it has made.
-fn end(mut wrapped: Wrapped<'_>, started: &serde_json::Value) {
-    let pid = started["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap();
-    // pid 1 of the sandbox: with it all of them end.
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim();
-    Watch::of(parent.parse().unwrap()).unwrap().signal(nix::sys::signal::Signal::SIGKILL);
-    wrapped.child.wait().unwrap();
+/// Kills pid 1 of the sandbox, and with it all that the attacker has made.
+struct End(Watch);
+
+impl End {
+    fn of(started: &serde_json::Value) -> Self {
+        let status = fs::read_to_string(format!("/proc/{}/status", started["pid"])).unwrap();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim();
+        End(Watch::of(parent.parse().unwrap()).unwrap())
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.signal(nix::sys::signal::Signal::SIGKILL);
+    }
 }
 
 #[test]

@@ -154,10 +154,11 @@ impl Way {
         };
         let inner = match self {
             Way::Login => format!("XDG_RUNTIME_DIR=/run/user/{uid} {as_caller}sh {inner}"),
-            // The shell that is waited for ends when the session of the multiplexer does.
+            // The shell that is waited for ends when the program in the multiplexer does.
             Way::Tmux => format!(
-                "{as_caller}tmux -L {name} new-session -d 'sh {inner}; tmux wait-for -S end'; \
-                 {as_caller}tmux -L {name} wait-for end"
+                "mkfifo -m 666 /run/{name} && \
+                 {as_caller}tmux -L {name} new-session -d 'sh {inner}; echo ended >/run/{name}' && read _ </run/{name}; \
+                 rm /run/{name}"
             ),
             _ => format!("{as_caller}sh {inner}"),
         };
