@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::Write as _;
 use std::process::Command;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::way::Way;
-use super::{Site, callers};
+use super::{MACHINE, Site, callers};
 use crate::support::caller::Caller;
 use crate::support::deadline::Deadline;
 use crate::support::process::Watch;
@@ -102,6 +103,7 @@ impl Drop for End {
 #[test]
 fn places_stay_of_use_beside_an_attacker() {
     let Some(callers) = callers() else { skip!("this test needs to be started as root") };
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     for (name, program) in ATTACKERS {
         for caller in callers {
             attack(caller, name, program);

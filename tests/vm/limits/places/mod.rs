@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,6 +20,13 @@ use crate::support::deadline::Deadline;
 use crate::support::place::Place;
 use crate::support::wait::until_gone;
 use way::{Machine, WAYS, Way};
+
+/// One that measures the machine has it alone; the others share it.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+fn share_machine() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A limit, which is named after its controller: its option, and what the files of each version say then.
 struct Limit {
@@ -301,6 +309,7 @@ fn print_row(place: &str, caller: Caller, cells: [Cell; 3]) {
 #[test]
 fn places_hold_the_limits_or_say_that_they_do_not() {
     let Some(callers) = callers() else { skip!("this test needs to be started as root") };
+    let _turn = share_machine();
     for way in WAYS.into_iter().filter(|way| way.is_there(machine())) {
         for caller in callers {
             let site = Site::new(caller, way);
@@ -316,6 +325,7 @@ fn places_hold_the_limits_or_say_that_they_do_not() {
 #[test]
 fn places_hold_the_limits_of_many_at_once() {
     let Some(callers) = callers() else { skip!("this test needs to be started as root") };
+    let _turn = share_machine();
     let all: Vec<&str> = LIMITS.iter().flat_map(|limit| limit.option).collect();
     for (caller, count) in callers.into_iter().flat_map(|caller| [(caller, 2), (caller, 20)]) {
         let site = Site::new(caller, Way::Login);
@@ -340,6 +350,7 @@ fn places_hold_the_limits_of_many_at_once() {
 #[test]
 fn places_hold_the_limits_of_a_session() {
     let Some(callers) = callers() else { skip!("this test needs to be started as root") };
+    let _turn = share_machine();
     for caller in callers {
         let place = Place::new(caller);
         place.make_file("work/CLAUDE.md", "An agent.\n");
@@ -374,6 +385,7 @@ fn places_hold_the_limits_of_a_session() {
 #[test]
 fn places_in_a_container_hold_the_limits_after_the_advice() {
     let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    let _turn = share_machine();
     if machine() == Machine::V1 {
         // An ordinary container has no cgroups of version 1 to write in.
         return;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::way::Way;
-use super::{LIMITS, callers, machine};
+use super::{LIMITS, callers, machine, share_machine};
 use crate::support::place::Place;
 
 /// The commands of the README that name a limit.
@@ -22,6 +22,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn places_of_a_log_in_run_the_commands_of_the_readme() {
     let Some(callers) = callers() else { skip!("this test needs to be started as root") };
+    let _turn = share_machine();
     let commands = commands();
     assert!(
         LIMITS.iter().all(|limit| commands.iter().any(|line| line.contains(limit.option[0]))),
