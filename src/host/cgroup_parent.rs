@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(host.choose(true, Some("a")), slice);
         assert_eq!(slice.child("x"), host.path("saggar.slice/saggar-x"));
         assert_eq!(slice.controllers(), NEEDED);
-        // In a cgroup namespace what is mounted is no root: with processes it gives what it was told to, and else all.
+        // The root of a cgroup namespace gives its enabled controllers if it has processes, and otherwise all.
         fs::write(host.path("cgroup.type"), "domain").unwrap();
         fs::write(host.path("cgroup.subtree_control"), "pids").unwrap();
         assert_eq!((host.choose(true, None), slice.controllers().len()), (slice.clone(), 3));

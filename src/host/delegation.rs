@@ -267,16 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn the_cure_in_a_container_goes_by_what_its_cgroup_is() {
-        let cure = |uid, is_read_only, has_processes| {
+    fn remedy_in_a_container_depends_on_its_cgroup() {
+        let remedy = |uid, is_read_only, has_processes| {
             let mount = "/sys/fs/cgroup".into();
             let container = Some(NamespaceRoot { mount, is_read_only, has_processes });
             delegation_remedy(&DelegationContext { container, ..site(uid, true, &[]) }, &["memory", "pids"])
         };
-        insta::assert_snapshot!(cure(0, true, true), @"start the container with a cgroup that can be written: `podman run --security-opt unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`");
-        insta::assert_snapshot!(cure(0, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; or start saggar as its only process");
-        insta::assert_snapshot!(cure(1000, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; then start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
-        insta::assert_snapshot!(cure(1000, false, false), @"as root: `loginctl enable-linger 1000`, so that a systemd of this user runs");
+        insta::assert_snapshot!(remedy(0, true, true), @"start the container with a cgroup that can be written: `podman run --security-opt unmask=/sys/fs/cgroup …`, or with Docker 28 `docker run --security-opt writable-cgroups=true …`");
+        insta::assert_snapshot!(remedy(0, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; or start saggar as its only process");
+        insta::assert_snapshot!(remedy(1000, false, true), @"as root in the container: `mkdir -p /sys/fs/cgroup/init && while read p; do echo $p >/sys/fs/cgroup/init/cgroup.procs; done </sys/fs/cgroup/cgroup.procs`; then start saggar alone in a cgroup of its own, which root makes: `mkdir /sys/fs/cgroup/saggar && echo +memory +pids >/sys/fs/cgroup/cgroup.subtree_control && cd /sys/fs/cgroup/saggar && chown 1000 . cgroup.procs cgroup.subtree_control cgroup.threads && echo PID >cgroup.procs`, PID being the shell that then runs `exec saggar …`");
+        insta::assert_snapshot!(remedy(1000, false, false), @"as root: `loginctl enable-linger 1000`, so that a systemd of this user runs");
     }
 
     #[test]

@@ -201,11 +201,11 @@ impl<'a> RunningSandbox<'a> {
     /// # Errors
     /// [`crate::error::Code::System`] when the program has exited.
     pub fn release(&mut self, id: u32) -> Result<()> {
-        match &mut self.early {
-            Some(early) => early.push(id),
-            None => return self.at_barrier.get_mut(&id).map_or(Ok(()), |at| at.barrier.release()),
+        if let Some(early) = &mut self.early {
+            early.push(id);
+            return Ok(());
         }
-        Ok(())
+        self.at_barrier.get_mut(&id).map_or(Ok(()), |at| at.barrier.release())
     }
 
     /// Whether a program is stopped at its exec barrier now: then its pid has not been reused.

@@ -135,12 +135,16 @@ impl SandboxStats {
     }
 }
 
+/// A quota of CPU time in each period, both in microseconds, as microseconds for each second.
+pub(super) fn usec_per_second(quota: u64, period: u64) -> Option<u64> {
+    quota.saturating_mul(1_000_000).checked_div(period)
+}
+
 fn cpu(stat: &str, max: Option<&str>) -> Option<CpuTime> {
     let count = |name| parse_field(stat, name);
     let quota = |max: &str| {
         let (quota, period) = max.trim().split_once(' ')?;
-        let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
-        quota.saturating_mul(1_000_000).checked_div(period)
+        usec_per_second(quota.parse().ok()?, period.parse().ok()?)
     };
     Some(CpuTime {
         usage_usec: count("usage_usec")?,

@@ -42,10 +42,6 @@ pub struct TrialFailure {
 /// # Errors
 /// A cgroup that was made cannot be opened.
 pub fn try_limits(root: Result<RootCgroupSpec>) -> Result<Vec<LimitTrial>> {
-    let root = match root {
-        Ok(root) => root,
-        Err(error) => return Ok(all_failed(&error)),
-    };
     let limit = |value| Some(LimitSpec { value, required: false, origin: Origin::COMMAND_LINE });
     let limits = LimitsSpec {
         memory: limit(MEMORY),
@@ -54,7 +50,8 @@ pub fn try_limits(root: Result<RootCgroupSpec>) -> Result<Vec<LimitTrial>> {
         ..LimitsSpec::default()
     };
     let id = SandboxId::random()?;
-    let place = CgroupPlace::choose(&id, &limits, &root).enter_scope(&id, &limits, &root);
+    let place =
+        root.and_then(|root| CgroupPlace::choose(&id, &limits, &root).enter_scope(&id, &limits, &root));
     let place = match place {
         Ok(place) => place,
         Err(error) => return Ok(all_failed(&error)),

@@ -24,7 +24,7 @@ mod unified;
 
 pub(super) use cpu::parse_number_list;
 pub(super) use memory::page_size;
-pub(super) use setting::{SettingFailure, apply_setting};
+pub(super) use setting::{SettingFailure, V1_NO_LIMIT, apply_setting};
 pub(super) use transaction::{AppliedSettings, apply_all};
 
 use super::control_files::ControlFiles;

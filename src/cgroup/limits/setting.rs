@@ -98,6 +98,9 @@ fn contains_words(written: &[String], text: &str) -> bool {
     }
 }
 
+/// From here on a number of version 1 is no limit: the kernel rounds its largest number down to pages.
+pub(in crate::cgroup) const V1_NO_LIMIT: u64 = i64::MAX.cast_unsigned() - (1 << 21);
+
 /// Parses a number; `max`, -1 and v1's value for no limit are equal.
 fn number(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -105,8 +108,7 @@ fn number(text: &str) -> Option<u64> {
         return Some(u64::MAX);
     }
     let number: u64 = text.parse().ok()?;
-    let top = i64::MAX.unsigned_abs() - (1 << 21);
-    Some(if number >= top { u64::MAX } else { number })
+    Some(if number >= V1_NO_LIMIT { u64::MAX } else { number })
 }
 
 fn write_failure(setting: &CgroupSetting, tree: &dyn ControlFiles, errno: Errno) -> SettingFailure {

@@ -2,12 +2,12 @@
 //! Documentation/scheduler/sched-bwc.rst).
 
 use super::V1Cgroup;
-use crate::cgroup::agent::sandbox_stats::{CpuTime, ExceededCounts, ResourceUsage, SandboxStats};
+use crate::cgroup::agent::sandbox_stats::{
+    CpuTime, ExceededCounts, ResourceUsage, SandboxStats, usec_per_second,
+};
 use crate::cgroup::agent::usage::{SandboxUsage, read_field};
+use crate::cgroup::limits::V1_NO_LIMIT;
 use std::fs;
-
-/// A limit of memory from here on is none: the kernel rounds its largest number down to pages.
-const NO_LIMIT: u64 = i64::MAX.cast_unsigned() - (1 << 21);
 
 /// The files of a sandbox's cgroups.
 struct Files<'a>(&'a [V1Cgroup]);
@@ -32,7 +32,7 @@ impl Files<'_> {
     }
 
     fn memory_limit(&self) -> Option<u64> {
-        self.number("memory", "memory.limit_in_bytes").filter(|limit| *limit < NO_LIMIT)
+        self.number("memory", "memory.limit_in_bytes").filter(|limit| *limit < V1_NO_LIMIT)
     }
 
     fn throttled_usec(&self) -> Option<u64> {
@@ -54,8 +54,7 @@ impl Files<'_> {
 
     /// The limit of CPU time in microseconds for each second.
     fn cpu_limit(&self) -> Option<u64> {
-        let quota = self.number("cpu", "cpu.cfs_quota_us")?;
-        quota.saturating_mul(1_000_000).checked_div(self.number("cpu", "cpu.cfs_period_us")?)
+        usec_per_second(self.number("cpu", "cpu.cfs_quota_us")?, self.number("cpu", "cpu.cfs_period_us")?)
     }
 }
 
