@@ -1,5 +1,6 @@
 //! Control files of one container in any hierarchy, through directory descriptors.
 
+use crate::error::Error;
 use crate::host::cgroups::CgroupVersion;
 use crate::sys::file::{self, Resolve, open, write_all};
 use nix::errno::Errno;
@@ -52,6 +53,18 @@ impl OpenCgroup {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let fd = open(file::cwd(), &file::c_path(path)?, flags, 0, Resolve::Ordinary)?;
         Ok(OpenCgroup { version, controllers: controllers.to_vec(), path: path.to_owned(), fd })
+    }
+
+    /// The same directory, with a descriptor of its own.
+    pub(super) fn duplicate(&self) -> crate::error::Result<Self> {
+        let duplicated = self.fd.try_clone();
+        let fd = duplicated.map_err(|e| Error::system("duplicate the descriptor of a cgroup", e))?;
+        Ok(OpenCgroup {
+            version: self.version,
+            controllers: self.controllers.clone(),
+            path: self.path.clone(),
+            fd,
+        })
     }
 
     /// Opens one of its files.

@@ -3,7 +3,7 @@
 use super::control_files::{OpenCgroup, errno};
 use super::location::{CgroupDirectory, CgroupLocation, LocationWriter};
 use crate::error::{Code, Error, Result};
-use crate::host::cgroups::CgroupVersion;
+use crate::host::cgroups::{CgroupVersion, read_words};
 use nix::errno::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub(super) fn create_directory(
     create_path(location, at, write_location)?;
     let directory = &location.directories[at];
     match directory.version {
-        CgroupVersion::V2 => enable_controllers(directory, needed, refused),
-        CgroupVersion::V1 => inherit_cpuset(directory)?,
+        CgroupVersion::V2 => enable_controllers_above(directory, needed, refused),
+        CgroupVersion::V1 => inherit_cpuset(&directory.mount, &directory.path, &directory.controllers)?,
     }
     open_directory(directory).map_err(|errno| io_error("open", &directory.path, errno))
 }
@@ -107,47 +107,52 @@ pub(super) fn check_empty(directory: &CgroupDirectory) -> Result<()> {
 }
 
 /// Enables controllers in every cgroup from the root down to our cgroup's parent.
-fn enable_controllers(directory: &CgroupDirectory, needed: &[String], refused: &mut Vec<RefusedController>) {
+fn enable_controllers_above(
+    directory: &CgroupDirectory,
+    needed: &[String],
+    refused: &mut Vec<RefusedController>,
+) {
     let mut above: Vec<&Path> =
         directory.path.ancestors().skip(1).take_while(|path| path.starts_with(&directory.mount)).collect();
     above.reverse();
-    for path in above {
-        let words = |name: &str| {
-            let text = fs::read_to_string(path.join(name)).unwrap_or_default();
-            text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let (there, on) = (words("cgroup.controllers"), words("cgroup.subtree_control"));
-        let is_wanted =
-            |name: &String| ACCOUNTED_CONTROLLERS.contains(&name.as_str()) || needed.contains(name);
-        let missing: Vec<_> =
-            there.into_iter().filter(|name| is_wanted(name) && !on.contains(name)).collect();
-        if missing.is_empty() {
-            continue;
-        }
-        let file = path.join("cgroup.subtree_control");
-        let all: Vec<_> = missing.iter().map(|name| format!("+{name}")).collect();
-        if fs::write(&file, all.join(" ")).is_ok() {
-            continue;
-        }
-        // A controller that is not available must not prevent the others.
-        for name in missing {
-            let value = format!("+{name}");
-            if let Err(e) = fs::write(&file, &value) {
-                refused.push((name, file.clone(), value, errno(&e)));
-            }
+    let is_wanted =
+        |name: &str| ACCOUNTED_CONTROLLERS.contains(&name) || needed.iter().any(|one| one == name);
+    above.into_iter().for_each(|path| enable_controllers(path, is_wanted, refused));
+}
+
+/// Enables those controllers of a cgroup for its children that are wanted; those that cannot be enabled are added to
+/// `refused`.
+pub(super) fn enable_controllers(
+    cgroup: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+    refused: &mut Vec<RefusedController>,
+) {
+    let (available, enabled) =
+        (read_words(cgroup, "cgroup.controllers"), read_words(cgroup, "cgroup.subtree_control"));
+    let missing = available.into_iter().filter(|name| is_wanted(name) && !enabled.contains(name));
+    let missing: Vec<String> = missing.map(|name| format!("+{name}")).collect();
+    let file = cgroup.join("cgroup.subtree_control");
+    // The kernel accepts one write as a whole or not at all; if it fails, each controller is written alone, so that a
+    // missing one does not prevent the others.
+    if missing.is_empty() || fs::write(&file, missing.join(" ")).is_ok() {
+        return;
+    }
+    for value in missing {
+        if let Err(e) = fs::write(&file, &value) {
+            refused.push((value[1..].to_owned(), file.clone(), value, errno(&e)));
         }
     }
 }
 
 /// Copies the parent's CPUs and memory nodes to a new cpuset of v1, which is empty and accepts no process without them.
-pub(super) fn inherit_cpuset(directory: &CgroupDirectory) -> Result<()> {
-    if !directory.controllers.iter().any(|one| one == "cpuset") {
+/// Other hierarchies than that of cpuset are left alone.
+pub(super) fn inherit_cpuset(mount: &Path, path: &Path, controllers: &[String]) -> Result<()> {
+    if !controllers.iter().any(|one| one == "cpuset") {
         return Ok(());
     }
-    let mut path: Vec<&Path> =
-        directory.path.ancestors().take_while(|path| **path != *directory.mount).collect();
-    path.reverse();
-    for directory in path {
+    let mut below: Vec<&Path> = path.ancestors().take_while(|above| *above != mount).collect();
+    below.reverse();
+    for directory in below {
         let Some(above) = directory.parent() else { continue };
         for name in ["cpuset.cpus", "cpuset.mems"] {
             let file = directory.join(name);

@@ -1,6 +1,6 @@
 //! Freezes a whole cgroup: `cgroup.freeze` of v2, the freezer controller of v1.
 
-use super::control_files::{OpenCgroup, OpenCgroups};
+use super::control_files::{OpenCgroup, OpenCgroups, errno};
 use crate::error::{Code, Error, Result};
 use crate::host::cgroups::{CgroupVersion, cgroup_path_in};
 use nix::errno::Errno;
@@ -8,7 +8,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a freeze may take until all processes are stopped.
@@ -97,32 +98,76 @@ fn timeout_error(dir: &OpenCgroup) -> Error {
     )
 }
 
-/// Uses `cgroup.events`, which changes, and wakes poll(2), when the last process has stopped.
+/// The freezer of a cgroup of version 2 (cgroup.freeze, Linux 5.2). A request returns at once; cgroup.events reports when it
+/// is complete.
+#[derive(Debug)]
+pub struct UnifiedFreezer {
+    dir: OpenCgroup,
+    events: File,
+}
+
+impl UnifiedFreezer {
+    /// Opens the freezer of the cgroup at `path`.
+    ///
+    /// # Errors
+    /// [`Code::System`] if the cgroup does not exist.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opened = OpenCgroup::open(path, CgroupVersion::V2, &[]);
+        Self::of_cgroup(
+            opened.map_err(|e| Error::system(format_args!("open cgroup {}", path.display()), e.desc()))?,
+        )
+    }
+
+    fn of_cgroup(dir: OpenCgroup) -> Result<Self> {
+        let events = dir.file("cgroup.events", libc::O_RDONLY);
+        let events = File::from(events.map_err(|e| freezer_error(&dir, "cgroup.events", "open", e))?);
+        Ok(UnifiedFreezer { dir, events })
+    }
+
+    /// Requests that all processes be frozen or thawed.
+    ///
+    /// # Errors
+    /// [`Code::System`] if the file cannot be written.
+    pub fn set_frozen(&self, frozen: bool) -> Result<()> {
+        let value = if frozen { "1" } else { "0" };
+        let written = self.dir.write("cgroup.freeze", value);
+        written.map_err(|e| freezer_error(&self.dir, "cgroup.freeze", "write", e))
+    }
+
+    /// Whether all processes are frozen. After this call, [`UnifiedFreezer::events`] signals the next change.
+    ///
+    /// # Errors
+    /// [`Code::System`] if the file cannot be read.
+    pub fn is_frozen(&mut self) -> Result<bool> {
+        let mut text = String::new();
+        let read = self.events.rewind().and_then(|()| self.events.read_to_string(&mut text));
+        read.map_err(|e| freezer_error(&self.dir, "cgroup.events", "read", errno(&e)))?;
+        Ok(text.lines().any(|line| line == "frozen 1"))
+    }
+
+    /// A descriptor with an exceptional condition (EPOLLPRI) if cgroup.events changed since it was read.
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
 fn set_v2(dir: &OpenCgroup, frozen: bool) -> Result<()> {
-    let (value, done) = if frozen { ("1", "frozen 1") } else { ("0", "frozen 0") };
-    dir.write("cgroup.freeze", value).map_err(|e| freezer_error(dir, "cgroup.freeze", "write", e))?;
-    let events = |errno| freezer_error(dir, "cgroup.events", "read", errno);
-    let mut file = File::from(dir.file("cgroup.events", libc::O_RDONLY).map_err(events)?);
+    let mut freezer = UnifiedFreezer::of_cgroup(dir.duplicate()?)?;
+    freezer.set_frozen(frozen)?;
     let end = Instant::now() + FREEZE_TIMEOUT;
-    let mut text = String::new();
-    loop {
-        text.clear();
-        let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-        read.map_err(|e| events(super::control_files::errno(&e)))?;
-        // A parent cgroup may be frozen too: thawing is complete when our own file has the value.
-        if text.lines().any(|line| line == done) || !frozen {
-            return Ok(());
-        }
+    // A cgroup above may be frozen too: then processes that are thawed here do not run.
+    while frozen && !freezer.is_frozen()? {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(timeout_error(dir));
         }
-        let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+        let mut fds = [PollFd::new(freezer.events(), PollFlags::POLLPRI)];
         match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(events(errno)),
+            Err(e) => return Err(freezer_error(dir, "cgroup.events", "wait for", e)),
         }
     }
+    Ok(())
 }
 
 /// Freezing in v1 sends no event, and the kernel gives up on a process that forks at the wrong moment. So the value is

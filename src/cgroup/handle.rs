@@ -181,7 +181,8 @@ impl CgroupHandle {
                 )?,
             };
             if dir.version == CgroupVersion::V1 {
-                directories::inherit_cpuset(&self.location.directories[at])?;
+                let CgroupDirectory { mount, path, controllers, .. } = &self.location.directories[at];
+                directories::inherit_cpuset(mount, path, controllers)?;
             }
             // systemd has already moved it into a scope.
             if dir.version == CgroupVersion::V1 || systemd::is_slice(&self.location) {
@@ -214,7 +215,7 @@ impl CgroupHandle {
         if let Some(joined) = processes::find_joined_cgroup(&self.location, dir, init)? {
             return Ok(Some(joined.fd));
         }
-        dir.fd.try_clone().map(Some).map_err(|e| Error::system("duplicate the descriptor of a cgroup", e))
+        Ok(Some(dir.duplicate()?.fd))
     }
 
     /// As [`CgroupHandle::enter`], for a process that joins the container whose first process is `init`.

@@ -38,7 +38,7 @@ pub mod agent;
 mod control_files;
 mod device;
 mod directories;
-mod freeze;
+pub mod freeze;
 pub mod handle;
 mod limits;
 pub mod location;

@@ -12,12 +12,13 @@
 //! A cgroup with processes cannot give controllers to its children (cgroups(7), "no internal processes"). So our own cgroup
 //! will do only if every process in it can be moved to a leaf, and no process of others is moved.
 
-use super::cgroups::{controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_words};
+use super::cgroups::{
+    controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_control_file, read_words,
+};
 use crate::spec::RootCgroupSpec;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The slice of systemd for scopes of programs that a user starts (systemd.special(7)).
@@ -171,8 +172,12 @@ impl CgroupSite {
             self.above().map(CgroupParent::Above),
             Some(own()),
         ];
+        let controllers = |parent: &CgroupParent| match parent {
+            CgroupParent::Own(own) if is_alone => read_words(own, "cgroup.controllers"),
+            parent => parent.controllers(),
+        };
         let given = |parent: &CgroupParent| match parent.check_writable() {
-            Ok(()) => parent.controllers().iter().filter(|name| needed.contains(&name.as_str())).count(),
+            Ok(()) => controllers(parent).iter().filter(|name| needed.contains(&name.as_str())).count(),
             Err(_) => 0,
         };
         // Our own cgroup can be frozen and killed even where it gives no controller.
@@ -224,7 +229,7 @@ pub fn own_cgroup(mount: &str) -> Option<PathBuf> {
 
 /// The cgroup of a process, by its directory in /proc, in the unified hierarchy.
 pub fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
-    let own = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    let own = read_control_file(&Path::new("/proc").join(process).join("cgroup")).ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     // No slash at its end where it is the mount itself.
     Some(Path::new(mount).join(own).components().collect())
@@ -233,6 +238,7 @@ pub fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 

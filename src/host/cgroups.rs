@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -147,9 +148,19 @@ pub fn own_processes(own_cgroup: &Path) -> Option<Vec<String>> {
     (!pids.is_empty() && pids.iter().all(is_ours)).then_some(pids)
 }
 
+/// The text of a control file. It has no size that could be asked for first, and mostly fits into the first read(2).
+///
+/// # Errors
+/// Those of open(2) and read(2).
+pub fn read_control_file(file: &Path) -> io::Result<String> {
+    let mut text = String::with_capacity(4096);
+    File::open(file)?.take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The words of a control file; empty if it cannot be read.
 pub fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
-    let text = fs::read_to_string(cgroup.join(file)).unwrap_or_default();
+    let text = read_control_file(&cgroup.join(file)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 

@@ -73,6 +73,33 @@ as_each_caller! {
         }
     }
 
+    /// A set of CPUs and memory nodes is that of the program, in whichever version of cgroups root has it.
+    fn a_set_of_cpus_that_holds_is_that_of_the_program(caller) {
+        let place = Place::new(caller);
+        let limits = "cpuset_cpus = '0'\ncpuset_mems = '0'";
+        let report = json(with_limits(&place, limits, &["explain", "--json"]), 0);
+        let is_held = ["cpuset_cpus", "cpuset_mems"].map(|name| rows(&report, name)[0]["holds"] == true);
+        if is_held != [true; 2] {
+            assert!(!caller.is_root(), "{report}");
+            return;
+        }
+        let program = ["wrap", "--", "grep", "_allowed_list", "/proc/self/status"];
+        let output = with_limits(&place, limits, &program).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).replace('\t', " ");
+        assert_eq!(stdout, "Cpus_allowed_list: 0\nMems_allowed_list: 0\n", "{output:?}");
+    }
+
+    /// A set that the host does not have is refused, as explained.
+    fn a_set_of_cpus_that_the_host_does_not_have_is_refused(caller) {
+        let place = Place::new(caller);
+        let limits = "cpuset_cpus = '0-999'";
+        let report = json(with_limits(&place, limits, &["explain", "--json"]), 0);
+        assert_eq!(rows(&report, "cpuset_cpus")[0]["holds"], false, "{report}");
+        let output = with_limits(&place, limits, &["wrap", "--", "touch", "ran"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(!place.join("work/ran").exists());
+    }
+
     /// What is not named and has no default is no row; a weight beside `cpu_idle` says that it means nothing.
     fn the_rows_are_those_of_the_policy(caller) {
         let place = Place::new(caller);

@@ -3,9 +3,9 @@
 use super::path::MAIN;
 use super::place::UnifiedPlace;
 use super::supervisor_leaf;
-use crate::cgroup::directories::RefusedController;
+use crate::cgroup::directories::{RefusedController, enable_controllers};
 use crate::host::cgroup_parent::CgroupParent;
-use crate::host::cgroups::{has_processes, is_hierarchy_root};
+use crate::host::cgroups::{has_processes, is_hierarchy_root, read_control_file};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub(super) fn create_directory(
     let main = path.join(MAIN);
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
-        Ok(directory) => match fs::read_to_string(main.join("cgroup.type")) {
+        Ok(directory) => match read_control_file(&main.join("cgroup.type")) {
             // Another process enabled cpu or pids in our own cgroup while it has processes.
             Ok(kind) if kind.trim() != "domain" => {
                 let _ = fs::remove_dir(&main).and_then(|()| fs::remove_dir(path));
@@ -57,16 +57,15 @@ pub(super) fn create_directory(
 /// turns the children into threaded cgroups, in which no process can be created (cgroups(7)). The error of the limit names
 /// the missing controller.
 fn prepare_parent(place: &UnifiedPlace, controllers: &[&str], refused: &mut Vec<RefusedController>) {
+    let mut enable = |cgroup| enable_controllers(cgroup, |name| controllers.contains(&name), refused);
     match &place.parent {
         CgroupParent::Own(own) if !is_hierarchy_root(own) => {
             supervisor_leaf::move_to_leaf(own, &place.path, controllers, refused);
         }
-        CgroupParent::Own(parent) | CgroupParent::Above(parent) => {
-            supervisor_leaf::enable_controllers(parent, controllers, refused);
-        }
+        CgroupParent::Own(parent) | CgroupParent::Above(parent) => enable(parent),
         CgroupParent::Slice(slice) => {
-            supervisor_leaf::enable_controllers(place.parent.source(), controllers, refused);
-            supervisor_leaf::enable_controllers(slice, controllers, refused);
+            enable(place.parent.source());
+            enable(slice);
         }
         // Entered before; then it is our own.
         CgroupParent::Scope { .. } => {}

@@ -2,14 +2,28 @@
 
 use crate::spec::DiskName;
 use nix::sys::stat::{SFlag, major, minor, stat};
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// `MAJOR:MINOR` of a whole disk.
+/// The device number of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct DiskNumber {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl fmt::Display for DiskNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// The number of a whole disk.
 ///
 /// # Errors
 /// The reason why there is none, with the disk's name.
-pub(super) fn device_number(disk: &DiskName) -> Result<String, String> {
+pub(super) fn device_number(disk: &DiskName) -> Result<DiskNumber, String> {
     let text = disk.as_str();
     if !text.starts_with('/') {
         return whole_disk_number(text).ok_or_else(|| format!("no disk has the number {text}"));
@@ -24,10 +38,12 @@ pub(super) fn device_number(disk: &DiskName) -> Result<String, String> {
 }
 
 /// The whole disk of a disk or a partition (sysfs(5), /sys/dev/block).
-fn whole_disk_number(number: &str) -> Option<String> {
+fn whole_disk_number(number: &str) -> Option<DiskNumber> {
     let entry = Path::new("/sys/dev/block").join(number);
     let disk = if entry.join("partition").exists() { entry.join("..") } else { entry };
-    Some(fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned())
+    let text = fs::read_to_string(disk.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(DiskNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -35,7 +51,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<String, String> {
-        device_number(&text.parse().unwrap())
+        device_number(&text.parse().unwrap()).map(|number| number.to_string())
     }
 
     #[test]

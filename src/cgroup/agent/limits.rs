@@ -5,7 +5,7 @@
 
 use super::SandboxCgroup;
 use super::place::{CgroupPlace, SandboxCgroups, UnifiedPlace};
-use super::requests::{CORE, LimitRequest, PlannedFiles, limit_requests, needed_controllers};
+use super::requests::{CORE, LimitRequest, LimitRequests, PlannedFiles, RequestIndex, needed_controllers};
 use super::v1::V1Cgroup;
 use crate::cgroup::control_files::{ControlFiles, OpenCgroup, OpenCgroups};
 use crate::cgroup::directories::RefusedController;
@@ -32,15 +32,15 @@ pub(super) fn set(
     let mut degraded = Vec::new();
     let unified = cgroup.unified.as_ref().map(|(path, _)| path.as_path());
     let dirs = open_sandbox(unified, &cgroup.v1, refused)?;
-    let all = limit_requests(limits, &dirs);
-    for request in &all {
+    let all = LimitRequests::new(limits, &dirs);
+    for (at, request) in all.list.iter().enumerate() {
         let result = match dirs.directory_for(request.controller) {
             None if unified.is_none() => Err(SettingFailure {
                 message: why.to_owned(),
                 hint: String::new(),
                 is_missing_controller: true,
             }),
-            _ => apply_limit(request, &dirs),
+            _ => apply_limit(&all, at, &dirs),
         };
         let Err(failure) = result else { continue };
         if request.required {
@@ -48,7 +48,7 @@ pub(super) fn set(
                 request,
                 failure,
                 own,
-                &needed_controllers(all.iter().filter(|one| one.required)),
+                &needed_controllers(all.list.iter().filter(|one| one.required)),
             ));
         }
         degraded.push(DegradedProtection { name: request.name.to_owned(), reason: failure.message });
@@ -68,70 +68,56 @@ pub fn update(
     after: &LimitsSpec,
 ) -> Result<Vec<&'static str>> {
     let dirs = open_sandbox(cgroups.unified.as_deref(), &cgroups.v1, Vec::new())?;
-    let (before, after) = (limit_requests(before, &dirs), limit_requests(after, &dirs));
-    let same = |one: &LimitRequest, other: &LimitRequest| {
-        (one.name, &one.value, &one.settings) == (other.name, &other.value, &other.settings)
+    let (before, after) = (LimitRequests::new(before, &dirs), LimitRequests::new(after, &dirs));
+    let content = |all: &LimitRequests, at: RequestIndex| {
+        let request = &all.list[at];
+        (request.name, request.value.clone(), all.writes_for(at).cloned().collect::<Vec<_>>())
     };
-    let differs = |one: &LimitRequest| !before.iter().any(|other| same(one, other));
+    let differs = |at: RequestIndex| {
+        let after = content(&after, at);
+        (0..before.list.len()).all(|other| content(&before, other) != after)
+    };
+    let differing: Vec<bool> = (0..after.list.len()).map(differs).collect();
+    let name = |at: RequestIndex| after.list[at].name;
     // The kernel drops the weight of a cgroup when cpu.idle is cleared.
-    let woken = after.iter().any(|one| one.name == "cpu_idle" && differs(one));
-    let changed: Vec<&LimitRequest> =
-        after.iter().filter(|one| differs(one) || (woken && one.name == "cpu_weight")).collect();
+    let woken = (0..after.list.len()).any(|at| name(at) == "cpu_idle" && differing[at]);
+    let is_changed = |at: &RequestIndex| differing[*at] || (woken && name(*at) == "cpu_weight");
+    let changed: Vec<RequestIndex> = (0..after.list.len()).filter(is_changed).collect();
     let Some(first) = changed.first() else { return Ok(Vec::new()) };
     if dirs.list.is_empty() {
-        let message = format!("the limit {} cannot change: the sandbox has no cgroup", first.name);
+        let message = format!("the limit {} cannot change: the sandbox has no cgroup", name(*first));
         return Err(Error::new(Code::Unsupported, message)
             .hint("run saggar where its user may create cgroups (saggar doctor shows how)"));
     }
-    let settings = settings(&changed, &dirs)?;
-    if let Some(limit) = changed.iter().find(|one| one.name == "memory") {
-        reclaim_memory(limit, &dirs)?;
+    changed.iter().try_for_each(|at| check_changeable(&after.list[*at], &dirs))?;
+    if let Some(limit) = changed.iter().find(|at| name(**at) == "memory") {
+        reclaim_memory(&after.list[*limit], &dirs)?;
     }
-    let list: Vec<CgroupSetting> = settings.iter().map(|(_, setting)| setting.clone()).collect();
-    apply_all(&list, &dirs).map_err(|(at, failure)| {
-        let limit = settings.get(at).map_or(*first, |(limit, _)| *limit);
+    let writes = after.writes.iter().filter(|(at, _)| changed.contains(at));
+    let (limits, settings): (Vec<RequestIndex>, Vec<CgroupSetting>) = writes.cloned().unzip();
+    apply_all(&settings, &dirs).map_err(|(failed, failure)| {
+        let limit = &after.list[limits.get(failed).copied().unwrap_or(*first)];
         limit_error(limit, SettingFailure { is_missing_controller: false, ..failure }, None, &[])
     })?;
-    Ok(changed.iter().map(|one| one.name).collect())
+    Ok(changed.iter().map(|at| name(*at)).collect())
 }
 
-/// The writes for these limits. It fails before any write if a controller is missing.
-fn settings<'a>(
-    changed: &[&'a LimitRequest<'a>],
-    dirs: &OpenCgroups,
-) -> Result<Vec<(&'a LimitRequest<'a>, CgroupSetting)>> {
-    let mut all = Vec::new();
-    // A quota may not be lower than the current burst, which belongs to another quota.
-    let both = ["cpu", "cpu_burst"].map(|name| changed.iter().find(|one| one.name == name));
-    if let [Some(quota), Some(burst)] = both
-        && let Some(first) = burst.settings.as_ref().ok().and_then(|list| list.first())
-    {
-        all.push((*quota, CgroupSetting { value: "0".into(), tentative: true, ..first.clone() }));
-    }
-    for limit in changed {
-        let LimitRequest { name, controller, settings, .. } = limit;
-        if dirs.directory_for(controller).is_none() {
-            let what = format!("{} has no {controller} controller", dirs.path(CORE, "").display());
-            let hint = "have the controller switched on at the start: name a limit of it there (saggar doctor \
-                        shows what this host supports)";
-            let failure =
-                SettingFailure { message: what, hint: hint.to_owned(), is_missing_controller: false };
-            return Err(limit_error(limit, failure, None, &[]));
-        }
-        match settings {
-            Ok(list) => all.extend(list.iter().map(|setting| (*limit, setting.clone()))),
-            Err(why) => {
-                let hint = format!("give {name} a disk that lsblk lists");
-                return Err(limit_error(
-                    limit,
-                    SettingFailure { message: why.clone(), hint, is_missing_controller: false },
-                    None,
-                    &[],
-                ));
-            }
-        }
-    }
-    Ok(all)
+/// Checks before any write that there are writes for this limit, and files for them.
+fn check_changeable(limit: &LimitRequest, dirs: &OpenCgroups) -> Result<()> {
+    let LimitRequest { name, controller, refused, .. } = limit;
+    let (message, hint) = if dirs.directory_for(controller).is_none() {
+        (
+            format!("{} has no {controller} controller", dirs.path(CORE, "").display()),
+            "have the controller switched on at the start: name a limit of it there (saggar doctor shows what this host \
+             supports)"
+                .to_owned(),
+        )
+    } else if let Some(why) = refused {
+        (why.clone(), format!("give {name} a disk that lsblk lists"))
+    } else {
+        return Ok(());
+    };
+    Err(limit_error(limit, SettingFailure { message, hint, is_missing_controller: false }, None, &[]))
 }
 
 /// Makes the kernel reclaim memory before the limit is lowered below the current usage: with memory.max alone it would
@@ -184,31 +170,30 @@ fn open_sandbox(
     Ok(OpenCgroups { list, refused_controllers: refused })
 }
 
-fn apply_limit(request: &LimitRequest, dirs: &OpenCgroups) -> Result<(), SettingFailure> {
-    let controller = request.controller;
+/// Sets one limit of new cgroups.
+fn apply_limit(all: &LimitRequests, at: RequestIndex, dirs: &OpenCgroups) -> Result<(), SettingFailure> {
+    let LimitRequest { controller, refused, .. } = &all.list[at];
+    // What another limit may have prevented is written later once more: in a new cgroup none does.
+    let mut writes = all.writes_for(at).filter(|setting| !setting.tentative);
     if dirs.directory_for(controller).is_none() {
         let what = match dirs.refusal(controller) {
             Some((file, value, errno)) => format!("write {value:?} to {}: {}", file.display(), errno.desc()),
             None => format!("the {controller} controller is not available here"),
         };
-        let first = request.settings.as_ref().ok().and_then(|list| list.first());
-        let what = match first {
-            Some(first) => format!("{:?} cannot be in {}: {what}", first.value, first.file),
+        let what = match writes.last() {
+            Some(write) => format!("{:?} cannot be in {}: {what}", write.value, write.file),
             None => what,
         };
         return Err(SettingFailure { message: what, hint: String::new(), is_missing_controller: true });
     }
-    let hint = || match controller {
-        "io" => "lsblk lists the disks; or leave the limit out".to_owned(),
-        _ => format!("leave the limit out; or {UNIFIED_HIERARCHY_REMEDY}"),
-    };
-    let settings = request.settings.as_ref();
-    let settings = settings.map_err(|why| SettingFailure {
-        message: why.clone(),
-        hint: hint(),
-        is_missing_controller: false,
-    })?;
-    settings.iter().try_for_each(|setting| apply_setting(setting, dirs))
+    if let Some(why) = refused {
+        let hint = match *controller {
+            "io" => "lsblk lists the disks; or leave the limit out".to_owned(),
+            _ => format!("leave the limit out; or {UNIFIED_HIERARCHY_REMEDY}"),
+        };
+        return Err(SettingFailure { message: why.clone(), hint, is_missing_controller: false });
+    }
+    writes.try_for_each(|setting| apply_setting(setting, dirs))
 }
 
 /// The error for a required limit. If a controller is missing, the hint covers all `needed` controllers, so that the
@@ -246,8 +231,9 @@ pub(super) fn find_missing_limits(
     let enabled = parent.map(CgroupParent::controllers).unwrap_or_default();
     let planned = PlannedFiles { v1: &place.v1 };
     let missing = |request: &LimitRequest| -> Option<String> {
-        if planned.version(request.controller) == Some(CgroupVersion::V1) {
-            return request.settings.as_ref().err().cloned();
+        if let Some(v1) = place.v1.iter().find(|one| one.has(request.controller)) {
+            let reason = || unavailable_reason(v1.nearest(), CgroupVersion::V1, request);
+            return request.refused.clone().or_else(reason);
         }
         if let Some(why) = refused {
             return Some(why.to_owned());
@@ -255,27 +241,26 @@ pub(super) fn find_missing_limits(
         if request.controller != CORE && !enabled.iter().any(|one| one == request.controller) {
             return Some(diagnose_controller(own, request.controller, &[]).reason);
         }
-        match &request.settings {
-            Err(why) => Some(why.clone()),
-            Ok(_) => own.and_then(|own| unavailable_reason(own, request)),
-        }
+        request.refused.clone().or_else(|| unavailable_reason(own?, CgroupVersion::V2, request))
     };
-    let requests = limit_requests(limits, &planned);
-    let missing = requests.iter().filter_map(|request| {
+    let requests = LimitRequests::new(limits, &planned);
+    let missing = requests.list.iter().filter_map(|request| {
         Some(DegradedProtection { name: request.name.to_owned(), reason: missing(request)? })
     });
     missing.collect()
 }
 
-/// The reason why a set of CPUs or memory nodes is not available: our own cgroup does not have all of them.
-fn unavailable_reason(own: &Path, request: &LimitRequest) -> Option<String> {
-    let file = match request.name {
-        "cpuset_cpus" => "cpuset.cpus.effective",
-        "cpuset_mems" => "cpuset.mems.effective",
+/// The reason why a set of CPUs or memory nodes is not available: the cgroup above does not have all of them.
+fn unavailable_reason(above: &Path, version: CgroupVersion, request: &LimitRequest) -> Option<String> {
+    let file = match (request.name, version) {
+        ("cpuset_cpus", CgroupVersion::V2) => "cpuset.cpus.effective",
+        ("cpuset_mems", CgroupVersion::V2) => "cpuset.mems.effective",
+        ("cpuset_cpus", CgroupVersion::V1) => "cpuset.effective_cpus",
+        ("cpuset_mems", CgroupVersion::V1) => "cpuset.effective_mems",
         _ => return None,
     };
-    let text = read_words(own, file).join("");
+    let text = read_words(above, file).join("");
     let (has, requested) = (parse_number_list(&text)?, parse_number_list(&request.value)?);
     let lacks = requested.iter().any(|number| !has.contains(number));
-    lacks.then(|| format!("{} has {text}, not all of {}", own.join(file).display(), request.value))
+    lacks.then(|| format!("{} has {text}, not all of {}", above.join(file).display(), request.value))
 }

@@ -26,7 +26,6 @@
 //! | [`exec`] | the cgroups of commands in addition to the agent |
 //! | [`memory`] | early notification before memory runs out |
 //! | [`pids`] | notification that forks fail |
-//! | [`freeze`] | freezes the whole sandbox |
 //! | [`trial`] | whether limits hold here |
 //! | [`usage`] [`sandbox_stats`] | usage since the start, and current usage |
 //! | [`live`] | the running sandboxes |
@@ -34,7 +33,6 @@
 mod directory;
 mod disk;
 pub mod exec;
-pub mod freeze;
 pub mod limits;
 pub mod live;
 pub mod memory;
@@ -166,7 +164,7 @@ pub fn create(place: &CgroupPlace, limits: &LimitsSpec, required: bool) -> Resul
     for v1 in &place.v1 {
         match v1.create() {
             Ok(()) => cgroup.v1.push(v1.clone()),
-            Err(error) => log::info!("make {}: {error}", v1.path().display()),
+            Err(error) => log::info!("{error}"),
         }
     }
     degraded.extend(limits::set((&cgroup, &why), source, limits, refused)?);

@@ -8,8 +8,7 @@
 //! The process that removes the sandbox's cgroup undoes this ([`crate::stage::watcher`]): the name of the leaf is the
 //! sandbox's with [`SUPERVISOR_LEAF_SUFFIX`].
 
-use crate::cgroup::control_files::errno;
-use crate::cgroup::directories::RefusedController;
+use crate::cgroup::directories::{RefusedController, enable_controllers};
 use crate::host::cgroups::{own_processes, read_words};
 use crate::stage::watcher::SUPERVISOR_LEAF_SUFFIX;
 use std::fs;
@@ -35,32 +34,12 @@ pub(super) fn move_to_leaf(
     }
     let moved = pids.iter().all(|pid| fs::write(leaf.join("cgroup.procs"), pid).is_ok());
     if moved {
-        enable_controllers(own, controllers, refused);
+        enable_controllers(own, |name| controllers.contains(&name), refused);
     }
     if !moved || read_words(own, "cgroup.subtree_control").is_empty() {
         for pid in &pids {
             let _ = fs::write(own.join("cgroup.procs"), pid);
         }
         let _ = fs::remove_dir(&leaf);
-    }
-}
-
-/// Enables those of `controllers` that `own` has for its children; those that cannot be enabled are added to `refused`.
-pub(super) fn enable_controllers(own: &Path, controllers: &[&str], refused: &mut Vec<RefusedController>) {
-    let (available, enabled) =
-        (read_words(own, "cgroup.controllers"), read_words(own, "cgroup.subtree_control"));
-    let is_in = |list: &[String], name: &str| list.iter().any(|word| word == name);
-    let missing = controllers.iter().filter(|name| is_in(&available, name) && !is_in(&enabled, name));
-    let missing: Vec<String> = missing.map(|name| format!("+{name}")).collect();
-    let file = own.join("cgroup.subtree_control");
-    // The kernel accepts one write as a whole or not at all; if it fails, each controller is written alone, so that a
-    // missing one does not prevent the others.
-    if missing.is_empty() || fs::write(&file, missing.join(" ")).is_ok() {
-        return;
-    }
-    for value in missing {
-        if let Err(e) = fs::write(&file, &value) {
-            refused.push((value[1..].to_owned(), file.clone(), value, errno(&e)));
-        }
     }
 }

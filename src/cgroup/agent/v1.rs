@@ -15,6 +15,8 @@ mod counters;
 pub(super) use counters::{oom_kills, stats, usage};
 
 use super::path::{is_older, parse_name};
+use crate::cgroup::directories::inherit_cpuset;
+use crate::error::{Error, Result};
 use crate::host::cgroup_parent::{CgroupParent, unified_mount};
 use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion, has_processes};
 use crate::id::SandboxId;
@@ -28,8 +30,9 @@ use std::time::Duration;
 /// Where hierarchies are mounted. Those elsewhere are not used: a record of what is to be removed names none.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The controllers of version 1 that limits of sandboxes use.
-const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// The controllers of version 1 that limits of sandboxes use. blkio is not among them: it does not slow down what the kernel
+/// writes later for a program.
+const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
 
 /// A cgroup of a sandbox in one hierarchy of version 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct V1Cgroup {
     pub(super) path: PathBuf,
     /// The controllers of the hierarchy.
     pub(super) controllers: Vec<String>,
+    /// The mount point of the hierarchy.
+    mount: PathBuf,
     /// The cgroup of this process, to which it returns.
     own: PathBuf,
 }
@@ -73,6 +78,7 @@ impl V1Cgroup {
         let place = |hierarchy: CgroupHierarchy| V1Cgroup {
             path: CgroupParent::Slice(hierarchy.mount_point.join(parent.as_str())).child(id),
             controllers: hierarchy.controllers,
+            mount: hierarchy.mount_point,
             own: hierarchy.own_cgroup,
         };
         hierarchies().into_iter().filter(is_needed).map(place).collect()
@@ -86,13 +92,19 @@ impl V1Cgroup {
     /// Makes the directory.
     ///
     /// # Errors
-    /// Those of mkdir(2).
-    pub(super) fn create(&self) -> io::Result<()> {
-        match self.path.parent().map(fs::create_dir) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        fs::create_dir(&self.path)
+    /// [`crate::error::Code::System`] if it cannot be made, or accepts no process.
+    pub(super) fn create(&self) -> Result<()> {
+        let made = match self.path.parent().map(fs::create_dir) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => fs::create_dir(&self.path),
+        };
+        made.map_err(|error| Error::system(format_args!("make {}", self.path.display()), error))?;
+        inherit_cpuset(&self.mount, &self.path, &self.controllers)
+    }
+
+    /// The nearest cgroup above that exists.
+    pub(super) fn nearest(&self) -> &Path {
+        self.path.parent().filter(|parent| parent.exists()).unwrap_or(&self.mount)
     }
 
     /// Whether the hierarchy has this controller.
@@ -145,7 +157,8 @@ pub(super) fn find_running() -> Vec<(SandboxId, V1Cgroup)> {
     let of_hierarchy = |CgroupHierarchy { mount_point, controllers, own_cgroup, .. }: CgroupHierarchy| {
         let paths = below(&mount_point).flat_map(|parent| below(&parent).collect::<Vec<_>>());
         let found = paths.filter_map(sandbox).map(|(id, path)| {
-            (id, V1Cgroup { path, controllers: controllers.clone(), own: own_cgroup.clone() })
+            let (mount, own) = (mount_point.clone(), own_cgroup.clone());
+            (id, V1Cgroup { path, controllers: controllers.clone(), mount, own })
         });
         found.collect::<Vec<_>>()
     };

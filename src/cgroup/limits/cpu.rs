@@ -67,7 +67,8 @@ fn v2(cpu: &LinuxCpu, tree: &dyn ControlFiles, settings: &mut CgroupSettings) {
     };
     if quota.is_some() || period.is_some() {
         // A value that is not given stays unchanged.
-        let now = tree.read(CPU, "cpu.max").unwrap_or_default();
+        let is_complete = quota.is_some() && period.is_some();
+        let now = if is_complete { String::new() } else { tree.read(CPU, "cpu.max").unwrap_or_default() };
         let mut now = now.split_whitespace();
         let (quota_now, period_now) = (now.next().unwrap_or("max"), now.next());
         let quota_text = match quota {

@@ -4,7 +4,7 @@ use super::AgentLoop;
 use super::session_state::EndRequest;
 use crate::bridge::core::{Bridge, ExecId};
 use crate::bridge::io::ConnectionHub;
-use crate::cgroup::agent::freeze::SandboxFreezer;
+use crate::cgroup::freeze::UnifiedFreezer;
 use crate::control::files::FileRequest;
 use crate::control::method::UpdateChange;
 use crate::control::rpc::{RpcError, RpcErrorKind};
@@ -26,7 +26,7 @@ pub(super) const FREEZER_TOKEN: Token = Token(3);
 /// Whether the sandbox is frozen, and the requests that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct FreezeState {
-    freezer: Option<SandboxFreezer>,
+    freezer: Option<UnifiedFreezer>,
     /// The requested state.
     pub(super) requested: bool,
     waiters: Vec<ResponseTicket>,
@@ -184,7 +184,7 @@ impl AgentLoop<'_> {
         };
         let fails = |error: Error| RpcError::new(RpcErrorKind::Internal, error.to_string());
         if self.freeze.freezer.is_none() {
-            let freezer = SandboxFreezer::open(cgroup).map_err(|_| no_cgroup_error("it cannot be paused"))?;
+            let freezer = UnifiedFreezer::open(cgroup).map_err(|_| no_cgroup_error("it cannot be paused"))?;
             let registered = self.channel.poll.registry().register(
                 &mut SourceFd(&freezer.events().as_raw_fd()),
                 FREEZER_TOKEN,

@@ -115,7 +115,8 @@ mod tests {
     fn files_are_read_as_the_kernel_writes_them() {
         let scratch = tempfile::tempdir().unwrap();
         let controllers = ["cpu", "cpuacct", "memory", "pids"].map(str::to_owned).into();
-        let cgroups = [V1Cgroup { path: scratch.path().into(), controllers, own: "/".into() }];
+        let cgroups =
+            [V1Cgroup { path: scratch.path().into(), controllers, mount: "/".into(), own: "/".into() }];
         let none = SandboxStats::default();
         assert_eq!((usage(&cgroups), stats(&cgroups, none.clone())), (SandboxUsage::default(), none.clone()));
         for (file, text) in [
