@@ -12,10 +12,9 @@
 //! A cgroup with processes cannot give controllers to its children (cgroups(7), "no internal processes"). So our own cgroup
 //! will do only if every process in it can be moved to a leaf, and no process of others is moved.
 
-use super::cgroups::{
-    controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_control_file, read_words,
-};
+use super::cgroups::{controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_words};
 use crate::spec::RootCgroupSpec;
+use crate::sys::read::kernel_text;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fmt;
@@ -229,7 +228,7 @@ pub fn own_cgroup(mount: &str) -> Option<PathBuf> {
 
 /// The cgroup of a process, by its directory in /proc, in the unified hierarchy.
 pub fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
-    let own = read_control_file(&Path::new("/proc").join(process).join("cgroup")).ok()?;
+    let own = kernel_text(&Path::new("/proc").join(process).join("cgroup")).ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     // No slash at its end where it is the mount itself.
     Some(Path::new(mount).join(own).components().collect())

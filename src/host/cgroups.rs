@@ -3,11 +3,10 @@
 use super::mounts::{Mount, parse_mounts};
 use super::processes::parent_of;
 use crate::error::{Error, Result};
+use crate::sys::read::{kernel_file, kernel_text};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -73,12 +72,14 @@ impl CgroupLayout {
     /// # Errors
     /// When /proc cannot be read.
     pub fn discover() -> Result<Self> {
-        let read = |path: &str| fs::read(path).map_err(|e| Error::system(format_args!("read {path}"), e));
+        let read = |path: &str| {
+            kernel_file(path.as_ref()).map_err(|e| Error::system(format_args!("read {path}"), e))
+        };
         let mut layout = Self::parse(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
         layout.hierarchies.retain(CgroupHierarchy::is_visible);
         for hierarchy in layout.hierarchies.iter_mut().filter(|one| one.version == CgroupVersion::V2) {
             let file = hierarchy.mount_point.join("cgroup.controllers");
-            let controllers = fs::read_to_string(file).unwrap_or_default();
+            let controllers = kernel_text(&file).unwrap_or_default();
             hierarchy.controllers = controllers.split_whitespace().map(str::to_owned).collect();
         }
         Ok(layout)
@@ -148,19 +149,9 @@ pub fn own_processes(own_cgroup: &Path) -> Option<Vec<String>> {
     (!pids.is_empty() && pids.iter().all(is_ours)).then_some(pids)
 }
 
-/// The text of a control file. It has no size that could be asked for first, and mostly fits into the first read(2).
-///
-/// # Errors
-/// Those of open(2) and read(2).
-pub fn read_control_file(file: &Path) -> io::Result<String> {
-    let mut text = String::with_capacity(4096);
-    File::open(file)?.take(u64::MAX).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// The words of a control file; empty if it cannot be read.
 pub fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
-    let text = read_control_file(&cgroup.join(file)).unwrap_or_default();
+    let text = kernel_text(&cgroup.join(file)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 

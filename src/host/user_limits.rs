@@ -1,5 +1,7 @@
 //! The kernel's limits per user (namespaces(7), `user.max_*`).
 
+use crate::sys::read::kernel_text;
+
 /// The value in a user namespace that sets no limit of its own.
 const NO_LIMIT: u64 = 0x7fff_ffff;
 
@@ -17,7 +19,7 @@ pub struct UserLimits {
 impl UserLimits {
     /// Reads the limits; that of user namespaces only if `namespaces` is set.
     pub(super) fn read(namespaces: bool) -> Self {
-        let read = |name: &str| std::fs::read_to_string(name).ok()?.trim().parse().ok();
+        let read = |name: &str| kernel_text(name.as_ref()).ok()?.trim().parse().ok();
         // The files in `fs` are those of the initial user namespace, above all others.
         let inotify = |name: &str| {
             read(&format!("/proc/sys/user/max_inotify_{name}"))

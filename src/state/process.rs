@@ -1,9 +1,9 @@
 //! Identifies a process by more than its pid, which the kernel may have reused.
 
 use crate::error::{Error, Result};
+use crate::sys::read::{kernel_file, kernel_text};
 use crate::sys::{Errno, SysResult, pidfd};
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ impl ProcessId {
 
     /// The wait status (wait(2)) of a zombie, before its parent reaps it (field 52 of /proc/PID/stat).
     pub fn zombie_status(&self) -> Option<i32> {
-        let text = fs::read(format!("/proc/{}/stat", self.pid)).ok()?;
+        let text = kernel_file(format!("/proc/{}/stat", self.pid).as_ref()).ok()?;
         let (state, start_time) = parse_stat(&text)?;
         let last = text.trim_ascii_end().rsplit(|byte| *byte == b' ').next()?;
         let is_it = self.boot_id == boot_id() && start_time == self.start_time && state == b'Z';
@@ -94,7 +94,7 @@ fn has_exited(state: u8) -> bool {
 /// [`crate::error::Code::System`] when there is none.
 pub fn start_time(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
-    let text = fs::read(&path).map_err(|e| Error::system(format_args!("read {path}"), e))?;
+    let text = kernel_file(path.as_ref()).map_err(|e| Error::system(format_args!("read {path}"), e))?;
     let (_, start_time) = parse_stat(&text)
         .ok_or_else(|| Error::system(format_args!("read {path}"), "it has no start time"))?;
     Ok(start_time)
@@ -102,7 +102,7 @@ pub fn start_time(pid: i32) -> Result<u64> {
 
 /// State and start time of a process.
 fn read_stat(pid: i32) -> Option<(u8, u64)> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&kernel_file(format!("/proc/{pid}/stat").as_ref()).ok()?)
 }
 
 fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
@@ -118,7 +118,7 @@ fn parse_stat(text: &[u8]) -> Option<(u8, u64)> {
 pub fn boot_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let text = kernel_text("/proc/sys/kernel/random/boot_id".as_ref()).unwrap_or_default();
         text.trim_end().to_owned()
     })
 }

@@ -1,7 +1,7 @@
 //! Safe reading of files that another user may have replaced. For the parent only: unlike most of [`crate::sys`] these
 //! functions allocate.
 
-use std::fs::{Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,6 +17,25 @@ pub fn small_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Reads a whole file of proc(5), sysfs(5) or cgroupfs. Such a file has no size that could be asked for first, and mostly
+/// fits into the first read(2).
+///
+/// # Errors
+/// Those of open(2) and read(2).
+pub fn kernel_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(4096);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`kernel_file`], for text.
+///
+/// # Errors
+/// Those of open(2) and read(2); [`std::io::ErrorKind::InvalidData`] if it is no UTF-8.
+pub fn kernel_text(path: &Path) -> std::io::Result<String> {
+    String::from_utf8(kernel_file(path)?).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
 }
 
 /// The reason why a file was not read.

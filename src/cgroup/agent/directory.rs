@@ -5,7 +5,8 @@ use super::place::UnifiedPlace;
 use super::supervisor_leaf;
 use crate::cgroup::directories::{RefusedController, enable_controllers};
 use crate::host::cgroup_parent::CgroupParent;
-use crate::host::cgroups::{has_processes, is_hierarchy_root, read_control_file};
+use crate::host::cgroups::{has_processes, is_hierarchy_root};
+use crate::sys::read::kernel_text;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -40,7 +41,7 @@ pub(super) fn create_directory(
     let main = path.join(MAIN);
     let made = fs::create_dir(&main).and_then(|()| fs::File::open(&main));
     match made {
-        Ok(directory) => match read_control_file(&main.join("cgroup.type")) {
+        Ok(directory) => match kernel_text(&main.join("cgroup.type")) {
             // Another process enabled cpu or pids in our own cgroup while it has processes.
             Ok(kind) if kind.trim() != "domain" => {
                 let _ = fs::remove_dir(&main).and_then(|()| fs::remove_dir(path));

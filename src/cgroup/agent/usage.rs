@@ -1,6 +1,6 @@
 //! Usage of a sandbox, from its cgroup (rows KC-08 and KC-34).
 
-use crate::host::cgroups::read_control_file;
+use crate::sys::read::kernel_text;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub struct SandboxUsage {
 impl SandboxUsage {
     /// Reads the files of the sandbox's cgroup; `None` if it does not exist or has no values.
     pub fn read(cgroup: &Path) -> Option<Self> {
-        let number = |file: &str| read_control_file(&cgroup.join(file)).ok()?.trim().parse().ok();
-        let cpu = read_control_file(&cgroup.join("cpu.stat")).unwrap_or_default();
+        let number = |file: &str| kernel_text(&cgroup.join(file)).ok()?.trim().parse().ok();
+        let cpu = kernel_text(&cgroup.join("cpu.stat")).unwrap_or_default();
         let usage = SandboxUsage {
             memory_peak: number("memory.peak"),
             memory_max: number("memory.max"),
@@ -89,7 +89,7 @@ pub fn cpu_time(cgroup: &Path) -> Option<Duration> {
 
 /// The number after `name` in a flat keyed file.
 pub(super) fn read_field(cgroup: &Path, file: &str, name: &str) -> Option<u64> {
-    parse_field(&read_control_file(&cgroup.join(file)).ok()?, name)
+    parse_field(&kernel_text(&cgroup.join(file)).ok()?, name)
 }
 
 /// The number after `name` in the text of a flat keyed file.
