@@ -129,9 +129,7 @@ impl UnifiedFreezer {
     /// # Errors
     /// [`Code::System`] if the file cannot be written.
     pub fn set_frozen(&self, frozen: bool) -> Result<()> {
-        let value = if frozen { "1" } else { "0" };
-        let written = self.dir.write("cgroup.freeze", value);
-        written.map_err(|e| freezer_error(&self.dir, "cgroup.freeze", "write", e))
+        write_freeze(&self.dir, frozen)
     }
 
     /// Whether all processes are frozen. After this call, [`UnifiedFreezer::events`] signals the next change.
@@ -151,12 +149,20 @@ impl UnifiedFreezer {
     }
 }
 
+fn write_freeze(dir: &OpenCgroup, frozen: bool) -> Result<()> {
+    let value = if frozen { "1" } else { "0" };
+    dir.write("cgroup.freeze", value).map_err(|e| freezer_error(dir, "cgroup.freeze", "write", e))
+}
+
 fn set_v2(dir: &OpenCgroup, frozen: bool) -> Result<()> {
+    write_freeze(dir, frozen)?;
+    if !frozen {
+        // A cgroup above may be frozen too, so that the processes need not run.
+        return Ok(());
+    }
     let mut freezer = UnifiedFreezer::of_cgroup(dir.duplicate()?)?;
-    freezer.set_frozen(frozen)?;
     let end = Instant::now() + FREEZE_TIMEOUT;
-    // A cgroup above may be frozen too: then processes that are thawed here do not run.
-    while frozen && !freezer.is_frozen()? {
+    while !freezer.is_frozen()? {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(timeout_error(dir));

@@ -20,6 +20,10 @@ pub enum CgroupVersion {
     V2,
 }
 
+/// The controllers of version 1 that limits of sandboxes use. blkio is not among them: it does not slow down what the kernel
+/// writes later for a program.
+pub const V1_LIMIT_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
+
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupHierarchy {

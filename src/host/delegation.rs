@@ -5,7 +5,8 @@
 //! user@.service describe which controllers systemd delegates.
 
 use super::cgroups::{
-    CgroupLayout, CgroupVersion, has_processes, is_hierarchy_root, own_processes, read_words,
+    CgroupLayout, CgroupVersion, V1_LIMIT_CONTROLLERS, has_processes, is_hierarchy_root, own_processes,
+    read_words,
 };
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -53,7 +54,7 @@ pub fn diagnose_controller(
     if let Some(old) = old {
         let why =
             format!("cgroup v1 has the {controller} controller of this host ({})", old.mount_point.display());
-        let is_used = ["cpu", "memory", "pids"].contains(&controller) && !geteuid().is_root();
+        let is_used = V1_LIMIT_CONTROLLERS.contains(&controller) && !geteuid().is_root();
         let remedy = if is_used { V1_REMEDY } else { UNIFIED_HIERARCHY_REMEDY };
         return MissingController { reason: why, remedy: remedy.to_owned() };
     }

@@ -73,9 +73,9 @@ as_each_caller! {
         assert!(doctor(caller, "landlock").starts_with("missing"));
     }
 
-    /// Root has the limits of memory, CPU time and processes in version 1. All others are refused, and all of an ordinary
-    /// user; what nobody named is missing, and that is said.
-    fn cgroup_v1_gives_root_three_limits(caller) {
+    /// Root has the limits in version 1 but for those of disks and the early one of memory. These are refused, and all of an
+    /// ordinary user; what nobody named is missing, and that is said.
+    fn cgroup_v1_gives_root_limits(caller) {
         in_guest_of("cgroup-v1");
         let (_place, output) = saggar(caller, &["wrap", "--", "echo", "ran"]);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{}", String::from_utf8_lossy(&output.stderr));
@@ -85,7 +85,8 @@ as_each_caller! {
         for (limits, controller, has_root) in [
             ("memory = '64M'", "memory", true), ("swap = 0", "memory", true), ("memory_high = '1G'", "memory", false),
             ("cpus = 0.5", "cpu", true), ("cpu_weight = 50", "cpu", true), ("pids = 50", "pids", true),
-            ("cpuset_cpus = '0'", "cpuset", false), ("io_weight = 50", "io", false), ("io.'/dev/vda'.read_iops = 5", "io", false),
+            ("cpuset_cpus = '0'", "cpuset", true), ("cpuset_mems = '0'", "cpuset", true), ("hugetlb.2MB = '4M'", "hugetlb", true),
+            ("io_weight = 50", "io", false), ("io.'/dev/vda'.read_iops = 5", "io", false),
         ] {
             let place = Place::new(caller);
             let policy = place.make_file("limits.toml", &format!("[limits]\n{limits}\n"));

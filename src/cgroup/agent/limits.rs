@@ -3,10 +3,10 @@
 //! A required limit that does not hold is an error with the file, the value and a hint. Any other limit that does not
 //! hold is reported as `degraded`, with the file and the value.
 
-use super::SandboxCgroup;
 use super::place::{CgroupPlace, SandboxCgroups, UnifiedPlace};
 use super::requests::{CORE, LimitRequest, LimitRequests, PlannedFiles, RequestIndex, needed_controllers};
 use super::v1::V1Cgroup;
+use super::{CreationFailures, SandboxCgroup};
 use crate::cgroup::control_files::{ControlFiles, OpenCgroup, OpenCgroups};
 use crate::cgroup::directories::RefusedController;
 use crate::cgroup::limits::{CgroupSetting, SettingFailure, apply_all, apply_setting, parse_number_list};
@@ -19,12 +19,12 @@ use crate::spec::LimitsSpec;
 use nix::errno::Errno;
 use std::path::Path;
 
-/// Sets all limits of new cgroups below `own`; if there is none in the unified hierarchy, `why` is the reason.
+/// Sets all limits of new cgroups below `own`. `failures` has the reasons why cgroups are missing.
 ///
 /// # Errors
 /// [`Code::Unsupported`] if a required limit cannot hold.
 pub(super) fn set(
-    (cgroup, why): (&SandboxCgroup, &str),
+    (cgroup, failures): (&SandboxCgroup, &CreationFailures),
     own: Option<&Path>,
     limits: &LimitsSpec,
     refused: Vec<RefusedController>,
@@ -34,11 +34,12 @@ pub(super) fn set(
     let dirs = open_sandbox(unified, &cgroup.v1, refused)?;
     let all = LimitRequests::new(limits, &dirs);
     for (at, request) in all.list.iter().enumerate() {
-        let result = match dirs.directory_for(request.controller) {
-            None if unified.is_none() => Err(SettingFailure {
+        let failure = failures.reason(request.controller);
+        let result = match (dirs.directory_for(request.controller), failure) {
+            (None, Some(why)) => Err(SettingFailure {
                 message: why.to_owned(),
-                hint: String::new(),
-                is_missing_controller: true,
+                hint: "leave the limit out, or remove what prevents it".to_owned(),
+                is_missing_controller: unified.is_none(),
             }),
             _ => apply_limit(&all, at, &dirs),
         };
@@ -104,7 +105,7 @@ pub fn update(
 
 /// Checks before any write that there are writes for this limit, and files for them.
 fn check_changeable(limit: &LimitRequest, dirs: &OpenCgroups) -> Result<()> {
-    let LimitRequest { name, controller, refused, .. } = limit;
+    let LimitRequest { controller, refused, .. } = limit;
     let (message, hint) = if dirs.directory_for(controller).is_none() {
         (
             format!("{} has no {controller} controller", dirs.path(CORE, "").display()),
@@ -113,7 +114,7 @@ fn check_changeable(limit: &LimitRequest, dirs: &OpenCgroups) -> Result<()> {
                 .to_owned(),
         )
     } else if let Some(why) = refused {
-        (why.clone(), format!("give {name} a disk that lsblk lists"))
+        (why.clone(), refusal_hint(controller))
     } else {
         return Ok(());
     };
@@ -173,7 +174,7 @@ fn open_sandbox(
 /// Sets one limit of new cgroups.
 fn apply_limit(all: &LimitRequests, at: RequestIndex, dirs: &OpenCgroups) -> Result<(), SettingFailure> {
     let LimitRequest { controller, refused, .. } = &all.list[at];
-    // What another limit may have prevented is written later once more: in a new cgroup none does.
+    // Tentative writes matter only when a limit changes; the same value follows without one.
     let mut writes = all.writes_for(at).filter(|setting| !setting.tentative);
     if dirs.directory_for(controller).is_none() {
         let what = match dirs.refusal(controller) {
@@ -187,13 +188,18 @@ fn apply_limit(all: &LimitRequests, at: RequestIndex, dirs: &OpenCgroups) -> Res
         return Err(SettingFailure { message: what, hint: String::new(), is_missing_controller: true });
     }
     if let Some(why) = refused {
-        let hint = match *controller {
-            "io" => "lsblk lists the disks; or leave the limit out".to_owned(),
-            _ => format!("leave the limit out; or {UNIFIED_HIERARCHY_REMEDY}"),
-        };
+        let hint = refusal_hint(controller);
         return Err(SettingFailure { message: why.clone(), hint, is_missing_controller: false });
     }
     writes.try_for_each(|setting| apply_setting(setting, dirs))
+}
+
+/// The hint for a limit of this controller for which there are no writes.
+fn refusal_hint(controller: &str) -> String {
+    match controller {
+        "io" => "lsblk lists the disks; or leave the limit out".to_owned(),
+        _ => format!("leave the limit out; or {UNIFIED_HIERARCHY_REMEDY}"),
+    }
 }
 
 /// The error for a required limit. If a controller is missing, the hint covers all `needed` controllers, so that the
@@ -232,7 +238,7 @@ pub(super) fn find_missing_limits(
     let planned = PlannedFiles { v1: &place.v1 };
     let missing = |request: &LimitRequest| -> Option<String> {
         if let Some(v1) = place.v1.iter().find(|one| one.has(request.controller)) {
-            let reason = || unavailable_reason(v1.nearest(), CgroupVersion::V1, request);
+            let reason = || unavailable_reason(v1.path().parent()?, CgroupVersion::V1, request);
             return request.refused.clone().or_else(reason);
         }
         if let Some(why) = refused {
@@ -259,7 +265,11 @@ fn unavailable_reason(above: &Path, version: CgroupVersion, request: &LimitReque
         ("cpuset_mems", CgroupVersion::V1) => "cpuset.effective_mems",
         _ => return None,
     };
-    let text = read_words(above, file).join("");
+    // A cgroup of version 1 that is missing or has none yet gets those of the cgroup above.
+    let (above, text) = above
+        .ancestors()
+        .map(|cgroup| (cgroup, read_words(cgroup, file).join("")))
+        .find(|(_, text)| !text.is_empty())?;
     let (has, requested) = (parse_number_list(&text)?, parse_number_list(&request.value)?);
     let lacks = requested.iter().any(|number| !has.contains(number));
     lacks.then(|| format!("{} has {text}, not all of {}", above.join(file).display(), request.value))

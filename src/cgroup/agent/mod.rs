@@ -12,7 +12,7 @@
 //! the limits.
 //!
 //! saggar changes no cgroup but the parent, and for root the root of the hierarchy, and enables there only the controllers
-//! that limits need. Every write goes through the directory's descriptor and is read back. Where the parent is our own
+//! that limits need. Every limit is written through the directory's descriptor and read back. Where the parent is our own
 //! cgroup the supervisor first moves to a leaf ([`supervisor_leaf`]).
 //!
 //! | module | purpose |
@@ -128,6 +128,22 @@ pub fn diagnose(place: &CgroupPlace, limits: &LimitsSpec, name: &str) -> Option<
     Some(diagnose_controller(parent.map(CgroupParent::source), controller, &requests::controllers(limits)))
 }
 
+/// Why cgroups could not be created.
+#[derive(Debug, Default)]
+struct CreationFailures {
+    /// That in the unified hierarchy.
+    unified: Option<String>,
+    v1: Vec<(V1Cgroup, String)>,
+}
+
+impl CreationFailures {
+    /// Why no cgroup has this controller.
+    fn reason(&self, controller: &str) -> Option<&str> {
+        let v1 = self.v1.iter().find(|(cgroup, _)| cgroup.has(controller)).map(|(_, why)| why);
+        v1.or(self.unified.as_ref()).map(String::as_str)
+    }
+}
+
 /// The result of [`create`].
 #[derive(Debug)]
 pub struct CgroupCreation {
@@ -148,25 +164,29 @@ pub fn create(place: &CgroupPlace, limits: &LimitsSpec, required: bool) -> Resul
         directory::create_directory(place, &requests::controllers(limits), &mut refused)
             .map(|main| (place.path.clone(), main))
     });
-    let (unified, why) = match made {
-        Ok(cgroup) => (Some(cgroup), String::new()),
+    let mut failures = CreationFailures::default();
+    let unified = match made {
+        Ok(cgroup) => Some(cgroup),
         Err(why) if required => {
             return Err(Error::new(Code::Unsupported, format!("a cgroup is required: {why}"))
                 .hint(diagnose_controller(source, "memory", &["memory"]).remedy));
         }
-        Err(why) => (None, why),
+        Err(why) => {
+            failures.unified = Some(why);
+            None
+        }
     };
     let mut degraded = Vec::new();
-    if unified.is_none() {
+    if let Some(why) = &failures.unified {
         degraded.push(DegradedProtection { name: "cgroup".into(), reason: why.clone() });
     }
     let mut cgroup = SandboxCgroup { unified, v1: Vec::new() };
     for v1 in &place.v1 {
         match v1.create() {
             Ok(()) => cgroup.v1.push(v1.clone()),
-            Err(error) => log::info!("{error}"),
+            Err(error) => failures.v1.push((v1.clone(), error.to_string())),
         }
     }
-    degraded.extend(limits::set((&cgroup, &why), source, limits, refused)?);
+    degraded.extend(limits::set((&cgroup, &failures), source, limits, refused)?);
     Ok(CgroupCreation { cgroup, degraded })
 }

@@ -1,7 +1,7 @@
 //! The limits of a sandbox as writes to control files: data, before anything is written.
 //!
-//! A limit becomes the field of `linux.resources` that a container has for it, or a file of version 2 where there is none,
-//! and the same code lowers both ([`crate::cgroup::limits`]).
+//! A limit becomes the field of `linux.resources` that a container has for it, and the same code lowers both
+//! ([`crate::cgroup::limits`]). A limit of version 2 for which there is no such field is a write to its file.
 
 mod resources;
 #[cfg(test)]
@@ -10,7 +10,7 @@ mod tests;
 use super::disk::{self, DiskNumber};
 use super::v1::V1Cgroup;
 use crate::cgroup::control_files::ControlFiles;
-use crate::cgroup::limits::{self, CgroupSetting, ExpectedValue};
+use crate::cgroup::limits::{self, CgroupSetting, ExpectedValue, page_size};
 use crate::host::cgroups::CgroupVersion;
 use crate::spec::{LimitSpec, LimitsSpec, Origin};
 use nix::errno::Errno;
@@ -81,7 +81,8 @@ struct WithMissing<'a>(&'a dyn ControlFiles);
 
 impl ControlFiles for WithMissing<'_> {
     fn version(&self, controller: &str) -> Option<CgroupVersion> {
-        self.0.version(controller).or(Some(CgroupVersion::V2))
+        // Rates of disks are limited in version 2 alone.
+        (controller != "blkio").then(|| self.0.version(controller).unwrap_or(CgroupVersion::V2))
     }
 
     fn read(&self, controller: &str, file: &str) -> Result<String, Errno> {
@@ -173,46 +174,81 @@ impl<'a> LimitRequests<'a> {
 
     /// Adds the writes for the limit at `at`.
     fn lower(&mut self, resources: &LinuxResources, tree: &dyn ControlFiles, at: RequestIndex) {
-        self.lower_together(resources, tree, &[("", Some(at))]);
+        match limits::lower(resources, tree) {
+            Ok(lowered) => self.writes.extend(lowered.list.into_iter().map(|setting| (at, setting))),
+            Err(error) => self.list[at].refused = Some(error.to_string()),
+        }
     }
 
-    /// Adds the writes for several limits that depend on each other. Each has the beginning of the names of its fields.
+    /// Adds the writes for several limits that depend on each other, each with its fields.
     fn lower_together(
         &mut self,
         resources: &LinuxResources,
         tree: &dyn ControlFiles,
-        limits: &[(&str, Option<RequestIndex>)],
+        fields: &[(&str, Option<RequestIndex>)],
     ) {
-        match limits::lower(resources, tree) {
-            Ok(lowered) => {
-                let at = |field: &str| limits.iter().find(|(start, _)| field.starts_with(start))?.1;
-                let writes = lowered.list.into_iter();
-                self.writes.extend(writes.filter_map(|setting| Some((at(&setting.field)?, setting))));
-                lowered.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-            }
-            Err(error) => limits.iter().filter_map(|(_, at)| *at).for_each(|at| {
-                self.list[at].refused = Some(error.to_string());
+        let request_for = |setting: &CgroupSetting| {
+            let field = fields.iter().find(|(field, _)| *field == setting.field);
+            field.and_then(|(_, at)| *at).ok_or_else(|| format!("{} has no limit", setting.field))
+        };
+        let lowered = limits::lower(resources, tree).map_err(|error| error.to_string());
+        let writes = lowered.and_then(|lowered| {
+            lowered
+                .list
+                .into_iter()
+                .map(|setting| Ok((request_for(&setting)?, setting)))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        match writes {
+            Ok(writes) => self.writes.extend(writes),
+            Err(why) => fields.iter().filter_map(|(_, at)| *at).for_each(|at| {
+                self.list[at].refused = Some(why.clone());
             }),
         }
     }
 
+    /// Adds a write to a file of version 2. The name of a file begins with that of its controller.
+    fn write(&mut self, at: RequestIndex, file: &str, value: impl ToString, expected: ExpectedValue) {
+        let setting = CgroupSetting {
+            field: format!("unified.{file}"),
+            controller: file.split('.').next().unwrap_or(file).to_owned(),
+            file: file.to_owned(),
+            value: value.to_string(),
+            expected,
+            tentative: false,
+        };
+        self.writes.push((at, setting));
+    }
+
     fn memory(&mut self, limits: &'a LimitsSpec, tree: &dyn ControlFiles) {
         const MEMORY: &str = "memory";
+        let bytes = || ExpectedValue::Number(page_size());
         let is_v1 = tree.version(MEMORY) == Some(CgroupVersion::V1);
-        let counts_swap = !is_v1 || tree.has(MEMORY, MEMORY_AND_SWAP);
         let memory = limits.memory.as_ref().map(|limit| self.push(MEMORY, MEMORY, limit));
         let swap = limits.swap.as_ref().map(|limit| self.push("swap", MEMORY, limit));
-        // Without a limit of its own, there is no swap beside limited memory.
-        let fields = [("memory.swap", if counts_swap { swap.or(memory) } else { memory }), ("", memory)];
-        self.lower_together(&resources::memory(limits, counts_swap), tree, &fields);
-        if let Some(swap) = swap.filter(|_| !counts_swap) {
-            self.list[swap].refused = Some(format!("this kernel has no {MEMORY_AND_SWAP}"));
+        if is_v1 {
+            let counts_swap = tree.has(MEMORY, MEMORY_AND_SWAP);
+            let fields =
+                [("memory.limit", memory), ("memory.swappiness", memory), ("memory.swap", swap.or(memory))];
+            self.lower_together(&resources::memory_and_swap(limits, counts_swap), tree, &fields);
+            if let Some(swap) = swap.filter(|_| !counts_swap) {
+                self.list[swap].refused = Some(format!("this kernel has no {MEMORY_AND_SWAP}"));
+            }
+        } else {
+            if let (Some(limit), Some(at)) = (&limits.memory, memory) {
+                self.lower(&resources::memory(limit.value), tree, at);
+            }
+            // Without a limit of its own, there is no swap beside limited memory.
+            if let Some(at) = swap.or(memory) {
+                let most = limits.swap.as_ref().map_or(0, |limit| limit.value);
+                self.write(at, "memory.swap.max", most, bytes());
+            }
         }
         if let Some(high) = &limits.memory_high {
             let at = self.push("memory_high", MEMORY, high);
             match is_v1 {
                 true => self.list[at].refused = Some("version 1 of cgroups has no memory.high".to_owned()),
-                false => self.lower(&resources::unified([("memory.high", high.value.to_string())]), tree, at),
+                false => self.write(at, "memory.high", high.value, bytes()),
             }
         }
     }
@@ -230,14 +266,16 @@ impl<'a> LimitRequests<'a> {
             at
         });
         let idle = limits.cpu_idle.as_ref().map(|limit| self.push("cpu_idle", CPU, limit));
-        let fields = [("cpu.burst", burst), ("cpu.idle", idle), ("", quota)];
+        let fields = [("cpu.quota", quota), ("cpu.period", quota), ("cpu.burst", burst), ("cpu.idle", idle)];
         self.lower_together(&resources::cpu_time(limits), tree, &fields);
         let is_idle = limits.cpu_idle.as_ref().is_some_and(|idle| idle.value);
         if let Some(weight) = limits.cpu_weight.as_ref().filter(|_| !is_idle) {
             // After cpu.idle: when that is cleared, the kernel drops the weight.
             let at = self.push("cpu_weight", CPU, weight);
-            let is_v1 = tree.version(CPU) == Some(CgroupVersion::V1);
-            self.lower(&resources::cpu_weight(weight.value, is_v1), tree, at);
+            match tree.version(CPU) {
+                Some(CgroupVersion::V1) => self.lower(&resources::cpu_shares(weight.value), tree, at),
+                _ => self.write(at, "cpu.weight", weight.value, ExpectedValue::Words),
+            }
         }
     }
 
@@ -289,10 +327,19 @@ impl<'a> LimitRequests<'a> {
                 Err(why) => self.list[at].refused = Some(why),
             }
         }
-        if let Some(weight) = &limits.io_weight {
-            let at = self.push("io_weight", IO, weight);
-            let (has_own, has_bfq) = (tree.has(IO, "io.weight"), tree.has(IO, "io.bfq.weight"));
-            self.lower(&resources::io_weight(weight.value, has_own || !has_bfq, has_bfq), tree, at);
+        if let Some(limit) = &limits.io_weight {
+            let at = self.push("io_weight", IO, limit);
+            // The BFQ scheduler has its own scale, which ends at 1000; systemd converts weights in the same way.
+            let weight = limit.value;
+            let of_bfq = if weight <= 100 { weight } else { 100 + (weight - 100) * 900 / 9900 };
+            let expected = |weight| ExpectedValue::LineStart(format!("default {weight}"));
+            let has_bfq = tree.has(IO, "io.bfq.weight");
+            if tree.has(IO, "io.weight") || !has_bfq {
+                self.write(at, "io.weight", weight, expected(weight));
+            }
+            if has_bfq {
+                self.write(at, "io.bfq.weight", of_bfq, expected(of_bfq));
+            }
         }
     }
 }

@@ -18,7 +18,9 @@ use super::path::{is_older, parse_name};
 use crate::cgroup::directories::inherit_cpuset;
 use crate::error::{Error, Result};
 use crate::host::cgroup_parent::{CgroupParent, unified_mount};
-use crate::host::cgroups::{CgroupHierarchy, CgroupLayout, CgroupVersion, has_processes};
+use crate::host::cgroups::{
+    CgroupHierarchy, CgroupLayout, CgroupVersion, V1_LIMIT_CONTROLLERS, has_processes,
+};
 use crate::id::SandboxId;
 use crate::spec::CgroupName;
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -29,10 +31,6 @@ use std::time::Duration;
 
 /// Where hierarchies are mounted. Those elsewhere are not used: a record of what is to be removed names none.
 const ROOT: &str = "/sys/fs/cgroup";
-
-/// The controllers of version 1 that limits of sandboxes use. blkio is not among them: it does not slow down what the kernel
-/// writes later for a program.
-const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
 
 /// A cgroup of a sandbox in one hierarchy of version 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +60,7 @@ fn hierarchies() -> Vec<CgroupHierarchy> {
     hierarchies.retain(|one| {
         one.version == CgroupVersion::V1
             && one.mount_point.starts_with(ROOT)
-            && one.controllers.iter().any(|name| CONTROLLERS.contains(&name.as_str()))
+            && one.controllers.iter().any(|name| V1_LIMIT_CONTROLLERS.contains(&name.as_str()))
             && access(&one.mount_point, AccessFlags::W_OK).is_ok()
     });
     hierarchies
@@ -73,7 +71,7 @@ impl V1Cgroup {
     pub(super) fn choose(id: &str, controllers: &[&str], parent: &CgroupName) -> Vec<Self> {
         let is_needed = |one: &CgroupHierarchy| {
             let mut names = one.controllers.iter().map(String::as_str);
-            names.any(|name| CONTROLLERS.contains(&name) && controllers.contains(&name))
+            names.any(|name| V1_LIMIT_CONTROLLERS.contains(&name) && controllers.contains(&name))
         };
         let place = |hierarchy: CgroupHierarchy| V1Cgroup {
             path: CgroupParent::Slice(hierarchy.mount_point.join(parent.as_str())).child(id),
@@ -100,11 +98,6 @@ impl V1Cgroup {
         };
         made.map_err(|error| Error::system(format_args!("make {}", self.path.display()), error))?;
         inherit_cpuset(&self.mount, &self.path, &self.controllers)
-    }
-
-    /// The nearest cgroup above that exists.
-    pub(super) fn nearest(&self) -> &Path {
-        self.path.parent().filter(|parent| parent.exists()).unwrap_or(&self.mount)
     }
 
     /// Whether the hierarchy has this controller.

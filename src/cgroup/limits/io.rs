@@ -28,8 +28,8 @@ pub(super) fn lower(io: &LinuxBlockIo, tree: &dyn ControlFiles, settings: &mut C
         return Ok(());
     }
     let v2 = match tree.version(V1) {
-        Some(CgroupVersion::V1) => false,
-        _ => version(tree, V2, "blockIO")? == CgroupVersion::V2,
+        Some(_) => false,
+        None => version(tree, V2, "blockIO")? == CgroupVersion::V2,
     };
     if leaf && (v2 || !tree.has(V1, "blkio.leaf_weight")) {
         return Err(v1_only_error("blockIO.leafWeight", " (it went with the CFQ scheduler in Linux 5.0)"));

@@ -165,7 +165,7 @@ fn check_usage(limit: i64, used: Option<String>) -> Result<()> {
 }
 
 /// The page size in bytes.
-pub(super) fn page_size() -> u64 {
+pub(in crate::cgroup) fn page_size() -> u64 {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }

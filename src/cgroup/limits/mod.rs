@@ -23,6 +23,7 @@ mod transaction;
 mod unified;
 
 pub(super) use cpu::parse_number_list;
+pub(super) use memory::page_size;
 pub(super) use setting::{SettingFailure, V1_NO_LIMIT, apply_setting};
 pub(super) use transaction::{AppliedSettings, apply_all};
 

@@ -2,6 +2,7 @@
 
 use super::{CgroupSetting, ExpectedValue, cpu};
 use crate::cgroup::control_files::ControlFiles;
+use crate::host::cgroups::CgroupVersion;
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 
@@ -116,7 +117,13 @@ fn write_failure(setting: &CgroupSetting, tree: &dyn ControlFiles, errno: Errno)
     let at = tree.path(controller, &setting.file);
     let mut message = format!("write {:?} to {}: {}", setting.value, at.display(), errno.desc());
     let mut is_lack = matches!(errno, Errno::ENOENT | Errno::EACCES | Errno::EPERM);
+    let is_v1 = tree.version(controller) == Some(CgroupVersion::V1);
     let hint = match errno {
+        // What a cpuset of version 1 says of CPUs that the one above does not have (validate_change).
+        Errno::EACCES if is_v1 && controller == "cpuset" => {
+            is_lack = false;
+            "the cgroup above does not have all of these: name CPUs or memory nodes that it has".to_owned()
+        }
         Errno::ENOENT => match tree.refusal(controller) {
             Some((path, value, why)) => {
                 message = format!(

@@ -5,7 +5,7 @@
 
 use super::HostCheck;
 use crate::host::cgroup_parent::CgroupParent;
-use crate::host::cgroups::{CgroupLayout, CgroupVersion};
+use crate::host::cgroups::{CgroupLayout, CgroupVersion, V1_LIMIT_CONTROLLERS};
 use crate::host::delegation::{self, DelegationContext, V1_REMEDY};
 use crate::spec::RootCgroupSpec;
 use nix::unistd::geteuid;
@@ -24,7 +24,7 @@ pub fn cgroup_checks() -> Vec<HostCheck> {
     if layout.v2_hierarchy().is_some() {
         checks.extend(
             CgroupParent::choose(&OPTIONAL_CONTROLLERS, &RootCgroupSpec::default())
-                .map(|parent| optional_check(&parent)),
+                .map(|parent| optional_check(&parent, &layout)),
         );
     }
     checks
@@ -55,9 +55,13 @@ fn controllers_of_v1(layout: &CgroupLayout) -> BTreeSet<&str> {
 }
 
 /// Which controllers of optional limits a sandbox could use.
-fn optional_check(parent: &CgroupParent) -> HostCheck {
+fn optional_check(parent: &CgroupParent, layout: &CgroupLayout) -> HostCheck {
     const NAME: &str = "cgroup-cpuset-io";
-    let controllers = parent.controllers();
+    let mut controllers = parent.controllers();
+    if geteuid().is_root() {
+        let of_v1 = controllers_of_v1(layout).into_iter().filter(|one| V1_LIMIT_CONTROLLERS.contains(one));
+        controllers.extend(of_v1.map(str::to_owned));
+    }
     let (has, lacks): (Vec<&str>, Vec<&str>) =
         OPTIONAL_CONTROLLERS.iter().partition(|wanted| controllers.iter().any(|one| one == **wanted));
     if lacks.is_empty() && parent.check_writable().is_ok() {

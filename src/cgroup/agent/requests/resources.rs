@@ -11,15 +11,16 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Files of version 2, with the text for each.
-pub(super) fn unified<const N: usize>(files: [(&str, String); N]) -> LinuxResources {
-    let mut resources = LinuxResources::default();
-    resources.set_unified(Some(files.map(|(file, text)| (file.to_owned(), text)).into()));
-    resources
+/// Memory, in version 2, where swap has a limit of its own.
+pub(super) fn memory(limit: u64) -> LinuxResources {
+    let mut memory = LinuxMemory::default();
+    memory.set_limit(Some(signed(limit)));
+    of_memory(memory)
 }
 
-/// Memory and swap. `counts_swap` is false on a kernel of version 1 without a limit of swap: it is then told not to swap.
-pub(super) fn memory(limits: &LimitsSpec, counts_swap: bool) -> LinuxResources {
+/// Memory and swap in version 1, which limits their sum. Where the kernel does not count swap, none is used beside limited
+/// memory.
+pub(super) fn memory_and_swap(limits: &LimitsSpec, counts_swap: bool) -> LinuxResources {
     let (limit, swap) = (limits.memory.as_ref(), limits.swap.as_ref());
     let mut memory = LinuxMemory::default();
     memory.set_limit(limit.map(|limit| signed(limit.value)));
@@ -30,6 +31,10 @@ pub(super) fn memory(limits: &LimitsSpec, counts_swap: bool) -> LinuxResources {
     if !counts_swap && limit.is_some() && swap.is_none() {
         memory.set_swappiness(Some(0));
     }
+    of_memory(memory)
+}
+
+fn of_memory(memory: LinuxMemory) -> LinuxResources {
     let mut resources = LinuxResources::default();
     resources.set_memory(Some(memory));
     resources
@@ -47,11 +52,8 @@ pub(super) fn cpu_time(limits: &LimitsSpec) -> LinuxResources {
     of_cpu(cpu)
 }
 
-/// A weight for CPU time, of 1 to 10000.
-pub(super) fn cpu_weight(weight: u64, is_v1: bool) -> LinuxResources {
-    if !is_v1 {
-        return unified([("cpu.weight", weight.to_string())]);
-    }
+/// A weight of 1 to 10000 for CPU time, in version 1.
+pub(super) fn cpu_shares(weight: u64) -> LinuxResources {
     let mut cpu = LinuxCpu::default();
     // 1024 shares are the default, as a weight of 100 is; the least are 2.
     cpu.set_shares(Some((weight * 1024 / 100).max(2)));
@@ -84,8 +86,7 @@ pub(super) fn pids(limit: u64) -> LinuxResources {
     resources
 }
 
-/// Huge pages of one size, in bytes: both those in use and those reserved, since a program that has mapped pages may not
-/// have touched them.
+/// Huge pages of one size, in bytes.
 pub(super) fn huge_pages(size: &HugePageSize, bytes: u64) -> LinuxResources {
     let mut limit = LinuxHugepageLimit::default();
     limit.set_page_size(size.to_string()).set_limit(signed(bytes));
@@ -111,17 +112,4 @@ pub(super) fn disk_rate(disk: DiskNumber, key: &str, rate: u64) -> Result<LinuxR
     let mut resources = LinuxResources::default();
     resources.set_block_io(Some(io));
     Ok(resources)
-}
-
-/// A weight for disks, of 1 to 10000, for the cost model of blocks and for the BFQ scheduler, whichever the kernel has.
-pub(super) fn io_weight(weight: u64, has_own: bool, has_bfq: bool) -> LinuxResources {
-    // BFQ has its own scale, which ends at 1000; systemd converts weights in the same way.
-    let of_bfq = if weight <= 100 { weight } else { 100 + (weight - 100) * 900 / 9900 };
-    let (own, bfq) =
-        (("io.weight", format!("default {weight}")), ("io.bfq.weight", format!("default {of_bfq}")));
-    match (has_own, has_bfq) {
-        (true, true) => unified([own, bfq]),
-        (_, false) => unified([own]),
-        (false, true) => unified([bfq]),
-    }
 }

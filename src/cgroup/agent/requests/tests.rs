@@ -88,7 +88,7 @@ fn every_limit_becomes_writes() {
     cpuset_cpus = 0-1 (cpuset): "0-1" to cpuset.cpus
     cpuset_mems = 0 (cpuset): "0" to cpuset.mems
     io = 4000:1 wbps=1048576 (io): no disk has the number 4000:1
-    io_weight = 1000 (io): "default 1000" to io.weight
+    io_weight = 1000 (io): "1000" to io.weight
     cpu_time = 1000 (cgroup): 
     hugetlb = 2MB: 4194304 (hugetlb): "4194304" to hugetlb.2MB.max, "4194304" to hugetlb.2MB.rsvd.max
     "#);
@@ -111,7 +111,7 @@ fn version_1_has_other_files() {
     pids = 50 (pids): "50" to pids.max
     cpuset_cpus = 0-1 (cpuset): "0-1" to cpuset.cpus
     cpuset_mems = 0 (cpuset): "0" to cpuset.mems
-    io_weight = 1000 (io): "default 181" to io.bfq.weight, "default 1000" to io.weight
+    io_weight = 1000 (io): "1000" to io.weight, "181" to io.bfq.weight
     cpu_time = 1000 (cgroup): 
     "#);
     let alone = LimitsSpec { memory: limit(1 << 20), ..LimitsSpec::default() };
@@ -134,7 +134,7 @@ fn memory_alone_has_no_swap_and_an_idle_sandbox_no_weight() {
         ..LimitsSpec::default()
     };
     insta::assert_snapshot!(lines(&limits, &|_| true), @r#"
-    memory = 1048576 (memory): "0" to memory.swap.max, "1048576" to memory.max
+    memory = 1048576 (memory): "1048576" to memory.max, "0" to memory.swap.max
     cpu_idle = true (cpu): "1" to cpu.idle
     "#);
 }
@@ -145,8 +145,7 @@ fn a_weight_for_disks_goes_to_bfq_too_on_its_own_scale() {
         let limits = LimitsSpec { io_weight: limit(weight), ..LimitsSpec::default() };
         let both = lines(&limits, &|_| true);
         assert!(
-            both.contains(&format!("\"default {weight}\" to io.weight"))
-                && both.contains(&format!("\"default {of_bfq}\" to io.bfq.weight")),
+            both.ends_with(&format!("\"{weight}\" to io.weight, \"{of_bfq}\" to io.bfq.weight")),
             "{both}"
         );
     }
