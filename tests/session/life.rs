@@ -1,6 +1,7 @@
 //! A session from its creation to its end, where nothing goes wrong.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
@@ -168,6 +169,32 @@ as_each_caller! {
         let crashed = sessions.run(&["send", "--json", "turns", "crash"]);
         assert_eq!(crashed.code, 3, "{crashed:?}");
         assert!(crashed.stderr.contains("code 3"), "{crashed:?}");
+    }
+
+    /// An agent that was killed because it did not end its turn has not crashed.
+    fn an_agent_that_ignores_an_interrupt_ends_no_session(caller) {
+        let sessions = Sessions::new(caller);
+        let work = sessions.stage.work();
+        let agent = work.join("agent");
+        let script = "#!/usr/bin/python3\nimport signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n\
+                      for line in sys.stdin:\n    if '\"user\"' in line: open('up', 'w')\n";
+        fs::write(&agent, script).unwrap();
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+        let agent = agent.to_str().unwrap();
+        let words = ["create", "--json", "--session", "deaf", "--adapter", "stream-json", "--agent-cmd", agent];
+        let session = json(&sessions.ok(&[&words[..], &[work.to_str().unwrap()]].concat()));
+        let mut client = bridge(&session);
+        client.send(&json!({ "cmd": "query", "prompt": "hi", "sessionId": "deaf" }));
+        crate::support::wait::until_exists(&std::path::Path::new(&text(&session, "workspace")).join("up"));
+        client.send(&json!({ "cmd": "interrupt" }));
+        assert_eq!(client.outcome().end["ev"], "done");
+        let mut server = control(&session);
+        assert_eq!(server.get("state")["session"]["lastExit"], "the agent was killed by signal 9 (SIGKILL)");
+        assert_eq!(sessions.state("deaf"), ("active".into(), None));
+        let supervisor = supervisor(&session);
+        client.send(&json!({ "cmd": "shutdown" }));
+        supervisor.wait_gone("the supervisor of a session that is shut down");
+        assert_eq!(sessions.state("deaf"), ("paused".into(), Some("shutdown".into())));
     }
 
     /// A new session takes a random name, and says it.

@@ -348,7 +348,7 @@ impl Bridge {
     }
 
     /// Whether a client waits for the turn to end early.
-    pub(super) fn is_aborting(&self) -> bool {
+    pub fn is_aborting(&self) -> bool {
         self.shutdown.is_some() || self.turn.as_ref().is_some_and(Turn::is_aborting)
     }
 

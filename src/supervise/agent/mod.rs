@@ -188,6 +188,8 @@ struct AgentLoop<'a> {
     /// The agent has run at least once: before that a failure counts as a failure of the start.
     agent_has_run: bool,
     last_exit: Option<AgentExitStatus>,
+    /// The last exit was a failure: the agent was not told to end, or to end its turn.
+    has_crashed: bool,
     cgroups: SandboxCgroups,
     record_writer: &'a mut RecordWriter,
     detached: bool,
@@ -277,6 +279,7 @@ impl<'a> AgentLoop<'a> {
             exceeded_limit: None,
             agent_has_run: false,
             last_exit: None,
+            has_crashed: false,
             cgroups: job.cgroups,
             record_writer: job.record_writer,
             detached: job.detached,
@@ -638,6 +641,8 @@ impl<'a> AgentLoop<'a> {
             if over.unread_input {
                 self.channel.hub.with_bridge(Bridge::agent_left_unread_input);
             }
+            self.has_crashed =
+                over.exit != AgentExitStatus::Code(0) && !self.channel.hub.core().is_aborting();
             self.channel.hub.with_bridge(|bridge| bridge.agent_exited(&over.exit));
             self.last_exit = Some(over.exit);
         }

@@ -38,7 +38,7 @@ impl AgentLoop<'_> {
     fn crash_exit(&self) -> Option<&AgentExitStatus> {
         // An agent that was stopped to be restarted in another way runs again by now.
         let is_down = self.channel.agent.is_none() && !self.is_ending();
-        self.last_exit.as_ref().filter(|exit| is_down && **exit != AgentExitStatus::Code(0))
+        self.last_exit.as_ref().filter(|_| is_down && self.has_crashed)
     }
 
     /// The exit status of an agent that has exited, as a shell reports it.
@@ -145,16 +145,10 @@ impl AgentLoop<'_> {
                 (SessionTransition::Pause, if idle { StateReason::Idle } else { StateReason::Timeout }, cause)
             }
             // The only turn failed because its agent did.
-            Ok((_, status)) => {
-                match self
-                    .last_exit
-                    .as_ref()
-                    .filter(|exit| *status != 0 && **exit != AgentExitStatus::Code(0))
-                {
-                    Some(exit) => (SessionTransition::Fail, StateReason::Crash, Some(exit.to_string())),
-                    None => (SessionTransition::Pause, self.end_reason(), None),
-                }
-            }
+            Ok((_, status)) => match self.last_exit.as_ref().filter(|_| *status != 0 && self.has_crashed) {
+                Some(exit) => (SessionTransition::Fail, StateReason::Crash, Some(exit.to_string())),
+                None => (SessionTransition::Pause, self.end_reason(), None),
+            },
         };
         if let Err(error) = self.record_writer.close(step, Some(why), cause) {
             log_bridge_message(LogLevel::Warn, &error.to_string());
