@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Trees that are searched as a whole.
-const CONFIGURATION: [&str; 3] = ["/etc/ca-certificates", "/etc/ssl", "/etc/pki"];
+const CONFIGURATION: [&str; 5] =
+    ["/etc/ca-certificates", "/etc/ssl", "/etc/pki", "/usr/etc", "/usr/local/etc"];
 
 /// The tree of programs is too large for that: its directories of the first levels are looked at.
 const PROGRAMS: &str = "/usr";

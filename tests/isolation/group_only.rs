@@ -12,7 +12,10 @@ use crate::support::caller::Caller;
 /// A group that the caller is made a member of.
 const GROUP: u32 = 47_110;
 
-/// A directory below /etc/ssl, gone when dropped.
+/// Directories for configuration.
+const TREES: [&str; 2] = ["/etc/ssl", "/usr/local/etc"];
+
+/// A directory in one of these trees, gone when dropped.
 struct Configuration(PathBuf);
 
 impl Drop for Configuration {
@@ -22,8 +25,8 @@ impl Drop for Configuration {
 }
 
 impl Configuration {
-    fn new() -> Configuration {
-        let path = Path::new("/etc/ssl").join(format!("saggar-test-{}", std::process::id()));
+    fn new(tree: &str) -> Configuration {
+        let path = Path::new(tree).join(format!("saggar-test-{}", std::process::id()));
         fs::create_dir_all(path.join("open")).unwrap();
         fs::create_dir_all(path.join("closed")).unwrap();
         for (name, mode) in [("open/all", 0o644), ("open/group", 0o640), ("closed/key", 0o644)] {
@@ -68,7 +71,11 @@ fn what_only_a_group_may_read_is_covered() {
         Err(why) => skip!("{why}"),
     };
     let wrap = Wrap::new(caller);
-    let configuration = Configuration::new();
+    TREES.iter().for_each(|tree| is_covered_in(tree, &wrap, caller));
+}
+
+fn is_covered_in(tree: &str, wrap: &Wrap, caller: Caller) {
+    let configuration = Configuration::new(tree);
     let at = configuration.0.display();
     let script =
         format!("cat {at}/open/all {at}/open/group; ls -A {at}/closed; cat {at}/closed/key 2>&-; exit 0");
@@ -76,12 +83,12 @@ fn what_only_a_group_may_read_is_covered() {
         let outside = {
             let mut shell = wrap.place.command("/bin/sh".as_ref());
             shell.args(["-c", &script]);
-            with_group(&wrap, caller, member, &shell).success()
+            with_group(wrap, caller, member, &shell).success()
         };
         assert_eq!(outside, "contentcontentkey\ncontent", "the group gives it");
         let inside = |options: &[&str]| {
             let command = wrap.command(options, &["/bin/sh", "-c", &script]);
-            with_group(&wrap, caller, member, &command).success()
+            with_group(wrap, caller, member, &command).success()
         };
         assert_eq!(inside(&[]), "content");
         // Who names it means it.
@@ -89,7 +96,7 @@ fn what_only_a_group_may_read_is_covered() {
         let mut explain = wrap.place.saggar();
         explain.args(["explain", "--json", "--path"]).arg(configuration.0.join("closed"));
         let told: serde_json::Value =
-            serde_json::from_str(&with_group(&wrap, caller, member, &explain).success()).unwrap();
+            serde_json::from_str(&with_group(wrap, caller, member, &explain).success()).unwrap();
         assert_eq!(
             (&told["state"], &told["decided_by"]["layer"]),
             (&"masked".into(), &"built-in".into()),
