@@ -156,6 +156,20 @@ as_each_caller! {
         assert_eq!(said.success(), "/opt/a/directory/git\n");
     }
 
+    /// Nor in the file systems of the kernel that a sandbox has.
+    fn a_mount_point_among_files_of_the_kernel_is_refused_by_both_names(caller) {
+        let wrap = Wrap::new(caller);
+        for (named, under) in [
+            ("/proc/self", "/proc"), ("/proc/cpuinfo", "/proc"), ("/etc:/proc/missing", "/proc"),
+            ("/etc/hostname:/proc/version", "/proc"), ("/etc:/proc/sys", "/proc"), ("/dev/null:/proc/null", "/proc"),
+            ("/etc:/dev/pts/missing", "/dev/pts"), ("/etc:/dev/mqueue/missing", "/dev/mqueue"),
+        ] {
+            let ended = wrap.run(&["--ro", named], &["/bin/true"]);
+            ended.refused(&[named.split(':').next_back().unwrap(), &format!("in {under}:"), "PATH:DEST"]);
+        }
+        wrap.run(&["--ro", "/proc/self/status:/opt/status"], &["/bin/true"]).refused(&["/proc/self/status", "number"]);
+    }
+
     fn a_tree_over_what_saggar_makes_is_refused_by_both_names(caller) {
         let wrap = Wrap::new(caller);
         for (tree, made) in [("/etc", "/etc/"), ("/var", "/var/"), ("/usr/share:/home", "/home/agent")] {

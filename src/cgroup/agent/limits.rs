@@ -181,8 +181,8 @@ fn apply_limit(all: &LimitRequests, at: RequestIndex, dirs: &OpenCgroups) -> Res
             Some((file, value, errno)) => format!("write {value:?} to {}: {}", file.display(), errno.desc()),
             None => format!("the {controller} controller is not available here"),
         };
-        let what = match writes.last() {
-            Some(write) => format!("{:?} cannot be in {}: {what}", write.value, write.file),
+        let what = match writes.next() {
+            Some(first) => format!("{:?} cannot be in {}: {what}", first.value, first.file),
             None => what,
         };
         return Err(SettingFailure { message: what, hint: String::new(), is_missing_controller: true });

@@ -45,6 +45,9 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
     let fail = |errno: Errno| {
         let error = Error::new(Code::Invalid, format!("open {shown}: {}", errno.desc()));
         match errno {
+            Errno::ELOOP if ["/proc/self", "/proc/thread-self"].iter().any(|own| path.starts_with(own)) => {
+                error.hint("this means another process to each that looks: name it by its number")
+            }
             Errno::ELOOP | Errno::EXDEV => error.hint("it became a symbolic link while saggar started"),
             Errno::ENOENT => error.hint("it was there a moment ago, and is gone"),
             _ => error,

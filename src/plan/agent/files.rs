@@ -108,6 +108,7 @@ impl<'a> AgentFiles<'a> {
             };
             directory = *kind == PathKind::Directory;
         }
+        self.check_not_in_kernel_files(mount, earlier)?;
         if let Some(tree) = self.host_tree_at(&mount.destination, earlier) {
             self.check_mount_point(mount, directory, tree)?;
         } else {
@@ -187,6 +188,20 @@ impl<'a> AgentFiles<'a> {
             "make it there, or mount it elsewhere with PATH:DEST; {} names {at}, {} names {above}",
             mount.origin, tree.origin
         );
+        Err(Error::new(Code::Invalid, message).hint(hint))
+    }
+
+    /// In file systems whose files are the kernel's no mount point can be made.
+    fn check_not_in_kernel_files(&self, mount: &MountSpec, earlier: &[MountSpec]) -> Result<()> {
+        let is_kernels =
+            |kind: &MountKind| matches!(kind, MountKind::Proc | MountKind::Devpts { .. } | MountKind::Mqueue);
+        let under =
+            mount_order::containing(earlier, &mount.destination, |mount| self.host.has_mounted(mount))
+                .filter(|under| is_kernels(&under.kind) && under.destination != mount.destination);
+        let Some(under) = under else { return Ok(()) };
+        let (at, under) = (mount.destination.display(), under.destination.display());
+        let message = format!("{at} cannot be mounted in {under}: saggar makes no files in that file system");
+        let hint = format!("mount it elsewhere with PATH:DEST; {} names {at}", mount.origin);
         Err(Error::new(Code::Invalid, message).hint(hint))
     }
 
