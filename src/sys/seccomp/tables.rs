@@ -1,4 +1,4 @@
-//! The tables that `seccomp/build.rs` generates from the profiles.
+//! The tables that `packaging/build.rs` generates from the profiles.
 
 use super::{Description, Refusal, SockFilter};
 

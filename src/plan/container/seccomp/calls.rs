@@ -3,8 +3,8 @@
 use super::checks::{ArgCheck, half};
 use super::names::Call;
 use super::order::CallRule;
-use super::shared::arch::{Arch, X32_BIT};
 use oci_spec::runtime::LinuxSeccompOperator as Operator;
+use saggar_seccomp::arch::{Arch, X32_BIT};
 
 /// The action for a call.
 #[derive(Debug, Clone)]

@@ -3,9 +3,9 @@
 //! The machine compares words of 32 bits. On a 64-bit ABI a check is one of the high word and one of the low;
 //! on a 32-bit ABI the low word of the argument is compared with the low word of the value.
 
-use super::shared::Result;
-use super::shared::bpf::{AND, IF_AT_LEAST, IF_EQUAL, IF_GREATER, Instruction, LOAD};
 use oci_spec::runtime::LinuxSeccompOperator as Operator;
+use saggar_seccomp::Result;
+use saggar_seccomp::bpf::{AND, IF_AT_LEAST, IF_EQUAL, IF_GREATER, Instruction, LOAD};
 
 /// A check of one argument.
 #[derive(Debug, Clone, Copy)]

@@ -23,11 +23,10 @@ mod checks;
 mod names;
 mod order;
 mod program;
-mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use shared::arch::Arch;
+pub use saggar_seccomp::arch::Arch;
 
 use crate::error::{Code, Error, Result};
 use crate::sys::seccomp::SockFilter;
@@ -38,7 +37,7 @@ use oci_spec::runtime::{
     Arch as Listed, LinuxSeccomp, LinuxSeccompAction as Action, LinuxSeccompArg,
     LinuxSeccompOperator as Operator, LinuxSyscall,
 };
-use shared::bpf::Instruction;
+use saggar_seccomp::bpf::Instruction;
 
 /// A system call filter, ready for [`crate::sys::seccomp::load_with`].
 #[derive(Debug, Clone)]
@@ -69,15 +68,6 @@ impl CompiledFilter {
             }
         }
     }
-}
-
-impl Arch {
-    /// The architecture that this binary was built for.
-    #[cfg(target_arch = "x86_64")]
-    pub const NATIVE: Arch = Arch::X86_64;
-    /// The architecture that this binary was built for.
-    #[cfg(target_arch = "aarch64")]
-    pub const NATIVE: Arch = Arch::Aarch64;
 }
 
 /// Compiles `seccomp` for a kernel of the architecture `native`: [`Arch::X86_64`] or [`Arch::Aarch64`].

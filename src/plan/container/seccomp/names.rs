@@ -1,7 +1,7 @@
 //! The names of system calls and their numbers (`seccomp/syscalls.tbl`, by the build script).
 
-use super::shared::arch::Arch;
-use super::shared::hash;
+use saggar_seccomp::arch::Arch;
+use saggar_seccomp::hash;
 
 /// A system call.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use super::calls::{self, ArchCalls, CallAction};
 use super::checks;
 use super::order::{self, RuleConflict};
-use super::shared::arch::{Arch, X32_BIT};
-use super::shared::bpf::{ARCH, IF_EQUAL, Instruction, LOAD, LONGEST, NUMBER, ret};
-use super::shared::graph::{Graph, Id, Node};
-use super::shared::search::{self, Range};
-use super::shared::{Result, assemble};
+use saggar_seccomp::arch::{Arch, X32_BIT};
+use saggar_seccomp::bpf::{ARCH, IF_EQUAL, Instruction, LOAD, LONGEST, NUMBER, ret};
+use saggar_seccomp::graph::{Graph, Id, Node};
+use saggar_seccomp::search::{self, Range};
+use saggar_seccomp::{Result, assemble};
 
 /// The end of the range of numbers that the kernel tries when it loads a filter: past the newest call of any
 /// architecture.
@@ -49,7 +49,7 @@ pub(super) fn build(
         choice = builder.graph.branch(IF_EQUAL, calls.arch.audit(), number, choice);
     }
     let start = builder.graph.add(Node::Step(LOAD, ARCH, choice));
-    assemble::assemble(&builder.graph, start)
+    assemble(&builder.graph, start)
 }
 
 struct FilterBuilder<'a> {

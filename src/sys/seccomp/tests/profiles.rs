@@ -1,11 +1,11 @@
 //! Profiles that the build rejects, descriptions in `explain`, and correctness of the tables.
 
-use super::compiler::arch::Arch;
-use super::compiler::names;
-use super::compiler::table;
 use super::machine::{SeccompData, run};
 use super::properties::{AGENT, TABLE, compile, native, x86_64};
 use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, describe, program};
+use saggar_seccomp::arch::Arch;
+use saggar_seccomp::names;
+use saggar_seccomp::table;
 use serde_json::{Value, json};
 
 #[test]

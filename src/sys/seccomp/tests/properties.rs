@@ -1,18 +1,18 @@
 //! Property tests: compiled programs match their profiles, for random calls, for every architecture, and for random
 //! profiles too.
 
-use super::compiler::arch::Arch;
-use super::compiler::bpf::Instruction;
-use super::compiler::policy::Policy;
-use super::compiler::profile::Profile as Source;
-use super::compiler::table::Table;
-use super::compiler::tree;
 use super::machine::{SeccompData, run};
 use super::meaning::{self, Machine};
 use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, HostProcessFilter, SockFilter, program};
 use crate::testing::cases;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use saggar_seccomp::arch::Arch;
+use saggar_seccomp::bpf::Instruction;
+use saggar_seccomp::policy::Policy;
+use saggar_seccomp::profile::Profile as Source;
+use saggar_seccomp::table::Table;
+use saggar_seccomp::tree;
 use serde_json::{Value, json};
 
 pub(super) const TABLE: &str = include_str!("../../../../seccomp/syscalls.tbl");
@@ -87,7 +87,7 @@ pub(super) fn compile(profile: &str, table: &str, arch: Arch) -> Result<Vec<Sock
 
 /// Arguments near the values that profiles compare, with and without garbage in the high half.
 fn argument() -> impl Strategy<Value = u64> {
-    let values: Vec<u64> = super::compiler::names::VALUES.iter().map(|(_, value)| *value).collect();
+    let values: Vec<u64> = saggar_seccomp::names::VALUES.iter().map(|(_, value)| *value).collect();
     let near = (proptest::sample::select(values.clone()), proptest::sample::select(values), 0..4u8);
     let near = near.prop_map(|(one, other, how)| match how {
         0 => one,

@@ -5,15 +5,15 @@
 //! `ret` and by the next rule is a chain, with an answer of its own for each rule, which seccompiler's own
 //! filter, with one action for all, cannot have.
 
-use super::Result;
-use super::bpf::{Instruction, JA, ret};
-use super::policy::{Check, Op, Test, Verdict};
+use crate::Result;
+use crate::bpf::{Instruction, JA, ret};
+use crate::policy::{Check, Op, Test, Verdict};
 use seccompiler::{
     BpfProgram, SeccompCmpArgLen as Len, SeccompCmpOp as Cmp, SeccompCondition, SeccompRule, sock_filter,
 };
 
 /// The instructions that give `verdict`. They end in a `ret` on every path.
-pub(crate) fn compile(verdict: &Verdict) -> Result<Vec<Instruction>> {
+pub fn compile(verdict: &Verdict) -> Result<Vec<Instruction>> {
     let mut program = Vec::new();
     for rule in &verdict.rules {
         program.extend(conditions(rule)?);

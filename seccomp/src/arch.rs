@@ -1,7 +1,6 @@
 //! The architectures that `syscalls.tbl` has a column for.
 
 /// An ABI with system call numbers of its own.
-#[allow(unreachable_pub, reason = "the library shows it, the build script does not")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arch {
     /// 64-bit x86.
@@ -17,14 +16,21 @@ pub enum Arch {
 }
 
 /// What marks the number of an x32 call (asm/unistd.h, `__X32_SYSCALL_BIT`).
-pub(crate) const X32_BIT: u32 = 0x4000_0000;
+pub const X32_BIT: u32 = 0x4000_0000;
 
 impl Arch {
     /// All of them, in the order of the columns.
-    pub(crate) const ALL: [Arch; 5] = [Arch::X86_64, Arch::Aarch64, Arch::X86, Arch::X32, Arch::Arm];
+    pub const ALL: [Arch; 5] = [Arch::X86_64, Arch::Aarch64, Arch::X86, Arch::X32, Arch::Arm];
+
+    /// The architecture that this program was built for.
+    #[cfg(target_arch = "x86_64")]
+    pub const NATIVE: Arch = Arch::X86_64;
+    /// The architecture that this program was built for.
+    #[cfg(target_arch = "aarch64")]
+    pub const NATIVE: Arch = Arch::Aarch64;
 
     /// Its place among the columns.
-    pub(crate) fn column(self) -> usize {
+    pub fn column(self) -> usize {
         match self {
             Arch::X86_64 => 0,
             Arch::Aarch64 => 1,
@@ -35,7 +41,7 @@ impl Arch {
     }
 
     /// What `seccomp_data.arch` holds (linux/audit.h).
-    pub(crate) fn audit(self) -> u32 {
+    pub fn audit(self) -> u32 {
         match self {
             Arch::X86_64 | Arch::X32 => 0xc000_003e,
             Arch::Aarch64 => 0xc000_00b7,

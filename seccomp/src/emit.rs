@@ -1,15 +1,15 @@
 //! What the build script makes as Rust: the compiled profiles for `src/sys/seccomp/tables.rs` to include, and the
 //! names of calls for `src/plan/container/seccomp/names.rs`.
 
-use super::bpf::Instruction;
-use super::hash::{PLACES, place};
-use super::policy::Policy;
-use super::profile::{Answer, Group, Profile};
-use super::table::Row;
+use crate::bpf::Instruction;
+use crate::hash::{PLACES, place};
+use crate::policy::Policy;
+use crate::profile::{Answer, Group, Profile};
+use crate::table::Row;
 use std::fmt::Write;
 
 /// The Rust text of one profile: its program, and what `explain` says of it.
-pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &[Instruction]) -> String {
+pub fn profile(name: &str, profile: &Profile, policy: &Policy, program: &[Instruction]) -> String {
     let upper = name.to_uppercase();
     let mut text = format!("pub(super) static {upper}_PROGRAM: [SockFilter; {}] = [\n", program.len());
     for instruction in program {
@@ -31,7 +31,7 @@ pub(crate) fn profile(name: &str, profile: &Profile, policy: &Policy, program: &
 }
 
 /// The Rust text of the table of calls: each with its numbers, and where to find it by name.
-pub(crate) fn names(rows: &[Row]) -> String {
+pub fn names(rows: &[Row]) -> String {
     let mut text = format!("static CALLS: [Call; {}] = [\n", rows.len());
     let mut places = [0; PLACES];
     for (Row { name, numbers }, index) in rows.iter().zip(1..) {

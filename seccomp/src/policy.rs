@@ -1,43 +1,43 @@
 //! A profile with its names resolved for one architecture, and its meaning.
 
-use super::Result;
-use super::arch::{Arch, X32_BIT};
-use super::profile::{Answer, Condition, Group, Profile, Rule, Value};
-use super::table::Table;
+use crate::Result;
+use crate::arch::{Arch, X32_BIT};
+use crate::profile::{Answer, Condition, Group, Profile, Rule, Value};
+use crate::table::Table;
 use std::collections::BTreeMap;
 
 /// What a call gets: the first of `rules` that matches, else `answer`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// The checks of arguments, in order.
-    pub(crate) rules: Vec<Check>,
+    pub rules: Vec<Check>,
     /// The answer when none matches.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
 }
 
 /// One answer and the tests that must all hold for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Check {
+pub struct Check {
     /// The tests.
-    pub(crate) tests: Vec<Test>,
+    pub tests: Vec<Test>,
     /// The answer if all hold.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
 }
 
 /// A test of one argument.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Test {
+pub struct Test {
     /// Which argument.
-    pub(crate) arg: u8,
+    pub arg: u8,
     /// Whether all 64 bits count; else the low 32.
-    pub(crate) wide: bool,
+    pub wide: bool,
     /// What must hold.
-    pub(crate) op: Op,
+    pub op: Op,
 }
 
 /// A comparison of an argument with constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Op {
+pub enum Op {
     /// `argument & mask == value`
     Masked {
         /// The bits that count.
@@ -55,15 +55,15 @@ pub(crate) enum Op {
 
 /// The meaning of a profile on one architecture.
 #[derive(Debug)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// The architecture.
-    pub(crate) arch: Arch,
+    pub arch: Arch,
     calls: BTreeMap<u32, Verdict>,
     newest: u32,
     unlisted: Answer,
     newer: Answer,
     /// The answer to a call by another architecture's entry.
-    pub(crate) foreign: Answer,
+    pub foreign: Answer,
 }
 
 impl From<Answer> for Verdict {
@@ -74,7 +74,7 @@ impl From<Answer> for Verdict {
 
 impl Verdict {
     /// Whether some arguments are allowed.
-    pub(crate) fn ever_allows(&self) -> bool {
+    pub fn ever_allows(&self) -> bool {
         self.answer == Answer::Allow || self.rules.iter().any(|rule| rule.answer == Answer::Allow)
     }
 }
@@ -82,7 +82,7 @@ impl Verdict {
 impl Policy {
     /// Resolves `profile` for `arch`. Without an answer to the rest every call of the table must stand in a group, so
     /// that a call which is added to the table is also decided on.
-    pub(crate) fn resolve(profile: &Profile, table: &Table, arch: Arch) -> Result<Self> {
+    pub fn resolve(profile: &Profile, table: &Table, arch: Arch) -> Result<Self> {
         let mut calls = BTreeMap::new();
         for group in &profile.groups {
             let verdict = verdict(group).map_err(|error| format!("group {:?}: {error}", group.name))?;
@@ -103,7 +103,7 @@ impl Policy {
     }
 
     /// How many calls are allowed, at least with some arguments.
-    pub(crate) fn allowed(&self) -> usize {
+    pub fn allowed(&self) -> usize {
         self.calls.values().filter(|verdict| verdict.ever_allows()).count()
     }
 
@@ -113,7 +113,7 @@ impl Policy {
     }
 
     /// The verdict on a number of the own architecture.
-    pub(crate) fn verdict(&self, number: u32) -> Verdict {
+    pub fn verdict(&self, number: u32) -> Verdict {
         let foreign_from = self.foreign_from().unwrap_or(u32::MAX);
         match self.calls.get(&number) {
             Some(verdict) => verdict.clone(),
@@ -125,7 +125,7 @@ impl Policy {
     }
 
     /// All numbers from 0 to `u32::MAX`, as the starts of ranges with one verdict each.
-    pub(crate) fn ranges(&self) -> Vec<(u32, Verdict)> {
+    pub fn ranges(&self) -> Vec<(u32, Verdict)> {
         let starts = (0..=self.newest + 1).chain(self.foreign_from()).chain([u32::MAX]);
         let mut ranges: Vec<(u32, Verdict)> = starts.map(|start| (start, self.verdict(start))).collect();
         ranges.dedup_by(|later, earlier| later.1 == earlier.1);
@@ -133,7 +133,7 @@ impl Policy {
     }
 
     /// One past the highest known number: what the kernel tries when a filter is loaded, more or less.
-    pub(crate) fn known(&self) -> u32 {
+    pub fn known(&self) -> u32 {
         self.newest + 1
     }
 }

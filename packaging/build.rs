@@ -1,4 +1,4 @@
-//! Compiles the seccomp profiles beside this file to programs of the kernel's packet filter machine, and
+//! Compiles the seccomp profiles (`seccomp/*.json`) to programs of the kernel's packet filter machine, and
 //! the table of calls to one that is fast to search, as Rust that `src/sys/seccomp/tables.rs` and
 //! `src/plan/container/seccomp/names.rs` include. A profile that makes no sense fails the build. Also compiles the trampoline, and
 //! says how the binary is linked, and which commit it is of.
@@ -6,20 +6,18 @@
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
-mod compiler;
-#[path = "../packaging/static_link.rs"]
 mod static_link;
 #[path = "../trampoline/build.rs"]
 mod trampoline;
 
-use compiler::policy::Policy;
-use compiler::profile::Profile;
-use compiler::table::{self, Table};
-use compiler::{Result, emit, tree};
+use saggar_seccomp::policy::Policy;
+use saggar_seccomp::profile::Profile;
+use saggar_seccomp::table::{self, Table};
+use saggar_seccomp::{Result, emit, tree};
 use std::path::Path;
 use std::{env, fs};
 
-/// The profiles; each is a file here and a variant of `saggar::sys::seccomp::Profile`.
+/// The profiles; each is a file there and a variant of `saggar::sys::seccomp::Profile`.
 const PROFILES: [&str; 17] = [
     "agent",
     "nesting",

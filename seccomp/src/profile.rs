@@ -1,82 +1,82 @@
 //! The profile files: their form, and `extends`.
 
-use super::{Result, names};
+use crate::{Result, names};
 use serde::Deserialize;
 
 /// A profile as it stands in its file. The base says everything; one that `extends` it says only what changes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct File {
+pub struct File {
     /// What the profile is for.
-    pub(crate) comment: String,
+    pub comment: String,
     /// The profile that this one changes.
-    pub(crate) extends: Option<String>,
+    pub extends: Option<String>,
     /// The answer to the calls that no group names; without it the build fails where one is forgotten.
-    pub(crate) rest: Option<Answer>,
+    pub rest: Option<Answer>,
     /// The answer to a number between the known ones.
-    pub(crate) unlisted: Option<Answer>,
+    pub unlisted: Option<Answer>,
     /// The answer to a number above the known ones.
-    pub(crate) newer: Option<Answer>,
+    pub newer: Option<Answer>,
     /// The answer to a call by another architecture's entry.
-    pub(crate) foreign: Option<Answer>,
+    pub foreign: Option<Answer>,
     /// Calls whose errors the supervisor gives: it is asked each time (seccomp_unotify(2)).
     #[serde(default)]
-    pub(crate) ask: Vec<String>,
+    pub ask: Vec<String>,
     /// The calls, in groups that share a reason.
-    pub(crate) groups: Vec<Group>,
+    pub groups: Vec<Group>,
 }
 
 /// Calls that share a reason and an answer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Group {
+pub struct Group {
     /// A few words, unique in the file.
-    pub(crate) name: String,
+    pub name: String,
     /// What the calls are for, or why they are refused.
-    pub(crate) comment: String,
+    pub comment: String,
     /// Their names in `syscalls.tbl`.
-    pub(crate) calls: Vec<String>,
+    pub calls: Vec<String>,
     /// Tried top down; the first that matches answers.
     #[serde(default)]
-    pub(crate) rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     /// The answer when no rule matches.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
 }
 
 /// An answer that depends on the arguments.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// All of these must hold.
-    pub(crate) when: Vec<Condition>,
+    pub when: Vec<Condition>,
     /// The answer if they do.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
 }
 
 /// A test of one argument: exactly one of `is`, `not`, `above` and `clear`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Condition {
+pub struct Condition {
     /// Which argument, from 0 to 5.
-    pub(crate) arg: u8,
+    pub arg: u8,
     /// How many low bits of it the kernel looks at: 32 (the default) or 64.
-    pub(crate) bits: Option<u8>,
+    pub bits: Option<u8>,
     /// With `is`: compare only these bits.
-    pub(crate) mask: Option<Value>,
+    pub mask: Option<Value>,
     /// Equal to this, or to one of these.
-    pub(crate) is: Option<OneOrMany>,
+    pub is: Option<OneOrMany>,
     /// Different from this.
-    pub(crate) not: Option<Value>,
+    pub not: Option<Value>,
     /// Greater than this, unsigned.
-    pub(crate) above: Option<Value>,
+    pub above: Option<Value>,
     /// None of these bits is set.
-    pub(crate) clear: Option<Value>,
+    pub clear: Option<Value>,
 }
 
 /// A number: as such, or as names of `names.rs` joined by `|`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Value {
+pub enum Value {
     /// As a JSON number.
     Number(u64),
     /// As names, or as a number in `0x` form.
@@ -85,7 +85,7 @@ pub(crate) enum Value {
 
 impl Value {
     /// The number.
-    pub(crate) fn get(&self) -> Result<u64> {
+    pub fn get(&self) -> Result<u64> {
         match self {
             Value::Number(number) => Ok(*number),
             Value::Text(text) => names::value(text),
@@ -96,7 +96,7 @@ impl Value {
 /// One value or a list of them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum OneOrMany {
+pub enum OneOrMany {
     /// One value.
     One(Value),
     /// Any of several.
@@ -105,7 +105,7 @@ pub(crate) enum OneOrMany {
 
 impl OneOrMany {
     /// All the values.
-    pub(crate) fn as_slice(&self) -> &[Value] {
+    pub fn as_slice(&self) -> &[Value] {
         match self {
             OneOrMany::One(value) => std::slice::from_ref(value),
             OneOrMany::Many(values) => values,
@@ -116,7 +116,7 @@ impl OneOrMany {
 /// What the kernel does with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Run it.
     Allow,
     /// Fail with this error number.
@@ -148,7 +148,7 @@ impl TryFrom<String> for Answer {
             name => match names::ERRORS.iter().find(|(known, _)| *known == name) {
                 Some((_, number)) => Ok(Answer::Errno(*number)),
                 None => Err(format!(
-                    "answer {name:?} is not allow, ask, kill_process or an error of seccomp/compiler/names.rs"
+                    "answer {name:?} is not allow, ask, kill_process or an error of seccomp/src/names.rs"
                 )),
             },
         }
@@ -157,7 +157,7 @@ impl TryFrom<String> for Answer {
 
 impl Answer {
     /// What the filter returns for it (linux/seccomp.h, SECCOMP_RET_*).
-    pub(crate) fn code(self) -> u32 {
+    pub fn code(self) -> u32 {
         match self {
             Answer::Allow => 0x7fff_0000,
             Answer::Errno(number) => 0x0005_0000 | u32::from(number),
@@ -169,24 +169,24 @@ impl Answer {
 
 /// A whole profile: a base, with the changes of those that extend it laid over.
 #[derive(Debug)]
-pub(crate) struct Profile {
+pub struct Profile {
     /// What it is for.
-    pub(crate) comment: String,
+    pub comment: String,
     /// The answer to the calls that no group names.
-    pub(crate) rest: Option<Answer>,
+    pub rest: Option<Answer>,
     /// The answer to a number between the known ones.
-    pub(crate) unlisted: Answer,
+    pub unlisted: Answer,
     /// The answer to a number above the known ones.
-    pub(crate) newer: Answer,
+    pub newer: Answer,
     /// The answer to a call by another architecture's entry.
-    pub(crate) foreign: Answer,
+    pub foreign: Answer,
     /// Every call stands in one of them, unless there is an answer to the rest.
-    pub(crate) groups: Vec<Group>,
+    pub groups: Vec<Group>,
 }
 
 impl Profile {
     /// Reads the profile `name`; `read` gives the text of a profile's file.
-    pub(crate) fn load(name: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<Self> {
+    pub fn load(name: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<Self> {
         let file: File =
             serde_json::from_str(&read(name)?).map_err(|error| format!("seccomp/{name}.json: {error}"))?;
         file.complete(read).map_err(|error| format!("seccomp/{name}.json: {error}"))

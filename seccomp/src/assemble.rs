@@ -3,12 +3,12 @@
 //! Jumps go forward only and skip at most 255 instructions. The program is put together from its end, so
 //! that every target is placed before the jump to it; one that is out of reach gets a stepping stone.
 
-use super::Result;
-use super::bpf::{Instruction, JA, LONGEST, ret};
-use super::graph::{Graph, Id, Node};
+use crate::Result;
+use crate::bpf::{Instruction, JA, LONGEST, ret};
+use crate::graph::{Graph, Id, Node};
 
 /// The instructions of `graph` from `start` on.
-pub(crate) fn assemble(graph: &Graph, start: Id) -> Result<Vec<Instruction>> {
+pub fn assemble(graph: &Graph, start: Id) -> Result<Vec<Instruction>> {
     let mut assembler = Assembler { graph, code: Vec::new(), places: vec![None; start + 1] };
     // Successors are older: the order of age places each target before the jumps to it.
     for id in reachable(graph, start) {

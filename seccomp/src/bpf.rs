@@ -2,41 +2,41 @@
 
 /// One instruction: `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Instruction {
+pub struct Instruction {
     /// What to do, one of the constants here.
-    pub(crate) code: u16,
+    pub code: u16,
     /// How many instructions to skip when a comparison holds.
-    pub(crate) jt: u8,
+    pub jt: u8,
     /// How many to skip when it does not.
-    pub(crate) jf: u8,
+    pub jf: u8,
     /// The operand.
-    pub(crate) k: u32,
+    pub k: u32,
 }
 
 /// `A = word at k of seccomp_data`: BPF_LD | BPF_W | BPF_ABS.
-pub(crate) const LOAD: u16 = 0x20;
+pub const LOAD: u16 = 0x20;
 /// `A &= k`: BPF_ALU | BPF_AND | BPF_K.
-pub(crate) const AND: u16 = 0x54;
+pub const AND: u16 = 0x54;
 /// `goto +k`: BPF_JMP | BPF_JA.
-pub(crate) const JA: u16 = 0x05;
+pub const JA: u16 = 0x05;
 /// `if A == k`: BPF_JMP | BPF_JEQ | BPF_K.
-pub(crate) const IF_EQUAL: u16 = 0x15;
+pub const IF_EQUAL: u16 = 0x15;
 /// `if A > k`: BPF_JMP | BPF_JGT | BPF_K.
-pub(crate) const IF_GREATER: u16 = 0x25;
+pub const IF_GREATER: u16 = 0x25;
 /// `if A >= k`: BPF_JMP | BPF_JGE | BPF_K.
-pub(crate) const IF_AT_LEAST: u16 = 0x35;
+pub const IF_AT_LEAST: u16 = 0x35;
 /// `return k`: BPF_RET | BPF_K.
-pub(crate) const RET: u16 = 0x06;
+pub const RET: u16 = 0x06;
 
 /// Where the number is in `struct seccomp_data` (linux/seccomp.h).
-pub(crate) const NUMBER: u32 = 0;
+pub const NUMBER: u32 = 0;
 /// Where the architecture is.
-pub(crate) const ARCH: u32 = 4;
+pub const ARCH: u32 = 4;
 
 /// The longest program the kernel takes (BPF_MAXINSNS).
-pub(crate) const LONGEST: usize = 4096;
+pub const LONGEST: usize = 4096;
 
 /// `return k` as an instruction.
-pub(crate) fn ret(k: u32) -> Instruction {
+pub fn ret(k: u32) -> Instruction {
     Instruction { code: RET, jt: 0, jf: 0, k }
 }

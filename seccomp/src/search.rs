@@ -5,8 +5,8 @@
 //! size and the depth count. Neighbours with one verdict are one range. Where all else has one verdict, a few
 //! single numbers are asked for in turn, at one comparison each; a split of what lies around them takes two.
 
-use super::bpf::{IF_AT_LEAST, IF_EQUAL};
-use super::graph::{Graph, Id};
+use crate::bpf::{IF_AT_LEAST, IF_EQUAL};
+use crate::graph::{Graph, Id};
 
 /// What an instruction costs the load, in steps of one number through the tree. Measured on Linux 6.18: a
 /// comparison takes 110 ns to translate and 2.4 ns to run.
@@ -14,15 +14,15 @@ const INSTRUCTION: u64 = 45;
 
 /// Neighbouring numbers with one verdict.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Range {
+pub struct Range {
     /// The first of them.
-    pub(crate) start: u32,
+    pub start: u32,
     /// Whether there is no other.
-    pub(crate) single: bool,
+    pub single: bool,
     /// How many of them the kernel tries when it loads the filter.
-    pub(crate) tried: u32,
+    pub tried: u32,
     /// What they lead to.
-    pub(crate) verdict: Id,
+    pub verdict: Id,
 }
 
 /// How far from the middle a split may be, in ranges.
@@ -30,7 +30,7 @@ const WINDOW: usize = 6;
 
 /// Adds the search in `ranges`, which are in order and touch each other; there is at least one. Numbers
 /// before the first and after the last do not come.
-pub(crate) fn build(graph: &mut Graph, ranges: &[Range]) -> Id {
+pub fn build(graph: &mut Graph, ranges: &[Range]) -> Id {
     let run = Run::of(ranges);
     if let Some(asked) = run.asked {
         // Nothing is cheaper than two questions.

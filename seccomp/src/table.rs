@@ -1,32 +1,32 @@
 //! The numbers of the system calls, from `syscalls.tbl`.
 
-use super::Result;
-use super::arch::{Arch, X32_BIT};
+use crate::Result;
+use crate::arch::{Arch, X32_BIT};
 use std::collections::BTreeMap;
 
 /// The architecture with cargo's name for it (`CARGO_CFG_TARGET_ARCH`).
-pub(crate) fn from_cargo(name: &str) -> Result<Arch> {
+pub fn from_cargo(name: &str) -> Result<Arch> {
     match name {
         "x86_64" => Ok(Arch::X86_64),
         "aarch64" => Ok(Arch::Aarch64),
         other => Err(format!(
             "saggar has no system call numbers for {other}: it builds for x86_64 and aarch64 \
-             (a column in seccomp/syscalls.tbl and an entry in seccomp/compiler/arch.rs add one)"
+             (a column in seccomp/syscalls.tbl and an entry in seccomp/src/arch.rs add one)"
         )),
     }
 }
 
 /// A call: its name, and its number on each architecture, as `seccomp_data.nr` has it.
 #[derive(Debug)]
-pub(crate) struct Row<'a> {
+pub struct Row<'a> {
     /// Its name.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// By [`Arch::column`]; `None` where the architecture has no such call.
-    pub(crate) numbers: [Option<u32>; Arch::ALL.len()],
+    pub numbers: [Option<u32>; Arch::ALL.len()],
 }
 
 /// Reads the text of `syscalls.tbl`.
-pub(crate) fn rows(text: &str) -> Result<Vec<Row<'_>>> {
+pub fn rows(text: &str) -> Result<Vec<Row<'_>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(row).collect()
 }
@@ -48,13 +48,13 @@ fn row(line: &str) -> Result<Row<'_>> {
 
 /// Every call of the architectures that saggar is built for, by name; `None` where this one has no such call.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     numbers: BTreeMap<String, Option<u32>>,
 }
 
 impl Table {
     /// One architecture's share of `syscalls.tbl`.
-    pub(crate) fn parse(text: &str, arch: Arch) -> Result<Self> {
+    pub fn parse(text: &str, arch: Arch) -> Result<Self> {
         let built = [Arch::X86_64, Arch::Aarch64];
         let mut numbers = BTreeMap::new();
         for Row { name, numbers: all } in rows(text)? {
@@ -69,17 +69,17 @@ impl Table {
     }
 
     /// The number of `name` here, `None` if the architecture lacks it; an error if nobody has it.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u32>> {
+    pub fn number(&self, name: &str) -> Result<Option<u32>> {
         self.numbers.get(name).copied().ok_or_else(|| format!("{name:?} is not a call of syscalls.tbl"))
     }
 
     /// The names of all calls, of every architecture.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.numbers.keys().map(String::as_str)
     }
 
     /// The highest number in use.
-    pub(crate) fn newest(&self) -> u32 {
+    pub fn newest(&self) -> u32 {
         self.numbers.values().flatten().copied().max().unwrap_or(0)
     }
 }

@@ -3,10 +3,10 @@
 //! They are written down here, not taken from libc, because a build script runs on the machine that
 //! builds and the values are those of the machine that runs. All are the same on x86_64 and aarch64.
 
-use super::Result;
+use crate::Result;
 
 /// Name and value of each constant.
-pub(crate) const VALUES: &[(&str, u64)] = &[
+pub const VALUES: &[(&str, u64)] = &[
     // linux/sched.h
     ("CLONE_NEWTIME", 0x80),
     ("CLONE_NEWNS", 0x0002_0000),
@@ -69,7 +69,7 @@ pub(crate) const VALUES: &[(&str, u64)] = &[
 ];
 
 /// Name and number of each error that a profile may answer with (asm-generic/errno-base.h and errno.h).
-pub(crate) const ERRORS: &[(&str, u16)] = &[
+pub const ERRORS: &[(&str, u16)] = &[
     // No error: the kernel does nothing, and says that it is done.
     ("done", 0),
     ("EPERM", 1),
@@ -83,7 +83,7 @@ pub(crate) const ERRORS: &[(&str, u16)] = &[
 ];
 
 /// The value of `text`: a number in decimal or `0x` form, a name, or several joined by `|`.
-pub(crate) fn value(text: &str) -> Result<u64> {
+pub fn value(text: &str) -> Result<u64> {
     text.split('|').try_fold(0, |all, word| Ok(all | single(word.trim())?))
 }
 
@@ -95,5 +95,5 @@ fn single(word: &str) -> Result<u64> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => word.parse(),
     };
-    number.map_err(|_| format!("{word:?} is neither a number nor a constant of seccomp/compiler/names.rs"))
+    number.map_err(|_| format!("{word:?} is neither a number nor a constant of seccomp/src/names.rs"))
 }

@@ -1,13 +1,13 @@
 //! The whole program: the architecture, then the search for the number, then the checks of arguments.
 
-use super::bpf::{ARCH, IF_EQUAL, Instruction, LOAD, NUMBER};
-use super::graph::{Graph, Node};
-use super::policy::Policy;
-use super::search::{self, Range};
-use super::{Result, assemble, rules};
+use crate::bpf::{ARCH, IF_EQUAL, Instruction, LOAD, NUMBER};
+use crate::graph::{Graph, Node};
+use crate::policy::Policy;
+use crate::search::{self, Range};
+use crate::{Result, assemble, rules};
 
 /// Compiles `policy`.
-pub(crate) fn compile(policy: &Policy) -> Result<Vec<Instruction>> {
+pub fn compile(policy: &Policy) -> Result<Vec<Instruction>> {
     let mut graph = Graph::default();
     let mut ranges = Vec::new();
     let starts = policy.ranges();
@@ -23,5 +23,5 @@ pub(crate) fn compile(policy: &Policy) -> Result<Vec<Instruction>> {
     let foreign = graph.add(Node::Return(policy.foreign.code()));
     let own = graph.branch(IF_EQUAL, policy.arch.audit(), number, foreign);
     let start = graph.add(Node::Step(LOAD, ARCH, own));
-    assemble::assemble(&graph, start)
+    assemble(&graph, start)
 }

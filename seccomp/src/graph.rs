@@ -4,16 +4,16 @@
 //! it loses both: a load of what the accumulator holds is skipped, and endings that are equal, of one call or
 //! of several, are the same node.
 
-use super::Result;
-use super::bpf::{AND, IF_AT_LEAST, IF_EQUAL, IF_GREATER, Instruction, JA, LOAD, RET};
+use crate::Result;
+use crate::bpf::{AND, IF_AT_LEAST, IF_EQUAL, IF_GREATER, Instruction, JA, LOAD, RET};
 use std::collections::HashMap;
 
 /// A node's name in its graph.
-pub(crate) type Id = usize;
+pub type Id = usize;
 
 /// One step of the machine, and what comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Node {
+pub enum Node {
     /// Give this answer.
     Return(u32),
     /// Do this instruction (a load or an and) with this operand.
@@ -27,19 +27,19 @@ type Known = Option<(u32, Option<u32>)>;
 
 /// Nodes, each once. A node's successors are older than itself.
 #[derive(Debug, Default)]
-pub(crate) struct Graph {
+pub struct Graph {
     nodes: Vec<Node>,
     ids: HashMap<Node, Id>,
 }
 
 impl Graph {
     /// The node with this name.
-    pub(crate) fn node(&self, id: Id) -> Node {
+    pub fn node(&self, id: Id) -> Node {
         self.nodes[id]
     }
 
     /// The name of `node`, which is added if it is new.
-    pub(crate) fn add(&mut self, node: Node) -> Id {
+    pub fn add(&mut self, node: Node) -> Id {
         *self.ids.entry(node).or_insert_with(|| {
             self.nodes.push(node);
             self.nodes.len() - 1
@@ -47,7 +47,7 @@ impl Graph {
     }
 
     /// Adds a comparison, unless both ways lead to the same place.
-    pub(crate) fn branch(&mut self, code: u16, k: u32, yes: Id, no: Id) -> Id {
+    pub fn branch(&mut self, code: u16, k: u32, yes: Id, no: Id) -> Id {
         if yes == no { yes } else { self.add(Node::If(code, k, yes, no)) }
     }
 
@@ -55,7 +55,7 @@ impl Graph {
     ///
     /// Jumps go forward only. So one pass from the start finds what the accumulator can hold at each
     /// instruction, and one from the end makes a node for each of these cases.
-    pub(crate) fn read(&mut self, program: &[Instruction]) -> Result<Id> {
+    pub fn read(&mut self, program: &[Instruction]) -> Result<Id> {
         let mut cases: Vec<Vec<Known>> = vec![Vec::new(); program.len()];
         cases.first_mut().ok_or("an empty program")?.push(None);
         for at in 0..program.len() {
