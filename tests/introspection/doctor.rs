@@ -3,6 +3,7 @@
 use super::{around, json, saggar, stdout};
 use crate::support::caller::Caller;
 use crate::support::place::Place;
+use saggar::host::cgroups::{CgroupLayout, CgroupVersion};
 use serde_json::Value;
 
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -57,6 +58,22 @@ as_each_caller! {
         }
         assert_eq!(detail.contains("supervisors with ids of "), caller.is_root(), "{own}");
         assert!(stdout(saggar(&place, &["doctor"]), 0).contains("own-processes"));
+    }
+
+    /// Root has the sets of version 1; what version 1 has besides, no command gives to version 2.
+    fn controllers_of_version_1_are_those_of_root(caller) {
+        let layout = CgroupLayout::discover().unwrap();
+        let is_old = |name| layout.hierarchy_of(name).is_some_and(|one| one.version == CgroupVersion::V1);
+        if !is_old("blkio") || !is_old("cpuset") || layout.v2_hierarchy().is_none() {
+            return;
+        }
+        let place = Place::new(caller);
+        let report = json(saggar(&place, &["doctor", "--json"]), 0);
+        let (detail, remedy) = (&check(&report, "cgroup-cpuset-io")["detail"], of(&report, "cgroup-cpuset-io").1);
+        let lacks = if caller.is_root() { "has cpuset, lacks io" } else { "has none, lacks cpuset io" };
+        assert!(detail.as_str().unwrap().ends_with(lacks), "{detail}");
+        assert_eq!(remedy.contains("as root"), !caller.is_root(), "{remedy}");
+        assert!(remedy.contains("systemd.unified_cgroup_hierarchy=1") && !remedy.contains("mkdir"), "{remedy}");
     }
 
     /// A limit of zero is ENOSPC, and the cure names the limit.

@@ -58,9 +58,10 @@ fn controllers_of_v1(layout: &CgroupLayout) -> BTreeSet<&str> {
 fn optional_check(parent: &CgroupParent, layout: &CgroupLayout) -> HostCheck {
     const NAME: &str = "cgroup-cpuset-io";
     let mut controllers = parent.controllers();
+    let of_v1 = controllers_of_v1(layout);
     if geteuid().is_root() {
-        let of_v1 = controllers_of_v1(layout).into_iter().filter(|one| V1_LIMIT_CONTROLLERS.contains(one));
-        controllers.extend(of_v1.map(str::to_owned));
+        let usable = of_v1.iter().filter(|one| V1_LIMIT_CONTROLLERS.contains(one));
+        controllers.extend(usable.map(|one| (*one).to_owned()));
     }
     let (has, lacks): (Vec<&str>, Vec<&str>) =
         OPTIONAL_CONTROLLERS.iter().partition(|wanted| controllers.iter().any(|one| one == **wanted));
@@ -69,6 +70,10 @@ fn optional_check(parent: &CgroupParent, layout: &CgroupLayout) -> HostCheck {
     }
     let has = if has.is_empty() { "none".to_owned() } else { has.join(" ") };
     let detail = format!("{parent}: has {has}, lacks {}", lacks.join(" "));
-    let site = DelegationContext::of_this_process(parent.source());
-    HostCheck::degraded(NAME, detail).with_remedy(delegation::delegation_remedy(&site, &lacks))
+    let is_old = |one: &&&str| of_v1.contains(if **one == "io" { "blkio" } else { **one });
+    let remedy = match lacks.iter().find(is_old) {
+        Some(old) => delegation::diagnose_controller(Some(parent.source()), old, &lacks).remedy,
+        None => delegation::delegation_remedy(&DelegationContext::of_this_process(parent.source()), &lacks),
+    };
+    HostCheck::degraded(NAME, detail).with_remedy(remedy)
 }
