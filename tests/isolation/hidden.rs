@@ -52,6 +52,19 @@ as_each_caller! {
         assert_eq!(said.success(), "regular empty file 640 0 0\nregular empty file 755 0 0\n1\n");
     }
 
+    /// Else the next sandbox would find it elsewhere.
+    fn what_holds_a_hidden_path_cannot_be_renamed(caller) {
+        let wrap = hiding(caller, &["one/two/secret", "three/four"]);
+        for directory in ["one", "one/two", "three", "three/four"] {
+            wrap.place.make_dir(&format!("work/{directory}"), 0o755);
+        }
+        make(&wrap, "one/two/secret", "SECRET", 0o644);
+        make(&wrap, "three/four/secret", "SECRET", 0o644);
+        wrap.sh("! mv one 1 && ! mv one/two one/2 && ! mv three 3 && touch one/new && mv one/new one/newer").success();
+        let said = wrap.sh("cat */*/secret */secret 2>&-; ls -d one/two/secret one/newer three/four");
+        assert_eq!(said.success(), "one/newer\none/two/secret\nthree/four\n");
+    }
+
     fn a_hidden_directory_is_an_empty_one(caller) {
         let wrap = hiding(caller, &["keys"]);
         wrap.place.make_dir("work/keys", 0o750);

@@ -156,6 +156,29 @@ as_each_caller! {
         assert_eq!(said.success(), "/opt/a/directory/git\n");
     }
 
+    /// What holds a read-only path in a tree that programs can write stays where it is, and so does the path.
+    fn a_read_only_path_is_not_made_anew(caller) {
+        let wrap = Wrap::new(caller);
+        let outer = wrap.place.make_dir("outer", 0o755);
+        for tree in [outer, wrap.work()] {
+            let file = tree.join("a/b/c");
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "old").unwrap();
+            caller.own(&tree.join("a"));
+            caller.own(&tree.join("a/b"));
+            caller.own(&file);
+            let script = "cd $0; mv a x; mv a/b a/x; mkdir -p a/b; echo new >a/b/c; cat a/b/c; echo y >a/y";
+            let (outer, tree) = (wrap.place.join("outer").display().to_string(), tree.display().to_string());
+            for held in ["a/b", "a/b/c"] {
+                let held = format!("{tree}/{held}");
+                let ended =
+                    wrap.run(&["--rw", &outer, "--ro", &held], &["/bin/sh", "-c", &format!("{{ {script}; }} 2>&-"), &tree]);
+                assert_eq!(ended.success(), "old", "{held}");
+                assert_eq!(std::fs::read_to_string(&file).unwrap(), "old", "{held}");
+            }
+        }
+    }
+
     /// Nor in the file systems of the kernel that a sandbox has.
     fn a_mount_point_among_files_of_the_kernel_is_refused_by_both_names(caller) {
         let wrap = Wrap::new(caller);
@@ -166,6 +189,11 @@ as_each_caller! {
         ] {
             let ended = wrap.run(&["--ro", named], &["/bin/true"]);
             ended.refused(&[named.split(':').next_back().unwrap(), &format!("in {under}:"), "PATH:DEST"]);
+        }
+        let of_links = [("/etc", "/bin", "/bin/missing"), ("/etc/hostname", "/sbin", "/sbin/missing"), ("/etc", "/lib", "/lib")];
+        for (source, link, at) in of_links.into_iter().filter(|(_, link, _)| Path::new(link).is_symlink()) {
+            let ended = wrap.run(&["--ro", &format!("{source}:{at}")], &["/bin/true"]);
+            ended.refused(&[at, &format!("in {link}:"), "link", "PATH:DEST"]);
         }
         wrap.run(&["--ro", "/proc/self/status:/opt/status"], &["/bin/true"]).refused(&["/proc/self/status", "number"]);
     }

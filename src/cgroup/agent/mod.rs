@@ -86,7 +86,6 @@ impl SandboxCgroup {
     /// [`Code::System`]: a cgroup cannot be entered.
     pub fn enter(&self) -> Result<V1Membership<'_>> {
         V1Membership::enter(&self.v1)
-            .map_err(|error| Error::system("enter the cgroups of the sandbox", error))
     }
 }
 

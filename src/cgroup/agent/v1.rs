@@ -110,15 +110,25 @@ impl<'a> V1Membership<'a> {
     /// Moves this process, which has one thread, into these cgroups.
     ///
     /// # Errors
-    /// Those of write(2); the process is then where it was.
-    pub(super) fn enter(cgroups: &'a [V1Cgroup]) -> io::Result<Self> {
+    /// [`crate::error::Code::System`] if it cannot be moved; the process is then where it was.
+    pub(super) fn enter(cgroups: &'a [V1Cgroup]) -> Result<Self> {
         let mut membership = V1Membership { entered: &[] };
         for (index, cgroup) in cgroups.iter().enumerate() {
-            move_this_thread(&cgroup.path)?;
+            move_this_thread(&cgroup.path).map_err(|e| enter_error(&cgroup.path, &e))?;
             membership.entered = &cgroups[..=index];
         }
         Ok(membership)
     }
+}
+
+fn enter_error(cgroup: &Path, error: &io::Error) -> Error {
+    let hint = match error.raw_os_error() {
+        Some(libc::EINVAL) => {
+            "a cgroup of version 1 takes no process with a real-time policy: start saggar without one (chrt -o 0)"
+        }
+        _ => "leave the limits out that it is for",
+    };
+    Error::system(format_args!("enter {}", cgroup.display()), error).hint(hint)
 }
 
 impl Drop for V1Membership<'_> {

@@ -24,6 +24,8 @@ pub(super) struct AgentFiles<'a> {
     steps: Vec<AgentStep>,
     slots: Vec<SourceSlot>,
     created: BTreeSet<PathBuf>,
+    /// Directories of the host that programs cannot rename.
+    held: BTreeSet<PathBuf>,
 }
 
 impl<'a> AgentFiles<'a> {
@@ -34,6 +36,7 @@ impl<'a> AgentFiles<'a> {
             steps: Vec::new(),
             slots: Vec::new(),
             created: BTreeSet::from([PathBuf::from("/")]),
+            held: BTreeSet::new(),
         }
     }
 
@@ -85,8 +88,27 @@ impl<'a> AgentFiles<'a> {
         for pin in &spec.pinned_paths {
             self.steps.push(AgentStep::Pin { path: below_root(&pin.path)?, read_only: pin.read_only });
         }
+        self.held.extend(spec.pinned_paths.iter().map(|pin| pin.path.clone()));
         for (at, origin) in &spec.hidden_paths {
+            if self.host.path_kind(at).is_some() {
+                self.hold_above(at, &spec.mounts)?;
+            }
             self.hide(at, origin, &spec.mounts)?;
+        }
+        Ok(())
+    }
+
+    /// Holds the directories above a path in their place, where programs could rename them: the mount at the path would move
+    /// with them, and a program could make the path anew, or the next sandbox find its content elsewhere.
+    fn hold_above(&mut self, at: &Path, mounts: &[MountSpec]) -> Result<()> {
+        let Some(tree) = self.host_tree_at(at, mounts).filter(|tree| tree.writable) else { return Ok(()) };
+        let is_below = |above: &&Path| *above != tree.destination && above.starts_with(&tree.destination);
+        let mut above: Vec<&Path> = at.ancestors().skip(1).take_while(is_below).collect();
+        above.reverse();
+        for directory in above {
+            if self.held.insert(directory.to_owned()) {
+                self.steps.push(AgentStep::Pin { path: below_root(directory)?, read_only: false });
+            }
         }
         Ok(())
     }
@@ -109,8 +131,12 @@ impl<'a> AgentFiles<'a> {
             directory = *kind == PathKind::Directory;
         }
         self.check_not_in_kernel_files(mount, earlier)?;
+        self.check_not_through_link(mount, earlier)?;
         if let Some(tree) = self.host_tree_at(&mount.destination, earlier) {
             self.check_mount_point(mount, directory, tree)?;
+            if !mount.writable {
+                self.hold_above(&mount.destination, earlier)?;
+            }
         } else {
             if directory {
                 self.directory(&mount.destination)?;
@@ -188,6 +214,26 @@ impl<'a> AgentFiles<'a> {
             "make it there, or mount it elsewhere with PATH:DEST; {} names {at}, {} names {above}",
             mount.origin, tree.origin
         );
+        Err(Error::new(Code::Invalid, message).hint(hint))
+    }
+
+    /// Links of the system, as `/bin` may be one, are links in the sandbox too.
+    fn check_not_through_link(&self, mount: &MountSpec, earlier: &[MountSpec]) -> Result<()> {
+        let target = |link: &MountSpec| match &link.kind {
+            MountKind::System { source } => match self.host.path_kind(source) {
+                Some(PathKind::Link(target)) => Some(target.display().to_string()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let through = earlier.iter().filter(|link| mount.destination.starts_with(&link.destination));
+        let Some((link, target)) = through.filter_map(|link| Some((link, target(link)?))).next() else {
+            return Ok(());
+        };
+        let (at, link) = (mount.destination.display(), link.destination.display());
+        let message = format!("{at} cannot be mounted in {link}: that is a link to {target} in the sandbox");
+        let hint =
+            format!("mount it below what the link leads to, with PATH:DEST; {} names {at}", mount.origin);
         Err(Error::new(Code::Invalid, message).hint(hint))
     }
 
