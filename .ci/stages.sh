@@ -180,7 +180,7 @@ orchestrate() {
     set -e
     under_test
     local binary caller name status=0 skips=$logs/skips-orchestrators
-    rm -f "$skips" "$logs"/orchestrators-*
+    rm -f "$skips" "$logs"/callers-*
     binary=$(cargo build --locked --test orchestrators --message-format=json 2>/dev/null |
         .ci/test-binaries orchestrators)
     # shellcheck disable=SC2016 # expanded by the inner shell
@@ -193,10 +193,10 @@ orchestrate() {
             echo
         fi
     done | SAGGAR_TEST_SKIPS=$skips xargs -P 2 -I {} \
-        bash -c 'log=$(mktemp "$1/orchestrators-XXXXXX") && .ci/run-tests "$0" $2 >"$log" 2>&1' "$binary" "$logs" {} ||
+        bash -c 'log=$(mktemp "$1/callers-XXXXXX") && .ci/run-tests "$0" $2 >"$log" 2>&1' "$binary" "$logs" {} ||
         status=1
     # Each ran a part of all: the sums are those of the parts.
-    for name in "$logs"/orchestrators-*; do
+    for name in "$logs"/callers-*; do
         sed 's/[0-9]* filtered out/0 filtered out/' "$name"
     done
     if [ -s "$skips" ]; then

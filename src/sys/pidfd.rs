@@ -1,8 +1,8 @@
 //! Processes by descriptor: pidfd_open(2), pidfd_send_signal(2) and waitid(2). A pidfd, unlike a pid, can never refer
 //! to another process.
 
-use super::{SysResult, call, call_fd, process};
-use nix::poll::PollTimeout;
+use super::{Errno, SysResult, call, call_fd, process};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -45,6 +45,12 @@ pub fn wait_exit(pidfd: BorrowedFd<'_>, most: impl Into<PollTimeout>) -> bool {
     process::is_readable_within(pidfd, most)
 }
 
+/// Waits until one of two processes has exited.
+pub fn wait_either_exit(one: BorrowedFd<'_>, other: BorrowedFd<'_>) {
+    let mut both = [one, other].map(|pidfd| PollFd::new(pidfd, PollFlags::POLLIN));
+    while poll(&mut both, PollTimeout::NONE) == Err(Errno::EINTR) {}
+}
+
 /// The wait status of a process that has been reaped by any process, as wait(2) returned it (Linux 6.15,
 /// PIDFD_INFO_EXIT); `None` before it is reaped.
 ///
@@ -66,7 +72,7 @@ pub fn exit_code(pidfd: BorrowedFd<'_>) -> SysResult<Option<i32>> {
 pub fn reap(pidfd: BorrowedFd<'_>) -> SysResult<WaitStatus> {
     loop {
         match waitid(Id::PIDFd(pidfd), WaitPidFlag::WEXITED) {
-            Err(nix::errno::Errno::EINTR) => {}
+            Err(Errno::EINTR) => {}
             other => return other,
         }
     }

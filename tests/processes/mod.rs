@@ -3,6 +3,7 @@
 
 pub(crate) mod account;
 mod container;
+mod ended;
 mod explained;
 mod looks;
 mod relay;

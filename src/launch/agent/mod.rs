@@ -111,7 +111,7 @@ impl LaunchedSandbox {
     /// Kills the sandbox and waits until its last process has exited.
     pub fn kill_and_reap(&self) {
         let killed = match &self.launcher {
-            Some(launcher) => launcher.kill(),
+            Some(launcher) => launcher.kill() && self.ends_before(launcher.pidfd()),
             None => pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL).is_ok(),
         };
         if !killed {
@@ -119,5 +119,12 @@ impl LaunchedSandbox {
             let _ = nix::sys::socket::shutdown(self.control.as_raw_fd(), nix::sys::socket::Shutdown::Both);
         }
         let _ = pidfd::reap(self.pidfd.as_fd());
+    }
+
+    /// Waits until pid 1 or the launcher that was to kill it has exited. Returns whether pid 1 has: a launcher that was
+    /// killed takes no request, and a process that has its end of the socket hides that.
+    fn ends_before(&self, launcher: BorrowedFd<'_>) -> bool {
+        pidfd::wait_either_exit(self.pidfd.as_fd(), launcher);
+        pidfd::has_exited(self.pidfd.as_fd())
     }
 }

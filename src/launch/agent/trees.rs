@@ -48,7 +48,9 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
             Errno::ELOOP if ["/proc/self", "/proc/thread-self"].iter().any(|own| path.starts_with(own)) => {
                 error.hint("this means another process to each that looks: name it by its number")
             }
-            Errno::ELOOP | Errno::EXDEV => error.hint("it became a symbolic link while saggar started"),
+            Errno::ELOOP | Errno::EXDEV => {
+                error.hint("a part of the path is a symbolic link: name what it leads to")
+            }
             Errno::ENOENT => error.hint("it was there a moment ago, and is gone"),
             _ => error,
         }

@@ -23,7 +23,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::WaitStatus;
 use std::fmt;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// Bytes of one record.
@@ -211,7 +211,9 @@ impl Launcher {
     }
 
     fn send(&self, request: LauncherRequest, fds: &[RawFd]) -> SysResult<()> {
-        scm::send(self.socket.as_fd(), &request.encode(), fds)
+        scm::send(self.socket.as_fd(), &request.encode(), fds)?;
+        // A worker that was just forked may still have the other end.
+        if pidfd::has_exited(self.pidfd()) { Err(Errno::EPIPE) } else { Ok(()) }
     }
 }
 
@@ -293,6 +295,9 @@ fn serve_requests(
                 // SAFETY: this process has one thread; the child is a worker, which ends here.
                 // Where there is no child its descriptors close, which says that nothing was done.
                 if let Ok(0) = unsafe { clone::fork() } {
+                    // Else the supervisor would not see that the launcher has ended.
+                    // SAFETY: the worker does not use the launcher's socket.
+                    drop(unsafe { OwnedFd::from_raw_fd(socket.as_raw_fd()) });
                     work.run_worker(worker, argument, received.fds);
                     process::exit_now(0)
                 }

@@ -17,6 +17,9 @@ static STATE: AtomicU32 = AtomicU32::new(WORKING);
 const WORKING: u32 = 0;
 const DONE: u32 = 1 << 31;
 
+/// How often it is checked whether the maker lives.
+const CHECK_INTERVAL_MS: u16 = 100;
+
 const STACK: usize = 16 << 10;
 
 /// A network namespace on its way.
@@ -44,11 +47,13 @@ impl NetworkNamespaceBuilder {
     /// Joins the namespace, its loopback interface up.
     ///
     /// # Errors
-    /// The error number of what the maker could not do, or of setns(2).
+    /// The error number of what the maker could not do, or of setns(2); ESRCH if the maker was killed.
     pub(super) fn join(self) -> SysResult<()> {
         let socket = loop {
             match STATE.load(Ordering::Acquire) {
-                WORKING => futex::wait(&STATE, WORKING)?,
+                // One that was killed says nothing.
+                WORKING if pidfd::has_exited(self.pidfd.as_fd()) => return Err(Errno::ESRCH),
+                WORKING => futex::wait(&STATE, WORKING, CHECK_INTERVAL_MS)?,
                 done if done & DONE != 0 => {
                     let socket = (done & !DONE).cast_signed();
                     // SAFETY: the maker made this descriptor for us, in the table that it shares with us.
