@@ -344,7 +344,7 @@ loops() {
     cargo test --locked --lib
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         bridge::leaves cgroup::leaves:: \
-        session::many quarantine::battery session::killed oci::killed mailbox:: pair::killed
+        session::many quarantine::battery session::killed oci::killed
 }
 
 rounds() {

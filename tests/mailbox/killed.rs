@@ -32,16 +32,14 @@ with open(answered, 'a+') as file:
         file.flush()
 ";
 
-fn messages() -> usize {
-    let is_long = std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
-    if is_long { 1000 } else { 50 }
-}
+/// Messages of each writer.
+const MESSAGES: usize = 1000;
 
 /// One writer: its sandbox is started again after each kill, until it has sent everything.
 fn write(place: &Place, name: &str) {
     let answered = answered(place, name);
     let script = format!("{PYTHON_CLIENT}{WRITER}");
-    let argv = ["/usr/bin/python3", "-c", &script, name, &messages().to_string(), answered.to_str().unwrap()]
+    let argv = ["/usr/bin/python3", "-c", &script, name, &MESSAGES.to_string(), answered.to_str().unwrap()]
         .map(str::to_owned);
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     for attempt in 1.. {
@@ -77,12 +75,12 @@ as_each_caller! {
             }
         });
         let sent: Vec<Value> = lines(&place);
-        assert_eq!(sent.len(), WRITERS * messages());
+        assert_eq!(sent.len(), WRITERS * MESSAGES);
         for name in &names {
             let contents: Vec<&str> = sent.iter().filter(|line| line["from"] == name.as_str()).map(|line| line["content"].as_str().unwrap()).collect();
-            let expected: Vec<String> = (1..=messages()).map(|number| format!("{name} {number}")).collect();
+            let expected: Vec<String> = (1..=MESSAGES).map(|number| format!("{name} {number}")).collect();
             assert_eq!(contents, expected);
-            assert_eq!(count(&answered(&place, name)), messages());
+            assert_eq!(count(&answered(&place, name)), MESSAGES);
         }
     }
 }

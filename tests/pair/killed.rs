@@ -9,10 +9,7 @@ use crate::support::deadline::Deadline;
 use crate::support::process::Watch;
 
 /// How many runs are killed.
-fn rounds() -> u32 {
-    let is_long = std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|long| long == "1");
-    if is_long { 50 } else { 10 }
-}
+const ROUNDS: u32 = 50;
 
 /// The supervisors of all sessions of the place.
 fn supervisors(pairs: &Pairs) -> Vec<Watch> {
@@ -31,10 +28,10 @@ as_each_caller! {
         let begun = Instant::now();
         assert_eq!(pairs.stage.run(pairs.run_command(&[])).code, 0);
         let whole = begun.elapsed();
-        for round in 1..=rounds() {
+        for round in 1..=ROUNDS {
             let run = u64::from(round) + 1;
             let mut runner = pairs.start(pairs.run_command(&[]));
-            let moment = Deadline::after(whole.mul_f64(f64::from(round) / f64::from(rounds())));
+            let moment = Deadline::after(whole.mul_f64(f64::from(round) / f64::from(ROUNDS)));
             Watch::of(runner.pid()).unwrap().is_gone_by(moment);
             runner.signal(Signal::SIGKILL);
             runner.wait();

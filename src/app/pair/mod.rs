@@ -132,11 +132,16 @@ impl<'a> PairRunner<'a> {
         // A signal between two turns ends the next one.
         signals::block()?;
         let outcome = self.run_agents();
-        let is_approved = matches!(outcome, Ok(Outcome::Approved { .. }));
-        for agent in &self.agents {
-            agent.stop(is_approved).unwrap_or_else(|error| log::warn!("{error}"));
+        if !matches!(outcome, Ok(Outcome::Approved { .. })) {
+            self.stop_agents(false);
         }
         Ok((outcome?, self.signal))
+    }
+
+    fn stop_agents(&self, remove: bool) {
+        for agent in &self.agents {
+            agent.stop(remove).unwrap_or_else(|error| log::warn!("{error}"));
+        }
     }
 
     fn run_agents(&mut self) -> Result<Outcome> {
@@ -157,6 +162,10 @@ impl<'a> PairRunner<'a> {
                 }
                 PairEffect::Prompt { agent, text } => self.take_turn(&agent, &text)?,
                 PairEffect::Finish(outcome) => {
+                    // No one resumes an approved run, so that nothing is left of it when that is recorded.
+                    if matches!(outcome, Outcome::Approved { .. }) {
+                        self.stop_agents(true);
+                    }
                     self.run.set_outcome(Some(outcome.clone()))?;
                     return Ok(outcome);
                 }
