@@ -87,11 +87,14 @@ impl Segment {
         Ok(self.load_records(keys)? && self.catch_up(directory, keys)?)
     }
 
-    /// Whether the files of this segment have other names by now: the segment was rotated, or the index rebuilt.
+    /// Whether the files of this segment have other names by now, or more: the segment was rotated, the index rebuilt, or a
+    /// link made, which is refused when the file is opened again.
     pub(super) fn is_replaced(&self, directory: &Directory) -> Result<bool> {
         let opened = rustix::fs::fstat(&self.log).map_err(|cause| self.failed("stat", cause))?;
         let named = directory.stat(&self.log_name)?;
-        let is_same = named.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino));
+        let is_same = named.is_some_and(|stat| {
+            (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino) && stat.st_nlink == 1
+        });
         Ok(!is_same || self.index.is_replaced()?)
     }
 

@@ -252,6 +252,19 @@ fn file_that_was_replaced_or_cut_is_read_anew() {
 }
 
 #[test]
+fn file_that_has_another_name_by_now_is_refused() {
+    let directory = directory();
+    let mut store = open(&directory);
+    assert!(is_new(&mut store, &message("a", "b", "1")));
+    fs::hard_link(log_path(&directory), directory.path().join("other")).unwrap();
+    let refused = store.append(&message("a", "b", "2")).unwrap_err().to_string();
+    assert!(refused.contains("it has 2 hard links"), "{refused}");
+    assert!(store.read(None).is_err());
+    fs::remove_file(directory.path().join("other")).unwrap();
+    assert_eq!(contents(&store.read(None).unwrap()), ["1"]);
+}
+
+#[test]
 fn full_segment_is_renamed_and_the_oldest_is_removed() {
     let directory = directory();
     let limits = Limits { segment_bytes: 1000, old_segments: 3 };
