@@ -28,6 +28,7 @@ use crate::spec::{
 };
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
+use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -595,7 +596,12 @@ fn protected(request: &LaunchRequest, policy: &LoadedPolicy) -> ProtectedPaths {
 /// # Errors
 /// [`Code::Invalid`] when it is not there.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().map_err(|e| Error::new(Code::Invalid, format!("{}: {e}", path.display())))
+    path.canonicalize().map_err(|e| {
+        let why =
+            e.raw_os_error().map_or_else(|| e.to_string(), |code| Errno::from_raw(code).desc().to_owned());
+        Error::new(Code::Invalid, format!("look for {}: {why}", path.display()))
+            .hint("name a path that exists and that this user can reach")
+    })
 }
 
 /// The path on the host that a key of the policy names, which may be below the caller's home directory.

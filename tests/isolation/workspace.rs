@@ -40,7 +40,7 @@ as_each_caller! {
         for directory in refused.into_iter().filter(|path| fs::read_dir(path).is_ok()) {
             wrap.run(&["--workspace", directory], &["/bin/true"]).refused(&[directory]);
         }
-        wrap.run(&["--workspace", "/nonexistent"], &["/bin/true"]).refused(&["/nonexistent"]);
+        wrap.run(&["--workspace", "/nonexistent"], &["/bin/true"]).refused(&["look for /nonexistent: No such file", "name a path"]);
         wrap.place.make_file("work/file", "");
         assert_eq!(wrap.run(&["--workspace", "file"], &["/bin/true"]).code(), 125);
     }
