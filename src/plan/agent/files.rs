@@ -90,8 +90,10 @@ impl<'a> AgentFiles<'a> {
         }
         self.held.extend(spec.pinned_paths.iter().map(|pin| pin.path.clone()));
         for (at, origin) in &spec.hidden_paths {
-            if self.host.path_kind(at).is_some() {
-                self.hold_above(at, &spec.mounts)?;
+            if self.host.path_kind(at).is_some()
+                && let Some(tree) = self.host_tree_at(at, &spec.mounts)
+            {
+                self.hold_above(at, tree)?;
             }
             self.hide(at, origin, &spec.mounts)?;
         }
@@ -100,8 +102,10 @@ impl<'a> AgentFiles<'a> {
 
     /// Holds the directories above a path in their place, where programs could rename them: the mount at the path would move
     /// with them, and a program could make the path anew, or the next sandbox find its content elsewhere.
-    fn hold_above(&mut self, at: &Path, mounts: &[MountSpec]) -> Result<()> {
-        let Some(tree) = self.host_tree_at(at, mounts).filter(|tree| tree.writable) else { return Ok(()) };
+    fn hold_above(&mut self, at: &Path, tree: &MountSpec) -> Result<()> {
+        if !tree.writable {
+            return Ok(());
+        }
         let is_below = |above: &&Path| *above != tree.destination && above.starts_with(&tree.destination);
         let mut above: Vec<&Path> = at.ancestors().skip(1).take_while(is_below).collect();
         above.reverse();
@@ -130,12 +134,10 @@ impl<'a> AgentFiles<'a> {
             };
             directory = *kind == PathKind::Directory;
         }
-        self.check_not_in_kernel_files(mount, earlier)?;
-        self.check_not_through_link(mount, earlier)?;
-        if let Some(tree) = self.host_tree_at(&mount.destination, earlier) {
+        if let Some(tree) = self.check_place(mount, earlier)? {
             self.check_mount_point(mount, directory, tree)?;
             if !mount.writable {
-                self.hold_above(&mount.destination, earlier)?;
+                self.hold_above(&mount.destination, tree)?;
             }
         } else {
             if directory {
@@ -217,38 +219,39 @@ impl<'a> AgentFiles<'a> {
         Err(Error::new(Code::Invalid, message).hint(hint))
     }
 
-    /// Links of the system, as `/bin` may be one, are links in the sandbox too.
-    fn check_not_through_link(&self, mount: &MountSpec, earlier: &[MountSpec]) -> Result<()> {
-        let target = |link: &MountSpec| match &link.kind {
+    /// Where the system has a link, as `/bin` may be one, the sandbox has it too.
+    fn link_target(&self, mount: &MountSpec) -> Option<&PathBuf> {
+        match &mount.kind {
             MountKind::System { source } => match self.host.path_kind(source) {
-                Some(PathKind::Link(target)) => Some(target.display().to_string()),
+                Some(PathKind::Link(target)) => Some(target),
                 _ => None,
             },
             _ => None,
-        };
-        let through = earlier.iter().filter(|link| mount.destination.starts_with(&link.destination));
-        let Some((link, target)) = through.filter_map(|link| Some((link, target(link)?))).next() else {
-            return Ok(());
-        };
-        let (at, link) = (mount.destination.display(), link.destination.display());
-        let message = format!("{at} cannot be mounted in {link}: that is a link to {target} in the sandbox");
-        let hint =
-            format!("mount it below what the link leads to, with PATH:DEST; {} names {at}", mount.origin);
-        Err(Error::new(Code::Invalid, message).hint(hint))
+        }
     }
 
-    /// In file systems whose files are the kernel's no mount point can be made.
-    fn check_not_in_kernel_files(&self, mount: &MountSpec, earlier: &[MountSpec]) -> Result<()> {
-        let is_kernels =
-            |kind: &MountKind| matches!(kind, MountKind::Proc | MountKind::Devpts { .. } | MountKind::Mqueue);
-        let under =
-            mount_order::containing(earlier, &mount.destination, |mount| self.host.has_mounted(mount))
-                .filter(|under| is_kernels(&under.kind) && under.destination != mount.destination);
-        let Some(under) = under else { return Ok(()) };
+    /// The tree of the host in which the mount point lies, if it lies in one. A mount point in file systems whose files are
+    /// the kernel's cannot be made, and none is made through a link.
+    fn check_place<'m>(&self, mount: &MountSpec, earlier: &'m [MountSpec]) -> Result<Option<&'m MountSpec>> {
+        let is_there = |under: &MountSpec| self.host.has_mounted(under) || self.link_target(under).is_some();
+        let Some(under) = mount_order::containing(earlier, &mount.destination, is_there) else {
+            return Ok(None);
+        };
+        let (why, hint) = if let Some(target) = self.link_target(under) {
+            (
+                format!("that is a link to {} in the sandbox", target.display()),
+                "mount it below what the link leads to, with PATH:DEST",
+            )
+        } else if matches!(under.kind, MountKind::Proc | MountKind::Devpts { .. } | MountKind::Mqueue)
+            && under.destination != mount.destination
+        {
+            ("saggar makes no files in that file system".to_owned(), "mount it elsewhere with PATH:DEST")
+        } else {
+            return Ok(under.kind.host_source().is_some().then_some(under));
+        };
         let (at, under) = (mount.destination.display(), under.destination.display());
-        let message = format!("{at} cannot be mounted in {under}: saggar makes no files in that file system");
-        let hint = format!("mount it elsewhere with PATH:DEST; {} names {at}", mount.origin);
-        Err(Error::new(Code::Invalid, message).hint(hint))
+        let message = format!("{at} cannot be mounted in {under}: {why}");
+        Err(Error::new(Code::Invalid, message).hint(format!("{hint}; {} names {at}", mount.origin)))
     }
 
     /// What saggar makes inside is not made in a tree of the host.

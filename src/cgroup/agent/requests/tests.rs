@@ -94,7 +94,7 @@ fn every_limit_becomes_writes() {
     "#);
 }
 
-/// What version 1 does not have is told by name; the controllers that saggar uses only in version 2 have their writes
+/// What version 1 does not have is refused by name; the controllers that saggar uses only in version 2 have their writes
 /// of it, for which no controller is found.
 #[test]
 fn version_1_has_other_files() {
