@@ -1,7 +1,7 @@
 //! The demo agent in a pair run: it answers the prompt of its turn by messages, as a model would by calls of tools.
 //!
-//! What it sends in each iteration is in `demo.json` of its folder, or made up. A turn that is cut off and asked for again
-//! sends the same messages, of which the mailbox keeps one each.
+//! What it sends in each iteration is in `demo.json` of its folder, or made up. A turn that is cut off and asked for again,
+//! or whose connection is lost, sends the same messages, of which the mailbox keeps one each.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +12,8 @@ use std::path::Path;
 /// The script in the agent's folder: for each iteration, the arguments of calls of `send_to_agent`.
 const SCRIPT: &str = "demo.json";
 const VERSION: &str = "2025-11-25";
+/// Most connections to the mailbox in one turn.
+const MAX_CONNECTIONS: u32 = 3;
 
 /// A turn, as the prompt of a pair run names it.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,11 +52,17 @@ impl<'a> PairTurn<'a> {
             Some(script) => self.scripted(&script)?,
             None => self.made_up(),
         };
-        let mut client = MailboxClient::connect(socket)?;
-        for message in &messages {
-            client.send(message)?;
+        let mut connections = 1;
+        loop {
+            match send_all(&messages, socket) {
+                Ok(()) => {
+                    return Ok(format!("Iteration {}: {} messages sent.", self.iteration, messages.len()));
+                }
+                // A process of the mailbox that has died is replaced.
+                Err(ClientError::Lost(_)) if connections < MAX_CONNECTIONS => connections += 1,
+                Err(ClientError::Lost(why) | ClientError::Refused(why)) => return Err(why),
+            }
         }
-        Ok(format!("Iteration {}: {} messages sent.", self.iteration, messages.len()))
     }
 
     fn scripted(&self, script: &Path) -> Result<Vec<ScriptedMessage>, String> {
@@ -89,6 +97,21 @@ impl<'a> PairTurn<'a> {
     }
 }
 
+/// Sends messages to the mailbox.
+fn send_all(messages: &[ScriptedMessage], socket: &Path) -> Result<(), ClientError> {
+    let mut client = MailboxClient::connect(socket)?;
+    messages.iter().try_for_each(|message| client.send(message))
+}
+
+/// Why a message was not sent, as text for people.
+#[derive(Debug)]
+enum ClientError {
+    /// The connection was closed, or could not be made.
+    Lost(String),
+    /// The mailbox does not take the message.
+    Refused(String),
+}
+
 /// A client of the mailbox of this sandbox (saggar-mailbox(7)).
 struct MailboxClient {
     output: UnixStream,
@@ -97,8 +120,8 @@ struct MailboxClient {
 }
 
 impl MailboxClient {
-    fn connect(socket: &Path) -> Result<Self, String> {
-        let fail = |e: std::io::Error| format!("connect to {}: {e}", socket.display());
+    fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let fail = |e: std::io::Error| ClientError::Lost(format!("connect to {}: {e}", socket.display()));
         let output = UnixStream::connect(socket).map_err(fail)?;
         let input = BufReader::new(output.try_clone().map_err(fail)?);
         let mut client = MailboxClient { output, input, last_id: 0 };
@@ -111,7 +134,7 @@ impl MailboxClient {
         Ok(client)
     }
 
-    fn send(&mut self, message: &ScriptedMessage) -> Result<(), String> {
+    fn send(&mut self, message: &ScriptedMessage) -> Result<(), ClientError> {
         let ScriptedMessage { to, message_type, content, signal } = message;
         let arguments =
             json!({ "to": to, "message_type": message_type, "content": content, "signal": signal });
@@ -120,32 +143,33 @@ impl MailboxClient {
         match result["isError"].as_bool() {
             Some(false) | None => Ok(()),
             Some(true) => {
-                Err(result["content"][0]["text"].as_str().unwrap_or("send_to_agent failed").to_owned())
+                let text = result["content"][0]["text"].as_str().unwrap_or("send_to_agent failed");
+                Err(ClientError::Refused(text.to_owned()))
             }
         }
     }
 
-    fn request(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value, ClientError> {
         self.last_id += 1;
         self.write(&json!({ "jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params }))?;
+        let lost = |why: &dyn std::fmt::Display| ClientError::Lost(format!("read from the mailbox: {why}"));
         let mut line = String::new();
         match self.input.read_line(&mut line) {
-            Ok(0) => return Err("the mailbox has closed the connection".to_owned()),
+            Ok(0) => return Err(lost(&"the connection was closed")),
             Ok(_) => {}
-            Err(error) => return Err(format!("read from the mailbox: {error}")),
+            Err(error) => return Err(lost(&error)),
         }
-        let mut answer: Value =
-            serde_json::from_str(&line).map_err(|e| format!("read from the mailbox: {e}"))?;
+        let mut answer: Value = serde_json::from_str(&line).map_err(|e| lost(&e))?;
         match answer["error"]["message"].as_str() {
-            Some(error) => Err(error.to_owned()),
+            Some(error) => Err(ClientError::Refused(error.to_owned())),
             None => Ok(answer["result"].take()),
         }
     }
 
-    fn write(&mut self, message: &Value) -> Result<(), String> {
+    fn write(&mut self, message: &Value) -> Result<(), ClientError> {
         self.output
             .write_all(format!("{message}\n").as_bytes())
-            .map_err(|e| format!("write to the mailbox: {e}"))
+            .map_err(|e| ClientError::Lost(format!("write to the mailbox: {e}")))
     }
 }
 

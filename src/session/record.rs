@@ -366,11 +366,13 @@ impl RecordWriter {
         let _lock = lock(directory)?;
         let lost = || Error::new(Code::State, format!("{} is gone", directory.join(FILE_NAME).display()));
         let mut record = SessionRecord::read(directory).ok_or_else(lost)?;
-        if record.supervisor.as_ref() != supervisor {
+        let is_last = submitted.supervisor.is_none();
+        // A worker that was killed after the last record was there is started again.
+        let is_written = is_last && record.supervisor.is_none() && record.changed == submitted.changed;
+        if record.supervisor.as_ref() != supervisor && !is_written {
             let message = format!("session {} has another supervisor, or none", record.id);
             return Err(Error::new(Code::State, message));
         }
-        let is_last = submitted.supervisor.is_none();
         let cause = submitted.cause.map(|cause| cause.chars().take(MAX_CAUSE_LENGTH).collect());
         (record.state, record.reason, record.cause) = (submitted.state, submitted.reason, cause);
         (record.changed, record.consented) = (submitted.changed, submitted.consented);
@@ -453,11 +455,6 @@ impl RecordWriter {
         }
         self.replace_file()?;
         self.sync()
-    }
-
-    /// Whether the file is not synced yet.
-    pub fn needs_sync(&self) -> bool {
-        self.unsynced.is_none()
     }
 
     /// Syncs the file.

@@ -43,3 +43,23 @@ fn a_supervisor_that_was_replaced_changes_nothing() {
     }
     assert_eq!(fs::read(directory.path().join(FILE_NAME)).unwrap(), before);
 }
+
+/// A worker that was killed before it could answer is started again.
+#[test]
+fn the_last_record_can_be_written_twice() {
+    let (directory, record) = served();
+    let own = record.supervisor.clone().unwrap();
+    let last = SessionRecord {
+        state: SessionState::Paused,
+        supervisor: None,
+        changed: "2026-01-01T00:00:00.000Z".into(),
+        ..record
+    };
+    for _ in 0..2 {
+        submit(directory.path(), &own, last.clone()).unwrap();
+    }
+    let now = SessionRecord::read(directory.path()).unwrap();
+    assert_eq!((now.state, now.supervisor), (SessionState::Paused, None));
+    let other = SessionRecord { changed: "2026-01-01T00:00:00.001Z".into(), ..last };
+    assert_eq!(submit(directory.path(), &own, other).unwrap_err().code(), Code::State);
+}

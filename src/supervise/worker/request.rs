@@ -13,6 +13,8 @@ use std::os::unix::fs::FileExt;
 
 /// Largest request and largest result, in bytes.
 pub(in crate::supervise) const MAX_MESSAGE_SIZE: usize = 16 << 20;
+/// Most workers that are started for one call.
+const MAX_STARTS: u32 = 3;
 
 /// Starts a worker for a request; returns the pipe for its result.
 ///
@@ -35,7 +37,8 @@ pub(in crate::supervise) fn start_worker(
     Ok(File::from(read))
 }
 
-/// Starts a worker for a request and waits for its result.
+/// Starts a worker for a request and waits for its result. A worker that was killed is replaced, so what is called has the
+/// same effect when it is done twice, or in part and then whole: nothing else would do it later.
 ///
 /// # Errors
 /// As [`start_worker`] and [`parse_response`].
@@ -45,11 +48,18 @@ pub(super) fn call_worker<T: DeserializeOwned>(
     request: &impl Serialize,
 ) -> Result<T> {
     let mut said = Vec::new();
-    let answer = start_worker(launcher, worker, request, None)?;
-    answer
-        .take(MAX_MESSAGE_SIZE as u64)
-        .read_to_end(&mut said)
-        .map_err(|e| Error::system("receive from a worker", e))?;
+    for _ in 0..MAX_STARTS {
+        said.clear();
+        let answer = start_worker(launcher, worker, request, None)?;
+        answer
+            .take(MAX_MESSAGE_SIZE as u64)
+            .read_to_end(&mut said)
+            .map_err(|e| Error::system("receive from a worker", e))?;
+        // The whole result is written at once.
+        if !said.is_empty() {
+            break;
+        }
+    }
     parse_response(&said)
 }
 
