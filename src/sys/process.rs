@@ -89,6 +89,13 @@ pub fn set_affinity(pid: i32, cpus: &[u64]) -> SysResult<()> {
     Ok(())
 }
 
+/// Whether this thread has a real-time policy (sched_getscheduler(2)), which its children inherit.
+pub fn is_real_time() -> bool {
+    let policy = call!(libc::SYS_sched_getscheduler, 0).unwrap_or(libc::SCHED_OTHER.into());
+    let real_time = [libc::SCHED_FIFO, libc::SCHED_RR].map(i64::from);
+    real_time.contains(&(policy & !i64::from(libc::SCHED_RESET_ON_FORK)))
+}
+
 /// sched_getaffinity(2) of a process (0: this one): CPUs as a bit mask in words of 64 bits.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::wrapped::Wrap;
 use crate::bridge::served::{Served, Stage};
+use crate::support::caller::Caller;
 use crate::support::place::Place;
 
 /// Executes its arguments as a process that differs from others in every attribute.
@@ -206,4 +207,14 @@ as_each_caller! {
             assert_eq!(told, usual.replacen("0022", &format!("0{mask}"), 1));
         }
     }
+}
+
+/// A cgroup of version 1 may take no process with such a policy; then a CPU limit that is not required is left out.
+#[test]
+fn a_program_has_the_real_time_policy_of_the_caller() {
+    let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
+    let wrap = Wrap::new(caller);
+    let started = wrap.started_by_shell("chrt -f -p 3 $$ && exec \"$@\"", &[], &["/usr/bin/chrt", "-p", "0"]);
+    let said = started.success();
+    assert!(said.contains("SCHED_FIFO") && said.contains("priority: 3"), "{said}");
 }

@@ -16,13 +16,14 @@ pub(super) use counters::{oom_kills, stats, usage};
 
 use super::path::{is_older, parse_name};
 use crate::cgroup::directories::inherit_cpuset;
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::host::cgroup_parent::{CgroupParent, unified_mount};
 use crate::host::cgroups::{
     CgroupHierarchy, CgroupLayout, CgroupVersion, V1_LIMIT_CONTROLLERS, has_processes,
 };
 use crate::id::SandboxId;
 use crate::spec::CgroupName;
+use crate::sys::process;
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs;
 use std::io;
@@ -90,8 +91,17 @@ impl V1Cgroup {
     /// Makes the directory.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`] if it cannot be made, or accepts no process.
+    /// [`crate::error::Code::System`] if it cannot be made, or accepts no process; [`crate::error::Code::Unsupported`] if
+    /// it does not accept this one.
     pub(super) fn create(&self) -> Result<()> {
+        // With CONFIG_RT_GROUP_SCHED a new cgroup has no share of the real-time bandwidth.
+        if self.has("cpu") && self.mount.join("cpu.rt_runtime_us").exists() && process::is_real_time() {
+            let message = format!(
+                "a cgroup in {} takes no process with a real-time policy; start saggar with another: chrt -o 0",
+                self.mount.display()
+            );
+            return Err(Error::new(Code::Unsupported, message));
+        }
         let made = match self.path.parent().map(fs::create_dir) {
             Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => fs::create_dir(&self.path),
@@ -122,13 +132,8 @@ impl<'a> V1Membership<'a> {
 }
 
 fn enter_error(cgroup: &Path, error: &io::Error) -> Error {
-    let hint = match error.raw_os_error() {
-        Some(libc::EINVAL) => {
-            "a cgroup of version 1 takes no process with a real-time policy: start saggar without one (chrt -o 0)"
-        }
-        _ => "leave the limits out that it is for",
-    };
-    Error::system(format_args!("enter {}", cgroup.display()), error).hint(hint)
+    Error::system(format_args!("enter {}", cgroup.display()), error)
+        .hint("leave the limits out that it is for")
 }
 
 impl Drop for V1Membership<'_> {
