@@ -7,7 +7,7 @@
 mod rate_limit;
 
 use crate::error::{Error, Result};
-use crate::text::{self, DisplayEscaped};
+use crate::text;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use rate_limit::RateLimiter;
 use std::fs::{File, OpenOptions};
@@ -68,7 +68,7 @@ pub fn install_file(path: &Path, json: bool, level: LevelFilter) -> Result<()> {
     // Opening a FIFO without a reader fails instead of waiting.
     options.append(true).create(true).mode(0o644).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     let file =
-        options.open(path).map_err(|e| Error::system(format_args!("open the log {}", path.escaped()), e))?;
+        options.open(path).map_err(|e| Error::system(format_args!("open the log {}", path.display()), e))?;
     install_backend(LogBackend { json, file: Some(file) }, level);
     Ok(())
 }

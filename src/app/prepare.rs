@@ -307,7 +307,7 @@ pub(crate) fn prepare(
         home: match &effective.files.home.value {
             HomeSource::Tmp => None,
             HomeSource::Session => request.session_home.clone(),
-            HomeSource::Directory(directory) => Some(canonical(directory.as_path())?),
+            HomeSource::Directory(directory) => Some(canonical_directory(directory.as_path())?),
         },
         program_mounts: outside
             .iter()
@@ -602,6 +602,19 @@ pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
         Error::new(Code::Invalid, format!("look for {}: {why}", path.display()))
             .hint("name a path that exists and that this user can reach")
     })
+}
+
+/// As [`canonical`], for a directory.
+///
+/// # Errors
+/// [`Code::Invalid`] when it is not there, or is no directory.
+pub(crate) fn canonical_directory(path: &Path) -> Result<PathBuf> {
+    let directory = canonical(path)?;
+    if !directory.is_dir() {
+        let message = format!("{} is not a directory", path.display());
+        return Err(Error::new(Code::Invalid, message).hint("name the directory that it is in"));
+    }
+    Ok(directory)
 }
 
 /// The path on the host that a key of the policy names, which may be below the caller's home directory.

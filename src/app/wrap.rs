@@ -173,7 +173,7 @@ fn quarantine_path(prepared: &PreparedSandbox) -> PathBuf {
 /// What the sandbox is for, and its policy.
 fn launch_policy(request: &WrapRequest, will_start: bool) -> Result<(LaunchRequest, LoadedPolicy)> {
     let workspace = match &request.sandbox.workspace {
-        Some(directory) => prepare::canonical(directory)?,
+        Some(directory) => prepare::canonical_directory(directory)?,
         None => current_directory()?,
     };
     let program = request.argv.first();

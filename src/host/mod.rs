@@ -28,6 +28,7 @@ pub use user_limits::UserLimits;
 use crate::spec::{HostIdMapping, MountKind, MountSpec, SandboxProfile, SandboxSpec, mount_order};
 use crate::sys;
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// The type of a path on the host.
@@ -35,8 +36,12 @@ use std::path::{Path, PathBuf};
 pub enum PathKind {
     /// A directory.
     Directory,
-    /// Anything that is neither a directory nor a link.
+    /// A file or a unix socket.
     File,
+    /// A FIFO.
+    Fifo,
+    /// A character or block device.
+    Device,
     /// A symbolic link, with its target.
     Link(PathBuf),
 }
@@ -126,9 +131,7 @@ impl HostFacts {
     /// Whether this mount is made: those of the system are not where the host has nothing, or a link.
     pub fn has_mounted(&self, mount: &MountSpec) -> bool {
         match &mount.kind {
-            MountKind::System { source } => {
-                matches!(self.path_kind(source), Some(PathKind::Directory | PathKind::File))
-            }
+            MountKind::System { source } => !matches!(self.path_kind(source), None | Some(PathKind::Link(_))),
             _ => true,
         }
     }
@@ -155,7 +158,7 @@ fn mount_point(source: &Path, below: &Path) -> MountPoint {
     }
     match kind {
         Some(PathKind::Directory) => MountPoint::Directory,
-        Some(PathKind::File) => MountPoint::File,
+        Some(PathKind::File | PathKind::Fifo | PathKind::Device) => MountPoint::File,
         Some(PathKind::Link(_)) => MountPoint::Link(path),
         None => MountPoint::Missing,
     }
@@ -166,5 +169,13 @@ fn path_kind(path: &Path) -> Option<PathKind> {
     if kind.is_symlink() {
         return path.read_link().ok().map(PathKind::Link);
     }
-    Some(if kind.is_dir() { PathKind::Directory } else { PathKind::File })
+    Some(if kind.is_dir() {
+        PathKind::Directory
+    } else if kind.is_fifo() {
+        PathKind::Fifo
+    } else if kind.is_char_device() || kind.is_block_device() {
+        PathKind::Device
+    } else {
+        PathKind::File
+    })
 }

@@ -3,7 +3,6 @@
 use super::worker::{self, Confinement, WorkerLimits};
 use crate::error::Result;
 use crate::spec::policy::{FolderParser, FolderText};
-use crate::text::DisplayEscaped;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -36,7 +35,7 @@ fn run_in_worker<T: Serialize + DeserializeOwned>(
     job: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let confinement = Confinement {
-        task: &format!("read policy {}", text.path.escaped()),
+        task: &format!("read policy {}", text.path.display()),
         owner: nix::unistd::geteuid().is_root().then_some(text.owner),
         capabilities: 0,
         directories: &[],

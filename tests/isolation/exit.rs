@@ -39,6 +39,7 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         assert_eq!(wrap.run(&[], &["saggar-no-such-program"]).code(), 127);
         assert_eq!(wrap.run(&[], &["./missing"]).code(), 127);
+        assert_eq!(wrap.run(&[], &[""]).code(), 127);
         wrap.place.make_file("work/plain", "not a program");
         assert_eq!(wrap.run(&[], &["./plain"]).code(), 126);
         assert_eq!(wrap.run(&[], &["/tmp"]).code(), 126);

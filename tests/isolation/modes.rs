@@ -198,6 +198,40 @@ as_each_caller! {
         wrap.run(&["--ro", "/proc/self/status:/opt/status"], &["/bin/true"]).refused(&["/proc/self/status", "number"]);
     }
 
+    /// What cannot be mounted with its mode is refused by its name, by `explain` as well.
+    fn a_source_that_would_not_be_what_its_mode_says_is_refused(caller) {
+        let wrap = Wrap::new(caller);
+        wrap.place.make_dir("shared", 0o777);
+        wrap.place.make_file("shared/file", "content");
+        let shared = wrap.place.join("shared");
+        let [link, fifo] = ["link", "fifo"].map(|name| shared.join(name));
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        caller.own(&fifo);
+        let (shared, link, fifo) = (shared.to_str().unwrap(), link.to_str().unwrap(), fifo.to_str().unwrap());
+        let in_tmp = format!("{fifo}:/tmp/fifo");
+        let refused: [(&[&str], [&str; 3]); 7] = [
+            (&["--ro", link], [link, "a link to", "/shared/file"]),
+            (&["--rw", link], [link, "a link to", "/shared/file"]),
+            (&["--ro", "/dev/null"], ["/dev/null", "device", "command line"]),
+            (&["--rw", "/dev/zero:/opt/zero"], ["/dev/zero", "device", "command line"]),
+            (&["--ro", fifo, "--rw", shared], [fifo, "FIFO", "is writable"]),
+            (&["--rw", shared, "--ro", fifo], [fifo, "FIFO", "is writable"]),
+            (&["--ro", &in_tmp], [fifo, "FIFO", "/tmp is writable"]),
+        ];
+        for (options, words) in refused {
+            wrap.run(options, &["/bin/true"]).refused(&words);
+            let mut explain = wrap.place.saggar();
+            explain.arg("explain").args(options);
+            wrap.finish(explain).refused(&words);
+        }
+        // Where no rule of a tree above allows it, programs cannot write to a read-only FIFO.
+        let bind = format!("{fifo}:/opt/fifo");
+        let script = "exec 3<>/opt/fifo || exit 7";
+        assert_ne!(wrap.run(&["--ro", &bind], &["/bin/sh", "-c", script]).code(), 0);
+        assert_eq!(wrap.run(&["--rw", &bind], &["/bin/sh", "-c", script]).code(), 0);
+    }
+
     fn a_tree_over_what_saggar_makes_is_refused_by_both_names(caller) {
         let wrap = Wrap::new(caller);
         for (tree, made) in [("/etc", "/etc/"), ("/var", "/var/"), ("/usr/share:/home", "/home/agent")] {

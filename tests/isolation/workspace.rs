@@ -42,7 +42,7 @@ as_each_caller! {
         }
         wrap.run(&["--workspace", "/nonexistent"], &["/bin/true"]).refused(&["look for /nonexistent: No such file", "name a path"]);
         wrap.place.make_file("work/file", "");
-        assert_eq!(wrap.run(&["--workspace", "file"], &["/bin/true"]).code(), 125);
+        wrap.run(&["--workspace", "file"], &["/bin/true"]).refused(&["file is not a directory"]);
     }
 
     /// DECISIONS 23: a home, and what holds one, by whatever name it is called.

@@ -209,7 +209,7 @@ impl AgentCall {
 
     fn launch_request(&self) -> Result<LaunchRequest> {
         let workspace = match &self.request.sandbox.workspace {
-            Some(workspace) => prepare::canonical(workspace)?,
+            Some(workspace) => prepare::canonical_directory(workspace)?,
             None => self.folder.clone(),
         };
         Ok(LaunchRequest {

@@ -102,7 +102,7 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
 
 fn wrap_request(args: &ExplainArgs) -> Result<LaunchRequest> {
     let workspace = args.sandbox.workspace.as_deref().unwrap_or(Path::new("."));
-    let workspace = prepare::canonical(workspace)?;
+    let workspace = prepare::canonical_directory(workspace)?;
     Ok(LaunchRequest {
         home: HomeSource::Tmp,
         repository: workspace.clone(),
@@ -125,7 +125,7 @@ fn agent_request(args: &ExplainArgs, folder: &Path) -> Result<LaunchRequest> {
     let home = session.join("home");
     let mut planned = vec![PlannedDirectory { path: home.clone(), original: None }];
     let repository = match &args.sandbox.workspace {
-        Some(directory) => prepare::canonical(directory)?,
+        Some(directory) => prepare::canonical_directory(directory)?,
         None => folder.to_owned(),
     };
     let workspace = if args.sandbox.workspace.is_some() || args.sandbox.workspace_overlay {

@@ -8,7 +8,6 @@ use crate::plan::ids::UserNamespaceMaps;
 use crate::sys::file::{self, Resolve};
 use crate::sys::seccomp::FilterProfile;
 use crate::sys::{Errno, mount};
-use crate::text::DisplayEscaped;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -36,7 +35,7 @@ pub fn idmapped_trees(plan: &AgentPlan, files: &[OwnedFd]) -> Result<Vec<OwnedFd
 }
 
 fn open_without_links(path: &Path) -> Result<OwnedFd> {
-    let shown = path.escaped();
+    let shown = path.display();
     let relative = path
         .strip_prefix("/")
         .map_err(|_| Error::new(Code::Invalid, format!("open {shown}: the path is not absolute")))?;
@@ -65,7 +64,7 @@ fn open_without_links(path: &Path) -> Result<OwnedFd> {
 /// disk (capabilities(7), "Namespaced file capabilities"). If it is uid 0, the capabilities are valid on the host, for
 /// every user.
 fn refuse_root_owned(slot: &SourceSlot, file: &OwnedFd) -> Result<()> {
-    let shown = slot.path.escaped();
+    let shown = slot.path.display();
     let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
     // Sockets and devices cannot have file capabilities.
     let holds = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFREG);
@@ -113,7 +112,7 @@ fn detached_tree(
     block: BlockIds,
     holders: &mut IdmapNamespaces,
 ) -> Result<OwnedFd> {
-    let shown = slot.path.escaped();
+    let shown = slot.path.display();
     let stat = nix::sys::stat::fstat(file).map_err(|e| Error::system(format_args!("stat {shown}"), e))?;
     let tree = mount::clone_tree(file.as_fd(), true)
         .map_err(|e| Error::system(format_args!("clone the mount tree of {shown}"), e))?;

@@ -147,6 +147,11 @@ impl<'a> AgentFiles<'a> {
                 self.steps.push(AgentStep::Touch { path: path.clone() });
             }
         }
+        if let Some(source) = mount.kind.named_source()
+            && let Some(kind) = self.host.path_kind(source)
+        {
+            check_source(mount, source, kind, earlier)?;
+        }
         let number = |n: u64| c_string(&n.to_string());
         let step = match &mount.kind {
             MountKind::System { source } => {
@@ -331,7 +336,7 @@ impl<'a> AgentFiles<'a> {
         }
         self.steps.push(match self.host.path_kind(at) {
             None => return Ok(()),
-            Some(PathKind::File) => AgentStep::HideFile { path },
+            Some(PathKind::File | PathKind::Fifo | PathKind::Device) => AgentStep::HideFile { path },
             Some(PathKind::Directory) => AgentStep::HideDirectory { path },
             // Covering the link would leave its target visible.
             Some(PathKind::Link(target)) => {
@@ -371,4 +376,34 @@ impl<'a> AgentFiles<'a> {
         }
         Ok(())
     }
+}
+
+/// Refuses a source that would not be in the sandbox what its mode says. A link is not followed, because whoever can
+/// replace it would choose what is mounted.
+fn check_source(mount: &MountSpec, source: &Path, kind: &PathKind, earlier: &[MountSpec]) -> Result<()> {
+    let at = mount.destination.display();
+    let (why, hint) = match kind {
+        PathKind::Directory | PathKind::File => return Ok(()),
+        PathKind::Link(target) => {
+            let target = source.parent().unwrap_or(source).join(target);
+            (format!("it is a link to {}", target.display()), format!("name what it leads to, with PATH:{at}"))
+        }
+        PathKind::Device => (
+            "it is a device, and programs open those of the sandbox alone: null, zero, full, random, urandom, tty"
+                .to_owned(),
+            "leave it out".to_owned(),
+        ),
+        // A read-only mount keeps no one from writing to a FIFO, and what Landlock allows in a directory holds below.
+        PathKind::Fifo => {
+            let is_above = |above: &&MountSpec| above.writable && mount.destination.starts_with(&above.destination);
+            let Some(above) = earlier.iter().find(is_above).filter(|_| !mount.writable) else { return Ok(()) };
+            let above = above.destination.display();
+            (
+                format!("it is a FIFO, and programs could write to it at {at}, because {above} is writable"),
+                "mount it elsewhere with PATH:DEST, or read-write".to_owned(),
+            )
+        }
+    };
+    let message = format!("{} cannot be mounted: {why}", source.display());
+    Err(Error::new(Code::Invalid, message).hint(format!("{hint}; {} names it", mount.origin)))
 }

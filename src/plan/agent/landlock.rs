@@ -115,8 +115,8 @@ fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: A
             | MountKind::Overlay { lower: source, .. } => {
                 let access = match (host.path_kind(source)?, mount.writable) {
                     (PathKind::Link(_), _) => return None,
-                    (PathKind::File, true) => only_files,
-                    (PathKind::File, false) => read & only_files,
+                    (PathKind::File | PathKind::Fifo | PathKind::Device, true) => only_files,
+                    (PathKind::File | PathKind::Fifo | PathKind::Device, false) => read & only_files,
                     (PathKind::Directory, true) => all,
                     (PathKind::Directory, false) => read,
                 };
