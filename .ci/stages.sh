@@ -347,6 +347,9 @@ loops() {
         session::many quarantine::battery session::killed oci::killed
 }
 
+# What holds a measurement to a bound. Each message is synced, so the disk of the machine is in it.
+benches() { cargo bench --locked -p saggar-mailbox --bench send; }
+
 rounds() {
     local round threads status=0
     under_test

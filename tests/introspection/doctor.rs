@@ -2,6 +2,7 @@
 
 use super::{around, json, saggar, stdout};
 use crate::support::caller::Caller;
+use crate::support::own_mounts::own_mounts;
 use crate::support::place::Place;
 use saggar::host::cgroups::{CgroupLayout, CgroupVersion};
 use serde_json::Value;
@@ -20,14 +21,6 @@ fn of<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
 /// A user namespace in which this caller is root: its limits of namespaces are its own to lower.
 const NESTED: [&str; 4] = ["/usr/bin/unshare", "--user", "--map-root-user", "--"];
 
-/// A mount namespace in which this caller may mount, and is itself.
-fn own_mounts(caller: Caller) -> &'static [&'static str] {
-    match caller.is_root() {
-        true => &["/usr/bin/unshare", "--mount", "--"],
-        false => &["/usr/bin/unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "--"],
-    }
-}
-
 as_each_caller! {
     /// What doctor says of this host holds: the default sandbox starts.
     fn this_host_can_start_a_sandbox(caller) {
@@ -44,6 +37,26 @@ as_each_caller! {
         }
         stdout(saggar(&place, &["wrap", "--", "true"]), 0);
         assert!(stdout(saggar(&place, &["doctor"]), 0).contains("saggar can start its default sandbox here"));
+    }
+
+    /// No other user may write to the directory of runs.
+    fn the_directory_of_mailboxes_is_looked_at(caller) {
+        let place = Place::new(caller);
+        let row = || {
+            let report = json(saggar(&place, &["doctor", "--json"]), 0);
+            check(&report, "mailbox-directory").clone()
+        };
+        let at = place.join("home/.agentpair");
+        let missing = row();
+        assert_eq!((&missing["status"], &missing["remedy"]), (&"ok".into(), &Value::Null), "{missing}");
+        assert_eq!(missing["detail"], format!("{} is not there yet, and can be made", at.display()));
+        place.make_dir("home/.agentpair", 0o777);
+        let open = row();
+        assert_eq!(open["status"], "degraded", "{open}");
+        assert!(open["detail"].as_str().unwrap().contains("others can write to it"), "{open}");
+        assert!(open["remedy"].is_string(), "{open}");
+        std::fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        assert_eq!(row()["detail"], format!("{} is ours alone", at.display()));
     }
 
     /// The processes of saggar are confined as far as they can be on a host with all of it, and the check says by what.

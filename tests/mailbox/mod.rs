@@ -5,6 +5,7 @@ pub(crate) mod clients;
 mod hostile;
 mod inside;
 mod killed;
+mod large;
 mod mcp_client;
 mod policy;
 mod process;

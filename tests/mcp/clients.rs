@@ -6,7 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::stage::{command, dev};
+use crate::isolation::wrapped::finish;
 use crate::mailbox::clients::{installed, run};
+use crate::support::process::Process;
 
 /// Calls every tool by the SDK, and prints the results.
 const SDK: &str = r#"
@@ -67,14 +69,14 @@ as_each_caller! {
         assert_eq!(results[9], json!([format!("Apply these changes of the session dev to {folder}?\n\nM a.txt\nA b.txt\n")]));
     }
 
-    fn the_inspector_lists_and_calls_tools(caller) {
+    fn the_inspector_lists_and_calls_every_tool(caller) {
         let Some(inspector) = installed(".bin/mcp-inspector") else {
             skip!("the MCP inspector is not installed: run .ci/install-agent")
         };
         let sessions = dev(caller);
         let place = &sessions.stage.place;
         let saggar = command(&sessions, &["--session", "dev"]);
-        let inspect = |arguments: &[&str]| -> Value {
+        let inspection = |arguments: &[&str]| {
             let mut node = place.command(Path::new("/usr/bin/env"));
             node.arg("node").arg(inspector.canonicalize().unwrap()).arg("--cli");
             // The inspector passes the usual variables on, and no others.
@@ -83,11 +85,28 @@ as_each_caller! {
                 node.arg("-e").arg(format!("{name}={value}"));
             }
             node.arg(saggar.get_program()).args(saggar.get_args()).args(arguments);
-            run(place, node)
+            node
         };
+        let inspect = |arguments: &[&str]| -> Value { run(place, inspection(arguments)) };
         let tools = inspect(&["--method", "tools/list"]);
         assert_eq!(tools["tools"].as_array().unwrap().len(), 8, "{tools}");
-        let call = ["--method", "tools/call", "--tool-name", "run_command", "--tool-arg", "command=cat a.txt"];
-        assert_eq!(inspect(&call)["content"][0]["text"], "one\n[exit status 0]");
+        let text = |tool: &str, arguments: &[&str]| -> String {
+            let arguments = arguments.iter().flat_map(|argument| ["--tool-arg", argument]);
+            let call = ["--method", "tools/call", "--tool-name", tool].into_iter().chain(arguments);
+            inspect(&call.collect::<Vec<_>>())["content"][0]["text"].as_str().unwrap().to_owned()
+        };
+        let folder = sessions.stage.work();
+        assert_eq!(text("list_sessions", &[]), format!("dev: active; folder {}\n", folder.display()));
+        assert_eq!(text("run_command", &["command=cat a.txt"]), "one\n[exit status 0]");
+        assert!(text("list_files", &[]).contains(" a.txt\n"));
+        assert_eq!(text("read_file", &["path=a.txt"]), "one\n");
+        assert_eq!(text("write_file", &["path=b.txt", "content=new"]), "Written: b.txt");
+        assert_eq!(text("diff", &[]), "A b.txt\n");
+        text("logs", &[]);
+        sessions.ok(&["end", "dev"]);
+        // This client cannot be asked for consent.
+        let refused = finish(Process::start(place, inspection(&["--method", "tools/call", "--tool-name", "apply"])));
+        assert!(refused.code() != 0 && refused.stdout.contains("consent"), "{refused:?}");
+        assert!(!folder.join("b.txt").exists());
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod deadline;
 pub(crate) mod lines;
 pub(crate) mod mcp_client;
 pub(crate) mod network;
+pub(crate) mod own_mounts;
 pub(crate) mod place;
 pub(crate) mod process;
 pub(crate) mod source;

@@ -1,4 +1,5 @@
-//! Prints what a send, an open and a page cost, with 0 and with 100 000 messages in the mailbox.
+//! Prints what a send, an open and a page cost, with 0 and with 100 000 messages in the mailbox, and fails if a send costs too
+//! much: 1 ms beyond its write and its sync.
 //!
 //! `cargo bench -p saggar-mailbox --bench send -- [DIRECTORY]`; the directory is on the file system to be measured. The time
 //! of the sync is that of the same writes to a plain file.
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SENDS: u32 = 500;
+/// Microseconds that a send may take beyond its write and its sync.
+const MOST_BEYOND: f64 = 1000.0;
 
 fn message(content: &str) -> Message {
     let draft = Draft::to("reader", MessageType::Chat, content);
@@ -77,6 +80,7 @@ fn main() {
             "  send: {send:.1} µs, of which {sync:.1} µs are write and sync: {:.1} µs beyond",
             send - sync
         );
+        assert!(send - sync < MOST_BEYOND, "a send costs too much");
         let before = resident_kib();
         let start = Instant::now();
         let (mut after, mut pages) = (None, 0u32);
