@@ -7,14 +7,14 @@
 //! comes first in the search and in which those names are linker scripts that lead to the archives.
 //!
 //! Only the binary is linked so; tests and build scripts are as ever. `SAGGAR_LINK=dynamic` switches it off, and
-//! `SAGGAR_LINK=libc-start` only the start of our own that stands in for glibc's (`src/sys/libc_start.rs`).
+//! `SAGGAR_LINK=libc-start` only the start of our own that stands in for glibc's (`src/libc_start.rs`).
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The versions of glibc whose start `src/sys/libc_start.rs` was tried in the place of.
+/// The versions of glibc whose start `src/libc_start.rs` was tried in the place of.
 const STARTED: [&str; 1] = ["2.36"];
 
 /// The libraries that rustc names for this target.

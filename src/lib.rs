@@ -37,12 +37,8 @@ pub mod cmd;
 pub mod control;
 pub mod demo;
 pub mod egress;
-pub mod error;
-pub mod exact_name;
 pub mod host;
-pub mod id;
 pub mod launch;
-pub mod log;
 pub mod mcp;
 pub mod plan;
 pub mod prove;
@@ -51,12 +47,12 @@ pub mod resctrl;
 pub mod service;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod session;
-pub mod signal_name;
 pub mod spec;
 pub mod stage;
 pub mod state;
 pub mod supervise;
-pub mod sys;
+
+pub use saggar_sys as sys;
 #[cfg(test)]
-mod testing;
-pub mod text;
+use saggar_sys::testing;
+pub use saggar_sys::{error, exact_name, id, log, signal_name, text};

@@ -10,7 +10,6 @@ use std::ffi::{OsString, c_char, c_int};
 use std::io::Write;
 
 #[cfg(all(saggar_libc_start, not(test)))]
-#[path = "sys/libc_start.rs"]
 mod libc_start;
 
 /// What the start code calls.

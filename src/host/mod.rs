@@ -14,9 +14,9 @@ pub mod kernel_version;
 pub mod kmsg;
 pub mod mounts;
 pub mod network_namespace;
-pub mod peer;
+pub use saggar_sys::peer;
 pub mod probe;
-pub mod processes;
+pub use saggar_sys::processes;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod protect;
 mod user_limits;

@@ -19,3 +19,13 @@ mod spawn;
 mod trees;
 pub mod watcher;
 pub mod wire;
+
+/// Makes a raw system call and checks its result. Only for calls that neither nix nor libc wraps.
+macro_rules! call {
+    ($nr:expr $(, $arg:expr)* $(,)?) => {
+        // SAFETY: every caller in this module passes arguments of the types that the manual page of the
+        // call names, and pointers to values that live until the call returns.
+        $crate::sys::check(unsafe { libc::syscall($nr $(, $arg)*) })
+    };
+}
+use call;

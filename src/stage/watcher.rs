@@ -13,9 +13,10 @@
 //! itself, or that the launcher will; an end of the stream without it is the supervisor's death, and the watcher
 //! removes them.
 
+use crate::stage::call;
 use crate::sys::clone::{self, ChildStack};
 use crate::sys::file::{self, Resolve};
-use crate::sys::{SysResult, call, check, pidfd, process, quota};
+use crate::sys::{SysResult, check, pidfd, process, quota};
 use nix::fcntl::OFlag;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::ffi::{CStr, c_int, c_void};

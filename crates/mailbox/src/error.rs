@@ -76,3 +76,20 @@ impl Error {
         self.hint.as_deref()
     }
 }
+
+#[cfg(feature = "sys")]
+impl From<Error> for saggar_sys::error::Error {
+    fn from(error: Error) -> Self {
+        use saggar_sys::error::Code;
+        let code = match error.kind() {
+            ErrorKind::Invalid | ErrorKind::UnknownCursor | ErrorKind::NotFound => Code::Invalid,
+            ErrorKind::Refused => Code::Refused,
+            ErrorKind::Unsafe | ErrorKind::Changed | ErrorKind::System => Code::System,
+        };
+        let converted = Self::new(code, error.to_string());
+        match error.hint() {
+            Some(hint) => converted.hint(hint),
+            None => converted,
+        }
+    }
+}

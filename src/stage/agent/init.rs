@@ -11,10 +11,11 @@
 use super::program::{self, ProgramChildArgs, ProgramStart, ProgramStreams, TRAMPOLINE_FD};
 use super::program_args;
 use super::wire::{ExecFlags, InitReport, InitRequest};
+use crate::stage::call;
 use crate::stage::wire::LEN;
 use crate::sys::clone::{self, ChildStack};
 use crate::sys::net::{self, IpFamily};
-use crate::sys::{Errno, SysResult, call, file, process, scm};
+use crate::sys::{Errno, SysResult, file, process, scm};
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 

@@ -7,8 +7,9 @@
 
 use super::program_args;
 use super::wire::{BarrierReport, ExecFailurePoint, ExecFlags};
+use crate::stage::call;
 use crate::stage::wire::LEN;
-use crate::sys::{Errno, SysResult, call, file, process, pty, scm, seccomp};
+use crate::sys::{Errno, SysResult, file, process, pty, scm, seccomp};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// What every program of a sandbox starts with.

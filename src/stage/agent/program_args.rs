@@ -8,8 +8,9 @@
 //! turn, an empty string, the arguments.
 
 use crate::spec::ProgramSpec;
+use crate::stage::call;
 use crate::stage::program_path;
-use crate::sys::{Errno, SysResult, call};
+use crate::sys::{Errno, SysResult};
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;

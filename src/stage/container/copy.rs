@@ -1,8 +1,9 @@
 //! `tmpcopyup`: what lies at a path of the root, copied into the tmpfs that will cover it. Both ends are
 //! descriptors, and no link is followed.
 
+use crate::stage::call;
 use crate::sys::file::{self, Resolve};
-use crate::sys::{Errno, SysResult, call};
+use crate::sys::{Errno, SysResult};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 

@@ -76,9 +76,9 @@ impl std::fmt::Display for RequestedSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::seccomp::tests::machine::{SeccompData, run};
     use crate::sys::seccomp::{FilterProfile, program};
     use libc::{AF_INET, AF_INET6, AF_NETLINK, AF_VSOCK, SOCK_DGRAM, SOCK_RAW, SOCK_STREAM};
+    use saggar_sys::testing::machine::{SeccompData, run};
 
     const AUDIT: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 

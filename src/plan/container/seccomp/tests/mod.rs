@@ -1,8 +1,8 @@
 //! Tests filters against the semantics of profiles, against libseccomp, and against the kernel.
 
 use super::{Arch, CompiledFilter, compile};
-use crate::sys::seccomp::tests::machine::{self, SeccompData};
 use oci_spec::runtime::LinuxSeccomp;
+use saggar_sys::testing::machine::{self, SeccompData};
 use serde_json::Value;
 
 mod cases;

@@ -2,7 +2,6 @@
 //!
 //! Messages are lower case without a full stop: operation, subject, cause. The hint describes how to fix it.
 
-use saggar_mailbox::ErrorKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -170,17 +169,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<saggar_mailbox::Error> for Error {
-    fn from(error: saggar_mailbox::Error) -> Self {
-        let code = match error.kind() {
-            ErrorKind::Invalid | ErrorKind::UnknownCursor | ErrorKind::NotFound => Code::Invalid,
-            ErrorKind::Refused => Code::Refused,
-            ErrorKind::Unsafe | ErrorKind::Changed | ErrorKind::System => Code::System,
-        };
-        Error { code, message: error.to_string(), hint: error.hint().map(str::to_owned) }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
 //! Property tests: compiled programs match their profiles, for random calls, for every architecture, and for random
 //! profiles too.
 
-use super::machine::{SeccompData, run};
 use super::meaning::{self, Machine};
-use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, HostProcessFilter, SockFilter, program};
+use crate::seccomp::{FilterProfile, HostNetworkFilter, HostProcessFilter, SockFilter, program};
 use crate::testing::cases;
+use crate::testing::machine::{SeccompData, run};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use saggar_seccomp::arch::Arch;
@@ -15,26 +15,26 @@ use saggar_seccomp::table::Table;
 use saggar_seccomp::tree;
 use serde_json::{Value, json};
 
-pub(super) const TABLE: &str = include_str!("../../../../seccomp/syscalls.tbl");
-pub(super) const AGENT: &str = include_str!("../../../../seccomp/agent.json");
-const MCP: &str = include_str!("../../../../seccomp/mcp.json");
-const NESTING: &str = include_str!("../../../../seccomp/nesting.json");
-const INIT: &str = include_str!("../../../../seccomp/init.json");
+pub(super) const TABLE: &str = include_str!("../../../../../seccomp/syscalls.tbl");
+pub(super) const AGENT: &str = include_str!("../../../../../seccomp/agent.json");
+const MCP: &str = include_str!("../../../../../seccomp/mcp.json");
+const NESTING: &str = include_str!("../../../../../seccomp/nesting.json");
+const INIT: &str = include_str!("../../../../../seccomp/init.json");
 const NARROWINGS: [(HostNetworkFilter, &str); 3] = [
-    (HostNetworkFilter::Tcp, include_str!("../../../../seccomp/tcp.json")),
-    (HostNetworkFilter::Offline, include_str!("../../../../seccomp/offline.json")),
-    (HostNetworkFilter::Pairs, include_str!("../../../../seccomp/pairs.json")),
+    (HostNetworkFilter::Tcp, include_str!("../../../../../seccomp/tcp.json")),
+    (HostNetworkFilter::Offline, include_str!("../../../../../seccomp/offline.json")),
+    (HostNetworkFilter::Pairs, include_str!("../../../../../seccomp/pairs.json")),
 ];
 
 const OUTSIDE: [(HostProcessFilter, &str); 8] = [
-    (HostProcessFilter::Supervisor, include_str!("../../../../seccomp/supervisor.json")),
-    (HostProcessFilter::Launcher, include_str!("../../../../seccomp/launcher.json")),
-    (HostProcessFilter::Keeper, include_str!("../../../../seccomp/keeper.json")),
-    (HostProcessFilter::FileWorker, include_str!("../../../../seccomp/files.json")),
-    (HostProcessFilter::Relay, include_str!("../../../../seccomp/relay.json")),
-    (HostProcessFilter::Attribution, include_str!("../../../../seccomp/attribution.json")),
+    (HostProcessFilter::Supervisor, include_str!("../../../../../seccomp/supervisor.json")),
+    (HostProcessFilter::Launcher, include_str!("../../../../../seccomp/launcher.json")),
+    (HostProcessFilter::Keeper, include_str!("../../../../../seccomp/keeper.json")),
+    (HostProcessFilter::FileWorker, include_str!("../../../../../seccomp/files.json")),
+    (HostProcessFilter::Relay, include_str!("../../../../../seccomp/relay.json")),
+    (HostProcessFilter::Attribution, include_str!("../../../../../seccomp/attribution.json")),
     (HostProcessFilter::Mcp, MCP),
-    (HostProcessFilter::Mailbox, include_str!("../../../../seccomp/mailbox.json")),
+    (HostProcessFilter::Mailbox, include_str!("../../../../../seccomp/mailbox.json")),
 ];
 
 fn text(profile: FilterProfile) -> &'static str {

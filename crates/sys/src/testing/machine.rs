@@ -1,13 +1,16 @@
 //! An interpreter of the kernel's packet filter machine, as far as seccomp uses it, to run a program on any call.
 
-use crate::sys::seccomp::SockFilter;
+use crate::seccomp::SockFilter;
 
 /// One system call: `struct seccomp_data` without the instruction pointer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeccompData {
-    pub(crate) arch: u32,
-    pub(crate) number: u32,
-    pub(crate) args: [u64; 6],
+pub struct SeccompData {
+    /// `AUDIT_ARCH_*`.
+    pub arch: u32,
+    /// Of the call.
+    pub number: u32,
+    /// Registers, whether the call has them or not.
+    pub args: [u64; 6],
 }
 
 impl SeccompData {
@@ -26,7 +29,7 @@ impl SeccompData {
 }
 
 /// The result of a program for a call, and the number of steps.
-pub(crate) fn run(program: &[SockFilter], call: &SeccompData) -> (u32, usize) {
+pub fn run(program: &[SockFilter], call: &SeccompData) -> (u32, usize) {
     let (mut at, mut accumulator) = (0, 0);
     for steps in 1.. {
         // Jumps only go forward, so the only way not to end is an index past the end, which panics.

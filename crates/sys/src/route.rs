@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn devices_of_this_namespace_are_found() {
-        let socket = crate::sys::net::route_socket().unwrap();
+        let socket = crate::net::route_socket().unwrap();
         assert_eq!(device_index(socket.as_fd(), "lo").unwrap(), 1);
         assert_eq!(device_index(socket.as_fd(), "no-such-device"), Err(Errno::ENODEV));
         // 127.0.0.1 has host scope.

@@ -7,8 +7,8 @@
 //! fdinfo of the pidfd, the user namespace from its id maps, which every process can read. If a fact cannot
 //! be determined, the connection is refused.
 
-use crate::sys::unix_diag;
-use crate::sys::{Errno, pidfd};
+use crate::unix_diag;
+use crate::{Errno, pidfd};
 use nix::fcntl::{OFlag, open, readlink};
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::sys::socket::{UnixCredentials, getsockopt};

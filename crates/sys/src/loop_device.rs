@@ -1,7 +1,7 @@
 //! Loop devices: a file as a block device (loop(4)); LOOP_CONFIGURE, Linux 5.8.
 
 use super::{SysResult, call};
-use crate::sys::file::FileId;
+use crate::file::FileId;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;

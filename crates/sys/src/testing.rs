@@ -1,4 +1,8 @@
-//! What the unit tests of several modules share.
+//! What the unit tests of several crates share.
+
+#![allow(clippy::unwrap_used, reason = "for tests")]
+
+pub mod machine;
 
 use nix::time::ClockId;
 use std::time::Duration;
@@ -15,7 +19,7 @@ const TRIES: usize = 3;
 
 /// Fails if the cost of `act` on what `prepare` makes of a size grows faster than the size.
 #[track_caller]
-pub(crate) fn grows_linearly<T>(
+pub fn grows_linearly<T>(
     what: &str,
     [small, large]: [usize; 2],
     prepare: impl Fn(usize) -> T,
@@ -27,7 +31,7 @@ pub(crate) fn grows_linearly<T>(
 
 /// Fails if the cost of `act` on what `prepare` makes of a size grows with the size.
 #[track_caller]
-pub(crate) fn does_not_grow<T>(
+pub fn does_not_grow<T>(
     what: &str,
     [small, large]: [usize; 2],
     prepare: impl Fn(usize) -> T,
@@ -63,6 +67,6 @@ fn now() -> Duration {
 
 /// How many random cases a property is tried on: `many` with SAGGAR_TEST_LONG=1 (`.ci/full loops`), and a fifth of them
 /// otherwise.
-pub(crate) fn cases(many: u32) -> u32 {
+pub fn cases(many: u32) -> u32 {
     if std::env::var_os("SAGGAR_TEST_LONG").is_some_and(|wanted| wanted == "1") { many } else { many / 5 }
 }

@@ -4,7 +4,6 @@ use properties::native;
 
 mod cases;
 mod kernel;
-pub(crate) mod machine;
 mod meaning;
 mod profiles;
 mod programs;

@@ -1,4 +1,4 @@
-//! The landlock calls (landlock(7)) without allocation, for use in the child. [`crate::plan::agent::landlock`] decides which
+//! The landlock calls (landlock(7)) without allocation, for use in the child. The plan of an agent decides which
 //! rights exist at which ABI, with the landlock crate.
 
 use super::{SysResult, call, call_fd};

@@ -1,9 +1,14 @@
-//! The raw system calls of saggar, as thin safe wrappers.
+//! The raw system calls of saggar, as thin safe wrappers, and what each of its processes needs: errors with an exit code and
+//! a hint, validated ids, escaping of untrusted text, the log back end, names of any bytes in JSON.
+//!
+//! Every crate of saggar but the mailbox uses it. It knows no sandbox, no policy and no protocol.
 //!
 //! The functions take borrowed descriptors and C strings and return owned descriptors or an [`Errno`]. They allocate
 //! nothing unless the module says so, because the child of a start uses the same functions as the parent. Only this
-//! module and [`crate::stage`] contain `unsafe` code.
-#![allow(unsafe_code)]
+//! crate and the stage of saggar contain `unsafe` code.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub mod args;
 pub mod attempt;
@@ -11,19 +16,26 @@ pub mod bpf;
 pub mod caps;
 pub mod clock;
 pub mod clone;
+#[cfg(feature = "confine")]
 pub mod confine;
 pub mod disposable_child;
+pub mod error;
+pub mod exact_name;
 pub mod exe;
 pub mod file;
 pub mod futex;
+pub mod id;
 pub mod keyring;
 pub mod landlock;
+pub mod log;
 pub mod loop_device;
 pub mod mount;
 pub mod namespace;
 pub mod net;
+pub mod peer;
 pub mod pidfd;
 pub mod process;
+pub mod processes;
 pub mod pty;
 pub mod quota;
 pub mod random;
@@ -36,7 +48,9 @@ pub mod scm;
 pub mod seccomp;
 pub mod service_socket;
 pub mod shared_words;
+pub mod signal_name;
 pub mod startup;
+pub mod text;
 pub mod unix_diag;
 pub mod untrusted_directory;
 pub mod worker;
@@ -49,7 +63,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 pub type SysResult<T> = Result<T, Errno>;
 
 /// Turns the return value of `libc::syscall` into a result.
-pub(crate) fn check(ret: libc::c_long) -> SysResult<libc::c_long> {
+pub fn check(ret: libc::c_long) -> SysResult<libc::c_long> {
     if ret < 0 { Err(Errno::last()) } else { Ok(ret) }
 }
 
@@ -65,14 +79,14 @@ macro_rules! call {
     ($nr:expr $(, $arg:expr)* $(,)?) => {
         // SAFETY: every caller in this module passes arguments of the types that the manual page of the
         // call names, and pointers to values that live until the call returns.
-        $crate::sys::check(unsafe { libc::syscall($nr $(, $arg)*) })
+        $crate::check(unsafe { libc::syscall($nr $(, $arg)*) })
     };
 }
 /// As [`call`], for calls that return a new descriptor.
 macro_rules! call_fd {
     ($nr:expr $(, $arg:expr)* $(,)?) => {
         // SAFETY: as for `call!`.
-        $crate::sys::check_fd(unsafe { libc::syscall($nr $(, $arg)*) })
+        $crate::check_fd(unsafe { libc::syscall($nr $(, $arg)*) })
     };
 }
 pub(crate) use {call, call_fd};

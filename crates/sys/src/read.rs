@@ -1,5 +1,5 @@
 //! Reads files of the kernel, and safely those that another user may have replaced. For the parent only: unlike most of
-//! [`crate::sys`] these functions allocate.
+//! [`crate`] these functions allocate.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! Profiles that the build rejects, descriptions in `explain`, and correctness of the tables.
 
-use super::machine::{SeccompData, run};
 use super::properties::{AGENT, TABLE, compile, native, x86_64};
-use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, describe, program};
+use crate::seccomp::{FilterProfile, HostNetworkFilter, describe, program};
+use crate::testing::machine::{SeccompData, run};
 use saggar_seccomp::arch::Arch;
 use saggar_seccomp::names;
 use saggar_seccomp::table;

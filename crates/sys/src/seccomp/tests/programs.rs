@@ -1,7 +1,7 @@
 //! Programs that people and agents run work under the filters. Programs that are not installed are reported on stderr.
 
 use super::kernel::confine;
-use crate::sys::seccomp::FilterProfile;
+use crate::seccomp::FilterProfile;
 use std::process::{Command, Output};
 
 const AGENT: &[FilterProfile] = &[FilterProfile::Init, FilterProfile::Agent];

@@ -41,7 +41,7 @@ impl SandboxId {
     /// [`Code::System`] if the kernel returns no random bytes.
     pub fn random() -> Result<Self> {
         let mut bytes = [0u8; 16];
-        crate::sys::random::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
+        crate::random::fill(&mut bytes).map_err(|e| Error::system("get random bytes for an id", e))?;
         Ok(SandboxId(crate::text::hex(&bytes)))
     }
 

@@ -1,8 +1,8 @@
 //! The guarantees of the profiles, one line each.
 
-use super::machine::{SeccompData, run};
 use super::properties::native;
-use crate::sys::seccomp::{FilterProfile, HostNetworkFilter, program};
+use crate::seccomp::{FilterProfile, HostNetworkFilter, program};
+use crate::testing::machine::{SeccompData, run};
 use libc::{SECCOMP_RET_ALLOW as ALLOW, SECCOMP_RET_KILL_PROCESS as KILL};
 
 const GARBAGE: u64 = 0xdead_beef_0000_0000;

@@ -4,7 +4,7 @@
 //! are then under the filter too.
 
 use super::native;
-use crate::sys::seccomp::{FilterProfile, HostProcessFilter, load, program};
+use crate::seccomp::{FilterProfile, HostProcessFilter, load, program};
 use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,6 +1,6 @@
 //! Processes of this host.
 
-use crate::sys::read::kernel_file;
+use crate::read::kernel_file;
 use procfs::FromRead;
 use procfs::process::Stat;
 

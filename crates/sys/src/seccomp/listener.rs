@@ -4,7 +4,7 @@
 //! If the holder lets a call continue, the kernel reads the caller's memory again, which may have changed meanwhile. So
 //! every boundary is enforced by an error response, and a holder that responds "continue" only observes.
 
-use crate::sys::{Errno, SysResult, call};
+use crate::{Errno, SysResult, call};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,6 +1,6 @@
 //! The meaning of a profile, evaluated from its JSON as simply as possible and independently of the compiler.
 
-use super::machine::SeccompData;
+use crate::testing::machine::SeccompData;
 use saggar_seccomp::names;
 use serde_json::Value;
 use std::collections::BTreeMap;

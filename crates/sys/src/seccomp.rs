@@ -16,13 +16,11 @@
 //!
 //! Without a network namespace, one or two of [`HostNetworkFilter`] are loaded before all of these.
 
-#![allow(unsafe_code)]
-
 pub mod listener;
 #[allow(dead_code, reason = "what two filters make together is described as one")]
 mod tables;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use libc::{SECCOMP_FILTER_FLAG_NEW_LISTENER as LISTENER, SECCOMP_FILTER_FLAG_TSYNC as TSYNC};
 use std::os::fd::{FromRawFd, OwnedFd};
