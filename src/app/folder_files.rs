@@ -6,7 +6,7 @@
 //! here, as the owner of the folder could, and no more of it than an argument holds.
 
 use crate::error::{Code, Error, Result};
-use crate::spec::agent::AGENT_FOLDER;
+use crate::spec::policy::provenance::AGENT_FOLDER;
 use crate::sys::read::ReadFileError;
 use crate::sys::untrusted_directory::UntrustedDirectory;
 use std::ffi::OsString;

@@ -18,9 +18,6 @@ use std::path::{Path, PathBuf};
 /// The home directory of programs, for every uid (DECISIONS 24). It is not below /tmp, which agents refuse.
 pub const SANDBOX_HOME: &str = "/home/agent";
 
-/// The path of the agent's own folder in the sandbox, if it is not the workspace.
-pub const AGENT_FOLDER: &str = "/run/agent";
-
 /// The uid and gid in the sandbox if root starts it.
 pub const INNER_ID: u32 = 1000;
 
@@ -281,7 +278,13 @@ fn named_mounts(policy: &EffectivePolicy, request: &AgentSandboxRequest) -> Vec<
     mounts.push(workspace);
     if let Some(folder) = &request.agent_folder {
         let why = "the agent's folder";
-        mounts.push(named(folder, AGENT_FOLDER.as_ref(), false, Origin::COMMAND_LINE, why));
+        mounts.push(named(
+            folder,
+            policy::provenance::AGENT_FOLDER.as_ref(),
+            false,
+            Origin::COMMAND_LINE,
+            why,
+        ));
     }
     for bind in &policy.files.binds {
         let writable = bind.value.access == BindAccess::ReadWrite;
@@ -412,6 +415,9 @@ fn rlimits(policy: &EffectivePolicy) -> Vec<RlimitSpec> {
         },
     ]
 }
+
+#[cfg(test)]
+mod folder_tests;
 
 #[cfg(test)]
 mod tests {

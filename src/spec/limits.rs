@@ -100,7 +100,7 @@ mod tests {
 
     fn policy(text: &str) -> EffectivePolicy {
         let mut policy = EffectivePolicy::built_in(HomeSource::Tmp);
-        policy.merge(toml::from_str(text).unwrap(), &PolicyLayer::CommandLine);
+        saggar_policy::testing::merge(&mut policy, toml::from_str(text).unwrap(), &PolicyLayer::CommandLine);
         policy
     }
 

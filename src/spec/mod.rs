@@ -10,9 +10,10 @@ pub mod hidden_in_git;
 mod limits;
 pub mod mount_order;
 pub mod oci;
-pub mod policy;
-pub mod protect;
 mod sandbox;
+
+pub use saggar_policy as policy;
+pub use saggar_policy::protect;
 
 pub use limits::{CPU_PERIOD_US, lower as limits_of};
 pub use sandbox::*;

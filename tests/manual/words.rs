@@ -5,7 +5,7 @@
 //! with a verb in the imperative, from [`IMPERATIVES`]; public types of the crate have unique names.
 
 use super::page::PAGES;
-use crate::support::source::{Piece, crate_sources, pieces, top};
+use crate::support::source::{CRATES, Piece, crate_sources, pieces, top};
 use clap::CommandFactory;
 use saggar::cli::Cli;
 use std::collections::BTreeMap;
@@ -74,12 +74,16 @@ fn words_only(text: &str) -> String {
     lower.filter(|word| !word.is_empty()).map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// Every Rust file of `src` without its tests, by its path below the top.
+/// Every Rust file of these crates without its tests, by its path below the top.
 fn sources() -> Vec<(String, String)> {
     let without_tests =
         |text: String| text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
-    let named = crate_sources().into_iter();
-    named.map(|(path, text)| (format!("src/{}", path.display()), without_tests(text))).collect()
+    let of_crate = |(_, src): &(&str, &'static str)| {
+        let src = *src;
+        let named = crate_sources(src).into_iter();
+        named.map(move |(path, text)| (format!("{src}/{}", path.display()), without_tests(text)))
+    };
+    CRATES.iter().flat_map(of_crate).collect()
 }
 
 /// The string literals of Rust code, without what their placeholders name.

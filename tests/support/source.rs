@@ -24,9 +24,13 @@ pub(crate) fn files_below(directory: PathBuf) -> Vec<PathBuf> {
     files
 }
 
-/// The Rust files of `src` but those of `tests` modules: each with its path below `src`, and its text.
-pub(crate) fn crate_sources() -> Vec<(PathBuf, String)> {
-    let src = top().join("src");
+/// The sources of the program and of the crates that it is made of, by the name of each.
+pub(crate) const CRATES: [(&str, &str); 3] =
+    [("saggar", "src"), ("policy", "crates/policy/src"), ("sys", "crates/sys/src")];
+
+/// The Rust files of such a crate but those of `tests` modules: each with its path below `src`, and its text.
+pub(crate) fn crate_sources(src: &str) -> Vec<(PathBuf, String)> {
+    let src = top().join(src);
     let rust =
         files_below(src.clone()).into_iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
     let named =

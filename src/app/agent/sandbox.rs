@@ -19,7 +19,7 @@ use crate::session::record::RecordWriter;
 use crate::session::retained_changes::RetainedChanges;
 use crate::session::spool::SessionSpool;
 use crate::spec::ProgramSpec;
-use crate::spec::agent::AGENT_FOLDER;
+use crate::spec::policy::provenance::AGENT_FOLDER;
 use crate::spec::policy::{AdapterKind, Setting, SocketPathTemplate};
 use crate::state::process::ProcessId;
 use crate::supervise::agent::{AGENT_SOCKET, AgentJob, LauncherResources, Script, SessionLog, run};

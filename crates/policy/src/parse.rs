@@ -1,0 +1,365 @@
+//! Parses bytes to a [`PolicyDocument`]. No I/O; total: any input gives a document or an error that names
+//! the line and the key, in time linear in its size.
+
+use super::document::{self, PolicyDocument};
+use super::schema;
+use super::suggest;
+use super::validate::validate;
+use saggar_sys::error::{Code, Error, Result};
+use saggar_sys::text::summary;
+use std::ops::Range;
+use std::path::Path;
+
+/// The largest policy file, in bytes. The longest realistic one is a hundredth of this.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// The syntax of a policy file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyFormat {
+    /// TOML 1.0
+    Toml,
+    /// JSON
+    Json,
+}
+
+impl PolicyFormat {
+    /// Detects the format: JSON if the file name ends in `.json` or the first visible byte is `{`, with
+    /// which no TOML document begins; else TOML.
+    pub fn detect(path: &Path, bytes: &[u8]) -> PolicyFormat {
+        let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        if named || bytes.trim_ascii_start().first() == Some(&b'{') {
+            PolicyFormat::Json
+        } else {
+            PolicyFormat::Toml
+        }
+    }
+}
+
+/// A fault in a policy file, and its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParseFault {
+    /// The line, counted from 1.
+    pub(super) line: Option<usize>,
+    /// The fault, with the key.
+    pub(super) message: String,
+}
+
+/// Parses one document.
+///
+/// # Errors
+/// [`Code::Invalid`], naming `source`, the line, the key, and for an unknown key the nearest known one.
+pub fn parse(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<PolicyDocument> {
+    decode_text(bytes).and_then(|text| deserialize(format, text)).map_err(|fault| fault_error(source, fault))
+}
+
+/// Parses one document and validates it on its own.
+///
+/// # Errors
+/// As for [`parse`], and for values that contradict each other.
+pub(super) fn parse_validated(path: &Path, bytes: &[u8]) -> Result<PolicyDocument> {
+    let source = path.display().to_string();
+    let document = parse(&source, PolicyFormat::detect(path, bytes), bytes)?;
+    validate(&document).map_err(|invalid| {
+        let line = std::str::from_utf8(bytes).ok().and_then(|text| line_of(text, invalid.key));
+        fault_error(&source, ParseFault { line, message: format!("{}: {}", invalid.key, invalid.reason) })
+    })?;
+    Ok(document)
+}
+
+/// Converts a policy to JSON that gives the same document.
+///
+/// # Errors
+/// As for [`parse`].
+pub(super) fn to_json(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<String> {
+    let plain = |text: &str| -> Result<String, String> {
+        let value: serde_json::Value = match format {
+            PolicyFormat::Toml => toml::from_str(text).map_err(|error| error.message().to_owned())?,
+            PolicyFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string())?,
+        };
+        Ok(value.to_string())
+    };
+    let plain = decode_text(bytes)
+        .and_then(|text| plain(text).map_err(|what| ParseFault { line: None, message: what }));
+    plain.map_err(|fault| fault_error(source, fault))
+}
+
+/// As [`parse_validated`], for JSON that [`to_json`] made in another process.
+///
+/// # Errors
+/// As for [`parse_validated`].
+pub(super) fn parse_validated_json(source: &str, json: &str) -> Result<PolicyDocument> {
+    let fails = |fault: ParseFault| fault_error(source, ParseFault { line: None, ..fault });
+    let document = deserialize(PolicyFormat::Json, json).map_err(fails)?;
+    validate(&document).map_err(|invalid| {
+        fails(ParseFault { line: None, message: format!("{}: {}", invalid.key, invalid.reason) })
+    })?;
+    Ok(document)
+}
+
+/// The error for a fault in the file `source`.
+pub(super) fn fault_error(source: &str, fault: ParseFault) -> Error {
+    let what = summary(&fault.message);
+    let message = match fault.line {
+        Some(line) => format!("{source}:{line}: {what}"),
+        None => format!("{source}: {what}"),
+    };
+    Error::new(Code::Invalid, message).hint("`saggar policy schema` lists every key and what it takes")
+}
+
+/// Decodes the bytes as text. An empty, too large or non-UTF-8 file is a fault.
+fn decode_text(bytes: &[u8]) -> Result<&str, ParseFault> {
+    let fault = |what: &str| ParseFault { line: None, message: what.to_owned() };
+    if bytes.len() > MAX_BYTES {
+        return Err(fault("is larger than 1 MiB"));
+    }
+    // A failed write can leave an empty file behind; reading it as "no restrictions" would be dangerous.
+    if bytes.trim_ascii().is_empty() {
+        return Err(fault("is empty"));
+    }
+    std::str::from_utf8(bytes).map_err(|at| {
+        let line = line_at(bytes, at.valid_up_to());
+        ParseFault { line: Some(line), message: "is not UTF-8".into() }
+    })
+}
+
+fn deserialize(format: PolicyFormat, text: &str) -> Result<PolicyDocument, ParseFault> {
+    match format {
+        PolicyFormat::Toml => {
+            let fault = |key: &str, error: &toml::de::Error| ParseFault {
+                line: error.span().map(|span: Range<usize>| line_at(text.as_bytes(), span.start)),
+                message: describe(key, error.message()),
+            };
+            let reader = toml::Deserializer::parse(text).map_err(|error| fault(".", &error))?;
+            deserialize_table(reader).map_err(|error| fault(&error.path().to_string(), error.inner()))
+        }
+        PolicyFormat::Json => {
+            let mut reader = serde_json::Deserializer::from_str(text);
+            let document = deserialize_table(&mut reader).map_err(|error| {
+                let (key, inner) = (error.path().to_string(), error.inner());
+                ParseFault {
+                    line: Some(inner.line()),
+                    message: describe(&key, strip_position(&inner.to_string())),
+                }
+            })?;
+            reader.end().map_err(|error| ParseFault {
+                line: Some(error.line()),
+                message: "has more text after its end".into(),
+            })?;
+            Ok(document)
+        }
+    }
+}
+
+/// Deserializes the whole file as one table. A fault has the path of its key.
+fn deserialize_table<'de, D: serde::Deserializer<'de>>(
+    reader: D,
+) -> Result<PolicyDocument, serde_path_to_error::Error<D::Error>> {
+    let mut track = serde_path_to_error::Track::new();
+    document::table(serde_path_to_error::Deserializer::new(reader, &mut track))
+        .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
+}
+
+/// Formats the message of a parser for a key.
+fn describe(key: &str, message: &str) -> String {
+    // A fault without a key is a syntax error.
+    if key == "." {
+        return message.to_owned();
+    }
+    let keys = schema::keys();
+    let is_unknown = message.starts_with("unknown field") && !keys.iter().any(|known| known == key);
+    if !is_unknown {
+        return format!("{key}: {message}");
+    }
+    match nearest_key(key, &keys) {
+        Some(near) => format!("unknown key {key}, did you mean {near}"),
+        None => format!("unknown key {key}"),
+    }
+}
+
+/// The known key that an unknown one most likely means: the right name in the wrong table, or a
+/// misspelling, in its own table first.
+fn nearest_key<'a>(key: &str, keys: &'a [String]) -> Option<&'a str> {
+    fn split(key: &str) -> (&str, &str) {
+        key.rsplit_once('.').unwrap_or(("", key))
+    }
+    let (table, name) = split(key);
+    let known = || keys.iter().map(|known| (known.as_str(), split(known)));
+    let full = |near: &str| known().find(|(_, (_, name))| *name == near).map(|(known, _)| known);
+    let near_in = |table: &str| {
+        let near = suggest::nearest(name, known().filter(|(_, at)| at.0 == table).map(|(_, at)| at.1))?;
+        known().find(|(_, at)| *at == (table, near)).map(|(known, _)| known)
+    };
+    full(name)
+        .or_else(|| near_in(table))
+        .or_else(|| suggest::nearest(key, known().map(|(_, (table, _))| table)))
+        .or_else(|| full(suggest::nearest(name, known().map(|(_, (_, name))| name))?))
+}
+
+/// The message of serde_json without the line and column at its end; our messages begin with the line.
+fn strip_position(message: &str) -> &str {
+    message.rfind(" at line ").map_or(message, |end| &message[..end])
+}
+
+/// The line of a key in a TOML text, counted from 1; the line of its table if the key itself is not found.
+pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+    let table = toml::de::DeTable::parse(text).ok()?;
+    let mut table = Some(table.get_ref());
+    let mut found = None;
+    for part in key.split('.') {
+        let entry = table.and_then(|table| table.iter().find(|(name, _)| name.get_ref() == part));
+        let Some((name, value)) = entry else { break };
+        found = Some(line_at(text.as_bytes(), name.span().start));
+        table = value.get_ref().as_table();
+    }
+    found
+}
+
+/// The line, counted from 1, of the byte at `offset`.
+fn line_at(bytes: &[u8], offset: usize) -> usize {
+    1 + bytes.iter().take(offset).filter(|byte| **byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(cases: &[(PolicyFormat, &str)]) -> String {
+        let complaint = |(format, text): &(PolicyFormat, &str)| match parse("f", *format, text.as_bytes()) {
+            Ok(document) => panic!("{text:?} is taken: {document:?}"),
+            Err(error) => error.to_string(),
+        };
+        cases.iter().map(complaint).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn errors_name_file_line_and_key_and_the_nearest_known_one() {
+        let toml = [
+            "proflie = 'strict'",
+            "# one\n[limits]\nmemroy = '1G'",
+            "memory = '1G'",
+            "[limits]\nprofile = 'strict'",
+            "[limit]\nmemory = '1G'",
+            "[network]\nhosts = ['example.org']",
+            "zebra = 1",
+            "profile = 'stritc'",
+            "profile = 3",
+            "limits = 3",
+            "limits = []",
+            "[[limits]]\npids = 1",
+            "[limits]\nmemory = '1X'",
+            "[limits]\nmemory = -1",
+            "[limits]\nmemory = 1.5",
+            "[limits]\nmemory = nan",
+            "[limits]\ncpus = inf",
+            "[limits]\npids = -1",
+            "[limits]\npids = 4294967296",
+            "[limits]\ntimeout = 2026-01-01",
+            "[files]\nro = '/opt'",
+            "[files]\nro = ['/opt',\n  '/a:b']",
+            "[files]\nhide = ['../x']",
+            "[env]\npass = ['AWS_*']",
+            "[env]\nset = { 'A=B' = '1' }",
+            "[env]\nset = { A = 1 }",
+            "agent_cmd = ''",
+            "agent_cmd = \"sh -c 'x\"",
+            "[protections]\nprefer = ['seccmop']",
+            "[sandbox]\nid_range = '9-1'",
+            "[bridge]\nsocket = '/tmp/{uid}'",
+            "[limits]\nmemory = '1G'\nmemory = '2G'",
+            "[limits]\nmemory = ",
+        ];
+        let toml: Vec<_> = toml.iter().map(|text| (PolicyFormat::Toml, *text)).collect();
+        insta::assert_snapshot!(complaints(&toml), @r#"
+        f:1: unknown key proflie, did you mean profile
+        f:3: unknown key limits.memroy, did you mean limits.memory
+        f:1: unknown key memory, did you mean limits.memory
+        f:2: unknown key limits.profile, did you mean profile
+        f:1: unknown key limit, did you mean limits
+        f:2: unknown key network.hosts
+        f:1: unknown key zebra
+        f:1: profile: unknown profile "stritc", did you mean "strict"
+        f:1: profile: invalid type: integer `3`, expected a string
+        f:1: limits: invalid type: integer `3`, expected a table
+        f:1: limits: invalid type: sequence, expected a table
+        f:1: limits: invalid type: sequence, expected a table
+        f:2: limits.memory: size "1X" has an unknown unit; write 512M (binary), 512MB (decimal) or a number of bytes
+        f:2: limits.memory: size "-1" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
+        f:2: limits.memory: size "1.5" has a fraction; write 512M (binary), 512MB (decimal) or a number of bytes
+        f:2: limits.memory: size "NaN" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
+        f:2: limits.cpus: number of cores "inf" is not a plain number; write 2 or 0.5
+        f:2: limits.pids: invalid value: integer `-1`, expected u32
+        f:2: limits.pids: invalid value: integer `4294967296`, expected u32
+        f:2: limits.timeout: invalid type: map, expected a duration such as 90s
+        f:2: files.ro: invalid type: string "/opt", expected a sequence
+        f:3: files.ro[1]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
+        f:2: files.hide[0]: "../x" has a `..`; write a path below the workspace
+        f:2: env.pass[0]: name of a variable "AWS_*" is a pattern; name each variable
+        f:2: env.set.A=B: name of a variable "A=B" has the character '='
+        f:2: env.set.A: invalid type: integer `1`, expected a string
+        f:1: agent_cmd: a command needs a program
+        f:1: agent_cmd: command "sh -c 'x" has an open quote
+        f:2: protections.prefer[0]: unknown protection "seccmop", did you mean "seccomp"
+        f:2: sandbox.id_range: id range "9-1" reaches into the ids of people and services; write FIRST-LAST
+        f:2: bridge.socket: template "/tmp/{uid}" has a brace that is neither {id} nor {short_id}
+        f:3: duplicate key
+        f:2: string values must be quoted, expected literal string
+        "#);
+    }
+
+    #[test]
+    fn json_has_the_same_errors() {
+        let json = [
+            "{ \"limits\":\n { \"memroy\": 1 } }",
+            "{ \"limits\": { \"memory\": \"1X\" } }",
+            "{ \"limits\": { \"memory\": 1, \"memory\": 2 } }",
+            "{ \"limits\": [] }",
+            "{ \"limits\": [1] }",
+            "{ \"limits\": null }",
+            "[\"nesting\"]",
+            "{ \"limits\": ",
+            "{} {}",
+            "[]",
+        ];
+        let json: Vec<_> = json.iter().map(|text| (PolicyFormat::Json, *text)).collect();
+        insta::assert_snapshot!(complaints(&json), @r#"
+        f:2: unknown key limits.memroy, did you mean limits.memory
+        f:1: limits.memory: size "1X" has an unknown unit; write 512M (binary), 512MB (decimal) or a number of bytes
+        f:1: limits: duplicate field `memory`
+        f:1: limits: invalid type: sequence, expected a table
+        f:1: limits: invalid type: sequence, expected a table
+        f:1: limits: invalid type: null, expected a table
+        f:1: invalid type: sequence, expected a table
+        f:1: limits: EOF while parsing a value
+        f:1: has more text after its end
+        f:1: invalid type: sequence, expected a table
+        "#);
+    }
+
+    #[test]
+    fn toml_and_json_give_the_same_document() {
+        let toml = "agent_cmd = \"a 'b c'\"\nlimits = { memory = 1048576, cpus = 1.5, timeout = '1h' }\nenv.set.A = '1'";
+        let json = r#" { "agent_cmd": ["a", "b c"], "limits": { "memory": "1M", "cpus": "1.5", "timeout": 3600 },
+                       "env": { "set": { "A": "1" } } }"#;
+        let read = |path: &str, text: &str| {
+            parse(path, PolicyFormat::detect(Path::new(path), text.as_bytes()), text.as_bytes()).unwrap()
+        };
+        assert_eq!(read("a.toml", toml), read("a.toml", json));
+        assert_eq!(read("a.json", json), read("a", json));
+        assert!(
+            parse("a.json", PolicyFormat::detect(Path::new("a.json"), toml.as_bytes()), toml.as_bytes())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn lines_are_those_of_the_key_or_its_table() {
+        let text = "profile = 'strict'\n\n[limits]\npids = 1\n\n[env]\nset = { A = '1' }\nx.y = 2";
+        assert_eq!(line_of(text, "profile"), Some(1));
+        assert_eq!(line_of(text, "limits.pids"), Some(4));
+        assert_eq!(line_of(text, "limits.memory"), Some(3));
+        assert_eq!(line_of(text, "env.set"), Some(7));
+        assert_eq!(line_of(text, "env.x.y"), Some(8));
+        assert_eq!(line_of(text, "absent"), None);
+        assert_eq!(line_of("{}", "limits"), None);
+    }
+}
