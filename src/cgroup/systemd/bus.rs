@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Timeout of one call: the default of libdbus.
@@ -298,11 +298,16 @@ pub(crate) fn addresses(user: bool) -> Vec<BusAddress> {
         BusAddress { socket: bus, is_message_bus: true },
         BusAddress { socket: run.join("systemd/private"), is_message_bus: false },
     ];
-    let exists =
-        |address: &BusAddress| address.socket.starts_with("\0") || Path::new(&address.socket).exists();
     match given.is_empty() {
-        true => usual.into_iter().filter(exists).collect(),
+        true => usual.into_iter().filter(BusAddress::exists).collect(),
         false => given,
+    }
+}
+
+impl BusAddress {
+    /// Whether there is a socket; of an abstract one that is not known.
+    pub(super) fn exists(&self) -> bool {
+        self.socket.starts_with("\0") || self.socket.exists()
     }
 }
 
