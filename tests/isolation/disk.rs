@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::resources::limit_of_cores;
 use super::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
 
@@ -334,6 +335,7 @@ except OSError as e: print(errno.errorcode[e.errno])
 print(*resource.getrlimit(resource.RLIMIT_CORE))
 "#;
         let said = wrap.run(&["--policy", policy.to_str().unwrap()], &["python3", "-c", script]).success();
-        assert_eq!(said, "ptys 64 ENOSPC\nfiles 197 EMFILE\nsize 1\nEFBIG\n1 1\n");
+        let cores = limit_of_cores();
+        assert_eq!(said, format!("ptys 64 ENOSPC\nfiles 197 EMFILE\nsize 1\nEFBIG\n{cores} {cores}\n"));
     }
 }

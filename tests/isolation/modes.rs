@@ -258,7 +258,8 @@ as_each_caller! {
         };
         let hidden = wrap.work().join("hidden");
         let below = hidden.join("below");
-        for named in [below.display().to_string(), format!("/usr/share/doc:{}", below.display()), format!("{}/file", below.display())] {
+        let other = wrap.place.make_dir("other", 0o755);
+        for named in [below.display().to_string(), format!("{}:{}", other.display(), below.display()), format!("{}/file", below.display())] {
             for mode in ["--ro", "--rw"] {
                 let ended = wrap.run(&["--policy", &hide("hidden"), mode, &named], &["/bin/true"]);
                 ended.refused(&[below.to_str().unwrap(), &format!("in {},", hidden.display()), "hidden", "PATH:DEST"]);
