@@ -300,4 +300,6 @@ fn recall_text(earlier: &[String]) -> String {
 }
 
 #[cfg(test)]
+mod hub_tests;
+#[cfg(test)]
 mod tests;

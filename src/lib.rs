@@ -11,10 +11,10 @@
 //! | layer | module | what it is |
 //! |---|---|---|
 //! | 0 | [`error`] [`log`] [`id`] [`text`] [`exact_name`] [`signal_name`] | errors with exit code and hint, the log back end, validated ids, escaping of untrusted text, names of any bytes in JSON, names of signals |
-//! | 0 | [`sys`] | raw system calls as thin safe wrappers |
-//! | 1 | [`spec`] | what a sandbox and a container are to be, the policy and the bundle that are lowered to it |
+//! | 0 | [`sys`] | raw system calls as thin safe wrappers (crate `saggar-sys`, which has the modules above too) |
+//! | 1 | [`spec`] | what a sandbox and a container are to be, the policy (crate `saggar-policy`) and the bundle that are lowered to it |
 //! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
-//! | 1 | [`bridge::proto`] [`bridge::adapter`] | the wire formats of the bridge and the translators of agents, without I/O |
+//! | 1 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket (crate `saggar-bridge`) |
 //! | 2 | [`plan`] | from spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
@@ -22,7 +22,6 @@
 //! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
 //! | 4 | [`service`] [`api`] [`mcp`] | processes that serve sockets of a sandbox: the model API, whose key they add, and the mailbox; MCP servers of mailboxes and of sessions |
 //! | 4 | [`egress`] [`relay`] | a network by policy, and the two processes that relay it |
-//! | 4 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket |
 //! | 4 | [`supervise`] | the event loops, of one sandbox each |
 //! | 5 | [`app`] | the use cases: what the library and the commands do after arguments are read |
 //! | 5 | [`demo`] | the built-in demo agent |
@@ -30,11 +29,9 @@
 
 pub mod api;
 pub mod app;
-pub mod bridge;
 pub mod cgroup;
 pub mod cli;
 pub mod cmd;
-pub mod control;
 pub mod demo;
 pub mod egress;
 pub mod host;
@@ -52,6 +49,8 @@ pub mod stage;
 pub mod state;
 pub mod supervise;
 
+pub use saggar_bridge as bridge;
+pub use saggar_bridge::control;
 pub use saggar_sys as sys;
 #[cfg(test)]
 use saggar_sys::testing;

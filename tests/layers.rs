@@ -22,8 +22,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("sys", 0),
     ("spec", 1),
     ("host", 1),
-    ("bridge::proto", 1),
-    ("bridge::adapter", 1),
+    ("bridge", 1),
+    ("control", 1),
     ("plan", 2),
     ("launch", 3),
     ("stage", 3),
@@ -37,8 +37,6 @@ const LAYERS: &[(&str, u8)] = &[
     ("mcp", 4),
     ("relay", 4),
     ("supervise", 4),
-    ("bridge", 4),
-    ("control", 4),
     ("egress", 4),
     ("app", 5),
     ("demo", 5),
@@ -67,6 +65,10 @@ const CYCLES: &[(&[&str], &str)] = &[
         "end --remove removes; both report a busy session alike",
     ),
     (
+        &["bridge::control::files", "bridge::control::method"],
+        "file methods are methods, and parse their parameters alike",
+    ),
+    (
         &["bridge::core::agent", "bridge::core::turn"],
         "a turn ends with its agent, and an agent with its turn",
     ),
@@ -80,7 +82,6 @@ const CYCLES: &[(&[&str], &str)] = &[
         &["cmd::explain::network", "cmd::explain::report"],
         "a report has a network section of the report's values",
     ),
-    (&["control::files", "control::method"], "file methods are methods, and parse their parameters alike"),
     (
         &["host::workspace_scan::repository", "host::workspace_scan::walk"],
         "a walk meets repositories, and a repository is walked",

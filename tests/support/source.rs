@@ -1,5 +1,6 @@
 //! The text of the repository, for tests that read it: its files, and Rust code apart from comments and literals.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,17 +26,22 @@ pub(crate) fn files_below(directory: PathBuf) -> Vec<PathBuf> {
 }
 
 /// The sources of the program and of the crates that it is made of, by the name of each.
-pub(crate) const CRATES: [(&str, &str); 3] =
-    [("saggar", "src"), ("policy", "crates/policy/src"), ("sys", "crates/sys/src")];
+pub(crate) const CRATES: [(&str, &str); 4] = [
+    ("saggar", "src"),
+    ("bridge", "crates/bridge/src"),
+    ("policy", "crates/policy/src"),
+    ("sys", "crates/sys/src"),
+];
 
-/// The Rust files of such a crate but those of `tests` modules: each with its path below `src`, and its text.
+/// The Rust files of such a crate but those of `tests` and `…_tests` modules: each with its path below `src`, and its text.
 pub(crate) fn crate_sources(src: &str) -> Vec<(PathBuf, String)> {
     let src = top().join(src);
     let rust =
         files_below(src.clone()).into_iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
     let named =
         rust.map(|file| (file.strip_prefix(&src).unwrap().to_owned(), fs::read_to_string(&file).unwrap()));
-    named.filter(|(path, _)| !path.with_extension("").iter().any(|part| part == "tests")).collect()
+    let is_of_tests = |part: &OsStr| part == "tests" || part.to_string_lossy().ends_with("_tests");
+    named.filter(|(path, _)| !path.with_extension("").iter().any(is_of_tests)).collect()
 }
 
 /// A stretch of Rust code.

@@ -7,9 +7,7 @@
 //! | [`list`] | names of a directory, a part at a time |
 //! | [`read`] | a range of a regular file |
 //! | [`mod@write`] | replaces a whole file |
-//! | [`content`] | bytes as text, or as base64 (pure) |
 
-pub mod content;
 mod list;
 mod read;
 mod write;

@@ -1,8 +1,8 @@
 //! Reads a range of a file.
 
-use super::content::{Encoding, to_base64};
 use super::list::to_milliseconds;
 use super::{Workspace, file_error, parse_workspace_path};
+use crate::bridge::content::{Encoding, to_base64};
 use crate::error::Result;
 use crate::session::beneath;
 use serde::Serialize;

@@ -1,0 +1,110 @@
+//! `exec`: shell commands next to the agent. They never wait for a turn of another connection (BP-25).
+
+use super::action::{BridgeAction, ConnId, ExecId, ExecOutcome};
+use super::connection::CommandReply;
+use super::{Bridge, redact_paths};
+use crate::proto::{BridgeEvent, ExecCommand};
+use std::time::Duration;
+
+/// The exit code of a command that was killed at its timeout (BP-22), as in timeout(1).
+const TIMED_OUT_EXIT_CODE: i32 = 124;
+
+/// A running `exec`.
+#[derive(Debug)]
+pub(super) struct RunningExec {
+    /// Taken when the terminal event is sent. The run itself lasts until its end is reported.
+    reply: Option<CommandReply>,
+    deadline: Option<Duration>,
+    timed_out: bool,
+}
+
+impl Bridge {
+    pub(super) fn start_exec(&mut self, reply: CommandReply, exec: ExecCommand) {
+        let id = ExecId(self.next_exec_id);
+        self.next_exec_id += 1;
+        let until = Some(self.now.saturating_add(exec.timeout));
+        self.execs.insert(id, RunningExec { reply: Some(reply), deadline: until, timed_out: false });
+        self.actions.push_back(BridgeAction::RunExec { exec: id, command: exec.command });
+    }
+
+    /// Reports that the command and all its descendants have exited. Result and `done` are sent together (BP-21).
+    pub fn exec_finished(&mut self, exec: ExecId, outcome: &ExecOutcome) {
+        let Some(running) = self.execs.remove(&exec) else { return };
+        if let Some(reply) = running.reply {
+            let exit_code = if running.timed_out { TIMED_OUT_EXIT_CODE } else { outcome.exit_code };
+            let stdout = &String::from_utf8_lossy(&outcome.stdout);
+            let stderr = &String::from_utf8_lossy(&outcome.stderr);
+            let (id, truncated) = (reply.id.clone(), outcome.truncated);
+            let mut bytes =
+                BridgeEvent::ExecResult { exit_code, stdout, stderr, truncated }.encode(id.as_ref());
+            BridgeEvent::Done { session: "" }.append(id.as_ref(), &mut bytes);
+            if bytes.len() > self.config.line_limit {
+                self.fail_command(reply, "exec: the output is longer than a line may be");
+            } else {
+                self.finish_command(reply, bytes, None);
+            }
+        }
+        self.process_pending();
+    }
+
+    /// Whether a running command was killed at its timeout.
+    pub fn exec_timed_out(&self, exec: ExecId) -> bool {
+        self.execs.get(&exec).is_some_and(|running| running.timed_out)
+    }
+
+    /// Reports that the command could not be started.
+    pub fn exec_failed(&mut self, exec: ExecId, why: &str) {
+        let reply = self.execs.remove(&exec).and_then(|running| running.reply);
+        if let Some(reply) = reply {
+            self.fail_command(reply, &format!("exec: {}", redact_paths(why)));
+        }
+        self.process_pending();
+    }
+
+    /// Kills the commands of a closed connection.
+    pub(super) fn kill_execs_of(&mut self, conn: ConnId) {
+        self.kill_matching_execs(|reply| reply.conn == conn);
+        for running in self.execs.values_mut() {
+            running.reply.take_if(|reply| reply.conn == conn);
+        }
+    }
+
+    /// Kills the running commands whose reply matches.
+    pub(super) fn kill_matching_execs(&mut self, matches: impl Fn(&CommandReply) -> bool) {
+        for (exec, running) in &mut self.execs {
+            if running.reply.as_ref().is_some_and(&matches) {
+                running.deadline = None;
+                self.actions.push_back(BridgeAction::KillExec { exec: *exec });
+            }
+        }
+    }
+
+    /// Ends every running command with an error, without waiting for it.
+    pub(super) fn fail_execs(&mut self, text: &str) {
+        let replies: Vec<CommandReply> =
+            self.execs.values_mut().filter_map(|running| running.reply.take()).collect();
+        for reply in replies {
+            self.fail_command(reply, text);
+        }
+    }
+
+    /// Whether the connection runs an `exec` without an id, for which its later commands wait.
+    pub(super) fn runs_ordered_exec(&self, conn: ConnId) -> bool {
+        let replies = self.execs.values().filter_map(|running| running.reply.as_ref());
+        replies.into_iter().any(|reply| reply.conn == conn && reply.is_ordered())
+    }
+
+    pub(super) fn exec_deadline(&self) -> Option<Duration> {
+        self.execs.values().filter_map(|running| running.deadline).min()
+    }
+
+    /// Kills commands whose timeout has expired.
+    pub(super) fn tick_execs(&mut self) {
+        for (exec, running) in &mut self.execs {
+            if running.deadline.take_if(|until| *until <= self.now).is_some() {
+                running.timed_out = true;
+                self.actions.push_back(BridgeAction::KillExec { exec: *exec });
+            }
+        }
+    }
+}
