@@ -61,7 +61,7 @@ manual() {
 
 # All that later stages test with: of each profile once.
 build() {
-    cargo build --locked --lib --bins --example embed --tests
+    cargo build --locked --lib --bins --examples --tests
     cargo build --locked "${named[@]}"
 }
 
@@ -146,7 +146,7 @@ as_user() {
     test -s "$place/binaries"
     mkdir -p "$place/target/debug/"{deps,examples} "$place/target/release" "$place/target/tmp"
     cp -p "$target/debug/saggar" "$place/target/debug/"
-    cp -p "$target/debug/examples/embed" "$place/target/debug/examples/"
+    cp -p "$target/debug/examples/"{embed,conversation} "$place/target/debug/examples/"
     [ ! -e "$SAGGAR_TEST_BINARY" ] || cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
     xargs -d '\n' cp -pt "$place/target/debug/deps" <"$place/binaries"
     if [ -d "$target/agent" ]; then

@@ -7,7 +7,7 @@
 use saggar::app::wrap::{self, WrapRequest};
 use saggar::app::{SandboxOptions, run_subprocess};
 use saggar::error::Error;
-use saggar::spec::policy::{ByteSize, NetworkMode, PolicyOptions};
+use saggar::spec::policy::{ByteSize, NetworkMode, PolicyOptions, Protection};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -31,6 +31,8 @@ fn run(command: &[OsString]) -> Result<u8, Error> {
         network: Some(NetworkMode::None),
         memory: Some(ByteSize::from_mebibytes(256)),
         pids: Some(64),
+        // Where the host cannot hold them, the sandbox starts with less, and says so.
+        prefer: vec![Protection::Limits],
         ..PolicyOptions::default()
     };
     let sandbox = SandboxOptions { policy, ..SandboxOptions::default() };

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 use std::process::Output;
 
-use super::support::place::Place;
+use crate::support::place::Place;
 
-/// The example of this build, beside the directory of the test binaries.
-fn example() -> PathBuf {
+/// An example of this build, beside the directory of the test binaries.
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let embed = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples/embed");
-    assert!(embed.exists(), "{} is missing: cargo build --example embed", embed.display());
-    embed
+    let example = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);
+    assert!(example.exists(), "{} is missing: cargo build --examples", example.display());
+    example
 }
 
 fn run(place: &Place, arguments: &[&str]) -> Output {
-    let mut command = place.command(&example());
+    let mut command = place.command(&example("embed"));
     command.args(arguments).output().unwrap()
 }
 

@@ -12,6 +12,7 @@ mod bridge;
 mod cgroup;
 mod changes;
 mod control;
+mod embed;
 mod introspection;
 mod isolation;
 mod kill;

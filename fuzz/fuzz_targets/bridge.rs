@@ -1,8 +1,9 @@
 //! Whatever a server and an agent write, cut wherever: the bridge does not panic, what it writes is lines of JSON
-//! objects, and the cuts make no difference to what is understood.
+//! objects that a client takes for events, and the cuts make no difference to what is understood.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use saggar::bridge::client::ReceivedEvent;
 use saggar::bridge::adapter::{Adapter, NativeAdapter, StreamJsonAdapter};
 use saggar::bridge::core::{BridgeAction, Bridge, BridgeConfig, ConnId, AgentExitStatus};
 use saggar::bridge::proto::{BridgeCommand, LineSplitter, SplitLine};
@@ -19,6 +20,8 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(Some(_)) = BridgeCommand::parse(line.into()) {
             assert!(line.trim_ascii_start().starts_with(b"{"), "a command that is no object");
         }
+        // Whatever a bridge may be.
+        let _ = ReceivedEvent::parse(line.to_vec());
     }
     let adapter: Box<dyn Adapter> = if kind & 1 == 0 { Box::new(StreamJsonAdapter::new()) } else { Box::new(NativeAdapter::demo()) };
     let mut bridge = Bridge::new(BridgeConfig { line_limit: LIMIT, ..BridgeConfig::default() }, adapter);
@@ -47,7 +50,8 @@ fn act(bridge: &mut Bridge, conn: ConnId) {
             BridgeAction::Send { bytes, .. } => {
                 for line in bytes.strip_suffix(b"\n").expect("whole lines").split(|byte| *byte == b'\n') {
                     assert!(line.starts_with(b"{") && line.ends_with(b"}"));
-                    std::str::from_utf8(line).expect("UTF-8");
+                    let event = ReceivedEvent::parse(line.to_vec()).expect("an event");
+                    assert!(event.message().is_none_or(|message| event.line().contains(message)));
                 }
                 bridge.conn_written(conn, bytes.len());
             }

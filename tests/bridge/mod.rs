@@ -3,6 +3,7 @@
 
 mod adapter;
 mod asking;
+mod client;
 mod commands;
 mod death;
 mod end;

@@ -11,9 +11,11 @@
 //! | [`core`] | connections, queue, turn, agent: bytes and time in, actions out (pure) |
 //! | [`io`] | the listening socket and its connections on a mio loop |
 //! | [`control`] | the control socket: JSON-RPC 2.0 |
+//! | [`client`] | a client of the bridge, blocking, and its halves without I/O |
 //! | [`content`] | bytes of files in JSON (pure) |
 
 pub mod adapter;
+pub mod client;
 pub mod content;
 pub mod control;
 pub mod core;

@@ -2,14 +2,14 @@
 
 use super::{connect_control, detach};
 use crate::app::agent::AgentRequest;
+use crate::bridge::client::{BridgeClient, ClientCommand, EventBody};
 use crate::bridge::proto::json::shorten;
 use crate::error::{Code, Error, Result};
 use crate::session::record::{SessionOptions, SessionRecord};
 use crate::session::session_state::{SessionState, SessionTransition};
 use crate::state::process;
-use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long an agent may take to be up again.
@@ -59,22 +59,11 @@ fn restart_agent(record: &SessionRecord) -> Result<()> {
     let state = connect_control(record)?.call("state", &json!({}))?;
     let session = state["session"]["conversation"].as_str().unwrap_or(&record.id);
     let socket = record.bridge_socket.as_deref().unwrap_or_default();
-    let fail = |e: std::io::Error| Error::system(format_args!("connect to the bridge {socket}"), e);
-    let mut stream = UnixStream::connect(socket).map_err(fail)?;
-    stream.set_read_timeout(Some(AGENT_TIMEOUT)).map_err(fail)?;
-    stream
-        .write_all(format!("{}\n", json!({ "cmd": "resume", "sessionId": session })).as_bytes())
-        .map_err(fail)?;
-    for line in BufReader::new(stream).lines() {
-        let event: Value = serde_json::from_str(&line.map_err(fail)?).unwrap_or_default();
-        match event["ev"].as_str() {
-            Some("done") => return Ok(()),
-            Some("error") => {
-                let why = shorten(event["error"].as_str().unwrap_or_default());
-                return Err(Error::new(Code::State, format!("session {}: {why}", record.id)));
-            }
-            _ => {}
+    let mut client = BridgeClient::connect_with_timeout(Path::new(socket), AGENT_TIMEOUT)?;
+    match client.run(&ClientCommand::resume(session), |_| Ok(()))?.body() {
+        EventBody::Error(why) => {
+            Err(Error::new(Code::State, format!("session {}: {}", record.id, shorten(why))))
         }
+        _ => Ok(()),
     }
-    Err(fail(std::io::ErrorKind::UnexpectedEof.into()))
 }

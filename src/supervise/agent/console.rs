@@ -3,7 +3,8 @@
 
 use super::permission_prompt;
 use super::progress_line::ProgressLine;
-use crate::bridge::proto::{LineSplitter, SplitLine, json};
+use crate::bridge::client::{ClientCommand, EventBody, EventDecoder, ReceivedEvent};
+use crate::bridge::proto::json;
 use crate::error::{Error, Result};
 use crate::text;
 use mio::net::UnixStream;
@@ -11,8 +12,6 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -49,7 +48,7 @@ pub(super) enum TurnProgress {
 #[derive(Debug)]
 pub(super) struct AgentConsole {
     stream: UnixStream,
-    input: LineSplitter,
+    decoder: EventDecoder,
     unsent: Vec<u8>,
     output_screen: ConsoleOutput,
     /// The result of the turn, returned once all output is written.
@@ -61,14 +60,6 @@ pub(super) struct AgentConsole {
     progress_line: ProgressLine,
     /// The result of the turn is an error of the agent, such as one of its model; only without output of messages.
     agent_error: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct BridgeMessage<'a> {
-    ev: &'a str,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    error: Option<String>,
 }
 
 impl AgentConsole {
@@ -94,19 +85,15 @@ impl AgentConsole {
     ) -> Result<Self> {
         let fail = |e| Error::system("watch the connection to the bridge", e);
         registry.register(&mut ours, CONSOLE_TOKEN, Interest::READABLE | Interest::WRITABLE).map_err(fail)?;
-        let query = serde_json::json!({
-            "cmd": "query", "prompt": prompt, "sessionId": session,
-            "includePartialMessages": show == ConsoleFormat::Text,
-        });
-        let output = format!("{query}\n").into_bytes();
+        let query = ClientCommand::query(prompt, session);
+        let query = query.with("includePartialMessages", show == ConsoleFormat::Text);
         let asks_user = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        let input = LineSplitter::new(usize::MAX);
         let screen = ConsoleOutput::default();
         let doing = ProgressLine::new(show == ConsoleFormat::Text && std::io::stderr().is_terminal());
         Ok(AgentConsole {
             stream: ours,
-            input,
-            unsent: output,
+            decoder: EventDecoder::default(),
+            unsent: query.encode(),
             output_screen: screen,
             result: None,
             show,
@@ -119,7 +106,7 @@ impl AgentConsole {
 
     /// Sends an interrupt; the turn ends when the agent has handled it.
     pub(super) fn interrupt(&mut self) {
-        self.unsent.extend_from_slice(b"{\"cmd\":\"interrupt\"}\n");
+        self.unsent.extend(ClientCommand::interrupt().encode());
         self.flush();
     }
 
@@ -156,8 +143,10 @@ impl AgentConsole {
                 Err(e) => return Err(Error::system("read from the bridge", e)),
             };
             let mut bytes = &chunk[..count];
-            while let (None, Some(SplitLine::Line(line))) = (&self.result, self.input.next(&mut bytes)) {
-                match self.on_bridge_event(&line) {
+            while self.result.is_none()
+                && let Some(event) = self.decoder.next(&mut bytes)
+            {
+                match self.on_bridge_event(&event?) {
                     TurnProgress::Running => {}
                     over => self.result = Some(over),
                 }
@@ -175,17 +164,15 @@ impl AgentConsole {
         }
     }
 
-    fn on_bridge_event(&mut self, line: &[u8]) -> TurnProgress {
-        let Ok(event) = serde_json::from_slice::<BridgeMessage<'_>>(line) else {
-            return TurnProgress::Running;
-        };
-        match (event.ev, event.data) {
-            ("message", Some(data)) => self.on_agent_message(data.get()),
-            ("error", _) => return TurnProgress::Failed(event.error.unwrap_or_default()),
-            ("done", _) => return self.agent_error.take().map_or(TurnProgress::Done, TurnProgress::Failed),
-            _ => {}
+    fn on_bridge_event(&mut self, event: &ReceivedEvent) -> TurnProgress {
+        if let Some(message) = event.message() {
+            self.on_agent_message(message);
         }
-        TurnProgress::Running
+        match event.body() {
+            EventBody::Error(why) => TurnProgress::Failed(why.clone()),
+            EventBody::Done(_) => self.agent_error.take().map_or(TurnProgress::Done, TurnProgress::Failed),
+            _ => TurnProgress::Running,
+        }
     }
 
     fn on_agent_message(&mut self, data: &str) {
@@ -264,11 +251,7 @@ impl AgentConsole {
             let why = if self.can_ask_user { "denied by the user" } else { "there is no user to ask" };
             serde_json::json!({ "behavior": "deny", "message": why })
         };
-        let line = serde_json::json!({
-            "type": "control_response",
-            "response": { "subtype": "success", "request_id": message["request_id"], "response": response },
-        });
-        self.unsent.extend_from_slice(format!("{line}\n").as_bytes());
+        self.unsent.extend(ClientCommand::answer(message, response).encode());
         self.flush();
     }
 }
