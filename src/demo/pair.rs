@@ -58,7 +58,7 @@ impl<'a> PairTurn<'a> {
                 Ok(()) => {
                     return Ok(format!("Iteration {}: {} messages sent.", self.iteration, messages.len()));
                 }
-                // A process of the mailbox that has died is replaced.
+                // A process of the mailbox that has died is replaced; meanwhile its socket takes connections.
                 Err(ClientError::Lost(_)) if connections < MAX_CONNECTIONS => connections += 1,
                 Err(ClientError::Lost(why) | ClientError::Refused(why)) => return Err(why),
             }
@@ -159,7 +159,8 @@ impl MailboxClient {
             Ok(_) => {}
             Err(error) => return Err(lost(&error)),
         }
-        let mut answer: Value = serde_json::from_str(&line).map_err(|e| lost(&e))?;
+        let mut answer: Value = serde_json::from_str(&line)
+            .map_err(|e| ClientError::Refused(format!("read from the mailbox: {e}")))?;
         match answer["error"]["message"].as_str() {
             Some(error) => Err(ClientError::Refused(error.to_owned())),
             None => Ok(answer["result"].take()),

@@ -75,9 +75,11 @@ as_each_caller! {
             Watch::of(runner.pid()).unwrap().is_gone_by(moment);
             let processes: Vec<u32> = supervisors(&pairs).iter().flat_map(|one| below(one.pid())).collect();
             // Spread without a pattern.
-            let victim = processes.get(round as usize * 7 % processes.len().max(1)).copied();
-            let name = victim.map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default());
-            if let Some(victim) = victim.and_then(Watch::of) {
+            let victim = processes.get(round as usize * 7 % processes.len().max(1)).copied().and_then(Watch::of);
+            let name = victim.as_ref().map(|victim| {
+                fs::read_to_string(format!("/proc/{}/comm", victim.pid())).unwrap_or_default()
+            });
+            if let Some(victim) = victim {
                 victim.signal(Signal::SIGKILL);
             }
             runner.wait();

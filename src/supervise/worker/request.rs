@@ -55,7 +55,7 @@ pub(super) fn call_worker<T: DeserializeOwned>(
             .take(MAX_MESSAGE_SIZE as u64)
             .read_to_end(&mut said)
             .map_err(|e| Error::system("receive from a worker", e))?;
-        // The whole result is written at once.
+        // Results of these calls are short, and so written at once.
         if !said.is_empty() {
             break;
         }

@@ -61,12 +61,17 @@ pub(in crate::supervise) fn remove_session(launcher: &Launcher) -> Result<()> {
 
 impl SessionContext<'_> {
     pub(super) fn serve_record(&self, to: OwnedFd, request: OwnedFd) {
+        let mut to = Some(to);
         let amended = read_request::<SessionRecord>(request).and_then(|said| {
-            let said_so = |put: Result<()>| write_response(to, &put);
-            RecordWriter::write_delegated(self.session.directory(), self.supervisor.as_ref(), said, said_so)
+            let written =
+                |result: Result<()>| to.take().into_iter().for_each(|to| write_response(to, &result));
+            RecordWriter::write_delegated(self.session.directory(), self.supervisor.as_ref(), said, written)
         });
-        if let Err(error) = amended {
-            log::debug!("{error}");
+        match (amended, to) {
+            (Ok(()), _) => {}
+            (Err(error), Some(to)) => write_response(to, &Err::<(), _>(error)),
+            // It was written, and not synced.
+            (Err(error), None) => log::debug!("{error}"),
         }
     }
 
