@@ -79,7 +79,8 @@ as_each_caller! {
         drop(client);
         let mut other = connect(&served);
         let (missed, _) = turn(&mut other, &ClientCommand::query("y", "s"));
-        let mut client = BridgeClient::connect_after(&served.socket, last).unwrap();
+        let mut client = connect(&served);
+        client.replay(last).unwrap();
         let mut numbers = Vec::new();
         let mut again = Vec::new();
         while again.len() < missed.len() {

@@ -14,6 +14,8 @@
 //! | [`client`] | a client of the bridge, blocking, and its halves without I/O |
 //! | [`content`] | bytes of files in JSON (pure) |
 
+#![forbid(unsafe_code)]
+
 pub mod adapter;
 pub mod client;
 pub mod content;

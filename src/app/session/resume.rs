@@ -59,8 +59,10 @@ fn restart_agent(record: &SessionRecord) -> Result<()> {
     let state = connect_control(record)?.call("state", &json!({}))?;
     let session = state["session"]["conversation"].as_str().unwrap_or(&record.id);
     let socket = record.bridge_socket.as_deref().unwrap_or_default();
-    let mut client = BridgeClient::connect_with_timeout(Path::new(socket), AGENT_TIMEOUT)?;
-    match client.run(&ClientCommand::resume(session), |_| Ok(()))?.body() {
+    let end = BridgeClient::connect_with_timeout(Path::new(socket), AGENT_TIMEOUT)
+        .and_then(|mut client| client.run(&ClientCommand::resume(session), |_| Ok(())))
+        .map_err(|error| error.context(format_args!("start the agent of session {}", record.id)))?;
+    match end.body() {
         EventBody::Error(why) => {
             Err(Error::new(Code::State, format!("session {}: {}", record.id, shorten(why))))
         }

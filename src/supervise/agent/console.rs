@@ -146,7 +146,9 @@ impl AgentConsole {
             while self.result.is_none()
                 && let Some(event) = self.decoder.next(&mut bytes)
             {
-                match self.on_bridge_event(&event?) {
+                // A line of a later version is no end of the turn.
+                let Ok(event) = event.inspect_err(|error| log::debug!("{error}")) else { continue };
+                match self.on_bridge_event(&event) {
                     TurnProgress::Running => {}
                     over => self.result = Some(over),
                 }

@@ -62,32 +62,50 @@ pub struct CommandOutput {
     pub is_truncated: bool,
 }
 
-/// The name of an event; a message of the agent on its own, in the SDK dialect, has none.
+/// What all events have; a message of the agent on its own, in the SDK dialect, has no name.
 #[derive(Deserialize)]
-struct EventName {
+struct EventHead<'a> {
     ev: Option<String>,
-}
-
-/// The fields of all events.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EventFields<'a> {
     #[serde(borrow)]
     data: Option<&'a RawValue>,
-    error: Option<String>,
-    session_id: Option<String>,
-    exit_code: Option<i32>,
-    stdout: Option<String>,
-    stderr: Option<String>,
-    truncated: Option<bool>,
-    from: Option<u64>,
-    to: Option<u64>,
-    level: Option<LogLevel>,
-    text: Option<String>,
-    ts: Option<u64>,
     #[serde(borrow)]
     id: Option<&'a RawValue>,
-    seq: Option<u64>,
+    #[serde(borrow)]
+    seq: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ErrorFields {
+    error: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DoneFields {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecFields {
+    exit_code: i32,
+    stdout: String,
+    stderr: String,
+    #[serde(default)]
+    truncated: bool,
+}
+
+#[derive(Deserialize)]
+struct GapFields {
+    from: u64,
+    to: u64,
+}
+
+#[derive(Deserialize)]
+struct LogFields {
+    level: String,
+    text: String,
+    ts: u64,
 }
 
 impl ReceivedEvent {
@@ -101,49 +119,55 @@ impl ReceivedEvent {
             Error::new(Code::Invalid, format!("the bridge sent a line that is no event ({why}): {line}"))
         };
         let line = String::from_utf8(line).map_err(|error| invalid(&"it is not UTF-8", error.as_bytes()))?;
-        let parsed = Self::parse_fields(&line).map_err(|error| invalid(&error, line.as_bytes()))?;
-        let (data, body, id, number) = parsed;
+        let (head, body) = Self::parse_body(&line).map_err(|error| invalid(&error, line.as_bytes()))?;
+        let data = match (&body, &head.ev, head.data) {
+            (EventBody::Message, None, _) => Some(0..line.len()),
+            (EventBody::Message, Some(_), Some(data)) => {
+                // It borrows from the line.
+                let start = data.get().as_ptr().addr() - line.as_ptr().addr();
+                Some(start..start + data.get().len())
+            }
+            _ => None,
+        };
+        // In a message on its own these names are the agent's.
+        let of_event = |value: Option<&RawValue>| {
+            value.filter(|_| head.ev.is_some()).map(|value| value.get().to_owned())
+        };
+        let id = of_event(head.id).and_then(|id| CommandId::from_json(&id));
+        let number = of_event(head.seq).and_then(|number| number.parse().ok());
         Ok(ReceivedEvent { line, data, body, id, number })
     }
 
-    #[expect(clippy::type_complexity, reason = "the fields of an event but its line, which is borrowed here")]
-    fn parse_fields(
-        line: &str,
-    ) -> serde_json::Result<(Option<Range<usize>>, EventBody, Option<CommandId>, Option<u64>)> {
-        let Some(name) = serde_json::from_str::<EventName>(line)?.ev else {
-            return Ok((Some(0..line.len()), EventBody::Message, None, None));
+    /// The head of an event, and what it says. Each event is asked for its own fields alone: a later version may give another
+    /// meaning to a name.
+    fn parse_body(line: &str) -> serde_json::Result<(EventHead<'_>, EventBody)> {
+        let head: EventHead<'_> = serde_json::from_str(line)?;
+        let body = match head.ev.as_deref() {
+            None => EventBody::Message,
+            Some("message") if head.data.is_none() => return Err(serde::de::Error::missing_field("data")),
+            Some("message") => EventBody::Message,
+            Some("ready") => EventBody::Ready,
+            Some("error") => EventBody::Error(serde_json::from_str::<ErrorFields>(line)?.error),
+            Some("done") => EventBody::Done(serde_json::from_str::<DoneFields>(line)?.session_id),
+            Some("exec_result") => {
+                let ExecFields { exit_code, stdout, stderr, truncated } = serde_json::from_str(line)?;
+                EventBody::ExecResult(CommandOutput { exit_code, stdout, stderr, is_truncated: truncated })
+            }
+            Some("gap") => {
+                let GapFields { from, to } = serde_json::from_str(line)?;
+                EventBody::Gap(from, to)
+            }
+            Some("log") => {
+                let LogFields { level, text, ts } = serde_json::from_str(line)?;
+                let known = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn];
+                match known.into_iter().find(|known| known.name() == level) {
+                    Some(level) => EventBody::Log { level, text, time: ts },
+                    None => EventBody::Other,
+                }
+            }
+            Some(_) => EventBody::Other,
         };
-        let fields: EventFields<'_> = serde_json::from_str(line)?;
-        let missing = |field: &'static str| serde::de::Error::missing_field(field);
-        let body = match name.as_str() {
-            "ready" => EventBody::Ready,
-            "message" if fields.data.is_none() => return Err(missing("data")),
-            "message" => EventBody::Message,
-            "error" => EventBody::Error(fields.error.ok_or_else(|| missing("error"))?),
-            "done" => EventBody::Done(fields.session_id.ok_or_else(|| missing("sessionId"))?),
-            "exec_result" => EventBody::ExecResult(CommandOutput {
-                exit_code: fields.exit_code.ok_or_else(|| missing("exitCode"))?,
-                stdout: fields.stdout.unwrap_or_default(),
-                stderr: fields.stderr.unwrap_or_default(),
-                is_truncated: fields.truncated.unwrap_or(false),
-            }),
-            "gap" => EventBody::Gap(
-                fields.from.ok_or_else(|| missing("from"))?,
-                fields.to.ok_or_else(|| missing("to"))?,
-            ),
-            "log" => EventBody::Log {
-                level: fields.level.ok_or_else(|| missing("level"))?,
-                text: fields.text.unwrap_or_default(),
-                time: fields.ts.unwrap_or(0),
-            },
-            _ => EventBody::Other,
-        };
-        let data = fields.data.filter(|_| body == EventBody::Message).map(|data| {
-            // It borrows from the line.
-            let start = data.get().as_ptr().addr() - line.as_ptr().addr();
-            start..start + data.get().len()
-        });
-        Ok((data, body, fields.id.and_then(|id| CommandId::from_json(id.get())), fields.seq))
+        Ok((head, body))
     }
 
     /// The event.
@@ -252,7 +276,16 @@ mod tests {
         let parse = |line: &str| ReceivedEvent::parse(line.into());
         let numbered = parse(r#"{"ev":"message","data":[1, 2],"id":7,"seq":42}"#).unwrap();
         assert_eq!((numbered.number(), numbered.message()), (Some(42), Some("[1, 2]")));
-        assert_eq!(parse(r#"{"ev":"new","x":1}"#).unwrap().body(), &EventBody::Other);
+        for other in [
+            r#"{"ev":"new","x":1,"error":{},"from":"x","text":3}"#,
+            r#"{"ev":"log","level":"new","text":"t","ts":1}"#,
+        ] {
+            assert_eq!(parse(other).unwrap().body(), &EventBody::Other, "{other}");
+        }
+        assert_eq!(
+            parse(r#"{"ev":"message","data":{},"error":{},"level":1}"#).unwrap().message(),
+            Some("{}")
+        );
         for bad in ["", "x", "[1]", "3", r#"{"ev":"message"}"#, r#"{"ev":"done"}"#, r#"{"ev":5}"#, "\u{7}"] {
             let error = parse(bad).unwrap_err();
             assert!(error.to_string().contains("no event"), "{bad}: {error}");
