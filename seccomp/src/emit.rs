@@ -1,4 +1,4 @@
-//! What the build script makes as Rust: the compiled profiles for `src/sys/seccomp/tables.rs` to include, and the
+//! What the build script makes as Rust: the compiled profiles for `crates/sys/src/seccomp/tables.rs` to include, and the
 //! names of calls for `src/plan/container/seccomp/names.rs`.
 
 use crate::bpf::Instruction;

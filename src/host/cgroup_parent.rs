@@ -148,7 +148,7 @@ impl CgroupSite {
             own: own_cgroup(mount)?,
             mount: mount.into(),
             is_root: uid.is_root(),
-            manager: manager.exists().then_some(manager),
+            manager: (manager.exists() && has_user_bus()).then_some(manager),
             root: root.clone(),
         })
     }
@@ -198,6 +198,19 @@ impl CgroupSite {
         let above = self.own.parent().filter(|above| above.starts_with(&self.mount))?;
         access(&above.join("cgroup.procs"), AccessFlags::W_OK).is_ok().then(|| above.to_owned())
     }
+}
+
+/// Whether the systemd of this user can be asked. Its cgroup may be there without it, as in a container.
+fn has_user_bus() -> bool {
+    let given = std::env::var("DBUS_SESSION_BUS_ADDRESS").unwrap_or_default();
+    if !given.is_empty() {
+        // Another one, such as an abstract socket, is found by the connection.
+        let path = given.strip_prefix("unix:path=").and_then(|rest| rest.split([',', ';']).next());
+        return path.is_none_or(|path| Path::new(path).exists());
+    }
+    let run = std::env::var_os("XDG_RUNTIME_DIR")
+        .map_or_else(|| PathBuf::from(format!("/run/user/{}", geteuid())), PathBuf::from);
+    ["bus", "systemd/private"].iter().any(|socket| run.join(socket).exists())
 }
 
 /// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)). `None` if this

@@ -217,4 +217,15 @@ fn a_program_has_the_real_time_policy_of_the_caller() {
     let started = wrap.started_by_shell("chrt -f -p 3 $$ && exec \"$@\"", &[], &["/usr/bin/chrt", "-p", "0"]);
     let said = started.success();
     assert!(said.contains("SCHED_FIFO") && said.contains("priority: 3"), "{said}");
+    // What a start reports as missing, explain does not report as held.
+    let real_time = |arguments: &[&str]| {
+        let mut command = wrap.place.command("/usr/bin/chrt".as_ref());
+        command.args(["-f", "3"]).arg(wrap.place.saggar().get_program()).args(arguments);
+        wrap.finish(command)
+    };
+    let started = real_time(&["wrap", "--", "/bin/true"]);
+    let explained: serde_json::Value =
+        serde_json::from_str(&real_time(&["explain", "--json"]).success()).unwrap();
+    let cpu = explained["limits"].as_array().unwrap().iter().find(|row| row["name"] == "cpu").unwrap();
+    assert_eq!(cpu["holds"] == false, started.stderr.contains("no cgroup enforces"), "{cpu} {started:?}");
 }

@@ -210,7 +210,9 @@ as_each_caller! {
         caller.own(&fifo);
         let (shared, link, fifo) = (shared.to_str().unwrap(), link.to_str().unwrap(), fifo.to_str().unwrap());
         let in_tmp = format!("{fifo}:/tmp/fifo");
-        let refused: [(&[&str], [&str; 3]); 7] = [
+        let elsewhere = format!("{fifo}:/opt/fifo");
+        let refused: [(&[&str], [&str; 3]); 8] = [
+            (&["--profile", "nesting", "--ro", &elsewhere], [fifo, "FIFO", "Landlock"]),
             (&["--ro", link], [link, "a link to", "/shared/file"]),
             (&["--rw", link], [link, "a link to", "/shared/file"]),
             (&["--ro", "/dev/null"], ["/dev/null", "device", "command line"]),
@@ -226,10 +228,9 @@ as_each_caller! {
             wrap.finish(explain).refused(&words);
         }
         // Where no rule of a tree above allows it, programs cannot write to a read-only FIFO.
-        let bind = format!("{fifo}:/opt/fifo");
         let script = "exec 3<>/opt/fifo || exit 7";
-        assert_ne!(wrap.run(&["--ro", &bind], &["/bin/sh", "-c", script]).code(), 0);
-        assert_eq!(wrap.run(&["--rw", &bind], &["/bin/sh", "-c", script]).code(), 0);
+        assert_ne!(wrap.run(&["--ro", &elsewhere], &["/bin/sh", "-c", script]).code(), 0);
+        assert_eq!(wrap.run(&["--rw", &elsewhere], &["/bin/sh", "-c", script]).code(), 0);
     }
 
     fn a_tree_over_what_saggar_makes_is_refused_by_both_names(caller) {

@@ -31,6 +31,8 @@
 //! | `protect` | the names that are protected in a workspace |
 //! | `schema` `check` `rows` | for people and editors: JSON Schema, `policy check`, `explain` |
 
+#![forbid(unsafe_code)]
+
 pub mod api;
 pub mod cgroup_name;
 pub mod check;

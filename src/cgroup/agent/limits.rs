@@ -239,7 +239,7 @@ pub(super) fn find_missing_limits(
     let missing = |request: &LimitRequest| -> Option<String> {
         if let Some(v1) = place.v1.iter().find(|one| one.has(request.controller)) {
             let reason = || unavailable_reason(v1.path().parent()?, CgroupVersion::V1, request);
-            return request.refused.clone().or_else(reason);
+            return request.refused.clone().or_else(|| v1.objection()).or_else(reason);
         }
         if let Some(why) = refused {
             return Some(why.to_owned());

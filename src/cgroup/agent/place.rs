@@ -41,16 +41,8 @@ impl CgroupPlace {
     /// The places of the cgroups of `id`, where these limits can hold.
     pub fn choose(id: &SandboxId, limits: &LimitsSpec, root: &RootCgroupSpec) -> Self {
         let needed = controllers(limits);
-        let mut parent = CgroupParent::choose(&needed, root);
-        // The cgroup of a user's systemd may be there without it, as in a container.
-        if matches!(parent, Some(CgroupParent::Scope { .. }))
-            && !geteuid().is_root()
-            && !systemd::has_socket(true)
-        {
-            parent = CgroupParent::choose_without_scope(&needed, root);
-        }
         CgroupPlace {
-            unified: parent.map(|parent| UnifiedPlace::below(parent, id)),
+            unified: CgroupParent::choose(&needed, root).map(|parent| UnifiedPlace::below(parent, id)),
             v1: V1Cgroup::choose(id.as_str(), &needed, &root.parent),
         }
     }

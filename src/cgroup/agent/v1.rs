@@ -88,19 +88,25 @@ impl V1Cgroup {
         &self.path
     }
 
+    /// Why it would not accept this process. With CONFIG_RT_GROUP_SCHED a new cgroup has no share of the real-time bandwidth.
+    pub(super) fn objection(&self) -> Option<String> {
+        let has_bandwidth = || self.mount.join("cpu.rt_runtime_us").exists();
+        (self.has("cpu") && process::is_real_time() && has_bandwidth()).then(|| {
+            format!(
+                "a cgroup in {} takes no process with a real-time policy; start saggar with another: chrt -o 0",
+                self.mount.display()
+            )
+        })
+    }
+
     /// Makes the directory.
     ///
     /// # Errors
     /// [`crate::error::Code::System`] if it cannot be made, or accepts no process; [`crate::error::Code::Unsupported`] if
     /// it does not accept this one.
     pub(super) fn create(&self) -> Result<()> {
-        // With CONFIG_RT_GROUP_SCHED a new cgroup has no share of the real-time bandwidth.
-        if self.has("cpu") && self.mount.join("cpu.rt_runtime_us").exists() && process::is_real_time() {
-            let message = format!(
-                "a cgroup in {} takes no process with a real-time policy; start saggar with another: chrt -o 0",
-                self.mount.display()
-            );
-            return Err(Error::new(Code::Unsupported, message));
+        if let Some(why) = self.objection() {
+            return Err(Error::new(Code::Unsupported, why));
         }
         let made = match self.path.parent().map(fs::create_dir) {
             Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

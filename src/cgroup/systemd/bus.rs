@@ -306,7 +306,7 @@ pub(crate) fn addresses(user: bool) -> Vec<BusAddress> {
 
 impl BusAddress {
     /// Whether there is a socket; of an abstract one that is not known.
-    pub(super) fn exists(&self) -> bool {
+    fn exists(&self) -> bool {
         self.socket.starts_with("\0") || self.socket.exists()
     }
 }

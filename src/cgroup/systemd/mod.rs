@@ -25,7 +25,7 @@ pub(crate) mod wire;
 use super::location::{CgroupLocation, SystemdUnit};
 use crate::error::{Code, Error, Result};
 use crate::host::cgroups::CgroupLayout;
-use bus::{BusAddress, BusCallError, SystemdBus};
+use bus::{BusCallError, SystemdBus};
 use oci_spec::runtime::LinuxResources;
 use properties::SystemdProperty;
 use std::path::{Path, PathBuf};
@@ -41,11 +41,6 @@ pub(super) fn check(unit: &SystemdUnit) -> Result<()> {
 /// Whether the unit is a slice; systemd moves no process into a slice.
 pub(super) fn is_slice(location: &CgroupLocation) -> bool {
     location.unit.as_ref().is_some_and(properties::is_slice)
-}
-
-/// Whether systemd has a socket.
-pub(super) fn has_socket(user: bool) -> bool {
-    bus::addresses(user).iter().any(BusAddress::exists)
 }
 
 fn connect(user: bool) -> Result<SystemdBus> {

@@ -150,7 +150,8 @@ impl<'a> AgentFiles<'a> {
         if let Some(source) = mount.kind.named_source()
             && let Some(kind) = self.host.path_kind(source)
         {
-            check_source(mount, source, kind, earlier)?;
+            let has_rules = self.host.landlock_abi > 0 && profile != SandboxProfile::Nesting;
+            check_source(mount, (source, kind), earlier, has_rules)?;
         }
         let number = |n: u64| c_string(&n.to_string());
         let step = match &mount.kind {
@@ -378,9 +379,14 @@ impl<'a> AgentFiles<'a> {
     }
 }
 
-/// Refuses a source that would not be in the sandbox what its mode says. A link is not followed, because whoever can
-/// replace it would choose what is mounted.
-fn check_source(mount: &MountSpec, source: &Path, kind: &PathKind, earlier: &[MountSpec]) -> Result<()> {
+/// Refuses a source that would not be in the sandbox what its mode says. A link is not followed, because a process that
+/// replaces it would choose what is mounted. `has_rules`: Landlock decides which files programs open.
+fn check_source(
+    mount: &MountSpec,
+    (source, kind): (&Path, &PathKind),
+    earlier: &[MountSpec],
+    has_rules: bool,
+) -> Result<()> {
     let at = mount.destination.display();
     let (why, hint) = match kind {
         PathKind::Directory | PathKind::File => return Ok(()),
@@ -394,6 +400,10 @@ fn check_source(mount: &MountSpec, source: &Path, kind: &PathKind, earlier: &[Mo
             "leave it out".to_owned(),
         ),
         // A read-only mount keeps no one from writing to a FIFO, and what Landlock allows in a directory holds below.
+        PathKind::Fifo if !has_rules && !mount.writable => (
+            "it is a FIFO, and without rules of Landlock programs could write to it".to_owned(),
+            "mount it read-write, or use the profile strict on a kernel with Landlock".to_owned(),
+        ),
         PathKind::Fifo => {
             let is_above = |above: &&MountSpec| above.writable && mount.destination.starts_with(&above.destination);
             let Some(above) = earlier.iter().find(is_above).filter(|_| !mount.writable) else { return Ok(()) };
