@@ -12,6 +12,7 @@
 //! A cgroup with processes cannot give controllers to its children (cgroups(7), "no internal processes"). So our own cgroup
 //! will do only if every process in it can be moved to a leaf, and no process of others is moved.
 
+use super::bus_address::{self, BusAddress};
 use super::cgroups::{controllers_for_children, has_processes, is_hierarchy_root, own_processes, read_words};
 use crate::spec::RootCgroupSpec;
 use crate::sys::read::kernel_text;
@@ -144,11 +145,13 @@ impl CgroupSite {
         let mount = unified_mount()?;
         let uid = geteuid();
         let manager = Path::new(mount).join(format!("user.slice/user-{uid}.slice/user@{uid}.service"));
+        // Its cgroup may be there without it, as in a container.
+        let runs = || bus_address::addresses(true).iter().any(BusAddress::exists);
         Some(CgroupSite {
             own: own_cgroup(mount)?,
             mount: mount.into(),
             is_root: uid.is_root(),
-            manager: (manager.exists() && has_user_bus()).then_some(manager),
+            manager: (manager.exists() && runs()).then_some(manager),
             root: root.clone(),
         })
     }
@@ -198,19 +201,6 @@ impl CgroupSite {
         let above = self.own.parent().filter(|above| above.starts_with(&self.mount))?;
         access(&above.join("cgroup.procs"), AccessFlags::W_OK).is_ok().then(|| above.to_owned())
     }
-}
-
-/// Whether the systemd of this user can be asked. Its cgroup may be there without it, as in a container.
-fn has_user_bus() -> bool {
-    let given = std::env::var("DBUS_SESSION_BUS_ADDRESS").unwrap_or_default();
-    if !given.is_empty() {
-        // Another one, such as an abstract socket, is found by the connection.
-        let path = given.strip_prefix("unix:path=").and_then(|rest| rest.split([',', ';']).next());
-        return path.is_none_or(|path| Path::new(path).exists());
-    }
-    let run = std::env::var_os("XDG_RUNTIME_DIR")
-        .map_or_else(|| PathBuf::from(format!("/run/user/{}", geteuid())), PathBuf::from);
-    ["bus", "systemd/private"].iter().any(|socket| run.join(socket).exists())
 }
 
 /// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)). `None` if this

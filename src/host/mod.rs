@@ -3,6 +3,7 @@
 //! A start collects only the facts that the plan needs ([`HostFacts::survey`]), in a microsecond each. A
 //! feature is detected by using it; `saggar doctor` tries all of them ([`probe`]).
 
+pub mod bus_address;
 pub mod cgroup_parent;
 pub mod cgroups;
 pub mod delegation;

@@ -24,6 +24,7 @@ pub(crate) mod wire;
 
 use super::location::{CgroupLocation, SystemdUnit};
 use crate::error::{Code, Error, Result};
+use crate::host::bus_address;
 use crate::host::cgroups::CgroupLayout;
 use bus::{BusCallError, SystemdBus};
 use oci_spec::runtime::LinuxResources;
@@ -52,7 +53,7 @@ fn connect(user: bool) -> Result<SystemdBus> {
         "start dbus.service, or use the cgroupfs driver (--cgroup-manager cgroupfs)"
     };
     let mut error = Error::new(Code::Unsupported, format!("{whose} cannot be reached: it has no socket"));
-    for address in bus::addresses(user) {
+    for address in bus_address::addresses(user) {
         match SystemdBus::connect(&address) {
             Ok(bus) => return Ok(bus),
             Err(failed) => error = failed.context(format_args!("{whose} cannot be reached")),

@@ -1,7 +1,8 @@
 //! A fake systemd without units: it sends replies and records the calls.
 
-use super::super::bus::{BusAddress, SystemdBus};
+use super::super::bus::SystemdBus;
 use super::super::wire::{DbusMessage, DbusValue, ERROR, METHOD_CALL, METHOD_RETURN, SIGNAL};
+use crate::host::bus_address::BusAddress;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
