@@ -1,7 +1,7 @@
 //! The file tree of a sandbox as steps: the root, its directories, links and files, and the mounts.
 
 use super::step::{AgentStep, BindSource, EMPTY_DIRECTORY, MAX_TREES};
-use super::{BlockIds, SourceSlot, TreeMode, owners, quotas};
+use super::{BlockIds, SourceSlot, TreeMode, landlock, owners, quotas};
 use crate::error::{Code, Error, Result};
 use crate::host::{HostFacts, MountPoint, PathKind};
 use crate::plan::path::{below_root, c_path, c_string};
@@ -150,7 +150,7 @@ impl<'a> AgentFiles<'a> {
         if let Some(source) = mount.kind.named_source()
             && let Some(kind) = self.host.path_kind(source)
         {
-            let has_rules = self.host.landlock_abi > 0 && profile != SandboxProfile::Nesting;
+            let has_rules = landlock::has_file_rules(profile, self.host.landlock_abi);
             check_source(mount, (source, kind), earlier, has_rules)?;
         }
         let number = |n: u64| c_string(&n.to_string());
@@ -390,6 +390,7 @@ fn check_source(
     let at = mount.destination.display();
     let (why, hint) = match kind {
         PathKind::Directory | PathKind::File => return Ok(()),
+        PathKind::Fifo if mount.writable => return Ok(()),
         PathKind::Link(target) => {
             let target = source.parent().unwrap_or(source).join(target);
             (format!("it is a link to {}", target.display()), format!("name what it leads to, with PATH:{at}"))
@@ -400,13 +401,13 @@ fn check_source(
             "leave it out".to_owned(),
         ),
         // A read-only mount keeps no one from writing to a FIFO, and what Landlock allows in a directory holds below.
-        PathKind::Fifo if !has_rules && !mount.writable => (
+        PathKind::Fifo if !has_rules => (
             "it is a FIFO, and without rules of Landlock programs could write to it".to_owned(),
             "mount it read-write, or use the profile strict on a kernel with Landlock".to_owned(),
         ),
         PathKind::Fifo => {
             let is_above = |above: &&MountSpec| above.writable && mount.destination.starts_with(&above.destination);
-            let Some(above) = earlier.iter().find(is_above).filter(|_| !mount.writable) else { return Ok(()) };
+            let Some(above) = earlier.iter().find(is_above) else { return Ok(()) };
             let above = above.destination.display();
             (
                 format!("it is a FIFO, and programs could write to it at {at}, because {above} is writable"),

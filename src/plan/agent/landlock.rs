@@ -59,14 +59,11 @@ pub fn domain(spec: &SandboxSpec, host: &HostFacts) -> Option<LandlockPlan> {
         }
         _ => (0, Vec::new()),
     };
-    if spec.profile == SandboxProfile::Nesting {
-        // Processes in a domain that handles files can never mount (DECISIONS 3): scopes and ports only.
+    if !has_file_rules(spec.profile, abi) {
+        // Scopes and ports only, which a kernel without Landlock does not have either.
         let attr = RulesetAttr { access_net, scoped, ..RulesetAttr::default() };
         let handles_any = access_net | scoped != 0;
         return handles_any.then_some(LandlockPlan { abi, attr, rules: Vec::new(), ports, streams: false });
-    }
-    if abi == 0 {
-        return None;
     }
     let known = ABI::from(i32::try_from(abi).unwrap_or(i32::MAX));
     let all = AccessFs::from_all(known);
@@ -78,6 +75,12 @@ pub fn domain(spec: &SandboxSpec, host: &HostFacts) -> Option<LandlockPlan> {
         ports,
         streams: spec.reopen_streams,
     })
+}
+
+/// Whether there are rules for files. Processes in a domain that handles files can never mount (DECISIONS 3), so programs of
+/// the profile nesting have none.
+pub(super) fn has_file_rules(profile: SandboxProfile, abi: u32) -> bool {
+    abi > 0 && profile != SandboxProfile::Nesting
 }
 
 fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: ABI) -> Vec<LandlockRule> {
