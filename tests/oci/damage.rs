@@ -150,32 +150,35 @@ fn delete_force_frees_what_is_frozen_anywhere() {
     }
 }
 
-/// In a cgroup that was there before, others have processes, and keep them where they are.
+/// In a cgroup that was there before, others have processes, and keep them where they are: with the freezer of version
+/// 1, and in version 2, whichever the host has.
 #[test]
 fn delete_force_leaves_strangers_where_they_are() {
     let Ok(caller) = Caller::root() else { skip!("this test needs to be started as root") };
-    let freezer = Path::new("/sys/fs/cgroup/freezer");
-    if !freezer.exists() {
-        skip!("this test needs the freezer of cgroup v1");
-    }
+    let hierarchies = ["freezer", "unified", "."].map(|name| Path::new("/sys/fs/cgroup").join(name));
     let bench = Bench::new(caller);
     let name = format!("shared-{}", std::process::id());
-    let (shared, below) = (freezer.join(&name), freezer.join(&name).join("below"));
-    fs::create_dir_all(&below).unwrap();
-    let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    fs::write(below.join("cgroup.procs"), stranger.id().to_string()).unwrap();
-    bench.configure(|config| config["linux"]["cgroupsPath"] = format!("/{name}").into());
-    let id = bench.start();
-    let watch = Watch::of(bench.pid(&id)).unwrap();
-    let deleted = bench.say(&["delete", "--force", &id]);
-    let is = fs::read_to_string(below.join("cgroup.procs")).unwrap();
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
-    fs::remove_dir(&below).unwrap();
-    fs::remove_dir(&shared).unwrap();
-    deleted.ok();
-    watch.wait_gone("the container");
-    assert_eq!(is.trim(), stranger.id().to_string());
+    let mut tried = 0;
+    for hierarchy in hierarchies.iter().filter(|hierarchy| hierarchy.join("cgroup.procs").exists()) {
+        let (shared, below) = (hierarchy.join(&name), hierarchy.join(&name).join("below"));
+        fs::create_dir_all(&below).unwrap();
+        let mut stranger = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        fs::write(below.join("cgroup.procs"), stranger.id().to_string()).unwrap();
+        bench.configure(|config| config["linux"]["cgroupsPath"] = format!("/{name}").into());
+        let id = bench.start();
+        let watch = Watch::of(bench.pid(&id)).unwrap();
+        let deleted = bench.say(&["delete", "--force", &id]);
+        let is = fs::read_to_string(below.join("cgroup.procs")).unwrap();
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        fs::remove_dir(&below).unwrap();
+        fs::remove_dir(&shared).unwrap();
+        deleted.ok();
+        watch.wait_gone("the container");
+        assert_eq!(is.trim(), stranger.id().to_string(), "{hierarchy:?}");
+        tried += 1;
+    }
+    assert!(tried > 0, "no hierarchy of cgroups below /sys/fs/cgroup");
 }
 
 /// A process that did not start in the clock tick in which the container did: within one, a pid does not come round.

@@ -81,11 +81,17 @@ fn table(bench: &Bench, mounts: Vec<Value>) -> HashMap<String, (String, String)>
     let line = |line: &str| {
         let (mount, filesystem) = line.split_once(" - ")?;
         let fields: Vec<&str> = mount.split(' ').collect();
-        let propagation = fields.get(6).map(|tag| format!(" {}", tag.split(':').next().unwrap()));
-        let options = format!("{}{}", fields[5], propagation.unwrap_or_default());
+        let tags = fields[6..].iter().map(|tag| tag.split(':').next().unwrap());
+        let options = [fields[5]].into_iter().chain(tags).collect::<Vec<_>>().join(" ");
         Some((fields[4].to_owned(), (options, filesystem.split(' ').nth(2)?.to_owned())))
     };
     said.stdout.lines().filter_map(line).collect()
+}
+
+/// What is bound from a tree that is shared on the host, as systemd makes all of it, is a slave of that tree, unless a
+/// word takes it out.
+fn without_master(options: &str) -> String {
+    options.replace(" master", "")
 }
 
 /// A user namespace may not change how the host keeps the times of access.
@@ -108,7 +114,9 @@ fn each_word(caller: Caller, entry: &Value, taken: impl Fn(&str) -> bool) {
     let table = table(&bench, words.iter().map(|(word, ..)| mount(word)).collect());
     for (word, of_mount, of_filesystem) in words {
         let (options, filesystem) = &table[&format!("/m/{word}")];
-        assert_eq!(options, of_mount, "{word} on {entry}");
+        let is_taken_out = ["private", "unbindable"].contains(&word.trim_start_matches('r'));
+        let options = if is_taken_out { options.clone() } else { without_master(options) };
+        assert_eq!(options, *of_mount, "{word} on {entry}");
         let shown = of_filesystem.is_empty() || filesystem.split(',').any(|option| option == *of_filesystem);
         // Those that one mount has to itself: the others have one file system behind many mounts.
         let own = ["tmpfs", "devpts", "overlay"].iter().any(|kind| entry["type"] == *kind);
@@ -193,7 +201,7 @@ as_each_caller! {
         let table = table(&bench, mounts.collect());
         for (at, (first, then, expected)) in cases.iter().enumerate() {
             let (options, filesystem) = &table[&format!("/m{at}")];
-            assert_eq!(options, expected, "{first:?} {then:?}");
+            assert_eq!(without_master(options), *expected, "{first:?} {then:?}");
             assert!(filesystem.starts_with("rw"), "the host's file system: {filesystem}");
         }
         fs::write(bench.place.work().join("still"), "writable").unwrap();
