@@ -14,7 +14,7 @@ use super::start::StartedSandbox;
 use super::{RunOutcome, SandboxOptions};
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
-use crate::launch::agent::streams::{self, PipedStreams};
+use crate::launch::agent::streams::{self, ReplacedStreams};
 use crate::session::quarantine;
 use crate::session::retained_changes::RetainedChanges;
 use crate::spec::policy::{HomeSource, LoadedPolicy, PolicyLayer, Setting};
@@ -57,7 +57,7 @@ pub struct StartedWrap {
     sandbox: StartedSandbox,
     program: ProgramSpec,
     monitor: QuarantineMonitor,
-    streams: PipedStreams,
+    streams: ReplacedStreams,
     prepared: PreparedSandbox,
     retained: Option<RetainedChanges>,
     status: StatusWriter,
@@ -111,7 +111,7 @@ impl PreparedWrap {
         Ok(StartedWrap { sandbox, program, monitor, streams, prepared, retained, status })
     }
 
-    fn launch(&mut self) -> Result<(StartedSandbox, QuarantineMonitor, ProgramSpec, PipedStreams)> {
+    fn launch(&mut self) -> Result<(StartedSandbox, QuarantineMonitor, ProgramSpec, ReplacedStreams)> {
         let streams = streams::make_reopenable(&self.prepared.plan)?;
         let sandbox = StartedSandbox::new(&mut self.prepared, self.is_named, false)?;
         self.retained.as_mut().map(RetainedChanges::leave_to_guard);

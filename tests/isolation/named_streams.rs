@@ -62,6 +62,9 @@ const INPUTS: [(&str, &str); 10] = [
     ("a null device", "\"$@\" </dev/null && printf text"),
 ];
 
+/// Starts its arguments but the first with a log that has `text` as that stream, opened for both.
+const APPEND: &str = "import os, sys\nfd = os.open('../log', os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)\nos.write(fd, b'text')\nos.dup2(fd, int(sys.argv[1]))\nos.execv(sys.argv[2], sys.argv[2:])";
+
 /// Starts its arguments with a memfd as input.
 const IN_MEMORY: &str = "import os, sys\nfd = os.memfd_create('in')\nos.write(fd, b'text')\nos.lseek(fd, 0, 0)\nos.dup2(fd, 0)\nos.execv(sys.argv[1], sys.argv[1:])";
 
@@ -89,6 +92,44 @@ as_each_caller! {
         }
     }
 
+    /// What is open for both directions opens for either.
+    fn what_is_open_for_both_opens_for_either(caller) {
+        let of_a_fifo = "printf by-name >/dev/STREAM && head -c 7 </dev/STREAM >>seen && printf by-number >&NUMBER && head -c 9 <&NUMBER >>seen";
+        let of_a_log = "printf +name >>/dev/STREAM && head -c 9 </dev/STREAM >>seen && printf +number >&NUMBER && cat </dev/STREAM >>seen";
+        let append = "exec /usr/bin/python3 -c \"$APPEND\" NUMBER \"$@\"";
+        let kinds = [
+            ("a private FIFO", "mkfifo -m 600 ../file; exec NUMBER<>../file; \"$@\"", of_a_fifo, "by-nameby-number"),
+            ("a private log", append, of_a_log, "text+nametext+name+number"),
+        ];
+        for (kind, starts, program, seen) in kinds {
+            for (number, name) in [("0", "stdin"), ("1", "stdout"), ("2", "stderr")] {
+                let wrap = Wrap::new(caller);
+                let told = |text: &str| text.replace("NUMBER", number).replace("STREAM", name);
+                let outside = format!("umask 077; APPEND=\"{APPEND}\"; {}", told(starts));
+                let ended = wrap.started_by_shell(&outside, &["--quiet-degraded"], &["/bin/sh", "-c", &told(program)]);
+                assert_eq!(fs::read_to_string(wrap.work().join("seen")).unwrap_or_default(), seen, "{kind} as {name}: {ended:?}");
+            }
+        }
+    }
+
+    /// A file of root has its one offset also where it is open for both, and so a pipe in its place: nobody waits there for
+    /// what the program is to write itself. What two write at once is all there.
+    fn a_file_for_both_keeps_its_offset(caller) {
+        let wrap = Wrap::new(caller);
+        let outside = "umask 077; printf text >../file; mkfifo a b; exec 1<>../file; (read go <a; printf B; echo go >b) & \"$@\"; wait; printf D";
+        let program = "exec 2>wrong; (cat </dev/stdout >seen); printf A; echo go >a; read go <b; printf C";
+        wrap.started_by_shell(outside, &["--quiet-degraded"], &["/bin/sh", "-c", program]);
+        let mut written = fs::read(wrap.place.join("file")).unwrap();
+        written.sort_unstable();
+        assert_eq!(written, *b"ABCD");
+        let text = |name: &str| fs::read_to_string(wrap.work().join(name)).unwrap_or_default();
+        let (seen, wrong) = (text("seen"), text("wrong"));
+        match caller.is_root() {
+            true => assert!(seen.is_empty() && wrong.contains("Permission denied"), "{seen} {wrong}"),
+            false => assert_eq!(seen, "text"),
+        }
+    }
+
     /// As on the host (unix(7): ENXIO).
     fn a_socket_does_not_open_by_name(caller) {
         let wrap = Wrap::new(caller);
@@ -106,12 +147,11 @@ as_each_caller! {
         let wrap = Wrap::new(caller);
         let input = wrap.place.make_file("in", "INPUT");
         let output = wrap.place.make_file("out", "OLD");
-        // The pipe in the place of the output can be read, by the program that writes to it: while there is nothing in it.
-        let program = "(dd if=/dev/stdout of=read iflag=nonblock) 2>&-; cat /dev/stdin; (echo x >/dev/stdin) 2>&- && echo wrote >written; exit 0";
+        let program = "(: </dev/stdout) 2>&- && echo read >read; cat /dev/stdin; (echo x >/dev/stdin) 2>&- && echo wrote >written; exit 0";
         wrap.started_by_shell("\"$@\" <../in >>../out", &[], &["/bin/sh", "-c", program]).success();
         assert_eq!(fs::read_to_string(input).unwrap(), "INPUT");
         assert_eq!(fs::read_to_string(output).unwrap(), "OLDINPUT");
-        assert!(!fs::read_to_string(wrap.work().join("read")).unwrap_or_default().contains("OLD"));
+        assert!(!wrap.work().join("read").exists() && !wrap.work().join("written").exists());
     }
 
     /// What a copier did not hand on is left to the caller, and what it was given is not lost.

@@ -4,7 +4,8 @@
 //! little: the programs of a sandbox that root started have ids of their own, to which root's pipes and files say nothing.
 //! A pipe without a name gets a mode for all users: only a process that has it finds it (proc(5): the links of
 //! `/proc/PID/fd` are open only to those that may trace the process). A file or a FIFO is not changed: the program gets a
-//! pipe in its place, and a process of saggar copies ([`crate::stage::agent::copier`]).
+//! pipe in its place, and a process of saggar copies ([`crate::stage::agent::copier`]). Some that are open
+//! for both directions are opened again through a mount that maps their owner ([`mapped`]).
 //!
 //! It can be too much, too: a file that is open for reading could be written, and a log that is open for writing could be
 //! read. Neither mounts nor the access mode of a descriptor prevent that; Landlock does. A sandbox whose Landlock domain
@@ -12,6 +13,8 @@
 //!
 //! A read-only mount of the file would work for input, but not for output; and it is not possible for a file without a
 //! name, such as a shell's here-document. All other streams are passed on unchanged, without overhead.
+
+mod mapped;
 
 use crate::error::{Error, Result};
 use crate::plan::agent::{AgentPlan, BlockIds};
@@ -22,12 +25,16 @@ use nix::sys::stat::{FileStat, Mode, fchmod, fstat};
 use nix::unistd::{Whence, dup2_stderr, dup2_stdin, dup2_stdout, lseek, pipe2};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use mapped::MappedStreams;
+
 /// The standard streams for output.
 const OUTPUTS: [i32; 2] = [1, 2];
 
-/// The caller's standard streams, while pipes replace some of them in this process; dropping it restores them.
+/// The caller's standard streams, while pipes and mapped files replace some of them in this process; dropping it
+/// restores them.
 #[derive(Debug, Default)]
-pub struct PipedStreams {
+pub struct ReplacedStreams {
+    mapped: MappedStreams,
     input: Option<PipedInput>,
     outputs: Vec<PipedOutput>,
 }
@@ -75,11 +82,7 @@ impl ReplacedFiles {
             other => other?,
         };
         let stat = fstat(&stream)?;
-        let is_replaceable = match stat.st_mode & libc::S_IFMT {
-            libc::S_IFREG => true,
-            libc::S_IFIFO => !file::is_nameless_pipe(stream.as_fd())?,
-            _ => false,
-        };
+        let is_replaceable = is_replaceable(&stream, &stat)?;
         let flags = OFlag::from_bits_retain(fcntl(&stream, FcntlArg::F_GETFL)?);
         let opened = flags & OFlag::O_ACCMODE;
         let is_for_both = opened == OFlag::O_RDWR && self != ReplacedFiles::All;
@@ -93,6 +96,15 @@ impl ReplacedFiles {
             ReplacedFiles::All => true,
         }
     }
+}
+
+/// Whether a stream is a file or a FIFO.
+fn is_replaceable(stream: &OwnedFd, stat: &FileStat) -> SysResult<bool> {
+    Ok(match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG => true,
+        libc::S_IFIFO => !file::is_nameless_pipe(stream.as_fd())?,
+        _ => false,
+    })
 }
 
 /// Whether the mode of a file lets the programs open it for this access (path_resolution(7)).
@@ -113,18 +125,30 @@ fn may_open(stat: &FileStat, ids: &BlockIds, mode: OFlag) -> bool {
 ///
 /// # Errors
 /// [`crate::error::Code::System`]: the streams are then restored.
-pub fn make_reopenable(plan: &AgentPlan) -> Result<PipedStreams> {
+pub fn make_reopenable(plan: &AgentPlan) -> Result<ReplacedStreams> {
     let replaced = ReplacedFiles::of(plan);
     if plan.block.is_some() {
         let opened = (0..=2).try_for_each(open_pipe_to_all);
         opened.map_err(|e| Error::system("let the program open a standard stream", e.desc()))?;
     }
-    let mut streams = PipedStreams::default();
+    let mut streams = ReplacedStreams::default();
+    if let ReplacedFiles::Forbidden(ids) = replaced {
+        let mapped = streams.mapped.replace(&ids);
+        mapped.map_err(|e| Error::system("map the owner of a standard stream", e.desc()))?;
+    }
     if replaced != ReplacedFiles::None {
         let done = streams.replace_input(replaced).and_then(|()| streams.replace_outputs(replaced));
         done.map_err(|e| Error::system("put a pipe in the place of a standard stream", e.desc()))?;
     }
     Ok(streams)
+}
+
+/// A pipe that programs with any id may open by name for this access, and not for the other: who reads from an output
+/// would wait for itself.
+fn pipe_for_all_to(access: Mode) -> SysResult<(OwnedFd, OwnedFd)> {
+    let ends = pipe2(OFlag::O_CLOEXEC)?;
+    fchmod(&ends.0, access)?;
+    Ok(ends)
 }
 
 /// Sets the mode of a stream that is a pipe without a name. A pipe of another user, which a caller with few capabilities
@@ -140,7 +164,7 @@ fn open_pipe_to_all(number: i32) -> SysResult<()> {
     }
 }
 
-impl PipedStreams {
+impl ReplacedStreams {
     /// Copies the remaining data, and restores the caller's files.
     ///
     /// # Errors
@@ -154,7 +178,7 @@ impl PipedStreams {
             return Ok(());
         }
         let file = file::duplicate(0)?;
-        let (read, write) = file::pipe_for_all()?;
+        let (read, write) = pipe_for_all_to(Mode::S_IRUSR | Mode::S_IRGRP | Mode::S_IROTH)?;
         fcntl(&write, FcntlArg::F_SETFL(OFlag::O_WRONLY | OFlag::O_NONBLOCK))?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let copier = Copier::start(file.as_fd(), write, CopyDirection::Input { stop: stopped })?;
@@ -175,7 +199,7 @@ impl PipedStreams {
             let at = match pipes.iter().position(|(known, _)| *known == id) {
                 Some(at) => at,
                 None => {
-                    let (read, write) = file::pipe_for_all()?;
+                    let (read, write) = pipe_for_all_to(Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH)?;
                     let copier = Copier::start(file.as_fd(), read, CopyDirection::Output)?;
                     self.outputs.push(PipedOutput { files: Vec::new(), copier });
                     pipes.push((id, write));
@@ -206,11 +230,11 @@ impl PipedStreams {
         for output in self.outputs.drain(..) {
             result = result.and(output.copier.wait());
         }
-        result
+        result.and(self.mapped.restore())
     }
 }
 
-impl Drop for PipedStreams {
+impl Drop for ReplacedStreams {
     fn drop(&mut self) {
         let _ = self.restore();
     }
