@@ -424,7 +424,11 @@ fn hide_group_only_paths(spec: &mut SandboxSpec) {
         .map(|mount| mount.destination.as_path())
         .collect();
     let is_named = |path: &PathBuf| named.iter().any(|at| path.starts_with(at) || at.starts_with(path));
-    let hidden: Vec<PathBuf> = group_only::paths().into_iter().filter(|path| !is_named(path)).collect();
+    let system = spec.mounts.iter().filter_map(|mount| match &mount.kind {
+        MountKind::System { source } if !mount.writable => Some(source.as_path()),
+        _ => None,
+    });
+    let hidden: Vec<PathBuf> = group_only::paths(system).into_iter().filter(|path| !is_named(path)).collect();
     spec.hidden_paths.extend(hidden.into_iter().map(|path| (path, Origin::BUILT_IN)));
 }
 

@@ -4,12 +4,12 @@ use crate::app::{mailbox, program_lookup};
 use crate::cgroup::agent::trial::{self, LimitTrial, TrialFailure};
 use crate::cli::DoctorArgs;
 use crate::error::{Error, Result};
-use crate::host::disk_bounds;
 use crate::host::probe::{self, CheckStatus, HostCheck, ProbeSubject};
+use crate::host::{disk_bounds, group_only};
 use crate::launch::ids::{self, IdPoolUsage};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::worker::MIN_LANDLOCK_ABI;
-use crate::spec::agent::{INNER_ID, root_cgroup};
+use crate::spec::agent::{INNER_ID, root_cgroup, system_paths};
 use crate::spec::policy::{self, EffectivePolicy, HomeSource, IdRange, PolicyOptions, PolicySources};
 use crate::spec::{HostIdMapping, RootCgroupSpec, SandboxIdentity};
 use crate::sys::landlock;
@@ -33,6 +33,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     checks.extend(id_block(range, available));
     checks.extend(directories());
     checks.extend(disk());
+    checks.extend(group_only_paths());
     checks.push(certificates());
     checks.push(agent());
     let ok = !checks.iter().any(|check| check.status == CheckStatus::Missing);
@@ -222,6 +223,28 @@ fn with_hint(check: HostCheck, error: &Error) -> HostCheck {
         Some(hint) => check.with_remedy(hint),
         None => check,
     }
+}
+
+/// Looks through all of the system for what a start does not find and an ordinary user's programs can read by a group.
+fn group_only_paths() -> Option<HostCheck> {
+    const NAME: &str = "group-only-files";
+    if is_privileged() {
+        return None;
+    }
+    let covered = group_only::paths(system_paths());
+    let is_covered = |path: &PathBuf| covered.iter().any(|at| path.starts_with(at));
+    let mut shown = group_only::all_paths(system_paths());
+    shown.retain(|path| !is_covered(path));
+    let Some(first) = shown.first() else {
+        let detail = "programs find nothing in the system's trees that only a group may read";
+        return Some(HostCheck::ok(NAME, detail));
+    };
+    let others = match shown.len() - 1 {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let detail = format!("programs can read {}{others} by a group of yours", first.display());
+    Some(HostCheck::degraded(NAME, detail).with_remedy(format!("files.hide = [{:?}], or chmod o+r", first)))
 }
 
 /// Checks the trusted certificates, which verify a TLS upstream of the model API.

@@ -208,28 +208,33 @@ fn tmpfs_mount(at: &str, size: u64, mode: u32, why: &'static str) -> MountSpec {
     built_in_mount(at, MountKind::Tmpfs { size, inodes, mode }, true, why)
 }
 
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+const CONFIGURATION: [&str; 8] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/ssl",
+    "/etc/pki",
+];
+
+/// The files and trees of the host that every sandbox shows.
+pub fn system_paths() -> impl Iterator<Item = &'static Path> {
+    PROGRAMS.into_iter().chain(CONFIGURATION).map(Path::new)
+}
+
 /// The mounts of the system that every program needs, and the private ones. The sizes of the file systems
 /// in memory add up to less than the memory limit.
 fn system_mounts(policy: &EffectivePolicy) -> Vec<MountSpec> {
-    const ETC: [&str; 8] = [
-        "/etc/alternatives",
-        "/etc/ca-certificates",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf",
-        "/etc/ld.so.conf.d",
-        "/etc/localtime",
-        "/etc/ssl",
-        "/etc/pki",
-    ];
     const DEVICES: [&str; 6] =
         ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
     let memory = policy.limits.memory.value.bytes();
     let scratch = policy.tmp_size().value.bytes().min(memory / 4);
-    let mut mounts = vec![system_mount("/usr", "programs and libraries")];
-    for path in ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"] {
-        mounts.push(system_mount(path, "programs and libraries"));
-    }
-    mounts.extend(ETC.map(|path| system_mount(path, "configuration that programs need")));
+    let mut mounts = PROGRAMS.map(|path| system_mount(path, "programs and libraries")).to_vec();
+    mounts.extend(CONFIGURATION.map(|path| system_mount(path, "configuration that programs need")));
     let proc = MountKind::Proc;
     mounts.push(built_in_mount("/proc", proc, false, "the sandbox's own processes"));
     let devices = MountKind::Tmpfs { size: 65536, inodes: 64, mode: 0o755 };

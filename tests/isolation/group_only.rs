@@ -1,4 +1,4 @@
-//! What of the host's configuration only a group may read is not there, although the programs of an ordinary user have the
+//! What of the host's system only a group may read is not there, although the programs of an ordinary user have the
 //! groups of that user.
 
 use std::fs;
@@ -12,10 +12,11 @@ use crate::support::caller::Caller;
 /// A group that the caller is made a member of.
 const GROUP: u32 = 47_110;
 
-/// Directories for configuration.
-const TREES: [&str; 2] = ["/etc/ssl", "/usr/local/etc"];
+/// Directories for configuration, and for what the administrator adds.
+const TREES: [&str; 5] =
+    ["/etc/ssl", "/etc/alternatives", "/etc/ld.so.conf.d", "/usr/local/etc", "/usr/local/share"];
 
-/// A directory in one of these trees, gone when dropped.
+/// A directory, gone when dropped.
 struct Configuration(PathBuf);
 
 impl Drop for Configuration {
@@ -61,17 +62,60 @@ fn with_group(wrap: &Wrap, caller: Caller, member: Membership, command: &Command
     wrap.finish(started)
 }
 
+/// An ordinary user, where the test may make files of the system.
+fn ordinary() -> Result<Caller, String> {
+    Caller::root()?;
+    Caller::ordinary()
+}
+
 #[test]
 fn what_only_a_group_may_read_is_covered() {
-    if let Err(why) = Caller::root() {
-        skip!("{why}");
-    }
-    let caller = match Caller::ordinary() {
+    let caller = match ordinary() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),
     };
     let wrap = Wrap::new(caller);
     TREES.iter().for_each(|tree| is_covered_in(tree, &wrap, caller));
+}
+
+/// The largest tree is searched near its top, its files too; doctor says what is deeper.
+#[test]
+fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
+    let caller = match ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let wrap = Wrap::new(caller);
+    let made = Configuration::new("/usr/share");
+    let near = Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id()));
+    fs::rename(made.0.join("open/group"), &near).unwrap();
+    let deep = made.0.join("closed");
+    let inside = {
+        let script = format!("cat {} {}/key", near.display(), deep.display());
+        with_group(&wrap, caller, Membership::Supplementary, &wrap.command(&[], &["/bin/sh", "-c", &script]))
+    };
+    let doctor = |options: &[&str]| {
+        let mut command = wrap.place.saggar();
+        command.args(["doctor", "--json"]).args(options);
+        let said = with_group(&wrap, caller, Membership::Supplementary, &command).success();
+        let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let rows = report["checks"].as_array().unwrap().clone();
+        rows.into_iter().find(|row| row["name"] == "group-only-files").unwrap()
+    };
+    let row = doctor(&[]);
+    fs::remove_file(&near).unwrap();
+    assert_eq!(inside.stdout, "content", "{inside:?}");
+    assert_eq!(row["status"], "degraded", "{row}");
+    assert!(row["detail"].as_str().unwrap().contains(deep.to_str().unwrap()), "{row}");
+    assert!(row["remedy"].as_str().unwrap().contains(&format!("files.hide = [{deep:?}]")), "{row}");
+    // The remedy is one.
+    let script = format!("cat {}/key", deep.display());
+    let hidden = format!("files.hide = [{deep:?}]");
+    wrap.place.make_file("hide.toml", &hidden);
+    let policy = wrap.place.join("hide.toml");
+    let command = wrap.command(&["--policy", policy.to_str().unwrap()], &["/bin/sh", "-c", &script]);
+    let inside = with_group(&wrap, caller, Membership::Supplementary, &command);
+    assert!(inside.stdout.is_empty() && inside.code() != 0, "{inside:?}");
 }
 
 fn is_covered_in(tree: &str, wrap: &Wrap, caller: Caller) {
