@@ -10,8 +10,8 @@
 //! with its supervisor, and when the supervisor closes the socket.
 
 use crate::error::{Code, Error, Result};
-use crate::launch::set_nonblocking;
-use crate::stage::sidecar;
+use crate::sys::file::set_nonblocking;
+use crate::sys::spawn;
 use crate::sys::{Errno, file, process, scm};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ pub(crate) fn run<C: DeserializeOwned, T>(
     prepare: impl FnOnce(ServiceConfig<C>, Option<OwnedFd>) -> Result<T>,
     serve: impl FnOnce(T, OwnedFd) -> io::Result<()>,
 ) -> u8 {
-    let Ok(supervisor) = sidecar::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
+    let Ok(supervisor) = spawn::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
     let _ = process::set_name(name);
     let prepared = receive_config(&supervisor)
         .and_then(|(config, descriptor)| prepare(config, descriptor))

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::service::end_with_parent;
+use crate::spec::policy::hosts::DNS_PORT;
 use crate::sys::confine::{self, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
 use crate::sys::seccomp::{self, HostProcessFilter};
 use crate::sys::{Errno, SysResult, caps};
@@ -25,7 +26,6 @@ pub const API_RIGHTS: ProcessRights = ProcessRights {
 
 /// The user and group id `nobody`, which own no files.
 pub const NOBODY: u32 = 65534;
-const DNS_PORT: u16 = 53;
 /// The list of resolvers. It can change and is read again for each lookup.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 

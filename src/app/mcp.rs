@@ -10,7 +10,6 @@
 
 use super::session::{self, files};
 use crate::error::{Code, Error, Result};
-use crate::launch::socket_pair;
 use crate::mcp::control::serve_control;
 use crate::mcp::control::wire::{
     BrokerReply, BrokerRequest, CONSENT, Changes, MAX_REQUEST_SIZE, SANDBOX_METHODS, SessionSummary,
@@ -20,6 +19,7 @@ use crate::session::diff::text;
 use crate::session::logs::{LogEntry, LogFiles};
 use crate::session::record::SessionRecord;
 use crate::spec::policy::SessionPattern;
+use crate::sys::scm::socket_pair;
 use crate::sys::worker::WorkerProcess;
 use crate::sys::{self, Errno, process, scm};
 use crate::text::prefix;

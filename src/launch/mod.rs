@@ -16,17 +16,7 @@ pub mod ids;
 
 use crate::error::{Error, Result};
 use crate::plan::ids::UserNamespaceMaps;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-
-/// Makes a close-on-exec socket pair that preserves message boundaries.
-///
-/// # Errors
-/// [`crate::error::Code::System`].
-pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-        .map_err(|e| Error::system("make a socketpair", e))
-}
+use std::os::fd::AsFd;
 
 /// Writes the id maps of `pid`, an unreaped child of this process, so that the pid cannot have been reused.
 pub(crate) fn write_maps(pid: i32, maps: &UserNamespaceMaps) -> Result<()> {
@@ -50,14 +40,4 @@ pub(crate) fn write_maps(pid: i32, maps: &UserNamespaceMaps) -> Result<()> {
     let map = |name, text: &str| if text.is_empty() { Ok(()) } else { write(name, text) };
     map("gid_map", &maps.gid)?;
     map("uid_map", &maps.uid)
-}
-
-/// Makes a descriptor non-blocking.
-pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<()> {
-    let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL)
-        .map_err(|e| Error::system(format_args!("read the flags of descriptor {}", fd.as_raw_fd()), e))?;
-    let flags = nix::fcntl::OFlag::from_bits_truncate(flags) | nix::fcntl::OFlag::O_NONBLOCK;
-    nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(flags))
-        .map(drop)
-        .map_err(|e| Error::system("make a descriptor non-blocking", e))
 }

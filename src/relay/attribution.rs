@@ -9,7 +9,7 @@ use super::confine;
 use super::message_socket::{MessageSocket, ReceiveResult};
 use super::wire::{AttributionReport, AttributionRequest, AttributionResponse, RelayStart};
 use crate::egress::io::{Attribution, CallReport};
-use crate::launch::set_nonblocking;
+use crate::sys::file::set_nonblocking;
 use crate::sys::{file, process, scm};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;

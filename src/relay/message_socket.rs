@@ -3,7 +3,7 @@
 
 use super::wire::MAX_MESSAGE_SIZE;
 use crate::error::Result;
-use crate::launch::set_nonblocking;
+use crate::sys::file::set_nonblocking;
 use crate::sys::{Errno, SysResult, scm};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,7 +103,7 @@ impl AsFd for MessageSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::socket_pair;
+    use crate::sys::scm::socket_pair;
 
     fn pair() -> (MessageSocket, MessageSocket) {
         let (one, other) = socket_pair().unwrap();

@@ -40,8 +40,8 @@ mod relay_loop;
 pub mod wire;
 
 use crate::error::{Code, Error, Result};
-use crate::launch::socket_pair;
-use crate::stage::sidecar;
+use crate::sys::scm::socket_pair;
+use crate::sys::spawn;
 use crate::sys::{file, process, scm};
 use attribution_client::AttributionClient;
 pub use confine::{ATTRIBUTION_RIGHTS, RELAY_RIGHTS};
@@ -57,7 +57,7 @@ pub const RELAY_SUBCOMMAND: &str = "__relay";
 /// other data from its caller.
 pub fn run_relay() -> u8 {
     let _ = process::set_name(RELAY_RIGHTS.name);
-    let Ok(supervisor) = sidecar::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
+    let Ok(supervisor) = spawn::close_inherited().and_then(|()| file::duplicate(0)) else { return 1 };
     match start_attribution(&supervisor) {
         Ok((start, outside, most)) => {
             u8::from(relay_loop::run_loop(supervisor, &start, most, outside).is_err())
@@ -95,7 +95,7 @@ fn fork_attribution(start: &RelayStart, pidfd: &OwnedFd) -> Result<AttributionCl
     let (reports, their_reports) = socket_pair()?;
     let kept = [theirs.as_fd(), their_reports.as_fd(), pidfd.as_fd()];
     let (_, child) =
-        sidecar::fork_keeping(&kept, || attribution::run_attribution(start, pidfd, &theirs, &their_reports))
+        spawn::fork_keeping(&kept, || attribution::run_attribution(start, pidfd, &theirs, &their_reports))
             .map_err(|e| Error::system("start the process that looks into the sandbox", e.desc()))?;
     Ok(AttributionClient::new(MessageSocket::new(asks)?, MessageSocket::new(reports)?, child))
 }

@@ -14,8 +14,6 @@ pub mod agent;
 pub mod container;
 mod parent_death;
 pub mod program_path;
-pub mod sidecar;
-mod spawn;
 mod trees;
 pub mod watcher;
 pub mod wire;

@@ -7,8 +7,8 @@
 use super::registration::register;
 use super::worker::directory_mode;
 use crate::error::Result;
-use crate::launch::set_nonblocking;
 use crate::stage::agent::launcher::Launcher;
+use crate::sys::file::set_nonblocking;
 use crate::sys::seccomp::listener::{self, SyscallNotification};
 use mio::unix::SourceFd;
 use mio::{Registry, Token};

@@ -10,13 +10,13 @@
 use crate::egress::io::publish::UnreachablePort;
 use crate::egress::io::{ConsentQuestion, HostCountsRow, NetworkDenial};
 use crate::error::{Error, Result};
-use crate::launch::socket_pair;
 use crate::relay::RELAY_SUBCOMMAND;
 use crate::relay::message_socket::{MessageSocket, ReceiveResult};
 use crate::relay::wire::{RelayCommand, RelayEvent, RelayStart};
 use crate::spec::policy::hosts::Destination;
 use crate::sys::net::IpFamily;
 use crate::sys::pidfd;
+use crate::sys::scm::socket_pair;
 use crate::sys::seccomp::listener::SyscallNotification;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

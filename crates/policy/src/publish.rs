@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+/// The loopback ports of the proxies of a sandbox with a network by policy: SOCKS5, HTTP.
+pub const PROXY_PORTS: [u16; 2] = [1080, 3128];
 /// `[ADDR:]HOSTPORT:PORT`: a connection to HOSTPORT on the host is forwarded to PORT in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublishedPort {

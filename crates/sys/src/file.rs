@@ -1,6 +1,7 @@
 //! File operations by descriptor: openat2(2) and related calls. No path is resolved twice.
 
 use super::{Errno, SysResult, call, call_fd};
+use crate::error::{Error, Result};
 use nix::sys::statfs::{FsType, fstatfs};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -214,6 +215,19 @@ pub struct FileId {
 pub fn identity(fd: BorrowedFd<'_>) -> SysResult<FileId> {
     let stat = nix::sys::stat::fstat(fd)?;
     Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+}
+
+/// Makes a descriptor non-blocking.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<()> {
+    let flags = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL)
+        .map_err(|e| Error::system(format_args!("read the flags of descriptor {}", fd.as_raw_fd()), e))?;
+    let flags = nix::fcntl::OFlag::from_bits_truncate(flags) | nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(flags))
+        .map(drop)
+        .map_err(|e| Error::system("make a descriptor non-blocking", e))
 }
 
 /// A close-on-exec duplicate of a descriptor that a caller gave by its number.

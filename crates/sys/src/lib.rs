@@ -49,6 +49,7 @@ pub mod seccomp;
 pub mod service_socket;
 pub mod shared_words;
 pub mod signal_name;
+pub mod spawn;
 pub mod startup;
 pub mod text;
 pub mod unix_diag;

@@ -1,6 +1,7 @@
 //! Messages with descriptors and credentials over unix sockets (unix(7)), without allocation.
 
 use super::{Errno, SysResult, check};
+use crate::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Maximum number of descriptors in one message.
@@ -19,6 +20,16 @@ pub struct ReceivedMessage {
     pub fds: [Option<OwnedFd>; MAX_FDS],
     /// The sender's pid in our pid namespace, if the socket has SO_PASSCRED.
     pub pid: Option<i32>,
+}
+
+/// Makes a close-on-exec socket pair that preserves message boundaries.
+///
+/// # Errors
+/// [`crate::error::Code::System`].
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(|e| Error::system("make a socketpair", e))
 }
 
 /// Sends one message and up to [`MAX_FDS`] descriptors.

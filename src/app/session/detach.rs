@@ -10,8 +10,8 @@
 use crate::app::agent::{self, AgentRequest, DetachedStart};
 use crate::error::{Code, Error, Result};
 use crate::session::record::SessionOptions;
-use crate::stage::sidecar;
 use crate::sys::pidfd;
+use crate::sys::spawn;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, pipe2, setsid};
@@ -30,7 +30,7 @@ pub(super) fn start(request: AgentRequest, options: SessionOptions) -> Result<()
     let fail = |e: nix::Error| Error::system("start a supervisor", e);
     let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
     let child = || supervise(request, options, &write);
-    let (_, process) = sidecar::fork_keeping(&[write.as_fd()], child).map_err(fail)?;
+    let (_, process) = spawn::fork_keeping(&[write.as_fd()], child).map_err(fail)?;
     drop(write);
     let mut output = Vec::new();
     let mut report = File::from(read).take(MAX_ERROR);

@@ -5,8 +5,8 @@
 
 use crate::error::{Error, Result};
 use crate::launch::container::ConsoleTarget;
-use crate::launch::set_nonblocking;
 use crate::spec::container::ProcessSpec;
+use crate::sys::file::set_nonblocking;
 use crate::sys::pty;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};

@@ -5,7 +5,7 @@ use super::denials::DenialKind;
 use crate::egress::http_proxy::{self, HttpProxyStatus};
 use crate::egress::request_body::RequestBody;
 use crate::egress::socks::{self, SocksHandshake, SocksReply};
-use crate::plan::agent::PROXY_PORTS;
+use crate::spec::policy::publish::PROXY_PORTS;
 
 /// The protocol of a proxy client.
 #[derive(Debug)]

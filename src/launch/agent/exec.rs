@@ -2,11 +2,12 @@
 
 use super::LaunchedSandbox;
 use crate::error::{Code, Error, Result};
-use crate::launch::{set_nonblocking, socket_pair};
 use crate::spec::ProgramSpec;
 use crate::stage::agent::program_args;
 use crate::stage::agent::wire::{BarrierReport, ExecFailurePoint, ExecFlags, InitRequest};
 use crate::stage::wire::LEN;
+use crate::sys::file::set_nonblocking;
+use crate::sys::scm::socket_pair;
 use crate::sys::{Errno, file, process, scm};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::OsStr;

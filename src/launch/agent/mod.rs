@@ -10,12 +10,13 @@ pub mod streams;
 pub mod trees;
 
 use crate::error::{Error, Result};
-use crate::launch::{socket_pair, write_maps};
+use crate::launch::write_maps;
 use crate::plan::agent::AgentPlan;
 use crate::stage::agent as stage;
 use crate::stage::agent::launcher::Launcher;
 use crate::stage::agent::wire::{InitReport, InitRequest};
 use crate::stage::wire::LEN;
+use crate::sys::scm::socket_pair;
 use crate::sys::{Errno, pidfd, process, scm};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 use super::channel::ChildChannel;
 use super::{ContainerCgroup, maps, process_setup};
 use crate::error::{Code, Error, Result};
-use crate::launch::{hint, socket_pair};
+use crate::launch::hint;
 use crate::plan::container::{ContainerFilter, ContainerPlan};
 use crate::spec::ProgramSpec;
 use crate::spec::container::{CpuAffinity, Namespace, ProcessSpec};
@@ -12,6 +12,7 @@ use crate::stage::container::wire::{ChildReport, ChildRequest};
 use crate::stage::container::{self as stage, ContainerChildArgs};
 use crate::stage::program_path;
 use crate::sys::file::{self, Resolve};
+use crate::sys::scm::socket_pair;
 use crate::sys::{Errno, namespace, pidfd};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::ffi::{CString, OsStr};

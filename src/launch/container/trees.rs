@@ -4,12 +4,12 @@
 
 use crate::error::{Code, Error, Result};
 use crate::launch::idmap::IdmapNamespaces;
-use crate::launch::socket_pair;
 use crate::plan::container::mount::SourceTree;
 use crate::plan::ids::UserNamespaceMaps;
 use crate::stage::container::opener::{self, TreeRequest};
 use crate::stage::container::wire::ChildReport;
 use crate::stage::wire::LEN;
+use crate::sys::scm::socket_pair;
 use crate::sys::{Errno, scm};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

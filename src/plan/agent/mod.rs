@@ -17,6 +17,7 @@ use crate::plan::ids::UserNamespaceMaps;
 use crate::plan::path::{below_root, c_string};
 pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::HostRules;
+use crate::spec::policy::publish::PROXY_PORTS;
 use crate::spec::{
     MailboxSpec, ModelApiSpec, NetworkSpec, Protection, ProtectionStrength, SandboxIdentity, SandboxProfile,
     SandboxSpec,
@@ -25,9 +26,6 @@ use crate::sys::seccomp::FilterProfile;
 use process_limits::ProcessLimits;
 use std::path::{Path, PathBuf};
 use step::{AgentStep, AgentSteps, SandboxService};
-
-/// The loopback ports of the proxies of a sandbox with a network by policy: SOCKS5, HTTP.
-pub const PROXY_PORTS: [u16; 2] = [1080, 3128];
 
 /// Everything that [`crate::launch`] needs to start a sandbox, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Checks the published ports of a sandbox.
 
-use super::PROXY_PORTS;
 use crate::error::{Code, Error, Result};
 use crate::spec::policy::hosts::DNS_PORT;
+use crate::spec::policy::publish::PROXY_PORTS;
 use crate::spec::{NetworkSpec, PublishedPort, SandboxSpec};
 
 /// The most ports that a sandbox publishes: each is a listening socket or two of its supervisor.

@@ -5,9 +5,9 @@
 //! input, a pipe whose end says that the program is gone. It has no capability, a landlock domain without rules and the
 //! filter of file workers, and never looks at what it copies. It ends when there is no more to copy.
 
-use crate::stage::spawn;
 use crate::sys::confine::{self, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
 use crate::sys::seccomp::{self, HostProcessFilter};
+use crate::sys::spawn;
 use crate::sys::{Errno, SysResult, file, pidfd, process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::WaitStatus;

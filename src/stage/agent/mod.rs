@@ -19,7 +19,7 @@ mod trampoline;
 pub mod wire;
 
 use crate::plan::agent::AgentPlan;
-use crate::stage::spawn;
+use crate::sys::spawn;
 use crate::sys::{SysResult, process, scm};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use wire::InitReport;

@@ -24,9 +24,10 @@ pub mod wire;
 
 use crate::plan::container::step::ContainerStep;
 use crate::plan::container::{ContainerFilter, ContainerPlan};
+use crate::stage::parent_death;
 use crate::stage::wire::LEN;
-use crate::stage::{parent_death, spawn};
 use crate::sys::file::{self, Resolve};
+use crate::sys::spawn;
 use crate::sys::{Errno, SysResult, clone, namespace, process as own, scm};
 use program_args::ProgramArgs;
 use std::ffi::CStr;

@@ -2,8 +2,8 @@
 //! and hands them over. It lives for a moment, and touches nothing else there.
 
 use super::wire::{ChildReport, ChildRequest};
-use crate::stage::spawn;
 use crate::sys::file::{self, Resolve};
+use crate::sys::spawn;
 use crate::sys::{Errno, SysResult, mount, namespace, pidfd, scm};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -91,7 +91,7 @@ impl AgentProcess {
         };
         let stdout = match transport {
             AgentTransport::Stdio => {
-                crate::launch::set_nonblocking(input.as_fd())?;
+                file::set_nonblocking(input.as_fd())?;
                 process.input = Some(File::from(input));
                 process.output = Some(register_stream(output, registry, OUTPUT)?);
                 stdout
@@ -110,7 +110,7 @@ impl AgentProcess {
         output: OwnedFd,
         registry: &Registry,
     ) -> Result<Self> {
-        crate::launch::set_nonblocking(input.as_fd())?;
+        file::set_nonblocking(input.as_fd())?;
         Ok(AgentProcess {
             id: 0,
             pid: 0,
@@ -299,7 +299,7 @@ fn try_connect(path: &str) -> nix::Result<OwnedFd> {
 
 /// A non-blocking stream, registered for reading.
 pub(in crate::supervise) fn register_stream(fd: OwnedFd, registry: &Registry, token: Token) -> Result<File> {
-    crate::launch::set_nonblocking(fd.as_fd())?;
+    file::set_nonblocking(fd.as_fd())?;
     crate::supervise::registration::register(registry, fd.as_fd(), token)?;
     Ok(File::from(fd))
 }

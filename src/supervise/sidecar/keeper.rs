@@ -22,13 +22,13 @@ use super::starter_wire::{ExecReport, REPORT_BUFFER};
 use super::{ContainerHandle, is_peer_shut};
 use crate::error::{Error, Result};
 use crate::host::peer::PeerPolicy;
-use crate::launch::socket_pair;
-use crate::stage::sidecar;
 use crate::supervise::process_tree;
 use crate::supervise::worker::peers;
 use crate::supervise::worker::request::{read_request, write_response};
 use crate::sys::confine::{self, RetainedRights};
+use crate::sys::scm::socket_pair;
 use crate::sys::seccomp::{self, HostProcessFilter};
+use crate::sys::spawn;
 use crate::sys::{Errno, caps, file, pidfd, process, scm};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, shutdown};
@@ -81,7 +81,7 @@ fn fork_starter(container: &mut dyn ContainerHandle) -> Result<StarterClient> {
     let init = file::borrow_number(container.init().as_raw_fd());
     let kept: Vec<BorrowedFd<'_>> =
         [theirs.as_fd(), keeper.as_fd(), init].into_iter().chain(crate::log::descriptor()).collect();
-    let (_, child) = sidecar::fork_keeping(&kept, || {
+    let (_, child) = spawn::fork_keeping(&kept, || {
         starter::serve(container, theirs.as_fd(), keeper.as_fd());
         0
     })

@@ -37,12 +37,12 @@ use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
 use crate::launch::container::PendingExec;
 use crate::launch::ids::IdBlock;
-use crate::launch::socket_pair;
-use crate::stage::sidecar;
 use crate::stage::watcher::CleanupItem;
 use crate::sys::clock;
 use crate::sys::file::{self, FileId};
 use crate::sys::pidfd;
+use crate::sys::scm::socket_pair;
+use crate::sys::spawn;
 use commands::SidecarCommands;
 use keeper_client::KeeperClient;
 use mio::{Events, Poll, Token};
@@ -194,7 +194,7 @@ pub fn run(job: SidecarJob, container: &mut dyn ContainerHandle) -> Result<()> {
     let init = file::borrow_number(container.init().as_raw_fd());
     let kept: Vec<BorrowedFd<'_>> =
         [theirs.as_fd(), init].into_iter().chain(crate::log::descriptor()).collect();
-    let (_, room) = sidecar::fork_keeping(&kept, || {
+    let (_, room) = spawn::fork_keeping(&kept, || {
         keeper::serve(container, theirs.as_fd());
         sockets.iter().for_each(|(path, is)| CleanupItem::File { path, id: *is }.remove());
         0

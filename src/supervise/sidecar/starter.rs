@@ -233,7 +233,7 @@ impl StarterClient {
     ) -> Result<OwnedFd> {
         let request = starter_wire::encode_request(command.as_bytes())
             .ok_or_else(|| command_too_long(command.len()))?;
-        let (reports, theirs) = crate::launch::socket_pair()?;
+        let (reports, theirs) = scm::socket_pair()?;
         scm::send(self.socket.as_fd(), &request, &[out, err, theirs.as_fd()].map(|fd| fd.as_raw_fd()))
             .map_err(|e| Error::system("have a command started in the container", e.desc()))?;
         Ok(reports)

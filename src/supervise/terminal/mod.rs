@@ -17,8 +17,8 @@ mod host;
 
 use super::registration::register;
 use crate::error::{Code, Error, Result};
-use crate::launch::set_nonblocking;
 use crate::stage::agent::wire::ExecFlags;
+use crate::sys::file::set_nonblocking;
 use crate::sys::{Errno, pty};
 use flow::{FlowStep, TerminalFlow};
 use host::{HostTerminal, reregister};

@@ -20,13 +20,13 @@ use crate::session::policy_parser::WorkerPolicyParser;
 use crate::spec::ProgramSpec;
 use crate::spec::container::{Capabilities, ContainerSpec, ProcessSpec};
 use crate::spec::policy::{self, HomeSource, PolicyOptions, PolicySources};
-use crate::stage::sidecar;
 use crate::stage::watcher::CleanupItem;
 use crate::state::container::{ContainerRecord, ContainerRoot, SidecarRecord};
 use crate::supervise::sidecar::{
     ContainerFds, ContainerHandle, ExecStarter, ProcessExit, SidecarJob, run, socket_file,
 };
 use crate::supervise::signals;
+use crate::sys::spawn;
 use crate::sys::{pidfd, process, scm};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -42,7 +42,7 @@ use std::path::Path;
 /// socket to the runtime.
 pub(in crate::cmd) fn run_supervisor(args: &[OsString]) -> u8 {
     let (Some(root), Some(id)) = (args.first(), args.get(1).and_then(|id| id.to_str())) else { return 2 };
-    if sidecar::close_inherited().and_then(|()| launch::protect_self().map_err(|_| Errno::EPERM)).is_err() {
+    if spawn::close_inherited().and_then(|()| launch::protect_self().map_err(|_| Errno::EPERM)).is_err() {
         return 125;
     }
     let Ok(runtime) = std::io::stdin().as_fd().try_clone_to_owned() else { return 125 };
@@ -300,7 +300,7 @@ fn fork_guard(
     let control = control.and_then(socket_file);
     let kept_fds: Vec<BorrowedFd<'_>> =
         [init, supervisor].into_iter().chain(crate::log::descriptor()).collect();
-    sidecar::fork_keeping(&kept_fds, || {
+    spawn::fork_keeping(&kept_fds, || {
         let _ = process::block_signals();
         let _ = nix::unistd::setsid();
         let _ = process::set_name(c"saggar:guard");
