@@ -15,33 +15,29 @@
 //! | 1 | [`spec`] | what a sandbox and a container are to be, the policy (crate `saggar-policy`) and the bundle that are lowered to it |
 //! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
 //! | 1 | [`bridge`] [`control`] | the bridge between an agent and its clients, and the control socket (crate `saggar-bridge`) |
+//! | 1 | [`egress`] [`relay`] [`api`] [`service`] | a network by policy, the processes that relay it and that serve the model API (crate `saggar-egress`) |
 //! | 2 | [`plan`] | from spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
 //! | 3 | [`state`] [`session`] | records of running sandboxes and containers; sessions on disk and what can be done with them |
 //! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
-//! | 4 | [`service`] [`api`] [`mcp`] | processes that serve sockets of a sandbox: the model API, whose key they add, and the mailbox; MCP servers of mailboxes and of sessions |
-//! | 4 | [`egress`] [`relay`] | a network by policy, and the two processes that relay it |
+//! | 4 | [`mcp`] | MCP servers of mailboxes and of sessions, and the process that serves a mailbox in a sandbox |
 //! | 4 | [`supervise`] | the event loops, of one sandbox each |
 //! | 5 | [`app`] | the use cases: what the library and the commands do after arguments are read |
 //! | 5 | [`demo`] | the built-in demo agent |
 //! | 6 | [`cli`] [`cmd`] | argument types, one file for each command |
 
-pub mod api;
 pub mod app;
 pub mod cgroup;
 pub mod cli;
 pub mod cmd;
 pub mod demo;
-pub mod egress;
 pub mod host;
 pub mod launch;
 pub mod mcp;
 pub mod plan;
 pub mod prove;
-pub mod relay;
 pub mod resctrl;
-pub mod service;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod session;
 pub mod spec;
@@ -51,6 +47,8 @@ pub mod supervise;
 
 pub use saggar_bridge as bridge;
 pub use saggar_bridge::control;
+pub use saggar_egress as egress;
+pub use saggar_egress::{api, relay, service};
 pub use saggar_sys as sys;
 #[cfg(test)]
 use saggar_sys::testing;

@@ -24,6 +24,10 @@ const LAYERS: &[(&str, u8)] = &[
     ("host", 1),
     ("bridge", 1),
     ("control", 1),
+    ("egress", 1),
+    ("api", 1),
+    ("relay", 1),
+    ("service", 1),
     ("plan", 2),
     ("launch", 3),
     ("stage", 3),
@@ -32,12 +36,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("state", 3),
     ("session", 3),
     ("prove", 3),
-    ("service", 4),
-    ("api", 4),
     ("mcp", 4),
-    ("relay", 4),
     ("supervise", 4),
-    ("egress", 4),
     ("app", 5),
     ("demo", 5),
     ("cli", 6),
@@ -51,7 +51,15 @@ const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
 
 /// What does no I/O, and the files of it that do; in a crate of its own after the name of the crate.
 const PURE: [&str; 6] = ["spec", "plan", "bridge::proto", "bridge::adapter", "egress", "policy"];
-const DOES_IO: [&str; 4] = ["spec::oci::load", "egress::io", "policy::load", "policy::testing"];
+const DOES_IO: [&str; 7] = [
+    "spec::oci::load",
+    "egress::api",
+    "egress::io",
+    "egress::relay",
+    "egress::service",
+    "policy::load",
+    "policy::testing",
+];
 
 /// Files that import each other, sorted, and why they may. A module and the files below it may as well: the file with
 /// the module's name declares and re-exports them, and they use its types.

@@ -52,7 +52,7 @@ fn watch(pid: &Value) -> Watch {
 
 as_each_caller! {
     /// KC-21, KC-23: after SIGKILL of the agent, of the supervisor and of both, five times in a row.
-    fn kc_21_a_session_outlives_every_kill(caller) {
+    fn kc_21_no_kill_ends_a_session(caller) {
         let stage = Stage::new(caller, &claude!());
         let held = Held { stage: &stage };
         let work = stage.place.work();

@@ -26,9 +26,10 @@ pub(crate) fn files_below(directory: PathBuf) -> Vec<PathBuf> {
 }
 
 /// The sources of the program and of the crates that it is made of, by the name of each.
-pub(crate) const CRATES: [(&str, &str); 4] = [
+pub(crate) const CRATES: [(&str, &str); 5] = [
     ("saggar", "src"),
     ("bridge", "crates/bridge/src"),
+    ("egress", "crates/egress/src"),
     ("policy", "crates/policy/src"),
     ("sys", "crates/sys/src"),
 ];
