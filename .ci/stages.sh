@@ -271,10 +271,12 @@ guests() {
 }
 
 guests_whole() {
-    local kernel
+    local kernel caller
     for kernel in 6.1 6.12; do
         echo "--kernel $kernel --timeout 7200 --test orchestrators"
-        echo "--kernel $kernel --timeout 3600 oci:: isolation:: kill::"
+        for caller in root user; do
+            echo "--kernel $kernel --timeout 5400 --as $caller oci:: isolation:: kill::"
+        done
     done | run_guests
 }
 

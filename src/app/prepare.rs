@@ -9,13 +9,13 @@ use crate::host::workspace_scan::WorkspaceScanner;
 use crate::host::{HostFacts, PathKind, group_only, network_namespace};
 use crate::id::SandboxId;
 use crate::launch::agent::cleanup::{self, ClaimedEntries};
+use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
 use crate::plan::agent::{self as plan, AgentPlan};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::quarantine::Quarantine;
 use crate::session::session_project::SessionProject;
-use crate::session::skipped_entries::{SkippedEntries, SkippingIndex};
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{

@@ -8,7 +8,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::quarantine::index::{self, QuarantinedItem};
 use crate::session::quarantine::restore::QuarantineRestorer;
-use crate::session::worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
+use crate::sys::file_worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -128,7 +128,7 @@ impl ItemOperation<'_> {
             task: self.operation,
             owner: None,
             // One call moves a file between a directory of the workspace's owner and one of root's.
-            capabilities: worker::MULTI_OWNER_CAPABILITIES,
+            capabilities: file_worker::MULTI_OWNER_CAPABILITIES,
             directories: &directories,
             files: &[],
             limits: WorkerLimits::default(),
@@ -146,7 +146,7 @@ impl ItemOperation<'_> {
             }
             failed.map_or(Ok(0), Err)
         };
-        worker::run_worker_with_output(&confinement, work, |text| print_as(self.json, text))
+        file_worker::run_worker_with_output(&confinement, work, |text| print_as(self.json, text))
     }
 }
 

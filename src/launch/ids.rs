@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// The overflow id, the user and group that own nothing, on every system.
 pub const NOBODY: u32 = 65534;
 
+/// Project ids of sessions; the ids that administrators choose are usually far below.
+pub const PROJECT_IDS: std::ops::Range<u32> = 0x5347_0000..0x5357_0000;
+
 /// A block of ids. It is held until this is dropped, or the process crashes.
 #[derive(Debug)]
 pub struct IdBlock {

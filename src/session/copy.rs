@@ -2,11 +2,11 @@
 //! file is copied, and set-id bits are dropped. The copied names are listed in a manifest, so that later changes of the
 //! folder can be told from changes of the copy.
 
-use super::beneath::{self, FileKind, FileMeta};
 use super::create;
 use super::manifest::{Manifest, ManifestEntry};
-use super::worker::{self, Confinement, FileAccess};
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath::{self, FileKind, FileMeta};
+use crate::sys::file_worker::{self, Confinement, FileAccess};
 use rustix::fs::Mode;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,7 +32,7 @@ pub fn copy_tree(shown: &Path, from: BorrowedFd<'_>, to: &Path) -> Result<Manife
     let fail = |e: std::io::Error| Error::system(&task, e);
     fs::DirBuilder::new().mode(0o700).create(to).map_err(fail)?;
     let target = beneath::open_root(to).map_err(fail)?;
-    let owner = worker::worker_owner(from).map_err(fail)?;
+    let owner = file_worker::worker_owner(from).map_err(fail)?;
     create::set_owner(target.as_fd(), owner).map_err(fail)?;
     let confinement = Confinement {
         task: &task,
@@ -41,9 +41,10 @@ pub fn copy_tree(shown: &Path, from: BorrowedFd<'_>, to: &Path) -> Result<Manife
         capabilities: 0,
         directories: &[(from, FileAccess::Read), (target.as_fd(), FileAccess::Write)],
         files: &[],
-        limits: worker::WorkerLimits::default(),
+        limits: file_worker::WorkerLimits::default(),
     };
-    let text = worker::run_worker(&confinement, || Ok(copy_content(shown, from, target.as_fd())?.to_text()))?;
+    let text =
+        file_worker::run_worker(&confinement, || Ok(copy_content(shown, from, target.as_fd())?.to_text()))?;
     Ok(Manifest::parse(text.as_bytes()))
 }
 

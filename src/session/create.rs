@@ -4,7 +4,7 @@
 //! calls cannot redirect a change. A file has no name until it is complete (open(2), `O_TMPFILE`). A directory or link
 //! is opened as soon as it is created, and refused if the opened one is not the one that was created.
 
-use super::beneath::{self, FileKind, FileMeta};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use crate::sys::{file as raw, random};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use std::ffi::OsString;

@@ -1,13 +1,13 @@
 //! Discards changes: removes the agent's changes, so that the workspace equals the folder.
 
 use super::apply::split;
-use super::beneath;
 use super::copy;
 use super::diff::{self, WorkspaceTrees, text};
 use super::manifest::Manifest;
 use super::remove;
 use super::workspace_origin::ChangeStorage;
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

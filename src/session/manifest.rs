@@ -9,9 +9,9 @@
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::beneath::{FileKind, FileMeta};
 use crate::error::{Error, Result};
 use crate::state;
+use crate::sys::beneath::{FileKind, FileMeta};
 use crate::sys::read;
 use crate::sys::replace_file::SyncPolicy;
 use std::collections::BTreeMap;

@@ -13,11 +13,9 @@
 //! | [`record`] | session.json: the supervisor, the sandbox, and the data of a later start |
 //! | [`logs`] | the log entries, a ring on disk |
 //! | [`files`] | files of a workspace for a server (KC-31) |
-//! | [`skipped_entries`] | entries of git indices at hidden paths, while a sandbox runs |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
 //! | [`policy_parser`] | parses a folder's policy in a worker |
-//! | [`worker`] | file operations in a process that can access only the directories it needs |
 
 #![expect(
     clippy::disallowed_methods,
@@ -25,7 +23,6 @@
 )]
 
 pub mod apply;
-mod beneath;
 pub mod copy;
 mod create;
 pub mod diff;
@@ -43,19 +40,17 @@ pub mod retained_changes;
 pub mod select;
 pub mod session_project;
 pub mod session_state;
-pub mod skipped_entries;
 pub mod snapshot;
 pub mod spool;
 pub mod tree_workers;
 pub mod unfinished_scan;
-pub mod worker;
 pub mod workspace_origin;
 
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::state;
-use crate::sys::read;
 use crate::sys::replace_file::{SyncPolicy, Writers, replace_file};
+use crate::sys::{beneath, read};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};

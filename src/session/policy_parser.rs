@@ -1,8 +1,8 @@
 //! Parses the policy of a folder in a worker: its text is untrusted, and the process that starts a sandbox may be root.
 
-use super::worker::{self, Confinement, WorkerLimits};
 use crate::error::Result;
 use crate::spec::policy::{FolderParser, FolderText};
+use crate::sys::file_worker::{self, Confinement, WorkerLimits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -42,5 +42,5 @@ fn run_in_worker<T: Serialize + DeserializeOwned>(
         files: &[],
         limits: POLICY_PARSER_LIMITS,
     };
-    worker::run_worker(&confinement, job)
+    file_worker::run_worker(&confinement, job)
 }

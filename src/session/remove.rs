@@ -1,9 +1,9 @@
 //! Removes trees that agents filled, of any depth and any modes, in a worker ([`worker`]). A removal of a session that
 //! fails leaves a session that can be removed again.
 
-use super::beneath;
-use super::worker::{self, Confinement, FileAccess, WorkerLimits};
 use crate::error::{Error, Result};
+use crate::sys::beneath;
+use crate::sys::file_worker::{self, Confinement, FileAccess, WorkerLimits};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::io;
@@ -51,12 +51,12 @@ pub(super) fn remove_tree(at: BorrowedFd<'_>, name: &Path) -> Result<()> {
 /// Removes the content of `top` in a worker; the lock of a session last.
 fn empty_in_worker(top: BorrowedFd<'_>, task: &str) -> Result<()> {
     let fail = |e: io::Error| Error::system(task, e);
-    let owner = worker::worker_owner(top).map_err(fail)?;
+    let owner = file_worker::worker_owner(top).map_err(fail)?;
     let clear = |capabilities| {
         let directories = &[(top, FileAccess::Write)];
         let limits = WorkerLimits::default();
         let confinement = Confinement { task, owner, capabilities, directories, files: &[], limits };
-        worker::run_worker(&confinement, || {
+        file_worker::run_worker(&confinement, || {
             for name in beneath::read_names(top, usize::MAX).map_err(fail)? {
                 if name != LOCK_NAME {
                     beneath::remove(top, &name).map_err(fail)?;
@@ -67,7 +67,7 @@ fn empty_in_worker(top: BorrowedFd<'_>, task: &str) -> Result<()> {
     };
     // A session of root can contain trees of another owner, such as the changes of an overlay.
     match clear(0) {
-        Err(_) if owner.is_some() => clear(worker::MULTI_OWNER_CAPABILITIES),
+        Err(_) if owner.is_some() => clear(file_worker::MULTI_OWNER_CAPABILITIES),
         other => other,
     }
 }

@@ -6,9 +6,10 @@
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::{beneath, create};
+use super::create;
 use crate::error::{Code, Error, Result};
 use crate::state;
+use crate::sys::beneath;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;

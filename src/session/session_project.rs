@@ -9,9 +9,10 @@
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::beneath;
 use crate::error::{Code, Error, Result};
+use crate::launch::ids::PROJECT_IDS;
 use crate::state;
+use crate::sys::beneath;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult, quota, random};
 use nix::fcntl::{Flock, FlockArg};
@@ -20,8 +21,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Project ids of sessions; the ids that administrators choose are usually far below.
-pub const PROJECT_IDS: std::ops::Range<u32> = 0x5347_0000..0x5357_0000;
 /// Most ids that are tried.
 const MAX_TRIES: usize = 64;
 /// Most levels of directories in which an existing session is marked.

@@ -5,14 +5,14 @@
 //! restricts that to the same trees.
 
 use super::apply::{self, ApplyOptions, check_changes};
-use super::beneath;
 use super::diff::{FileChange, WorkspaceTrees, compare_trees, text};
 use super::discard;
 use super::manifest::Manifest;
 use super::select;
-use super::worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
 use super::workspace_origin::ChangeStorage;
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath;
+use crate::sys::file_worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
@@ -39,7 +39,7 @@ enum WorkerAttempt<T> {
 /// Compares the trees, and calls `job` in the worker for the changes at and below `paths`.
 ///
 /// # Errors
-/// As [`compare_trees`], [`select::select_changes`] and [`worker::run_worker_with_output`].
+/// As [`compare_trees`], [`select::select_changes`] and [`file_worker::run_worker_with_output`].
 pub fn diff_in_worker<T: Serialize + DeserializeOwned>(
     trees: &WorkspaceTrees,
     paths: &[PathBuf],
@@ -81,7 +81,7 @@ impl ChangedTrees {
 /// Applies the changes at and below `paths` to the folder, or only shows them; returns a line for each.
 ///
 /// # Errors
-/// As [`compare_trees`], [`check_changes`], [`apply::apply`] and [`worker::run_worker`].
+/// As [`compare_trees`], [`check_changes`], [`apply::apply`] and [`file_worker::run_worker`].
 pub fn apply_in_worker(
     session: &Path,
     trees: &WorkspaceTrees,
@@ -125,7 +125,7 @@ fn clear_applied(trees: &WorkspaceTrees) -> Result<()> {
 ///
 /// # Errors
 /// As [`compare_trees`], [`select::select_changes`], [`discard::discard_changes`], [`discard::recopy`] and
-/// [`worker::run_worker`].
+/// [`file_worker::run_worker`].
 pub fn discard_in_worker(session: &Path, trees: &WorkspaceTrees, paths: &[PathBuf]) -> Result<Vec<String>> {
     let is_anew = trees.origin.storage == ChangeStorage::Copy && paths.is_empty();
     let work = |owners, _: &WorkerOutput| {
@@ -175,7 +175,7 @@ fn run_on_trees<T: Serialize + DeserializeOwned>(
     mut pass_on: impl FnMut(&str) -> Result<()>,
 ) -> Result<T> {
     let task = format!("{verb} {}", text::show_path(&trees.origin.folder));
-    let owner = worker::worker_owner(trees.folder.as_fd())
+    let owner = file_worker::worker_owner(trees.folder.as_fd())
         .map_err(|e| Error::system(format_args!("{task}: find its owner"), e))?;
     let mut run = |owners, capabilities| {
         let confinement = Confinement {
@@ -186,7 +186,7 @@ fn run_on_trees<T: Serialize + DeserializeOwned>(
             files: &[trees.changed_tree.as_fd()],
             limits: WorkerLimits::default(),
         };
-        worker::run_worker_with_output(&confinement, |output| work(owners, output), &mut pass_on)
+        file_worker::run_worker_with_output(&confinement, |output| work(owners, output), &mut pass_on)
     };
     if owner.is_some()
         && let WorkerAttempt::Done(done) = run(OwnerScope::SameOwner, 0)?
@@ -194,8 +194,11 @@ fn run_on_trees<T: Serialize + DeserializeOwned>(
         return Ok(done);
     }
     let reads = (left, folder) == (FileAccess::Read, FileAccess::Read);
-    let capabilities =
-        if reads { worker::READ_MULTI_OWNER_CAPABILITIES } else { worker::MULTI_OWNER_CAPABILITIES };
+    let capabilities = if reads {
+        file_worker::READ_MULTI_OWNER_CAPABILITIES
+    } else {
+        file_worker::MULTI_OWNER_CAPABILITIES
+    };
     match run(OwnerScope::AnyOwner, capabilities)? {
         WorkerAttempt::Done(done) => Ok(done),
         WorkerAttempt::OtherOwners => {

@@ -6,12 +6,12 @@
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
-use super::beneath::FileKind;
 use super::diff::{ChangeKind, FileChange};
 use super::manifest::Manifest;
 use crate::error::{Code, Error, Result};
 use crate::spec::protect;
 use crate::state;
+use crate::sys::beneath::FileKind;
 use crate::sys::clock;
 use crate::sys::read;
 use crate::sys::replace_file::SyncPolicy;

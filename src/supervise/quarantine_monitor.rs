@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::host::workspace_scan::{QuarantineAction, QuarantineFinding, ScanBounds, WorkspaceScanner};
 use crate::session::quarantine::Quarantine;
 use crate::session::unfinished_scan::{self, UnfinishedScan};
-use crate::session::worker::{self, Confinement, FileAccess, READ_MULTI_OWNER_CAPABILITIES, WorkerLimits};
 use crate::sys::caps;
 use crate::sys::confine::ProcessRights;
 use crate::sys::file;
+use crate::sys::file_worker::{self, Confinement, FileAccess, READ_MULTI_OWNER_CAPABILITIES, WorkerLimits};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const SCAN_CPU_SECONDS: u64 = 120;
 
 /// The rights of a worker that scans and moves nothing.
 pub const SCAN_RIGHTS: ProcessRights =
-    ProcessRights { capabilities: READ_MULTI_OWNER_CAPABILITIES, ..worker::FILE_WORKER_RIGHTS };
+    ProcessRights { capabilities: READ_MULTI_OWNER_CAPABILITIES, ..file_worker::FILE_WORKER_RIGHTS };
 
 /// CAP_DAC_OVERRIDE as a bit: a move goes from a directory of the workspace's owner to a directory of root.
 const MOVE_CAPABILITIES: u64 = 1 << caps::DAC_OVERRIDE;
@@ -201,7 +201,7 @@ impl QuarantineMonitor {
             files.push(lasting(index));
         }
         let fails = |e| crate::error::Error::system("find the owner of the workspace", e);
-        let owner = root.map(worker::worker_owner).transpose().map_err(fails)?.flatten();
+        let owner = root.map(file_worker::worker_owner).transpose().map_err(fails)?.flatten();
         let confinement = Confinement {
             task: "look for what the sandbox left in the workspace",
             owner,
@@ -216,18 +216,18 @@ impl QuarantineMonitor {
     /// Makes the last scan in workers of this process, which has no launcher.
     pub(super) fn scan_in_workers(&mut self, status: &mut StatusWriter) {
         let looked = self.with_confinement(false, |it, confinement| {
-            worker::run_worker(confinement, || Ok(it.has_findings(ScanExtent::WholeTree)))
+            file_worker::run_worker(confinement, || Ok(it.has_findings(ScanExtent::WholeTree)))
         });
         let looked = looked.and_then(|finds| match finds {
             false => Ok(()),
             true => self.with_confinement(true, |it, confinement| {
-                let job = |output: &worker::WorkerOutput| {
+                let job = |output: &file_worker::WorkerOutput| {
                     let output = *output;
                     let mut status = StatusWriter::for_worker(move |event| _ = output.write(&event));
                     it.scan(ScanExtent::WholeTree, &mut status);
                     Ok(())
                 };
-                worker::run_worker_with_output(confinement, job, |event| {
+                file_worker::run_worker_with_output(confinement, job, |event| {
                     status.forward(event);
                     Ok(())
                 })

@@ -12,6 +12,8 @@ pub mod testing;
 
 pub mod args;
 pub mod attempt;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+pub mod beneath;
 pub mod bpf;
 pub mod caps;
 pub mod clock;
@@ -23,6 +25,9 @@ pub mod error;
 pub mod exact_name;
 pub mod exe;
 pub mod file;
+#[cfg(feature = "confine")]
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+pub mod file_worker;
 pub mod futex;
 pub mod id;
 pub mod keyring;
@@ -49,6 +54,7 @@ pub mod seccomp;
 pub mod service_socket;
 pub mod shared_words;
 pub mod signal_name;
+pub mod socket_record;
 pub mod spawn;
 pub mod startup;
 pub mod text;

@@ -5,9 +5,9 @@ use crate::id::SandboxId;
 use crate::session::apply::ApplyOptions;
 use crate::session::diff::{FileChange, WorkspaceTrees, patch};
 use crate::session::image::DiskImage;
-use crate::session::worker::WorkerOutput;
 use crate::session::workspace_origin::WorkspaceOrigin;
 use crate::session::{self, select, snapshot, tree_workers};
+use crate::sys::file_worker::WorkerOutput;
 use std::path::{Path, PathBuf};
 
 /// Size of the text that is passed on at a time, in bytes: patches can be long.

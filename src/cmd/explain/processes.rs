@@ -6,13 +6,13 @@ use crate::app::prepare::PreparedSandbox;
 use crate::launch::agent::streams::ReplacedFiles;
 use crate::mcp::mailbox::MAILBOX_RIGHTS;
 use crate::relay::{ATTRIBUTION_RIGHTS, RELAY_RIGHTS};
-use crate::session::worker;
 use crate::stage::agent::{copier, init, launcher};
 use crate::stage::watcher;
 use crate::supervise;
 use crate::supervise::quarantine_monitor::SCAN_RIGHTS;
 use crate::sys::caps;
 use crate::sys::confine::ProcessRights;
+use crate::sys::file_worker;
 use crate::sys::seccomp;
 use serde::Serialize;
 use std::ffi::CStr;
@@ -87,7 +87,7 @@ pub(super) fn of(prepared: &PreparedSandbox) -> Vec<ProcessRow> {
     if prepared.spec.mailbox.is_some() {
         rows.push(builder.row("mailbox process", ALWAYS, ProcessUser::Caller, &MAILBOX_RIGHTS));
     }
-    rows.push(builder.row("file worker", PER_TASK, ProcessUser::Inside, &worker::FILE_WORKER_RIGHTS));
+    rows.push(builder.row("file worker", PER_TASK, ProcessUser::Inside, &file_worker::FILE_WORKER_RIGHTS));
     // A tree below an overlay is not scanned for new files.
     if !prepared.has_overlay() {
         rows.push(builder.row("file worker that looks", AT_END, ProcessUser::Inside, &SCAN_RIGHTS));

@@ -2,21 +2,21 @@
 //! removes them at the end, or when the supervisor is killed; before the launcher exists, the watcher does; [`sweep`]
 //! does if all of them were killed.
 
-use crate::bridge::io::SocketRecord;
 use crate::cgroup::{self, SandboxCgroups};
 use crate::error::{Code, Error, Result};
 use crate::exact_name::ExactPath;
 use crate::id::SandboxId;
 use crate::launch::agent::LaunchedSandbox;
+use crate::launch::agent::skipped_entries::SkippedEntries;
+use crate::launch::ids::PROJECT_IDS;
 use crate::plan::path::c_path;
-use crate::session::session_project::PROJECT_IDS;
-use crate::session::skipped_entries::SkippedEntries;
 use crate::stage::agent::launcher::{self, Launcher, LauncherArgs, LauncherTasks, RequestFds};
 use crate::stage::watcher::{CleanupItem, ReleasedWatcher, Watcher};
 use crate::state;
 use crate::sys::file::FileId;
 use crate::sys::read;
 use crate::sys::replace_file::SyncPolicy;
+use crate::sys::socket_record::SocketRecord;
 use nix::fcntl::{Flock, FlockArg};
 use std::ffi::CString;
 use std::fs::{self, File};

@@ -6,6 +6,8 @@ pub mod exec;
 pub mod hint;
 mod process_limits;
 mod rlimit_reserve;
+#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
+pub mod skipped_entries;
 pub mod streams;
 pub mod trees;
 

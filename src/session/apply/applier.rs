@@ -1,11 +1,11 @@
 //! The steps of an `apply`: verify the folder, write new content, change names.
 
-use super::super::beneath::{self, FileKind, FileMeta};
 use super::super::create::{self, NewFile};
 use super::super::diff::{ChangeKind, ChangeSide, FileChange, WorkspaceTrees, text};
 use super::super::manifest::{FileStamp, ManifestEntry};
 use super::{ApplyOptions, STAGING_DIRECTORY, io_error, split};
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use crate::sys::caps;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::fs::{AtFlags, Mode, RenameFlags};

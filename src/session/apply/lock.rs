@@ -7,8 +7,8 @@
 )]
 
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::FileMeta;
 use crate::state;
+use crate::sys::beneath::FileMeta;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -15,9 +15,9 @@ mod lock;
 
 pub use lock::ApplyLock;
 
-use super::beneath::{self, FileKind};
 use super::diff::{FileChange, WorkspaceTrees, text};
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath::{self, FileKind};
 use applier::Applier;
 use std::collections::BTreeSet;
 use std::io;

@@ -5,8 +5,8 @@ use super::{
     ChangeKind, ChangeList, ChangeSide, MAX_DEPTH, WorkspaceTrees, io_error, is_unchanged, read_side,
 };
 use crate::error::Result;
-use crate::session::beneath::{self, FileKind, FileMeta};
 use crate::session::manifest::ManifestEntry;
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

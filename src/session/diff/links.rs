@@ -3,9 +3,9 @@
 
 use super::overlay::is_whiteout;
 use super::{FileChange, WorkspaceTrees};
-use crate::session::beneath::{self, FileKind};
 use crate::session::workspace_origin::ChangeStorage;
 use crate::spec::protect;
+use crate::sys::beneath::{self, FileKind};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::AsFd;

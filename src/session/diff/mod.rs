@@ -16,10 +16,10 @@ pub mod text;
 
 pub(super) use overlay::{hidden_by, is_opaque, is_whiteout};
 
-use super::beneath::{self, FileKind, FileMeta};
 use super::manifest::Manifest;
 use super::workspace_origin::{ChangeStorage, WorkspaceOrigin};
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -5,7 +5,7 @@
 
 use super::{ChangeKind, ChangeList, MAX_DEPTH, WorkspaceTrees, io_error, is_unchanged, read_side};
 use crate::error::Result;
-use crate::session::beneath::{self, FileKind, FileMeta};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! Changes of text files as a unified diff, for reading only: binary or large files are named and not shown.
 
 use super::{FileChange, WorkspaceTrees, text};
-use crate::session::beneath::{self, FileKind};
+use crate::sys::beneath::{self, FileKind};
 use similar::{Algorithm, TextDiff};
 use std::fmt::Write as _;
 use std::io::Read;

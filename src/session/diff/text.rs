@@ -2,7 +2,7 @@
 //! they reach a terminal.
 
 use super::{ChangeKind, ChangeSide, FileChange};
-use crate::session::beneath::FileKind;
+use crate::sys::beneath::FileKind;
 use crate::text::{DisplayEscaped, hex};
 use serde_json::{Value, json};
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use super::{Workspace, file_error, parse_workspace_path};
 use crate::error::Result;
-use crate::session::beneath::{self, FileKind, FileMeta};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use rustix::fs::{RawDir, SeekFrom, seek};
 use serde::Serialize;
 use std::io;

@@ -15,8 +15,8 @@ mod write;
 pub use list::{DirectoryEntry, DirectoryListing};
 pub use read::FileChunk;
 
-use super::beneath::FileKind;
 use crate::error::{Code, Error, Result};
+use crate::sys::beneath::FileKind;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};

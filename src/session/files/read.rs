@@ -4,7 +4,7 @@ use super::list::to_milliseconds;
 use super::{Workspace, file_error, parse_workspace_path};
 use crate::bridge::content::{Encoding, to_base64};
 use crate::error::Result;
-use crate::session::beneath;
+use crate::sys::beneath;
 use serde::Serialize;
 use std::io;
 use std::os::fd::AsFd;

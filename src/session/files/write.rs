@@ -2,8 +2,8 @@
 
 use super::{Workspace, file_error, parse_workspace_path, wrong_kind_error};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::{self, FileKind};
 use crate::spec::protect;
+use crate::sys::beneath::{self, FileKind};
 use crate::sys::random;
 use rustix::fs::{AtFlags, Mode};
 use std::io::{self, Write};

@@ -2,7 +2,7 @@
 //! files, directories and links are copied; a FIFO, a socket or a device has no content.
 
 use super::{create_placeholder_file, proc_path};
-use crate::session::beneath;
+use crate::sys::beneath;
 use crate::sys::file::{self, Resolve};
 use crate::sys::{Errno, SysResult};
 use std::ffi::OsStr;

@@ -30,8 +30,8 @@ pub use restore::{finish_restore, restore_snapshot};
 pub use write::{SnapshotSummary, take_snapshot, write_snapshot};
 
 use crate::error::{Code, Error, Result};
-use crate::session::worker;
 use crate::session::workspace_origin::ChangeStorage;
+use crate::sys::file_worker;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -81,10 +81,10 @@ const USUAL_BYTES: u64 = 4 << 30;
 
 impl SnapshotLimits {
     /// The limits of the worker: one second is added for each 4 MiB above the default.
-    fn for_worker(self) -> worker::WorkerLimits {
-        let usual = worker::WorkerLimits::default();
+    fn for_worker(self) -> file_worker::WorkerLimits {
+        let usual = file_worker::WorkerLimits::default();
         let more = self.bytes.saturating_sub(USUAL_BYTES) >> 22;
-        worker::WorkerLimits {
+        file_worker::WorkerLimits {
             time: usual.time + Duration::from_secs(more),
             cpu_seconds: usual.cpu_seconds + more,
             ..usual

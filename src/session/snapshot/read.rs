@@ -7,8 +7,8 @@
 
 use super::{SnapshotLabel, SnapshotLimits, member_path};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::{self, FileKind};
 use crate::session::diff::text;
+use crate::sys::beneath::{self, FileKind};
 use rustix::fs::{AtFlags, FileType, Mode, XattrFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;

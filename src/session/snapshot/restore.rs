@@ -12,9 +12,10 @@
 use super::{SnapshotContents, SnapshotLimits, SnapshotPart, extract_part};
 use crate::error::{Code, Error, Result};
 use crate::session::create::FileOwner;
-use crate::session::worker::{self, Confinement, FileAccess};
 use crate::session::workspace_origin::{ChangeStorage, WorkspaceOrigin};
-use crate::session::{beneath, create, remove};
+use crate::session::{create, remove};
+use crate::sys::beneath;
+use crate::sys::file_worker::{self, Confinement, FileAccess};
 use rustix::fs::Mode;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -86,11 +87,11 @@ struct RestoredOwners {
 impl RestoredOwners {
     fn for_session(root: BorrowedFd<'_>, origin: Option<&WorkspaceOrigin>) -> io::Result<Self> {
         let home = match beneath::open_directory(root, "home") {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => worker::worker_owner(root)?,
-            opened => worker::worker_owner(opened?.as_fd())?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => file_worker::worker_owner(root)?,
+            opened => file_worker::worker_owner(opened?.as_fd())?,
         };
         let folder = origin.and_then(|origin| beneath::open_root(&origin.folder).ok());
-        let tree = folder.map_or(Ok(home), |folder| worker::worker_owner(folder.as_fd()))?;
+        let tree = folder.map_or(Ok(home), |folder| file_worker::worker_owner(folder.as_fd()))?;
         Ok(RestoredOwners { tree_owner: tree, home_owner: home })
     }
 }
@@ -111,14 +112,14 @@ fn extract_in_workers(
             capabilities: 0,
             directories: &[(directory, FileAccess::Write)],
             files: &[new, input.as_fd()],
-            limits: worker::WorkerLimits {
+            limits: file_worker::WorkerLimits {
                 memory: WORKER_MEMORY,
                 file_size: limits.bytes,
                 output_size: MAX_RESULT,
                 ..limits.for_worker()
             },
         };
-        worker::run_worker(&confinement, || extract_part(io::BufReader::new(input), new, limits, part))
+        file_worker::run_worker(&confinement, || extract_part(io::BufReader::new(input), new, limits, part))
     };
     create::set_owner(new, owners.tree_owner).map_err(io_error(STAGING_NAME))?;
     if owners.tree_owner == owners.home_owner {

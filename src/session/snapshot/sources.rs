@@ -8,10 +8,10 @@
 
 use super::{SnapshotLabel, SnapshotLimits, SnapshotSummary, write};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath;
 use crate::session::diff::text;
-use crate::session::worker::{self, Confinement, FileAccess};
 use crate::session::workspace_origin::ChangeStorage;
+use crate::sys::beneath;
+use crate::sys::file_worker::{self, Confinement, FileAccess};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,7 +58,7 @@ impl SnapshotSources {
     /// Writes the trees to the empty file `output` in a worker, like [`super::write_snapshot`].
     ///
     /// # Errors
-    /// As [`super::write_snapshot`] and [`worker::run_worker`].
+    /// As [`super::write_snapshot`] and [`file_worker::run_worker`].
     pub(super) fn write_in_worker(
         &self,
         label: &SnapshotLabel,
@@ -70,8 +70,11 @@ impl SnapshotSources {
             self.tree.iter().map(|(tree, _)| tree.as_fd()).chain(self.home.iter().map(AsFd::as_fd)).collect();
         let directories: Vec<_> = trees.iter().map(|tree| (*tree, FileAccess::Read)).collect();
         let fail = |e: io::Error| Error::system("take a snapshot", e);
-        let owners: Vec<_> =
-            trees.iter().map(|tree| worker::worker_owner(*tree)).collect::<io::Result<_>>().map_err(fail)?;
+        let owners: Vec<_> = trees
+            .iter()
+            .map(|tree| file_worker::worker_owner(*tree))
+            .collect::<io::Result<_>>()
+            .map_err(fail)?;
         let owner = owners.first().copied().flatten();
         let files = [output.as_fd()];
         let run = |capabilities| {
@@ -81,13 +84,13 @@ impl SnapshotSources {
                 capabilities,
                 directories: &directories,
                 files: &files,
-                limits: worker::WorkerLimits {
+                limits: file_worker::WorkerLimits {
                     file_size: limits.bytes.saturating_add(limits.entries.saturating_mul(MEMBER_OVERHEAD)),
                     output_size: MAX_SUMMARY,
                     ..limits.for_worker()
                 },
             };
-            worker::run_worker(&confinement, || write::write_to(self, label, output, all, limits))
+            file_worker::run_worker(&confinement, || write::write_to(self, label, output, all, limits))
         };
         // For root, the home belongs to root, and the workspace to the owner of the folder.
         if owner.is_some() && owners.iter().all(|other| *other == owner) {
@@ -100,6 +103,6 @@ impl SnapshotSources {
             let mut start = output;
             start.seek(SeekFrom::Start(0)).map_err(fail)?;
         }
-        run(worker::READ_MULTI_OWNER_CAPABILITIES)
+        run(file_worker::READ_MULTI_OWNER_CAPABILITIES)
     }
 }

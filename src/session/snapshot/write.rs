@@ -13,8 +13,8 @@ use super::{
     SnapshotLimits,
 };
 use crate::error::{Code, Error, Result};
-use crate::session::beneath::{self, FileKind, FileMeta};
 use crate::session::diff::{self, text};
+use crate::sys::beneath::{self, FileKind, FileMeta};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -11,5 +11,5 @@ mod peer_filter;
 
 pub use hub::{ConnectionHub, HUB_TOKENS};
 pub use hub_core::{HubCore, HubStep};
-pub use listener::{SocketRecord, UnixSocketListener, UnpublishedListener, expand_socket_path};
+pub use listener::{UnixSocketListener, UnpublishedListener, expand_socket_path};
 pub use outbox::Outbox;

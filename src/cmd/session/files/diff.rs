@@ -5,9 +5,9 @@ use crate::cli::session::files::DiffArgs;
 use crate::cmd::{print_raw, print_text};
 use crate::error::Result;
 use crate::session::diff::FileChange;
-use crate::session::worker::WorkerOutput;
 use crate::session::workspace_origin::WorkspaceOrigin;
 use crate::session::{select, tree_workers};
+use crate::sys::file_worker::WorkerOutput;
 use serde_json::{Value, json};
 
 pub(super) fn run(args: &DiffArgs) -> Result<u8> {

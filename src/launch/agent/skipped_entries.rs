@@ -6,11 +6,11 @@
 mod index_file;
 mod repositories;
 
-use super::beneath;
-use super::worker::{self, Confinement, FileAccess, WorkerLimits};
 use crate::error::{Code, Error, Result};
 use crate::host::git_index::{self, SkipWorktree};
 use crate::host::workspace_scan::baseline::Base64Bytes;
+use crate::sys::beneath;
+use crate::sys::file_worker::{self, Confinement, FileAccess, WorkerLimits};
 use index_file::{ChangeError, INDEX, ReadIndex, change_index};
 use repositories::repositories;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ impl SkippedEntries {
     ///
     /// # Errors
     /// [`Code::Invalid`] for an index that git does not write, and for too many such entries; the errors of
-    /// [`worker::run_worker`].
+    /// [`file_worker::run_worker`].
     pub fn find(workspace: &Path, hidden: &[PathBuf], others: &[Self]) -> Result<Vec<Self>> {
         in_worker(workspace, FileAccess::Read, |root, task| {
             let found = find_edited(root, workspace, hidden, others, task)?;
@@ -148,13 +148,13 @@ fn in_worker<T: Serialize + serde::de::DeserializeOwned>(
     let root = beneath::open_root(workspace).map_err(fail)?;
     let confinement = Confinement {
         task: &task,
-        owner: worker::worker_owner(root.as_fd()).map_err(fail)?,
+        owner: file_worker::worker_owner(root.as_fd()).map_err(fail)?,
         capabilities: 0,
         directories: &[(root.as_fd(), access)],
         files: &[],
         limits: WorkerLimits::default(),
     };
-    worker::run_worker(&confinement, || job(root.as_fd(), &task))
+    file_worker::run_worker(&confinement, || job(root.as_fd(), &task))
 }
 
 /// The entries that do not have the bit, or have it because of others, and the indices with it.

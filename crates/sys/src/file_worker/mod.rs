@@ -12,11 +12,11 @@
 
 mod wire;
 
+use crate::beneath;
+use crate::confine::{self, AccessFs, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
 use crate::error::{Code, Error, Result};
-use crate::session::beneath;
-use crate::sys::confine::{self, AccessFs, LandlockDomain, LandlockSummary, ProcessRights, RetainedRights};
-use crate::sys::seccomp::{self, HostProcessFilter};
-use crate::sys::{self, Errno, SysResult, process};
+use crate::seccomp::{self, HostProcessFilter};
+use crate::{Errno, SysResult, process};
 use ::landlock::AccessFs as Right;
 use nix::fcntl::OFlag;
 use serde::Serialize;
@@ -148,8 +148,8 @@ pub fn run_worker_with_output<T: Serialize + DeserializeOwned>(
     kept.extend(confinement.files.iter().map(AsRawFd::as_raw_fd));
     kept.push(write.as_raw_fd());
     let parent = nix::unistd::getpid().as_raw();
-    let child = sys::worker::fork(&kept, || {
-        let output = WorkerOutput::new(sys::file::borrow_number(write.as_raw_fd()));
+    let child = crate::worker::fork(&kept, || {
+        let output = WorkerOutput::new(crate::file::borrow_number(write.as_raw_fd()));
         output.redirect_log();
         let done = confine_worker(confinement, parent).and_then(|()| job(&output));
         output.finish(done)

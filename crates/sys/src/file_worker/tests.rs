@@ -2,8 +2,8 @@
 //! again, for one test.
 
 use super::*;
-use crate::session::beneath::{open_directory, open_root};
-use crate::sys::disposable_child::{ChildExit, run_disposable_child};
+use crate::beneath::{open_directory, open_root};
+use crate::disposable_child::{ChildExit, run_disposable_child};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::unistd::{getegid, geteuid, getgroups};
 use std::fs;
@@ -82,7 +82,7 @@ fn check_rights() {
         check("makes a directory", open_directory(write.as_fd(), ".").is_ok());
         check("has no other ids", !is_root || (geteuid().as_raw(), getegid().as_raw()) == (1001, 1001));
         check("has no other groups", !is_root || getgroups().unwrap().is_empty());
-        check("has no capability", sys::caps::effective() == 0);
+        check("has no capability", crate::caps::effective() == 0);
         check("has no other descriptor", denied_or_closed((&other).read(&mut [0])));
         check("cannot write where it reads", denied(create(read.as_fd(), "new")));
         check("cannot read elsewhere", denied(File::open("/etc/passwd").map(drop)));
@@ -92,11 +92,11 @@ fn check_rights() {
         check("cannot execute", denied(Command::new("/bin/true").status().map(drop)));
         check("cannot connect", inet.err() == Some(Errno::EPERM) && unix.err() == Some(Errno::EPERM));
         check("cannot signal", nix::sys::signal::kill(nix::unistd::getppid(), None) == Err(Errno::EPERM));
-        check("cannot fork", sys::worker::fork(&[], || 0).is_err());
+        check("cannot fork", crate::worker::fork(&[], || 0).is_err());
         Ok(fails)
     });
     let fails = fails.unwrap();
-    let had_landlock = sys::landlock::abi() >= MIN_LANDLOCK_ABI;
+    let had_landlock = crate::landlock::abi() >= MIN_LANDLOCK_ABI;
     assert!(fails.is_empty() || !had_landlock, "{fails:?}");
     assert!(place.path().join("write/new").exists());
 }

@@ -1,6 +1,6 @@
 //! Finds the repositories whose work trees have hidden paths.
 
-use super::beneath::{self, FileKind};
+use crate::sys::beneath::{self, FileKind};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Read};

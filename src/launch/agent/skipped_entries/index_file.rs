@@ -1,8 +1,8 @@
 //! The file of an index: read whole, and replaced as git replaces it.
 
-use super::beneath::{self, FileMeta};
 use crate::error::{Code, Error};
 use crate::host::git_index::{self, EditedIndex, IndexError, ObjectFormat, SkipWorktree};
+use crate::sys::beneath::{self, FileMeta};
 use rustix::fs::{AtFlags, Mode};
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -2,7 +2,7 @@
 
 use super::Confinement;
 use crate::error::{Code, Error, Result};
-use crate::sys::{Errno, pidfd};
+use crate::{Errno, pidfd};
 use log::Level;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -67,7 +67,7 @@ impl WorkerOutput {
         serde_json::to_writer(&mut frame, message)?;
         let length = u32::try_from(frame.len() - 4).map_err(|_| io::ErrorKind::FileTooLarge)?;
         frame[..4].copy_from_slice(&length.to_ne_bytes());
-        crate::sys::file::write_all(self.pipe, &frame).map_err(io::Error::from)
+        crate::file::write_all(self.pipe, &frame).map_err(io::Error::from)
     }
 }
 

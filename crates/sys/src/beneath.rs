@@ -1,7 +1,10 @@
 //! Access to files below a directory that another user controls: only by descriptors, one name at a time, without
-//! following links and without blocking. The type of a file is read from the opened descriptor.
+//! following links and without blocking. The type of a file is read from the opened descriptor. These functions allocate.
+//!
+//! Their errors are those of openat2(2), ELOOP for a link and EXDEV for a path that leads out among them, and of the call
+//! that a function is named after, unless it says more.
 
-use crate::sys::file::set_mode;
+use crate::file::set_mode;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags, Timespec, Timestamps};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -89,7 +92,7 @@ impl FileMeta {
     }
 
     /// [`Self::mtime`] in seconds and nanoseconds.
-    pub(super) fn mtime_parts(&self) -> (i64, u32) {
+    pub fn mtime_parts(&self) -> (i64, u32) {
         const SECOND: i128 = 1_000_000_000;
         let seconds = i64::try_from(self.mtime.div_euclid(SECOND)).unwrap_or(0);
         (seconds, u32::try_from(self.mtime.rem_euclid(SECOND)).unwrap_or(0))
@@ -103,7 +106,7 @@ impl FileMeta {
 }
 
 /// A time in seconds and nanoseconds, as the time of the last access and of the last change of a file.
-pub(super) fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
+pub fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
     let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
     Timestamps { last_access: time, last_modification: time }
 }
@@ -113,7 +116,7 @@ pub(super) fn timestamps((seconds, nanos): (i64, u32)) -> Timestamps {
     clippy::disallowed_methods,
     reason = "the directory itself, which the operator named; all else is beneath this descriptor"
 )]
-pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
@@ -121,12 +124,13 @@ pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
 /// Most attempts to open a file that is being moved.
 const MAX_TRIES: usize = 1000;
 
-pub(super) fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+/// Opens a file at a relative path that has no link in it, with flags of open(2), and `mode` with O_CREAT.
+pub fn open(at: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     open_with_resolve(at, path, flags, mode, ResolveFlags::NO_SYMLINKS)
 }
 
 /// Opens the symbolic link `name` in `at` itself (`O_PATH`), or another file of that name.
-pub(super) fn open_link(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+pub fn open_link(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
     open(at, name, OFlags::PATH, 0)
 }
 
@@ -154,19 +158,19 @@ fn open_with_resolve(
 }
 
 /// Opens a directory below `at`, following no link.
-pub(super) fn open_directory(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+pub fn open_directory(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     open(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0)
 }
 
 /// Like [`open_directory`], and crosses no mount.
-pub(super) fn open_directory_no_mounts(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+pub fn open_directory_no_mounts(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     open_with_resolve(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0, how)
 }
 
 /// Whether a mount lies at `name` in `at`. A rename from another mount namespace would take it away (rename(2) fails with
 /// EBUSY in its own alone).
-pub(super) fn is_mount_point(at: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
+pub fn is_mount_point(at: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match open_with_resolve(at, name, OFlags::PATH, 0, how) {
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => Ok(true),
@@ -175,7 +179,7 @@ pub(super) fn is_mount_point(at: BorrowedFd<'_>, name: &Path) -> io::Result<bool
 }
 
 /// Opens a regular file below `at` for reading, following no link; returns it with its metadata.
-pub(super) fn open_file(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<(File, FileMeta)> {
+pub fn open_file(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<(File, FileMeta)> {
     let file = File::from(open(at, path.as_ref(), OFlags::RDONLY | OFlags::NONBLOCK, 0)?);
     let meta = stat_fd(file.as_fd())?;
     if meta.kind != FileKind::File {
@@ -187,7 +191,7 @@ pub(super) fn open_file(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Resul
 /// A directory or file that was opened although its mode denies access to its owner. Its mode grants the owner access
 /// until this is dropped.
 #[derive(Debug)]
-pub(super) struct ModeOverride<T> {
+pub struct ModeOverride<T> {
     /// The opened descriptor.
     pub opened: T,
     original_mode: Option<(OwnedFd, Mode)>,
@@ -202,15 +206,12 @@ impl<T> Drop for ModeOverride<T> {
 }
 
 /// Like [`open_directory`], also if the mode denies access.
-pub(super) fn open_directory_overriding_mode(
-    at: BorrowedFd<'_>,
-    name: &Path,
-) -> io::Result<ModeOverride<OwnedFd>> {
+pub fn open_directory_overriding_mode(at: BorrowedFd<'_>, name: &Path) -> io::Result<ModeOverride<OwnedFd>> {
     with_mode_override(at, name, Mode::RUSR | Mode::XUSR, || open_directory(at, name))
 }
 
 /// Like [`open_file`], also if the mode denies access; the metadata has the original mode.
-pub(super) fn open_file_overriding_mode(
+pub fn open_file_overriding_mode(
     at: BorrowedFd<'_>,
     name: &Path,
 ) -> io::Result<(ModeOverride<File>, FileMeta)> {
@@ -245,13 +246,13 @@ fn with_mode_override<T>(
 }
 
 /// Creates a file below `at`, following no link; the name must not exist.
-pub(super) fn create_file(at: BorrowedFd<'_>, path: impl AsRef<Path>, mode: u32) -> io::Result<File> {
+pub fn create_file(at: BorrowedFd<'_>, path: impl AsRef<Path>, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     Ok(File::from(open(at, path.as_ref(), flags, mode)?))
 }
 
 /// Metadata of `name` in `at`; `None` when it does not exist.
-pub(super) fn stat_beneath(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<Option<FileMeta>> {
+pub fn stat_beneath(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<Option<FileMeta>> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(at, name.as_ref(), flags, StatxFlags::BASIC_STATS) {
         Ok(stat) => Ok(Some(FileMeta::from_statx(&stat))),
@@ -261,19 +262,19 @@ pub(super) fn stat_beneath(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Re
 }
 
 /// Metadata of an open file.
-pub(super) fn stat_fd(file: BorrowedFd<'_>) -> io::Result<FileMeta> {
+pub fn stat_fd(file: BorrowedFd<'_>) -> io::Result<FileMeta> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
     Ok(FileMeta::from_statx(&stat))
 }
 
 /// The target of the symbolic link `name` in `at`.
-pub(super) fn read_link(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+pub fn read_link(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<PathBuf> {
     let target = rustix::fs::readlinkat(at, name.as_ref(), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 
 /// The names in a directory, sorted; more than `most` are an error.
-pub(super) fn read_names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<OsString>> {
+pub fn read_names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     // A descriptor of its own, as the read position belongs to the file description.
     let own = open(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
@@ -293,7 +294,7 @@ pub(super) fn read_names(directory: BorrowedFd<'_>, most: usize) -> io::Result<V
 }
 
 /// Whether a directory is empty.
-pub(super) fn is_empty(directory: BorrowedFd<'_>) -> io::Result<bool> {
+pub fn is_empty(directory: BorrowedFd<'_>) -> io::Result<bool> {
     let own = open(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
     let mut buffer = [MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(own, &mut buffer);
@@ -306,7 +307,7 @@ pub(super) fn is_empty(directory: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 /// An extended attribute of an open file or directory; `None` when it does not exist or cannot be read.
-pub(super) fn read_xattr(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
+pub fn read_xattr(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
     let mut value = vec![0; 256];
     let len = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
     value.truncate(len);
@@ -318,7 +319,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Removes `name` in `at` and everything below it, at any depth, following no link. It is not an error if the name does
 /// not exist. A mount point is not removed, and is an error.
-pub(super) fn remove(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<()> {
+pub fn remove(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<()> {
     let name = name.as_ref();
     match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
@@ -330,7 +331,7 @@ pub(super) fn remove(at: BorrowedFd<'_>, name: impl AsRef<Path>) -> io::Result<(
 }
 
 /// Removes everything below the directory `top`, like [`remove`].
-pub(super) fn clear(top: BorrowedFd<'_>) -> io::Result<()> {
+pub fn clear(top: BorrowedFd<'_>) -> io::Result<()> {
     let mut deep = Vec::new();
     let mut moved = 0;
     remove_contents(top, top, MAX_DEPTH, &mut moved, &mut deep)?;
@@ -343,7 +344,7 @@ pub(super) fn clear(top: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Opens a directory even if its mode denies access to its owner; a mount point is an error.
-pub(super) fn open_overriding_mode(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+pub fn open_overriding_mode(at: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let itself = open_with_resolve(at, name, OFlags::PATH | OFlags::DIRECTORY, 0, how)?;
     let mode = Mode::from_raw_mode(stat_fd(itself.as_fd())?.mode);
@@ -392,7 +393,7 @@ fn free_name(top: BorrowedFd<'_>, moved: &mut usize) -> io::Result<OsString> {
 }
 
 /// Whether two open files have the same content.
-pub(super) fn has_same_content(mut one: &File, mut other: &File) -> io::Result<bool> {
+pub fn has_same_content(mut one: &File, mut other: &File) -> io::Result<bool> {
     use std::io::Read;
     let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
