@@ -33,7 +33,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     checks.extend(id_block(range, available));
     checks.extend(directories());
     checks.extend(disk());
-    checks.extend(group_only_paths());
+    checks.extend(group_only_paths(policy.as_ref()));
     checks.push(certificates());
     checks.push(agent());
     let ok = !checks.iter().any(|check| check.status == CheckStatus::Missing);
@@ -225,26 +225,32 @@ fn with_hint(check: HostCheck, error: &Error) -> HostCheck {
     }
 }
 
-/// Looks through all of the system for what a start does not find and an ordinary user's programs can read by a group.
-fn group_only_paths() -> Option<HostCheck> {
+/// Looks through all of the system for what an ordinary user's programs can read through a group, and neither a start nor
+/// the policy hides.
+fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
     const NAME: &str = "group-only-files";
+    const MAX_SHOWN: usize = 20;
     if is_privileged() {
         return None;
     }
-    let covered = group_only::paths(system_paths());
-    let is_covered = |path: &PathBuf| covered.iter().any(|at| path.starts_with(at));
-    let mut shown = group_only::all_paths(system_paths());
-    shown.retain(|path| !is_covered(path));
-    let Some(first) = shown.first() else {
-        let detail = "programs find nothing in the system's trees that only a group may read";
-        return Some(HostCheck::ok(NAME, detail));
-    };
-    let others = match shown.len() - 1 {
-        0 => String::new(),
-        count => format!(" and {count} more"),
-    };
-    let detail = format!("programs can read {}{others} by a group of yours", first.display());
-    Some(HostCheck::degraded(NAME, detail).with_remedy(format!("files.hide = [{:?}], or chmod o+r", first)))
+    let binds = policy.into_iter().flat_map(|policy| &policy.files.binds);
+    let mut covered = group_only::paths(system_paths());
+    covered.extend(binds.map(|bind| bind.value.destination.clone()));
+    let mut readable = group_only::all_paths(system_paths());
+    readable.retain(|path| !covered.iter().any(|at| path.starts_with(at)));
+    readable.sort_unstable();
+    if readable.is_empty() {
+        return Some(HostCheck::ok(NAME, "programs can read nothing of /usr and /etc through a group alone"));
+    }
+    let mut shown: Vec<String> =
+        readable.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
+    if let more @ 1.. = readable.len().saturating_sub(MAX_SHOWN) {
+        shown.push(format!("{more} more"));
+    }
+    let detail = format!("programs can read through one of your groups: {}", shown.join(", "));
+    let remedy = "bind an empty file or directory over each, files.ro = [\"EMPTY:PATH\"] in your configuration; or have \
+                  the administrator take it from the group";
+    Some(HostCheck::degraded(NAME, detail).with_remedy(remedy))
 }
 
 /// Checks the trusted certificates, which verify a TLS upstream of the model API.

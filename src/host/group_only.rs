@@ -2,35 +2,34 @@
 //! group `ssl-cert`. The programs of an ordinary user keep its groups, since a user cannot give up groups in a user
 //! namespace of its own (user_namespaces(7), setgroups). They are to find there what all users may read.
 
-use nix::unistd::{AccessFlags, access};
+use nix::unistd::{AccessFlags, access, geteuid};
 use std::collections::VecDeque;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The tree of programs is too large to be searched at a start: there, these levels are.
-const PROGRAMS: &str = "/usr";
 const PROGRAM_LEVELS: usize = 2;
 
-/// Its directories of programs and headers, whose many files are not looked at.
-const PUBLIC_FILES: [&str; 4] = ["/usr/bin", "/usr/games", "/usr/include", "/usr/sbin"];
+/// Directories of programs and headers, whose many files are not looked at.
+const UNSEARCHED_FILES: [&str; 6] = ["/bin", "/sbin", "/usr/bin", "/usr/games", "/usr/include", "/usr/sbin"];
 
 /// The parts of it that the administrator fills, which are searched like configuration.
 const LOCAL: [&str; 2] = ["/usr/local", "/usr/etc"];
 
-/// The most levels and names that are looked at in one tree of configuration, the nearest first.
+/// The most levels and names that are looked at in one tree, the nearest first.
 const MAX_LEVELS: usize = 8;
 const MAX_NAMES: usize = 4096;
 
-/// The topmost paths of that kind which a start finds in these files and trees of the system: all of configuration, and
-/// of `/usr` what is near its top.
+/// The topmost paths of that kind which a start finds in these files and trees of the system, within the limits above.
 pub fn paths<'a>(trees: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for tree in trees.into_iter().chain(LOCAL.map(Path::new)) {
-        let levels = if tree == Path::new(PROGRAMS) { PROGRAM_LEVELS } else { MAX_LEVELS };
+        let of_programs = !tree.starts_with("/etc") && !LOCAL.iter().any(|local| tree == Path::new(local));
+        let levels = if of_programs { PROGRAM_LEVELS } else { MAX_LEVELS };
         GroupOnlySearch { found: &mut found, levels, names_left: MAX_NAMES, skips: true }.search(tree);
     }
-    // A local tree that a package made group-only as a whole is found twice.
+    // What is near the top of a local tree is found twice.
     found.sort_unstable();
     found.dedup();
     found
@@ -51,7 +50,7 @@ struct GroupOnlySearch<'a> {
     found: &'a mut Vec<PathBuf>,
     levels: usize,
     names_left: usize,
-    /// Whether the files of [`PUBLIC_FILES`] are passed over.
+    /// Whether the files of [`UNSEARCHED_FILES`] are passed over.
     skips: bool,
 }
 
@@ -64,16 +63,17 @@ impl GroupOnlySearch<'_> {
             directories.push_back((tree.to_owned(), 1));
         }
         while let Some((directory, level)) = directories.pop_front() {
-            let files_too = !(self.skips && PUBLIC_FILES.iter().any(|public| directory == Path::new(public)));
+            let is_unsearched = UNSEARCHED_FILES.iter().any(|skipped| directory == Path::new(skipped));
+            let files_too = !(self.skips && is_unsearched);
             for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-                if self.names_left == 0 {
-                    return;
-                }
-                self.names_left -= 1;
                 let Ok(kind) = entry.file_type() else { continue };
                 if kind.is_symlink() || !kind.is_dir() && !files_too {
                     continue;
                 }
+                if self.names_left == 0 {
+                    return;
+                }
+                self.names_left -= 1;
                 let Ok(meta) = entry.metadata() else { continue };
                 let path = entry.path();
                 if self.is_open_directory(path.clone(), &meta) && level < self.levels {
@@ -83,16 +83,18 @@ impl GroupOnlySearch<'_> {
         }
     }
 
-    /// Notes a path that is not for all; returns whether it is a directory that is.
+    /// Notes a path that gives this process more than others; returns whether it is a directory for all.
     fn is_open_directory(&mut self, path: PathBuf, meta: &fs::Metadata) -> bool {
-        let (of_others, wanted) = match meta.is_dir() {
-            true => (0o005, AccessFlags::X_OK),
-            false => (0o004, AccessFlags::R_OK),
-        };
-        if meta.permissions().mode() & of_others == of_others {
+        let of_others = meta.permissions().mode();
+        let lacks = |bit: u32| of_others & bit == 0;
+        let has = |wanted: AccessFlags| access(&path, wanted).is_ok();
+        let lacks_search = meta.is_dir() && lacks(0o001);
+        if !lacks(0o004) && !lacks_search {
             return meta.is_dir();
         }
-        if access(&path, wanted).is_ok() || access(&path, AccessFlags::R_OK).is_ok() {
+        // The user's own programs below /usr/local, say.
+        let is_own = meta.uid() == geteuid().as_raw() && !geteuid().is_root() && path.starts_with("/usr");
+        if !is_own && (lacks(0o004) && has(AccessFlags::R_OK) || lacks_search && has(AccessFlags::X_OK)) {
             self.found.push(path);
         }
         false

@@ -78,7 +78,16 @@ fn what_only_a_group_may_read_is_covered() {
     TREES.iter().for_each(|tree| is_covered_in(tree, &wrap, caller));
 }
 
-/// The largest tree is searched near its top, its files too; doctor says what is deeper.
+/// A file, gone when dropped.
+struct RemovedFile(PathBuf);
+
+impl Drop for RemovedFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The largest tree is searched near its top, its files too; doctor says what is deeper, until the policy covers it.
 #[test]
 fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
     let caller = match ordinary() {
@@ -87,35 +96,49 @@ fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
     };
     let wrap = Wrap::new(caller);
     let made = Configuration::new("/usr/share");
-    let near = Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id()));
-    fs::rename(made.0.join("open/group"), &near).unwrap();
+    let near = RemovedFile(Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id())));
+    fs::rename(made.0.join("open/group"), &near.0).unwrap();
     let deep = made.0.join("closed");
-    let inside = {
-        let script = format!("cat {} {}/key", near.display(), deep.display());
-        with_group(&wrap, caller, Membership::Supplementary, &wrap.command(&[], &["/bin/sh", "-c", &script]))
+    let as_member = |command: &Command| with_group(&wrap, caller, Membership::Supplementary, command);
+    let read = || {
+        let script = format!("cat {} {}/key 2>&-; exit 0", near.0.display(), deep.display());
+        as_member(&wrap.command(&[], &["/bin/sh", "-c", &script])).success()
     };
-    let doctor = |options: &[&str]| {
+    let is_reported = || {
         let mut command = wrap.place.saggar();
-        command.args(["doctor", "--json"]).args(options);
-        let said = with_group(&wrap, caller, Membership::Supplementary, &command).success();
-        let report: serde_json::Value = serde_json::from_str(&said).unwrap();
-        let rows = report["checks"].as_array().unwrap().clone();
-        rows.into_iter().find(|row| row["name"] == "group-only-files").unwrap()
+        command.args(["doctor", "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&as_member(&command).success()).unwrap();
+        let rows = report["checks"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == "group-only-files").unwrap();
+        assert!(row["status"] == "ok" || row["remedy"].as_str().unwrap().contains("files.ro"), "{row}");
+        row["detail"].as_str().unwrap().contains(deep.to_str().unwrap())
     };
-    let row = doctor(&[]);
-    fs::remove_file(&near).unwrap();
-    assert_eq!(inside.stdout, "content", "{inside:?}");
-    assert_eq!(row["status"], "degraded", "{row}");
-    assert!(row["detail"].as_str().unwrap().contains(deep.to_str().unwrap()), "{row}");
-    assert!(row["remedy"].as_str().unwrap().contains(&format!("files.hide = [{deep:?}]")), "{row}");
-    // The remedy is one.
-    let script = format!("cat {}/key", deep.display());
-    let hidden = format!("files.hide = [{deep:?}]");
-    wrap.place.make_file("hide.toml", &hidden);
-    let policy = wrap.place.join("hide.toml");
-    let command = wrap.command(&["--policy", policy.to_str().unwrap()], &["/bin/sh", "-c", &script]);
-    let inside = with_group(&wrap, caller, Membership::Supplementary, &command);
-    assert!(inside.stdout.is_empty() && inside.code() != 0, "{inside:?}");
+    assert_eq!(read(), "content", "the file near the top is empty");
+    assert!(is_reported());
+    let empty = wrap.place.make_dir("empty", 0o755);
+    wrap.place.configure_user(&format!("files.ro = [\"{}:{}\"]\n", empty.display(), deep.display()));
+    assert_eq!(read(), "");
+    assert!(!is_reported());
+}
+
+/// What is the user's own below /usr, and a directory in which others find what they can name, stay.
+#[test]
+fn what_no_group_gives_stays() {
+    let caller = match ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let wrap = Wrap::new(caller);
+    let made = Configuration::new("/usr/local/share");
+    let own = made.0.join("open/own");
+    fs::write(&own, "own").unwrap();
+    chown(&own, Some(caller.uid().as_raw()), None).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(made.0.join("closed"), None, Some(0)).unwrap();
+    fs::set_permissions(made.0.join("closed"), fs::Permissions::from_mode(0o711)).unwrap();
+    let script = format!("cat {} {}/closed/key", own.display(), made.0.display());
+    let command = wrap.command(&[], &["/bin/sh", "-c", &script]);
+    assert_eq!(with_group(&wrap, caller, Membership::Supplementary, &command).success(), "owncontent");
 }
 
 fn is_covered_in(tree: &str, wrap: &Wrap, caller: Caller) {

@@ -65,6 +65,9 @@ const INPUTS: [(&str, &str); 10] = [
 /// Starts its arguments but the first with a log that has `text` as that stream, opened for both.
 const APPEND: &str = "import os, sys\nfd = os.open('../log', os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)\nos.write(fd, b'text')\nos.dup2(fd, int(sys.argv[1]))\nos.execv(sys.argv[2], sys.argv[2:])";
 
+/// Runs its arguments with a log as input and as the stream of errors, and then writes what is left of it to the output.
+const SHARED_LOG: &str = "import os, subprocess, sys\nfd = os.open('../log', os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)\nos.write(fd, b'0123456789')\nos.lseek(fd, 0, 0)\nos.dup2(fd, 0)\nos.dup2(fd, 2)\nsubprocess.call(sys.argv[1:])\nos.write(1, os.read(fd, 99))";
+
 /// Starts its arguments with a memfd as input.
 const IN_MEMORY: &str = "import os, sys\nfd = os.memfd_create('in')\nos.write(fd, b'text')\nos.lseek(fd, 0, 0)\nos.dup2(fd, 0)\nos.execv(sys.argv[1], sys.argv[1:])";
 
@@ -110,6 +113,15 @@ as_each_caller! {
                 assert_eq!(fs::read_to_string(wrap.work().join("seen")).unwrap_or_default(), seen, "{kind} as {name}: {ended:?}");
             }
         }
+    }
+
+    /// Duplicates of one log have one offset, for the program and for its caller afterwards.
+    fn a_log_for_both_is_read_on_where_the_program_stopped(caller) {
+        let wrap = Wrap::new(caller);
+        let outside = format!("exec /usr/bin/python3 -c \"{SHARED_LOG}\" \"$@\"");
+        let ended = wrap.started_by_shell(&outside, &["--quiet-degraded"], &["/bin/sh", "-c", "head -c 3 >seen"]);
+        assert_eq!(ended.stdout, "3456789", "{ended:?}");
+        assert_eq!(fs::read_to_string(wrap.work().join("seen")).unwrap(), "012");
     }
 
     /// A file of root has its one offset also where it is open for both, and so a pipe in its place: nobody waits there for

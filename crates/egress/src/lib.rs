@@ -14,9 +14,9 @@
 //! | [`address`] | classes of addresses that may be connected to (pure) |
 //! | [`resolver_files`] | resolv.conf(5) and hosts(5) (pure) |
 //! | [`io`] | sockets: accepts, checks and relays connections |
-//! | [`relay`] | the process that relays, and the one that tells it which program a socket is of |
+//! | [`relay`] | the process that relays, and its helper, which finds the program of a socket |
 //! | [`api`] | the process that passes requests to the model API, with the key |
-//! | [`service`] | how a process that serves sockets of a sandbox starts, and what it and its supervisor say |
+//! | [`service`] | how a process that serves sockets of a sandbox starts, and its messages to the supervisor |
 
 #![forbid(unsafe_code)]
 

@@ -230,6 +230,14 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<()> {
         .map_err(|e| Error::system("make a descriptor non-blocking", e))
 }
 
+/// Whether two descriptors of this process are duplicates of each other, with one offset and one set of flags (kcmp(2),
+/// KCMP_FILE). False on a kernel without CONFIG_KCMP.
+pub fn is_same_description(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    const KCMP_FILE: libc::c_int = 0;
+    let pid = std::process::id();
+    call!(libc::SYS_kcmp, pid, pid, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd()) == Ok(0)
+}
+
 /// A close-on-exec duplicate of a descriptor that a caller gave by its number.
 ///
 /// # Errors
@@ -330,8 +338,16 @@ pub const PIPE_FOR_ALL: libc::mode_t = 0o666;
 /// # Errors
 /// EMFILE or ENFILE without descriptors.
 pub fn pipe_for_all() -> SysResult<(OwnedFd, OwnedFd)> {
+    pipe_with_mode(PIPE_FOR_ALL)
+}
+
+/// A close-on-exec pipe with this mode, which says for what it can be opened by name.
+///
+/// # Errors
+/// EMFILE or ENFILE without descriptors.
+pub fn pipe_with_mode(mode: libc::mode_t) -> SysResult<(OwnedFd, OwnedFd)> {
     let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    nix::sys::stat::fchmod(&write, nix::sys::stat::Mode::from_bits_truncate(PIPE_FOR_ALL))?;
+    nix::sys::stat::fchmod(&write, nix::sys::stat::Mode::from_bits_truncate(mode))?;
     Ok((read, write))
 }
 

@@ -37,7 +37,7 @@ pub fn spawn<T>(
 }
 
 /// Closes what the caller of saggar left open beyond the standard streams: an orchestrator waits for the end of
-/// its pipes.
+/// its pipes. Call it first in a program that was just executed, when nothing in it owns a descriptor yet.
 ///
 /// # Errors
 /// Those of close_range(2); EDEADLK with more than one thread.
@@ -48,7 +48,7 @@ pub fn close_inherited() -> SysResult<()> {
 }
 
 /// Forks; `child` runs in the new process, with no descriptors but the standard streams and `kept`, and the process
-/// then exits with what it gives. Its pid and a pidfd.
+/// then exits with what it gives. Its pid and a pidfd. `child` uses no other descriptor.
 ///
 /// # Errors
 /// Those of clone3(2); EDEADLK with more than one thread.

@@ -1,6 +1,6 @@
 //! Streams that are open for both directions, of a sandbox whose programs have ids of their own.
 //!
-//! A pipe has one direction. So a FIFO, or a file that is only appended to, is opened once more, through a detached mount
+//! A pipe has one direction. So a FIFO, or a file with O_APPEND, is opened once more, through a detached mount
 //! on which its owner is the programs' user: they may open it again for either. Any other file gets a pipe like those of
 //! one direction: an opening of its own would have an offset of its own, and what the program writes would lie over what
 //! another process writes to the same stream meanwhile.
@@ -21,8 +21,10 @@ pub(super) struct MappedStreams(Vec<MappedStream>);
 
 #[derive(Debug)]
 struct MappedStream {
-    number: i32,
     file: OwnedFd,
+    mapped: OwnedFd,
+    /// The standard streams that use it.
+    numbers: Vec<i32>,
 }
 
 impl MappedStreams {
@@ -43,10 +45,19 @@ impl MappedStreams {
             if !is_of_this_kind || may_open_for_both(&stat, ids) {
                 continue;
             }
-            let Some(mapped) = open_as_owner(file.as_fd(), &stat, flags, ids) else { continue };
-            copy_offset(file.as_fd(), mapped.as_fd())?;
-            set_stream(number, mapped.as_fd())?;
-            self.0.push(MappedStream { number, file });
+            let is_duplicate =
+                |known: &MappedStream| file::is_same_description(known.file.as_fd(), file.as_fd());
+            let at = match self.0.iter().position(is_duplicate) {
+                Some(at) => at,
+                None => {
+                    let Some(mapped) = open_as_owner(file.as_fd(), &stat, flags, ids) else { continue };
+                    copy_offset(file.as_fd(), mapped.as_fd())?;
+                    self.0.push(MappedStream { file, mapped, numbers: Vec::new() });
+                    self.0.len() - 1
+                }
+            };
+            set_stream(number, self.0[at].mapped.as_fd())?;
+            self.0[at].numbers.push(number);
         }
         Ok(())
     }
@@ -54,9 +65,11 @@ impl MappedStreams {
     /// Gives the caller its files back, to be read on where the program stopped.
     pub(super) fn restore(&mut self) -> SysResult<()> {
         let mut result = Ok(());
-        for MappedStream { number, file } in self.0.drain(..) {
-            let offset = copy_offset(file::borrow_number(number), file.as_fd());
-            result = result.and(offset).and(set_stream(number, file.as_fd()));
+        for MappedStream { file, mapped, numbers } in self.0.drain(..) {
+            result = result.and(copy_offset(mapped.as_fd(), file.as_fd()));
+            for number in numbers {
+                result = result.and(set_stream(number, file.as_fd()));
+            }
         }
         result
     }

@@ -9,7 +9,8 @@
 //!
 //! It can be too much, too: a file that is open for reading could be written, and a log that is open for writing could be
 //! read. Neither mounts nor the access mode of a descriptor prevent that; Landlock does. A sandbox whose Landlock domain
-//! does not handle files (the profile nesting, or a kernel without Landlock) therefore gets a pipe in place of each file.
+//! does not handle files (the profile nesting, or a kernel without Landlock) therefore gets a pipe in place of each file that
+//! is open for one direction.
 //!
 //! A read-only mount of the file would work for input, but not for output; and it is not possible for a file without a
 //! name, such as a shell's here-document. All other streams are passed on unchanged, without overhead.
@@ -143,14 +144,6 @@ pub fn make_reopenable(plan: &AgentPlan) -> Result<ReplacedStreams> {
     Ok(streams)
 }
 
-/// A pipe that programs with any id may open by name for this access, and not for the other: who reads from an output
-/// would wait for itself.
-fn pipe_for_all_to(access: Mode) -> SysResult<(OwnedFd, OwnedFd)> {
-    let ends = pipe2(OFlag::O_CLOEXEC)?;
-    fchmod(&ends.0, access)?;
-    Ok(ends)
-}
-
 /// Sets the mode of a stream that is a pipe without a name. A pipe of another user, which a caller with few capabilities
 /// may not change, stays as it is.
 fn open_pipe_to_all(number: i32) -> SysResult<()> {
@@ -178,7 +171,7 @@ impl ReplacedStreams {
             return Ok(());
         }
         let file = file::duplicate(0)?;
-        let (read, write) = pipe_for_all_to(Mode::S_IRUSR | Mode::S_IRGRP | Mode::S_IROTH)?;
+        let (read, write) = file::pipe_with_mode(0o444)?;
         fcntl(&write, FcntlArg::F_SETFL(OFlag::O_WRONLY | OFlag::O_NONBLOCK))?;
         let (stopped, stop) = pipe2(OFlag::O_CLOEXEC)?;
         let copier = Copier::start(file.as_fd(), write, CopyDirection::Input { stop: stopped })?;
@@ -199,7 +192,7 @@ impl ReplacedStreams {
             let at = match pipes.iter().position(|(known, _)| *known == id) {
                 Some(at) => at,
                 None => {
-                    let (read, write) = pipe_for_all_to(Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH)?;
+                    let (read, write) = file::pipe_with_mode(0o222)?;
                     let copier = Copier::start(file.as_fd(), read, CopyDirection::Output)?;
                     self.outputs.push(PipedOutput { files: Vec::new(), copier });
                     pipes.push((id, write));
