@@ -62,7 +62,8 @@ as_each_caller! {
         }
     }
 
-    /// With the host's network, landlock's scope still keeps its abstract sockets out (ABI 6).
+    /// With the host's network, landlock's scope still keeps its abstract sockets out (ABI 6). Before that nothing does, and
+    /// the manual says so.
     fn abstract_sockets_of_the_host_are_unreachable_even_in_its_network(caller) {
         let wrap = Wrap::new(caller);
         let name = format!("saggar-test-{}", wrap.place.path().file_name().unwrap().display());
@@ -74,7 +75,8 @@ as_each_caller! {
         let output = wrap.command(&["--net", "host"], &arguments).output().unwrap();
         let answer = String::from_utf8(output.stdout).unwrap();
         if saggar::sys::landlock::abi() < 6 {
-            skip!("landlock of this kernel has no scopes");
+            assert!(answer.is_empty() && listener.accept().is_ok(), "{answer}");
+            return;
         }
         assert_eq!(answer, "Operation not permitted\n", "{}", String::from_utf8_lossy(&output.stderr));
         untouched(listener.accept());

@@ -1,10 +1,12 @@
-//! A server's end of the bridge: one connection, newline-delimited JSON, every wait with a deadline.
+//! A server's end of the bridge: one connection, newline-delimited JSON, every wait with a deadline. What a server does
+//! that keeps to the protocol goes through the types of the client in `saggar::bridge::client`; the rest are bytes.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use saggar::bridge::client::{ClientCommand, ReceivedEvent};
 use serde_json::{Value, json};
 
 use super::deadline::Deadline;
@@ -118,6 +120,12 @@ impl BridgeClient {
         self.lines.next_line(Deadline::after(time)).ok().flatten()
     }
 
+    /// The next event as the client reads it.
+    fn received(&mut self) -> ReceivedEvent {
+        ReceivedEvent::parse(self.raw_event())
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.lines.report()))
+    }
+
     /// All events up to and with the first that `last` accepts.
     pub(crate) fn events_until(&mut self, last: impl Fn(&Value) -> bool) -> Vec<Value> {
         self.lines.until(Deadline::usual(), last)
@@ -125,21 +133,23 @@ impl BridgeClient {
 
     /// Sends a query and returns at once.
     pub(crate) fn query(&mut self, prompt: &str) {
-        self.send(&json!({"cmd": "query", "prompt": prompt, "sessionId": SESSION}));
+        self.send_bytes(&ClientCommand::query(prompt, SESSION).encode());
     }
 
     /// Reads to the terminal event of the running command.
     pub(crate) fn outcome(&mut self) -> Outcome {
-        let mut events = self.events_until(|event| event["ev"] == "done" || event["ev"] == "error");
-        let end = events.pop().expect("the terminal event is among them");
-        let messages = events
-            .into_iter()
-            .map(|mut event| {
-                assert_eq!(event["ev"], "message", "only messages come before the end: {event}");
-                event["data"].take()
-            })
-            .collect();
-        Outcome { messages, end }
+        let json = |text: &str| serde_json::from_str(text).expect("an event is JSON");
+        let mut messages = Vec::new();
+        loop {
+            let event = self.received();
+            if event.is_terminal() {
+                return Outcome { messages, end: json(event.line()) };
+            }
+            let message = event.message();
+            messages.push(json(
+                message.unwrap_or_else(|| panic!("only messages come before the end: {event:?}")),
+            ));
+        }
     }
 
     /// A whole turn: query, messages, end.
@@ -150,7 +160,7 @@ impl BridgeClient {
 
     /// Runs a command for `timeout` milliseconds at most; its result, after which its `done` came.
     pub(crate) fn exec(&mut self, command: &str, timeout: u64) -> Value {
-        self.send(&json!({"cmd": "exec", "command": command, "timeout": timeout}));
+        self.send_bytes(&ClientCommand::exec(command, Some(Duration::from_millis(timeout))).encode());
         let result = self.event();
         assert_eq!(result["ev"], "exec_result", "{result}");
         assert_eq!(self.event(), json!({"ev": "done", "sessionId": ""}));

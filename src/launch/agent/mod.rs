@@ -53,12 +53,14 @@ pub fn start<M>(
     let supervisor = pidfd::open(std::process::id().cast_signed())
         .map_err(|e| Error::system("open a pidfd of saggar itself", e))?;
     let born = stage::AgentChildArgs { plan, files: &files, control: theirs, supervisor };
+    let affinity = process_limits::CallerAffinity::read();
     let (pid, pidfd, control) = {
         let _membership = enter()?;
         let _reserve = rlimit_reserve::RlimitReserve::lower();
         stage::spawn(born, ours, cgroup).map_err(super::hint::clone_failed)?
     };
     let launched = LaunchedSandbox { pid, pidfd, control, launcher: None };
+    affinity.restore(pid);
     let ready = process_limits::apply(pid, &plan.process_limits)
         .and_then(|()| write_maps(pid, &plan.maps))
         .and_then(|()| launched.send(InitRequest::Go, &[]))

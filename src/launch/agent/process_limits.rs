@@ -5,6 +5,27 @@ use crate::plan::agent::process_limits::{CpuShare, ProcessLimits};
 use crate::sys::{SysResult, process};
 use nix::unistd::{SysconfVar, sysconf};
 
+/// The CPUs that the caller may use. Before Linux 6.2, who enters a cgroup with a cpuset may use all CPUs of that.
+pub(super) struct CallerAffinity(Option<Vec<u64>>);
+
+impl CallerAffinity {
+    /// That of this process, before it or a child of it enters a cgroup.
+    pub(super) fn read() -> Self {
+        CallerAffinity(process::affinity(0).ok())
+    }
+
+    /// Gives it to this process and to pid 1 again, if they have another.
+    pub(super) fn restore(&self, pid: i32) {
+        let Some(mask) = &self.0 else { return };
+        for pid in [0, pid] {
+            if process::affinity(pid).is_ok_and(|now| now != *mask) {
+                // A cpuset that has none of these CPUs counts for more, as with later kernels.
+                let _ = process::set_affinity(pid, mask);
+            }
+        }
+    }
+}
+
 /// Limits pid 1, which this process has just cloned.
 ///
 /// # Errors

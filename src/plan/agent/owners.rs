@@ -7,8 +7,8 @@
 
 use super::{BlockIds, TreeMode};
 use crate::error::{Code, Error, Result};
-use crate::host::HostFacts;
 use crate::host::idmap_support::UnmappableTree;
+use crate::host::{HostFacts, PathKind};
 use crate::spec::{HostIdMapping, ID_BLOCK_SIZE, MountSpec, SandboxSpec};
 use std::path::Path;
 
@@ -67,6 +67,10 @@ fn unmapped<'a>(
     host: &'a HostFacts,
 ) -> Option<(&'a MountSpec, &'a Path, &'a UnmappableTree)> {
     let source = mount.kind.named_source()?;
+    // These are refused for what they are (`files::check_source`).
+    if matches!(host.path_kind(source), Some(PathKind::Link(_) | PathKind::Device)) {
+        return None;
+    }
     host.unmappable_trees.get(source).map(|tree| (mount, source.as_path(), tree))
 }
 
