@@ -172,7 +172,7 @@ as_each_caller! {
         let late = client.call("exec", &json!({ "command": "sleep 1000", "timeout": 300 }));
         assert_eq!(late["exitCode"], 124, "{late}");
         client.get("events.subscribe");
-        if caller.is_root() {
+        if bench.has_cgroup(&id) {
             client.get("pause");
             assert_eq!(client.event()["event"], "paused");
             bench.status_is(&id, "paused");

@@ -215,6 +215,11 @@ impl Bench {
         assert_eq!(self.state(id)["status"], status);
     }
 
+    /// Whether a container of this id has a cgroup of its own, as all of root and those of a user with a subtree have.
+    pub(crate) fn has_cgroup(&self, id: &str) -> bool {
+        fs::read_to_string(format!("/proc/{}/cgroup", self.pid(id))).unwrap().contains(id)
+    }
+
     pub(crate) fn pid(&self, id: &str) -> u32 {
         u32::try_from(self.state(id)["pid"].as_u64().unwrap()).unwrap()
     }
