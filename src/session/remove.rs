@@ -1,5 +1,5 @@
-//! Removes trees that agents filled, of any depth and any modes, in a worker ([`worker`]). A removal of a session that
-//! fails leaves a session that can be removed again.
+//! Removes trees that agents filled, of any depth and any modes, in a worker ([`crate::sys::file_worker`]). A removal
+//! of a session that fails leaves a session that can be removed again.
 
 use crate::error::{Error, Result};
 use crate::sys::beneath;

@@ -1,4 +1,4 @@
-//! Operations on the trees of a session, each in a worker ([`worker`]): compare, apply, discard.
+//! Operations on the trees of a session, each in a worker ([`crate::sys::file_worker`]): compare, apply, discard.
 //!
 //! A worker of root has the ids of the folder's owner, who owns nearly all files, and no capability. If it meets files
 //! of other owners it changes nothing, and a second worker does all the work with the capabilities needed; Landlock

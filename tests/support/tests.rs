@@ -61,7 +61,7 @@ fn a_bridge_client_reads_a_turn_to_its_end() {
         let mut lines = Lines::new(stream.try_clone().unwrap());
         let query = lines.next_json(Deadline::usual());
         assert_eq!((&query["cmd"], &query["prompt"]), (&json!("query"), &json!("hi")));
-        let events = "{\"ev\":\"message\",\"data\":{\"type\":\"assistant\",\"n\":2.50}}\n{\"ev\":\"done\"}\n";
+        let events = "{\"ev\":\"message\",\"data\":{\"type\":\"assistant\",\"n\":2.50}}\n{\"ev\":\"done\",\"sessionId\":\"\"}\n";
         stream.write_all(events.as_bytes()).unwrap();
         assert_eq!(lines.next_line(Deadline::usual()).unwrap().as_deref(), Some(&b"not json"[..]));
         stream.write_all(b"{\"ev\":\"error\",  \"error\":\"no\"}\n").unwrap();

@@ -6,8 +6,8 @@
 //! changes/…     the upper layer of the overlay; a device 0:0 marks a deleted name
 //! home/.claude, home/.claude.json   the agent's own state
 //! ```
-//! A file worker ([`worker`]) reads data of a session's programs and of authors of archives. The command itself
-//! accesses the session's own records, and makes the renames.
+//! A file worker ([`crate::sys::file_worker`]) reads data of a session's programs and of authors of archives. The
+//! command itself accesses the session's own records, and makes the renames.
 //!
 //! A snapshot is written under a temporary name and renamed. A restore first extracts the whole archive into a
 //! directory of its own; then one rename makes it effective, and the next process that opens the session completes it

@@ -3,8 +3,9 @@
 //! ```text
 //! restore.new (extracted, synced) ── one rename ──> restore.ready ── each tree to its place ──> removed
 //! ```
-//! Workers ([`worker`]) read the archive. They can write to `restore.new` and nowhere else, each with the ids of the
-//! owner of the files it creates: for root, the home belongs to root and the workspace to the owner of the folder.
+//! Workers ([`crate::sys::file_worker`]) read the archive. They can write to `restore.new` and nowhere else, each with
+//! the ids of the owner of the files it creates: for root, the home belongs to root and the workspace to the owner of
+//! the folder.
 //!
 //! Before the rename, nothing in the session has changed. After it the restore is effective: the next process that
 //! opens the session completes a restore that was killed.

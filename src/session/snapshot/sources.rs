@@ -3,8 +3,8 @@
 //! ```text
 //! command: opens trees, file ── fork ──> worker: reads trees, writes file ── summary ──> command: syncs, renames
 //! ```
-//! Programs of the session created the trees. The worker ([`worker`]) reads them and writes to the file that was opened
-//! before; it can access no other file.
+//! Programs of the session created the trees. The worker ([`crate::sys::file_worker`]) reads them and writes to the
+//! file that was opened before; it can access no other file.
 
 use super::{SnapshotLabel, SnapshotLimits, SnapshotSummary, write};
 use crate::error::{Code, Error, Result};
