@@ -8,14 +8,24 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The tree of programs is too large to be searched at a start: there, these levels are.
+/// The trees of programs are too large to be searched as a whole at a start: there, these levels are.
 const PROGRAM_LEVELS: usize = 2;
 
 /// Directories of programs and headers, whose many files are not looked at.
-const UNSEARCHED_FILES: [&str; 6] = ["/bin", "/sbin", "/usr/bin", "/usr/games", "/usr/include", "/usr/sbin"];
+const UNSEARCHED_FILES: [&str; 8] = [
+    "/bin",
+    "/sbin",
+    "/usr/bin",
+    "/usr/games",
+    "/usr/include",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+];
 
-/// The parts of it that the administrator fills, which are searched like configuration.
-const LOCAL: [&str; 2] = ["/usr/local", "/usr/etc"];
+/// The part of them that the administrator fills, and configuration there.
+const LOCAL: &str = "/usr/local";
+const LOCAL_CONFIGURATION: [&str; 2] = ["/usr/local/etc", "/usr/etc"];
 
 /// The most levels and names that are looked at in one tree, the nearest first.
 const MAX_LEVELS: usize = 8;
@@ -24,9 +34,11 @@ const MAX_NAMES: usize = 4096;
 /// The topmost paths of that kind which a start finds in these files and trees of the system, within the limits above.
 pub fn paths<'a>(trees: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for tree in trees.into_iter().chain(LOCAL.map(Path::new)) {
-        let of_programs = !tree.starts_with("/etc") && !LOCAL.iter().any(|local| tree == Path::new(local));
-        let levels = if of_programs { PROGRAM_LEVELS } else { MAX_LEVELS };
+    let local = LOCAL_CONFIGURATION.iter().chain([&LOCAL]).map(Path::new);
+    for tree in trees.into_iter().chain(local) {
+        let is_configuration =
+            tree.starts_with("/etc") || LOCAL_CONFIGURATION.iter().any(|local| tree == Path::new(local));
+        let levels = if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS };
         GroupOnlySearch { found: &mut found, levels, names_left: MAX_NAMES, skips: true }.search(tree);
     }
     // What is near the top of a local tree is found twice.
@@ -59,7 +71,7 @@ impl GroupOnlySearch<'_> {
         let Ok(meta) = fs::symlink_metadata(tree) else { return };
         // Of a link the target counts, where it is.
         let mut directories = VecDeque::new();
-        if !meta.is_symlink() && self.is_open_directory(tree.to_owned(), &meta) {
+        if !meta.is_symlink() && self.is_open_directory(|| tree.to_owned(), &meta) {
             directories.push_back((tree.to_owned(), 1));
         }
         while let Some((directory, level)) = directories.pop_front() {
@@ -75,23 +87,23 @@ impl GroupOnlySearch<'_> {
                 }
                 self.names_left -= 1;
                 let Ok(meta) = entry.metadata() else { continue };
-                let path = entry.path();
-                if self.is_open_directory(path.clone(), &meta) && level < self.levels {
-                    directories.push_back((path, level + 1));
+                if self.is_open_directory(|| entry.path(), &meta) && level < self.levels {
+                    directories.push_back((entry.path(), level + 1));
                 }
             }
         }
     }
 
     /// Notes a path that gives this process more than others; returns whether it is a directory for all.
-    fn is_open_directory(&mut self, path: PathBuf, meta: &fs::Metadata) -> bool {
+    fn is_open_directory(&mut self, path: impl FnOnce() -> PathBuf, meta: &fs::Metadata) -> bool {
         let of_others = meta.permissions().mode();
         let lacks = |bit: u32| of_others & bit == 0;
-        let has = |wanted: AccessFlags| access(&path, wanted).is_ok();
         let lacks_search = meta.is_dir() && lacks(0o001);
         if !lacks(0o004) && !lacks_search {
             return meta.is_dir();
         }
+        let path = path();
+        let has = |wanted: AccessFlags| access(&path, wanted).is_ok();
         // The user's own programs below /usr/local, say.
         let is_own = meta.uid() == geteuid().as_raw() && !geteuid().is_root() && path.starts_with("/usr");
         if !is_own && (lacks(0o004) && has(AccessFlags::R_OK) || lacks_search && has(AccessFlags::X_OK)) {

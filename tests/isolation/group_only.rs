@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use super::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
@@ -12,9 +13,11 @@ use crate::support::caller::Caller;
 /// A group that the caller is made a member of.
 const GROUP: u32 = 47_110;
 
-/// Directories for configuration, and for what the administrator adds.
-const TREES: [&str; 5] =
-    ["/etc/ssl", "/etc/alternatives", "/etc/ld.so.conf.d", "/usr/local/etc", "/usr/local/share"];
+/// Directories for configuration.
+const TREES: [&str; 4] = ["/etc/ssl", "/etc/alternatives", "/etc/ld.so.conf.d", "/usr/local/etc"];
+
+/// Tests that make files of the system take turns: what one removes, the start of another may just have found.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A directory, gone when dropped.
 struct Configuration(PathBuf);
@@ -74,6 +77,7 @@ fn what_only_a_group_may_read_is_covered() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),
     };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let wrap = Wrap::new(caller);
     TREES.iter().for_each(|tree| is_covered_in(tree, &wrap, caller));
 }
@@ -94,6 +98,7 @@ fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),
     };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let wrap = Wrap::new(caller);
     let made = Configuration::new("/usr/share");
     let near = RemovedFile(Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id())));
@@ -114,6 +119,12 @@ fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
         row["detail"].as_str().unwrap().contains(deep.to_str().unwrap())
     };
     assert_eq!(read(), "content", "the file near the top is empty");
+    let local = Configuration::new("/usr/local/share");
+    fs::set_permissions(&local.0, fs::Permissions::from_mode(0o750)).unwrap();
+    chown(&local.0, None, Some(GROUP)).unwrap();
+    let script = format!("cat {}/open/all", local.0.display());
+    let command = wrap.command(&[], &["/bin/sh", "-c", &script]);
+    assert!(as_member(&command).stdout.is_empty(), "as near to the top of /usr/local");
     assert!(is_reported());
     let empty = wrap.place.make_dir("empty", 0o755);
     wrap.place.configure_user(&format!("files.ro = [\"{}:{}\"]\n", empty.display(), deep.display()));
@@ -128,6 +139,7 @@ fn what_no_group_gives_stays() {
         Ok(caller) => caller,
         Err(why) => skip!("{why}"),
     };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let wrap = Wrap::new(caller);
     let made = Configuration::new("/usr/local/share");
     let own = made.0.join("open/own");
