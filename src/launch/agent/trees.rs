@@ -4,7 +4,6 @@
 use crate::error::{Code, Error, Result};
 use crate::launch::idmap::IdmapNamespaces;
 use crate::plan::agent::{AgentPlan, BlockIds, SourceSlot, TreeMode, ids};
-use crate::plan::ids::UserNamespaceMaps;
 use crate::sys::file::{self, Resolve};
 use crate::sys::seccomp::FilterProfile;
 use crate::sys::{Errno, mount};
@@ -123,12 +122,7 @@ fn detached_tree(
         }
         return Ok(tree);
     }
-    let maps = UserNamespaceMaps {
-        uid: ids::idmap_lines(stat.st_uid, block.uid, block.host_uid, block.base),
-        gid: ids::idmap_lines(stat.st_gid, block.gid, block.host_gid, block.base),
-        deny_setgroups: false,
-    };
-    let userns = holders.userns(maps)?;
+    let userns = holders.userns(ids::for_tree(&block, (stat.st_uid, stat.st_gid)))?;
     mount::idmap_tree(tree.as_fd(), userns).map_err(|errno| {
         let message = format!("map the owners of {shown}: {}", errno.desc());
         let kind = nix::sys::statfs::fstatfs(file).map(|s| format!("{:#x}", s.filesystem_type().0));

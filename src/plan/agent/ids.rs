@@ -39,10 +39,19 @@ fn block_map(base: u32, inner: u32, host: u32) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The maps of an idmapped tree of this owner, for the sandbox of `block` ([`idmap_lines`]).
+pub fn for_tree(block: &BlockIds, (uid, gid): (u32, u32)) -> UserNamespaceMaps {
+    UserNamespaceMaps {
+        uid: idmap_lines(uid, block.uid, block.host_uid, block.base),
+        gid: idmap_lines(gid, block.gid, block.host_gid, block.base),
+        deny_setgroups: false,
+    }
+}
+
 /// Builds the map of an idmapped tree: its `owner` on disk becomes `inner` inside, which is `host` on the host; the
 /// inner id becomes the owner's, and every other id is shifted into the block. An entry for the owner alone would show
 /// all other ids as the overflow id, and make even their files with mode 0666 unwritable.
-pub fn idmap_lines(owner: u32, inner: u32, host: u32, base: u32) -> String {
+fn idmap_lines(owner: u32, inner: u32, host: u32, base: u32) -> String {
     if owner == inner {
         return block_map(base, inner, host);
     }

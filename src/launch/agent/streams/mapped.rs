@@ -8,7 +8,6 @@
 use super::{may_open, set_stream};
 use crate::launch::idmap::IdmapNamespaces;
 use crate::plan::agent::{BlockIds, ids};
-use crate::plan::ids::UserNamespaceMaps;
 use crate::sys::{Errno, SysResult, file, mount};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, fstat};
@@ -82,11 +81,7 @@ fn may_open_for_both(stat: &FileStat, ids: &BlockIds) -> bool {
 /// Opens the file again on a mount of its own, which these ids see as their user's. `None` where there can be no such
 /// mount, as for a memfd, or where even its owner may not open it for both.
 fn open_as_owner(file: BorrowedFd<'_>, stat: &FileStat, flags: OFlag, ids: &BlockIds) -> Option<OwnedFd> {
-    let maps = UserNamespaceMaps {
-        uid: ids::idmap_lines(stat.st_uid, ids.uid, ids.host_uid, ids.base),
-        gid: ids::idmap_lines(stat.st_gid, ids.gid, ids.host_gid, ids.base),
-        deny_setgroups: false,
-    };
+    let maps = ids::for_tree(ids, (stat.st_uid, stat.st_gid));
     let tree = mount::clone_tree(file, false).ok()?;
     mount::idmap_tree(tree.as_fd(), IdmapNamespaces::default().userns(maps).ok()?).ok()?;
     let kept = OFlag::O_ACCMODE | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_SYNC | OFlag::O_DIRECT;
