@@ -23,9 +23,8 @@ const UNSEARCHED_FILES: [&str; 8] = [
     "/usr/sbin",
 ];
 
-/// The part of them that the administrator fills, and configuration there.
-const LOCAL: &str = "/usr/local";
-const LOCAL_CONFIGURATION: [&str; 2] = ["/usr/local/etc", "/usr/etc"];
+/// Parts of it that are searched as trees of their own: what the administrator adds, and configuration.
+const OWN_TREES: [&str; 3] = ["/usr/local", "/usr/local/etc", "/usr/etc"];
 
 /// The most levels and names that are looked at in one tree, the nearest first.
 const MAX_LEVELS: usize = 8;
@@ -34,14 +33,12 @@ const MAX_NAMES: usize = 4096;
 /// The topmost paths of that kind which a start finds in these files and trees of the system, within the limits above.
 pub fn paths<'a>(trees: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let local = LOCAL_CONFIGURATION.iter().chain([&LOCAL]).map(Path::new);
-    for tree in trees.into_iter().chain(local) {
-        let is_configuration =
-            tree.starts_with("/etc") || LOCAL_CONFIGURATION.iter().any(|local| tree == Path::new(local));
+    for tree in trees.into_iter().chain(OWN_TREES.map(Path::new)) {
+        let is_configuration = tree.starts_with("/etc") || tree.ends_with("etc");
         let levels = if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS };
         GroupOnlySearch { found: &mut found, levels, names_left: MAX_NAMES, skips: true }.search(tree);
     }
-    // What is near the top of a local tree is found twice.
+    // A tree of its own that is not for all is found where it is listed, too.
     found.sort_unstable();
     found.dedup();
     found
@@ -62,7 +59,7 @@ struct GroupOnlySearch<'a> {
     found: &'a mut Vec<PathBuf>,
     levels: usize,
     names_left: usize,
-    /// Whether the files of [`UNSEARCHED_FILES`] are passed over.
+    /// Whether the files of [`UNSEARCHED_FILES`] are passed over, and [`OWN_TREES`] below others.
     skips: bool,
 }
 
@@ -74,9 +71,11 @@ impl GroupOnlySearch<'_> {
         if !meta.is_symlink() && self.is_open_directory(|| tree.to_owned(), &meta) {
             directories.push_back((tree.to_owned(), 1));
         }
+        let skips = self.skips;
+        let is_skipped =
+            |path: &Path, of: &[&str]| skips && of.iter().any(|skipped| path == Path::new(skipped));
         while let Some((directory, level)) = directories.pop_front() {
-            let is_unsearched = UNSEARCHED_FILES.iter().any(|skipped| directory == Path::new(skipped));
-            let files_too = !(self.skips && is_unsearched);
+            let files_too = !is_skipped(&directory, &UNSEARCHED_FILES);
             for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
                 let Ok(kind) = entry.file_type() else { continue };
                 if kind.is_symlink() || !kind.is_dir() && !files_too {
@@ -87,8 +86,12 @@ impl GroupOnlySearch<'_> {
                 }
                 self.names_left -= 1;
                 let Ok(meta) = entry.metadata() else { continue };
-                if self.is_open_directory(|| entry.path(), &meta) && level < self.levels {
-                    directories.push_back((entry.path(), level + 1));
+                if !self.is_open_directory(|| entry.path(), &meta) || level == self.levels {
+                    continue;
+                }
+                let path = entry.path();
+                if !is_skipped(&path, &OWN_TREES) {
+                    directories.push_back((path, level + 1));
                 }
             }
         }

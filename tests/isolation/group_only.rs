@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
@@ -65,20 +65,19 @@ fn with_group(wrap: &Wrap, caller: Caller, member: Membership, command: &Command
     wrap.finish(started)
 }
 
-/// An ordinary user, where the test may make files of the system.
-fn ordinary() -> Result<Caller, String> {
+/// A sandbox of an ordinary user, where the test may make files of the system, and the test's turn to make them.
+fn prepared() -> Result<(Wrap, Caller, MutexGuard<'static, ()>), String> {
     Caller::root()?;
-    Caller::ordinary()
+    let caller = Caller::ordinary()?;
+    Ok((Wrap::new(caller), caller, TURN.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 #[test]
 fn what_only_a_group_may_read_is_covered() {
-    let caller = match ordinary() {
-        Ok(caller) => caller,
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
         Err(why) => skip!("{why}"),
     };
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let wrap = Wrap::new(caller);
     TREES.iter().for_each(|tree| is_covered_in(tree, &wrap, caller));
 }
 
@@ -94,12 +93,10 @@ impl Drop for RemovedFile {
 /// The largest tree is searched near its top, its files too; doctor says what is deeper, until the policy covers it.
 #[test]
 fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
-    let caller = match ordinary() {
-        Ok(caller) => caller,
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
         Err(why) => skip!("{why}"),
     };
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let wrap = Wrap::new(caller);
     let made = Configuration::new("/usr/share");
     let near = RemovedFile(Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id())));
     fs::rename(made.0.join("open/group"), &near.0).unwrap();
@@ -135,12 +132,10 @@ fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
 /// What is the user's own below /usr, and a directory in which others find what they can name, stay.
 #[test]
 fn what_no_group_gives_stays() {
-    let caller = match ordinary() {
-        Ok(caller) => caller,
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
         Err(why) => skip!("{why}"),
     };
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let wrap = Wrap::new(caller);
     let made = Configuration::new("/usr/local/share");
     let own = made.0.join("open/own");
     fs::write(&own, "own").unwrap();
