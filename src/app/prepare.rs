@@ -6,7 +6,7 @@ use crate::cgroup::SandboxCgroups;
 use crate::error::{Code, Error, Result};
 use crate::host::protect::{self, ProtectedPaths};
 use crate::host::workspace_scan::WorkspaceScanner;
-use crate::host::{HostFacts, PathKind, group_only, network_namespace};
+use crate::host::{HostFacts, PathKind, network_namespace};
 use crate::id::SandboxId;
 use crate::launch::agent::cleanup::{self, ClaimedEntries};
 use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
@@ -26,6 +26,7 @@ use crate::spec::{
     GitIndexSpec, HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection,
     ProtectionStrength, SandboxSpec,
 };
+use crate::state::group_only_record;
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
 use nix::errno::Errno;
@@ -428,7 +429,8 @@ fn hide_group_only_paths(spec: &mut SandboxSpec) {
         MountKind::System { source } if !mount.writable => Some(source.as_path()),
         _ => None,
     });
-    let hidden: Vec<PathBuf> = group_only::paths(system).into_iter().filter(|path| !is_named(path)).collect();
+    let hidden: Vec<PathBuf> =
+        group_only_record::paths_to_hide(system).into_iter().filter(|path| !is_named(path)).collect();
     spec.hidden_paths.extend(hidden.into_iter().map(|path| (path, Origin::BUILT_IN)));
 }
 

@@ -11,6 +11,7 @@ use crate::session::policy_parser::WorkerPolicyParser;
 use crate::spec::agent::{INNER_ID, root_cgroup, system_paths};
 use crate::spec::policy::{self, EffectivePolicy, HomeSource, IdRange, PolicyOptions, PolicySources};
 use crate::spec::{HostIdMapping, RootCgroupSpec, SandboxIdentity};
+use crate::state::group_only_record;
 use crate::sys::file_worker::MIN_LANDLOCK_ABI;
 use crate::sys::landlock;
 use crate::text::one_line;
@@ -225,32 +226,48 @@ fn with_hint(check: HostCheck, error: &Error) -> HostCheck {
     }
 }
 
-/// Looks through all of the system for what an ordinary user's programs can read through a group, and neither a start nor
-/// the policy hides.
+/// Looks through all of the system for what an ordinary user's programs could read through a group, so that starts hide
+/// it. Where that cannot be kept, what neither a start nor the policy hides is reported.
 fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
     const NAME: &str = "group-only-files";
-    const MAX_SHOWN: usize = 20;
     if is_privileged() {
         return None;
     }
+    let (mut readable, saved) = group_only_record::search_all();
+    let Err(error) = saved else {
+        let detail = match readable.len() {
+            0 => "programs can read nothing of /usr and /etc through a group alone".to_owned(),
+            _ => format!(
+                "hidden, unless the policy names it, since a group alone gives it: {}",
+                some_of(&readable)
+            ),
+        };
+        return Some(HostCheck::ok(NAME, detail));
+    };
     let binds = policy.into_iter().flat_map(|policy| &policy.files.binds);
-    let mut covered = group_only::paths(system_paths());
+    let mut covered = group_only::near(system_paths()).paths;
     covered.extend(binds.map(|bind| bind.value.destination.clone()));
-    let mut readable = group_only::all_paths(system_paths());
     readable.retain(|path| !covered.iter().any(|at| path.starts_with(at)));
-    readable.sort_unstable();
     if readable.is_empty() {
         return Some(HostCheck::ok(NAME, "programs can read nothing of /usr and /etc through a group alone"));
     }
+    let detail = format!("programs can read through one of your groups: {}", some_of(&readable));
+    let remedy = format!(
+        "mend this, so that starts know it: {error}; or bind an empty file or directory over each, \
+         files.ro = [\"EMPTY:PATH\"] in your configuration"
+    );
+    Some(HostCheck::degraded(NAME, detail).with_remedy(remedy))
+}
+
+/// The first of them, for a row.
+fn some_of(paths: &[PathBuf]) -> String {
+    const MAX_SHOWN: usize = 20;
     let mut shown: Vec<String> =
-        readable.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
-    if let more @ 1.. = readable.len().saturating_sub(MAX_SHOWN) {
+        paths.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
+    if let more @ 1.. = paths.len().saturating_sub(MAX_SHOWN) {
         shown.push(format!("{more} more"));
     }
-    let detail = format!("programs can read through one of your groups: {}", shown.join(", "));
-    let remedy = "bind an empty file or directory over each, files.ro = [\"EMPTY:PATH\"] in your configuration; or have \
-                  the administrator take it from the group";
-    Some(HostCheck::degraded(NAME, detail).with_remedy(remedy))
+    shown.join(", ")
 }
 
 /// Checks the trusted certificates, which verify a TLS upstream of the model API.

@@ -2,13 +2,13 @@
 //! group `ssl-cert`. The programs of an ordinary user keep its groups, since a user cannot give up groups in a user
 //! namespace of its own (user_namespaces(7), setgroups). They are to find there what all users may read.
 
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::unistd::{AccessFlags, access, getegid, geteuid, getgroups};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The trees of programs are too large to be searched as a whole at a start: there, these levels are.
+/// The trees of programs are too large to be searched as a whole at each start: there, these levels are.
 const PROGRAM_LEVELS: usize = 2;
 
 /// Directories of programs and headers, whose many files are not looked at.
@@ -30,29 +30,87 @@ const OWN_TREES: [&str; 3] = ["/usr/local", "/usr/local/etc", "/usr/etc"];
 const MAX_LEVELS: usize = 8;
 const MAX_NAMES: usize = 4096;
 
-/// The topmost paths of that kind which a start finds in these files and trees of the system, within the limits above.
-pub fn paths<'a>(trees: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+/// What changes with the packages of the system, whatever installs them: dpkg, RPM (its database has two places), apk and
+/// pacman.
+const PACKAGE_DATABASES: [&str; 7] = [
+    "/var/lib/dpkg/status",
+    "/var/lib/dpkg/statoverride",
+    "/var/lib/rpm/rpmdb.sqlite",
+    "/usr/lib/sysimage/rpm/rpmdb.sqlite",
+    "/lib/apk/db/installed",
+    "/usr/lib/apk/db/installed",
+    "/var/lib/pacman/local",
+];
+
+/// What each start finds.
+#[derive(Debug)]
+pub struct NearPaths {
+    /// The topmost paths of that kind, sorted.
+    pub paths: Vec<PathBuf>,
+    /// The last change of a directory that was looked at, or of the packages of the system: seconds and nanoseconds since
+    /// the epoch. When it is another one, what lies deeper may be as well.
+    pub newest_change: (i64, i64),
+}
+
+/// Searches these files and trees of the system, within the limits above.
+pub fn near<'a>(trees: impl IntoIterator<Item = &'a Path>) -> NearPaths {
+    let (mut paths, mut newest_change) = (Vec::new(), newest_package_change());
     for tree in trees.into_iter().chain(OWN_TREES.map(Path::new)) {
         let is_configuration = tree.starts_with("/etc") || tree.ends_with("etc");
         let levels = if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS };
-        GroupOnlySearch { found: &mut found, levels, names_left: MAX_NAMES, skips: true }.search(tree);
+        let mut search =
+            GroupOnlySearch { found: &mut paths, levels, names_left: MAX_NAMES, skips: true, newest_change };
+        search.search(tree);
+        newest_change = search.newest_change;
     }
     // A tree of its own that is not for all is found where it is listed, too.
-    found.sort_unstable();
-    found.dedup();
-    found
+    paths.sort_unstable();
+    paths.dedup();
+    NearPaths { paths, newest_change }
 }
 
-/// All of that kind in these trees. It takes a fraction of a second, and longer when the disk is to be read.
-pub fn all_paths<'a>(trees: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
+/// All of that kind in these trees, among the first `max_names` names of each. It takes a fraction of a second, and longer
+/// when the disk is to be read.
+pub fn all<'a>(trees: impl IntoIterator<Item = &'a Path>, max_names: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for tree in trees {
-        let mut search =
-            GroupOnlySearch { found: &mut found, levels: usize::MAX, names_left: usize::MAX, skips: false };
+        let mut search = GroupOnlySearch {
+            found: &mut found,
+            levels: usize::MAX,
+            names_left: max_names,
+            skips: false,
+            newest_change: (0, 0),
+        };
         search.search(tree);
     }
     found
+}
+
+/// Whether the path is still of that kind.
+pub fn is_group_only(path: &Path) -> bool {
+    let Ok(meta) = fs::symlink_metadata(path) else { return false };
+    !meta.is_symlink() && gives_more_than_others(path, &meta)
+}
+
+/// The groups of this process, sorted.
+pub fn caller_groups() -> Vec<u32> {
+    let mut groups: Vec<u32> =
+        getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+    groups.push(getegid().as_raw());
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+/// Whether this process has a group that others may be in: by convention, nobody else is in the group that has the number
+/// of the user.
+pub fn has_shared_group() -> bool {
+    caller_groups() != [geteuid().as_raw()]
+}
+
+fn newest_package_change() -> (i64, i64) {
+    let changes = PACKAGE_DATABASES.into_iter().filter_map(|path| fs::metadata(path).ok());
+    changes.map(|meta| (meta.ctime(), meta.ctime_nsec())).max().unwrap_or_default()
 }
 
 struct GroupOnlySearch<'a> {
@@ -61,6 +119,7 @@ struct GroupOnlySearch<'a> {
     names_left: usize,
     /// Whether the files of [`UNSEARCHED_FILES`] are passed over, and [`OWN_TREES`] below others.
     skips: bool,
+    newest_change: (i64, i64),
 }
 
 impl GroupOnlySearch<'_> {
@@ -99,19 +158,34 @@ impl GroupOnlySearch<'_> {
 
     /// Notes a path that gives this process more than others; returns whether it is a directory for all.
     fn is_open_directory(&mut self, path: impl FnOnce() -> PathBuf, meta: &fs::Metadata) -> bool {
-        let of_others = meta.permissions().mode();
-        let lacks = |bit: u32| of_others & bit == 0;
-        let lacks_search = meta.is_dir() && lacks(0o001);
-        if !lacks(0o004) && !lacks_search {
+        if meta.is_dir() {
+            self.newest_change = self.newest_change.max((meta.ctime(), meta.ctime_nsec()));
+        }
+        if is_for_all(meta) {
             return meta.is_dir();
         }
         let path = path();
-        let has = |wanted: AccessFlags| access(&path, wanted).is_ok();
-        // The user's own programs below /usr/local, say.
-        let is_own = meta.uid() == geteuid().as_raw() && !geteuid().is_root() && path.starts_with("/usr");
-        if !is_own && (lacks(0o004) && has(AccessFlags::R_OK) || lacks_search && has(AccessFlags::X_OK)) {
+        if gives_more_than_others(&path, meta) {
             self.found.push(path);
         }
         false
     }
+}
+
+fn lacks(meta: &fs::Metadata, bit: u32) -> bool {
+    meta.permissions().mode() & bit == 0
+}
+
+fn is_for_all(meta: &fs::Metadata) -> bool {
+    !(lacks(meta, 0o004) || meta.is_dir() && lacks(meta, 0o001))
+}
+
+/// Whether this process may read or search what others may not, and not because it is the user's own.
+fn gives_more_than_others(path: &Path, meta: &fs::Metadata) -> bool {
+    let has = |wanted: AccessFlags| access(path, wanted).is_ok();
+    // The user's own programs below /usr/local, say.
+    let is_own = meta.uid() == geteuid().as_raw() && !geteuid().is_root() && path.starts_with("/usr");
+    !is_own
+        && (lacks(meta, 0o004) && has(AccessFlags::R_OK)
+            || meta.is_dir() && lacks(meta, 0o001) && has(AccessFlags::X_OK))
 }

@@ -4,6 +4,7 @@
 pub mod container;
 pub mod counters;
 pub mod delegated_directory;
+pub mod group_only_record;
 pub mod process;
 pub mod running;
 

@@ -90,43 +90,78 @@ impl Drop for RemovedFile {
     }
 }
 
-/// The largest tree is searched near its top, its files too; doctor says what is deeper, until the policy covers it.
+/// The row of doctor for a member of the group: whether it is in order, and what it says.
+fn doctor_row(wrap: &Wrap, caller: Caller, state: Option<&Path>) -> (bool, String) {
+    let mut command = wrap.place.saggar();
+    command.args(["doctor", "--json"]);
+    if let Some(state) = state {
+        command.env("SAGGAR_STATE_DIR", state);
+    }
+    let told = with_group(wrap, caller, Membership::Supplementary, &command);
+    let report: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    let rows = report["checks"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == "group-only-files").unwrap();
+    assert!(row["status"] == "ok" || row["remedy"].as_str().unwrap().contains("files.ro"), "{row}");
+    (row["status"] == "ok", row["detail"].as_str().unwrap().to_owned())
+}
+
+/// The largest trees are searched whole when the system has changed, and by doctor.
 #[test]
-fn of_usr_what_is_near_its_top_is_covered_and_doctor_finds_the_rest() {
+fn of_usr_all_of_it_is_covered_and_doctor_searches_it_again() {
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
+        Err(why) => skip!("{why}"),
+    };
+    let read = |path: &Path| {
+        let command = wrap.command(&[], &["/bin/sh", "-c", &format!("cat {} 2>&-; exit 0", path.display())]);
+        with_group(&wrap, caller, Membership::Supplementary, &command).success()
+    };
+    let made = Configuration::new("/usr/share");
+    let near = RemovedFile(Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id())));
+    fs::copy(made.0.join("open/group"), &near.0).unwrap();
+    chown(&near.0, None, Some(GROUP)).unwrap();
+    let deep = [made.0.join("open/group"), made.0.join("closed/key")];
+    assert_eq!(read(&near.0), "");
+    assert_eq!(deep.each_ref().map(|path| read(path)), [""; 2]);
+    assert_eq!(read(&made.0.join("open/all")), "content");
+    // Every directory that is made near the top counts as a change.
+    let local = Configuration::new("/usr/local/share");
+    assert_eq!(read(&local.0.join("open/group")), "");
+    // What a hand changes deeper is found by doctor, or the next day.
+    let late = made.0.join("open/all");
+    fs::set_permissions(&late, fs::Permissions::from_mode(0o640)).unwrap();
+    let (is_ok, detail) = doctor_row(&wrap, caller, None);
+    assert!(is_ok && detail.contains(late.to_str().unwrap()), "{detail}");
+    assert_eq!(read(&late), "");
+    // It is a file for all again, and hidden no longer.
+    fs::set_permissions(&late, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(read(&late), "content");
+}
+
+/// Where nothing can be kept, each start of a member searches, and doctor says what to do.
+#[test]
+fn without_a_place_for_what_was_found_it_is_searched_each_time() {
     let (wrap, caller, _turn) = match prepared() {
         Ok(prepared) => prepared,
         Err(why) => skip!("{why}"),
     };
     let made = Configuration::new("/usr/share");
-    let near = RemovedFile(Path::new("/usr/share").join(format!("saggar-test-{}.key", std::process::id())));
-    fs::rename(made.0.join("open/group"), &near.0).unwrap();
     let deep = made.0.join("closed");
-    let as_member = |command: &Command| with_group(&wrap, caller, Membership::Supplementary, command);
-    let read = || {
-        let script = format!("cat {} {}/key 2>&-; exit 0", near.0.display(), deep.display());
-        as_member(&wrap.command(&[], &["/bin/sh", "-c", &script])).success()
-    };
-    let is_reported = || {
-        let mut command = wrap.place.saggar();
-        command.args(["doctor", "--json"]);
-        let report: serde_json::Value = serde_json::from_str(&as_member(&command).success()).unwrap();
-        let rows = report["checks"].as_array().unwrap();
-        let row = rows.iter().find(|row| row["name"] == "group-only-files").unwrap();
-        assert!(row["status"] == "ok" || row["remedy"].as_str().unwrap().contains("files.ro"), "{row}");
-        row["detail"].as_str().unwrap().contains(deep.to_str().unwrap())
-    };
-    assert_eq!(read(), "content", "the file near the top is empty");
-    let local = Configuration::new("/usr/local/share");
-    fs::set_permissions(&local.0, fs::Permissions::from_mode(0o750)).unwrap();
-    chown(&local.0, None, Some(GROUP)).unwrap();
-    let script = format!("cat {}/open/all", local.0.display());
-    let command = wrap.command(&[], &["/bin/sh", "-c", &script]);
-    assert!(as_member(&command).stdout.is_empty(), "as near to the top of /usr/local");
-    assert!(is_reported());
-    let empty = wrap.place.make_dir("empty", 0o755);
-    wrap.place.configure_user(&format!("files.ro = [\"{}:{}\"]\n", empty.display(), deep.display()));
-    assert_eq!(read(), "");
-    assert!(!is_reported());
+    let nowhere = Path::new("/proc/nowhere");
+    let script = format!("ls -A {}; exit 0", deep.display());
+    let mut command = wrap.command(&[], &["/bin/sh", "-c", &script]);
+    command.env("SAGGAR_STATE_DIR", nowhere);
+    for _ in 0..2 {
+        assert_eq!(with_group(&wrap, caller, Membership::Supplementary, &command).success(), "");
+    }
+    let (is_ok, detail) = doctor_row(&wrap, caller, Some(nowhere));
+    assert!(!is_ok && detail.contains(deep.to_str().unwrap()), "{detail}");
+    let (directory, file) = (wrap.place.make_dir("empty", 0o755), wrap.place.make_file("empty-file", ""));
+    let covered = [(directory, deep), (file, made.0.join("open/group"))];
+    let binds = covered.map(|(empty, at)| format!("\"{}:{}\"", empty.display(), at.display()));
+    wrap.place.configure_user(&format!("files.ro = [{}]\n", binds.join(", ")));
+    let (_, detail) = doctor_row(&wrap, caller, Some(nowhere));
+    assert!(!detail.contains(made.0.to_str().unwrap()), "{detail}");
 }
 
 /// What is the user's own below /usr, and a directory in which others find what they can name, stay.
