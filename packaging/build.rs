@@ -1,43 +1,16 @@
-//! Compiles the table of system calls to one that is fast to search, as Rust that
-//! `src/plan/container/seccomp/names.rs` includes. Also compiles the trampoline, and says how the binary is linked, and which
-//! commit it is of.
+//! Says how the binary is linked, and which commit it is of.
 
 // Cargo reads a build script's instructions from its standard output.
 #![allow(clippy::print_stdout)]
 
 mod static_link;
-#[path = "../trampoline/build.rs"]
-mod trampoline;
 
-use saggar_seccomp::{Result, emit, table};
-use std::path::Path;
-use std::{env, fs};
-
-/// The calls of each architecture.
-const CALLS: &str = "seccomp/syscalls.tbl";
+use std::env;
 
 fn main() {
-    println!("cargo::rerun-if-changed={CALLS}");
     // `saggar --version` names the commit, where whoever builds it knows it (packaging/build).
     println!("cargo::rerun-if-env-changed=SAGGAR_COMMIT");
     let commit = env::var("SAGGAR_COMMIT").unwrap_or_else(|_| "unknown".into());
     println!("cargo::rustc-env=SAGGAR_COMMIT={commit}");
     static_link::arrange();
-    if let Err(error) = build() {
-        println!("cargo::error={error}");
-    }
-}
-
-fn build() -> Result<()> {
-    let calls = Path::new(&variable("CARGO_MANIFEST_DIR")?).join(CALLS);
-    let calls = fs::read_to_string(&calls).map_err(|error| format!("{}: {error}", calls.display()))?;
-    let out = variable("OUT_DIR")?;
-    let names = Path::new(&out).join("seccomp_names.rs");
-    fs::write(&names, emit::names(&table::rows(&calls)?))
-        .map_err(|error| format!("{}: {error}", names.display()))?;
-    trampoline::compile(Path::new(&out))
-}
-
-fn variable(name: &str) -> Result<String> {
-    env::var(name).map_err(|error| format!("{name}: {error}"))
 }

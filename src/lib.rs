@@ -28,28 +28,19 @@
 //! | 6 | [`cli`] [`cmd`] | argument types, one file for each command |
 
 pub mod app;
-pub mod cgroup;
 pub mod cli;
 pub mod cmd;
 pub mod demo;
-pub mod host;
-pub mod launch;
 pub mod mcp;
-pub mod plan;
 pub mod prove;
-pub mod resctrl;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods))]
 pub mod session;
-pub mod spec;
-pub mod stage;
-pub mod state;
 pub mod supervise;
 
 pub use saggar_bridge as bridge;
 pub use saggar_bridge::control;
 pub use saggar_egress as egress;
 pub use saggar_egress::{api, relay, service};
+pub use saggar_sandbox::{cgroup, host, launch, plan, resctrl, spec, stage, state};
 pub use saggar_sys as sys;
-#[cfg(test)]
-use saggar_sys::testing;
 pub use saggar_sys::{error, exact_name, id, log, signal_name, text};

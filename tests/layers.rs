@@ -1,5 +1,6 @@
-//! The map of `lib.rs` holds: a module uses lower layers only, pure modules do no I/O, and every cycle of files that
-//! import each other has its reason in [`CYCLES`].
+//! What Cargo cannot say of the crates: a module of the program or of `crates/sandbox` uses lower layers of its own crate
+//! only, as the map in its `lib.rs` says; pure modules do no I/O; the child of a start has no heap; and every cycle of
+//! files that import each other has its reason in [`CYCLES`].
 //!
 //! Source text is read, not types. Every path counts that starts with `crate`, `super`, `self` or a module of the file,
 //! in a `use` as in an expression, with its groups taken apart; comments, literals and tests do not count. A path leads
@@ -10,49 +11,47 @@ use std::path::PathBuf;
 
 use crate::support::source::{CRATES, Piece, crate_sources, pieces};
 
-/// The layers of `lib.rs`; the longest name that fits a path decides.
-const LAYERS: &[(&str, u8)] = &[
-    ("error", 0),
-    ("log", 0),
-    ("id", 0),
-    ("text", 0),
-    ("exact_name", 0),
-    ("signal_name", 0),
-    ("testing", 0),
-    ("sys", 0),
-    ("spec", 1),
-    ("host", 1),
-    ("bridge", 1),
-    ("control", 1),
-    ("egress", 1),
-    ("api", 1),
-    ("relay", 1),
-    ("service", 1),
-    ("plan", 2),
-    ("launch", 3),
-    ("stage", 3),
-    ("cgroup", 3),
-    ("resctrl", 3),
-    ("state", 3),
-    ("session", 3),
-    ("prove", 3),
-    ("mcp", 4),
-    ("supervise", 4),
-    ("app", 5),
-    ("demo", 5),
-    ("cli", 6),
-    ("cmd", 6),
-    ("main", 6),
-    ("", 6),
+/// The layers of the modules of a crate, from its root.
+const LAYERS: [(&str, &[(&str, u8)]); 2] = [
+    (
+        "crates/sandbox/src",
+        &[
+            ("spec", 1),
+            ("host", 1),
+            ("plan", 2),
+            ("launch", 3),
+            ("stage", 3),
+            ("cgroup", 3),
+            ("resctrl", 3),
+            ("state", 3),
+        ],
+    ),
+    (
+        "src",
+        &[
+            ("session", 3),
+            ("prove", 3),
+            ("mcp", 4),
+            ("supervise", 4),
+            ("app", 5),
+            ("demo", 5),
+            ("cli", 6),
+            ("cmd", 6),
+        ],
+    ),
 ];
 
-/// All that the child of a start may use: its plan, the calls, and the type of a program.
-const OF_STAGE: [&str; 4] = ["sys", "plan", "stage", "spec::Program"];
+/// All that the child of a start may use of its own crate: its plan, and the type of a program.
+const OF_STAGE: [&str; 3] = ["plan", "stage", "spec::Program"];
+
+/// What makes text and errors, which the child has no use for.
+const TEXT_OF_SYS: [&str; 6] = ["error", "exact_name", "id", "log", "signal_name", "text"];
 
 /// What does no I/O, and the files of it that do; in a crate of its own after the name of the crate.
-const PURE: [&str; 6] = ["spec", "plan", "bridge::proto", "bridge::adapter", "egress", "policy"];
+const PURE: [&str; 6] =
+    ["sandbox::spec", "sandbox::plan", "bridge::proto", "bridge::adapter", "egress", "policy"];
 const DOES_IO: [&str; 7] = [
-    "spec::oci::load",
+    "sandbox::spec::oci::load",
     "egress::api",
     "egress::io",
     "egress::relay",
@@ -85,21 +84,24 @@ const CYCLES: &[(&[&str], &str)] = &[
         "a connection has a dialect and a replay position; both write its replies",
     ),
     (&["bridge::proto::command", "bridge::proto::event"], "commands and events answer each other by id"),
-    (&["cgroup::location", "cgroup::systemd"], "a location in a slice is checked by the driver that uses it"),
+    (
+        &["sandbox::cgroup::location", "sandbox::cgroup::systemd"],
+        "a location in a slice is checked by the driver that uses it",
+    ),
     (
         &["cmd::explain::network", "cmd::explain::report"],
         "a report has a network section of the report's values",
     ),
     (
-        &["host::workspace_scan::repository", "host::workspace_scan::walk"],
+        &["sandbox::host::workspace_scan::repository", "sandbox::host::workspace_scan::walk"],
         "a walk meets repositories, and a repository is walked",
     ),
     (
-        &["launch::container::channel", "launch::container::time_offsets"],
+        &["sandbox::launch::container::channel", "sandbox::launch::container::time_offsets"],
         "the channel reports the errors of time offsets, which quote text of the system alike",
     ),
     (
-        &["plan::container::filesystem", "plan::container::mount"],
+        &["sandbox::plan::container::filesystem", "sandbox::plan::container::mount"],
         "mount options are of a mount or its file system",
     ),
     (
@@ -117,9 +119,12 @@ const CYCLES: &[(&[&str], &str)] = &[
     ),
     (&["session::diff", "session::workspace_origin"], "changes are read by their origin, which lists them"),
     (&["session::snapshot::sources", "session::snapshot::write"], "a snapshot is written from its sources"),
-    (&["spec::agent", "spec::limits"], "an agent's limits name the layer that they come from"),
     (
-        &["stage::agent::hide", "stage::agent::overlay", "stage::agent::steps"],
+        &["sandbox::spec::agent", "sandbox::spec::limits"],
+        "an agent's limits name the layer that they come from",
+    ),
+    (
+        &["sandbox::stage::agent::hide", "sandbox::stage::agent::overlay", "sandbox::stage::agent::steps"],
         "an overlay and what hides a path are steps, and open mount points as steps do",
     ),
     (
@@ -137,11 +142,6 @@ struct Source {
     /// `a::b` for src/a/b.rs and src/a/b/mod.rs.
     module: String,
     code: String,
-}
-
-/// The files of the program.
-fn sources() -> Vec<Source> {
-    sources_in("src")
 }
 
 /// The files of all crates; those of other crates than the program after the name of the crate.
@@ -203,10 +203,9 @@ fn item_len(code: &str) -> usize {
     code.bytes().position(ends).map_or(code.len(), |at| at + 1)
 }
 
-fn layer(module: &str) -> u8 {
-    let below = |name: &str| module == name || module.starts_with(&format!("{name}::")) || name.is_empty();
-    let fits = LAYERS.iter().filter(|(name, _)| below(name));
-    fits.max_by_key(|(name, _)| name.len()).expect("the empty name fits").1
+fn layer(layers: &[(&str, u8)], module: &str) -> Option<u8> {
+    let top = module.split("::").next().unwrap_or_default();
+    layers.iter().find(|(name, _)| *name == top).map(|(_, layer)| *layer)
 }
 
 /// The modules that a file declares.
@@ -226,8 +225,13 @@ fn is_visibility(before: &str) -> bool {
 /// Every path of a file that names a module of the crate, from the crate's root.
 fn uses(Source { module, code }: &Source) -> Vec<String> {
     let starts = declared(code).into_iter().chain(["crate", "super", "self"]);
+    paths(code, starts).iter().map(|path| absolute(module, path)).collect()
+}
+
+/// Every path that starts with one of these names.
+fn paths<'a>(code: &str, starts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut found = Vec::new();
-    for start in starts.map(|start| format!("{start}::")) {
+    for start in starts.into_iter().map(|start| format!("{start}::")) {
         let is_start = |(at, _): &(usize, &str)| {
             !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
         };
@@ -235,7 +239,7 @@ fn uses(Source { module, code }: &Source) -> Vec<String> {
             expand("", &code[at..], &mut found);
         }
     }
-    found.iter().map(|path| absolute(module, path)).collect()
+    found
 }
 
 /// A path as seen from the crate's root.
@@ -369,10 +373,18 @@ fn every_cycle_of_files_has_its_reason() {
 #[test]
 fn a_module_uses_lower_layers_only() {
     let mut wrong = Vec::new();
-    // The crate's root names everything.
-    for source in sources().iter().filter(|source| !source.module.is_empty()) {
-        for used in uses(source).iter().filter(|used| layer(used) > layer(&source.module)) {
-            wrong.push(format!("{} uses {used}", source.module));
+    for (src, layers) in LAYERS {
+        let sources = sources_in(src);
+        let root = sources.iter().find(|source| source.module.is_empty()).unwrap();
+        let named: BTreeSet<&str> = layers.iter().map(|(name, _)| *name).collect();
+        assert_eq!(declared(&root.code), named, "the modules of {src}");
+        // The crate's root names everything.
+        for source in &sources {
+            let Some(own) = layer(layers, &source.module) else { continue };
+            for used in uses(source).iter().filter(|used| layer(layers, used).is_some_and(|used| used > own))
+            {
+                wrong.push(format!("{} uses {used}", source.module));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -380,11 +392,18 @@ fn a_module_uses_lower_layers_only() {
 
 #[test]
 fn the_child_of_a_start_uses_its_plan_and_the_calls_alone() {
-    for source in sources().iter().filter(|source| source.module.starts_with("stage")) {
+    let sources = sources_in("crates/sandbox/src");
+    for source in sources.iter().filter(|source| source.module.starts_with("stage")) {
         let Source { module, code } = source;
         for used in uses(source) {
             assert!(OF_STAGE.iter().any(|name| used.starts_with(name)), "{module} uses {used}");
         }
+        for used in paths(code, ["saggar_sys"]) {
+            let is_text = TEXT_OF_SYS.iter().any(|name| used.split("::").nth(1) == Some(name));
+            assert!(!is_text, "{module} uses {used}");
+        }
+        let of_crates = code.match_indices("saggar_").map(|(at, _)| &code[at..]);
+        of_crates.for_each(|used| assert!(used.starts_with("saggar_sys::"), "{module} uses another crate"));
         for heap in ["Box::new", "Arc::", "Rc::", "HashMap", "BTreeMap", "println!", "log::", "format!"] {
             assert!(!code.contains(heap), "{module} has {heap}");
         }
@@ -428,12 +447,15 @@ fn pure_modules_do_no_io() {
     }
 }
 
+/// Of the crates that do not forbid it all the same.
 #[test]
-fn unsafe_code_of_the_program_is_in_its_stage_and_its_start() {
-    for Source { module, code } in sources() {
-        let allowed = module.starts_with("stage") || module == "libc_start";
-        let blocks = code.matches("unsafe {").count() + code.matches("unsafe fn").count();
-        assert!(allowed || blocks == 0, "{module} has {blocks} unsafe blocks");
+fn unsafe_code_is_in_the_calls_the_stage_and_the_start_of_the_program() {
+    const ALLOWED: [(&str, &str); 2] = [("crates/sandbox/src", "stage"), ("src", "libc_start")];
+    for (src, allowed) in ALLOWED {
+        for Source { module, code } in sources_in(src) {
+            let blocks = code.matches("unsafe {").count() + code.matches("unsafe fn").count();
+            assert!(module.starts_with(allowed) || blocks == 0, "{module} has {blocks} unsafe blocks");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Any bytes as a `config.json`, as the `process.json` of an `exec`, and as the resources of an `update`.
 //!
-//! Run with `cargo +nightly fuzz run config_json fuzz/corpus/config_json src/spec/oci/tests/callers`. The same is done
+//! Run with `cargo +nightly fuzz run config_json fuzz/corpus/config_json crates/sandbox/src/spec/oci/tests/callers`. The same is done
 //! with random documents by `spec::oci::tests::random` in every `cargo test`.
 
 #![no_main]

@@ -1,5 +1,5 @@
 //! What the build script makes as Rust: the compiled profiles for `crates/sys/src/seccomp/tables.rs` to include, and the
-//! names of calls for `src/plan/container/seccomp/names.rs`.
+//! names of calls for `crates/sandbox/src/plan/container/seccomp/names.rs`.
 
 use crate::bpf::Instruction;
 use crate::hash::{PLACES, place};

@@ -15,7 +15,7 @@ const ROOTS: [&str; 10] = [
     "man",
     "seccomp",
     "packaging",
-    "trampoline",
+    "crates",
     "examples",
     "fuzz/fuzz_targets",
     "docs",

@@ -4,7 +4,7 @@ use super::bundle::{Bench, Said};
 use serde_json::{Value, json};
 
 /// Docker's default profile, as its engine writes it.
-const DOCKER: &str = include_str!("../../src/plan/container/seccomp/tests/docker.json");
+const DOCKER: &str = include_str!("../../crates/sandbox/src/plan/container/seccomp/tests/docker.json");
 
 /// All that a static busybox calls to print a line and to end, and execve. What the runtime calls after the load
 /// of a filter would have to be here too.

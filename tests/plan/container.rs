@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// What `saggar spec` prints, changed.
 fn container(change: impl FnOnce(&mut Value)) -> ContainerSpec {
     let mut config: Value =
-        serde_json::from_slice(include_bytes!("../../src/spec/oci/example.json")).unwrap();
+        serde_json::from_slice(include_bytes!("../../crates/sandbox/src/spec/oci/example.json")).unwrap();
     change(&mut config);
     oci::parse_config(config.to_string().into_bytes(), Path::new("/srv/bundle")).unwrap().container
 }

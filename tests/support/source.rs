@@ -26,11 +26,12 @@ pub(crate) fn files_below(directory: PathBuf) -> Vec<PathBuf> {
 }
 
 /// The sources of the program and of the crates that it is made of, by the name of each.
-pub(crate) const CRATES: [(&str, &str); 5] = [
+pub(crate) const CRATES: [(&str, &str); 6] = [
     ("saggar", "src"),
     ("bridge", "crates/bridge/src"),
     ("egress", "crates/egress/src"),
     ("policy", "crates/policy/src"),
+    ("sandbox", "crates/sandbox/src"),
     ("sys", "crates/sys/src"),
 ];
 

@@ -1,0 +1,75 @@
+//! Opens trees for the child that it cannot open itself: below directories that the container's root may not enter, or
+//! idmapped ones. A process with the runtime's rights opens them in the child's own mount namespace, so that locked
+//! mounts stay locked there.
+
+use crate::launch::idmap::IdmapNamespaces;
+use crate::plan::container::mount::SourceTree;
+use crate::plan::ids::UserNamespaceMaps;
+use crate::stage::container::opener::{self, TreeRequest};
+use crate::stage::container::wire::ChildReport;
+use crate::stage::wire::LEN;
+use saggar_sys::error::{Code, Error, Result};
+use saggar_sys::scm::socket_pair;
+use saggar_sys::{Errno, scm};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Opens `trees` for the child `pid` and sends them to it over `socket`.
+pub(super) fn send_trees(
+    trees: &[SourceTree],
+    pid: i32,
+    pidfd: BorrowedFd<'_>,
+    socket: BorrowedFd<'_>,
+) -> Result<()> {
+    let mut holders = IdmapNamespaces::default();
+    let mut namespaces = Vec::with_capacity(trees.len());
+    for tree in trees {
+        namespaces.push(match &tree.idmap {
+            None => None,
+            Some(None) => Some(user_namespace(pid)?),
+            Some(Some(maps)) => {
+                let (uid, gid) = (super::maps::map_text(&maps.uid), super::maps::map_text(&maps.gid));
+                let userns = holders.userns(UserNamespaceMaps { uid, gid, deny_setgroups: false })?;
+                Some(
+                    userns
+                        .try_clone_to_owned()
+                        .map_err(|e| Error::system("duplicate a user namespace", e))?,
+                )
+            }
+        });
+    }
+    let orders: Vec<TreeRequest<'_>> = trees
+        .iter()
+        .zip(&namespaces)
+        .map(|(tree, userns)| TreeRequest {
+            path: &tree.path,
+            path_only: tree.path_only,
+            recursive: tree.recursive,
+            userns: userns.as_ref().map(AsFd::as_fd),
+            map_recursive: tree.idmap_recursive,
+        })
+        .collect();
+    let (ours, theirs) = socket_pair()?;
+    opener::open_trees_in(pidfd, &orders, socket, theirs)
+        .map_err(|e| Error::system("open the sources of mounts", e.desc()))?;
+    let mut buffer = [0; LEN];
+    let received =
+        scm::receive(ours.as_fd(), &mut buffer).map_err(|e| Error::system("receive the mounts", e))?;
+    let Some(ChildReport::Failed { step, errno }) = ChildReport::decode(&buffer[..received.len]) else {
+        return Ok(());
+    };
+    let tree = usize::try_from(step).ok().and_then(|index| trees.get(index));
+    let path = tree.map(|tree| tree.path.to_string_lossy().into_owned()).unwrap_or_default();
+    let errno = Errno::from_raw(errno);
+    let error = Error::new(Code::Invalid, format!("mount {path}: {}", errno.desc()));
+    Err(match (errno, tree.and_then(|tree| tree.idmap.as_ref())) {
+        (Errno::EINVAL, Some(_)) => {
+            error.hint("its file system, or one mounted below it, cannot be idmapped")
+        }
+        _ => error,
+    })
+}
+
+fn user_namespace(pid: i32) -> Result<OwnedFd> {
+    let file = std::fs::File::open(format!("/proc/{pid}/ns/user"));
+    file.map(OwnedFd::from).map_err(|e| Error::system("open the user namespace of the container", e))
+}

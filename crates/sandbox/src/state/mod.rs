@@ -1,0 +1,162 @@
+//! The directories in which running sandboxes are recorded and sessions are stored (DECISIONS 27). The containers of
+//! the OCI commands have a root of their own: [`container`].
+
+pub mod container;
+pub mod counters;
+pub mod delegated_directory;
+pub mod group_only_record;
+pub mod process;
+pub mod running;
+
+use nix::unistd::geteuid;
+use saggar_sys::error::{Code, Error, Result};
+use saggar_sys::id::SandboxId;
+use saggar_sys::replace_file::{SyncPolicy, Writers, replace_file};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Replaces the file `path` of a directory of saggar's as a whole, while a lock excludes other writers.
+///
+/// # Errors
+/// [`Code::System`].
+pub fn replace_record(path: &Path, bytes: &[u8], mode: u32, sync: SyncPolicy) -> Result<()> {
+    replace_file(path, Writers::One, mode, sync, |file| file.write_all(bytes))
+        .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
+}
+
+/// Path of the runtime directory: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
+pub fn runtime_path() -> PathBuf {
+    let uid = geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/saggar");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+        Some(dir) if dir.is_dir() => dir.join("saggar"),
+        _ => PathBuf::from(format!("/tmp/saggar-{uid}")),
+    }
+}
+
+/// The runtime directory, created with mode 0700 if it is missing. A directory that another user owns or can write is
+/// refused.
+///
+/// # Errors
+/// [`Code::Refused`] for a directory that another user owns or can write; [`Code::System`].
+pub fn runtime_dir() -> Result<PathBuf> {
+    let path = runtime_path();
+    ensure_private_directory(&path)?;
+    Ok(path)
+}
+
+/// Path of the directory of sessions: below `$SAGGAR_STATE_DIR`; else `/var/lib/saggar/sessions`, or below
+/// `$XDG_STATE_HOME` or `~/.local/state`.
+///
+/// # Errors
+/// [`Code::Invalid`] without a home directory, and for a relative `SAGGAR_STATE_DIR`.
+pub fn sessions_path() -> Result<PathBuf> {
+    let named =
+        std::env::var_os("SAGGAR_STATE_DIR").map(PathBuf::from).filter(|dir| !dir.as_os_str().is_empty());
+    let base = if let Some(named) = named {
+        if !named.is_absolute() {
+            let message =
+                format!("find the directory of sessions: SAGGAR_STATE_DIR={} is relative", named.display());
+            return Err(Error::new(Code::Invalid, message).hint("set it to an absolute path, or unset it"));
+        }
+        named
+    } else if geteuid().is_root() {
+        PathBuf::from("/var/lib/saggar")
+    } else {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
+            .map(|base| base.join("saggar"))
+            .ok_or_else(|| {
+                Error::new(
+                    Code::Invalid,
+                    "find the directory of sessions: neither XDG_STATE_HOME nor HOME is set",
+                )
+                .hint("set HOME, or XDG_STATE_HOME, to an absolute path")
+            })?
+    };
+    Ok(base.join("sessions"))
+}
+
+/// The directory of sessions, created as [`runtime_dir`] is.
+///
+/// # Errors
+/// As [`sessions_path`] and [`runtime_dir`].
+pub fn sessions_dir() -> Result<PathBuf> {
+    let sessions = sessions_path()?;
+    if let Some(base) = sessions.parent() {
+        ensure_private_directory(base)?;
+    }
+    ensure_private_directory(&sessions)?;
+    Ok(sessions)
+}
+
+/// Creates `path` with mode 0700 unless it exists. On success it is a directory that this user owns and no other user
+/// can write.
+///
+/// # Errors
+/// [`Code::Refused`] when it is a symbolic link, not a directory, or owned or writable by another user;
+/// [`Code::System`].
+pub fn ensure_private_directory(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if let Some(parent) = path.parent()
+        && !parent.exists()
+    {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)
+            .map_err(|e| Error::system(format_args!("make the directory {}", parent.display()), e))?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => check_private_directory(path),
+        Err(e) => Err(Error::system(format_args!("make the directory {shown}"), e)),
+    }
+}
+
+/// Checks that `path` is a directory that this user owns and no other user can write.
+///
+/// # Errors
+/// [`Code::Refused`] when it is a symbolic link, not a directory, or owned or writable by another user;
+/// [`Code::System`] when it does not exist.
+pub fn check_private_directory(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let meta = path
+        .symlink_metadata()
+        .map_err(|e| Error::system(format_args!("look at the directory {shown}"), e))?;
+    let refuse = |why: &str| {
+        Err(Error::new(Code::Refused, format!("use the directory {shown}: {why}"))
+            .hint("move it away: saggar makes its own"))
+    };
+    if !meta.file_type().is_dir() {
+        return refuse("it is not a directory");
+    }
+    if meta.uid() != geteuid().as_raw() {
+        return refuse("it belongs to another user");
+    }
+    if meta.permissions().mode() & 0o022 != 0 {
+        return refuse("others can write to it");
+    }
+    Ok(())
+}
+
+/// The options to open a lock file: mode 0600, content kept, no symbolic link followed, no wait for a FIFO in its
+/// place.
+pub fn lock_options() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
+}
+
+/// The runtime directory of one sandbox.
+///
+/// # Errors
+/// As [`runtime_dir`].
+pub fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
+    Ok(runtime_dir()?.join(id.as_str()))
+}
