@@ -26,19 +26,7 @@ const LAYERS: [(&str, &[(&str, u8)]); 2] = [
             ("state", 3),
         ],
     ),
-    (
-        "src",
-        &[
-            ("session", 3),
-            ("prove", 3),
-            ("mcp", 4),
-            ("supervise", 4),
-            ("app", 5),
-            ("demo", 5),
-            ("cli", 6),
-            ("cmd", 6),
-        ],
-    ),
+    ("src", &[("prove", 3), ("mcp", 4), ("supervise", 4), ("app", 5), ("demo", 5), ("cli", 6), ("cmd", 6)]),
 ];
 
 /// All that the child of a start may use of its own crate: its plan, and the type of a program.

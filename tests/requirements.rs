@@ -15,11 +15,12 @@ const KINDS: [&str; 4] = ["AM", "BP", "KC", "RB"];
 const CITING: [&str; 7] = ["src", "crates", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
 
 /// The targets whose tests rows name, and the directories of their modules.
-const TARGETS: [(&str, &str); 8] = [
+const TARGETS: [(&str, &str); 9] = [
     ("lib", "src"),
     ("bridge", "crates/bridge/src"),
     ("policy", "crates/policy/src"),
     ("sandbox", "crates/sandbox/src"),
+    ("session", "crates/session/src"),
     ("mailbox", "crates/mailbox/src"),
     ("processes", "crates/mailbox/tests"),
     ("integration", "tests"),
