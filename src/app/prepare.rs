@@ -26,7 +26,7 @@ use crate::spec::{
     GitIndexSpec, HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection,
     ProtectionStrength, SandboxSpec,
 };
-use crate::state::group_only_record;
+use crate::state::group_only_record::{self, Keep};
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
 use nix::errno::Errno;
@@ -325,7 +325,7 @@ pub(crate) fn prepare(
         network_fallback: without_network(effective, &request),
     };
     let mut spec = agent::lower_policy(effective, sandbox_request)?;
-    hide_group_only_paths(&mut spec);
+    hide_group_only_paths(&mut spec, if request.will_start { Keep::Record } else { Keep::Nothing });
     let absent = protected.unresolved_paths;
     model_api::check_key_hidden(&spec, &request.planned)?;
     mailbox::check_files_hidden(&spec, &request.planned)?;
@@ -414,7 +414,7 @@ fn existing_hidden_paths<'a>(
 
 /// Hides what of the system trees the caller's groups alone give, unless a layer names it: programs of an ordinary user have
 /// these groups.
-fn hide_group_only_paths(spec: &mut SandboxSpec) {
+fn hide_group_only_paths(spec: &mut SandboxSpec, keep: Keep) {
     if !matches!(spec.identity.map, HostIdMapping::Caller { .. }) {
         return;
     }
@@ -430,7 +430,7 @@ fn hide_group_only_paths(spec: &mut SandboxSpec) {
         _ => None,
     });
     let hidden: Vec<PathBuf> =
-        group_only_record::paths_to_hide(system).into_iter().filter(|path| !is_named(path)).collect();
+        group_only_record::paths_to_hide(system, keep).into_iter().filter(|path| !is_named(path)).collect();
     spec.hidden_paths.extend(hidden.into_iter().map(|path| (path, Origin::BUILT_IN)));
 }
 

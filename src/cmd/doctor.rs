@@ -233,10 +233,11 @@ fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
     if is_privileged() {
         return None;
     }
+    const NOTHING: &str = "programs can read nothing of /usr and /etc through a group alone";
     let (mut readable, saved) = group_only_record::search_all();
     let Err(error) = saved else {
         let detail = match readable.len() {
-            0 => "programs can read nothing of /usr and /etc through a group alone".to_owned(),
+            0 => NOTHING.to_owned(),
             _ => format!(
                 "hidden, unless the policy names it, since a group alone gives it: {}",
                 some_of(&readable)
@@ -244,18 +245,20 @@ fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
         };
         return Some(HostCheck::ok(NAME, detail));
     };
+    if group_only::has_shared_group() {
+        let detail = format!("each start searches all of /usr, since what it finds cannot be kept: {error}");
+        return Some(with_hint(HostCheck::degraded(NAME, detail), &error));
+    }
     let binds = policy.into_iter().flat_map(|policy| &policy.files.binds);
     let mut covered = group_only::near(system_paths()).paths;
     covered.extend(binds.map(|bind| bind.value.destination.clone()));
     readable.retain(|path| !covered.iter().any(|at| path.starts_with(at)));
     if readable.is_empty() {
-        return Some(HostCheck::ok(NAME, "programs can read nothing of /usr and /etc through a group alone"));
+        return Some(HostCheck::ok(NAME, NOTHING));
     }
-    let detail = format!("programs can read through one of your groups: {}", some_of(&readable));
-    let remedy = format!(
-        "mend this, so that starts know it: {error}; or bind an empty file or directory over each, \
-         files.ro = [\"EMPTY:PATH\"] in your configuration"
-    );
+    let detail = format!("programs can read through your group: {} ({error})", some_of(&readable));
+    let remedy = "mend the error, so that starts hide what is found; or bind an empty file or directory over each, \
+                  files.ro = [\"EMPTY:PATH\"] in your configuration";
     Some(HostCheck::degraded(NAME, detail).with_remedy(remedy))
 }
 

@@ -2,7 +2,7 @@
 //! groups of that user.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,8 @@ impl Configuration {
 enum Membership {
     Supplementary,
     Primary,
+    /// It has the group of its own number alone.
+    None,
 }
 
 /// Runs it as the caller, as a member of the group.
@@ -59,6 +61,7 @@ fn with_group(wrap: &Wrap, caller: Caller, member: Membership, command: &Command
     match member {
         Membership::Supplementary => started.args(["--regid", &id, "--groups", &group]),
         Membership::Primary => started.args(["--regid", &group, "--clear-groups"]),
+        Membership::None => started.args(["--regid", &id, "--clear-groups"]),
     };
     started.arg(command.get_program()).args(command.get_args()).current_dir(wrap.work()).env_clear();
     started.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -90,19 +93,18 @@ impl Drop for RemovedFile {
     }
 }
 
-/// The row of doctor for a member of the group: whether it is in order, and what it says.
-fn doctor_row(wrap: &Wrap, caller: Caller, state: Option<&Path>) -> (bool, String) {
+/// The row of doctor: its status, and what it reports and advises.
+fn doctor_row(wrap: &Wrap, caller: Caller, member: Membership, state: Option<&Path>) -> (String, String) {
     let mut command = wrap.place.saggar();
     command.args(["doctor", "--json"]);
     if let Some(state) = state {
         command.env("SAGGAR_STATE_DIR", state);
     }
-    let told = with_group(wrap, caller, Membership::Supplementary, &command);
+    let told = with_group(wrap, caller, member, &command);
     let report: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
     let rows = report["checks"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == "group-only-files").unwrap();
-    assert!(row["status"] == "ok" || row["remedy"].as_str().unwrap().contains("files.ro"), "{row}");
-    (row["status"] == "ok", row["detail"].as_str().unwrap().to_owned())
+    (row["status"].as_str().unwrap().to_owned(), format!("{}; {}", row["detail"], row["remedy"]))
 }
 
 /// The largest trees are searched whole when the system has changed, and by doctor.
@@ -127,18 +129,38 @@ fn of_usr_all_of_it_is_covered_and_doctor_searches_it_again() {
     // Every directory that is made near the top counts as a change.
     let local = Configuration::new("/usr/local/share");
     assert_eq!(read(&local.0.join("open/group")), "");
-    // What a hand changes deeper is found by doctor, or the next day.
+    // What is changed deeper is found by doctor, or the next day.
     let late = made.0.join("open/all");
     fs::set_permissions(&late, fs::Permissions::from_mode(0o640)).unwrap();
-    let (is_ok, detail) = doctor_row(&wrap, caller, None);
-    assert!(is_ok && detail.contains(late.to_str().unwrap()), "{detail}");
+    let (status, told) = doctor_row(&wrap, caller, Membership::Supplementary, None);
+    assert!(status == "ok" && told.contains(late.to_str().unwrap()), "{told}");
     assert_eq!(read(&late), "");
     // It is a file for all again, and hidden no longer.
     fs::set_permissions(&late, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(read(&late), "content");
+    // A path that was hidden, and is the way to another place now, stops no start.
+    fs::rename(made.0.join("closed"), made.0.join("moved")).unwrap();
+    symlink("moved", made.0.join("closed")).unwrap();
+    assert_eq!(read(&late), "content");
 }
 
-/// Where nothing can be kept, each start of a member searches, and doctor says what to do.
+/// Of a user without such a group doctor makes the search, and starts hide what it found.
+#[test]
+fn what_the_users_own_group_gives_is_covered_when_doctor_has_found_it() {
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
+        Err(why) => skip!("{why}"),
+    };
+    let made = Configuration::new("/usr/share");
+    let deep = made.0.join("open/group");
+    chown(&deep, None, Some(caller.uid().as_raw())).unwrap();
+    let (status, told) = doctor_row(&wrap, caller, Membership::None, None);
+    assert!(status == "ok" && told.contains(deep.to_str().unwrap()), "{told}");
+    let command = wrap.command(&[], &["/bin/cat".as_ref(), deep.as_os_str()]);
+    assert_eq!(with_group(&wrap, caller, Membership::None, &command).success(), "");
+}
+
+/// Where nothing can be kept, each start of a member searches; and doctor reports it.
 #[test]
 fn without_a_place_for_what_was_found_it_is_searched_each_time() {
     let (wrap, caller, _turn) = match prepared() {
@@ -154,14 +176,34 @@ fn without_a_place_for_what_was_found_it_is_searched_each_time() {
     for _ in 0..2 {
         assert_eq!(with_group(&wrap, caller, Membership::Supplementary, &command).success(), "");
     }
-    let (is_ok, detail) = doctor_row(&wrap, caller, Some(nowhere));
-    assert!(!is_ok && detail.contains(deep.to_str().unwrap()), "{detail}");
-    let (directory, file) = (wrap.place.make_dir("empty", 0o755), wrap.place.make_file("empty-file", ""));
-    let covered = [(directory, deep), (file, made.0.join("open/group"))];
-    let binds = covered.map(|(empty, at)| format!("\"{}:{}\"", empty.display(), at.display()));
-    wrap.place.configure_user(&format!("files.ro = [{}]\n", binds.join(", ")));
-    let (_, detail) = doctor_row(&wrap, caller, Some(nowhere));
-    assert!(!detail.contains(made.0.to_str().unwrap()), "{detail}");
+    let (status, told) = doctor_row(&wrap, caller, Membership::Supplementary, Some(nowhere));
+    assert!(status == "degraded" && told.contains("each start") && told.contains("/proc/nowhere"), "{told}");
+    // The starts of others do not search so deep: the paths are named, until the policy covers them.
+    let own = made.0.join("open/group");
+    chown(&own, None, Some(caller.uid().as_raw())).unwrap();
+    let (status, told) = doctor_row(&wrap, caller, Membership::None, Some(nowhere));
+    let words = [own.to_str().unwrap(), "/proc/nowhere", "files.ro"];
+    assert!(status == "degraded" && words.iter().all(|word| told.contains(word)), "{told}");
+    let empty = wrap.place.make_file("empty", "");
+    wrap.place.configure_user(&format!("files.ro = [\"{}:{}\"]\n", empty.display(), own.display()));
+    let (_, told) = doctor_row(&wrap, caller, Membership::None, Some(nowhere));
+    assert!(!told.contains(made.0.to_str().unwrap()), "{told}");
+}
+
+/// Nothing is made on the host by what starts nothing.
+#[test]
+fn explain_searches_and_keeps_nothing() {
+    let (wrap, caller, _turn) = match prepared() {
+        Ok(prepared) => prepared,
+        Err(why) => skip!("{why}"),
+    };
+    let made = Configuration::new("/usr/share");
+    let state = wrap.place.join("state-of-nobody");
+    let mut command = wrap.place.saggar();
+    command.args(["explain", "--json", "--path"]).arg(made.0.join("closed")).env("SAGGAR_STATE_DIR", &state);
+    let told = with_group(&wrap, caller, Membership::Supplementary, &command).success();
+    assert!(told.contains("masked"), "{told}");
+    assert!(!state.exists());
 }
 
 /// What is the user's own below /usr, and a directory in which others find what they can name, stay.

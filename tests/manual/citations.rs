@@ -163,7 +163,10 @@ fn every_decision_is_in_the_index() {
 #[test]
 fn code_and_tests_that_a_decision_names_are_there() {
     for (_, name, text) in pages() {
-        let is_path = |word: &&str| ROOTS.iter().any(|root| word.starts_with(&format!("{root}/")));
+        let is_path = |word: &&str| {
+            let is_code = word.contains('/') && word.ends_with(".rs");
+            is_code || ROOTS.iter().any(|root| word.starts_with(&format!("{root}/")))
+        };
         for path in quoted(&text).filter(is_path) {
             assert!(top().join(path).exists(), "{name}: {path} is not there");
         }

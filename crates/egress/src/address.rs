@@ -84,7 +84,7 @@ pub fn classify(addr: IpAddr) -> AddressClass {
 }
 
 /// Whether `addr` reaches a metadata service, in any notation.
-pub fn is_metadata(addr: IpAddr) -> bool {
+pub(crate) fn is_metadata(addr: IpAddr) -> bool {
     reachable_addresses(addr).any(|addr| classify(addr) == METADATA)
 }
 
@@ -106,7 +106,7 @@ fn classify_v6(addr: Ipv6Addr) -> AddressClass {
 }
 
 /// The addresses that a packet to `addr` may reach: the address itself and its embedded IPv4 address.
-pub fn reachable_addresses(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn reachable_addresses(addr: IpAddr) -> impl Iterator<Item = IpAddr> {
     let addr = canonical(addr);
     let inner = match addr {
         IpAddr::V4(_) => None,

@@ -27,7 +27,7 @@ pub use upstream::{ResolverReply, encode_query, parse_reply};
 const UDP_PAYLOAD_SIZE: u16 = 1232;
 
 /// Maximum length of a parsed message, in bytes. It is reached over TCP only and has space for a thousand addresses.
-pub const MAX_MESSAGE_LENGTH: usize = 16 << 10;
+pub(crate) const MAX_MESSAGE_LENGTH: usize = 16 << 10;
 
 /// The record type of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,18 +62,18 @@ impl From<RecordType> for u16 {
 
 /// Encodes a message for TCP, with its length before it (RFC 1035, 4.2.2). `None` if it is longer than the length
 /// field allows.
-pub fn with_length_prefix(message: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn with_length_prefix(message: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(message.len()).ok()?;
     Some([&length.to_be_bytes(), message].concat())
 }
 
 /// The length field of the first message on a TCP connection, in bytes without the field itself.
-pub fn first_frame_length(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn first_frame_length(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))
 }
 
 /// The first message on a TCP connection, once it is complete, and the bytes after it.
-pub fn first_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn first_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.get(2..)?.split_at_checked(first_frame_length(bytes)?)
 }
 

@@ -39,7 +39,7 @@ pub enum HttpProxyStep {
 }
 
 /// The response for an established tunnel.
-pub const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// The status of an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

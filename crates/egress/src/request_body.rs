@@ -21,7 +21,7 @@ const MALFORMED_LINE: &str = "a chunk with a line that does not end as lines do"
 
 /// A body, of which some bytes have passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestBody(BodyPart);
+pub(crate) struct RequestBody(BodyPart);
 
 /// The part of a body that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ enum BodyPart {
 
 impl RequestBody {
     /// A body of which nothing has passed.
-    pub fn new(length: BodyLength) -> Self {
+    pub(crate) fn new(length: BodyLength) -> Self {
         RequestBody(match length {
             BodyLength::Bytes(count) => BodyPart::Rest(count),
             BodyLength::Chunked => BodyPart::Size { size: 0, digits: 0 },
@@ -73,7 +73,7 @@ impl RequestBody {
     }
 
     /// Whether the whole body has passed.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.0 == BodyPart::Rest(0)
     }
 
@@ -82,7 +82,7 @@ impl RequestBody {
     ///
     /// # Errors
     /// The reason why the body is malformed.
-    pub fn pass(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
+    pub(crate) fn pass(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let mut passed = 0;
         while let Some(rest) = bytes.get(passed..).filter(|rest| !rest.is_empty() && !self.is_complete()) {
             passed += match &mut self.0 {

@@ -11,7 +11,7 @@ const MAX_ADDRESSES: usize = 64;
 
 /// Timeouts and transport of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ResolverOptions {
+pub(crate) struct ResolverOptions {
     /// Timeout of a query; 1 to 30 seconds.
     pub timeout: Duration,
     /// Number of queries to each resolver; 1 to 5.
@@ -23,7 +23,7 @@ pub struct ResolverOptions {
 /// The resolvers of a resolv.conf, in order; the local resolver if it names none.
 ///
 /// A resolver with a scope (`fe80::1%eth0`) is left out, because it needs an interface index.
-pub fn nameservers(text: &str) -> Vec<SocketAddr> {
+pub(crate) fn nameservers(text: &str) -> Vec<SocketAddr> {
     let address = |line| words_after(line, "nameserver")?.next()?.parse::<IpAddr>().ok();
     let mut found: Vec<_> = text
         .lines()
@@ -38,7 +38,7 @@ pub fn nameservers(text: &str) -> Vec<SocketAddr> {
 }
 
 /// The options of a resolv.conf; the last of repeated options applies.
-pub fn resolver_options(text: &str) -> ResolverOptions {
+pub(crate) fn resolver_options(text: &str) -> ResolverOptions {
     let (mut timeout, mut attempts, mut over_tcp) = (5, 2, false);
     for word in text.lines().filter_map(|line| words_after(line, "options")).flatten() {
         over_tcp |= word == "use-vc";
@@ -58,7 +58,7 @@ fn words_after<'a>(line: &'a str, keyword: &str) -> Option<impl Iterator<Item = 
 }
 
 /// The addresses of `name` in a hosts(5) file, without duplicates.
-pub fn hosts_addresses(text: &str, name: &str) -> Vec<IpAddr> {
+pub(crate) fn hosts_addresses(text: &str, name: &str) -> Vec<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut found = Vec::new();
     for line in text.lines() {

@@ -13,11 +13,11 @@ use super::request_body::BodyLength;
 use super::request_head::{ParsedHead, parse_head};
 
 /// Maximum number of bytes that are inspected.
-pub const MAX_SNIFFED: usize = 64 << 10;
+pub(crate) const MAX_SNIFFED: usize = 64 << 10;
 
 /// The result of the inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SniffResult {
+pub(crate) enum SniffResult {
     /// More bytes are needed.
     NeedMore,
     /// The client names its server.
@@ -35,7 +35,7 @@ pub enum SniffResult {
 
 /// The protocol of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientProtocol {
+pub(crate) enum ClientProtocol {
     /// TLS.
     Tls,
     /// HTTP/1.
@@ -46,7 +46,7 @@ pub enum ClientProtocol {
 
 /// Inspects `bytes`, all bytes since the start of the stream. A decision is final, whatever bytes follow. Until then
 /// every call inspects all bytes again.
-pub fn sniff(bytes: &[u8]) -> SniffResult {
+pub(crate) fn sniff(bytes: &[u8]) -> SniffResult {
     let is_full = bytes.len() >= MAX_SNIFFED;
     let bytes = bytes.get(..MAX_SNIFFED).unwrap_or(bytes);
     let sniffed = match bytes.first() {
@@ -70,7 +70,7 @@ pub fn sniff(bytes: &[u8]) -> SniffResult {
 
 /// Inspects the bytes after a decision of [`sniff`], in the same `bytes`: for the second ClientHello of a TLS client,
 /// or for a host in bytes that only a lenient server treats as a request. `None` if nothing remains to be found.
-pub fn sniff_further(bytes: &[u8], protocol: ClientProtocol) -> Option<SniffResult> {
+pub(crate) fn sniff_further(bytes: &[u8], protocol: ClientProtocol) -> Option<SniffResult> {
     if bytes.len() >= MAX_SNIFFED {
         return None;
     }
@@ -87,7 +87,7 @@ pub fn sniff_further(bytes: &[u8], protocol: ClientProtocol) -> Option<SniffResu
 ///
 /// # Errors
 /// The reason why servers may disagree about the end.
-pub fn request_end(bytes: &[u8]) -> Result<(usize, BodyLength), &'static str> {
+pub(crate) fn request_end(bytes: &[u8]) -> Result<(usize, BodyLength), &'static str> {
     match parse_head(bytes) {
         ParsedHead::Complete(head) => Ok((head.length, head.body_length()?)),
         ParsedHead::Incomplete => Err("an incomplete request"),

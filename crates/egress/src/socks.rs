@@ -17,7 +17,7 @@ const SOCKS4_REFUSAL: [u8; 8] = [0, 91, 0, 0, 0, 0, 0, 0];
 
 /// The handshake with one client, until it has named its destination.
 #[derive(Debug, Default)]
-pub struct SocksHandshake {
+pub(crate) struct SocksHandshake {
     state: SocksState,
 }
 
@@ -31,7 +31,7 @@ enum SocksState {
 
 /// The next step of the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SocksStep {
+pub(crate) enum SocksStep {
     /// Wait for more bytes.
     NeedMore,
     /// Send `bytes`, and continue after the consumed bytes. After an error reply the next step is
@@ -58,7 +58,7 @@ pub enum SocksStep {
 /// The result of a connection, as a reply code of RFC 1928.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum SocksReply {
+pub(crate) enum SocksReply {
     /// The connection is established.
     Granted = 0,
     /// A general failure.
@@ -74,18 +74,18 @@ pub enum SocksReply {
 }
 
 /// Encodes the reply to a request. The local address of the connection is not disclosed: 0.0.0.0.
-pub fn encode_reply(outcome: SocksReply) -> [u8; 10] {
+pub(crate) fn encode_reply(outcome: SocksReply) -> [u8; 10] {
     [VERSION, outcome as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
 impl SocksHandshake {
     /// Creates the handshake for a new client.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         SocksHandshake::default()
     }
 
     /// The next step, from all `bytes` received and not consumed.
-    pub fn next_step(&mut self, bytes: &[u8]) -> SocksStep {
+    pub(crate) fn next_step(&mut self, bytes: &[u8]) -> SocksStep {
         let step = match self.state {
             SocksState::Greeting => self.read_greeting(bytes),
             SocksState::Request => self.read_request(bytes),

@@ -60,7 +60,7 @@ impl StandInTable {
     }
 
     /// The stand-in addresses of `name`. They are stable while the name is remembered.
-    pub fn addresses_of(&mut self, name: &str) -> (Ipv4Addr, Ipv6Addr) {
+    pub(crate) fn addresses_of(&mut self, name: &str) -> (Ipv4Addr, Ipv6Addr) {
         let number = match self.by_name.get(name) {
             Some(number) => *number,
             None => self.assign_number(name),

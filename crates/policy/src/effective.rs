@@ -314,10 +314,10 @@ impl LimitPolicy {
     /// The soft limit that programs start with. Some programs iterate over all descriptors up to it.
     const NOFILE_SOFT: u32 = 1024;
     /// The default weight of a cgroup (Documentation/admin-guide/cgroup-v2.rst, "Weights").
-    pub const WEIGHT: u32 = 100;
+    pub(crate) const WEIGHT: u32 = 100;
 
     /// The swap limit in bytes: 0 unless a layer set another.
-    pub fn swap_or_none(&self) -> Setting<ByteSize> {
+    pub(crate) fn swap_or_none(&self) -> Setting<ByteSize> {
         let none = Setting { value: ByteSize::from_mebibytes(0), layer: PolicyLayer::BuiltIn };
         self.swap.clone().unwrap_or(none)
     }

@@ -154,7 +154,7 @@ keywords! {
 impl Protection {
     /// Whether a sandbox can start without the protection. The others are essential: `prefer` has no effect
     /// on them.
-    pub fn is_optional(self) -> bool {
+    pub(crate) fn is_optional(self) -> bool {
         !matches!(
             self,
             Protection::Namespaces

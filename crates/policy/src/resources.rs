@@ -19,7 +19,7 @@ impl CpusetList {
     const MAX_NUMBER: u16 = 8191;
 
     /// Whether `other` contains every number of this set.
-    pub fn is_subset_of(&self, other: &CpusetList) -> bool {
+    pub(crate) fn is_subset_of(&self, other: &CpusetList) -> bool {
         self.0.is_subset(&other.0)
     }
 }

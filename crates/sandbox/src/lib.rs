@@ -4,8 +4,8 @@
 //! [`spec::SandboxSpec`] and [`spec::container::ContainerSpec`], and `agent` and `container` below [`plan`],
 //! [`launch`] and [`stage`].
 //!
-//! The program and the sessions use it. It starts processes and leaves them to its user: it serves no socket, waits for no
-//! message, and knows neither bridge nor network nor session.
+//! The program and the sessions use it. It has no event loop and serves no client. It makes the network namespace and its
+//! listeners, and knows neither what relays them nor bridge nor session.
 //!
 //! | layer | module | what it is |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | 2 | [`plan`] | from spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |
-//! | 3 | [`state`] | records of running sandboxes and containers |
+//! | 3 | [`state`] | records of running sandboxes and containers; what the last search for group-only files found |
 
 pub mod cgroup;
 pub mod host;

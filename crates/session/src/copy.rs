@@ -66,7 +66,7 @@ pub fn copy_content(shown: &Path, from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> R
 ///
 /// # Errors
 /// As [`copy_content`].
-pub fn copy_path(
+pub(crate) fn copy_path(
     from_root: &Path,
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`Code::Refused`] for a path that cannot be discarded alone; [`Code::System`].
-pub fn discard_changes(trees: &mut WorkspaceTrees, paths: &[PathBuf]) -> Result<()> {
+pub(crate) fn discard_changes(trees: &mut WorkspaceTrees, paths: &[PathBuf]) -> Result<()> {
     match trees.origin.storage {
         ChangeStorage::Overlay if paths.is_empty() => clear_upper(trees.changed_tree.as_fd()),
         ChangeStorage::Overlay => paths.iter().try_for_each(|path| reveal_lower(trees, path)),
@@ -30,7 +30,7 @@ pub fn discard_changes(trees: &mut WorkspaceTrees, paths: &[PathBuf]) -> Result<
 ///
 /// # Errors
 /// [`Code::System`].
-pub fn clear_upper(upper: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn clear_upper(upper: BorrowedFd<'_>) -> Result<()> {
     let names =
         beneath::read_names(upper, usize::MAX).map_err(|e| Error::system("discard the changes", e))?;
     for name in names {
@@ -89,7 +89,7 @@ fn reveal_lower(trees: &WorkspaceTrees, path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As [`copy::copy_tree`] and [`remove::remove_directory`].
-pub fn recopy(session: &Path, trees: &WorkspaceTrees) -> Result<()> {
+pub(crate) fn recopy(session: &Path, trees: &WorkspaceTrees) -> Result<()> {
     let at = beneath::open_root(session).map_err(io_error(Path::new("")))?;
     let (new, old) = (Path::new("workspace.new"), Path::new("workspace"));
     for name in [new, Path::new("workspace.old")] {

@@ -38,7 +38,7 @@ pub struct FileStamp {
 
 impl FileStamp {
     /// The current stamp. Of a directory only type and mode count: its entries have stamps of their own.
-    pub fn from_meta(meta: &FileMeta) -> Self {
+    pub(crate) fn from_meta(meta: &FileMeta) -> Self {
         let kind = match meta.kind {
             FileKind::File => b'f',
             FileKind::Directory => b'd',
@@ -63,22 +63,22 @@ pub struct ManifestEntry {
 
 impl ManifestEntry {
     /// The entry for the current states in the folder and in the workspace.
-    pub fn from_metas(source: &FileMeta, copy: &FileMeta) -> Self {
+    pub(crate) fn from_metas(source: &FileMeta, copy: &FileMeta) -> Self {
         ManifestEntry { source: FileStamp::from_meta(source), copy: stamp_copy(copy) }
     }
 
     /// Whether the copy has not changed.
-    pub fn is_untouched(&self, copy: &FileMeta) -> bool {
+    pub(crate) fn is_untouched(&self, copy: &FileMeta) -> bool {
         self.copy == stamp_copy(copy)
     }
 
     /// Whether it was a directory.
-    pub fn was_directory(&self) -> bool {
+    pub(crate) fn was_directory(&self) -> bool {
         self.source.kind == b'd'
     }
 
     /// Whether the file in the folder has not changed.
-    pub fn is_source_unchanged(&self, source: &FileMeta) -> bool {
+    pub(crate) fn is_source_unchanged(&self, source: &FileMeta) -> bool {
         self.source == FileStamp::from_meta(source)
     }
 }
@@ -125,7 +125,7 @@ impl Manifest {
     }
 
     /// The manifest as text, a line for each name.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = String::new();
         for (path, known) in &self.entries {
             let (copy, ctime) = &known.copy;

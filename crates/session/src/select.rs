@@ -29,7 +29,7 @@ pub fn relative_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// [`Code::Invalid`] for a path without changes at or below it.
-pub fn select_changes(changes: Vec<FileChange>, paths: &[PathBuf]) -> Result<Vec<FileChange>> {
+pub(crate) fn select_changes(changes: Vec<FileChange>, paths: &[PathBuf]) -> Result<Vec<FileChange>> {
     if paths.is_empty() {
         return Ok(changes);
     }

@@ -116,7 +116,7 @@ pub unsafe fn fork() -> SysResult<i32> {
 ///
 /// # Safety
 /// As [`fork`].
-pub unsafe fn fork_with_pidfd() -> SysResult<CloneSide> {
+pub(crate) unsafe fn fork_with_pidfd() -> SysResult<CloneSide> {
     let mut pidfd: RawFd = -1;
     let flags = (libc::SIGCHLD | libc::CLONE_PIDFD) as libc::c_ulong;
     let pid = call!(libc::SYS_clone, flags, 0usize, &raw mut pidfd, 0usize, 0usize)?;

@@ -10,15 +10,15 @@ pub mod status {
     /// A command of the OCI runtime, or a turn, failed.
     pub const FAILED: u8 = 1;
     /// The command line is invalid.
-    pub const USAGE: u8 = 2;
+    pub(crate) const USAGE: u8 = 2;
     /// A time limit was reached, as timeout(1) reports it.
     pub const TIME_LIMIT: u8 = 124;
     /// saggar failed, and the program did not run.
-    pub const NOT_STARTED: u8 = 125;
+    pub(crate) const NOT_STARTED: u8 = 125;
     /// The program was found and cannot be executed, as a shell reports it.
-    pub const NOT_EXECUTABLE: u8 = 126;
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The program was not found.
-    pub const NOT_FOUND: u8 = 127;
+    pub(crate) const NOT_FOUND: u8 = 127;
     /// Added to the number of the signal that killed the program.
     pub const SIGNAL_BASE: u8 = 128;
 

@@ -1,5 +1,5 @@
 //! Names of files in JSON records of saggar's own: a string where the name is UTF-8, and otherwise an object with its bytes in
-//! hexadecimal, `{"bytes": "ff"}`. For `#[serde(with = "crate::exact_name")]`.
+//! hexadecimal, `{"bytes": "ff"}`. For `#[serde(with = "saggar_sys::exact_name")]`.
 
 use crate::text;
 use serde::de::Error;

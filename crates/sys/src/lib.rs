@@ -4,8 +4,8 @@
 //! Every crate of saggar but the mailbox uses it. It knows no sandbox, no policy and no protocol.
 //!
 //! The functions take borrowed descriptors and C strings and return owned descriptors or an [`Errno`]. They allocate
-//! nothing unless the module says so, because the child of a start uses the same functions as the parent. Only this
-//! crate and the stage of saggar contain `unsafe` code.
+//! nothing unless the module says so, because the child of a start uses the same functions as the parent. Beside
+//! this crate only the stage and the trampoline of sandboxes, and the start of the program, contain `unsafe` code.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -43,7 +43,7 @@ const OTHER_PID_NAMESPACE: &str = "is in another pid namespace";
 const OTHER_USER_NAMESPACE: &str = "is in another user namespace";
 
 /// A check of a peer, for a process that has given up the right to inspect other processes.
-pub type PeerCheckFn = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), &'static str>>;
+pub(crate) type PeerCheckFn = Box<dyn Fn(BorrowedFd<'_>) -> Result<(), &'static str>>;
 
 thread_local! {
     static PEER_CHECK: OnceCell<PeerCheckFn> = const { OnceCell::new() };

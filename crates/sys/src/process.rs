@@ -319,7 +319,7 @@ pub fn exit_now(status: i32) -> ! {
 ///
 /// # Errors
 /// Those of stat(2) on /proc/self/task.
-pub fn thread_count() -> SysResult<u64> {
+pub(crate) fn thread_count() -> SysResult<u64> {
     // The link count of a directory is 2 plus the number of its subdirectories.
     Ok(nix::sys::stat::stat(c"/proc/self/task")?.st_nlink.saturating_sub(2))
 }

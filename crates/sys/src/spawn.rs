@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 ///
 /// # Errors
 /// EDEADLK with more than one; ENOENT without /proc.
-pub fn require_one_thread() -> SysResult<()> {
+pub(crate) fn require_one_thread() -> SysResult<()> {
     if process::thread_count()? == 1 { Ok(()) } else { Err(Errno::EDEADLK) }
 }
 

@@ -17,7 +17,7 @@ const MESSAGE: usize = 16;
 ///
 /// # Errors
 /// ENOENT if there is no such socket, if its peer is closed, and on a kernel without unix_diag.
-pub fn peer_inode(inode: u64) -> SysResult<u32> {
+pub(crate) fn peer_inode(inode: u64) -> SysResult<u32> {
     let inode = u32::try_from(inode).map_err(|_| Errno::ENOENT)?;
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?;

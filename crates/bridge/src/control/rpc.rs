@@ -114,7 +114,7 @@ pub struct RpcRequest {
 ///
 /// # Errors
 /// [`RpcErrorKind::Parse`], [`RpcErrorKind::Request`].
-pub fn parse_request(line: &[u8]) -> Result<RpcRequest, (Option<RpcId>, RpcError)> {
+pub(crate) fn parse_request(line: &[u8]) -> Result<RpcRequest, (Option<RpcId>, RpcError)> {
     let parse_error = |why: String| (None, RpcError::new(RpcErrorKind::Parse, why));
     let text = std::str::from_utf8(line).map_err(|_| parse_error("the line is not UTF-8".to_owned()))?;
     let found = scan(text, &["jsonrpc", "id", "method", "params"]).map_err(|error| {
@@ -143,7 +143,7 @@ pub fn parse_request(line: &[u8]) -> Result<RpcRequest, (Option<RpcId>, RpcError
 }
 
 /// Encodes the response to a request as a line.
-pub fn encode_response(id: &RpcId, result: Result<Value, RpcError>) -> Vec<u8> {
+pub(crate) fn encode_response(id: &RpcId, result: Result<Value, RpcError>) -> Vec<u8> {
     match result {
         Ok(value) => encode_line(&id.0, "result", &value),
         Err(failure) => encode_error_response(Some(id), &failure),
@@ -151,14 +151,14 @@ pub fn encode_response(id: &RpcId, result: Result<Value, RpcError>) -> Vec<u8> {
 }
 
 /// Encodes an error response as a line; its id is null if the id of the request could not be read.
-pub fn encode_error_response(id: Option<&RpcId>, failure: &RpcError) -> Vec<u8> {
+pub(crate) fn encode_error_response(id: Option<&RpcId>, failure: &RpcError) -> Vec<u8> {
     let RpcError { kind, message } = failure;
     let error = json!({ "code": kind.code(), "message": message, "data": { "name": kind.name() } });
     encode_line(id.map_or("null", |id| &id.0), "error", &error)
 }
 
 /// Encodes a notification as a line.
-pub fn encode_notification(method: &str, params: &impl Serialize) -> Vec<u8> {
+pub(crate) fn encode_notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     line.iter_mut().for_each(|line| line.push(b'\n'));
     // Serialization to memory cannot fail; the signature of serde_json allows for an error.

@@ -71,7 +71,7 @@ impl CommandReply {
 
 impl Bridge {
     /// Adds a connection. `ready` is its first event (BP-04).
-    pub fn conn_opened(&mut self, conn: ConnId) {
+    pub(crate) fn conn_opened(&mut self, conn: ConnId) {
         let lines = LineSplitter::new(self.config.line_limit);
         let new = BridgeConnection {
             lines,
@@ -93,7 +93,7 @@ impl Bridge {
     }
 
     /// Takes input of a server, in chunks of any size.
-    pub fn conn_input(&mut self, conn: ConnId, mut input: &[u8]) {
+    pub(crate) fn conn_input(&mut self, conn: ConnId, mut input: &[u8]) {
         while let Some(from) = self.connections.get_mut(&conn) {
             self.budget.release_inbound(std::mem::take(&mut from.held_bytes));
             let split = from.lines.next(&mut input);
@@ -119,7 +119,7 @@ impl Bridge {
     }
 
     /// Reports that the server closed its sending side. Pending commands are answered, then the connection is closed.
-    pub fn conn_half_closed(&mut self, conn: ConnId) {
+    pub(crate) fn conn_half_closed(&mut self, conn: ConnId) {
         if self.connections.contains_key(&conn) {
             self.half_closed.insert(conn);
         }
@@ -127,13 +127,13 @@ impl Bridge {
     }
 
     /// Reports that the connection is closed (BP-30).
-    pub fn conn_closed(&mut self, conn: ConnId) {
+    pub(crate) fn conn_closed(&mut self, conn: ConnId) {
         self.remove_connection(conn);
         self.process_pending();
     }
 
     /// Reports that this many bytes were written to the connection.
-    pub fn conn_written(&mut self, conn: ConnId, bytes: usize) {
+    pub(crate) fn conn_written(&mut self, conn: ConnId, bytes: usize) {
         let now = self.now;
         let Some(to) = self.connections.get_mut(&conn) else { return };
         let bytes = bytes.min(to.backlog);
@@ -152,7 +152,7 @@ impl Bridge {
     }
 
     /// Whether to read from the connection: false while responses are backlogged.
-    pub fn conn_wants_input(&self, conn: ConnId) -> bool {
+    pub(crate) fn conn_wants_input(&self, conn: ConnId) -> bool {
         self.connections.get(&conn).is_some_and(|conn| conn.backlog < MAX_READ_BACKLOG)
     }
 

@@ -47,7 +47,7 @@ impl SdkState {
 impl Bridge {
     /// Restores the uuids of messages of an earlier run of this session, oldest first: `sent` to servers, and
     /// `received` from them. Repetitions of either are dropped (RB-39).
-    pub fn restore_seen_messages(
+    pub(crate) fn restore_seen_messages(
         &mut self,
         sent: impl IntoIterator<Item = String>,
         received: impl IntoIterator<Item = String>,

@@ -92,11 +92,6 @@ impl Bridge {
         }
     }
 
-    /// The number of the newest event, if events are stored.
-    pub fn newest_event(&self) -> Option<u64> {
-        self.spool.as_ref().map(|spool| spool.next_event - 1)
-    }
-
     pub(super) fn is_spooling(&self) -> bool {
         self.spool.is_some()
     }

@@ -21,7 +21,7 @@ pub struct CommandId(Box<str>);
 
 impl CommandId {
     /// An id from its JSON text; `None` for empty text.
-    pub fn from_json(text: &str) -> Option<CommandId> {
+    pub(crate) fn from_json(text: &str) -> Option<CommandId> {
         (!text.is_empty()).then(|| CommandId(text.into()))
     }
 
@@ -129,7 +129,7 @@ impl QueryCommand {
     }
 
     /// Names of unknown fields, shortened.
-    pub fn unknown_fields(&self) -> &[String] {
+    pub(crate) fn unknown_fields(&self) -> &[String] {
         &self.unknown_fields
     }
 
@@ -194,7 +194,7 @@ pub struct InvalidCommand {
 
 impl InvalidCommand {
     /// The `error` event that answers this line.
-    pub fn error_event(&self) -> Vec<u8> {
+    pub(crate) fn error_event(&self) -> Vec<u8> {
         BridgeEvent::Error { text: &self.reason }.encode(self.id.as_ref())
     }
 }

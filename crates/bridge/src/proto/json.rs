@@ -45,7 +45,7 @@ pub fn scan<'a, const N: usize>(
 }
 
 /// The string value of `json`, or `None` if it is another type of value.
-pub fn parse_string(json: &str) -> Option<String> {
+pub(crate) fn parse_string(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
@@ -57,7 +57,7 @@ pub fn quote(text: &str) -> String {
 
 /// Whether objects and arrays in `text` are nested deeper than `limit`. Linear, without recursion. Does not check that
 /// `text` is JSON.
-pub fn is_deeper_than(text: &str, limit: usize) -> bool {
+pub(crate) fn is_deeper_than(text: &str, limit: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in text.bytes() {
         if in_string {

@@ -24,4 +24,4 @@ pub use uuid::uuid_v4;
 
 /// Maximum nesting of a command's JSON. It equals serde_json's own limit, so that every later parser of the line
 /// accepts the same depth (BP-15).
-pub const DEPTH_LIMIT: usize = 128;
+pub(crate) const DEPTH_LIMIT: usize = 128;

@@ -29,7 +29,7 @@ pub enum ReceivedResponse {
 
 impl ResolverQuery {
     /// Creates the queries for this name; nothing is sent yet.
-    pub fn for_name(name: &str) -> Self {
+    pub(crate) fn for_name(name: &str) -> Self {
         let open = vec![(0, RecordType::A), (0, RecordType::Aaaa)];
         ResolverQuery { name: name.to_owned(), unanswered: open, addresses: Vec::new(), failure: None }
     }
@@ -38,7 +38,7 @@ impl ResolverQuery {
     ///
     /// # Errors
     /// Those of `random`.
-    pub fn encode_questions<E>(
+    pub(crate) fn encode_questions<E>(
         &mut self,
         mut random: impl FnMut() -> Result<u16, E>,
     ) -> Result<Vec<Vec<u8>>, E> {

@@ -53,12 +53,12 @@ impl Attribution {
     }
 
     /// Adds a port on which the relay listens.
-    pub fn add_listened_port(&mut self, port: u16) {
+    pub(crate) fn add_listened_port(&mut self, port: u16) {
         self.listened_ports.insert(port);
     }
 
     /// Sets the seccomp listener of pid 1's filter, whose notifications are answered from now on.
-    pub fn set_seccomp_listener(&mut self, listener: OwnedFd) {
+    pub(crate) fn set_seccomp_listener(&mut self, listener: OwnedFd) {
         self.notify_handler = Some(SeccompNotifyHandler::new(listener, self.owners.init()));
     }
 
@@ -68,18 +68,18 @@ impl Attribution {
     }
 
     /// Closes the seccomp listener. Pending and later calls fail.
-    pub fn stop_answering(&mut self) {
+    pub(crate) fn stop_answering(&mut self) {
         self.notify_handler = None;
     }
 
     /// The relay has exited: denies the calls that it was to pass on, and that may wait for a response forever.
-    pub fn deny_forwarded(&mut self) {
+    pub(crate) fn deny_forwarded(&mut self) {
         self.notify_handler.iter_mut().for_each(SeccompNotifyHandler::deny_forwarded);
     }
 
     /// Answers pending notifications, up to a limit. Calls `report` for a denial before the program continues, so that
     /// it is reported even if the program then exits. `report` returns whether the report was sent.
-    pub fn answer_calls(&mut self, report: &mut dyn FnMut(CallReport) -> bool) {
+    pub(crate) fn answer_calls(&mut self, report: &mut dyn FnMut(CallReport) -> bool) {
         let Some(asker) = &mut self.notify_handler else { return };
         for _ in 0..MAX_PER_SOCKET {
             let wanted = match asker.next_call() {
@@ -116,7 +116,7 @@ impl Attribution {
     }
 
     /// Repeated denials that are due for a report.
-    pub fn take_denials(&mut self) -> Vec<NetworkDenial> {
+    pub(crate) fn take_denials(&mut self) -> Vec<NetworkDenial> {
         self.denials.take_due(Instant::now())
     }
 

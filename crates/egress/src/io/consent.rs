@@ -144,14 +144,6 @@ impl ConsentTable {
     pub(super) fn take_questions(&mut self) -> Vec<ConsentQuestion> {
         std::mem::take(&mut self.queue)
     }
-
-    /// Destinations with a permanent allowance.
-    pub(super) fn granted_hosts(&self) -> impl Iterator<Item = &Destination> {
-        let given = |(consent, until): &(HostConsent, Option<Instant>)| {
-            *consent == HostConsent::Granted && until.is_none()
-        };
-        self.answers.iter().filter(move |(_, kept)| given(kept)).map(|(to, _)| to)
-    }
 }
 
 #[cfg(test)]
@@ -200,7 +192,6 @@ mod tests {
             ask(&mut consents, "a.example:443", now + 100 * DENIAL_LIFETIME),
             Some(HostConsent::Granted)
         );
-        assert_eq!(consents.granted_hosts().collect::<Vec<_>>(), [&to("a.example:443")]);
         assert_eq!(ask(&mut consents, "b.example:443", now), None);
         let no = HostConsent::Denied("no".into());
         consents.answer(1, &no, false, now);
@@ -212,11 +203,11 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut consents = asking();
         (0..2 * MAX_ANSWERS).for_each(|number| consents.grant(to(&format!("{number}.example:443"))));
-        assert_eq!(consents.granted_hosts().count(), MAX_ANSWERS);
+        assert_eq!(consents.answers.len(), MAX_ANSWERS);
         let (extra, now) = (to("extra.example:443"), Instant::now());
         assert_eq!(consents.ask(extra.clone(), 0, now, || None), None);
         consents.answer(0, &HostConsent::Granted, true, now);
-        assert_eq!(consents.granted_hosts().count(), MAX_ANSWERS);
+        assert_eq!(consents.answers.len(), MAX_ANSWERS);
         assert_eq!(consents.ask(extra, 1, now, || None), None, "it is asked again");
     }
 

@@ -72,7 +72,7 @@ const MAX_PER_SOCKET: usize = 64;
 const MAX_PER_ROUND: usize = 8;
 
 /// The relay of one sandbox.
-pub struct NetworkRelay {
+pub(crate) struct NetworkRelay {
     rules: HostRules,
     names: StandInTable,
     resolver: Resolver,
@@ -126,7 +126,7 @@ impl std::fmt::Debug for NetworkRelay {
 impl NetworkRelay {
     /// Creates a relay with at most this many open descriptors. `outside` performs the operations that need rights.
     /// The initial rules deny everything, and no port is listened on yet.
-    pub fn new(outside: Box<dyn RelayServices>, descriptors: usize) -> Self {
+    pub(crate) fn new(outside: Box<dyn RelayServices>, descriptors: usize) -> Self {
         NetworkRelay {
             rules: HostRules::default(),
             names: StandInTable::default(),
@@ -151,7 +151,7 @@ impl NetworkRelay {
 
     /// Adds a published port: a call to it on loopback is meant for a server in the sandbox and is not reported as a
     /// call to the host.
-    pub fn add_published_port(&mut self, port: u16) {
+    pub(crate) fn add_published_port(&mut self, port: u16) {
         self.published_ports.push(port);
     }
 
@@ -159,7 +159,7 @@ impl NetworkRelay {
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`].
-    pub fn add_listener(
+    pub(crate) fn add_listener(
         &mut self,
         registry: &Registry,
         kind: redirect::SocketProtocol,
@@ -187,7 +187,7 @@ impl NetworkRelay {
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`].
-    pub fn add_reject_sniffer(
+    pub(crate) fn add_reject_sniffer(
         &mut self,
         registry: &Registry,
         what: (IpFamily, RejectKind),
@@ -201,12 +201,12 @@ impl NetworkRelay {
     }
 
     /// Passes on the seccomp listener of pid 1's filter, whose notifications are then answered.
-    pub fn set_seccomp_listener(&mut self, listener: OwnedFd) {
+    pub(crate) fn set_seccomp_listener(&mut self, listener: OwnedFd) {
         self.services.set_seccomp_listener(listener);
     }
 
     /// Handles an event; returns false if the token belongs to another component.
-    pub fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
+    pub(crate) fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
         let token = event.token().0;
         if token < FIRST_TOKEN {
             return false;
@@ -223,7 +223,7 @@ impl NetworkRelay {
     }
 
     /// Handles timeouts and work deferred for fairness. Must be called in each iteration of the loop.
-    pub fn tick(&mut self, registry: &Registry) {
+    pub(crate) fn tick(&mut self, registry: &Registry) {
         let now = Instant::now();
         self.resolver.tick(registry, now);
         self.deliver_lookups(registry);
@@ -249,7 +249,7 @@ impl NetworkRelay {
     }
 
     /// Maximum time that the loop may wait.
-    pub fn poll_timeout(&self) -> Option<Duration> {
+    pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         if !self.unfinished.is_empty() || !self.pending_sockets.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -260,7 +260,7 @@ impl NetworkRelay {
 
     /// While bytes of programs are not written to their host yet, the number of those that are. For use after the last
     /// program has exited.
-    pub fn unsent_progress(&self) -> Option<u64> {
+    pub(crate) fn unsent_progress(&self) -> Option<u64> {
         let relayed = self.connections.values().filter_map(|caller| match caller {
             RelayClient::Relayed(connection) if connection.has_unsent() => Some(connection.bytes_moved().0),
             _ => None,
@@ -269,29 +269,35 @@ impl NetworkRelay {
     }
 
     /// Denials to report since the last call.
-    pub fn take_denials(&mut self) -> Vec<NetworkDenial> {
+    pub(crate) fn take_denials(&mut self) -> Vec<NetworkDenial> {
         let mut refusals = self.denials.take_due(Instant::now());
         refusals.extend(self.services.take_denials());
         refusals
     }
 
     /// Calls since the last call that set the mode of a directory; the relay cannot answer them.
-    pub fn take_mode_requests(&mut self) -> Vec<SyscallNotification> {
+    pub(crate) fn take_mode_requests(&mut self) -> Vec<SyscallNotification> {
         self.services.take_mode_requests()
     }
 
     /// Enables consent questions, which [`NetworkRelay::take_questions`] returns.
-    pub fn enable_questions(&mut self) {
+    pub(crate) fn enable_questions(&mut self) {
         self.consents.enable_questions();
     }
 
     /// New and withdrawn questions since the last call.
-    pub fn take_questions(&mut self) -> Vec<ConsentQuestion> {
+    pub(crate) fn take_questions(&mut self) -> Vec<ConsentQuestion> {
         self.consents.take_questions()
     }
 
     /// Answers a question; with `keep`, permanently.
-    pub fn answer_question(&mut self, registry: &Registry, number: u64, consent: &HostConsent, keep: bool) {
+    pub(crate) fn answer_question(
+        &mut self,
+        registry: &Registry,
+        number: u64,
+        consent: &HostConsent,
+        keep: bool,
+    ) {
         for id in self.consents.answer(number, consent, keep, Instant::now()) {
             if let Some(RelayClient::Relayed(connection)) = self.connections.get_mut(&id) {
                 connection.set_consent(consent.clone());
@@ -301,17 +307,12 @@ impl NetworkRelay {
     }
 
     /// Adds a permanent allowance for this destination from an earlier run.
-    pub fn allow_host(&mut self, to: Destination) {
+    pub(crate) fn allow_host(&mut self, to: Destination) {
         self.consents.grant(to);
     }
 
-    /// Destinations with a permanent allowance.
-    pub fn consented_hosts(&self) -> impl Iterator<Item = &Destination> {
-        self.consents.granted_hosts()
-    }
-
     /// Replaces the rules; closes connections that the new rules do not allow.
-    pub fn set_rules(&mut self, registry: &Registry, rules: HostRules) {
+    pub(crate) fn set_rules(&mut self, registry: &Registry, rules: HostRules) {
         self.rules = rules;
         let ids: Vec<usize> = self.connections.keys().copied().collect();
         for id in ids {
@@ -329,7 +330,7 @@ impl NetworkRelay {
     }
 
     /// The number of open connections, and the counters of all hosts.
-    pub fn account(&self) -> (usize, Vec<HostCountsRow>) {
+    pub(crate) fn account(&self) -> (usize, Vec<HostCountsRow>) {
         let mut counters = self.counters.clone();
         let mut stand = 0;
         for caller in self.connections.values() {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Longest message in bytes.
 pub const MAX_MESSAGE_SIZE: usize = 64 << 10;
 /// Most rules, or rows of an account, in one message, such that they always fit.
-pub const MAX_ITEMS: usize = 48;
+pub(crate) const MAX_ITEMS: usize = 48;
 
 /// The first message of a supervisor. It passes a pidfd of the sandbox's pid 1.
 #[derive(Debug, Serialize, Deserialize)]
@@ -177,7 +177,7 @@ impl RuleChunk {
     }
 
     /// Adds the chunk to `rules`; true when the rules are complete. `None` when a rule is not valid.
-    pub fn add_to(&self, rules: &mut HostRules) -> Option<bool> {
+    pub(crate) fn add_to(&self, rules: &mut HostRules) -> Option<bool> {
         let HostRules { allow, deny, ask } = rules;
         for (texts, rules) in [(&self.allow, allow), (&self.deny, deny), (&self.ask, ask)] {
             let parsed: Result<Vec<HostRule>, _> = texts.iter().map(|text| text.parse()).collect();

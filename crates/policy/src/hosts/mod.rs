@@ -95,7 +95,7 @@ impl HostRules {
     }
 
     /// Whether the rules allow nothing, even with consent.
-    pub fn allows_nothing(&self) -> bool {
+    pub(crate) fn allows_nothing(&self) -> bool {
         self.allow.iter().chain(&self.ask).all(|rule| self.is_fully_denied(rule))
     }
 

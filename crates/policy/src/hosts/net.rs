@@ -33,7 +33,7 @@ impl IpNet {
     }
 
     /// The range of a single address. An IPv4-mapped IPv6 address is converted to IPv4.
-    pub fn single_address(address: IpAddr) -> Self {
+    pub(crate) fn single_address(address: IpAddr) -> Self {
         let address = address.to_canonical();
         IpNet { address, prefix: max_prefix(address) }
     }

@@ -37,7 +37,7 @@ pub struct HostRule {
 
 impl HostPattern {
     /// Whether the pattern matches this name.
-    pub fn matches_name(&self, name: &DnsName) -> bool {
+    pub(crate) fn matches_name(&self, name: &DnsName) -> bool {
         match self {
             HostPattern::Any => true,
             HostPattern::Name(own) => own == name,
@@ -47,7 +47,7 @@ impl HostPattern {
     }
 
     /// Whether the pattern matches this address.
-    pub fn matches_address(&self, address: IpAddr) -> bool {
+    pub(crate) fn matches_address(&self, address: IpAddr) -> bool {
         matches!(self, HostPattern::Net(net) if net.contains(address))
     }
 

@@ -77,7 +77,7 @@ pub struct CgroupDirectory {
 
 /// A function that stores a location. It is called before more directories are created than the location listed when it
 /// was chosen.
-pub type LocationWriter<'a> = dyn FnMut(&CgroupLocation) -> Result<()> + 'a;
+pub(crate) type LocationWriter<'a> = dyn FnMut(&CgroupLocation) -> Result<()> + 'a;
 
 /// A transient systemd unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,7 +212,7 @@ impl CgroupLocation {
     }
 
     /// The directory in the hierarchy that has this controller.
-    pub fn directory_for(&self, controller: &str) -> Option<&CgroupDirectory> {
+    pub(crate) fn directory_for(&self, controller: &str) -> Option<&CgroupDirectory> {
         self.directories.iter().find(|one| one.controllers.iter().any(|name| name == controller))
     }
 

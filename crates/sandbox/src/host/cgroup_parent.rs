@@ -22,11 +22,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The slice of systemd for scopes of programs that a user starts (systemd.special(7)).
-pub const SCOPE_SLICE: &str = "app.slice";
+pub(crate) const SCOPE_SLICE: &str = "app.slice";
 /// Prefix of the names of cgroups of sandboxes.
-pub const NAME_PREFIX: &str = "saggar-";
+pub(crate) const NAME_PREFIX: &str = "saggar-";
 /// Prefix of the names of scopes of sandboxes; those of containers have `saggar-`.
-pub const SCOPE_PREFIX: &str = "saggar-sandbox-";
+pub(crate) const SCOPE_PREFIX: &str = "saggar-sandbox-";
 
 /// The parent of a sandbox's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl CgroupParent {
     }
 
     /// As [`CgroupParent::choose`], without a scope of an ordinary user's systemd.
-    pub fn choose_without_scope(needed: &[&str], root: &RootCgroupSpec) -> Option<Self> {
+    pub(crate) fn choose_without_scope(needed: &[&str], root: &RootCgroupSpec) -> Option<Self> {
         CgroupSite::of_this_process(root).map(|site| CgroupSite { manager: None, ..site }.choose(needed))
     }
 
@@ -205,7 +205,7 @@ impl CgroupSite {
 
 /// The directory of a slice below the cgroup of its manager: `a-b.slice` is in `a.slice` (systemd.slice(5)). `None` if this
 /// cannot be the name of a slice.
-pub fn slice_path(slice: &str) -> Option<PathBuf> {
+pub(crate) fn slice_path(slice: &str) -> Option<PathBuf> {
     let name = slice.strip_suffix(".slice").filter(|name| !name.is_empty() && !name.contains('/'))?;
     if name == "-" {
         return Some(PathBuf::new());
@@ -218,7 +218,7 @@ pub fn slice_path(slice: &str) -> Option<PathBuf> {
 }
 
 /// The mount point of the unified hierarchy.
-pub fn unified_mount() -> Option<&'static str> {
+pub(crate) fn unified_mount() -> Option<&'static str> {
     ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
         .into_iter()
         .find(|path| statfs(*path).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC))
@@ -230,7 +230,7 @@ pub fn own_cgroup(mount: &str) -> Option<PathBuf> {
 }
 
 /// The cgroup of a process, by its directory in /proc, in the unified hierarchy.
-pub fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
+pub(crate) fn process_cgroup(mount: &str, process: &str) -> Option<PathBuf> {
     let own = kernel_text(&Path::new("/proc").join(process).join("cgroup")).ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     // No slash at its end where it is the mount itself.

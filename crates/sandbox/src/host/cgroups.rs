@@ -22,7 +22,7 @@ pub enum CgroupVersion {
 
 /// The controllers of version 1 that limits of sandboxes use. blkio is not among them: it does not slow down what the kernel
 /// writes later for a program.
-pub const V1_LIMIT_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
+pub(crate) const V1_LIMIT_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
 
 /// One mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,19 +128,19 @@ impl CgroupLayout {
 
 /// The controllers that a sandbox below `own_cgroup`, a v2 cgroup, can use: those enabled for its children,
 /// or all of its own controllers if they can be enabled.
-pub fn controllers_for_children(own_cgroup: &Path) -> Vec<String> {
+pub(crate) fn controllers_for_children(own_cgroup: &Path) -> Vec<String> {
     let can_switch = is_hierarchy_root(own_cgroup) || own_processes(own_cgroup).is_some();
     read_words(own_cgroup, if can_switch { "cgroup.controllers" } else { "cgroup.subtree_control" })
 }
 
 /// Whether this is the root of the hierarchy, which may have both processes and enabled controllers. Only
 /// the root has no cgroup.type (cgroups(7)).
-pub fn is_hierarchy_root(own_cgroup: &Path) -> bool {
+pub(crate) fn is_hierarchy_root(own_cgroup: &Path) -> bool {
     !own_cgroup.join("cgroup.type").exists()
 }
 
 /// Whether processes are in this cgroup itself.
-pub fn has_processes(cgroup: &Path) -> bool {
+pub(crate) fn has_processes(cgroup: &Path) -> bool {
     !read_words(cgroup, "cgroup.procs").is_empty()
 }
 
@@ -154,7 +154,7 @@ pub fn own_processes(own_cgroup: &Path) -> Option<Vec<String>> {
 }
 
 /// The words of a control file; empty if it cannot be read.
-pub fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
+pub(crate) fn read_words(cgroup: &Path, file: &str) -> Vec<String> {
     let text = kernel_text(&cgroup.join(file)).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 const SYSTEMD_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// The kernel command line that moves all controllers to cgroup v2.
-pub const UNIFIED_HIERARCHY_REMEDY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
+pub(crate) const UNIFIED_HIERARCHY_REMEDY: &str = "add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
                          /etc/default/grub, run update-grub, and boot";
 
 /// The reason where no process can be in a cgroup of version 2.
-pub const NO_HIERARCHY: &str = "no cgroup v2 hierarchy is mounted here";
+pub(crate) const NO_HIERARCHY: &str = "no cgroup v2 hierarchy is mounted here";
 
 /// What mounts one.
 const MOUNT_REMEDY: &str = "as root: `mount -t cgroup2 none /sys/fs/cgroup`; in a container, start it with a cgroup that can \
                             be written";
 
 /// What an ordinary user can do on a host with version 1.
-pub const V1_REMEDY: &str = "start saggar as root, for whom it uses the controllers of version 1; or give version 2 all \
+pub(crate) const V1_REMEDY: &str = "start saggar as root, for whom it uses the controllers of version 1; or give version 2 all \
                          controllers: add systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all to GRUB_CMDLINE_LINUX in \
                          /etc/default/grub, run update-grub, and boot";
 
@@ -43,7 +43,7 @@ pub struct MissingController {
 
 /// Diagnoses why no cgroup below `own_cgroup` has `controller`. `own_cgroup` is this process's v2 cgroup,
 /// or `None` if there is no v2 hierarchy. The remedy covers all of `needed`.
-pub fn diagnose_controller(
+pub(crate) fn diagnose_controller(
     own_cgroup: Option<&Path>,
     controller: &str,
     needed: &[&str],
@@ -96,7 +96,7 @@ pub fn diagnose_controller(
 
 /// The facts that determine a remedy, as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DelegationContext {
+pub(crate) struct DelegationContext {
     /// The uid of this process.
     pub uid: u32,
     /// Whether systemd is pid 1.
@@ -113,7 +113,7 @@ pub struct DelegationContext {
 /// The root of a cgroup namespace, which is mounted in a container: a mount of cgroup v2 that is not the root of the
 /// hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamespaceRoot {
+pub(crate) struct NamespaceRoot {
     /// Where it is mounted.
     pub mount: PathBuf,
     /// Not even root in the container can write there.
@@ -174,7 +174,7 @@ fn own_cgroup_remedy(mount: impl Display, uid: u32, controllers: &[&str]) -> Str
 
 impl DelegationContext {
     /// Collects the facts for this process in `own_cgroup`.
-    pub fn of_this_process(own_cgroup: &Path) -> Self {
+    pub(crate) fn of_this_process(own_cgroup: &Path) -> Self {
         let uid = geteuid().as_raw();
         let manager = format!("/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service");
         let cgroups = || own_cgroup.ancestors().take_while(|path| path.join("cgroup.controllers").exists());
@@ -195,7 +195,7 @@ impl DelegationContext {
 
 /// The remedy that gives this user `controllers`. Text in backquotes can be run unchanged, except for the
 /// program's own arguments.
-pub fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> String {
+pub(crate) fn delegation_remedy(context: &DelegationContext, controllers: &[&str]) -> String {
     if let Some(remedy) = context.container.as_ref().and_then(|one| one.remedy(context.uid, controllers)) {
         return remedy;
     }

@@ -173,6 +173,6 @@ impl ObjectFormat {
 
 /// Whether a path is `hidden`, or is below it if it is a directory.
 #[must_use]
-pub fn is_at_or_below(path: &[u8], hidden: &[u8]) -> bool {
+pub(crate) fn is_at_or_below(path: &[u8], hidden: &[u8]) -> bool {
     path.strip_prefix(hidden).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

@@ -5,6 +5,7 @@
 use nix::unistd::{AccessFlags, access, getegid, geteuid, getgroups};
 use std::collections::VecDeque;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -30,12 +31,14 @@ const OWN_TREES: [&str; 3] = ["/usr/local", "/usr/local/etc", "/usr/etc"];
 const MAX_LEVELS: usize = 8;
 const MAX_NAMES: usize = 4096;
 
-/// What changes with the packages of the system, whatever installs them: dpkg, RPM (its database has two places), apk and
-/// pacman.
-const PACKAGE_DATABASES: [&str; 7] = [
+/// What changes with the packages of the system: dpkg, RPM in each of its formats, apk and pacman.
+const PACKAGE_DATABASES: [&str; 10] = [
     "/var/lib/dpkg/status",
     "/var/lib/dpkg/statoverride",
+    "/var/lib/rpm/Packages",
+    "/var/lib/rpm/Packages.db",
     "/var/lib/rpm/rpmdb.sqlite",
+    "/usr/lib/sysimage/rpm/Packages.db",
     "/usr/lib/sysimage/rpm/rpmdb.sqlite",
     "/lib/apk/db/installed",
     "/usr/lib/apk/db/installed",
@@ -47,26 +50,29 @@ const PACKAGE_DATABASES: [&str; 7] = [
 pub struct NearPaths {
     /// The topmost paths of that kind, sorted.
     pub paths: Vec<PathBuf>,
-    /// The last change of a directory that was looked at, or of the packages of the system: seconds and nanoseconds since
-    /// the epoch. When it is another one, what lies deeper may be as well.
-    pub newest_change: (i64, i64),
+    /// Of the directories that were looked at, and of the packages of the system: when it is another one, what lies deeper
+    /// may be as well.
+    pub fingerprint: u64,
 }
 
 /// Searches these files and trees of the system, within the limits above.
 pub fn near<'a>(trees: impl IntoIterator<Item = &'a Path>) -> NearPaths {
-    let (mut paths, mut newest_change) = (Vec::new(), newest_package_change());
+    let (mut paths, mut fingerprint) = (Vec::new(), 0);
+    for path in PACKAGE_DATABASES.map(Path::new) {
+        fingerprint ^= fs::metadata(path).map_or(0, |meta| fingerprint_of(path, &meta));
+    }
     for tree in trees.into_iter().chain(OWN_TREES.map(Path::new)) {
         let is_configuration = tree.starts_with("/etc") || tree.ends_with("etc");
         let levels = if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS };
         let mut search =
-            GroupOnlySearch { found: &mut paths, levels, names_left: MAX_NAMES, skips: true, newest_change };
+            GroupOnlySearch { found: &mut paths, levels, names_left: MAX_NAMES, skips: true, fingerprint };
         search.search(tree);
-        newest_change = search.newest_change;
+        fingerprint = search.fingerprint;
     }
     // A tree of its own that is not for all is found where it is listed, too.
     paths.sort_unstable();
     paths.dedup();
-    NearPaths { paths, newest_change }
+    NearPaths { paths, fingerprint }
 }
 
 /// All of that kind in these trees, among the first `max_names` names of each. It takes a fraction of a second, and longer
@@ -79,38 +85,38 @@ pub fn all<'a>(trees: impl IntoIterator<Item = &'a Path>, max_names: usize) -> V
             levels: usize::MAX,
             names_left: max_names,
             skips: false,
-            newest_change: (0, 0),
+            fingerprint: 0,
         };
         search.search(tree);
     }
     found
 }
 
-/// Whether the path is still of that kind.
-pub fn is_group_only(path: &Path) -> bool {
-    let Ok(meta) = fs::symlink_metadata(path) else { return false };
-    !meta.is_symlink() && gives_more_than_others(path, &meta)
+/// Whether the path, which a search found earlier, is still of that kind, and still leads through no link.
+pub(crate) fn is_group_only(path: &Path) -> bool {
+    let is_real = path.canonicalize().is_ok_and(|real| real == path);
+    is_real && fs::symlink_metadata(path).is_ok_and(|meta| gives_more_than_others(path, &meta))
 }
 
-/// The groups of this process, sorted.
-pub fn caller_groups() -> Vec<u32> {
-    let mut groups: Vec<u32> =
-        getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+/// The groups of this process, sorted; `None` when it cannot read them.
+pub(crate) fn caller_groups() -> Option<Vec<u32>> {
+    let mut groups: Vec<u32> = getgroups().ok()?.into_iter().map(|group| group.as_raw()).collect();
     groups.push(getegid().as_raw());
     groups.sort_unstable();
     groups.dedup();
-    groups
+    Some(groups)
 }
 
 /// Whether this process has a group that others may be in: by convention, nobody else is in the group that has the number
 /// of the user.
 pub fn has_shared_group() -> bool {
-    caller_groups() != [geteuid().as_raw()]
+    caller_groups().is_none_or(|groups| groups != [geteuid().as_raw()])
 }
 
-fn newest_package_change() -> (i64, i64) {
-    let changes = PACKAGE_DATABASES.into_iter().filter_map(|path| fs::metadata(path).ok());
-    changes.map(|meta| (meta.ctime(), meta.ctime_nsec())).max().unwrap_or_default()
+fn fingerprint_of(path: &Path, meta: &fs::Metadata) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (path, meta.ino(), meta.ctime(), meta.ctime_nsec()).hash(&mut hasher);
+    hasher.finish()
 }
 
 struct GroupOnlySearch<'a> {
@@ -119,7 +125,8 @@ struct GroupOnlySearch<'a> {
     names_left: usize,
     /// Whether the files of [`UNSEARCHED_FILES`] are passed over, and [`OWN_TREES`] below others.
     skips: bool,
-    newest_change: (i64, i64),
+    /// [`NearPaths::fingerprint`] of what was looked at.
+    fingerprint: u64,
 }
 
 impl GroupOnlySearch<'_> {
@@ -158,13 +165,17 @@ impl GroupOnlySearch<'_> {
 
     /// Notes a path that gives this process more than others; returns whether it is a directory for all.
     fn is_open_directory(&mut self, path: impl FnOnce() -> PathBuf, meta: &fs::Metadata) -> bool {
-        if meta.is_dir() {
-            self.newest_change = self.newest_change.max((meta.ctime(), meta.ctime_nsec()));
-        }
-        if is_for_all(meta) {
-            return meta.is_dir();
+        if !meta.is_dir() && is_for_all(meta) {
+            return false;
         }
         let path = path();
+        if meta.is_dir() {
+            // In any order, since directories are listed in any.
+            self.fingerprint ^= fingerprint_of(&path, meta);
+        }
+        if is_for_all(meta) {
+            return true;
+        }
         if gives_more_than_others(&path, meta) {
             self.found.push(path);
         }

@@ -36,7 +36,7 @@ pub struct UnmappableTree {
 
 impl UnmappableTree {
     /// The reason why a sandbox cannot run with the owner's id, if there is one.
-    pub fn owner_id_obstacle(&self) -> Option<&'static str> {
+    pub(crate) fn owner_id_obstacle(&self) -> Option<&'static str> {
         match (self.uid, self.gid) {
             (0, _) => Some("its owner is root"),
             (_, 0) => Some("its group is root's"),
@@ -48,7 +48,7 @@ impl UnmappableTree {
 /// Tests the tree at `path`, a canonicalized path. For a path that does not exist yet, its parent directory
 /// is tested. `None` if the owners can be mapped, or if the test is inconclusive: the start then reports
 /// the error.
-pub fn find_unmappable(path: &Path) -> Option<UnmappableTree> {
+pub(crate) fn find_unmappable(path: &Path) -> Option<UnmappableTree> {
     let there = path.ancestors().find(|path| path.exists())?;
     let opened = open_path(there).ok()?;
     let kind = nix::sys::statfs::fstatfs(&opened).ok()?.filesystem_type().0;

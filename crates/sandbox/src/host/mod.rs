@@ -27,7 +27,6 @@ pub mod workspace_scan;
 pub use user_limits::UserLimits;
 
 use crate::spec::{HostIdMapping, MountKind, MountSpec, SandboxProfile, SandboxSpec, mount_order};
-
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -70,7 +70,7 @@ pub enum QuarantineAction {
 }
 
 /// Receives the findings.
-pub type FindingFn<'a> = &'a mut dyn FnMut(QuarantineFinding);
+pub(crate) type FindingFn<'a> = &'a mut dyn FnMut(QuarantineFinding);
 
 /// Scans one workspace.
 #[derive(Debug)]

@@ -108,7 +108,7 @@ impl Namespace {
     ];
 
     /// The CLONE_NEW* flag of clone3(2).
-    pub fn clone_flag(self) -> u64 {
+    pub(crate) fn clone_flag(self) -> u64 {
         let flag = match self {
             Namespace::User => libc::CLONE_NEWUSER,
             Namespace::Mount => libc::CLONE_NEWNS,

@@ -21,7 +21,7 @@ pub(super) fn append(mounts: &mut Vec<MountSpec>, named: Vec<MountSpec>) {
 }
 
 /// The mount that a mount point at `at` lies in, of those that were made earlier: the last of those that contain it.
-pub fn containing<'a>(
+pub(crate) fn containing<'a>(
     earlier: &'a [MountSpec],
     at: &Path,
     is_mounted: impl Fn(&MountSpec) -> bool,

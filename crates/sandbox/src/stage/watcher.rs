@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const DONE: u8 = b'!';
 /// What is added to the path of a sandbox's cgroup for the leaf into which the supervisor stepped aside for it
 /// (cgroup/agent/aside.rs).
-pub const SUPERVISOR_LEAF_SUFFIX: &str = ".supervisor";
+pub(crate) const SUPERVISOR_LEAF_SUFFIX: &str = ".supervisor";
 /// The lock in a runtime directory.
 const LOCK: &CStr = c"lock";
 /// The most that may be put in a watcher's charge, in bytes of records.
@@ -46,9 +46,8 @@ const LONG_RETRIES: (usize, i64) = (5000, 1_000_000);
 
 /// The supervisor's side of the watcher.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     life: File,
-    pid: i32,
     pidfd: OwnedFd,
     /// Lives as long as the watcher.
     _stack: ChildStack,
@@ -56,7 +55,7 @@ pub struct Watcher {
 
 /// A watcher that is about to end.
 #[derive(Debug)]
-pub struct ReleasedWatcher(Watcher);
+pub(crate) struct ReleasedWatcher(Watcher);
 
 impl Drop for ReleasedWatcher {
     fn drop(&mut self) {
@@ -160,37 +159,32 @@ impl Watcher {
     ///
     /// # Errors
     /// The error number of pipe2(2), mmap(2) or clone(2).
-    pub fn start() -> SysResult<Self> {
+    pub(crate) fn start() -> SysResult<Self> {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         let stack = ChildStack::new(STACK)?;
         let life = std::ptr::without_provenance_mut(usize::try_from(read.as_raw_fd()).unwrap_or(0));
         // SAFETY: `watch` keeps to its own stack, as the head of this file says; the stack lives until the
         // watcher has been reaped, or this process has ended and with it every owner of the memory.
-        let (pid, pidfd) = unsafe { clone::share_memory(0, &stack, run_watcher, life)? };
-        Ok(Watcher { life: File::from(write), pid, pidfd, _stack: stack })
-    }
-
-    /// Its pid.
-    pub fn pid(&self) -> i32 {
-        self.pid
+        let (_, pidfd) = unsafe { clone::share_memory(0, &stack, run_watcher, life)? };
+        Ok(Watcher { life: File::from(write), pidfd, _stack: stack })
     }
 
     /// Puts something in the watcher's charge; call it before the thing is made.
-    pub fn register(&mut self, charge: &CleanupItem<'_>) {
+    pub(crate) fn register(&mut self, charge: &CleanupItem<'_>) {
         // A watcher that is gone is the business of the next start, which sweeps.
         let _ = self.life.write_all(&charge.encode());
     }
 
     /// Lets the watcher go: everything is removed, or others are in charge of it. It may still be there until what is
     /// returned is dropped, which waits for its end.
-    pub fn release(mut self) -> ReleasedWatcher {
+    pub(crate) fn release(mut self) -> ReleasedWatcher {
         let _ = self.life.write_all(&[DONE]);
         let _ = pidfd::signal(self.pidfd.as_fd(), libc::SIGKILL);
         ReleasedWatcher(self)
     }
 
     /// Lets it go, and waits for its end.
-    pub fn dismiss(self) {
+    pub(crate) fn dismiss(self) {
         drop(self.release());
     }
 }

@@ -1,5 +1,6 @@
 //! The directories in which running sandboxes are recorded and sessions are stored (DECISIONS 27). The containers of
-//! the OCI commands have a root of their own: [`container`].
+//! the OCI commands have a root of their own: [`container`]. Beside the sessions [`group_only_record`] keeps what saves a
+//! search.
 
 pub mod container;
 pub mod counters;
@@ -157,6 +158,6 @@ pub fn lock_options() -> fs::OpenOptions {
 ///
 /// # Errors
 /// As [`runtime_dir`].
-pub fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
+pub(crate) fn sandbox_dir(id: &SandboxId) -> Result<PathBuf> {
     Ok(runtime_dir()?.join(id.as_str()))
 }

@@ -83,7 +83,7 @@ pub fn check_changes(changes: &[FileChange], allowed: &ApplyOptions) -> Result<(
 ///
 /// # Errors
 /// [`Code::Exists`] while another process applies changes to it; [`Code::System`].
-pub fn lock_folder(trees: &WorkspaceTrees) -> Result<ApplyLock> {
+pub(crate) fn lock_folder(trees: &WorkspaceTrees) -> Result<ApplyLock> {
     let folder = beneath::stat_fd(trees.folder.as_fd()).map_err(io_error(Path::new("")))?;
     lock::acquire(&folder, &text::show_path(&trees.origin.folder))
 }

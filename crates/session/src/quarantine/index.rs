@@ -71,7 +71,7 @@ enum IndexLine {
 
 /// The index, opened for writing.
 #[derive(Debug)]
-pub struct QuarantineIndex {
+pub(crate) struct QuarantineIndex {
     file: File,
 }
 
@@ -86,7 +86,7 @@ impl QuarantineIndex {
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`].
-    pub fn open(quarantine: &Path) -> Result<(Vec<QuarantinedItem>, Self)> {
+    pub(crate) fn open(quarantine: &Path) -> Result<(Vec<QuarantinedItem>, Self)> {
         let path = quarantine.join(FILE_NAME);
         let items = read_items(quarantine);
         let mut options = fs::OpenOptions::new();
@@ -97,12 +97,12 @@ impl QuarantineIndex {
     }
 
     /// Adds an item. If that fails the item is in the quarantine all the same.
-    pub fn record_item(&mut self, item: &QuarantinedItem) {
+    pub(crate) fn record_item(&mut self, item: &QuarantinedItem) {
         self.append_line(&IndexLine::Item(Box::new(item.clone())));
     }
 
     /// Records that an item was removed.
-    pub fn record_removal(&mut self, number: u32) {
+    pub(crate) fn record_removal(&mut self, number: u32) {
         self.append_line(&IndexLine::Gone { gone: number });
     }
 
@@ -131,7 +131,7 @@ pub fn read_items(directory: &Path) -> Vec<QuarantinedItem> {
 }
 
 /// The directories that can contain quarantines: that of sessions, and the runtime directory.
-pub fn quarantine_roots() -> Vec<PathBuf> {
+pub(crate) fn quarantine_roots() -> Vec<PathBuf> {
     state::sessions_path()
         .ok()
         .into_iter()

@@ -37,11 +37,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Directory of the snapshots of a session.
-pub const SNAPSHOTS_DIRECTORY: &str = "snapshots";
+pub(crate) const SNAPSHOTS_DIRECTORY: &str = "snapshots";
 /// Suffix of the name of an unfinished snapshot.
 const PARTIAL_SUFFIX: &str = ".partial";
 /// Suffix of the name of a snapshot.
-pub const SUFFIX: &str = ".tar.zst";
+pub(crate) const SUFFIX: &str = ".tar.zst";
 
 /// Names that a snapshot skips in every directory: files that can be generated again.
 const SKIPPED_NAMES: [&str; 11] = [

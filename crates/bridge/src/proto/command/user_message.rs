@@ -6,7 +6,7 @@ use crate::proto::json::quote;
 impl QueryCommand {
     /// The query that sends the agent `content`, the JSON of a `user` message's content. `settings` are the JSON
     /// values of fields that configure the agent. Without a `uuid` the message gets a random one.
-    pub fn from_user_message(
+    pub(crate) fn from_user_message(
         content: &str,
         uuid: Option<&str>,
         session: &str,

@@ -101,7 +101,7 @@ impl AuditRecord {
     }
 
     /// Whether the question is about a tool. Other questions need no permission and are not recorded.
-    pub fn is_permission(&self) -> bool {
+    pub(crate) fn is_permission(&self) -> bool {
         self.is_permission
     }
 

@@ -99,7 +99,7 @@ pub struct HostAccessQuestion<'a> {
 impl AgentQuestion {
     /// Encodes the question whether a connection to a host is allowed as a question about a tool. `id` cannot be
     /// guessed by the agent. A server makes its answer permanent by accepting the suggested rule.
-    pub fn for_host(
+    pub(crate) fn for_host(
         id: String,
         HostAccessQuestion { number, host, port, program }: HostAccessQuestion<'_>,
     ) -> Self {
@@ -127,7 +127,7 @@ impl AgentQuestion {
 
     /// Whether the response applies to more than the waiting connection: it accepts the suggestion or adds rules of
     /// its own.
-    pub fn adds_rules(answer: &str) -> bool {
+    pub(crate) fn adds_rules(answer: &str) -> bool {
         let updates = response_body(answer).and_then(|body| field_json(&body, "updatedPermissions"));
         let updates =
             updates.and_then(|updates| serde_json::from_str::<Vec<serde_json::Value>>(&updates).ok());
@@ -135,13 +135,13 @@ impl AgentQuestion {
     }
 
     /// The reason that a denial gives.
-    pub fn denial_message(answer: &str) -> Option<String> {
+    pub(crate) fn denial_message(answer: &str) -> Option<String> {
         let message = response_body(answer).and_then(|body| field_json(&body, "message"))?;
         json::parse_string(&message).filter(|message| !message.is_empty())
     }
 
     /// Encodes the question for a server of the SDK dialect (RB-28), under the bridge's own id.
-    pub fn encode_sdk(&self, session: &str, id: &str) -> Vec<u8> {
+    pub(crate) fn encode_sdk(&self, session: &str, id: &str) -> Vec<u8> {
         let request = json::scan(&self.line, &["request"]).ok().and_then(|scan| scan.fields[0]);
         let scan = request.and_then(|request| json::scan(request, &SDK_FIELDS).ok());
         let fields = scan.map_or([None; SDK_FIELDS.len()], |scan| scan.fields);
@@ -165,7 +165,7 @@ impl AgentQuestion {
 
     /// Encodes the response with this verdict for the agent: the agent's own id of the question, and the body byte for
     /// byte (RB-30).
-    pub fn encode_response(&self, verdict: super::PermissionVerdict, body: &str) -> String {
+    pub(crate) fn encode_response(&self, verdict: super::PermissionVerdict, body: &str) -> String {
         let id = quote(&self.agent_request_id);
         let (subtype, key) = match verdict {
             super::PermissionVerdict::Error => ("error", "error"),
@@ -178,7 +178,7 @@ impl AgentQuestion {
     }
 
     /// Encodes a denial, with the reason that the model receives.
-    pub fn encode_denial(&self, why: &str) -> String {
+    pub(crate) fn encode_denial(&self, why: &str) -> String {
         match self.tool {
             Some(_) => {
                 let body = format!("{{\"behavior\":\"deny\",\"message\":{}}}", quote(why));
@@ -190,7 +190,7 @@ impl AgentQuestion {
     }
 
     /// Encodes a response that allows exactly the requested call.
-    pub fn encode_allowance(&self) -> String {
+    pub(crate) fn encode_allowance(&self) -> String {
         let input = self.tool.as_ref().map_or("{}", |tool| tool.input.as_str());
         self.encode_response(
             super::PermissionVerdict::Allow,
@@ -206,7 +206,7 @@ impl AgentQuestion {
     }
 
     /// Whether this response runs the tool with another input than requested.
-    pub fn is_input_changed_by(&self, answer: &str) -> bool {
+    pub(crate) fn is_input_changed_by(&self, answer: &str) -> bool {
         let input = response_body(answer).and_then(|body| field_json(&body, "updatedInput"));
         let (Some(input), Some(tool)) = (input, &self.tool) else { return false };
         // Compared as values, because a server may format the same JSON differently.
@@ -215,7 +215,7 @@ impl AgentQuestion {
     }
 
     /// Encodes the notice that the question is no longer open, under the agent's own id.
-    pub fn encode_cancel(&self) -> String {
+    pub(crate) fn encode_cancel(&self) -> String {
         format!("{{\"type\":\"control_cancel_request\",\"request_id\":{}}}", quote(&self.agent_request_id))
     }
 }

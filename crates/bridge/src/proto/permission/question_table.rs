@@ -84,7 +84,7 @@ impl<W> QuestionTable<W> {
     }
 
     /// The question with this id of the agent.
-    pub fn get_by_agent_id(&self, agent_id: &str) -> Option<&PendingQuestion<W>> {
+    pub(crate) fn get_by_agent_id(&self, agent_id: &str) -> Option<&PendingQuestion<W>> {
         self.open.get(self.by_agent_id.get(agent_id)?)
     }
 
@@ -97,13 +97,13 @@ impl<W> QuestionTable<W> {
     }
 
     /// Removes the question with this id of the agent.
-    pub fn take_by_agent_id(&mut self, agent_id: &str) -> Option<PendingQuestion<W>> {
+    pub(crate) fn take_by_agent_id(&mut self, agent_id: &str) -> Option<PendingQuestion<W>> {
         let id = self.get_by_agent_id(agent_id)?.id.clone();
         self.take(&id)
     }
 
     /// Removes all questions, in order of arrival.
-    pub fn take_all(&mut self) -> Vec<PendingQuestion<W>> {
+    pub(crate) fn take_all(&mut self) -> Vec<PendingQuestion<W>> {
         self.by_id.clear();
         self.by_agent_id.clear();
         std::mem::take(&mut self.open).into_values().collect()

@@ -5,15 +5,15 @@ use crate::proto::json::quote;
 use crate::proto::uuid::uuid_v4;
 
 /// The error that an outbound-only connection receives instead of success (RB-25).
-pub const OUTBOUND_ONLY: &str =
+pub(crate) const OUTBOUND_ONLY: &str =
     "this session is outbound-only: the bridge takes no changes from this connection";
 
 /// The error for a permission mode that cannot be applied (RB-22).
-pub const MODES_UNSUPPORTED: &str = "set_permission_mode is not supported in this context \
+pub(crate) const MODES_UNSUPPORTED: &str = "set_permission_mode is not supported in this context \
                             (onSetPermissionMode callback not registered)";
 
 /// The response to a `control_request` that succeeded. `request_id` is its JSON text.
-pub fn success_response(session: &str, request_id: &str) -> Vec<u8> {
+pub(crate) fn success_response(session: &str, request_id: &str) -> Vec<u8> {
     control_response(session, request_id, "success", "")
 }
 
@@ -23,7 +23,7 @@ pub fn error_response(session: &str, request_id: &str, why: &str) -> Vec<u8> {
 }
 
 /// The response to `initialize` (RB-17): the minimum that servers accept.
-pub fn initialize_response(session: &str, request_id: &str, pid: u32) -> Vec<u8> {
+pub(crate) fn initialize_response(session: &str, request_id: &str, pid: u32) -> Vec<u8> {
     let response = format!(
         ",\"response\":{{\"commands\":[],\"output_style\":\"normal\",\
          \"available_output_styles\":[\"normal\"],\"models\":[],\"account\":{{}},\"pid\":{pid}}}"
@@ -32,7 +32,7 @@ pub fn initialize_response(session: &str, request_id: &str, pid: u32) -> Vec<u8>
 }
 
 /// The response to an unknown subtype (RB-24).
-pub fn unknown_subtype_response(session: &str, request_id: &str, subtype: &str) -> Vec<u8> {
+pub(crate) fn unknown_subtype_response(session: &str, request_id: &str, subtype: &str) -> Vec<u8> {
     let why = format!("REPL bridge does not handle control_request subtype: {subtype}");
     error_response(session, request_id, &why)
 }
@@ -55,7 +55,7 @@ pub fn cancel_request(session: &str, id: &str) -> Vec<u8> {
 
 /// Encodes an error outside the conversation, and its uuid. It is the only type of line that passes the filter and
 /// belongs to no turn.
-pub fn encode_notice(session: &str, text: &str) -> (String, Vec<u8>) {
+pub(crate) fn encode_notice(session: &str, text: &str) -> (String, Vec<u8>) {
     let uuid = uuid_v4();
     let (text, session) = (quote(text), quote(session));
     let bytes = with_newline(format!(

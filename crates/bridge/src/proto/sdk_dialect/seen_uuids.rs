@@ -47,7 +47,7 @@ impl SeenUuids {
     }
 
     /// Removes the newest member if it is this uuid: it was added for a message that was then rejected.
-    pub fn remove_newest(&mut self, uuid: &str) {
+    pub(crate) fn remove_newest(&mut self, uuid: &str) {
         if self.order.back().is_some_and(|newest| **newest == *uuid) {
             self.order.pop_back();
             self.members.remove(uuid);

@@ -40,7 +40,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The published ports of one sandbox.
 #[derive(Debug)]
-pub struct PortPublisher {
+pub(crate) struct PortPublisher {
     ports: Vec<PortListener>,
     connections: BTreeMap<usize, (usize, PublishedConnection)>,
     /// Maximum number of connections.
@@ -104,12 +104,12 @@ impl std::fmt::Display for UnreachablePort {
 
 impl PortPublisher {
     /// The share of this many descriptors for published ports.
-    pub fn descriptor_share(descriptors: usize) -> usize {
+    pub(crate) fn descriptor_share(descriptors: usize) -> usize {
         (descriptors / 2).min(2 * MAX_CONNECTIONS)
     }
 
     /// Creates a publisher without ports that uses at most this many descriptors.
-    pub fn new(descriptors: usize) -> Self {
+    pub(crate) fn new(descriptors: usize) -> Self {
         PortPublisher {
             ports: Vec::new(),
             connections: BTreeMap::new(),
@@ -128,7 +128,12 @@ impl PortPublisher {
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`].
-    pub fn publish(&mut self, registry: &Registry, published: PortForward, socket: OwnedFd) -> Result<()> {
+    pub(crate) fn publish(
+        &mut self,
+        registry: &Registry,
+        published: PortForward,
+        socket: OwnedFd,
+    ) -> Result<()> {
         let mut listener = mio::net::TcpListener::from_std(socket.into());
         registry
             .register(&mut listener, Token(FIRST_TOKEN + self.ports.len()), Interest::READABLE)
@@ -138,7 +143,7 @@ impl PortPublisher {
     }
 
     /// Requests the sockets that it needs; `ask` returns whether the request was sent.
-    pub fn request_sockets(&mut self, mut ask: impl FnMut(IpFamily) -> bool) {
+    pub(crate) fn request_sockets(&mut self, mut ask: impl FnMut(IpFamily) -> bool) {
         for family in [IpFamily::V4, IpFamily::V6] {
             let stock = self.socket_pools.for_family(family);
             while stock.shortfall() > 0 && ask(family) {
@@ -148,7 +153,12 @@ impl PortPublisher {
     }
 
     /// Adds a socket of the sandbox's network, or the error of its creation.
-    pub fn add_socket(&mut self, registry: &Registry, family: IpFamily, socket: Result<OwnedFd, Errno>) {
+    pub(crate) fn add_socket(
+        &mut self,
+        registry: &Registry,
+        family: IpFamily,
+        socket: Result<OwnedFd, Errno>,
+    ) {
         let missing = socket.as_ref().err().copied();
         let Some(id) = self.socket_pools.for_family(family).add(socket) else { return };
         match missing {
@@ -164,7 +174,7 @@ impl PortPublisher {
     }
 
     /// Handles an event; returns false if the token belongs to another component.
-    pub fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
+    pub(crate) fn on_event(&mut self, registry: &Registry, event: &Event) -> bool {
         let token = event.token().0;
         if !(FIRST_TOKEN..super::FIRST_TOKEN).contains(&token) {
             return false;
@@ -177,7 +187,7 @@ impl PortPublisher {
     }
 
     /// Handles timeouts and work deferred for fairness. Must be called in each iteration of the loop.
-    pub fn tick(&mut self, registry: &Registry) {
+    pub(crate) fn tick(&mut self, registry: &Registry) {
         let now = Instant::now();
         let late = |caller: &PublishedConnection| caller.deadline().is_some_and(|at| at <= now);
         let due: BTreeSet<usize> =
@@ -191,7 +201,7 @@ impl PortPublisher {
     }
 
     /// Maximum time that the loop may wait.
-    pub fn poll_timeout(&self) -> Option<Duration> {
+    pub(crate) fn poll_timeout(&self) -> Option<Duration> {
         if !self.unfinished.is_empty() || !self.pending_ports.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -201,13 +211,13 @@ impl PortPublisher {
 
     /// While bytes of servers may not be written to their clients yet, the number of those that are. For use after the last
     /// program has exited.
-    pub fn unsent_progress(&self) -> Option<u64> {
+    pub(crate) fn unsent_progress(&self) -> Option<u64> {
         let unsent = self.connections.values().filter(|(_, caller)| caller.has_unsent());
         unsent.map(|(_, caller)| caller.bytes_sent()).reduce(u64::wrapping_add)
     }
 
     /// Unreachable ports to report since the last call.
-    pub fn take_unreachable(&mut self) -> Vec<UnreachablePort> {
+    pub(crate) fn take_unreachable(&mut self) -> Vec<UnreachablePort> {
         std::mem::take(&mut self.unreported)
     }
 

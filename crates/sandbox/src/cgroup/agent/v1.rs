@@ -102,7 +102,7 @@ impl V1Cgroup {
     /// Makes the directory.
     ///
     /// # Errors
-    /// [`saggar_sys::error::Code::System`] if it cannot be made, or accepts no process; [`saggar_sys::error::Code::Unsupported`] if
+    /// [`Code::System`] if it cannot be made, or accepts no process; [`Code::Unsupported`] if
     /// it does not accept this one.
     pub(super) fn create(&self) -> Result<()> {
         if let Some(why) = self.objection() {
@@ -126,7 +126,7 @@ impl<'a> V1Membership<'a> {
     /// Moves this process, which has one thread, into these cgroups.
     ///
     /// # Errors
-    /// [`saggar_sys::error::Code::System`] if it cannot be moved; the process is then where it was.
+    /// [`Code::System`] if it cannot be moved; the process is then where it was.
     pub(super) fn enter(cgroups: &'a [V1Cgroup]) -> Result<Self> {
         let mut membership = V1Membership { entered: &[] };
         for (index, cgroup) in cgroups.iter().enumerate() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// [`Code::Invalid`] for any other form.
-pub fn unit_name(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Result<(String, String)> {
+pub(crate) fn unit_name(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Result<(String, String)> {
     let default = if rootless { "user.slice" } else { "system.slice" };
     let path = cgroups_path.filter(|path| !path.as_os_str().is_empty());
     let Some(path) = path else {
@@ -47,7 +47,7 @@ pub fn unit_name(id: &str, cgroups_path: Option<&Path>, rootless: bool) -> Resul
 ///
 /// # Errors
 /// [`Code::Invalid`] for an invalid slice name.
-pub fn slice_path(slice: &str) -> Result<PathBuf> {
+pub(crate) fn slice_path(slice: &str) -> Result<PathBuf> {
     cgroup_parent::slice_path(slice)
         .ok_or_else(|| Error::new(Code::Invalid, format!("{slice:?} is no name of a systemd slice")))
 }

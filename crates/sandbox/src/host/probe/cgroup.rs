@@ -17,7 +17,7 @@ const LAYOUT: &str = "cgroup-layout";
 const OPTIONAL_CONTROLLERS: [&str; 2] = ["cpuset", "io"];
 
 /// Checks the layout and the delegation of optional controllers.
-pub fn cgroup_checks() -> Vec<HostCheck> {
+pub(crate) fn cgroup_checks() -> Vec<HostCheck> {
     // Without /proc no layout is found; the probe of /proc reports that.
     let layout = CgroupLayout::discover().unwrap_or_default();
     let mut checks = vec![layout_check(&layout)];

@@ -21,7 +21,7 @@ const LANDLOCK_ABIS: [(u32, &str); 7] = [
 ];
 
 /// Checks the kernel version and the system calls that need a newer one.
-pub fn system_call_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
+pub(crate) fn system_call_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
     let version = nix::sys::utsname::uname()
         .map_or_else(|_| "unknown".to_owned(), |name| name.release().to_string_lossy().into_owned());
     let call = |name: &'static str, what: &str, since: &str, tried: SysResult<()>| match tried {
@@ -67,7 +67,7 @@ fn try_mount_api() -> SysResult<()> {
 }
 
 /// Checks landlock, seccomp and keyrings.
-pub fn isolation_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
+pub(crate) fn isolation_checks(environment: &ProbeEnvironment) -> Vec<HostCheck> {
     let mut checks = landlock_checks(environment);
     checks.push(seccomp_check(environment));
     checks.push(keyring_check(environment));

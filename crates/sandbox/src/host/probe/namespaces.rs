@@ -22,7 +22,7 @@ const NAMESPACE_KINDS: [(&str, i32); 6] = [
 ];
 
 /// Runs all probes of this file.
-pub fn namespace_checks(subject: &ProbeSubject, environment: &ProbeEnvironment) -> Vec<HostCheck> {
+pub(crate) fn namespace_checks(subject: &ProbeSubject, environment: &ProbeEnvironment) -> Vec<HostCheck> {
     let mut checks = vec![check_user_namespace(environment)];
     if checks[0].remedy.is_some() {
         // All later probes need a user namespace.

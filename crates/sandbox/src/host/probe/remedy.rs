@@ -63,7 +63,7 @@ pub fn id_maps(errno: Errno, privileged: bool) -> String {
 }
 
 /// The remedy for the first mount in a new user namespace.
-pub fn first_mount(errno: Errno, environment: &ProbeEnvironment) -> String {
+pub(crate) fn first_mount(errno: Errno, environment: &ProbeEnvironment) -> String {
     match errno {
         Errno::EPERM | Errno::EACCES if environment.apparmor_restricts => APPARMOR_REMEDY.into(),
         Errno::EPERM | Errno::EACCES if environment.filtered => SECCOMP_REMEDY.into(),
@@ -97,7 +97,7 @@ pub fn idmap(errno: Errno, environment: &ProbeEnvironment) -> String {
 }
 
 /// The remedy for a system call that older kernels do not have.
-pub fn newer_kernel(errno: Errno, since: &str, environment: &ProbeEnvironment) -> String {
+pub(crate) fn newer_kernel(errno: Errno, since: &str, environment: &ProbeEnvironment) -> String {
     match errno {
         Errno::ENOSYS | Errno::EPERM if environment.filtered => SECCOMP_REMEDY.into(),
         Errno::ENOSYS => format!("boot Linux {since} or later"),

@@ -204,12 +204,6 @@ impl CleanupGuard {
         self.directory.as_deref()
     }
 
-    /// The pid of the process that cleans up after this one: the launcher, before that the watcher.
-    pub fn cleaner_pid(&self) -> Option<i32> {
-        let launcher = self.launcher.as_ref().map(|launcher| launcher.pid());
-        launcher.or_else(|| self.watcher.as_ref().map(Watcher::pid))
-    }
-
     /// Forks the launcher, which from now on runs the operations that need rights: it ends the sandbox, removes the
     /// registered items, and starts workers, which inherit `descriptors` besides those of their requests. Nothing more
     /// can be registered afterwards.

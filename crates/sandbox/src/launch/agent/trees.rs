@@ -14,7 +14,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// [`Code::Invalid`] for a path that no longer exists or has become a link.
-pub fn open_slots(plan: &AgentPlan) -> Result<Vec<OwnedFd>> {
+pub(crate) fn open_slots(plan: &AgentPlan) -> Result<Vec<OwnedFd>> {
     plan.slots.iter().map(|slot| open_without_links(&slot.path)).collect()
 }
 
@@ -22,7 +22,7 @@ pub fn open_slots(plan: &AgentPlan) -> Result<Vec<OwnedFd>> {
 ///
 /// # Errors
 /// [`Code::Unsupported`] for a file system that cannot be idmapped.
-pub fn idmapped_trees(plan: &AgentPlan, files: &[OwnedFd]) -> Result<Vec<OwnedFd>> {
+pub(crate) fn idmapped_trees(plan: &AgentPlan, files: &[OwnedFd]) -> Result<Vec<OwnedFd>> {
     let Some(block) = plan.block else { return Ok(Vec::new()) };
     let mut holders = IdmapNamespaces::default();
     let nests = plan.program_filter == FilterProfile::Nesting;

@@ -17,7 +17,7 @@ pub fn for_sandbox(identity: &SandboxIdentity) -> UserNamespaceMaps {
 }
 
 /// The maps of a sandbox with a block of ids.
-pub fn for_block(block: &BlockIds) -> UserNamespaceMaps {
+pub(crate) fn for_block(block: &BlockIds) -> UserNamespaceMaps {
     UserNamespaceMaps {
         uid: block_map(block.base, block.uid, block.host_uid),
         gid: block_map(block.base, block.gid, block.host_gid),
@@ -40,7 +40,7 @@ fn block_map(base: u32, inner: u32, host: u32) -> String {
 }
 
 /// The maps of an idmapped tree of this owner, for the sandbox of `block` ([`idmap_lines`]).
-pub fn for_tree(block: &BlockIds, (uid, gid): (u32, u32)) -> UserNamespaceMaps {
+pub(crate) fn for_tree(block: &BlockIds, (uid, gid): (u32, u32)) -> UserNamespaceMaps {
     UserNamespaceMaps {
         uid: idmap_lines(uid, block.uid, block.host_uid, block.base),
         gid: idmap_lines(gid, block.gid, block.host_gid, block.base),

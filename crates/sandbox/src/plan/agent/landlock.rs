@@ -15,10 +15,10 @@ use std::ffi::CString;
 const NEWEST_ABI: u32 = 6;
 
 /// The first ABI that handles TCP (Linux 6.7).
-pub const TCP_ABI: u32 = 4;
+pub(crate) const TCP_ABI: u32 = 4;
 
 /// The first ABI with scopes (Linux 6.12).
-pub const SCOPES_ABI: u32 = 6;
+pub(crate) const SCOPES_ABI: u32 = 6;
 
 /// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET and LANDLOCK_SCOPE_SIGNAL (ABI 6, Linux 6.12).
 const SCOPES: u64 = 0b11;

@@ -115,7 +115,7 @@ impl AgentPlan {
     }
 
     /// The namespaces that the clone creates: all except a network namespace that the child creates itself.
-    pub fn clone_flags(&self) -> u64 {
+    pub(crate) fn clone_flags(&self) -> u64 {
         let own = if self.steps.makes_network() { libc::CLONE_NEWNET } else { 0 };
         self.namespaces & !u64::from(own.cast_unsigned())
     }

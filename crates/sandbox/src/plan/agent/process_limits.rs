@@ -56,7 +56,7 @@ impl ProcessLimits {
 
 /// The CPUs and the niceness of a sandbox that has this number of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuShare {
+pub(crate) struct CpuShare {
     /// The CPUs as a bit mask; `None` for all that there are.
     pub mask: Option<Vec<u64>>,
     /// What is added to the niceness.
@@ -66,7 +66,7 @@ pub struct CpuShare {
 impl CpuShare {
     /// Chooses `count` of the `allowed` CPUs, a bit mask, on a host with `online` CPUs. Sandboxes with different numbers
     /// `spread` over the CPUs.
-    pub fn choose(allowed: &[u64], count: usize, online: usize, spread: usize) -> Self {
+    pub(crate) fn choose(allowed: &[u64], count: usize, online: usize, spread: usize) -> Self {
         let is_set = |cpu: &usize| allowed.get(cpu / 64).is_some_and(|word| word & (1 << (cpu % 64)) != 0);
         let all: Vec<usize> = (0..allowed.len() * 64).filter(is_set).collect();
         let niceness = if count.min(all.len()) >= online { NICENESS } else { 0 };

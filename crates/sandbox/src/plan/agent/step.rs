@@ -262,7 +262,7 @@ pub enum AgentStep {
 pub const EMPTY_DIRECTORY: &CStr = c"var/empty";
 
 /// The maximum number of host paths that a plan names: the child has no heap for more.
-pub const MAX_TREES: usize = 256;
+pub(crate) const MAX_TREES: usize = 256;
 
 /// The source of a bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -434,7 +434,7 @@ impl AgentSteps {
     }
 
     /// Whether the child creates its network namespace itself.
-    pub fn makes_network(&self) -> bool {
+    pub(crate) fn makes_network(&self) -> bool {
         self.0.contains(&AgentStep::MakeNetwork)
     }
 

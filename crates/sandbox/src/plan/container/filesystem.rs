@@ -7,7 +7,7 @@ use saggar_sys::error::Result;
 use std::ffi::CString;
 
 /// An option, with its value where there is one.
-pub type FsOption = (CString, Option<CString>);
+pub(crate) type FsOption = (CString, Option<CString>);
 
 /// Arguments of mount(2).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -290,7 +290,7 @@ pub fn build_exec(
 }
 
 /// Builds the plan of a hook. With `joins`, an intermediate process has put it into the container's namespaces.
-pub fn build_hook(joins: bool, user_namespace: bool, cwd: CString) -> ContainerPlan {
+pub(crate) fn build_hook(joins: bool, user_namespace: bool, cwd: CString) -> ContainerPlan {
     let mut steps = vec![ContainerStep::AwaitGo, ContainerStep::HideMemory];
     if user_namespace {
         steps.push(ContainerStep::BecomeRoot { uid: Some(0), gid: Some(0) });

@@ -142,7 +142,7 @@ pub(super) struct MountPlanner<'a> {
 }
 
 /// The maximum number of trees that the parent sends, and of mounts that are kept: the child has no heap for more.
-pub const MAX_KEPT: usize = 256;
+pub(crate) const MAX_KEPT: usize = 256;
 
 impl<'a> MountPlanner<'a> {
     pub(super) fn new(container: &'a ContainerSpec, facts: &'a ContainerFacts) -> Self {

@@ -27,7 +27,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Which way it copies.
 #[derive(Debug)]
-pub enum CopyDirection {
+pub(crate) enum CopyDirection {
     /// From the file to a pipe that does not block, until the other end of `stop` is closed. The file's offset is then
     /// that of what is in the pipe.
     Input {
@@ -40,7 +40,7 @@ pub enum CopyDirection {
 
 /// A process that copies.
 #[derive(Debug)]
-pub struct Copier {
+pub(crate) struct Copier {
     pidfd: OwnedFd,
 }
 
@@ -49,7 +49,7 @@ impl Copier {
     ///
     /// # Errors
     /// The error number of clone3(2).
-    pub fn start(file: BorrowedFd<'_>, pipe: OwnedFd, way: CopyDirection) -> SysResult<Self> {
+    pub(crate) fn start(file: BorrowedFd<'_>, pipe: OwnedFd, way: CopyDirection) -> SysResult<Self> {
         let (_, pidfd, ()) = spawn::spawn(0, None, (), || match copy(file, pipe.as_fd(), &way) {
             Ok(()) => 0,
             Err(errno) => errno as i32,
@@ -61,7 +61,7 @@ impl Copier {
     ///
     /// # Errors
     /// What it could not copy for.
-    pub fn wait(self) -> SysResult<()> {
+    pub(crate) fn wait(self) -> SysResult<()> {
         match pidfd::reap(self.pidfd.as_fd())? {
             WaitStatus::Exited(_, 0) => Ok(()),
             WaitStatus::Exited(_, errno) => Err(Errno::from_raw(errno)),

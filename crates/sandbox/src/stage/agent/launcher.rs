@@ -201,7 +201,7 @@ impl Launcher {
     }
 
     /// Has it remove what is in its charge as soon as pid 1 has ended, and end.
-    pub fn clean_up(&self) {
+    pub(crate) fn clean_up(&self) {
         let _ = self.send(LauncherRequest::CleanUp, &[]);
     }
 
@@ -318,7 +318,7 @@ fn open_mountinfo(pid: i32, init: BorrowedFd<'_>) -> SysResult<OwnedFd> {
 }
 
 /// Charges as `LauncherArgs::cleanup` takes them.
-pub fn encode_cleanup<'a>(charges: impl IntoIterator<Item = CleanupItem<'a>>) -> Vec<u8> {
+pub(crate) fn encode_cleanup<'a>(charges: impl IntoIterator<Item = CleanupItem<'a>>) -> Vec<u8> {
     charges.into_iter().flat_map(|charge| charge.encode()).collect()
 }
 

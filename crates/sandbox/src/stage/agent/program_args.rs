@@ -65,7 +65,7 @@ impl MappedPages {
     ///
     /// # Safety
     /// Nobody uses the [`MappedProgramArgs`] block any more.
-    pub unsafe fn unmap(&mut self) {
+    pub(crate) unsafe fn unmap(&mut self) {
         for (address, len) in self.0.iter_mut().filter_map(Option::take) {
             let _ = call!(libc::SYS_munmap, address, len);
         }

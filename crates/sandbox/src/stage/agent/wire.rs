@@ -44,7 +44,7 @@ impl ExecFlags {
     /// What it starts stays below it, also when its parent ends (PR_SET_CHILD_SUBREAPER).
     pub const SUBREAPER: u32 = 1 << 1;
     /// The gate is open already, or about to be: pid 1 may stand still until the program is one.
-    pub const IMMEDIATE: u32 = 1 << 5;
+    pub(crate) const IMMEDIATE: u32 = 1 << 5;
     const TERMINAL: [u32; 3] = [1 << 2, 1 << 3, 1 << 4];
 
     /// The bit that makes a standard stream, by its number, the program's controlling terminal: input where
@@ -54,7 +54,7 @@ impl ExecFlags {
     }
 
     /// Which standard stream becomes the controlling terminal.
-    pub fn terminal_stream(flags: u32) -> Option<usize> {
+    pub(crate) fn terminal_stream(flags: u32) -> Option<usize> {
         Self::TERMINAL.iter().position(|bit| flags & bit != 0)
     }
 }
@@ -205,7 +205,7 @@ impl InitReport {
 
 /// What a program that has not yet become one says at its gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BarrierReport {
+pub(crate) enum BarrierReport {
     /// It waits; its credentials beside this say its pid.
     Waiting,
     /// It failed, and ends.
@@ -219,7 +219,7 @@ pub enum BarrierReport {
 
 /// Where a program can fail before it is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExecFailurePoint {
+pub(crate) enum ExecFailurePoint {
     /// Its arguments could not be read.
     Arguments,
     /// A session of its own, or the terminal.
@@ -250,7 +250,7 @@ impl ExecFailurePoint {
 
 impl BarrierReport {
     /// The message as bytes.
-    pub fn encode(self) -> [u8; LEN] {
+    pub(crate) fn encode(self) -> [u8; LEN] {
         match self {
             BarrierReport::Waiting => pack(1, 0, 0, 0),
             BarrierReport::Failed { point, errno } => pack(2, point as u32, errno.cast_unsigned(), 0),
@@ -258,7 +258,7 @@ impl BarrierReport {
     }
 
     /// The message in `bytes`, if it is one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match unpack(bytes)? {
             [1, ..] => Some(BarrierReport::Waiting),
             [2, point, errno, _] => {

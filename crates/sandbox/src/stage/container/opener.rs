@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// One tree.
 #[derive(Debug)]
-pub struct TreeRequest<'a> {
+pub(crate) struct TreeRequest<'a> {
     /// Absolute path on the host.
     pub path: &'a CStr,
     /// The directory or file itself, not a copy of its tree.
@@ -28,7 +28,7 @@ pub struct TreeRequest<'a> {
 ///
 /// # Errors
 /// Those of clone3(2).
-pub fn open_trees_in(
+pub(crate) fn open_trees_in(
     child: BorrowedFd<'_>,
     orders: &[TreeRequest<'_>],
     to: BorrowedFd<'_>,

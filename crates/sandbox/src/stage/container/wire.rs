@@ -4,7 +4,7 @@ use crate::stage::wire::{LEN, pack, unpack};
 
 /// From the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChildReport {
+pub(crate) enum ChildReport {
     /// It was made by the intermediate process and waits; its credentials beside this say its pid.
     Waiting,
     /// It waits until the runtime has done something for it.
@@ -46,7 +46,7 @@ pub enum ChildReport {
 
 /// What the runtime does for the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChildNeed {
+pub(crate) enum ChildNeed {
     /// The offsets of its new time namespace.
     TimeOffsets,
     /// Network devices; beside this comes a route socket of its network namespace.
@@ -61,7 +61,7 @@ pub enum ChildNeed {
 
 /// From the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChildRequest {
+pub(crate) enum ChildRequest {
     /// Go on.
     Go,
     /// Some of the trees; the descriptors come beside it.
@@ -77,7 +77,7 @@ impl ChildNeed {
 
 impl ChildReport {
     /// The message as bytes.
-    pub fn encode(self) -> [u8; LEN] {
+    pub(crate) fn encode(self) -> [u8; LEN] {
         let (kind, a, errno) = match self {
             ChildReport::Waiting => (1, 0, 0),
             ChildReport::Needs(need) => (2, need as u32, 0),
@@ -93,7 +93,7 @@ impl ChildReport {
     }
 
     /// The message in `bytes`, if it is one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [kind, a, errno, _] = unpack(bytes)?;
         let errno = errno.cast_signed();
         Some(match kind {
@@ -113,7 +113,7 @@ impl ChildReport {
 
 impl ChildRequest {
     /// The message as bytes.
-    pub fn encode(self) -> [u8; LEN] {
+    pub(crate) fn encode(self) -> [u8; LEN] {
         let kind = match self {
             ChildRequest::Go => 1,
             ChildRequest::Trees => 2,
@@ -123,7 +123,7 @@ impl ChildRequest {
     }
 
     /// The message in `bytes`, if it is one.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match unpack(bytes)? {
             [1, ..] => Some(ChildRequest::Go),
             [2, ..] => Some(ChildRequest::Trees),
