@@ -106,7 +106,7 @@ const CYCLES: &[(&[&str], &str)] = &[
         "a report has a network section of the report's values",
     ),
     (
-        &["sandbox::host::workspace_scan::repository", "sandbox::host::workspace_scan::walk"],
+        &["session::workspace_scan::repository", "session::workspace_scan::walk"],
         "a walk meets repositories, and a repository is walked",
     ),
     (

@@ -18,12 +18,13 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Uid, fork, getpid};
-use saggar::host::{HostFacts, protect};
+use saggar::host::HostFacts;
 use saggar::id::SandboxId;
 use saggar::launch::agent::exec::BarrierEvent;
 use saggar::launch::agent::{self as launch, LaunchedSandbox};
 use saggar::launch::ids;
 use saggar::plan::agent::{self as plan, AgentPlan};
+use saggar::session::protect;
 use saggar::spec::agent::{self, AgentSandboxRequest};
 use saggar::spec::policy::{EffectivePolicy, HomeSource, NetworkMode, PolicyLayer, SandboxProfile, Setting};
 use saggar::spec::{

@@ -7,9 +7,9 @@
 
 use super::status::{StatusEvent, StatusWriter};
 use crate::error::Result;
-use crate::host::workspace_scan::{QuarantineAction, QuarantineFinding, ScanBounds, WorkspaceScanner};
 use crate::session::quarantine::Quarantine;
 use crate::session::unfinished_scan::{self, UnfinishedScan};
+use crate::session::workspace_scan::{QuarantineAction, QuarantineFinding, ScanBounds, WorkspaceScanner};
 use crate::sys::caps;
 use crate::sys::confine::ProcessRights;
 use crate::sys::file;

@@ -10,7 +10,7 @@
 //! | layer | module | what it is |
 //! |---|---|---|
 //! | 1 | [`spec`] | what a sandbox and a container are to be, and the bundle that is lowered to it |
-//! | 1 | [`host`] | what this kernel and this user support, and what a workspace contains |
+//! | 1 | [`host`] | what this kernel and this user support |
 //! | 2 | [`plan`] | from spec and host to a list of steps, as data |
 //! | 3 | [`launch`] [`stage`] | the parent's and the child's side of a start |
 //! | 3 | [`cgroup`] [`resctrl`] | limits, devices, statistics and freezing; shares of caches and memory bandwidth |

@@ -1,5 +1,5 @@
 //! Sessions on disk (DECISIONS 23, 24, 27): a directory for each, with the agent's home, its workspace, and its own id
-//! of the conversation.
+//! of the conversation. And what a sandbox may not leave in a workspace (DECISIONS 34), with a session or without.
 //!
 //! The program uses it, for the supervisor of an agent and for the commands that show, compare and change what a session
 //! left. It starts no sandbox and serves no socket; what an agent could have changed it opens beneath descriptors, and walks
@@ -17,6 +17,7 @@
 //! | [`session_state`] | the states of a session and the transitions between them (pure) |
 //! | [`record`] | session.json: the supervisor, the sandbox, and the data of a later start |
 //! | [`logs`] | the log entries, a ring on disk |
+//! | [`protect`] [`workspace_scan`] | the protected paths of a workspace at a start, and what appeared under such names |
 //! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
@@ -37,6 +38,7 @@ pub mod image;
 pub mod logs;
 pub mod manifest;
 pub mod policy_parser;
+pub mod protect;
 pub mod quarantine;
 pub mod record;
 pub mod remove;
@@ -49,6 +51,7 @@ pub mod spool;
 pub mod tree_workers;
 pub mod unfinished_scan;
 pub mod workspace_origin;
+pub mod workspace_scan;
 
 pub use directory::{
     OpenMode, Session, SessionLock, at_work_error, is_served, lock_session, read_agent_session,

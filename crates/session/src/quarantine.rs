@@ -10,13 +10,14 @@ mod bounded_copy;
 pub mod index;
 pub mod restore;
 
+use crate::workspace_scan::baseline::FileIdentity;
+use crate::workspace_scan::{QuarantineAction, QuarantineFinding};
 use bounded_copy::CopyBudget;
 use index::{Placeholder, QuarantineIndex, QuarantinedItem};
 use nix::fcntl::{RenameFlags, renameat2};
 use nix::sys::stat::{FileStat, Mode};
-use saggar_sandbox::host::workspace_scan::baseline::{Base64Bytes, FileIdentity};
-use saggar_sandbox::host::workspace_scan::{QuarantineAction, QuarantineFinding};
 use saggar_sandbox::state;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::caps;
 use saggar_sys::error::{Error, Result};
 use saggar_sys::file::{self, Resolve};

@@ -11,9 +11,10 @@
     reason = "saggar's own directory, where no program of a sandbox can write"
 )]
 
+use crate::workspace_scan::baseline::WorkspaceBaseline;
 use nix::fcntl::{Flock, FlockArg};
-use saggar_sandbox::host::workspace_scan::baseline::{Base64Bytes, WorkspaceBaseline};
 use saggar_sandbox::state;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sandbox::state::process::{self, ProcessId};
 use saggar_sys::error::{Error, Result};
 use saggar_sys::read;

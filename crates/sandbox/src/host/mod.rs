@@ -18,11 +18,7 @@ pub mod network_namespace;
 pub use saggar_sys::peer;
 pub mod probe;
 pub use saggar_sys::processes;
-#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
-pub mod protect;
 mod user_limits;
-#[cfg_attr(not(test), deny(clippy::disallowed_methods))]
-pub mod workspace_scan;
 
 pub use user_limits::UserLimits;
 

@@ -2,6 +2,7 @@
 //! the OCI commands have a root of their own: [`container`]. Beside the sessions [`group_only_record`] keeps what saves a
 //! search.
 
+pub mod base64_bytes;
 pub mod container;
 pub mod counters;
 pub mod delegated_directory;

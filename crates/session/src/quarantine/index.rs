@@ -7,8 +7,9 @@
 )]
 
 use super::QUARANTINE_DIRECTORY;
-use saggar_sandbox::host::workspace_scan::baseline::{Base64Bytes, FileIdentity};
+use crate::workspace_scan::baseline::FileIdentity;
 use saggar_sandbox::state;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::error::{Error, Result};
 use saggar_sys::id::SandboxId;
 use saggar_sys::read;

@@ -2,7 +2,7 @@
 
 use super::index::{Placeholder, QuarantineIndex, QuarantinedItem};
 use super::{Quarantine, bounded_copy, rename};
-use saggar_sandbox::host::workspace_scan::{QuarantineAction, QuarantineFinding};
+use crate::workspace_scan::{QuarantineAction, QuarantineFinding};
 use saggar_sys::Errno;
 use saggar_sys::beneath;
 use saggar_sys::error::{Code, Error, Result};

@@ -7,7 +7,7 @@ mod index_file;
 mod repositories;
 
 use crate::host::git_index::{self, SkipWorktree};
-use crate::host::workspace_scan::baseline::Base64Bytes;
+use crate::state::base64_bytes::Base64Bytes;
 use index_file::{ChangeError, INDEX, ReadIndex, change_index};
 use repositories::repositories;
 use saggar_sys::beneath;

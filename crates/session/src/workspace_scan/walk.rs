@@ -8,7 +8,7 @@ use super::{
     FindingFn, OpenDirectory, QuarantineAction, ScanMeta, git_allow_list, git_config, open_directory,
     open_readable,
 };
-use crate::spec::protect::WORK_TREE_NAMES;
+use saggar_policy::protect::WORK_TREE_NAMES;
 use saggar_sys::Errno;
 use saggar_sys::file::{self, Resolve};
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //! hooks, included files, and the programs of filters, drivers and monitors, if they are in the workspace.
 
 use super::{ProtectionFinder, git_variables};
-use crate::spec::Origin;
-use crate::spec::protect::GIT_DIRECTORY_FILES;
+use saggar_policy::protect::GIT_DIRECTORY_FILES;
+use saggar_sandbox::spec::Origin;
 use std::path::{Component, Path, PathBuf};
 
 /// The most bytes of a configuration or a hook that are read.

@@ -27,10 +27,11 @@ mod walk;
 
 pub use walk::{ScanBounds, UnscannedPaths};
 
-use crate::spec::PinnedPath;
-use crate::spec::protect::WORK_TREE_NAMES;
-use baseline::{Base64Bytes, FileIdentity, WorkspaceBaseline};
+use baseline::{FileIdentity, WorkspaceBaseline};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
+use saggar_policy::protect::WORK_TREE_NAMES;
+use saggar_sandbox::spec::PinnedPath;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult};
 use std::collections::HashSet;

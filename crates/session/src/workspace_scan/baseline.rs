@@ -2,16 +2,14 @@
 //! planted. It is serializable, because the scan may be run by a later process if this one was killed.
 
 use super::{OpenDirectory, ScanMeta, git_config, open_directory};
-use crate::spec::PinnedPath;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use saggar_sandbox::spec::PinnedPath;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult};
 use serde::{Deserialize, Serialize};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The most bytes of a file that are kept for restoring it.
 const MAX_KEPT_BYTES: u64 = 64 << 10;
@@ -174,40 +172,6 @@ impl WorkspaceBaseline {
 /// Reads a small regular file.
 fn read_small_file(at: BorrowedFd<'_>, path: &Path) -> Option<Vec<u8>> {
     super::read_bounded(at, path, MAX_KEPT_BYTES)
-}
-
-/// Bytes that need not be UTF-8, such as a path or file content. They are base64 in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Base64Bytes(pub Vec<u8>);
-
-impl Base64Bytes {
-    /// The bytes of a path.
-    pub fn from_path(path: &Path) -> Self {
-        Base64Bytes(path.as_os_str().as_bytes().to_vec())
-    }
-
-    /// The bytes as a path.
-    pub fn as_path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.0))
-    }
-
-    /// The bytes as an owned path.
-    pub fn into_path(self) -> PathBuf {
-        PathBuf::from(OsString::from_vec(self.0))
-    }
-}
-
-impl Serialize for Base64Bytes {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&BASE64.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Base64Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
-        BASE64.decode(text.as_bytes()).map(Base64Bytes).map_err(serde::de::Error::custom)
-    }
 }
 
 /// Opens the workspace directory.

@@ -8,9 +8,9 @@ mod links;
 mod nested;
 mod tree;
 
-use crate::spec::policy::PolicyLayer;
-use crate::spec::protect::HOME_NAMES;
-use crate::spec::{Origin, PinnedPath, agent};
+use saggar_policy::PolicyLayer;
+use saggar_policy::protect::HOME_NAMES;
+use saggar_sandbox::spec::{Origin, PinnedPath, agent};
 use saggar_sys::Errno;
 use saggar_sys::error::{Error, Result};
 use saggar_sys::file::{self, Resolve};

@@ -1,10 +1,10 @@
 //! Protected names below the top level of the work tree: nested projects and nested repositories. A start
 //! is bounded in time: directories near the top are searched first, and paths beyond the bounds are scanned
-//! after the sandbox has exited ([`crate::host::workspace_scan`]).
+//! after the sandbox has exited ([`crate::workspace_scan`]).
 
 use super::ProtectionFinder;
-use crate::spec::Origin;
-use crate::spec::protect::{ProtectedName, WORK_TREE_NAMES};
+use saggar_policy::protect::{ProtectedName, WORK_TREE_NAMES};
+use saggar_sandbox::spec::Origin;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

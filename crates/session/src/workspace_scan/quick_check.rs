@@ -2,10 +2,11 @@
 //! this before it forks a worker for the scan. It compares names, opens only directories, and does not
 //! allocate.
 
-use super::baseline::{Base64Bytes, WorkspaceBaseline};
+use super::baseline::WorkspaceBaseline;
 use super::walk::is_git_name;
-use crate::spec::protect::WORK_TREE_NAMES;
 use rustix::fs::{FileType, RawDir};
+use saggar_policy::protect::WORK_TREE_NAMES;
+use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::file::{self, Resolve};
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
