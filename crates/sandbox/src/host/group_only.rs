@@ -57,9 +57,10 @@ pub struct NearPaths {
 
 /// Searches these files and trees of the system, within the limits above.
 pub fn near<'a>(trees: impl IntoIterator<Item = &'a Path>) -> NearPaths {
-    let (mut paths, mut fingerprint) = (Vec::new(), 0);
+    let (mut paths, mut fingerprint) = (Vec::new(), 0_u64);
     for path in PACKAGE_DATABASES.map(Path::new) {
-        fingerprint ^= fs::metadata(path).map_or(0, |meta| fingerprint_of(path, &meta));
+        let of_packages = fs::metadata(path).map_or(0, |meta| fingerprint_of(path, &meta));
+        fingerprint = fingerprint.wrapping_add(of_packages);
     }
     for tree in trees.into_iter().chain(OWN_TREES.map(Path::new)) {
         let is_configuration = tree.starts_with("/etc") || tree.ends_with("etc");
@@ -170,8 +171,8 @@ impl GroupOnlySearch<'_> {
         }
         let path = path();
         if meta.is_dir() {
-            // In any order, since directories are listed in any.
-            self.fingerprint ^= fingerprint_of(&path, meta);
+            // A sum, since directories are listed in any order, and some are met twice.
+            self.fingerprint = self.fingerprint.wrapping_add(fingerprint_of(&path, meta));
         }
         if is_for_all(meta) {
             return true;
