@@ -20,6 +20,9 @@ const DIRECTORY_MODE: Mode = Mode::RWXU;
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const FILE_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+/// How often a file is opened that others replace meanwhile.
+const MAX_TRIES: usize = 100;
+
 /// An open directory of this user.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -218,15 +221,23 @@ impl Directory {
 
     fn open_with(&self, name: &str, access: OFlags) -> Result<Option<File>> {
         let path = self.path_of(name);
-        let fd = match rustix::fs::openat(&self.fd, name, access | FILE_FLAGS, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(unsafe_file(&path, "it is a symbolic link")),
-            Err(Errno::ISDIR) => return Err(unsafe_file(&path, "it is a directory")),
-            Err(Errno::NXIO) => return Err(unsafe_file(&path, "it is a FIFO, socket or device")),
-            Err(cause) => return Err(Error::system(format_args!("open {}", path.display()), cause)),
+        let mut tries_left = MAX_TRIES;
+        let (fd, stat) = loop {
+            let fd = match rustix::fs::openat(&self.fd, name, access | FILE_FLAGS, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::LOOP) => return Err(unsafe_file(&path, "it is a symbolic link")),
+                Err(Errno::ISDIR) => return Err(unsafe_file(&path, "it is a directory")),
+                Err(Errno::NXIO) => return Err(unsafe_file(&path, "it is a FIFO, socket or device")),
+                Err(cause) => return Err(Error::system(format_args!("open {}", path.display()), cause)),
+            };
+            let stat = rustix::fs::fstat(&fd).map_err(|cause| self.failed("stat", name, cause))?;
+            tries_left -= 1;
+            // Without a link it was replaced or removed since it was opened: the name has another file, or none.
+            if stat.st_nlink > 0 || tries_left == 0 {
+                break (fd, stat);
+            }
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|cause| self.failed("stat", name, cause))?;
         check_file(&path, &stat, access.contains(OFlags::RDWR))?;
         Ok(Some(File::from(fd)))
     }
@@ -281,5 +292,32 @@ fn create_private(parent: impl AsFd, name: &Path) -> Result<bool, Errno> {
         }
         Err(Errno::EXIST) => Ok(false),
         Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_meanwhile_is_read_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let open = || Directory::open_or_create_root(&scratch.path().join("mailbox")).unwrap();
+        let (reader, writer) = (open(), open());
+        reader.write_atomically("record", b"0").unwrap();
+        let replaces = std::thread::spawn(move || {
+            for number in 1..=2000_u32 {
+                // Not by `write_atomically`, which waits for the disk.
+                let mut file = writer.create_anew("record.new").unwrap();
+                file.write_all(number.to_string().as_bytes()).unwrap();
+                writer.rename("record.new", "record").unwrap();
+            }
+        });
+        let mut last = 0;
+        while last < 2000 {
+            let content = reader.read_file("record", 16).unwrap().unwrap();
+            last = std::str::from_utf8(&content).unwrap().parse::<u32>().unwrap();
+        }
+        replaces.join().unwrap();
     }
 }
