@@ -245,7 +245,7 @@ fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
         };
         return Some(HostCheck::ok(NAME, detail));
     };
-    if group_only::has_shared_group() {
+    if group_only::has_shared_group(group_only::caller_groups().as_deref()) {
         let detail = format!("each start searches all of /usr, since what it finds cannot be kept: {error}");
         return Some(with_hint(HostCheck::degraded(NAME, detail), &error));
     }

@@ -48,7 +48,7 @@ const PACKAGE_DATABASES: [&str; 10] = [
 /// What each start finds.
 #[derive(Debug)]
 pub struct NearPaths {
-    /// The topmost paths of that kind, sorted.
+    /// The topmost paths of that kind, some of them twice.
     pub paths: Vec<PathBuf>,
     /// Of the directories that were looked at, and of the packages of the system: when it is another one, what lies deeper
     /// may be as well.
@@ -57,40 +57,25 @@ pub struct NearPaths {
 
 /// Searches these files and trees of the system, within the limits above.
 pub fn near<'a>(trees: impl IntoIterator<Item = &'a Path>) -> NearPaths {
-    let (mut paths, mut fingerprint) = (Vec::new(), 0_u64);
+    let mut search = GroupOnlySearch { skips: true, ..GroupOnlySearch::default() };
     for path in PACKAGE_DATABASES.map(Path::new) {
-        let of_packages = fs::metadata(path).map_or(0, |meta| fingerprint_of(path, &meta));
-        fingerprint = fingerprint.wrapping_add(of_packages);
+        if let Ok(meta) = fs::metadata(path) {
+            search.count(path, &meta);
+        }
     }
     for tree in trees.into_iter().chain(OWN_TREES.map(Path::new)) {
         let is_configuration = tree.starts_with("/etc") || tree.ends_with("etc");
-        let levels = if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS };
-        let mut search =
-            GroupOnlySearch { found: &mut paths, levels, names_left: MAX_NAMES, skips: true, fingerprint };
-        search.search(tree);
-        fingerprint = search.fingerprint;
+        search.search(tree, if is_configuration { MAX_LEVELS } else { PROGRAM_LEVELS }, MAX_NAMES);
     }
-    // A tree of its own that is not for all is found where it is listed, too.
-    paths.sort_unstable();
-    paths.dedup();
-    NearPaths { paths, fingerprint }
+    NearPaths { paths: search.found, fingerprint: search.fingerprint }
 }
 
 /// All of that kind in these trees, among the first `max_names` names of each. It takes a fraction of a second, and longer
 /// when the disk is to be read.
 pub fn all<'a>(trees: impl IntoIterator<Item = &'a Path>, max_names: usize) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for tree in trees {
-        let mut search = GroupOnlySearch {
-            found: &mut found,
-            levels: usize::MAX,
-            names_left: max_names,
-            skips: false,
-            fingerprint: 0,
-        };
-        search.search(tree);
-    }
-    found
+    let mut search = GroupOnlySearch::default();
+    trees.into_iter().for_each(|tree| search.search(tree, usize::MAX, max_names));
+    search.found
 }
 
 /// Whether the path, which a search found earlier, is still of that kind, and still leads through no link.
@@ -100,7 +85,7 @@ pub(crate) fn is_group_only(path: &Path) -> bool {
 }
 
 /// The groups of this process, sorted; `None` when it cannot read them.
-pub(crate) fn caller_groups() -> Option<Vec<u32>> {
+pub fn caller_groups() -> Option<Vec<u32>> {
     let mut groups: Vec<u32> = getgroups().ok()?.into_iter().map(|group| group.as_raw()).collect();
     groups.push(getegid().as_raw());
     groups.sort_unstable();
@@ -108,35 +93,28 @@ pub(crate) fn caller_groups() -> Option<Vec<u32>> {
     Some(groups)
 }
 
-/// Whether this process has a group that others may be in: by convention, nobody else is in the group that has the number
-/// of the user.
-pub fn has_shared_group() -> bool {
-    caller_groups().is_none_or(|groups| groups != [geteuid().as_raw()])
+/// Whether these groups of this process, or those that it cannot read, have one that others may be in: by convention,
+/// nobody else is in the group that has the number of the user.
+pub fn has_shared_group(groups: Option<&[u32]>) -> bool {
+    groups.is_none_or(|groups| groups != [geteuid().as_raw()])
 }
 
-fn fingerprint_of(path: &Path, meta: &fs::Metadata) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (path, meta.ino(), meta.ctime(), meta.ctime_nsec()).hash(&mut hasher);
-    hasher.finish()
-}
-
-struct GroupOnlySearch<'a> {
-    found: &'a mut Vec<PathBuf>,
-    levels: usize,
-    names_left: usize,
-    /// Whether the files of [`UNSEARCHED_FILES`] are passed over, and [`OWN_TREES`] below others.
-    skips: bool,
+#[derive(Default)]
+struct GroupOnlySearch {
+    found: Vec<PathBuf>,
     /// [`NearPaths::fingerprint`] of what was looked at.
     fingerprint: u64,
+    /// Whether the files of [`UNSEARCHED_FILES`] are passed over, and [`OWN_TREES`] below others.
+    skips: bool,
 }
 
-impl GroupOnlySearch<'_> {
-    fn search(&mut self, tree: &Path) {
+impl GroupOnlySearch {
+    fn search(&mut self, tree: &Path, levels: usize, mut names_left: usize) {
         let Ok(meta) = fs::symlink_metadata(tree) else { return };
         // Of a link the target counts, where it is.
         let mut directories = VecDeque::new();
-        if !meta.is_symlink() && self.is_open_directory(|| tree.to_owned(), &meta) {
-            directories.push_back((tree.to_owned(), 1));
+        if !meta.is_symlink() {
+            directories.extend(self.open_directory(|| tree.to_owned(), &meta).map(|tree| (tree, 1)));
         }
         let skips = self.skips;
         let is_skipped =
@@ -148,39 +126,43 @@ impl GroupOnlySearch<'_> {
                 if kind.is_symlink() || !kind.is_dir() && !files_too {
                     continue;
                 }
-                if self.names_left == 0 {
+                if names_left == 0 {
                     return;
                 }
-                self.names_left -= 1;
+                names_left -= 1;
                 let Ok(meta) = entry.metadata() else { continue };
-                if !self.is_open_directory(|| entry.path(), &meta) || level == self.levels {
-                    continue;
-                }
-                let path = entry.path();
-                if !is_skipped(&path, &OWN_TREES) {
+                let Some(path) = self.open_directory(|| entry.path(), &meta) else { continue };
+                if level < levels && !is_skipped(&path, &OWN_TREES) {
                     directories.push_back((path, level + 1));
                 }
             }
         }
     }
 
-    /// Notes a path that gives this process more than others; returns whether it is a directory for all.
-    fn is_open_directory(&mut self, path: impl FnOnce() -> PathBuf, meta: &fs::Metadata) -> bool {
-        if !meta.is_dir() && is_for_all(meta) {
-            return false;
+    /// Notes a path that gives this process more than others; returns that of a directory for all.
+    fn open_directory(&mut self, path: impl FnOnce() -> PathBuf, meta: &fs::Metadata) -> Option<PathBuf> {
+        let is_for_all = is_for_all(meta);
+        if is_for_all && !meta.is_dir() {
+            return None;
         }
         let path = path();
         if meta.is_dir() {
-            // A sum, since directories are listed in any order, and some are met twice.
-            self.fingerprint = self.fingerprint.wrapping_add(fingerprint_of(&path, meta));
+            self.count(&path, meta);
         }
-        if is_for_all(meta) {
-            return true;
+        if is_for_all {
+            return Some(path);
         }
         if gives_more_than_others(&path, meta) {
             self.found.push(path);
         }
-        false
+        None
+    }
+
+    /// Adds to the fingerprint: a sum, since directories are listed in any order, and some are met twice.
+    fn count(&mut self, path: &Path, meta: &fs::Metadata) {
+        let mut hasher = DefaultHasher::new();
+        (path, meta.ino(), meta.ctime(), meta.ctime_nsec()).hash(&mut hasher);
+        self.fingerprint = self.fingerprint.wrapping_add(hasher.finish());
     }
 }
 

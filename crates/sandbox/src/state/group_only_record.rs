@@ -88,11 +88,11 @@ pub fn paths_to_hide<'a>(trees: impl IntoIterator<Item = &'a Path> + Clone, keep
         .is_some_and(|record| record.is_current(near.fingerprint, groups.as_deref(), SystemTime::now()));
     let mut paths = record.map(|record| record.paths).unwrap_or_default();
     paths.retain(|path| group_only::is_group_only(path));
-    if !is_current && group_only::has_shared_group() {
+    if !is_current && group_only::has_shared_group(groups.as_deref()) {
         paths.extend(group_only::all(system_paths(), MAX_NAMES));
         keep_topmost(&mut paths);
         if keep == Keep::Record
-            && let Err(error) = record_of(&near, paths.clone()).save()
+            && let Err(error) = record_of(&near, groups, paths.clone()).save()
         {
             log::debug!("each start searches all of /usr: {error}");
         }
@@ -112,15 +112,15 @@ pub fn search_all() -> (Vec<PathBuf>, Result<()>) {
     let near = group_only::near(system_paths());
     let mut paths = group_only::all(system_paths(), usize::MAX);
     keep_topmost(&mut paths);
-    let saved = record_of(&near, paths.clone()).save();
+    let saved = record_of(&near, group_only::caller_groups(), paths.clone()).save();
     (paths, saved)
 }
 
 /// What was found now, for the groups of this process.
-fn record_of(near: &NearPaths, paths: Vec<PathBuf>) -> GroupOnlyRecord {
+fn record_of(near: &NearPaths, groups: Option<Vec<u32>>, paths: Vec<PathBuf>) -> GroupOnlyRecord {
     GroupOnlyRecord {
         version: VERSION,
-        groups: group_only::caller_groups().unwrap_or_default(),
+        groups: groups.unwrap_or_default(),
         fingerprint: near.fingerprint,
         searched: SystemTime::now(),
         paths,
