@@ -21,28 +21,32 @@ prepare() {
 
 format() { cargo fmt --check; }
 
+# Each debug build is one of the whole workspace, with the server: its crates would otherwise be built a second time with
+# other features. Releases are of one program each.
+whole=(--locked --workspace)
+
 # Targets that are not of `cargo test`, and so of no group. Beside a group, cargo ignores them.
 named=(--test orchestrators --test variants --test dependencies)
 
 lint() {
     set -e
-    cargo clippy --locked --lib --bins --examples --tests --benches -- -D warnings
-    cargo clippy --locked "${named[@]}" -- -D warnings
+    cargo clippy "${whole[@]}" --lib --bins --examples --tests --benches -- -D warnings
+    cargo clippy "${whole[@]}" "${named[@]}" -- -D warnings
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
         tests/vm/{run,kernel,init,guest,machine,cgroups,systemd}
 }
 
 # Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.
-dependencies() { cargo test --locked --quiet --test dependencies; }
+dependencies() { cargo test "${whole[@]}" --quiet --test dependencies; }
 
 # Each link of a comment leads somewhere, those of private items too.
-docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --no-deps --document-private-items --lib; }
+docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc "${whole[@]}" --no-deps --document-private-items --lib; }
 
-unit() { cargo test --locked --lib; }
+unit() { cargo test "${whole[@]}" --lib; }
 
 # What holds of the sources and documents themselves.
-layers() { cargo test --locked --test integration -- layers:: manual:: requirements::; }
+layers() { cargo test "${whole[@]}" --test integration -- layers:: manual:: requirements::; }
 
 # mandoc knows no installed page of ours, and so misses each page that another one names; tests/manual and the
 # loop below look after those.
@@ -61,8 +65,8 @@ manual() {
 
 # All that later stages test with: of each profile once.
 build() {
-    cargo build --locked --lib --bins --examples --tests
-    cargo build --locked "${named[@]}"
+    cargo build "${whole[@]}" --lib --bins --examples --tests
+    cargo build "${whole[@]}" "${named[@]}"
 }
 
 release() { cargo build --release --locked; }
@@ -104,7 +108,7 @@ as_root() {
     export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-        cargo test --locked --no-fail-fast "$@"
+        cargo test "${whole[@]}" --no-fail-fast "$@"
     test ! -s "$SAGGAR_TEST_SKIPS"
 }
 
@@ -140,12 +144,12 @@ as_user() {
     if [ "${1:-}" = unit ]; then
         cp "$logs/done-user" "$place/binaries"
     else
-        cargo test --locked --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
+        cargo test "${whole[@]}" --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
             grep -vxF "$(cat "$logs/done-user" 2>/dev/null || echo none)" >"$place/binaries"
     fi
     test -s "$place/binaries"
     mkdir -p "$place/target/debug/"{deps,examples} "$place/target/release" "$place/target/tmp"
-    cp -p "$target/debug/saggar" "$place/target/debug/"
+    cp -p "$target/debug/"{saggar,saggar-server} "$place/target/debug/"
     cp -p "$target/debug/examples/"{embed,conversation} "$place/target/debug/examples/"
     [ ! -e "$SAGGAR_TEST_BINARY" ] || cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
     xargs -d '\n' cp -pt "$place/target/debug/deps" <"$place/binaries"
@@ -181,7 +185,7 @@ orchestrate() {
     under_test
     local binary caller name status=0 skips=$logs/skips-orchestrators
     rm -f "$skips" "$logs"/callers-*
-    binary=$(cargo build --locked --test orchestrators --message-format=json 2>/dev/null |
+    binary=$(cargo build "${whole[@]}" --test orchestrators --message-format=json 2>/dev/null |
         .ci/test-binaries orchestrators)
     # shellcheck disable=SC2016 # expanded by the inner shell
     for caller in docker:: containerd:: buildah_as_root:: buildah_as_ordinary_user:: podman_as_root:: \
@@ -343,7 +347,7 @@ loops() {
     set -e
     under_test
     export SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1
-    cargo test --locked --lib
+    cargo test "${whole[@]}" --lib
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         bridge::leaves cgroup::leaves:: \
         session::many quarantine::battery session::killed oci::killed
@@ -361,7 +365,7 @@ rounds() {
         threads=$((round % 2 == 0 ? 1 : $(nproc) * 2))
         echo "== round $round, $threads threads"
         CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-            cargo test --locked --no-fail-fast -- --test-threads="$threads" || status=1
+            cargo test "${whole[@]}" --no-fail-fast -- --test-threads="$threads" || status=1
     done
     return "$status"
 }
@@ -377,10 +381,10 @@ fuzz() {
 
 # The paths of the unit tests of the libraries, one a line.
 unit_binaries() {
-    cargo test --locked --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
+    cargo test "${whole[@]}" --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
 }
 
 # The path of the integration tests.
 integration() {
-    cargo test --locked --no-run --test integration --message-format=json 2>/dev/null | .ci/test-binaries integration
+    cargo test "${whole[@]}" --no-run --test integration --message-format=json 2>/dev/null | .ci/test-binaries integration
 }

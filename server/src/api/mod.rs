@@ -1,0 +1,57 @@
+//! The routes.
+
+mod agents;
+mod app;
+mod auth;
+mod connection;
+mod error;
+mod exec;
+mod extract;
+mod health;
+mod host_header;
+mod logs;
+mod messages;
+mod objects;
+mod sessions;
+mod variables;
+
+pub use app::App;
+pub use connection::Connection;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use error::ApiError;
+use std::sync::Arc;
+
+/// Bytes of a body, where a route does not take more.
+const BODY_LIMIT: usize = 1 << 20;
+/// Bytes of a message: blocks of content can have images.
+const MESSAGE_LIMIT: usize = 50 << 20;
+
+/// All routes, with what is looked at before each: the name of the server, and the key.
+pub fn router(app: Arc<App>) -> Router {
+    let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
+    Router::new()
+        .route("/health", get(health::health))
+        .route("/api/agents", get(agents::list).post(agents::deploy))
+        .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
+        .route("/api/sessions", get(sessions::list).post(sessions::create))
+        .route("/api/sessions/{id}", get(sessions::show).delete(sessions::end))
+        .route("/api/sessions/{id}/messages", get(messages::list).post(messages::send).layer(message_body))
+        .route("/api/sessions/{id}/events", get(messages::list_events))
+        .route("/api/sessions/{id}/exec", post(exec::exec))
+        .route("/api/sessions/{id}/logs", get(logs::list))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_route)
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(from_fn_with_state(Arc::clone(&app), auth::check))
+        .layer(from_fn_with_state(Arc::clone(&app), host_header::check))
+        .with_state(app)
+}
+
+async fn no_route(method: Method, uri: Uri) -> ApiError {
+    ApiError::NoRoute { method, path: uri.path().to_owned() }
+}

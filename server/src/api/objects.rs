@@ -1,0 +1,118 @@
+//! Objects on the wire.
+
+use crate::store;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// An agent. The values of its variables are not shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Agent {
+    id: String,
+    name: String,
+    tenant_id: String,
+    version: i64,
+    path: String,
+    env: Map<String, Value>,
+    config: Value,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<store::Agent> for Agent {
+    fn from(agent: store::Agent) -> Self {
+        let names = object(&agent.env).into_iter().map(|(name, _)| (name, Value::from("***")));
+        Agent {
+            env: names.collect(),
+            config: Value::Object(object(&agent.config)),
+            id: agent.id,
+            name: agent.name,
+            tenant_id: agent.tenant_id,
+            version: agent.version,
+            path: agent.path,
+            created_at: agent.created_at,
+            updated_at: agent.updated_at,
+        }
+    }
+}
+
+/// A session.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Session {
+    id: String,
+    tenant_id: String,
+    agent_name: String,
+    sandbox_id: String,
+    status: store::Status,
+    runner_id: Option<String>,
+    parent_session_id: Option<String>,
+    model: Option<String>,
+    config: Value,
+    created_at: String,
+    last_active_at: String,
+}
+
+impl From<store::Session> for Session {
+    fn from(session: store::Session) -> Self {
+        Session {
+            id: session.id.to_string(),
+            config: Value::Object(object(&session.config)),
+            tenant_id: session.tenant_id,
+            agent_name: session.agent_name,
+            sandbox_id: session.sandbox_id,
+            status: session.status,
+            runner_id: None,
+            parent_session_id: session.parent_session_id,
+            model: session.model,
+            created_at: session.created_at,
+            last_active_at: session.last_active_at,
+        }
+    }
+}
+
+/// A message.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Message {
+    id: String,
+    session_id: String,
+    tenant_id: String,
+    role: String,
+    content: String,
+    sequence: i64,
+    created_at: String,
+}
+
+impl From<store::MessageRow> for Message {
+    fn from(row: store::MessageRow) -> Self {
+        let store::MessageRow { id, session_id, tenant_id, role, content, sequence, created_at } = row;
+        Message { id, session_id, tenant_id, role, content, sequence, created_at }
+    }
+}
+
+/// An event of a session.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SessionEvent {
+    id: String,
+    session_id: String,
+    tenant_id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    data: Option<String>,
+    sequence: i64,
+    created_at: String,
+}
+
+impl From<store::EventRow> for SessionEvent {
+    fn from(row: store::EventRow) -> Self {
+        let store::EventRow { id, session_id, tenant_id, kind, data, sequence, created_at } = row;
+        SessionEvent { id, session_id, tenant_id, kind, data, sequence, created_at }
+    }
+}
+
+/// A JSON object of the database, which the server wrote.
+pub(super) fn object(text: &str) -> Map<String, Value> {
+    serde_json::from_str(text).unwrap_or_default()
+}

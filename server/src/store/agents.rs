@@ -1,0 +1,161 @@
+//! Agents: what was deployed under a name.
+
+use super::{Store, new_id};
+use crate::clock;
+use crate::error::Result;
+use sqlx::FromRow;
+
+/// A row of `agents`.
+#[derive(Debug, Clone, FromRow)]
+pub struct Agent {
+    /// A UUID.
+    pub id: String,
+    /// The tenant.
+    pub tenant_id: String,
+    /// Unique for the tenant.
+    pub name: String,
+    /// 1, and one more with each deployment.
+    pub version: i64,
+    /// The folder.
+    pub path: String,
+    /// A JSON object of texts.
+    pub env: String,
+    /// A JSON object.
+    pub config: String,
+    /// A time.
+    pub created_at: String,
+    /// The time of the last change.
+    pub updated_at: String,
+}
+
+/// What a deployment sets.
+#[derive(Debug)]
+pub struct Deployment<'a> {
+    /// The tenant.
+    pub tenant: &'a str,
+    /// The name of the agent.
+    pub name: &'a str,
+    /// The folder.
+    pub path: &'a str,
+    /// A JSON object of texts; without, it stays.
+    pub env: Option<&'a str>,
+}
+
+impl Store {
+    /// Adds the agent, or makes the next version of it.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn deploy(&self, deployment: &Deployment<'_>) -> Result<Agent> {
+        let statement = "INSERT INTO agents (id, tenant_id, name, version, path, env, config, created_at, updated_at) \
+             VALUES ($1, $2, $3, 1, $4, COALESCE($5, '{}'), '{}', $6, $6) \
+             ON CONFLICT (tenant_id, name) DO UPDATE SET version = agents.version + 1, path = excluded.path, \
+             env = COALESCE($5, agents.env), updated_at = excluded.updated_at \
+             RETURNING *";
+        Ok(sqlx::query_as(statement)
+            .bind(new_id())
+            .bind(deployment.tenant)
+            .bind(deployment.name)
+            .bind(deployment.path)
+            .bind(deployment.env)
+            .bind(clock::now())
+            .fetch_one(&self.pool)
+            .await?)
+    }
+
+    /// The agents of a tenant, by name.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn agents(&self, tenant: &str) -> Result<Vec<Agent>> {
+        let statement = "SELECT * FROM agents WHERE tenant_id = $1 ORDER BY name";
+        Ok(sqlx::query_as(statement).bind(tenant).fetch_all(&self.pool).await?)
+    }
+
+    /// One agent of a tenant.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn agent(&self, tenant: &str, name: &str) -> Result<Option<Agent>> {
+        let statement = "SELECT * FROM agents WHERE tenant_id = $1 AND name = $2";
+        Ok(sqlx::query_as(statement).bind(tenant).bind(name).fetch_optional(&self.pool).await?)
+    }
+
+    /// Replaces the variables and the configuration of an agent, both JSON objects.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn update_agent(
+        &self,
+        tenant: &str,
+        name: &str,
+        env: &str,
+        config: &str,
+    ) -> Result<Option<Agent>> {
+        let statement = "UPDATE agents SET env = $3, config = $4, updated_at = $5 \
+             WHERE tenant_id = $1 AND name = $2 RETURNING *";
+        Ok(sqlx::query_as(statement)
+            .bind(tenant)
+            .bind(name)
+            .bind(env)
+            .bind(config)
+            .bind(clock::now())
+            .fetch_optional(&self.pool)
+            .await?)
+    }
+
+    /// Removes an agent with its sessions; whether there was one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<bool> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query("DELETE FROM sessions WHERE tenant_id = $1 AND agent_name = $2")
+            .bind(tenant)
+            .bind(name)
+            .execute(&mut *transaction)
+            .await?;
+        let deleted = sqlx::query("DELETE FROM agents WHERE tenant_id = $1 AND name = $2")
+            .bind(tenant)
+            .bind(name)
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::store;
+    use super::*;
+
+    fn deployment<'a>(tenant: &'a str, path: &'a str, env: Option<&'a str>) -> Deployment<'a> {
+        Deployment { tenant, name: "a", path, env }
+    }
+
+    #[tokio::test]
+    async fn a_second_deployment_is_the_next_version_of_the_same_agent() {
+        let (_directory, store) = store().await;
+        let first = store.deploy(&deployment("t", "/1", Some(r#"{"A":"1"}"#))).await.unwrap();
+        let second = store.deploy(&deployment("t", "/2", None)).await.unwrap();
+        assert_eq!((first.id.clone(), first.version, first.path.as_str()), (second.id, 1, "/1"));
+        assert_eq!((second.version, second.path.as_str(), second.env.as_str()), (2, "/2", r#"{"A":"1"}"#));
+        assert_eq!(first.created_at, second.created_at);
+        let third = store.deploy(&deployment("t", "/2", Some("{}"))).await.unwrap();
+        assert_eq!((third.version, third.env.as_str()), (3, "{}"));
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_that_of_its_tenant() {
+        let (_directory, store) = store().await;
+        store.deploy(&deployment("one", "/1", None)).await.unwrap();
+        let other = store.deploy(&deployment("two", "/2", None)).await.unwrap();
+        assert_eq!(other.version, 1);
+        assert!(store.agent("three", "a").await.unwrap().is_none());
+        assert!(!store.delete_agent("three", "a").await.unwrap());
+        assert!(store.delete_agent("one", "a").await.unwrap());
+        assert_eq!(store.agents("two").await.unwrap().len(), 1);
+        assert!(store.agents("one").await.unwrap().is_empty());
+    }
+}
