@@ -108,7 +108,12 @@ pub fn remove(data: &Path, tenant: &str, name: &str) -> io::Result<()> {
 /// The folder that a client names, absolute or below the data directory, if it is one of an agent.
 pub fn named_folder(data: &Path, path: &str) -> Option<PathBuf> {
     let folder = data.join(path);
-    folder.join(PROMPT_FILE).is_file().then_some(folder)
+    is_agent(&folder).then_some(folder)
+}
+
+/// Whether a folder is one of an agent.
+pub fn is_agent(folder: &Path) -> bool {
+    folder.join(PROMPT_FILE).is_file()
 }
 
 /// What a session has beyond the folder of its agent.

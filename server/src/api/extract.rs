@@ -30,10 +30,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             Err(rejection) => return Err(ApiError::Body(rejection.body_text())),
         };
         let text = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes[..] };
-        match serde_json::from_slice(text) {
-            Ok(value) => Ok(JsonBody(value)),
-            Err(error) => Err(ApiError::Body(format!("body: {error}"))),
-        }
+        let mut json = serde_json::Deserializer::from_slice(text);
+        let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let path = error.path().to_string();
+            let place = if path == "." { "body".into() } else { format!("body/{}", path.replace('.', "/")) };
+            ApiError::Body(format!("{place}: {}", error.into_inner()))
+        });
+        let value = read?;
+        json.end().map_err(|error| ApiError::Body(format!("body: {error}")))?;
+        Ok(JsonBody(value))
     }
 }
 

@@ -152,6 +152,9 @@ async fn prepare(
         let directory = directory_of(&data, id);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let agent = PathBuf::from(agent);
+        if !agent_folder::is_agent(&agent) {
+            return Err(io::Error::other(format!("{} has no CLAUDE.md", agent.display())));
+        }
         let folder = if prompt.is_none() && mcp_servers.is_none() {
             agent
         } else {

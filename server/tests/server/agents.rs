@@ -1,0 +1,127 @@
+//! Agents.
+
+use crate::support::{Server, hello, hello_body, is_gone, wait_until};
+use serde_json::json;
+use std::fs;
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn an_agent_of_a_folder_is_deployed_and_deployed_again() {
+    let server = Server::start();
+    let client = server.client();
+    let mut body = hello_body("hello");
+    body["env"] = json!({ "SECRET": "value-of-it" });
+    // What clients send beside it is ignored.
+    body["model"] = json!("x");
+    let first = client.post("/api/agents", &body).expect(201);
+    let first = &first["agent"];
+    assert_eq!(
+        (&first["version"], &first["name"], &first["tenantId"]),
+        (&json!(1), &json!("hello"), &json!("default"))
+    );
+    assert_eq!(first["path"], json!(hello()));
+    assert_eq!(first["env"], json!({ "SECRET": "***" }));
+    let again = client.post("/api/agents", &hello_body("hello")).expect(201);
+    assert_eq!((&again["agent"]["version"], &again["agent"]["id"]), (&json!(2), &first["id"]));
+    assert_eq!(client.get("/api/agents/hello").expect(200), again);
+    client.post("/api/agents", &hello_body("another")).expect(201);
+    let listed = client.get("/api/agents").expect(200);
+    let names: Vec<_> = listed["agents"].as_array().unwrap().iter().map(|agent| &agent["name"]).collect();
+    assert_eq!(names, ["another", "hello"]);
+    assert!(!listed.to_string().contains("value-of-it"));
+}
+
+#[test]
+fn files_make_a_folder_that_the_next_deployment_replaces() {
+    let server = Server::start();
+    let client = server.client();
+    let files = json!([
+        { "path": "CLAUDE.md", "content": base64("first") },
+        { "path": "skills/a.md", "content": base64("skill") },
+        { "path": "saggar.toml", "content": base64("adapter = \"demo\"\n") },
+    ]);
+    let agent = client.post("/api/agents", &json!({ "name": "made", "files": files })).expect(201);
+    let folder = server.data().join("agents/made");
+    assert_eq!(agent["agent"]["path"], json!(folder));
+    assert_eq!(fs::read_to_string(folder.join("skills/a.md")).unwrap(), "skill");
+    let session = client.post("/api/sessions", &json!({ "agent": "made" })).expect(201);
+    let id = session["session"]["id"].as_str().unwrap();
+    let exec = client.post(&format!("/api/sessions/{id}/exec"), &json!({ "command": "cat skills/a.md" }));
+    assert_eq!(exec.expect(200)["stdout"], "skill");
+
+    let prompt = json!({ "name": "made", "systemPrompt": "second" });
+    assert_eq!(client.post("/api/agents", &prompt).expect(201)["agent"]["version"], 2);
+    assert_eq!(fs::read_to_string(folder.join("CLAUDE.md")).unwrap(), "second");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(server.data().join("agents")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_that_would_lie_elsewhere_is_refused() {
+    let server = Server::start();
+    let client = server.client();
+    for path in ["../x", "a/../../x", "/etc/x", "", "."] {
+        let body = json!({ "name": "bad", "files": [{ "path": path, "content": base64("x") }] });
+        let error = client.post("/api/agents", &body).expect(400);
+        assert!(error["error"].as_str().unwrap().starts_with("Invalid file path"), "{error}");
+    }
+    let body = json!({ "name": "bad", "files": [{ "path": "x", "content": "no base64!" }] });
+    assert!(client.post("/api/agents", &body).expect(400)["error"].as_str().unwrap().contains("base64"));
+    client.get("/api/agents/bad").expect(404);
+    assert!(!server.data().join("agents").exists() && !server.data().join("x").exists());
+}
+
+#[test]
+fn what_cannot_be_an_agent_is_refused() {
+    let server = Server::start();
+    let client = server.client();
+    for name in ["", "a b", "../a", "a/b", "a.b", "ä", &"x".repeat(256)] {
+        let error = client.post("/api/agents", &hello_body(name)).expect(400);
+        assert!(error["message"].as_str().unwrap().contains("name"), "{error}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let error = client.post("/api/agents", &json!({ "name": "a", "path": empty.path() })).expect(400);
+    assert_eq!(error, json!({ "error": "Agent directory must contain CLAUDE.md", "statusCode": 400 }));
+    let error = client.post("/api/agents", &json!({ "name": "a", "path": "agents/none" })).expect(400);
+    assert_eq!(error["error"], "Agent directory must contain CLAUDE.md");
+    let mut body = hello_body("a");
+    body["env"] = json!({ "A B": "x" });
+    assert!(client.post("/api/agents", &body).expect(400)["error"].as_str().unwrap().contains("A B"));
+    assert_eq!(client.get("/api/agents").expect(200)["agents"], json!([]));
+}
+
+#[test]
+fn variables_are_replaced_and_the_configuration_is_merged() {
+    let server = Server::start();
+    let client = server.client();
+    client.post("/api/agents", &hello_body("hello")).expect(201);
+    let body = json!({ "env": { "B": "2" }, "config": { "model": "m", "x": { "a": 1 } } });
+    client.patch("/api/agents/hello", &body).expect(200);
+    let agent = client.patch("/api/agents/hello", &json!({ "config": { "x": 2 } })).expect(200);
+    assert_eq!(agent["agent"]["config"], json!({ "model": "m", "x": 2 }));
+    assert_eq!((&agent["agent"]["env"], &agent["agent"]["version"]), (&json!({ "B": "***" }), &json!(1)));
+    client.patch("/api/agents/none", &body).expect(404);
+    let session = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
+    assert_eq!(session["session"]["model"], "m");
+}
+
+#[test]
+fn with_an_agent_its_sessions_and_their_sandboxes_go() {
+    let server = Server::start();
+    let client = server.client();
+    let error = client.delete("/api/agents/hello").expect(404);
+    assert_eq!(error, json!({ "error": "Agent not found", "statusCode": 404 }));
+    let session = server.session();
+    let supervisor = server.supervisor(&session);
+    assert_eq!(client.delete("/api/agents/hello").expect(200), json!({ "ok": true }));
+    client.get("/api/agents/hello").expect(404);
+    client.get(&format!("/api/sessions/{session}")).expect(404);
+    wait_until("the supervisor is gone", || is_gone(supervisor));
+    assert_eq!(server.saggar(&["list", "--json"]), "");
+    assert_eq!(fs::read_dir(server.data().join("sessions")).unwrap().count(), 0);
+    assert!(hello().join("CLAUDE.md").exists());
+}

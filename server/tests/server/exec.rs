@@ -1,0 +1,41 @@
+//! Commands beside the agent, and the log.
+
+use crate::support::{Server, wait_until};
+use serde_json::json;
+
+#[test]
+fn a_command_runs_in_the_sandbox_of_the_session() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let exec = |body| client.post(&format!("/api/sessions/{session}/exec"), &body).expect(200);
+    let answer = exec(json!({ "command": "echo out; echo err >&2; exit 3" }));
+    assert_eq!(answer, json!({ "exitCode": 3, "stdout": "out\n", "stderr": "err\n" }));
+    let answer = exec(json!({ "command": "cat CLAUDE.md; ls /home /root 2>/dev/null", "timeout": 20_000 }));
+    assert!(answer["stdout"].as_str().unwrap().contains("friendly assistant"), "{answer}");
+    assert_eq!(exec(json!({ "command": "sleep 600", "timeout": 50 }))["exitCode"], 124);
+}
+
+#[test]
+fn the_log_has_what_happened_to_the_agent() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    client.turn(&session, "crash");
+    let path = format!("/api/sessions/{session}/logs");
+    let mut logs = json!([]);
+    wait_until("the exit is in the log", || {
+        let answer = client.get(&path).expect(200);
+        assert_eq!(answer["source"], "sandbox");
+        logs = answer["logs"].clone();
+        !logs.as_array().unwrap().is_empty()
+    });
+    let first = &logs[0];
+    assert_eq!(first["index"], 0);
+    assert!(
+        ["stderr", "system"].contains(&first["level"].as_str().unwrap()) && first["ts"].is_string(),
+        "{first}"
+    );
+    let later = client.get(&format!("{path}?after=0")).expect(200);
+    assert!(later["logs"].as_array().unwrap().iter().all(|entry| entry["index"].as_u64() > Some(0)));
+    client.delete(&format!("/api/sessions/{session}")).expect(200);
+    assert_eq!(client.get(&path).expect(200), json!({ "logs": [], "source": "sandbox" }));
+}

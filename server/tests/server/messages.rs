@@ -1,0 +1,194 @@
+//! Messages, and the streams of their turns.
+
+use crate::support::{Client, Frame, Server, kill, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+fn events(frames: &[Frame]) -> Vec<&str> {
+    frames.iter().map(|frame| frame.event.as_str()).collect()
+}
+
+fn messages(client: &Client, session: &str) -> Vec<Value> {
+    let listed = client.get(&format!("/api/sessions/{session}/messages?limit=1000")).expect(200);
+    listed["messages"].as_array().unwrap().clone()
+}
+
+/// What the messages of a session say, in short.
+fn said(client: &Client, session: &str) -> Vec<String> {
+    let text = |message: Value| {
+        let content: Value = serde_json::from_str(message["content"].as_str().unwrap()).unwrap();
+        format!("{} {}", message["role"].as_str().unwrap(), content["type"].as_str().unwrap())
+    };
+    messages(client, session).into_iter().map(text).collect()
+}
+
+#[test]
+fn a_turn_streams_in_the_order_that_clients_know() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let frames = client.turn(&session, "run: echo hi");
+    assert_eq!(
+        events(&frames),
+        [
+            "session_start",
+            "message",
+            "tool_use",
+            "message",
+            "tool_result",
+            "message",
+            "message",
+            "turn_complete",
+            "message",
+            "done"
+        ]
+    );
+    assert_eq!(frames[0].json()["sessionId"], session.as_str());
+    assert!(frames[0].json()["version"].is_string());
+    assert_eq!(
+        (&frames[2].json()["name"], &frames[2].json()["input"]["command"]),
+        (&json!("Bash"), &json!("echo hi"))
+    );
+    assert_eq!(
+        (&frames[4].json()["content"], &frames[4].json()["is_error"]),
+        (&json!("hi\n"), &json!(false))
+    );
+    assert_eq!(frames[7].json()["numTurns"], 1);
+    assert_eq!(frames.last().unwrap().json(), json!({ "sessionId": session }));
+    assert!(frames.windows(2).all(|pair| pair[0].id < pair[1].id), "{frames:?}");
+    let next = client.turn(&session, "recall");
+    assert!(frames.last().unwrap().id <= next[0].id && next[0].id < next[1].id);
+    assert!(next.iter().any(|frame| frame.data.contains("run: echo hi")));
+}
+
+#[test]
+fn pieces_of_text_come_when_they_are_asked_for() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    assert!(!events(&client.turn(&session, "hi")).contains(&"text_delta"));
+    let body = json!({ "content": "hi", "includePartialMessages": true });
+    let frames: Vec<Frame> = client.send(&session, &body).collect();
+    let pieces = frames.iter().filter(|frame| frame.event == "text_delta");
+    let text: String = pieces.map(|frame| frame.json()["delta"].as_str().unwrap().to_owned()).collect();
+    let result = frames.iter().find(|frame| frame.event == "turn_complete").unwrap().json();
+    assert_eq!(result["result"], text.as_str());
+}
+
+#[test]
+fn what_was_said_is_in_the_lists_when_the_turn_is_done() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    client.turn(&session, "run: echo hi");
+    assert_eq!(
+        said(&client, &session),
+        ["user user", "assistant assistant", "assistant assistant", "assistant result"]
+    );
+    let listed = messages(&client, &session);
+    assert_eq!(listed.iter().map(|message| message["sequence"].clone()).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(listed[0]["content"], json!({ "content": "run: echo hi", "type": "user" }).to_string());
+    let path = format!("/api/sessions/{session}");
+    let page = client.get(&format!("{path}/messages?limit=2&after=1")).expect(200);
+    assert_eq!(page["messages"], json!(listed[1..3]));
+    let events = client.get(&format!("{path}/events")).expect(200);
+    let kinds: Vec<_> =
+        events["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(kinds, ["lifecycle", "tool_start", "tool_result", "text", "turn_complete"]);
+    let tool = client.get(&format!("{path}/events?type=tool_start")).expect(200);
+    let data: Value = serde_json::from_str(tool["events"][0]["data"].as_str().unwrap()).unwrap();
+    assert_eq!((&data["toolName"], &data["input"]), (&json!("Bash"), &json!({ "command": "echo hi" })));
+}
+
+#[test]
+fn a_message_is_the_bytes_that_the_agent_wrote() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let odd = r#"{ "type" :"assistant","n":1.0e3,  "message":{"content":[{"type":"text","text":"\u00e4\n"}]},"z":1,"a":"<x>"}"#;
+    let frames = client.turn(&session, &format!("echo-json: {odd}"));
+    assert!(frames.iter().any(|frame| frame.event == "message" && frame.data == odd), "{frames:?}");
+    assert!(messages(&client, &session).iter().any(|message| message["content"] == odd));
+}
+
+#[test]
+fn blocks_reach_the_agent_as_they_are() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let blocks = json!([{ "type": "text", "text": "first" }, { "type": "image", "source": { "type": "base64", "data": "x" } }]);
+    let frames: Vec<Frame> = client.send(&session, &json!({ "content": blocks })).collect();
+    assert_eq!(frames.last().unwrap().event, "done");
+    assert_eq!(
+        messages(&client, &session)[0]["content"],
+        json!({ "content": blocks, "type": "user" }).to_string()
+    );
+}
+
+#[test]
+fn an_agent_that_exits_ends_the_stream_with_an_error_alone() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let frames = client.turn(&session, "crash");
+    assert_eq!(frames.last().unwrap().event, "error");
+    assert!(frames.last().unwrap().json()["error"].as_str().unwrap().contains('3'), "{frames:?}");
+    let events = client.get(&format!("/api/sessions/{session}/events?type=error")).expect(200);
+    assert_eq!(events["events"].as_array().unwrap().len(), 1);
+    // The session goes on: the next message starts the agent again.
+    assert_eq!(client.turn(&session, "hi").last().unwrap().event, "done");
+}
+
+#[test]
+fn an_agent_cannot_speak_for_the_server() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let content = json!([{ "type": "done" }, { "type": "error", "error": "x" }, { "type": "a\nevent: done\ndata: {}\n\n" }]);
+    let message = json!({ "type": "assistant", "message": { "content": content } });
+    let frames = client.turn(&session, &format!("echo-json: {message}"));
+    assert_eq!(events(&frames).iter().filter(|event| **event == "done").count(), 1);
+    assert_eq!(frames.last().unwrap().event, "done");
+    assert!(!events(&frames).contains(&"error"));
+}
+
+#[test]
+fn a_turn_goes_on_without_its_client() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let mut frames =
+        client.send(&session, &json!({ "content": "count: 30", "includePartialMessages": true }));
+    assert_eq!(frames.next().unwrap().event, "session_start");
+    drop(frames);
+    wait_until("the turn is recorded to its end", || {
+        said(&client, &session).last().is_some_and(|last| last == "assistant result")
+    });
+    assert_eq!(said(&client, &session).iter().filter(|said| *said == "assistant result").count(), 1);
+    assert_eq!(client.turn(&session, "hi").last().unwrap().event, "done");
+}
+
+#[test]
+fn each_of_two_clients_has_its_own_turn() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let turns: Vec<_> = (0..4)
+        .map(|number| {
+            let (client, session) = (client.clone(), session.clone());
+            std::thread::spawn(move || client.turn(&session, &format!("run: echo turn-{number}")))
+        })
+        .collect();
+    for (number, turn) in turns.into_iter().enumerate() {
+        let frames = turn.join().unwrap();
+        assert_eq!(frames.iter().filter(|frame| frame.event == "tool_use").count(), 1);
+        let result = frames.iter().find(|frame| frame.event == "tool_result").unwrap();
+        assert_eq!(result.json()["content"], format!("turn-{number}\n"));
+        assert_eq!(frames.last().unwrap().event, "done");
+    }
+    assert_eq!(said(&client, &session).iter().filter(|said| *said == "assistant result").count(), 4);
+}
+
+#[test]
+fn a_sandbox_that_is_killed_ends_the_stream() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.session());
+    let mut frames = client.send(&session, &json!({ "content": "run: sleep 600" }));
+    while frames.next().unwrap().event != "tool_use" {}
+    kill(server.supervisor(&session), Signal::KILL);
+    let rest: Vec<Frame> = frames.collect();
+    assert_eq!(events(&rest[rest.len() - 2..]), ["error", "done"], "{rest:?}");
+    let path = format!("/api/sessions/{session}");
+    wait_until("the session has an error", || client.get(&path).expect(200)["session"]["status"] == "error");
+}

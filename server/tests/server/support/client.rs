@@ -1,0 +1,146 @@
+//! A client that looks at every answer.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use ureq::http::{HeaderMap, Method, Request};
+use ureq::{Agent, Body};
+
+/// A client with one key, or none.
+#[derive(Clone)]
+pub struct Client {
+    agent: Agent,
+    url: String,
+    key: Option<String>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// JSON; null if it is not.
+    pub body: Value,
+    request: String,
+}
+
+impl Answer {
+    /// The body of an answer with this status.
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}: {}", self.request, self.body);
+        self.body
+    }
+}
+
+/// A server-sent event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub event: String,
+    /// Its data, as it came.
+    pub data: String,
+}
+
+impl Frame {
+    /// Its data as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap()
+    }
+}
+
+impl Client {
+    pub(super) fn new(url: &str, key: Option<&str>) -> Self {
+        let settings = Agent::config_builder().http_status_as_error(false).allow_non_standard_methods(true);
+        Client { agent: settings.build().into(), url: url.to_owned(), key: key.map(str::to_owned) }
+    }
+
+    /// Sends a request with these headers beside the key, and with this body.
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let (status, _, mut body) = self.start(method, path, headers, body);
+        let mut text = String::new();
+        body.as_reader().read_to_string(&mut text).unwrap();
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        Answer { status, body, request: format!("{method} {path}") }
+    }
+
+    fn start(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> (u16, HeaderMap, Body) {
+        let mut request =
+            Request::builder().method(method.parse::<Method>().unwrap()).uri(format!("{}{path}", self.url));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = if body.is_empty() {
+            self.agent.run(request.body(()).unwrap())
+        } else {
+            self.agent.run(request.body(body).unwrap())
+        };
+        let (parts, body) = response.unwrap().into_parts();
+        (parts.status.as_u16(), parts.headers, body)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"")
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    pub fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.request("PATCH", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    pub fn delete(&self, path: &str) -> Answer {
+        self.request("DELETE", path, &[], b"")
+    }
+
+    /// Sends a message; the frames as they come, to the end of the stream. Dropping it closes the connection.
+    #[track_caller]
+    pub fn send(&self, session: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
+        let path = format!("/api/sessions/{session}/messages");
+        let headers = [("content-type", "application/json")];
+        // A client of its own, so that its connection is not used again.
+        let own = Client::new(&self.url, self.key.as_deref());
+        let (status, headers, body) = own.start("POST", &path, &headers, body.to_string().as_bytes());
+        assert_eq!(status, 200);
+        assert_eq!(headers["content-type"], "text/event-stream");
+        assert_eq!(headers["cache-control"], "no-cache");
+        let mut lines = BufReader::new(body.into_reader()).lines().map_while(Result::ok);
+        std::iter::from_fn(move || frame(&mut lines))
+    }
+
+    /// Sends a text and takes the whole stream.
+    #[track_caller]
+    pub fn turn(&self, session: &str, text: &str) -> Vec<Frame> {
+        self.send(session, &serde_json::json!({ "content": text })).collect()
+    }
+}
+
+/// The next frame, by the lines that clients of the seeds' server look for; comments are skipped.
+fn frame(lines: &mut impl Iterator<Item = String>) -> Option<Frame> {
+    let (mut id, mut event, mut data) = (None, None, None);
+    for line in lines {
+        match line.split_once(": ") {
+            Some(("id", value)) => id = Some(value.parse().unwrap()),
+            Some(("event", value)) => event = Some(value.to_owned()),
+            Some(("data", value)) => assert!(data.replace(value.to_owned()).is_none(), "two lines of data"),
+            _ if line.is_empty() && event.is_some() => {
+                return Some(Frame { id: id.expect("an id"), event: event?, data: data.expect("data") });
+            }
+            _ => assert!(line.is_empty() || line.starts_with(':'), "an unknown line {line:?}"),
+        }
+    }
+    assert!(event.is_none(), "the stream ends in the middle of an event");
+    None
+}
