@@ -4,6 +4,7 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentName, JsonBody, is_agent_name};
+use super::life;
 use super::objects::{Agent, object};
 use super::variables::{self, Variables};
 use crate::agent_folder::{self, NewFile};
@@ -147,7 +148,7 @@ pub(super) async fn delete(
     }
     let task = tokio::spawn(async move {
         for session in app.store.sessions(&caller.tenant, Some(&name)).await? {
-            super::sessions::remove(&app, &session).await?;
+            life::remove(&app, &session).await?;
         }
         let _alone = app.folders.write().await;
         app.store.delete_agent(&caller.tenant, &name).await?;

@@ -9,9 +9,11 @@ mod exec;
 mod extract;
 mod health;
 mod host_header;
+mod life;
 mod logs;
 mod messages;
 mod objects;
+mod session_files;
 mod sessions;
 mod variables;
 
@@ -39,7 +41,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
-        .route("/api/sessions/{id}", get(sessions::show).delete(sessions::end))
+        .route("/api/sessions/{id}", get(sessions::show).delete(life::end))
+        .route("/api/sessions/{id}/pause", post(life::pause))
+        .route("/api/sessions/{id}/resume", post(life::resume))
+        .route("/api/sessions/{id}/stop", post(life::stop))
+        .route("/api/sessions/{id}/interrupt", post(life::interrupt))
         .route("/api/sessions/{id}/messages", get(messages::list).post(messages::send).layer(message_body))
         .route("/api/sessions/{id}/events", get(messages::list_events))
         .route("/api/sessions/{id}/exec", post(exec::exec))

@@ -100,22 +100,23 @@ impl LiveSessions {
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         for session in sessions {
             let record = records.remove(&session.id.to_string());
-            if record.as_ref().is_some_and(|record| self.take_up(&session, record).is_some()) {
-                self.store.change_status(session.id, &[Status::Starting], Status::Active).await?;
+            if let Some(record) = &record
+                && self.take_up(&session, record).is_some()
+            {
+                self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
                 continue;
             }
             let status = status_without_sandbox(record.map(|record| record.state));
-            info!("session {} has no sandbox any more: {status}", session.id);
-            self.store.change_status(session.id, &[session.status], status).await?;
+            if status != session.status {
+                info!("session {} has no sandbox any more: {status}", session.id);
+                self.store.change_status(session.id, &[session.status], status).await?;
+            }
         }
         Ok(())
     }
 
     /// Records what a session says from now on; `None` if it does not run.
     pub fn take_up(&self, session: &Session, record: &SessionRecord) -> Option<Arc<Live>> {
-        if record.state != SessionState::Active {
-            return None;
-        }
         let progress = Progress { number: session.recorded, is_over: false };
         let live = Arc::new(Live {
             id: session.id,
@@ -154,6 +155,14 @@ impl LiveSessions {
 
     fn table(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Live>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The status of a session whose sandbox is there.
+fn running_status(state: SessionState) -> Status {
+    match state {
+        SessionState::Paused => Status::Paused,
+        _ => Status::Active,
     }
 }
 

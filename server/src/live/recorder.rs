@@ -2,7 +2,7 @@
 //! the database has, and notes the number of the last event together with its rows.
 
 use super::{Live, LiveSessions, status_without_sandbox};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::saggar::{BridgeConnection, SessionState};
 use crate::store::{NewEvent, Recorded, Status};
 use crate::stream::{rows_of, turn_of};
@@ -26,9 +26,7 @@ pub(super) async fn run(sessions: LiveSessions, live: Arc<Live>) {
         }
         // A connection can be lost while the session goes on.
         match sessions.program.show(live.id).await {
-            Ok(record) if record.state == SessionState::Active && record.bridge_socket.is_some() => {
-                sleep(PAUSE).await;
-            }
+            Ok(record) if record.is_served() => sleep(PAUSE).await,
             ended => {
                 end(&sessions, &live, ended.ok().map(|record| record.state)).await;
                 return;
@@ -53,6 +51,11 @@ async fn record_connection(sessions: &LiveSessions, live: &Live) -> Result<()> {
     let replay = ClientCommand::replay(live.recorded()).with_id("replay");
     let mut connection = BridgeConnection::open(&live.bridge, &[replay]).await?;
     while let Some(event) = connection.receive().await? {
+        if let EventBody::Error(text) = event.body()
+            && event.number().is_none()
+        {
+            return Err(Error::new(format!("the bridge does not give its events: {text}")));
+        }
         let mut batch = Batch::default();
         batch.add(&event);
         while batch.events < MOST_EVENTS
@@ -60,21 +63,36 @@ async fn record_connection(sessions: &LiveSessions, live: &Live) -> Result<()> {
         {
             batch.add(&event);
         }
-        write(sessions, live, &batch).await;
+        write(sessions, live, &batch).await?;
     }
     Ok(())
 }
 
 /// Tries until the database takes it: nothing of a session is dropped because a database was away.
-async fn write(sessions: &LiveSessions, live: &Live, batch: &Batch) {
-    if batch.number <= live.recorded() {
-        return;
+async fn write(sessions: &LiveSessions, live: &Live, batch: &Batch) -> Result<()> {
+    let after = live.recorded();
+    if batch.number <= after {
+        return Ok(());
     }
-    while let Err(error) = sessions.store.record(&live.tenant, live.id, batch.number, &batch.rows).await {
-        warn!("session {}: {error}; trying again", live.id);
-        sleep(PAUSE).await;
+    let span = (after, batch.number);
+    loop {
+        match sessions.store.record(&live.tenant, live.id, span, &batch.rows).await {
+            Ok(true) => {
+                live.set_recorded(batch.number);
+                return Ok(());
+            }
+            Ok(false) => {
+                // The recorder of the former sandbox of this session had still something to write.
+                let session = sessions.store.session(&live.tenant, live.id).await?;
+                live.set_recorded(session.map_or(u64::MAX, |session| session.recorded));
+                return Err(Error::new("the database has other events; asking for those after them"));
+            }
+            Err(error) => {
+                warn!("session {}: {error}; trying again", live.id);
+                sleep(PAUSE).await;
+            }
+        }
     }
-    live.set_recorded(batch.number);
 }
 
 /// What some events leave in the database.

@@ -44,6 +44,13 @@ pub struct SessionRecord {
     pub control_socket: Option<PathBuf>,
 }
 
+impl SessionRecord {
+    /// Whether a supervisor serves it: then it has sockets, also while its processes are frozen.
+    pub fn is_served(&self) -> bool {
+        self.bridge_socket.is_some()
+    }
+}
+
 /// The program, and what each call of it has.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -115,6 +122,27 @@ impl Program {
         let mut command = self.command("show");
         command.args(["--json", &id.to_string()]);
         record(&run(command).await?)
+    }
+
+    /// Freezes all processes of a session.
+    ///
+    /// # Errors
+    /// They are not frozen, for example since the machine gives saggar no cgroup.
+    pub async fn pause(&self, id: Uuid) -> Result<(), Failure> {
+        let mut command = self.command("pause");
+        command.arg(id.to_string());
+        run(command).await.map(drop)
+    }
+
+    /// Lets a frozen session go on, or starts it in a new sandbox with its workspace and its conversation.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub async fn resume(&self, id: Uuid) -> Result<SessionRecord, Failure> {
+        let mut command = self.command("resume");
+        command.arg(id.to_string());
+        run(command).await?;
+        self.show(id).await
     }
 
     /// Ends a session for good, and with `remove` removes its files.

@@ -116,24 +116,31 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Adds what the events of the bridge up to `number` said, and notes the number. Nothing happens if the database has
-    /// them, or the session is gone.
+    /// Adds what the events of the bridge after `after` up to `number` said, and notes the number. Nothing happens, and it is
+    /// false, if the database has other events than those up to `after`, or the session is gone.
     ///
     /// # Errors
     /// The database fails; then nothing of it is kept.
-    pub async fn record(&self, tenant: &str, session: Uuid, number: u64, rows: &[Recorded]) -> Result<()> {
-        let number = i64::try_from(number).unwrap_or(i64::MAX);
+    pub async fn record(
+        &self,
+        tenant: &str,
+        session: Uuid,
+        (after, number): (u64, u64),
+        rows: &[Recorded],
+    ) -> Result<bool> {
+        let stored = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let mut transaction = self.pool.begin().await?;
         let statement =
-            "UPDATE sessions SET recorded = $2, last_active_at = $3 WHERE id = $1 AND recorded < $2";
+            "UPDATE sessions SET recorded = $3, last_active_at = $4 WHERE id = $1 AND recorded = $2";
         let noted = sqlx::query(statement)
             .bind(session.to_string())
-            .bind(number)
+            .bind(stored(after))
+            .bind(stored(number))
             .bind(clock::now())
             .execute(&mut *transaction)
             .await?;
         if noted.rows_affected() == 0 {
-            return Ok(());
+            return Ok(false);
         }
         for row in rows {
             match row {
@@ -143,7 +150,8 @@ impl Store {
                 Recorded::Event(event) => insert_event(&mut transaction, tenant, session, event).await?,
             }
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await?;
+        Ok(true)
     }
 
     /// Messages in their order.
@@ -249,17 +257,18 @@ mod tests {
         let id = session(&store).await;
         let rows = [Recorded::Message("1".into()), Recorded::Event(event("text"))];
         store.insert_user_message("t", id, "u").await.unwrap();
-        store.record("t", id, 5, &rows).await.unwrap();
-        store.record("t", id, 5, &rows).await.unwrap();
-        store.record("t", id, 4, &rows).await.unwrap();
-        store.record("t", id, 6, &[]).await.unwrap();
+        assert!(store.record("t", id, (0, 5), &rows).await.unwrap());
+        for again in [(0, 5), (0, 6), (3, 6), (6, 7)] {
+            assert!(!store.record("t", id, again, &rows).await.unwrap(), "{again:?}");
+        }
+        assert!(store.record("t", id, (5, 6), &[]).await.unwrap());
         let messages = store.messages("t", id, ALL).await.unwrap();
         let seen: Vec<_> = messages.iter().map(|row| (row.sequence, row.role.as_str())).collect();
         assert_eq!(seen, [(1, "user"), (2, "assistant")]);
         assert_eq!(store.events("t", id, ALL, None).await.unwrap().len(), 1);
         assert_eq!(store.session("t", id).await.unwrap().unwrap().recorded, 6);
         // Of a session that was deleted meanwhile there is nothing to keep.
-        store.record("t", Uuid::new_v4(), 1, &rows).await.unwrap();
+        assert!(!store.record("t", Uuid::new_v4(), (0, 1), &rows).await.unwrap());
     }
 
     #[tokio::test]

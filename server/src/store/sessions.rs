@@ -176,7 +176,7 @@ impl Store {
     /// # Errors
     /// The database fails.
     pub async fn sessions_with_sandboxes(&self) -> Result<Vec<Session>> {
-        let statement = "SELECT * FROM sessions WHERE status IN ('starting', 'active')";
+        let statement = "SELECT * FROM sessions WHERE status IN ('starting', 'active', 'paused')";
         let rows: Vec<SessionRow> = sqlx::query_as(statement).fetch_all(&self.pool).await?;
         rows.into_iter().map(SessionRow::try_into).collect()
     }
@@ -190,15 +190,14 @@ impl Store {
         Ok(sqlx::query_scalar(statement).fetch_one(&self.pool).await?)
     }
 
-    /// Makes a session that starts active, in the sandbox of this name.
+    /// Notes that a session has the sandbox of this name, and its status with it.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn set_started(&self, id: Uuid, sandbox: &str) -> Result<()> {
-        let statement =
-            "UPDATE sessions SET status = 'active', sandbox_id = $2, last_active_at = $3 WHERE id = $1";
-        let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(clock::now());
-        query.execute(&self.pool).await?;
+    pub async fn set_running(&self, id: Uuid, sandbox: &str, status: Status) -> Result<()> {
+        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4 WHERE id = $1";
+        let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
+        query.bind(clock::now()).execute(&self.pool).await?;
         Ok(())
     }
 

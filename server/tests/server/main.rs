@@ -6,6 +6,7 @@ mod agents;
 mod auth;
 mod errors;
 mod exec;
+mod life;
 mod messages;
 mod restart;
 mod sessions;
