@@ -232,6 +232,9 @@ pub struct WrapArgs {
     /// The sandbox.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
+    /// End the sandbox when the parent process exits
+    #[arg(long)]
+    pub die_with_parent: bool,
     /// Print the plan and exit
     #[arg(long)]
     pub dry_run: bool,
@@ -262,6 +265,7 @@ impl WrapArgs {
         };
         (!argv.is_empty()).then(|| WrapArgs {
             sandbox: SandboxArgs::default(),
+            die_with_parent: false,
             dry_run: false,
             argv: argv.to_vec(),
         })
@@ -323,6 +327,9 @@ pub struct AgentArgs {
     /// Keep events for clients that reconnect, and continue turns after a disconnect
     #[arg(long)]
     pub spool: bool,
+    /// End the sandbox when the parent process exits
+    #[arg(long)]
+    pub die_with_parent: bool,
     /// Print the agent's messages as NDJSON, even on a terminal
     #[arg(long)]
     pub json: bool,

@@ -20,6 +20,7 @@ use crate::session::retained_changes::RetainedChanges;
 use crate::spec::policy::{HomeSource, LoadedPolicy, PolicyLayer, Setting};
 use crate::spec::{OverlayUpper, ProgramSpec};
 use crate::state;
+use crate::supervise::parent_watch::ParentWatch;
 use crate::supervise::quarantine_monitor::QuarantineMonitor;
 use crate::supervise::status::StatusWriter;
 use crate::supervise::wrap::{WrapJob, run};
@@ -36,6 +37,8 @@ pub struct WrapRequest {
     pub argv: Vec<OsString>,
     /// An open descriptor that gets events as NDJSON (saggar(1), STATUS EVENTS).
     pub status_fd: Option<RawFd>,
+    /// Whether the sandbox ends when the parent of this process exits.
+    pub dies_with_parent: bool,
 }
 
 /// A sandbox with its plan, of which nothing runs. Dropping it removes what was made for it on the host.
@@ -48,6 +51,7 @@ pub struct PreparedWrap {
     prepared: PreparedSandbox,
     retained: Option<RetainedChanges>,
     status: StatusWriter,
+    parent: Option<ParentWatch>,
 }
 
 /// A sandbox whose pid 1 exists, and in which the program does not run yet. Dropping it ends the sandbox.
@@ -61,6 +65,7 @@ pub struct StartedWrap {
     prepared: PreparedSandbox,
     retained: Option<RetainedChanges>,
     status: StatusWriter,
+    parent: Option<ParentWatch>,
 }
 
 /// Loads the policy, makes the plan, and makes on the host what protects the workspace.
@@ -69,8 +74,10 @@ pub struct StartedWrap {
 /// [`Code::Invalid`], [`Code::Refused`] and [`Code::Unsupported`], with a hint, for what this policy or this host does
 /// not give; nothing is left behind.
 pub fn prepare(request: WrapRequest) -> Result<PreparedWrap> {
+    let parent = request.dies_with_parent.then(ParentWatch::open).transpose()?;
     let (prepared, retained, status) = plan_launch(&request, true)?;
     Ok(PreparedWrap {
+        parent,
         is_named: request.sandbox.id.is_some(),
         argv: request.argv,
         prepared,
@@ -107,8 +114,8 @@ impl PreparedWrap {
     pub fn start(mut self) -> Result<StartedWrap> {
         let launched = self.launch().inspect_err(|error| self.status.report_start_failure(error));
         let (sandbox, monitor, program, streams) = launched?;
-        let PreparedWrap { prepared, retained, status, .. } = self;
-        Ok(StartedWrap { sandbox, program, monitor, streams, prepared, retained, status })
+        let PreparedWrap { prepared, retained, status, parent, .. } = self;
+        Ok(StartedWrap { sandbox, program, monitor, streams, prepared, retained, status, parent })
     }
 
     fn launch(&mut self) -> Result<(StartedSandbox, QuarantineMonitor, ProgramSpec, ReplacedStreams)> {
@@ -136,7 +143,7 @@ impl StartedWrap {
     /// Runs the program to its end; the sandbox and what it had on the host are gone when this returns. This process has
     /// no rights from now on, as the head of this module says.
     pub fn supervise(self) -> RunOutcome {
-        let StartedWrap { sandbox, program, monitor, streams, prepared, retained, status } = self;
+        let StartedWrap { sandbox, program, monitor, streams, prepared, retained, status, parent } = self;
         let StartedSandbox { launched, mut guard, published, services, .. } = sandbox;
         let pins = prepared.held_pins();
         let time_limits = prepared.time_limits(guard.cgroups());
@@ -155,6 +162,7 @@ impl StartedWrap {
             retained_changes: retained.as_ref(),
             supervisor: prepared.supervisor_id(),
             status,
+            parent,
         };
         let (ended, has_changes) = run(job, launched);
         drop(guard);

@@ -54,6 +54,7 @@ fn request(args: AgentArgs) -> Result<AgentRequest> {
         spool: args.spool,
         prompt: args.prompt.map(|prompt| (prompt, console)),
         ready_fd: args.ready_fd,
+        dies_with_parent: args.die_with_parent,
     })
 }
 

@@ -5,8 +5,12 @@ use crate::cli::WrapArgs;
 use crate::error::Result;
 
 pub(super) fn run(args: WrapArgs) -> Result<u8> {
-    let request =
-        WrapRequest { status_fd: args.sandbox.status_fd, sandbox: args.sandbox.into(), argv: args.argv };
+    let request = WrapRequest {
+        status_fd: args.sandbox.status_fd,
+        sandbox: args.sandbox.into(),
+        argv: args.argv,
+        dies_with_parent: args.die_with_parent,
+    };
     if args.dry_run {
         return super::explain::print_steps(&wrap::plan(&request)?);
     }

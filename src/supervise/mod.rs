@@ -11,6 +11,7 @@ mod directory_modes;
 mod limit_reports;
 mod memory;
 mod network;
+pub mod parent_watch;
 mod pin_watch;
 mod privileged_operations;
 mod process_tree;

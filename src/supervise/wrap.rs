@@ -12,6 +12,7 @@ use super::confine::{self, SupervisorRights};
 use super::limit_reports::{self, LimitReports};
 use super::memory::{self, MemoryGuard};
 use super::network::SandboxNetwork;
+use super::parent_watch::{self, ParentWatch};
 use super::pin_watch::{self, PinWatch};
 use super::quarantine_monitor::QuarantineMonitor;
 use super::registration::register;
@@ -83,6 +84,8 @@ pub struct WrapJob<'a> {
     pub supervisor: Option<u32>,
     /// Where events are written.
     pub status: StatusWriter,
+    /// The process with which the sandbox ends, if there is one.
+    pub parent: Option<ParentWatch>,
 }
 
 /// Runs the program to its end. Returns the exit status of saggar, and whether a retained overlay has changes.
@@ -238,6 +241,8 @@ struct WrapLoop<'a> {
     only_init_left: bool,
     /// The result to return when the terminal has taken the last output.
     result: Option<(ExitReason, ProgramExit)>,
+    /// Kept open for its events.
+    _parent: Option<ParentWatch>,
 }
 
 impl<'a> WrapLoop<'a> {
@@ -245,6 +250,10 @@ impl<'a> WrapLoop<'a> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
+        let parent = job.parent.take();
+        if let Some(parent) = &parent {
+            register(poll.registry(), parent.as_fd(), parent_watch::TOKEN)?;
+        }
         let sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
         let published = std::mem::take(&mut job.published);
         let network =
@@ -277,6 +286,7 @@ impl<'a> WrapLoop<'a> {
             oom_killed: false,
             only_init_left: false,
             result: None,
+            _parent: parent,
         };
         if !it.streams.need_terminal() {
             it.start(None)?;
@@ -373,6 +383,10 @@ impl<'a> WrapLoop<'a> {
                 if event.token() == SIGNALS {
                     self.forward_signals();
                     continue;
+                }
+                if event.token() == parent_watch::TOKEN {
+                    self.sandbox.kill();
+                    return Ok((ExitReason::Signal, ProgramExit::Signal(libc::SIGKILL)));
                 }
                 if event.token() == MEMORY {
                     self.memory.iter_mut().for_each(|memory| memory.check(self.id, status));

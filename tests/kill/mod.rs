@@ -1,5 +1,7 @@
 //! KC-33, DECISIONS 11: the runtime is killed at any point, and nothing of its sandbox stays.
 
+mod parent;
+
 use std::env;
 use std::fs;
 use std::os::unix::process::CommandExt;

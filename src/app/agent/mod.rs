@@ -20,6 +20,7 @@ use crate::session::record::{RecordWriter, SessionOptions, SessionRecord, StateR
 use crate::session::session_state::SessionTransition;
 use crate::session::{OpenMode, Session};
 use crate::spec::policy::HomeSource;
+use crate::supervise::parent_watch::ParentWatch;
 use crate::supervise::status::StatusWriter;
 use crate::sys::untrusted_directory::UntrustedDirectory;
 use launch::AgentLaunch;
@@ -59,6 +60,8 @@ pub struct AgentRequest {
     pub ready_fd: Option<RawFd>,
     /// An open descriptor that gets events as NDJSON (saggar(1), STATUS EVENTS).
     pub status_fd: Option<RawFd>,
+    /// Whether the sandbox ends when the parent of this process exits.
+    pub dies_with_parent: bool,
 }
 
 /// What is different for a session that outlives its caller.
@@ -182,6 +185,7 @@ struct AgentCall {
     /// The same folder, for what is read of it.
     handle: UntrustedDirectory,
     detached: Option<DetachedStart>,
+    parent: Option<ParentWatch>,
 }
 
 impl AgentCall {
@@ -193,7 +197,8 @@ impl AgentCall {
             None => SandboxId::random()?,
         };
         request.sandbox.id = Some(id.to_string());
-        Ok(AgentCall { folder: handle.path().to_owned(), request, id, handle, detached })
+        let parent = request.dies_with_parent.then(ParentWatch::open).transpose()?;
+        Ok(AgentCall { folder: handle.path().to_owned(), request, id, handle, detached, parent })
     }
 
     /// Whether the agent works on a copy of its folder.

@@ -65,7 +65,7 @@ impl AgentSandbox {
         open: &mut OpenSession,
     ) -> Result<RunOutcome> {
         let remove_if_not_started = call.leaves_nothing();
-        let AgentCall { request, handle, detached, .. } = call;
+        let AgentCall { request, handle, detached, parent, .. } = call;
         let OpenSession { session, record_writer } = open;
         let session: &Session = session;
         let is_detached = detached.is_some();
@@ -114,6 +114,7 @@ impl AgentSandbox {
             record_writer,
             logs: resources.logs,
             detached: is_detached,
+            parent,
         };
         let entrusted = LauncherResources {
             guard: &mut guard,

@@ -35,6 +35,7 @@ use super::channel::{AgentChannel, log_bridge_message};
 use super::limit_reports::{self, LimitReports};
 use super::memory::MemoryGuard;
 use super::network::{self, SandboxNetwork};
+use super::parent_watch::{self, ParentWatch};
 use super::pin_watch::PinWatch;
 use super::privileged_operations::PrivilegedOperations;
 use super::registration::register;
@@ -147,6 +148,8 @@ pub struct AgentJob<'a> {
     /// No terminal waits for the end: a turn outlives its connection, and a time limit pauses the session if possible
     /// (DECISIONS 13, 20).
     pub detached: bool,
+    /// The process with which the sandbox ends, if there is one.
+    pub parent: Option<ParentWatch>,
 }
 
 struct AgentLoop<'a> {
@@ -193,6 +196,7 @@ struct AgentLoop<'a> {
     cgroups: SandboxCgroups,
     record_writer: &'a mut RecordWriter,
     detached: bool,
+    parent: Option<ParentWatch>,
     /// The request to end, if there was one.
     end_request: Option<EndRequest>,
     /// The time limit for which the sandbox is frozen.
@@ -212,6 +216,9 @@ impl<'a> AgentLoop<'a> {
         let poll = Poll::new().map_err(|e| Error::system("make an event loop", e))?;
         let signals = signals::open()?;
         register(poll.registry(), signals.as_fd(), SIGNALS)?;
+        if let Some(parent) = &job.parent {
+            register(poll.registry(), parent.as_fd(), parent_watch::TOKEN)?;
+        }
         let mut sandbox = RunningSandbox::new(launched, job.plan, poll.registry())?;
         sandbox.hold_early();
         job.services.register(poll.registry())?;
@@ -283,6 +290,7 @@ impl<'a> AgentLoop<'a> {
             cgroups: job.cgroups,
             record_writer: job.record_writer,
             detached: job.detached,
+            parent: job.parent,
             end_request: None,
             paused_for: None,
             kernel_log: None,
@@ -502,6 +510,7 @@ impl<'a> AgentLoop<'a> {
     fn on_event(&mut self, token: Token) -> SupervisionResult<Option<(ExitReason, u8)>> {
         match token {
             SIGNALS => self.read_signals(),
+            parent_watch::TOKEN => self.on_parent_exit(),
             PINS => self.check_pins()?,
             control_handler::FREEZER_TOKEN => self.on_freezer_event(),
             MEMORY => self.check_memory(),
@@ -697,6 +706,14 @@ impl<'a> AgentLoop<'a> {
                     }
                 }
             }
+        }
+    }
+
+    /// The process that `--die-with-parent` names has exited: as with a signal.
+    fn on_parent_exit(&mut self) {
+        if self.parent.take().is_some() {
+            self.end_request = Some(EndRequest::Signal);
+            self.shut_down();
         }
     }
 

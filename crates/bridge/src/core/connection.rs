@@ -56,16 +56,25 @@ pub(super) struct CommandReply {
     pub(super) id: Option<CommandId>,
     /// The store's number of the command; 0 if it is not stored.
     pub(super) command: u64,
+    /// Whether later commands without an id wait for this one.
+    is_ordered: bool,
 }
 
 impl CommandReply {
     pub(super) fn new(conn: ConnId, id: Option<CommandId>) -> Self {
-        CommandReply { conn, id, command: 0 }
+        CommandReply { conn, command: 0, is_ordered: id.is_none(), id }
     }
 
-    /// Whether the command has no id. Such commands run one after the other on their connection (DECISIONS 16).
+    /// For a command that neither waits for others nor has others wait for it, whether it has an id or not.
+    pub(super) fn unordered(mut self) -> Self {
+        self.is_ordered = false;
+        self
+    }
+
+    /// Whether the command waits its turn: commands without an id run one after the other on their connection
+    /// (DECISIONS 16).
     pub(super) fn is_ordered(&self) -> bool {
-        self.id.is_none()
+        self.is_ordered
     }
 }
 
@@ -228,6 +237,12 @@ impl Bridge {
         if !has_heard && !bytes.is_empty() {
             self.send(reply.conn, bytes);
         }
+        if reply.is_ordered()
+            && !self.has_ordered_turn(reply.conn)
+            && let Some(ends) = self.held_exec_ends.remove(&reply.conn)
+        {
+            self.send(reply.conn, ends);
+        }
     }
 
     pub(super) fn fail_command(&mut self, reply: CommandReply, text: &str) {
@@ -302,6 +317,7 @@ impl Bridge {
         let Some(gone) = self.connections.remove(&conn) else { return };
         self.half_closed.remove(&conn);
         self.backlogged.remove(&conn);
+        self.held_exec_ends.remove(&conn);
         self.forget_follower(conn);
         self.budget.release(gone.backlog);
         self.budget.release_inbound(gone.held_bytes);

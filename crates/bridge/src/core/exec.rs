@@ -34,17 +34,32 @@ impl Bridge {
             let exit_code = if running.timed_out { TIMED_OUT_EXIT_CODE } else { outcome.exit_code };
             let stdout = &String::from_utf8_lossy(&outcome.stdout);
             let stderr = &String::from_utf8_lossy(&outcome.stderr);
-            let (id, truncated) = (reply.id.clone(), outcome.truncated);
-            let mut bytes =
-                BridgeEvent::ExecResult { exit_code, stdout, stderr, truncated }.encode(id.as_ref());
-            BridgeEvent::Done { session: "" }.append(id.as_ref(), &mut bytes);
-            if bytes.len() > self.config.line_limit {
-                self.fail_command(reply, "exec: the output is longer than a line may be");
-            } else {
-                self.finish_command(reply, bytes, None);
-            }
+            let truncated = outcome.truncated;
+            let result =
+                BridgeEvent::ExecResult { exit_code, stdout, stderr, truncated }.encode(reply.id.as_ref());
+            self.finish_exec(reply, result);
         }
         self.process_pending();
+    }
+
+    /// Sends the result of a command and its `done`, which waits for that of the turn if the server could mistake it for
+    /// that.
+    fn finish_exec(&mut self, reply: CommandReply, result: Vec<u8>) {
+        let done = BridgeEvent::Done { session: "" }.encode(reply.id.as_ref());
+        if result.len() + done.len() > self.config.line_limit {
+            return self.fail_command(reply, "exec: the output is longer than a line may be");
+        }
+        let is_mistakable = reply.id.is_none()
+            && !reply.is_ordered()
+            && !self.is_follower(reply.conn)
+            && self.has_ordered_turn(reply.conn);
+        let both = [result.as_slice(), done.as_slice()].concat();
+        if is_mistakable {
+            self.held_exec_ends.entry(reply.conn).or_default().extend(done);
+            self.finish_command(reply, both, Some(result));
+        } else {
+            self.finish_command(reply, both, None);
+        }
     }
 
     /// Whether a running command was killed at its timeout.

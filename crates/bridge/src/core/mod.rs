@@ -59,9 +59,22 @@ pub enum DisconnectPolicy {
     Detach,
 }
 
+/// When an `exec` without an id runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecOrder {
+    /// After the earlier commands of its connection (DECISIONS 16).
+    #[default]
+    Queued,
+    /// At once. If a turn without an id runs on its connection when it ends, its `done` follows that of the turn: a server
+    /// that knows no ids takes any `done` for that of its turn (DECISIONS 36).
+    Immediate,
+}
+
 /// The configuration of a bridge.
 #[derive(Debug, Clone)]
 pub struct BridgeConfig {
+    /// When an `exec` without an id runs.
+    pub exec_order: ExecOrder,
     /// The effect of a closed connection on its turn.
     pub disconnect: DisconnectPolicy,
     /// The server's id of the session, if it is known before the first command.
@@ -89,6 +102,7 @@ pub struct BridgeConfig {
 impl Default for BridgeConfig {
     fn default() -> Self {
         BridgeConfig {
+            exec_order: ExecOrder::default(),
             disconnect: DisconnectPolicy::Abort,
             session: None,
             agent_session: None,
@@ -130,6 +144,8 @@ pub struct Bridge {
     /// The event store, if enabled.
     spool: Option<BridgeSpool>,
     execs: BTreeMap<ExecId, RunningExec>,
+    /// Terminal events of `exec` commands that follow the terminal event of the turn ([`ExecOrder::Immediate`]).
+    held_exec_ends: BTreeMap<ConnId, Vec<u8>>,
     next_exec_id: u64,
     commands_ended: u64,
     agent: AgentState,
@@ -159,6 +175,7 @@ impl Bridge {
             sdk_state: SdkState::new(config.max_remembered),
             spool: None,
             execs: BTreeMap::new(),
+            held_exec_ends: BTreeMap::new(),
             next_exec_id: 0,
             commands_ended: 0,
             shutdown: None,

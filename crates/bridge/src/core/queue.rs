@@ -2,10 +2,10 @@
 //!
 //! - One turn at a time over all connections, in order of arrival.
 //! - A command without an id waits for the earlier ones of its connection; a command with an id does not.
-//! - An `exec` waits for nothing else. `interrupt` and `shutdown` are never queued.
+//! - An `exec` waits for nothing else, and with [`ExecOrder::Immediate`] for nothing at all. `interrupt` and `shutdown` are never queued.
 
 use super::connection::CommandReply;
-use super::{Bridge, ConnId};
+use super::{Bridge, ConnId, ExecOrder};
 use crate::proto::{
     BridgeCommand, BridgeEvent, CommandBody, CommandId, ExecCommand, QueryCommand, QueryField, ResumeCommand,
     SetCommand, json,
@@ -81,7 +81,12 @@ impl Bridge {
             CommandBody::Exec(exec) => {
                 let charge = exec.command.len();
                 let job = self.check_paused().map(|()| QueuedJob::Exec(exec));
-                self.enqueue(CommandReply::new(conn, id), charge, job);
+                let reply = CommandReply::new(conn, id);
+                let reply = match self.config.exec_order {
+                    ExecOrder::Queued => reply,
+                    ExecOrder::Immediate => reply.unordered(),
+                };
+                self.enqueue(reply, charge, job);
             }
             CommandBody::Replay(after) => {
                 self.enqueue(CommandReply::new(conn, id), 0, Ok(QueuedJob::Replay(after)));
@@ -222,6 +227,13 @@ impl Bridge {
                 QueuedJob::Set(_) | QueuedJob::Replay(_) | QueuedJob::Rejected(_) => true,
             }
         })
+    }
+
+    /// Whether a turn without an id runs or waits on a connection.
+    pub(super) fn has_ordered_turn(&self, conn: ConnId) -> bool {
+        let waits =
+            |waiting: &QueuedCommand| waiting.reply.conn == conn && waiting.reply.is_ordered() && waiting.is_turn();
+        self.turn.as_ref().is_some_and(|turn| turn.is_ordered_for(conn)) || self.queue.iter().any(waits)
     }
 
     /// Whether a command of a closed connection runs for which its later commands wait.

@@ -28,6 +28,60 @@ fn bp_25_without_ids_an_exec_waits_for_the_turn_of_its_own_connection() {
     assert_eq!(world.execs().len(), 2);
 }
 
+/// A server that knows no ids, as its child expects.
+fn immediate() -> World {
+    let config = BridgeConfig { exec_order: ExecOrder::Immediate, ..BridgeConfig::default() };
+    let mut world = World::with(config, Box::new(StreamJsonAdapter::new()), Script::stream_json);
+    world.open(1);
+    world
+}
+
+#[test]
+fn immediate_exec_runs_during_the_turn_and_its_done_follows_that_of_the_turn() {
+    let mut world = immediate();
+    world.query(1, "wait", "");
+    world.say(1, r#"{"cmd":"exec","command":"a"}"#);
+    world.finish_exec(world.execs()[0], "out");
+    assert_eq!(world.kinds(1), ["ready", "system", "assistant", "exec_result"]);
+    world.agent.as_mut().unwrap().finish("success");
+    world.act();
+    let kinds = world.kinds(1);
+    assert_eq!(kinds[kinds.len() - 3..], ["result", "done", "done"]);
+    assert_eq!(world.last(1)["sessionId"], "");
+    // With no turn they leave together.
+    world.say(1, r#"{"cmd":"exec","command":"b"}"#);
+    world.finish_exec(world.execs()[1], "out");
+    assert_eq!(world.kinds(1)[kinds.len()..], ["exec_result", "done"]);
+}
+
+#[test]
+fn immediate_exec_delays_no_turn_and_its_end_waits_for_queued_turns() {
+    let mut world = immediate();
+    world.say(1, r#"{"cmd":"exec","command":"a"}"#);
+    world.query(1, "wait", "");
+    world.query(1, "wait", "");
+    assert_eq!(world.kinds(1), ["ready", "system", "assistant"]);
+    world.finish_exec(world.execs()[0], "out");
+    for _ in 0..2 {
+        world.agent.as_mut().unwrap().finish("success");
+        world.act();
+    }
+    let kinds: Vec<String> =
+        world.kinds(1).into_iter().filter(|kind| ["exec_result", "done"].contains(&kind.as_str())).collect();
+    assert_eq!(kinds, ["exec_result", "done", "done", "done"]);
+    assert_eq!(world.last(1)["sessionId"], "");
+}
+
+#[test]
+fn immediate_exec_with_an_id_ends_during_the_turn() {
+    let mut world = immediate();
+    world.query(1, "wait", "");
+    world.say(1, r#"{"cmd":"exec","command":"a","id":1}"#);
+    world.finish_exec(world.execs()[0], "out");
+    world.finish_exec(world.execs()[0], "out");
+    assert_eq!(world.kinds(1), ["ready", "system", "assistant", "1:exec_result", "1:done"]);
+}
+
 #[test]
 fn bp_21_the_result_and_its_done_leave_as_one_buffer() {
     let mut world = World::new(Script::stream_json);
