@@ -36,6 +36,6 @@ fn run(command: &[OsString]) -> Result<u8, Error> {
         ..PolicyOptions::default()
     };
     let sandbox = SandboxOptions { policy, ..SandboxOptions::default() };
-    let request = WrapRequest { sandbox, argv: command.to_vec(), status_fd: None };
+    let request = WrapRequest { sandbox, argv: command.to_vec(), ..WrapRequest::default() };
     wrap::prepare(request)?.start()?.supervise().status
 }

@@ -12,10 +12,10 @@ use crate::support::source::{files_below, top};
 const KINDS: [&str; 4] = ["AM", "BP", "KC", "RB"];
 
 /// Where rows are cited.
-const CITING: [&str; 7] = ["src", "crates", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
+const CITING: [&str; 8] = ["src", "crates", "server", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
 
 /// The targets whose tests rows name, and the directories of their modules.
-const TARGETS: [(&str, &str); 9] = [
+const TARGETS: [(&str, &str); 10] = [
     ("lib", "src"),
     ("bridge", "crates/bridge/src"),
     ("policy", "crates/policy/src"),
@@ -24,6 +24,7 @@ const TARGETS: [(&str, &str); 9] = [
     ("mailbox", "crates/mailbox/src"),
     ("processes", "crates/mailbox/tests"),
     ("integration", "tests"),
+    ("server", "server/tests/server"),
     ("variants", "tests/vm"),
 ];
 

@@ -1,9 +1,10 @@
--- For SQLite and for PostgreSQL alike: only TEXT and BIGINT, times as text (ISO 8601, UTC, milliseconds), JSON as text.
+-- Runs on SQLite and PostgreSQL, so the only types are TEXT and BIGINT. Timestamps are ISO 8601 text in UTC with
+-- milliseconds; JSON is text.
 
 CREATE TABLE api_keys (
     id TEXT PRIMARY KEY,
     tenant_id TEXT NOT NULL,
-    -- SHA-256 in hexadecimal digits; a key has 192 random bits, so that nothing can be found by trying.
+    -- SHA-256 in hexadecimal digits. Keys have 192 random bits, so the hash needs no salt.
     key_hash TEXT NOT NULL UNIQUE,
     label TEXT NOT NULL,
     created_at TEXT NOT NULL
@@ -31,7 +32,7 @@ CREATE TABLE sessions (
     parent_session_id TEXT,
     model TEXT,
     config TEXT NOT NULL,
-    -- The number of the last event of the bridge whose messages and events are below; they are written together.
+    -- The number of the last recorded bridge event. It is updated in the transaction that inserts the rows of the event.
     recorded BIGINT NOT NULL,
     created_at TEXT NOT NULL,
     last_active_at TEXT NOT NULL

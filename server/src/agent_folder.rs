@@ -1,7 +1,7 @@
-//! The folders of agents: `agents/NAME` in the data directory, or `tenants/TENANT/agents/NAME`; and the folder of a session
-//! that has a prompt or MCP servers of its own.
+//! Agent folders. Deployed files are in `agents/NAME` of the data directory, or in `tenants/TENANT/agents/NAME`. A
+//! session with its own system prompt or MCP servers starts with a modified copy of the folder.
 
-use crate::first_key::DEFAULT_TENANT;
+use crate::api_key::DEFAULT_TENANT;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io;
@@ -9,33 +9,33 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use uuid::Uuid;
 
-/// What an agent is told when nobody tells it anything.
+/// The content of `CLAUDE.md` if a deployment contains neither this file nor a system prompt.
 const DEFAULT_PROMPT: &str = "You are a helpful agent.\n";
 const PROMPT_FILE: &str = "CLAUDE.md";
 const MCP_FILE: &str = ".mcp.json";
 
-/// A file of an agent.
+/// A file of a deployment.
 #[derive(Debug)]
 pub struct NewFile {
-    /// Its path in the folder.
+    /// The path relative to the agent folder, as [`safe_path`] returns it.
     pub path: PathBuf,
-    /// Its content.
+    /// The content, byte for byte.
     pub content: Vec<u8>,
 }
 
-/// The folder of an agent that is deployed with its files.
-pub fn folder_of(data: &Path, tenant: &str, name: &str) -> PathBuf {
-    directory_of(data, tenant).join(name)
+/// Returns the folder to which the files of an agent are deployed.
+pub fn deployed_folder(data_dir: &Path, tenant: &str, name: &str) -> PathBuf {
+    agents_directory(data_dir, tenant).join(name)
 }
 
-fn directory_of(data: &Path, tenant: &str) -> PathBuf {
+fn agents_directory(data_dir: &Path, tenant: &str) -> PathBuf {
     match tenant {
-        DEFAULT_TENANT => data.join("agents"),
-        tenant => data.join("tenants").join(tenant).join("agents"),
+        DEFAULT_TENANT => data_dir.join("agents"),
+        tenant => data_dir.join("tenants").join(tenant).join("agents"),
     }
 }
 
-/// The path of a file in a folder, if it can only be there: relative, without `..`, and not empty.
+/// Normalizes a relative path. Returns `None` if it is empty, is absolute, or contains `..` or a NUL byte.
 pub fn safe_path(path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
     let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -46,27 +46,28 @@ pub fn safe_path(path: &str) -> Option<PathBuf> {
     (!path.as_os_str().is_empty()).then_some(path)
 }
 
-/// Replaces the folder of an agent as a whole by one with these files. `CLAUDE.md` is among them, or has the prompt.
+/// Replaces the agent folder by one with these files. `prompt`, if given, replaces `CLAUDE.md` among them. Returns the
+/// folder.
 ///
 /// # Errors
-/// A file cannot be written; then the folder is what it was.
+/// Fails if a file cannot be written; the previous folder then remains in place.
 pub fn deploy(
-    data: &Path,
+    data_dir: &Path,
     tenant: &str,
     name: &str,
     files: &[NewFile],
     prompt: Option<&str>,
 ) -> io::Result<PathBuf> {
-    let directory = directory_of(data, tenant);
+    let directory = agents_directory(data_dir, tenant);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-    // No name of an agent has a dot.
+    // Agent names contain no dot, so the temporary name cannot collide with one.
     let new = directory.join(format!(".{}", Uuid::new_v4()));
-    let done = write_folder(&new, files, prompt).and_then(|()| put_in_place(&new, &directory.join(name)));
+    let result = write_folder(&new, files, prompt).and_then(|()| install_folder(&new, &directory.join(name)));
     if new.exists() {
-        // The former folder after a success, else what was begun.
+        // After an exchange, this is the previous folder; after a failure, the incomplete new one.
         fs::remove_dir_all(&new)?;
     }
-    done?;
+    result?;
     Ok(directory.join(name))
 }
 
@@ -87,62 +88,69 @@ fn write_folder(folder: &Path, files: &[NewFile], prompt: Option<&str>) -> io::R
     }
 }
 
-/// Gives a folder its name; one that had it gets the name of the new one.
-fn put_in_place(new: &Path, folder: &Path) -> io::Result<()> {
+/// Renames `new` to `folder`. If `folder` exists, the two are exchanged atomically.
+fn install_folder(new: &Path, folder: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let flags = if folder.exists() { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
     Ok(renameat_with(CWD, new, CWD, folder, flags)?)
 }
 
-/// Removes the folder of an agent that was deployed with its files, if there is one.
+/// Removes the folder to which the files of an agent were deployed. It is not an error if there is none.
 ///
 /// # Errors
-/// It cannot be removed.
-pub fn remove(data: &Path, tenant: &str, name: &str) -> io::Result<()> {
-    match fs::remove_dir_all(folder_of(data, tenant, name)) {
+/// Fails if the folder cannot be removed.
+pub fn remove(data_dir: &Path, tenant: &str, name: &str) -> io::Result<()> {
+    match fs::remove_dir_all(deployed_folder(data_dir, tenant, name)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// The folder that a client names, absolute or below the data directory, if it is one of an agent.
-pub fn named_folder(data: &Path, path: &str) -> Option<PathBuf> {
-    let folder = data.join(path);
-    is_agent(&folder).then_some(folder)
+/// Resolves a path that a client names, absolute or relative to the data directory. Returns `None` if it is not an
+/// agent folder.
+pub fn resolve_folder(data_dir: &Path, path: &str) -> Option<PathBuf> {
+    let folder = data_dir.join(path);
+    is_agent_folder(&folder).then_some(folder)
 }
 
-/// Whether a folder is one of an agent.
-pub fn is_agent(folder: &Path) -> bool {
+/// Whether a folder is an agent folder: it must contain `CLAUDE.md`.
+pub fn is_agent_folder(folder: &Path) -> bool {
     folder.join(PROMPT_FILE).is_file()
 }
 
-/// What a session has beyond the folder of its agent.
+/// Changes that a session makes to its copy of the agent folder.
 #[derive(Debug, Default)]
-pub struct Additions<'a> {
-    /// In place of its prompt.
+pub struct SessionOverrides<'a> {
+    /// Replaces the content of `CLAUDE.md`.
     pub prompt: Option<&'a str>,
-    /// MCP servers by name, beside and before those of the folder.
+    /// MCP servers by name, added to `.mcp.json`. They take precedence over those of the agent.
     pub mcp_servers: Option<&'a Map<String, Value>>,
 }
 
-/// Makes the folder of a session: that of the agent, and what the session adds. Links are copied as links.
+/// Copies the agent folder and applies the overrides to the copy. Symbolic links are copied as links.
 ///
 /// # Errors
-/// A file cannot be read or written, or `.mcp.json` of the agent is no JSON object.
-pub fn make_for_session(agent: &Path, folder: &Path, additions: &Additions<'_>) -> io::Result<()> {
+/// Fails if a file cannot be read or written, or if the agent's `.mcp.json` is not a JSON object.
+pub fn create_session_folder(
+    agent: &Path,
+    folder: &Path,
+    overrides: &SessionOverrides<'_>,
+) -> io::Result<()> {
     copy_directory(agent, folder)?;
-    if let Some(prompt) = additions.prompt {
-        replace(&folder.join(PROMPT_FILE), prompt.as_bytes())?;
+    if let Some(prompt) = overrides.prompt {
+        replace_file(&folder.join(PROMPT_FILE), prompt.as_bytes())?;
     }
-    if let Some(servers) = additions.mcp_servers {
+    if let Some(servers) = overrides.mcp_servers {
         let file = folder.join(MCP_FILE);
-        let mut settings = read_object(&file)?;
-        let known = settings.entry("mcpServers").or_insert_with(|| Value::Object(Map::new()));
-        let Value::Object(known) = known else {
-            return Err(io::Error::other(format!("mcpServers in {MCP_FILE} of the agent is no object")));
+        let mut settings = read_json_object(&file)?;
+        let entries = settings.entry("mcpServers").or_insert_with(|| Value::Object(Map::new()));
+        let Value::Object(entries) = entries else {
+            return Err(io::Error::other(format!(
+                "mcpServers in the agent's {MCP_FILE} must be a JSON object"
+            )));
         };
-        known.extend(servers.clone());
-        replace(&file, Value::Object(settings).to_string().as_bytes())?;
+        entries.extend(servers.clone());
+        replace_file(&file, Value::Object(settings).to_string().as_bytes())?;
     }
     Ok(())
 }
@@ -163,8 +171,8 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a name by a file, and never writes through a link.
-fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+/// Replaces a file. A symbolic link is removed, never followed: its target can be outside of the folder.
+fn replace_file(file: &Path, content: &[u8]) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -172,7 +180,7 @@ fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
     fs::write(file, content)
 }
 
-fn read_object(file: &Path) -> io::Result<Map<String, Value>> {
+fn read_json_object(file: &Path) -> io::Result<Map<String, Value>> {
     match fs::read(file) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Map::new()),
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_elsewhere_is_none() {
+    fn paths_outside_folder_are_rejected() {
         for bad in ["", ".", "./", "..", "../a", "a/../b", "a/..", "/a", "/", "a\0b"] {
             assert_eq!(safe_path(bad), None, "{bad:?}");
         }
@@ -199,46 +207,47 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_replaces_the_whole_folder() {
-        let data = tempfile::tempdir().unwrap();
+    fn deployment_replaces_whole_folder() {
+        let data_dir = tempfile::tempdir().unwrap();
         let first =
-            deploy(data.path(), "default", "a", &[file("x/y", "1"), file("CLAUDE.md", "p")], None).unwrap();
-        assert_eq!(first, data.path().join("agents/a"));
+            deploy(data_dir.path(), "default", "a", &[file("x/y", "1"), file("CLAUDE.md", "p")], None)
+                .unwrap();
+        assert_eq!(first, data_dir.path().join("agents/a"));
         assert_eq!(fs::read_to_string(first.join("x/y")).unwrap(), "1");
-        deploy(data.path(), "default", "a", &[file("z", "2")], Some("prompt")).unwrap();
+        deploy(data_dir.path(), "default", "a", &[file("z", "2")], Some("prompt")).unwrap();
         assert!(!first.join("x").exists());
         assert_eq!(fs::read_to_string(first.join("CLAUDE.md")).unwrap(), "prompt");
-        let other = deploy(data.path(), "other", "a", &[], None).unwrap();
-        assert_eq!(other, data.path().join("tenants/other/agents/a"));
+        let other = deploy(data_dir.path(), "other", "a", &[], None).unwrap();
+        assert_eq!(other, data_dir.path().join("tenants/other/agents/a"));
         assert_eq!(fs::read_to_string(other.join("CLAUDE.md")).unwrap(), DEFAULT_PROMPT);
-        assert_eq!(fs::read_dir(data.path().join("agents")).unwrap().count(), 1);
-        remove(data.path(), "default", "a").unwrap();
-        remove(data.path(), "default", "a").unwrap();
+        assert_eq!(fs::read_dir(data_dir.path().join("agents")).unwrap().count(), 1);
+        remove(data_dir.path(), "default", "a").unwrap();
+        remove(data_dir.path(), "default", "a").unwrap();
         assert!(!first.exists());
     }
 
     #[test]
-    fn a_deployment_that_fails_changes_nothing() {
-        let data = tempfile::tempdir().unwrap();
-        let folder = deploy(data.path(), "default", "a", &[file("x", "1")], None).unwrap();
-        // A file and a directory of one name.
-        deploy(data.path(), "default", "a", &[file("x", "1"), file("x/y", "2")], None).unwrap_err();
+    fn failed_deployment_changes_nothing() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let folder = deploy(data_dir.path(), "default", "a", &[file("x", "1")], None).unwrap();
+        // The same path as a file and as a directory.
+        deploy(data_dir.path(), "default", "a", &[file("x", "1"), file("x/y", "2")], None).unwrap_err();
         assert_eq!(fs::read_to_string(folder.join("x")).unwrap(), "1");
-        assert_eq!(fs::read_dir(data.path().join("agents")).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(data_dir.path().join("agents")).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_session_adds_to_its_own_copy_alone() {
-        let data = tempfile::tempdir().unwrap();
-        let (agent, folder) = (data.path().join("agent"), data.path().join("session"));
+    fn session_overrides_change_only_its_copy() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let (agent, folder) = (data_dir.path().join("agent"), data_dir.path().join("session"));
         fs::create_dir_all(agent.join("sub")).unwrap();
         fs::write(agent.join("sub/f"), "f").unwrap();
         fs::write(agent.join("real.md"), "real").unwrap();
         std::os::unix::fs::symlink("real.md", agent.join("CLAUDE.md")).unwrap();
         fs::write(agent.join(".mcp.json"), r#"{"mcpServers":{"a":{"n":1},"b":{"n":1}},"x":1}"#).unwrap();
         let servers = json!({ "b": { "n": 2 }, "c": { "n": 2 } });
-        let additions = Additions { prompt: Some("own"), mcp_servers: servers.as_object() };
-        make_for_session(&agent, &folder, &additions).unwrap();
+        let overrides = SessionOverrides { prompt: Some("own"), mcp_servers: servers.as_object() };
+        create_session_folder(&agent, &folder, &overrides).unwrap();
         assert_eq!(fs::read_to_string(folder.join("CLAUDE.md")).unwrap(), "own");
         assert_eq!(fs::read_to_string(folder.join("real.md")).unwrap(), "real");
         assert_eq!(fs::read_to_string(folder.join("sub/f")).unwrap(), "f");

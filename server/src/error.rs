@@ -1,16 +1,16 @@
-//! What can go wrong outside a request.
+//! Errors outside of a request.
 
 use std::fmt;
 
-/// An error: what failed, and why.
+/// An error text: the failed operation, then its cause.
 #[derive(Debug)]
 pub struct Error(String);
 
-/// The result of what may fail.
+/// A result with this module's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error with this text.
+    /// Creates an error with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Error(text.into())
     }
@@ -24,12 +24,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Says what was tried when something fails.
+/// Adds the failed operation to an error.
 pub trait Context<T> {
-    /// The result, with `what` before the text of its error.
+    /// Prefixes the error with `what`, the operation that failed.
     ///
     /// # Errors
-    /// That of `self`.
+    /// The error of `self`, prefixed.
     fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
 }
 

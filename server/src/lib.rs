@@ -1,23 +1,26 @@
-//! The server of saggar: agents, sessions and messages over HTTP (saggar-server(8)).
+//! The HTTP server of saggar: agents, sessions and messages (saggar-server(8)).
 //!
-//! It holds no sandbox code. A session is started and ended by the program `saggar` as a process of its own, and spoken to
-//! on its two sockets: the conversation on the bridge, everything else on the control socket. Sessions outlive the server.
+//! The server contains no sandbox code. It runs the program `saggar` to start and end sessions, and connects to the two
+//! sockets of each session: the bridge for the conversation, and the control socket for everything else. Sessions
+//! outlive the server.
 //!
 //! ```text
-//! settings   flags, file, environment
-//! store      the database: SQLite or PostgreSQL through the same statements
-//! saggar     the program, and connections to the sockets of its sessions
-//! live       the sessions that run: each has a recorder, which writes what the agent said into the database
-//! stream     the messages of an agent as server-sent events and as rows
-//! api        the routes
+//! settings      command line, environment and settings file
+//! store         the database: the same statements for SQLite and PostgreSQL
+//! saggar        the program `saggar`, and clients of the sockets of its sessions
+//! running       sessions with a running sandbox; a recorder for each writes its events into the database
+//! stream        conversion of agent messages to server-sent events and database rows
+//! agent_folder  agent folders on disk
+//! api_key       generation and hashing of API keys
+//! api           the routes
 //! ```
 
 pub mod agent_folder;
 pub mod api;
+pub mod api_key;
 pub mod clock;
 pub mod error;
-pub mod first_key;
-pub mod live;
+pub mod running;
 pub mod saggar;
 pub mod settings;
 pub mod store;
@@ -25,7 +28,7 @@ pub mod stream;
 
 use crate::api::{App, Connection};
 use crate::error::{Context, Result};
-use crate::live::LiveSessions;
+use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -34,48 +37,48 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-/// Serves until SIGTERM or SIGINT. The sessions continue without the server.
+/// Serves requests until SIGTERM or SIGINT. Sessions continue after the server has exited.
 ///
 /// # Errors
-/// The data directory, the database or the address cannot be used.
+/// Fails if the data directory, the database or the listening address cannot be used.
 pub async fn serve(settings: Settings) -> Result<()> {
-    let data = settings.prepare_data()?;
-    let store = Store::open(&settings.database_url(&data)).await?;
-    let program = Program::find(&settings, &data);
+    let data_dir = settings.create_data_directory()?;
+    let store = Store::open(&settings.database_url(&data_dir)).await?;
+    let program = Program::find(&settings, &data_dir);
     let listener = TcpListener::bind(settings.listen)
         .await
-        .context(|| format!("listen on {}: choose another address with --listen", settings.listen))?;
-    let address = listener.local_addr().context(|| "find the address of the listener")?;
-    let first_key = first_key::ensure(&store, &settings, &data).await?;
-    let live = LiveSessions::new(store.clone(), program.clone());
-    live.find_running().await?;
-    let app = Arc::new(App::new(&settings, data, store, program, live));
+        .context(|| format!("cannot listen on {} (choose another address with --listen)", settings.listen))?;
+    let address = listener.local_addr().context(|| "cannot read the listening address")?;
+    let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
+    let running = RunningSessions::new(store.clone(), program.clone());
+    running.reattach().await?;
+    let app = Arc::new(App::new(&settings, data_dir, store, program, running));
 
-    print_start(address, first_key.as_ref());
+    print_address(address, initial_key.as_ref());
     axum::serve(listener, api::router(app).into_make_service_with_connect_info::<Connection>())
-        .with_graceful_shutdown(end_of_service()?)
+        .with_graceful_shutdown(shutdown_signal()?)
         .await
-        .context(|| "serve")
+        .context(|| "cannot serve requests")
 }
 
-/// For a person: where the server is, and how to use it.
+/// Prints the address, and the initial API key if this start created one.
 #[allow(clippy::print_stdout)]
-fn print_start(address: std::net::SocketAddr, first_key: Option<&first_key::FirstKey>) {
+fn print_address(address: std::net::SocketAddr, initial_key: Option<&api_key::InitialKey>) {
     println!("saggar-server listens on http://{address}");
-    if let Some(first_key) = first_key {
-        println!("API key (shown once; kept in {}): {}", first_key.file.display(), first_key.key);
+    if let Some(initial_key) = initial_key {
+        println!("API key (shown once; kept in {}): {}", initial_key.file.display(), initial_key.key);
     }
 }
 
-/// Completes at the first SIGTERM or SIGINT.
-fn end_of_service() -> Result<impl Future<Output = ()> + Send + 'static> {
-    let mut terminate = signal(SignalKind::terminate()).context(|| "handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context(|| "handle SIGINT")?;
+/// Returns a future that completes at the first SIGTERM or SIGINT.
+fn shutdown_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+    let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        info!("ending; the sessions continue");
+        info!("shutting down; sessions continue");
     })
 }

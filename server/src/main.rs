@@ -1,4 +1,4 @@
-//! `saggar-server`: agents in sandboxes over HTTP (saggar-server(8)).
+//! `saggar-server`: the HTTP server of saggar (saggar-server(8)).
 
 use clap::Parser;
 use saggar_server::settings::{Arguments, LogFormat, Settings};
@@ -9,17 +9,17 @@ use tracing_subscriber::EnvFilter;
 async fn main() -> ExitCode {
     let settings = match Settings::read(Arguments::parse(), |name| std::env::var(name).ok()) {
         Ok(settings) => settings,
-        Err(error) => return failed(&error),
+        Err(error) => return report_error(&error),
     };
-    start_log(settings.log_format);
+    init_logging(settings.log_format);
     match saggar_server::serve(settings).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-/// Log lines go to standard error; `RUST_LOG` selects others than those of level `info` and above.
-fn start_log(format: LogFormat) {
+/// Logs to standard error, from level `info` on unless `RUST_LOG` sets another filter.
+fn init_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
@@ -28,7 +28,7 @@ fn start_log(format: LogFormat) {
     }
 }
 
-fn failed(error: &saggar_server::error::Error) -> ExitCode {
+fn report_error(error: &saggar_server::error::Error) -> ExitCode {
     eprintln!("saggar-server: error: {error}");
     ExitCode::FAILURE
 }

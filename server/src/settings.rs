@@ -1,5 +1,5 @@
-//! What the server is told: by flags, by variables with the names of the seeds' server (`ASH_…`), and by a TOML file, the
-//! earlier of which stands over the later.
+//! Settings of the server. Command-line options take precedence over environment variables with the names that Ash uses
+//! (`ASH_…`), and environment variables over the TOML file of `--config`.
 
 use crate::error::{Context, Error, Result};
 use clap::{Parser, ValueEnum};
@@ -9,29 +9,29 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The flags.
+/// The command line.
 #[derive(Debug, Default, Parser)]
 #[command(name = "saggar-server", version, about = "Serve agents in sandboxes over HTTP")]
 pub struct Arguments {
     /// Listen on this address [default: 127.0.0.1:4100]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Keep all data in DIR [default: /var/lib/saggar-server, or ~/.local/state/saggar-server]
+    /// Keep all data in DIR [default: /var/lib/saggar-server for root, else ~/.local/state/saggar-server]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Use this database: sqlite://PATH or postgres://… [default: a SQLite file in the data directory]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
-    /// Accept the API key in FILE, which only its owner can read, beside the keys in the database
+    /// Accept the API key in FILE in addition to the keys in the database
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Accept requests for these names of the server, beside loopback and the address of the connection
+    /// Accept requests whose Host header contains one of these names
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub allowed_hosts: Vec<String>,
-    /// Start sandboxes with this program [default: saggar next to this program, or of PATH]
+    /// Start sandboxes with PROGRAM [default: saggar next to this program, or in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub saggar: Option<PathBuf>,
-    /// Read FILE for what no flag and no variable sets
+    /// Read settings from the TOML file FILE
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set the format of log lines on standard error [default: text]
@@ -39,18 +39,18 @@ pub struct Arguments {
     pub log_format: Option<LogFormat>,
 }
 
-/// How a log line is written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// A line of text.
+    /// Plain text.
     #[default]
     Text,
-    /// A JSON object.
+    /// One JSON object for each line.
     Json,
 }
 
-/// The file.
+/// The file of `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SettingsFile {
@@ -73,49 +73,51 @@ struct SandboxTable {
     options: Vec<String>,
 }
 
-/// What the server was told.
+/// The effective settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it listens.
+    /// The address and port to listen on; port 0 lets the kernel choose.
     pub listen: SocketAddr,
-    /// The data directory.
-    pub data: PathBuf,
-    /// The database, if not the SQLite file in the data directory.
+    /// The data directory, an absolute path.
+    pub data_dir: PathBuf,
+    /// The URL of the database; `None` selects the SQLite file in the data directory.
     pub database_url: Option<String>,
-    /// A key of the tenant `default` that is in no database.
+    /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
-    /// Names of the server.
+    /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
-    /// The program `saggar`.
+    /// The path of the program `saggar`; `None` selects the default of [`Program::find`](crate::saggar::Program::find).
     pub saggar: Option<PathBuf>,
-    /// Options of each `saggar session create`.
+    /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
-    /// How log lines are written.
+    /// The format of log lines on standard error.
     pub log_format: LogFormat,
 }
 
 impl Settings {
-    /// Reads the flags, the environment and the file.
+    /// Combines the command line, the environment and the settings file.
     ///
     /// # Errors
-    /// A file cannot be read, or a value is not one of its kind.
+    /// Fails if a file cannot be read or a value is invalid.
     pub fn read(arguments: Arguments, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
         let file = match &arguments.config {
-            Some(file) => read_file(file)?,
+            Some(file) => read_settings_file(file)?,
             None => SettingsFile::default(),
         };
         let data = arguments
             .data
             .or_else(|| variable("ASH_DATA_DIR").map(PathBuf::from))
             .or(file.data)
-            .or_else(|| default_data(&variable))
-            .ok_or_else(|| Error::new("there is no directory for data: name one with --data"))?;
+            .or_else(|| default_data_directory(&variable))
+            .ok_or_else(|| {
+                Error::new("cannot choose a data directory: HOME is not set; name one with --data")
+            })?;
         let api_key = match arguments.api_key_file {
-            Some(file) => Some(read_key(&file)?),
+            Some(file) => Some(read_key_file(&file)?),
             None => match (variable("ASH_API_KEY"), file.api_key_file) {
                 (Some(key), _) => Some(key),
-                (None, Some(file)) => Some(read_key(&file)?),
+                (None, Some(file)) => Some(read_key_file(&file)?),
                 (None, None) => None,
             },
         };
@@ -124,9 +126,10 @@ impl Settings {
         Ok(Settings {
             listen: match arguments.listen {
                 Some(listen) => listen,
-                None => listen_of(variable("ASH_HOST"), variable("ASH_PORT"), file.listen)?,
+                None => listen_address(variable("ASH_HOST"), variable("ASH_PORT"), file.listen)?,
             },
-            data: std::path::absolute(&data).context(|| format!("data directory {}", data.display()))?,
+            data_dir: std::path::absolute(&data)
+                .context(|| format!("cannot use data directory {}", data.display()))?,
             database_url: arguments
                 .database_url
                 .or_else(|| variable("ASH_DATABASE_URL"))
@@ -139,73 +142,81 @@ impl Settings {
         })
     }
 
-    /// Makes the data directory, which only its owner can enter.
+    /// Creates the data directory with mode 0700.
     ///
     /// # Errors
-    /// It cannot be made, or another user can write to it.
-    pub fn prepare_data(&self) -> Result<PathBuf> {
-        let data = &self.data;
-        let failed = || format!("data directory {}", data.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(data).context(failed)?;
-        let metadata = fs::metadata(data).context(failed)?;
+    /// Fails if the directory cannot be created, or if another user owns it or can enter it.
+    pub fn create_data_directory(&self) -> Result<PathBuf> {
+        let data_dir = &self.data_dir;
+        let context = || format!("cannot use data directory {}", data_dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(data_dir).context(context)?;
+        let metadata = fs::metadata(data_dir).context(context)?;
         if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(Error::new(format!(
-                "{} belongs to another user; choose another with --data",
-                failed()
+                "{}: it belongs to another user; choose another with --data",
+                context()
             )));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             return Err(Error::new(format!(
-                "{} is open to other users: chmod 700 {}",
-                failed(),
-                data.display()
+                "{}: it is accessible to other users; run chmod 700 {}",
+                context(),
+                data_dir.display()
             )));
         }
-        Ok(data.clone())
+        Ok(data_dir.clone())
     }
 
-    /// The URL of the database.
-    pub fn database_url(&self, data: &Path) -> String {
+    /// Returns the URL of the database.
+    pub fn database_url(&self, data_dir: &Path) -> String {
         match &self.database_url {
             Some(url) => url.clone(),
-            None => format!("sqlite://{}?mode=rwc", data.join("saggar.db").display()),
+            None => format!("sqlite://{}?mode=rwc", data_dir.join("saggar.db").display()),
         }
     }
 }
 
-fn read_file(file: &Path) -> Result<SettingsFile> {
-    let text = fs::read_to_string(file).context(|| format!("settings {}", file.display()))?;
-    toml::from_str(&text).context(|| format!("settings {}", file.display()))
+fn read_settings_file(file: &Path) -> Result<SettingsFile> {
+    let text = fs::read_to_string(file).context(|| format!("cannot read settings {}", file.display()))?;
+    toml::from_str(&text).context(|| format!("cannot read settings {}", file.display()))
 }
 
-/// The first line of a file that only its owner can read.
-fn read_key(file: &Path) -> Result<String> {
-    let failed = || format!("API key file {}", file.display());
-    let metadata = fs::metadata(file).context(failed)?;
+/// Reads an API key: the first line of a file that only its owner can access.
+fn read_key_file(file: &Path) -> Result<String> {
+    let context = || format!("cannot use API key file {}", file.display());
+    let metadata = fs::metadata(file).context(context)?;
     if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(Error::new(format!("{} is open to other users: chmod 600 it", failed())));
+        return Err(Error::new(format!(
+            "{}: it is accessible to other users; run chmod 600 {}",
+            context(),
+            file.display()
+        )));
     }
-    let text = fs::read_to_string(file).context(failed)?;
+    let text = fs::read_to_string(file).context(context)?;
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {
         Some(key) => Ok(key.to_owned()),
-        None => Err(Error::new(format!("{} has no key in its first line", failed()))),
+        None => Err(Error::new(format!("{}: its first line contains no key", context()))),
     }
 }
 
-/// `ASH_HOST` and `ASH_PORT`, then what the file says, then loopback.
-fn listen_of(host: Option<String>, port: Option<String>, file: Option<SocketAddr>) -> Result<SocketAddr> {
+/// Returns the listening address: `ASH_HOST` and `ASH_PORT` override the file, which overrides loopback.
+fn listen_address(
+    host: Option<String>,
+    port: Option<String>,
+    file: Option<SocketAddr>,
+) -> Result<SocketAddr> {
     let mut listen = file.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 4100)));
     if let Some(host) = host {
         let address = if host == "localhost" { "127.0.0.1" } else { &host };
-        listen.set_ip(address.parse().context(|| format!("ASH_HOST={host}: give an address"))?);
+        listen.set_ip(address.parse().context(|| format!("invalid ASH_HOST={host}: use an IP address"))?);
     }
     if let Some(port) = port {
-        listen.set_port(port.parse().context(|| format!("ASH_PORT={port}: give a port"))?);
+        listen.set_port(port.parse().context(|| format!("invalid ASH_PORT={port}: use a port number"))?);
     }
     Ok(listen)
 }
 
-fn default_data(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/saggar-server"));
     }
@@ -219,11 +230,11 @@ mod tests {
     use super::*;
 
     fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Settings> {
-        let words = std::iter::once("saggar-server").chain(arguments.iter().copied());
+        let arguments = std::iter::once("saggar-server").chain(arguments.iter().copied());
         let variable = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Settings::read(Arguments::try_parse_from(words).unwrap(), variable)
+        Settings::read(Arguments::try_parse_from(arguments).unwrap(), variable)
     }
 
     fn file(text: &str, mode: u32) -> tempfile::NamedTempFile {
@@ -234,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_loopback() {
+    fn default_address_is_loopback() {
         let settings = read(&[], &[("HOME", "/home/ann")]).unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.1:4100");
         assert!(settings.api_key.is_none() && settings.allowed_hosts.is_empty());
@@ -242,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_stands_over_a_variable_and_a_variable_over_the_file() {
+    fn options_override_variables_and_variables_override_file() {
         let file = file(
             "listen = \"127.0.0.9:9\"\ndata = \"/from/file\"\nallowed_hosts = [\"b\"]\n[sandbox]\noptions = [\"--pids\", \"9\"]\n",
             0o644,
@@ -250,50 +261,50 @@ mod tests {
         let config = ["--config", file.path().to_str().unwrap()];
         let settings = read(&config, &[("ASH_PORT", "7"), ("ASH_API_KEY", "k")]).unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.9:7");
-        assert_eq!(settings.data, Path::new("/from/file"));
+        assert_eq!(settings.data_dir, Path::new("/from/file"));
         assert_eq!((settings.api_key.as_deref(), settings.sandbox_options.len()), (Some("k"), 2));
         let flags =
             [&config[..], &["--listen", "[::1]:5", "--data", "/x", "--allowed-hosts", "a,c"]].concat();
         let settings = read(&flags, &[("ASH_PORT", "7"), ("ASH_DATA_DIR", "/y")]).unwrap();
         assert_eq!(
-            (settings.listen.to_string().as_str(), settings.data.as_path()),
+            (settings.listen.to_string().as_str(), settings.data_dir.as_path()),
             ("[::1]:5", Path::new("/x"))
         );
         assert_eq!(settings.allowed_hosts, ["a", "c", "b"]);
     }
 
     #[test]
-    fn bad_values_are_named() {
-        let failure = |arguments: &[&str], variables: &[(&str, &str)]| {
+    fn invalid_values_are_named() {
+        let error_text = |arguments: &[&str], variables: &[(&str, &str)]| {
             read(arguments, variables).unwrap_err().to_string()
         };
-        assert!(failure(&[], &[("ASH_PORT", "x"), ("HOME", "/h")]).contains("ASH_PORT=x"));
-        assert!(failure(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
+        assert!(error_text(&[], &[("ASH_PORT", "x"), ("HOME", "/h")]).contains("ASH_PORT=x"));
+        assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
         let unknown = file("lisetn = 1\n", 0o644);
-        assert!(failure(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));
+        assert!(error_text(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));
     }
 
     #[test]
-    fn a_key_that_others_can_read_is_refused() {
+    fn key_file_readable_by_others_is_rejected() {
         let key = |mode, text| {
             let file = file(text, mode);
             read(&["--data", "/d", "--api-key-file", file.path().to_str().unwrap()], &[])
         };
         assert_eq!(key(0o600, "  secret \nx\n").unwrap().api_key.as_deref(), Some("secret"));
-        assert!(key(0o640, "secret").unwrap_err().to_string().contains("open to other users"));
+        assert!(key(0o640, "secret").unwrap_err().to_string().contains("accessible to other users"));
         assert!(key(0o600, "\n").unwrap_err().to_string().contains("no key"));
     }
 
     #[test]
-    fn a_data_directory_that_others_can_enter_is_refused() {
+    fn data_directory_open_to_others_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("a/b");
         let settings = read(&["--data", data.to_str().unwrap()], &[]).unwrap();
         assert_eq!(
-            fs::metadata(settings.prepare_data().unwrap()).unwrap().permissions().mode() & 0o777,
+            fs::metadata(settings.create_data_directory().unwrap()).unwrap().permissions().mode() & 0o777,
             0o700
         );
         fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(settings.prepare_data().unwrap_err().to_string().contains("chmod 700"));
+        assert!(settings.create_data_directory().unwrap_err().to_string().contains("chmod 700"));
     }
 }

@@ -125,7 +125,8 @@ fn every_command_of_help_has_its_entry_in_its_page() {
 fn no_page_names_an_option_that_no_command_has() {
     let options: BTreeSet<String> =
         PAGES_OF_COMMANDS.into_iter().flat_map(|(of, _)| command_line(of).options).collect();
-    for name in PAGES {
+    // The server is a program of its own; its tests compare its options with its page.
+    for name in PAGES.into_iter().filter(|name| *name != "saggar-server.8") {
         let page = Page::read(name);
         let invented: Vec<_> =
             long_options(&page).into_iter().filter(|option| !options.contains(*option)).collect();

@@ -12,7 +12,7 @@ pub(super) struct Page {
 }
 
 /// The pages, with the sections that they belong to.
-pub(super) const PAGES: [&str; 11] = [
+pub(super) const PAGES: [&str; 12] = [
     "saggar.1",
     "saggar-session.1",
     "saggar-pair.1",
@@ -24,6 +24,7 @@ pub(super) const PAGES: [&str; 11] = [
     "saggar-workspace.7",
     "saggar-mailbox.7",
     "saggar-oci.8",
+    "saggar-server.8",
 ];
 
 impl Page {

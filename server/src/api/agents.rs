@@ -4,8 +4,8 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentName, JsonBody, is_agent_name};
-use super::life;
-use super::objects::{Agent, object};
+use super::lifecycle;
+use super::objects::{Agent, parse_object};
 use super::variables::{self, Variables};
 use crate::agent_folder::{self, NewFile};
 use crate::store::Deployment;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// The body of a deployment. Other keys are ignored: clients send some.
+/// Body of `POST /api/agents`. Clients of Ash send further fields, which are ignored.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeployBody {
@@ -31,32 +31,31 @@ pub(super) struct DeployBody {
     env: Option<Variables>,
 }
 
-/// A file, in base64.
+/// A file of an agent; `content` is base64.
 #[derive(Debug, Deserialize)]
 struct FileBody {
     path: String,
     content: String,
 }
 
-/// The body of a change.
 #[derive(Debug, Deserialize)]
 pub(super) struct UpdateBody {
     env: Option<Variables>,
     config: Option<Map<String, Value>>,
 }
 
-/// `POST /api/agents`: a new agent, or the next version of one.
+/// `POST /api/agents`: deploys an agent, or the next version of it.
 pub(super) async fn deploy(
     State(app): State<Arc<App>>,
     caller: Caller,
     JsonBody(body): JsonBody<DeployBody>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     if !is_agent_name(&body.name) {
-        return Err(ApiError::Body("body/name must have 1 to 255 letters, digits, _ and -".into()));
+        return Err(ApiError::Body("body/name must have 1 to 255 letters, digits, _ or -".into()));
     }
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
     let folder = match &body.path {
-        Some(path) => named_folder(&app, path)?,
+        Some(path) => resolve_folder(&app, path)?,
         None => write_folder(&app, &caller, &body).await?,
     };
     let env = body.env.map(|env| json!(env).to_string());
@@ -70,37 +69,41 @@ pub(super) async fn deploy(
     Ok((StatusCode::CREATED, Json(json!({ "agent": Agent::from(agent) }))))
 }
 
-fn named_folder(app: &App, path: &str) -> Result<PathBuf, ApiError> {
+fn resolve_folder(app: &App, path: &str) -> Result<PathBuf, ApiError> {
     if path.contains('\0') {
-        return Err(ApiError::bad_request("The path has a NUL character"));
+        return Err(ApiError::bad_request("Invalid path: it contains a NUL character"));
     }
-    let folder = agent_folder::named_folder(&app.data, path);
+    let folder = agent_folder::resolve_folder(&app.data_dir, path);
     folder.ok_or_else(|| ApiError::bad_request("Agent directory must contain CLAUDE.md"))
 }
 
 async fn write_folder(app: &Arc<App>, caller: &Caller, body: &DeployBody) -> Result<PathBuf, ApiError> {
-    let files = body.files.iter().flatten().map(file).collect::<Result<Vec<NewFile>, ApiError>>()?;
+    let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
     let (app, tenant, name) = (Arc::clone(app), caller.tenant.clone(), body.name.clone());
     let prompt = body.system_prompt.clone();
-    // A client that goes away does not stop it in the middle.
+    // A task of its own: the deployment completes even if the client disconnects.
     let written = tokio::spawn(async move {
-        let _alone = app.folders.write().await;
-        let data = app.data.clone();
-        spawn_blocking(move || agent_folder::deploy(&data, &tenant, &name, &files, prompt.as_deref())).await
+        let _folders_lock = app.folders_lock.write().await;
+        let data_dir = app.data_dir.clone();
+        spawn_blocking(move || agent_folder::deploy(&data_dir, &tenant, &name, &files, prompt.as_deref()))
+            .await
     });
     match written.await {
         Ok(Ok(Ok(folder))) => Ok(folder),
-        Ok(Ok(Err(error))) => Err(ApiError::bad_request(format!("The files cannot be written: {error}"))),
-        _ => Err(ApiError::internal("The files were not written")),
+        Ok(Ok(Err(error))) => {
+            Err(ApiError::bad_request(format!("Cannot write the files of the agent: {error}")))
+        }
+        _ => Err(ApiError::internal("Cannot write the files of the agent")),
     }
 }
 
-fn file(body: &FileBody) -> Result<NewFile, ApiError> {
+fn decode_file(body: &FileBody) -> Result<NewFile, ApiError> {
     let path = agent_folder::safe_path(&body.path);
     let path = path.ok_or_else(|| ApiError::bad_request(format!("Invalid file path: {:?}", body.path)))?;
     let content = STANDARD.decode(&body.content);
-    let content =
-        content.map_err(|error| ApiError::bad_request(format!("{}: no base64: {error}", body.path)))?;
+    let content = content.map_err(|error| {
+        ApiError::bad_request(format!("Invalid base64 content of {}: {error}", body.path))
+    })?;
     Ok(NewFile { path, content })
 }
 
@@ -120,7 +123,7 @@ pub(super) async fn show(
     Ok(Json(json!({ "agent": Agent::from(agent) })))
 }
 
-/// `PATCH /api/agents/:name`: `env` replaces all variables, and each key of `config` replaces that key.
+/// `PATCH /api/agents/:name`: replaces `env` as a whole, and merges the top-level keys of `config`.
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -130,14 +133,14 @@ pub(super) async fn update(
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
     let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
     let env = body.env.map_or(agent.env, |env| json!(env).to_string());
-    let mut config = object(&agent.config);
+    let mut config = parse_object(&agent.config);
     config.extend(body.config.unwrap_or_default());
     let updated =
         app.store.update_agent(&caller.tenant, &name, &env, &Value::Object(config).to_string()).await?;
     Ok(Json(json!({ "agent": Agent::from(updated.ok_or_else(not_found)?) })))
 }
 
-/// `DELETE /api/agents/:name`: the agent and its sessions, with their sandboxes and files.
+/// `DELETE /api/agents/:name`: deletes an agent with its sessions, their sandboxes and their files.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -147,18 +150,19 @@ pub(super) async fn delete(
         return Err(not_found());
     }
     let task = tokio::spawn(async move {
+        // No session of the agent is created meanwhile.
+        let _folders_lock = app.folders_lock.write().await;
         for session in app.store.sessions(&caller.tenant, Some(&name)).await? {
-            life::remove(&app, &session).await?;
+            lifecycle::remove(&app, &session).await?;
         }
-        let _alone = app.folders.write().await;
         app.store.delete_agent(&caller.tenant, &name).await?;
-        let (data, tenant) = (app.data.clone(), caller.tenant);
-        match spawn_blocking(move || agent_folder::remove(&data, &tenant, &name)).await {
+        let (data_dir, tenant) = (app.data_dir.clone(), caller.tenant);
+        match spawn_blocking(move || agent_folder::remove(&data_dir, &tenant, &name)).await {
             Ok(Ok(())) => Ok(()),
-            _ => Err(ApiError::internal("The folder of the agent was not removed")),
+            _ => Err(ApiError::internal("Cannot remove the folder of the agent")),
         }
     });
-    task.await.unwrap_or_else(|_| Err(ApiError::internal("The agent was not deleted")))?;
+    task.await.unwrap_or_else(|_| Err(ApiError::internal("Cannot delete the agent")))?;
     Ok(Json(json!({ "ok": true })))
 }
 

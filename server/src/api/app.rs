@@ -1,7 +1,7 @@
-//! What all routes share.
+//! State shared by all routes.
 
-use crate::first_key;
-use crate::live::LiveSessions;
+use crate::api_key;
+use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -9,44 +9,44 @@ use std::path::PathBuf;
 use std::time::Instant;
 use tokio::sync::RwLock;
 
-/// The server.
+/// State shared by all routes.
 #[derive(Debug)]
 pub struct App {
-    /// The data directory.
-    pub data: PathBuf,
+    /// The data directory, an absolute path.
+    pub data_dir: PathBuf,
     /// The database.
     pub store: Store,
-    /// The program that starts sandboxes.
+    /// The program `saggar`, which starts sandboxes.
     pub program: Program,
-    /// The sessions that run.
-    pub live: LiveSessions,
-    /// Names of the server.
+    /// The sessions with a running sandbox.
+    pub running: RunningSessions,
+    /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
-    /// The hash of the key that is in no database.
+    /// The hash of the API key in the settings.
     pub configured_key: Option<String>,
-    /// Held by who reads the folders of agents; alone by who replaces one.
-    pub folders: RwLock<()>,
-    /// When it started.
+    /// Read-locked while agent folders are copied, write-locked while one is replaced or removed.
+    pub folders_lock: RwLock<()>,
+    /// The start time, for the uptime in `GET /health`.
     pub started: Instant,
 }
 
 impl App {
-    /// The server with these settings.
+    /// Creates the state from the settings.
     pub fn new(
         settings: &Settings,
-        data: PathBuf,
+        data_dir: PathBuf,
         store: Store,
         program: Program,
-        live: LiveSessions,
+        running: RunningSessions,
     ) -> Self {
         App {
-            data,
+            data_dir,
             store,
             program,
-            live,
+            running,
             allowed_hosts: settings.allowed_hosts.clone(),
-            configured_key: settings.api_key.as_deref().map(first_key::hash),
-            folders: RwLock::default(),
+            configured_key: settings.api_key.as_deref().map(api_key::hash_key),
+            folders_lock: RwLock::default(),
             started: Instant::now(),
         }
     }

@@ -1,8 +1,8 @@
-//! Who asks: the key of a request, and the tenant it belongs to.
+//! Authentication: maps the API key of a request to its tenant.
 
 use super::App;
 use super::error::ApiError;
-use crate::first_key::{DEFAULT_TENANT, hash};
+use crate::api_key::{DEFAULT_TENANT, hash_key};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -11,26 +11,26 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// Who asks.
+/// The authenticated client of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
-    /// The tenant whose things are seen and changed.
+    /// The tenant whose agents and sessions the client can access.
     pub(super) tenant: String,
 }
 
-/// What needs no key.
-const OPEN: [&str; 2] = ["/health", "/favicon.ico"];
+/// Paths that require no key.
+const PUBLIC_PATHS: [&str; 2] = ["/health", "/favicon.ico"];
 
-/// Refuses a request without a key that is known.
-pub(super) async fn check(
+/// Rejects a request without a valid API key.
+pub(super) async fn authenticate(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if !OPEN.contains(&request.uri().path()) {
-        let key_hash = hash(key_of(request.headers())?);
-        // Hashes are compared, so that the time it takes tells nothing of a key.
-        let tenant = match app.store.tenant_of_key(&key_hash).await? {
+    if !PUBLIC_PATHS.contains(&request.uri().path()) {
+        let key_hash = hash_key(bearer_token(request.headers())?);
+        // Only hashes are compared, so that the response time reveals nothing about a valid key.
+        let tenant = match app.store.tenant_for_key(&key_hash).await? {
             Some(tenant) => tenant,
             None if app.configured_key.as_deref() == Some(&key_hash) => DEFAULT_TENANT.to_owned(),
             None => return Err(unauthorized("Invalid API key")),
@@ -40,7 +40,7 @@ pub(super) async fn check(
     Ok(next.run(request).await)
 }
 
-fn key_of(headers: &HeaderMap) -> Result<&str, ApiError> {
+fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     let header = headers.get(AUTHORIZATION).ok_or_else(|| unauthorized("Missing Authorization header"))?;
     let words = header.to_str().ok().and_then(|header| header.split_once(' '));
     match words {
@@ -50,7 +50,7 @@ fn key_of(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 fn unauthorized(text: &str) -> ApiError {
-    ApiError::own(StatusCode::UNAUTHORIZED, text)
+    ApiError::with_status(StatusCode::UNAUTHORIZED, text)
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {

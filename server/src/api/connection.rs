@@ -1,14 +1,14 @@
-//! The connection of a request.
+//! Connection information for the check of the Host header.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Its own end: the address that the client connected to.
+/// The server's end of a TCP connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Connection {
-    /// `None` if the kernel does not say.
+    /// The local address of the socket; `None` if the kernel does not return it.
     pub local: Option<SocketAddr>,
 }
 

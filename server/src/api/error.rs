@@ -1,4 +1,4 @@
-//! Errors on the wire, in the shapes that clients of the seeds' server know.
+//! Error responses, in the shapes that clients of Ash expect.
 
 use crate::error::Error;
 use axum::Json;
@@ -6,45 +6,42 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// Why a request fails.
+/// A failed request.
 #[derive(Debug)]
 pub(super) enum ApiError {
-    /// Of the route itself.
-    Own(StatusCode, String),
-    /// The body is not what the route takes.
+    /// A status and text that the route chooses.
+    Status(StatusCode, String),
+    /// 400: the body is invalid.
     Body(String),
-    /// A part of the path or of the query is not what the route takes.
+    /// 400: a path or query parameter is invalid.
     Parameter(String),
-    /// There is no such route.
-    NoRoute {
-        /// The method of the request.
-        method: Method,
-        /// Its path.
-        path: String,
-    },
+    /// 404: no route has this method and path.
+    NoRoute { method: Method, path: String },
 }
 
 impl ApiError {
-    pub(super) fn own(status: StatusCode, text: impl Into<String>) -> Self {
-        ApiError::Own(status, text.into())
+    pub(super) fn with_status(status: StatusCode, text: impl Into<String>) -> Self {
+        ApiError::Status(status, text.into())
     }
 
     pub(super) fn bad_request(text: impl Into<String>) -> Self {
-        ApiError::own(StatusCode::BAD_REQUEST, text)
+        ApiError::with_status(StatusCode::BAD_REQUEST, text)
     }
 
     pub(super) fn not_found(text: impl Into<String>) -> Self {
-        ApiError::own(StatusCode::NOT_FOUND, text)
+        ApiError::with_status(StatusCode::NOT_FOUND, text)
     }
 
-    /// A failure of the server.
+    /// 500: the server failed.
     pub(super) fn internal(text: impl Into<String>) -> Self {
-        ApiError::own(StatusCode::INTERNAL_SERVER_ERROR, text)
+        ApiError::with_status(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
     fn into_parts(self) -> (StatusCode, Value) {
         match self {
-            ApiError::Own(status, text) => (status, json!({ "error": text, "statusCode": status.as_u16() })),
+            ApiError::Status(status, text) => {
+                (status, json!({ "error": text, "statusCode": status.as_u16() }))
+            }
             ApiError::Body(text) => {
                 let body = json!({ "error": "Bad Request", "statusCode": 400, "message": text });
                 (StatusCode::BAD_REQUEST, body)
@@ -70,7 +67,7 @@ impl IntoResponse for ApiError {
 
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
-        // What is wrong with the database is for its operator.
+        // Database errors can contain details of the host, so they are logged and not sent.
         tracing::error!("{error}");
         ApiError::internal("Internal Server Error")
     }

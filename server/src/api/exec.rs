@@ -4,7 +4,7 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
-use super::sessions::find_active;
+use super::sessions::{find_active_session, find_sandbox};
 use crate::saggar::BridgeConnection;
 use axum::Json;
 use axum::extract::State;
@@ -14,31 +14,30 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest a command may take, in milliseconds.
-const LONGEST: u64 = 300_000;
+/// Maximum timeout of a command, in milliseconds.
+const MAX_TIMEOUT_MS: u64 = 300_000;
 
-/// The body of a command.
 #[derive(Debug, Deserialize)]
 pub(super) struct ExecBody {
     command: String,
     timeout: Option<u64>,
 }
 
-/// Runs a shell command in the sandbox, beside the agent. It is killed if the client goes away.
+/// Runs a shell command in the sandbox, concurrently with the agent. The bridge kills it if the client disconnects.
 pub(super) async fn exec(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<ExecBody>,
 ) -> Result<Json<Value>, ApiError> {
-    if body.timeout.is_some_and(|timeout| !(1..=LONGEST).contains(&timeout)) {
-        return Err(ApiError::Body(format!("body/timeout must be 1 to {LONGEST}")));
+    if body.timeout.is_some_and(|timeout| !(1..=MAX_TIMEOUT_MS).contains(&timeout)) {
+        return Err(ApiError::Body(format!("body/timeout must be 1 to {MAX_TIMEOUT_MS}")));
     }
-    find_active(&app, &caller, id).await?;
-    let live = app.live.get(id).ok_or_else(|| ApiError::internal("Sandbox not found"))?;
+    let session = find_active_session(&app, &caller, id).await?;
+    let running = find_sandbox(&app, &session).await?;
     let command = ClientCommand::exec(&body.command, body.timeout.map(Duration::from_millis));
     let failed = |error| ApiError::internal(format!("Exec failed: {error}"));
-    let mut connection = BridgeConnection::open(&live.bridge, &[command]).await.map_err(failed)?;
+    let mut connection = BridgeConnection::open(&running.bridge, &[command]).await.map_err(failed)?;
     while let Some(event) = connection.receive().await.map_err(failed)? {
         match event.body() {
             EventBody::ExecResult(output) => {

@@ -1,4 +1,4 @@
-//! Parts of a request, with errors that name what is wrong with them.
+//! Extractors for the parts of a request, with error texts that name the invalid part.
 
 use super::error::ApiError;
 use axum::body::Bytes;
@@ -9,8 +9,8 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-/// A body in JSON. Whatever its content type says, it is read as JSON; nothing at all is an empty object, since clients of
-/// the seeds' server send that where no field is required.
+/// A JSON body of any content type. An empty body is an empty object: the Python client of Ash sends one for pause,
+/// resume and stop.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub(super) T);
 
@@ -23,7 +23,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             Err(BytesRejection::FailedToBufferBody(rejection)) => {
                 let status = rejection.status();
                 return Err(match status {
-                    StatusCode::PAYLOAD_TOO_LARGE => ApiError::own(status, "Request body is too large"),
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        ApiError::with_status(status, "Request body is too large")
+                    }
                     _ => ApiError::Body(rejection.body_text()),
                 });
             }
@@ -31,12 +33,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         };
         let text = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes[..] };
         let mut json = serde_json::Deserializer::from_slice(text);
-        let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let path = error.path().to_string();
-            let place = if path == "." { "body".into() } else { format!("body/{}", path.replace('.', "/")) };
-            ApiError::Body(format!("{place}: {}", error.into_inner()))
+            let location =
+                if path == "." { "body".into() } else { format!("body/{}", path.replace('.', "/")) };
+            ApiError::Body(format!("{location}: {}", error.into_inner()))
         });
-        let value = read?;
+        let value = parsed?;
         json.end().map_err(|error| ApiError::Body(format!("body: {error}")))?;
         Ok(JsonBody(value))
     }
@@ -50,14 +53,14 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionId {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let failed = || ApiError::Parameter("params/id must match format \"uuid\"".into());
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| failed())?;
-        // Only the form with hyphens: each session has one path.
-        Uuid::parse_str(&id).ok().filter(|_| id.len() == 36).map(SessionId).ok_or_else(failed)
+        let invalid = || ApiError::Parameter("params/id must match format \"uuid\"".into());
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| invalid())?;
+        // Only the form with hyphens is valid, so that each session has exactly one URL.
+        Uuid::parse_str(&id).ok().filter(|_| id.len() == 36).map(SessionId).ok_or_else(invalid)
     }
 }
 
-/// The name of an agent in the path. One that no agent can have is not found.
+/// The name of an agent in the path. An invalid name is reported as 404, like an unknown one.
 #[derive(Debug)]
 pub(super) struct AgentName(pub(super) String);
 
@@ -73,31 +76,31 @@ impl<S: Send + Sync> FromRequestParts<S> for AgentName {
     }
 }
 
-/// Whether an agent can have this name: 1 to 255 letters, digits, `_` and `-`.
+/// Whether a name is valid for an agent: 1 to 255 letters, digits, `_` and `-`.
 pub(super) fn is_agent_name(name: &str) -> bool {
     (1..=255).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
-/// The query of a request.
+/// The query parameters of a request.
 #[derive(Debug)]
-pub(super) struct QueryOf<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryOf<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match Query::<T>::from_request_parts(parts, state).await {
-            Ok(Query(value)) => Ok(QueryOf(value)),
+            Ok(Query(value)) => Ok(QueryParams(value)),
             Err(rejection) => Err(ApiError::Parameter(format!("querystring: {}", rejection.body_text()))),
         }
     }
 }
 
-/// A whole number of a query within its bounds, or the number that stands for none.
+/// Returns an integer query parameter, or `default` if it is absent.
 ///
 /// # Errors
-/// It is outside.
+/// 400 if the value is out of bounds.
 pub(super) fn bounded(
     name: &str,
     value: Option<i64>,

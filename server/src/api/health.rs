@@ -7,9 +7,9 @@ use axum::extract::State;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Whether the server works, for whoever asks: without a key, and without anything of a tenant.
+/// Reports that the server works. The route requires no key and shows no data of a tenant.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
-    let (active, sandboxes) = (app.store.active_sessions().await?, app.live.count());
+    let (active, sandboxes) = (app.store.count_active_sessions().await?, app.running.count());
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(Json(json!({
         "status": "ok",

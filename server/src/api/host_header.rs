@@ -1,5 +1,5 @@
-//! Which names the server goes by. A page of another site can point a name of its own at this address ("DNS rebinding"), and
-//! then speak to the server as if it were that site; the name is in each request.
+//! Protection against DNS rebinding. A web page can resolve its own host name to the address of this server, and the
+//! browser then treats requests to the server as same-origin. The Host header still contains the name of that page.
 
 use super::error::ApiError;
 use super::{App, Connection};
@@ -11,8 +11,8 @@ use axum::response::Response;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Refuses a request for a name that is not the server's, before anything else is looked at.
-pub(super) async fn check(
+/// Rejects a request whose Host header names another server, before authentication.
+pub(super) async fn check_host(
     State(app): State<Arc<App>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
     request: Request,
@@ -23,24 +23,24 @@ pub(super) async fn check(
         None => request.headers().get(HOST).and_then(|host| host.to_str().ok()).map(str::to_owned),
     };
     let local = connection.local.map(|address| address.ip());
-    match host.as_deref().and_then(name_of) {
-        Some(name) if is_own(&name, local, &app.allowed_hosts) => Ok(next.run(request).await),
+    match host.as_deref().and_then(host_name) {
+        Some(name) if is_allowed_host(&name, local, &app.allowed_hosts) => Ok(next.run(request).await),
         _ => Err(ApiError::bad_request(format!(
-            "This server does not go by the name {}: name it with --allowed-hosts",
+            "Host {} is not allowed: add it with --allowed-hosts",
             host.unwrap_or_else(|| "\"\"".into())
         ))),
     }
 }
 
-/// The name of a Host header without its port, in small letters.
-fn name_of(host: &str) -> Option<String> {
+/// Returns the host of a Host header without its port, in lower case.
+fn host_name(host: &str) -> Option<String> {
     let authority: Authority = host.parse().ok().filter(|_| !host.contains('@'))?;
     let name = authority.host();
     let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
 }
 
-fn is_own(name: &str, local: Option<IpAddr>, allowed: &[String]) -> bool {
+fn is_allowed_host(name: &str, local: Option<IpAddr>, allowed: &[String]) -> bool {
     if let Ok(address) = name.parse::<IpAddr>() {
         let address = address.to_canonical();
         if address.is_loopback() || local.is_some_and(|local| local.to_canonical() == address) {
@@ -49,7 +49,7 @@ fn is_own(name: &str, local: Option<IpAddr>, allowed: &[String]) -> bool {
     }
     name == "localhost"
         || name.ends_with(".localhost")
-        || allowed.iter().any(|own| own.eq_ignore_ascii_case(name))
+        || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -58,12 +58,12 @@ mod tests {
 
     fn passes(host: &str) -> bool {
         let local = "192.0.2.7".parse().ok();
-        name_of(host).is_some_and(|name| is_own(&name, local, &["agents.example".into()]))
+        host_name(host).is_some_and(|name| is_allowed_host(&name, local, &["agents.example".into()]))
     }
 
     #[test]
-    fn the_server_goes_by_loopback_its_address_and_the_names_it_was_given() {
-        for own in [
+    fn only_loopback_local_address_and_configured_names_are_allowed() {
+        for allowed in [
             "localhost",
             "LOCALHOST:4100",
             "a.localhost",
@@ -75,9 +75,9 @@ mod tests {
             "agents.example",
             "Agents.Example.:443",
         ] {
-            assert!(passes(own), "{own}");
+            assert!(passes(allowed), "{allowed}");
         }
-        for other in [
+        for foreign in [
             "",
             "evil.example",
             "localhost.evil.example",
@@ -88,7 +88,7 @@ mod tests {
             "127.0.0.1.evil.example",
             "xagents.example",
         ] {
-            assert!(!passes(other), "{other}");
+            assert!(!passes(foreign), "{foreign}");
         }
     }
 }

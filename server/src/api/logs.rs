@@ -3,8 +3,8 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{QueryOf, SessionId, bounded};
-use super::sessions::find;
+use super::extract::{QueryParams, SessionId, bounded};
+use super::sessions::find_session;
 use crate::saggar::call_control;
 use axum::Json;
 use axum::extract::State;
@@ -13,43 +13,42 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The query of a log.
 #[derive(Debug, Deserialize)]
 pub(super) struct LogQuery {
     after: Option<i64>,
 }
 
-/// An entry of the log, as saggar numbers them: from 1.
+/// A log entry of saggar-control(7). `index` starts at 1, `ts` is in milliseconds since the epoch.
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct LogEntry {
     index: i64,
     ts: i64,
     level: String,
     text: String,
 }
 
-/// The log of a session: the standard error of its agent, and warnings of saggar. Entries count from 0 on this wire.
+/// Lists the log of a session: the agent's standard error and saggar's warnings. In this API, indices start at 0.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-    QueryOf(query): QueryOf<LogQuery>,
+    QueryParams(query): QueryParams<LogQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let after = bounded("after", query.after, -1, -1..=i64::MAX - 1)?;
-    find(&app, &caller, id).await?;
+    find_session(&app, &caller, id).await?;
     let mut logs = Vec::new();
-    if let Some(live) = app.live.get(id) {
-        let found = call_control(live.control.clone(), "logs", json!({ "after": after + 1 })).await;
-        let mut found = found.map_err(|failure| ApiError::internal(failure.0))?;
-        let entries: Vec<Entry> = serde_json::from_value(found["entries"].take()).unwrap_or_default();
-        logs = entries.into_iter().map(entry).collect();
+    if let Some(running) = app.running.get(id) {
+        let response = call_control(running.control.clone(), "logs", json!({ "after": after + 1 })).await;
+        let mut response = response.map_err(|error| ApiError::internal(error.to_string()))?;
+        let entries: Vec<LogEntry> = serde_json::from_value(response["entries"].take()).unwrap_or_default();
+        logs = entries.into_iter().map(log_entry).collect();
     }
     Ok(Json(json!({ "logs": logs, "source": "sandbox" })))
 }
 
-fn entry(entry: Entry) -> Value {
-    // A line of the agent has the level `info` (saggar-control(7)); what saggar itself says has another.
+fn log_entry(entry: LogEntry) -> Value {
+    // saggar-control(7): lines of the agent have the level `info`, messages of saggar another.
     let level = if entry.level == "info" { "stderr" } else { "system" };
     let time = Timestamp::from_millisecond(entry.ts).unwrap_or_default();
-    json!({ "index": entry.index - 1, "level": level, "text": entry.text, "ts": crate::clock::text(time) })
+    json!({ "index": entry.index - 1, "level": level, "text": entry.text, "ts": crate::clock::format(time) })
 }

@@ -1,13 +1,14 @@
-//! What is said in a session: the stream of a turn, and the lists of what was said.
+//! Messages and events of a session: the stream of a turn, and the stored lists.
 
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{JsonBody, QueryOf, SessionId, bounded};
-use super::objects::{Message, SessionEvent, object};
-use super::sessions::{find, find_active};
-use crate::store::{Page, Session, Status};
-use crate::stream::{TurnStream, turn_id};
+use super::extract::{JsonBody, QueryParams, SessionId, bounded};
+use super::objects::{Message, SessionEvent, parse_object};
+use super::sessions::{find_active_session, find_sandbox, find_session};
+use crate::saggar::BridgeConnection;
+use crate::store::{Page, Session};
+use crate::stream::{TurnStream, new_turn_id};
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -19,14 +20,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Characters of a message that is a text.
-const LONGEST_TEXT: usize = 500_000;
-/// Blocks of one that is not.
-const MOST_BLOCKS: usize = 20;
-/// Between two comments in a stream in which nothing else comes.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Maximum length of a text message, in characters.
+const MAX_TEXT_CHARS: usize = 500_000;
+/// Maximum number of content blocks in a message.
+const MAX_BLOCKS: usize = 20;
+/// Interval between comments in a stream without other output.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The body of a message.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SendBody {
@@ -65,7 +65,6 @@ struct OutputFormat {
     schema: Map<String, Value>,
 }
 
-/// The query of a list of messages.
 #[derive(Debug, Deserialize)]
 pub(super) struct ListQuery {
     limit: Option<i64>,
@@ -74,57 +73,56 @@ pub(super) struct ListQuery {
     kind: Option<String>,
 }
 
-/// `POST /api/sessions/:id/messages`: one turn of the agent, as server-sent events. The turn goes on if the client goes away.
+/// `POST /api/sessions/:id/messages`: runs one turn and streams it as server-sent events. If the client disconnects,
+/// the turn continues.
 pub(super) async fn send(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<SendBody>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
-    check(&body)?;
-    let session = find_active(&app, &caller, id).await?;
-    let Some(live) = app.live.get(id) else {
-        app.store.change_status(id, &[Status::Active], Status::Error).await?;
-        return Err(ApiError::internal("Sandbox not found"));
-    };
-    let said = json!({ "type": "user", "content": body.content }).to_string();
-    app.store.insert_user_message(&caller.tenant, id, &said).await?;
-    let frames = TurnStream::start(live, query(&session, body), turn_id()).await;
-    let frames =
-        frames.map_err(|error| ApiError::internal(format!("The agent cannot be reached: {error}")))?;
-    Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
+    check_body(&body)?;
+    let session = find_active_session(&app, &caller, id).await?;
+    let running = find_sandbox(&app, &session).await?;
+    let connection = BridgeConnection::connect(&running.bridge).await;
+    let connection = connection
+        .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
+    let content = json!({ "type": "user", "content": body.content }).to_string();
+    app.store.insert_user_message(&caller.tenant, id, &content).await?;
+    let frames = TurnStream::start(running, connection, build_query(&session, body), new_turn_id());
+    Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
 }
 
-fn check(body: &SendBody) -> Result<(), ApiError> {
-    let refused = |text: &str| Err(ApiError::Body(text.into()));
+fn check_body(body: &SendBody) -> Result<(), ApiError> {
+    let invalid = |text: &str| Err(ApiError::Body(text.into()));
     match &body.content {
-        Value::String(text) if text.chars().count() > LONGEST_TEXT => {
-            return refused("body/content must have at most 500000 characters");
+        Value::String(text) if text.chars().count() > MAX_TEXT_CHARS => {
+            return invalid("body/content must have at most 500000 characters");
         }
-        Value::Array(blocks) if blocks.len() > MOST_BLOCKS => {
-            return refused("body/content must have at most 20 blocks");
+        Value::Array(blocks) if blocks.len() > MAX_BLOCKS => {
+            return invalid("body/content must have at most 20 blocks");
         }
         Value::Array(blocks)
             if blocks.is_empty() || !blocks.iter().all(|block| block["type"].is_string()) =>
         {
-            return refused("body/content must have blocks with a type");
+            return invalid("body/content must be a non-empty list of blocks with a type");
         }
         Value::String(_) | Value::Array(_) => {}
-        _ => return refused("body/content must be a text or a list of blocks"),
+        _ => return invalid("body/content must be a string or a list of blocks"),
     }
     if body.max_turns == Some(0) {
-        return refused("body/maxTurns must be >= 1");
+        return invalid("body/maxTurns must be >= 1");
     }
     if body.max_budget_usd.is_some_and(|budget| budget < 0.0) {
-        return refused("body/maxBudgetUsd must be >= 0");
+        return invalid("body/maxBudgetUsd must be >= 0");
     }
     Ok(())
 }
 
-/// The query of a turn: the options of the session, then those of the message.
-fn query(session: &Session, body: SendBody) -> ClientCommand {
+/// Builds the query of a turn. Options of the message take precedence over those of the session.
+fn build_query(session: &Session, body: SendBody) -> ClientCommand {
     let mut query = ClientCommand::query(body.content, &session.id.to_string());
-    for (name, value) in object(&session.config) {
+    for (name, value) in parse_object(&session.config) {
         query = query.with(&name, value);
     }
     let effort = body.effort.map(|effort| match effort {
@@ -162,10 +160,10 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-    QueryOf(query): QueryOf<ListQuery>,
+    QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<Value>, ApiError> {
-    let page = page(&query, 100)?;
-    find(&app, &caller, id).await?;
+    let page = parse_page(&query, 100)?;
+    find_session(&app, &caller, id).await?;
     let messages = app.store.messages(&caller.tenant, id, page).await?;
     let messages: Vec<Message> = messages.into_iter().map(Message::from).collect();
     Ok(Json(json!({ "messages": messages })))
@@ -176,16 +174,16 @@ pub(super) async fn list_events(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-    QueryOf(query): QueryOf<ListQuery>,
+    QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<Value>, ApiError> {
-    let page = page(&query, 200)?;
-    find(&app, &caller, id).await?;
+    let page = parse_page(&query, 200)?;
+    find_session(&app, &caller, id).await?;
     let events = app.store.events(&caller.tenant, id, page, query.kind.as_deref()).await?;
     let events: Vec<SessionEvent> = events.into_iter().map(SessionEvent::from).collect();
     Ok(Json(json!({ "events": events })))
 }
 
-fn page(query: &ListQuery, default: i64) -> Result<Page, ApiError> {
+fn parse_page(query: &ListQuery, default: i64) -> Result<Page, ApiError> {
     Ok(Page {
         limit: bounded("limit", query.limit, default, 1..=1000)?,
         after: bounded("after", query.after, 0, 0..=i64::MAX)?,

@@ -1,4 +1,4 @@
-//! The routes.
+//! The HTTP API. It is compatible with Ash 0.2 (saggar-server(8)).
 
 mod agents;
 mod app;
@@ -9,7 +9,7 @@ mod exec;
 mod extract;
 mod health;
 mod host_header;
-mod life;
+mod lifecycle;
 mod logs;
 mod messages;
 mod objects;
@@ -28,12 +28,12 @@ use axum::routing::{get, post};
 use error::ApiError;
 use std::sync::Arc;
 
-/// Bytes of a body, where a route does not take more.
+/// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
-/// Bytes of a message: blocks of content can have images.
+/// Maximum size of a message, in bytes; content blocks can contain images.
 const MESSAGE_LIMIT: usize = 50 << 20;
 
-/// All routes, with what is looked at before each: the name of the server, and the key.
+/// Returns the router. Each request passes the check of its Host header, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
     Router::new()
@@ -41,11 +41,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
-        .route("/api/sessions/{id}", get(sessions::show).delete(life::end))
-        .route("/api/sessions/{id}/pause", post(life::pause))
-        .route("/api/sessions/{id}/resume", post(life::resume))
-        .route("/api/sessions/{id}/stop", post(life::stop))
-        .route("/api/sessions/{id}/interrupt", post(life::interrupt))
+        .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
+        .route("/api/sessions/{id}/pause", post(lifecycle::pause))
+        .route("/api/sessions/{id}/resume", post(lifecycle::resume))
+        .route("/api/sessions/{id}/stop", post(lifecycle::stop))
+        .route("/api/sessions/{id}/interrupt", post(lifecycle::interrupt))
         .route("/api/sessions/{id}/messages", get(messages::list).post(messages::send).layer(message_body))
         .route("/api/sessions/{id}/events", get(messages::list_events))
         .route("/api/sessions/{id}/exec", post(exec::exec))
@@ -53,8 +53,8 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .layer(from_fn_with_state(Arc::clone(&app), auth::check))
-        .layer(from_fn_with_state(Arc::clone(&app), host_header::check))
+        .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
+        .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
         .with_state(app)
 }
 

@@ -1,10 +1,10 @@
-//! Objects on the wire.
+//! JSON objects of responses. Field names are those of Ash.
 
 use crate::store;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// An agent. The values of its variables are not shown.
+/// An agent. The values of its environment variables are replaced by `***`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Agent {
@@ -21,10 +21,10 @@ pub(super) struct Agent {
 
 impl From<store::Agent> for Agent {
     fn from(agent: store::Agent) -> Self {
-        let names = object(&agent.env).into_iter().map(|(name, _)| (name, Value::from("***")));
+        let names = parse_object(&agent.env).into_iter().map(|(name, _)| (name, Value::from("***")));
         Agent {
             env: names.collect(),
-            config: Value::Object(object(&agent.config)),
+            config: Value::Object(parse_object(&agent.config)),
             id: agent.id,
             name: agent.name,
             tenant_id: agent.tenant_id,
@@ -36,7 +36,6 @@ impl From<store::Agent> for Agent {
     }
 }
 
-/// A session.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Session {
@@ -57,7 +56,7 @@ impl From<store::Session> for Session {
     fn from(session: store::Session) -> Self {
         Session {
             id: session.id.to_string(),
-            config: Value::Object(object(&session.config)),
+            config: Value::Object(parse_object(&session.config)),
             tenant_id: session.tenant_id,
             agent_name: session.agent_name,
             sandbox_id: session.sandbox_id,
@@ -71,7 +70,6 @@ impl From<store::Session> for Session {
     }
 }
 
-/// A message.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Message {
@@ -91,7 +89,6 @@ impl From<store::MessageRow> for Message {
     }
 }
 
-/// An event of a session.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SessionEvent {
@@ -112,7 +109,7 @@ impl From<store::EventRow> for SessionEvent {
     }
 }
 
-/// A JSON object of the database, which the server wrote.
-pub(super) fn object(text: &str) -> Map<String, Value> {
+/// Parses a JSON object that the server has stored. Invalid text yields an empty object.
+pub(super) fn parse_object(text: &str) -> Map<String, Value> {
     serde_json::from_str(text).unwrap_or_default()
 }

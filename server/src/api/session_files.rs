@@ -1,9 +1,9 @@
-//! What the server keeps on disk for a session: `sessions/ID` of the data directory.
+//! The files of a session that the server writes: `sessions/ID` in the data directory.
 
 use super::App;
 use super::error::ApiError;
 use super::variables::Variables;
-use crate::agent_folder::{self, Additions};
+use crate::agent_folder::{self, SessionOverrides};
 use crate::saggar::policy_with_variables;
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -15,79 +15,79 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 use uuid::Uuid;
 
-/// What a session is started with.
-pub(super) struct Wanted {
+/// A request to start a session.
+pub(super) struct SessionRequest {
     /// The folder of the agent.
     pub(super) agent: PathBuf,
-    /// Variables of the sandbox.
+    /// Environment variables of the sandbox.
     pub(super) variables: Variables,
-    /// In place of the prompt of the agent.
+    /// Replaces the system prompt of the agent.
     pub(super) prompt: Option<String>,
-    /// MCP servers beside those of the agent.
+    /// MCP servers by name. They take precedence over those of the agent.
     pub(super) mcp_servers: Option<Map<String, Value>>,
 }
 
-/// What saggar is told of it.
+/// The paths to pass to `saggar session create`.
 pub(super) struct SessionFiles {
-    /// The folder to start with.
+    /// The folder that becomes the workspace.
     pub(super) folder: PathBuf,
-    /// The policy with the variables, if there are any.
+    /// A policy file that sets the environment variables.
     pub(super) policy: Option<PathBuf>,
 }
 
-/// Writes what a session needs.
+/// Writes the files of a new session.
 ///
 /// # Errors
-/// 422: the folder of the agent is gone, or cannot be used.
-pub(super) async fn write(app: &App, id: Uuid, wanted: Wanted) -> Result<SessionFiles, ApiError> {
-    let directory = directory_of(&app.data, id);
-    match spawn_blocking(move || write_to(&directory, &wanted)).await {
+/// 422 if the folder of the agent is missing or invalid.
+pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Result<SessionFiles, ApiError> {
+    let directory = session_directory(&app.data_dir, id);
+    match spawn_blocking(move || create_in(&directory, &request)).await {
         Ok(Ok(files)) => Ok(files),
         Ok(Err(error)) => {
-            let text = format!("The agent's folder cannot be used: {error}");
-            Err(ApiError::own(StatusCode::UNPROCESSABLE_ENTITY, text))
+            let text = format!("Cannot use the folder of the agent: {error}");
+            Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text))
         }
-        Err(_) => Err(ApiError::internal("Failed to create session: given up")),
+        Err(_) => Err(ApiError::internal("Failed to create session: internal error")),
     }
 }
 
-fn write_to(directory: &Path, wanted: &Wanted) -> io::Result<SessionFiles> {
+fn create_in(directory: &Path, request: &SessionRequest) -> io::Result<SessionFiles> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    if !agent_folder::is_agent(&wanted.agent) {
-        return Err(io::Error::other(format!("{} has no CLAUDE.md", wanted.agent.display())));
+    if !agent_folder::is_agent_folder(&request.agent) {
+        return Err(io::Error::other(format!("{} does not contain CLAUDE.md", request.agent.display())));
     }
-    let mut files = SessionFiles { folder: wanted.agent.clone(), policy: None };
-    if wanted.prompt.is_some() || wanted.mcp_servers.is_some() {
+    let mut files = SessionFiles { folder: request.agent.clone(), policy: None };
+    if request.prompt.is_some() || request.mcp_servers.is_some() {
         files.folder = directory.join("agent");
-        let additions =
-            Additions { prompt: wanted.prompt.as_deref(), mcp_servers: wanted.mcp_servers.as_ref() };
-        agent_folder::make_for_session(&wanted.agent, &files.folder, &additions)?;
+        let overrides =
+            SessionOverrides { prompt: request.prompt.as_deref(), mcp_servers: request.mcp_servers.as_ref() };
+        agent_folder::create_session_folder(&request.agent, &files.folder, &overrides)?;
     }
-    if !wanted.variables.is_empty() {
+    if !request.variables.is_empty() {
         let policy = directory.join("policy.toml");
-        write_private(&policy, &policy_with_variables(&wanted.variables))?;
+        write_private(&policy, &policy_with_variables(&request.variables))?;
         files.policy = Some(policy);
     }
     Ok(files)
 }
 
-/// Variables can be secrets.
+/// Creates a file with mode 0600: environment variables can contain secrets.
 fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     file.write_all(text.as_bytes())
 }
 
-/// Removes it.
+/// Removes the files of a session.
 pub(super) async fn remove(app: &App, id: Uuid) {
-    let directory = directory_of(&app.data, id);
+    let directory = session_directory(&app.data_dir, id);
     let removed = spawn_blocking(move || fs::remove_dir_all(directory)).await;
     if let Ok(Err(error)) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        warn!("the files of session {id} were not removed: {error}");
+        warn!("cannot remove the files of session {id}: {error}");
     }
 }
 
-fn directory_of(data: &Path, id: Uuid) -> PathBuf {
-    data.join("sessions").join(id.to_string())
+fn session_directory(data_dir: &Path, id: Uuid) -> PathBuf {
+    data_dir.join("sessions").join(id.to_string())
 }

@@ -3,11 +3,12 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{JsonBody, QueryOf, SessionId};
-use super::objects::{self, object};
-use super::session_files::{self, Wanted};
+use super::extract::{JsonBody, QueryParams, SessionId};
+use super::objects::{self, parse_object};
+use super::session_files::{self, SessionRequest};
 use super::variables::{self, Variables};
-use crate::store::{Agent, NewEvent, NewSession, Session, Status};
+use crate::running::RunningSession;
+use crate::store::{NewEvent, NewSession, Session, Status};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -16,7 +17,6 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The body of a new session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateBody {
@@ -27,14 +27,14 @@ pub(super) struct CreateBody {
     mcp_servers: Option<Map<String, Value>>,
     system_prompt: Option<String>,
     #[serde(flatten)]
-    of_queries: QueryOptions,
+    query_options: QueryOptions,
 }
 
-/// What each query of a session has; it goes to the agent as it is.
+/// Options of each query of a session. The server stores them and passes them to the agent unchanged.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct QueryOptions {
-    permission_mode: Option<Value>,
+    permission_mode: Option<PermissionMode>,
     allowed_tools: Option<Value>,
     disallowed_tools: Option<Value>,
     betas: Option<Value>,
@@ -42,10 +42,31 @@ struct QueryOptions {
     initial_agent: Option<Value>,
 }
 
+/// The permission modes of Ash.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum PermissionMode {
+    BypassPermissions,
+    /// The settings in the agent's folder decide.
+    PermissionsByAgent,
+    Default,
+}
+
+impl PermissionMode {
+    /// The mode that each query sets in the agent, if it sets one.
+    fn agent_mode(self) -> Option<Value> {
+        match self {
+            PermissionMode::BypassPermissions => Some("bypassPermissions".into()),
+            PermissionMode::PermissionsByAgent => None,
+            PermissionMode::Default => Some("default".into()),
+        }
+    }
+}
+
 impl QueryOptions {
     fn into_config(self) -> Map<String, Value> {
         let options = [
-            ("permissionMode", self.permission_mode),
+            ("permissionMode", self.permission_mode.and_then(PermissionMode::agent_mode)),
             ("allowedTools", self.allowed_tools),
             ("disallowedTools", self.disallowed_tools),
             ("betas", self.betas),
@@ -56,7 +77,6 @@ impl QueryOptions {
     }
 }
 
-/// The query of a list.
 #[derive(Debug, Deserialize)]
 pub(super) struct ListQuery {
     agent: Option<String>,
@@ -72,66 +92,69 @@ pub(super) async fn create(
     if body.model.as_ref().is_some_and(|model| model.chars().count() > 100) {
         return Err(ApiError::Body("body/model must have at most 100 characters".into()));
     }
-    let agent = app.store.agent(&caller.tenant, &body.agent).await?;
-    let agent = agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", body.agent)))?;
-    // A client that goes away does not stop it in the middle.
-    let task = tokio::spawn(async move { start(&app, &caller, &agent, body).await });
+    // A task of its own: the start completes even if the client disconnects.
+    let task = tokio::spawn(async move { start_session(&app, &caller, body).await });
     let session =
-        task.await.unwrap_or_else(|_| Err(ApiError::internal("Failed to create session: given up")))?;
-    Ok((StatusCode::CREATED, answer(session)))
+        task.await.unwrap_or_else(|_| Err(ApiError::internal("Failed to create session: internal error")))?;
+    Ok((StatusCode::CREATED, session_response(session)))
 }
 
-async fn start(app: &App, caller: &Caller, agent: &Agent, body: CreateBody) -> Result<Session, ApiError> {
-    let config = object(&agent.config);
+async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<Session, ApiError> {
+    // Held to the end: meanwhile the agent is neither deployed again nor deleted.
+    let _folders_lock = app.folders_lock.read().await;
+    let agent = app.store.agent(&caller.tenant, &body.agent).await?;
+    let agent = agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", body.agent)))?;
+    let config = parse_object(&agent.config);
     let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
+    let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
+    variables.extend(body.extra_env);
     let id = Uuid::new_v4();
     let new = NewSession {
         id,
         tenant: &caller.tenant,
         agent: &agent.name,
         model,
-        config: &Value::Object(body.of_queries.into_config()).to_string(),
+        config: &Value::Object(body.query_options.into_config()).to_string(),
     };
-    let _alone = app.live.lock_changes(id).await;
+    let _session_lock = app.running.lock_session(id).await;
     let session = app.store.insert_session(&new).await?;
-    let sandbox = async {
-        let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
-        variables.extend(body.extra_env);
-        let wanted = Wanted {
-            agent: agent.path.clone().into(),
-            variables,
-            prompt: body.system_prompt,
-            mcp_servers: body.mcp_servers,
-        };
-        let _folder = app.folders.read().await;
-        let files = session_files::write(app, id, wanted).await?;
-        let record = app.program.create(id, &files.folder, files.policy.as_deref()).await;
-        record.map_err(|failure| ApiError::internal(format!("Failed to create session: {}", failure.0)))
+    let request = SessionRequest {
+        agent: agent.path.clone().into(),
+        variables,
+        prompt: body.system_prompt,
+        mcp_servers: body.mcp_servers,
     };
-    match sandbox.await {
-        Ok(record) => {
-            app.store.set_running(id, &record.sandbox, Status::Active).await?;
-            if app.live.take_up(&session, &record).is_none() {
-                return Err(ApiError::internal("Failed to create session: it ended at once"));
-            }
-        }
-        Err(error) => {
-            // Nothing is left of a session that no client knows.
-            session_files::remove(app, id).await;
-            app.store.delete_session(id).await?;
-            return Err(error);
-        }
+    if let Err(error) = start_sandbox(app, &session, request).await {
+        // The client never learned the id, so the row and the files are removed.
+        session_files::remove(app, id).await;
+        app.store.delete_session(id).await?;
+        return Err(error);
     }
     let created = json!({ "action": "created", "agentName": agent.name, "model": model });
-    note(app, &session, &created).await?;
+    record_lifecycle_event(app, &session, &created).await?;
     app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
+}
+
+/// Creates the sandbox of a new session and attaches to it.
+async fn start_sandbox(app: &App, session: &Session, request: SessionRequest) -> Result<(), ApiError> {
+    let failed =
+        |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to create session: {error}"));
+    let files = session_files::create(app, session.id, request).await?;
+    let record = app.program.create(session.id, &files.folder, files.policy.as_deref()).await;
+    let record = record.map_err(|error| failed(&error))?;
+    if app.running.attach(session, &record).is_none() {
+        app.program.end(session.id, true).await.map_err(|error| failed(&error))?;
+        return Err(failed(&"the sandbox exited immediately"));
+    }
+    app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
+    Ok(())
 }
 
 /// `GET /api/sessions`.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    QueryOf(query): QueryOf<ListQuery>,
+    QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let sessions = app.store.sessions(&caller.tenant, query.agent.as_deref()).await?;
     let sessions: Vec<_> = sessions.into_iter().map(objects::Session::from).collect();
@@ -144,31 +167,47 @@ pub(super) async fn show(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<Json<Value>, ApiError> {
-    Ok(answer(find(&app, &caller, id).await?))
+    Ok(session_response(find_session(&app, &caller, id).await?))
 }
 
-/// The session of a request.
-pub(super) async fn find(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
+/// Returns the session of this id if the tenant of the request owns it.
+pub(super) async fn find_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
 }
 
-/// That of a request which needs a running agent.
-pub(super) async fn find_active(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
-    let session = find(app, caller, id).await?;
+/// Returns the session of this id if it is active.
+pub(super) async fn find_active_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
+    let session = find_session(app, caller, id).await?;
     match session.status {
         Status::Active => Ok(session),
         status => Err(ApiError::bad_request(format!("Session is {status}"))),
     }
 }
 
-/// Adds an event of the life of a session.
-pub(super) async fn note(app: &App, session: &Session, data: &Value) -> Result<(), ApiError> {
+/// Returns the running sandbox of an active session. Without one, the status of the session becomes `error`.
+pub(super) async fn find_sandbox(app: &App, session: &Session) -> Result<Arc<RunningSession>, ApiError> {
+    let attached = app.running.get_or_attach(session).await;
+    match attached.map_err(|error| ApiError::internal(format!("Cannot find the sandbox: {error}")))? {
+        Some(running) => Ok(running),
+        None => {
+            app.store.change_status(session.id, &[Status::Active], Status::Error).await?;
+            Err(ApiError::internal("Sandbox not found"))
+        }
+    }
+}
+
+/// Appends a `lifecycle` event to a session.
+pub(super) async fn record_lifecycle_event(
+    app: &App,
+    session: &Session,
+    data: &Value,
+) -> Result<(), ApiError> {
     let event = NewEvent { kind: "lifecycle", data: data.to_string() };
     Ok(app.store.insert_event(&session.tenant_id, session.id, &event).await?)
 }
 
-/// A session as the answer to a request.
-pub(super) fn answer(session: Session) -> Json<Value> {
+/// The response that contains one session.
+pub(super) fn session_response(session: Session) -> Json<Value> {
     Json(json!({ "session": objects::Session::from(session) }))
 }
 

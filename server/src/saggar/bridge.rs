@@ -1,4 +1,4 @@
-//! A connection to a bridge (saggar-bridge(7)).
+//! A client of bridges (saggar-bridge(7)).
 
 use crate::error::{Context, Error, Result};
 use saggar_bridge::client::{ClientCommand, EventBody, EventDecoder, ReceivedEvent};
@@ -6,83 +6,113 @@ use std::collections::VecDeque;
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 
-/// Bytes of one read; each live session has a connection.
-const CHUNK: usize = 16 << 10;
+/// Size of the read buffer, in bytes. Each running session has one for its recorder.
+const READ_SIZE: usize = 16 << 10;
 
-/// A connection that sends its commands at once, and then receives. It is closed when it is dropped.
+/// A connection that sends commands once, and receives events. Dropping it closes it.
 #[derive(Debug)]
 pub struct BridgeConnection {
     reader: OwnedReadHalf,
     decoder: EventDecoder,
     received: VecDeque<Result<ReceivedEvent>>,
-    chunk: Vec<u8>,
-    /// Writes beside the reader: while the agent writes and nothing is received, the bridge may read nothing either.
-    writer: JoinHandle<()>,
+    buffer: Vec<u8>,
+    writer: Writer,
+}
+
+/// The write half of a connection.
+#[derive(Debug)]
+enum Writer {
+    Idle(OwnedWriteHalf),
+    /// Writes concurrently with the reader: the bridge can stop reading while its events are not received.
+    Sending(JoinHandle<()>),
+    Taken,
 }
 
 impl Drop for BridgeConnection {
     fn drop(&mut self) {
-        self.writer.abort();
+        if let Writer::Sending(task) = &self.writer {
+            task.abort();
+        }
     }
 }
 
 impl BridgeConnection {
-    /// Connects, waits until the bridge is ready, and sends the commands.
+    /// Connects, and waits until the bridge is ready.
     ///
     /// # Errors
-    /// Nothing listens there, or it is no bridge.
-    pub async fn open(socket: &Path, commands: &[ClientCommand]) -> Result<Self> {
-        let stream = UnixStream::connect(socket).await.context(|| "connect to the bridge")?;
-        let (reader, mut writer) = stream.into_split();
-        let lines: Vec<u8> = commands.iter().flat_map(ClientCommand::encode).collect();
-        let writer = tokio::spawn(async move {
-            // What was not sent has no answer; the reader finds the connection closed.
-            if writer.write_all(&lines).await.is_ok() {
-                // Its end would tell the bridge that this client says no more, and close the connection after the last answer.
-                std::future::pending::<()>().await;
-            }
-        });
+    /// Fails if the connection cannot be established or the peer is not a bridge.
+    pub async fn connect(socket: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(socket).await.context(|| "cannot connect to the bridge")?;
+        let (reader, writer) = stream.into_split();
         let mut connection = BridgeConnection {
             reader,
             decoder: EventDecoder::default(),
             received: VecDeque::new(),
-            chunk: vec![0; CHUNK],
-            writer,
+            buffer: vec![0; READ_SIZE],
+            writer: Writer::Idle(writer),
         };
         match connection.receive().await? {
             Some(event) if *event.body() == EventBody::Ready => Ok(connection),
-            Some(_) => Err(Error::new("what listens on the socket is no bridge")),
-            None => Err(Error::new("the bridge closed the connection")),
+            Some(_) => Err(Error::new("cannot connect to the bridge: the peer sent no ready event")),
+            None => Err(Error::new("cannot connect to the bridge: it closed the connection")),
         }
     }
 
-    /// The next event; `None` when the bridge has closed the connection. Nothing is lost if it is cancelled.
+    /// Connects, and sends the commands.
     ///
     /// # Errors
-    /// The connection fails, or a line is no event.
+    /// As [`BridgeConnection::connect`].
+    pub async fn open(socket: &Path, commands: &[ClientCommand]) -> Result<Self> {
+        let mut connection = BridgeConnection::connect(socket).await?;
+        connection.send(commands);
+        Ok(connection)
+    }
+
+    /// Sends the commands, once for each connection, and returns at once. After a failure the bridge closes the
+    /// connection.
+    pub fn send(&mut self, commands: &[ClientCommand]) {
+        let lines: Vec<u8> = commands.iter().flat_map(ClientCommand::encode).collect();
+        self.writer = match std::mem::replace(&mut self.writer, Writer::Taken) {
+            Writer::Idle(mut writer) => Writer::Sending(tokio::spawn(async move {
+                // After a write error there is no answer to wait for: the reader finds the connection closed.
+                if writer.write_all(&lines).await.is_ok() {
+                    // Returning would shut the write half down, and the bridge would close the connection after its
+                    // last answer.
+                    std::future::pending::<()>().await;
+                }
+            })),
+            other => other,
+        };
+    }
+
+    /// Receives the next event; `None` if the bridge has closed the connection. Cancel-safe.
+    ///
+    /// # Errors
+    /// Fails if the connection fails or a line is not a valid event.
     pub async fn receive(&mut self) -> Result<Option<ReceivedEvent>> {
         loop {
             if let Some(event) = self.received.pop_front() {
                 return event.map(Some);
             }
-            let count = self.reader.read(&mut self.chunk).await.context(|| "receive from the bridge")?;
+            let count =
+                self.reader.read(&mut self.buffer).await.context(|| "cannot receive from the bridge")?;
             if count == 0 {
                 return Ok(None);
             }
-            let mut bytes = self.chunk.get(..count).unwrap_or_default();
+            let mut bytes = self.buffer.get(..count).unwrap_or_default();
             while let Some(event) = self.decoder.next(&mut bytes) {
-                self.received.push_back(event.context(|| "the bridge"));
+                self.received.push_back(event.context(|| "invalid event from the bridge"));
             }
         }
     }
 
-    /// An event that was received together with earlier ones.
+    /// Returns the next event that is already in the buffer.
     ///
     /// # Errors
-    /// A line is no event.
+    /// Fails if a line is not a valid event.
     pub fn receive_buffered(&mut self) -> Result<Option<ReceivedEvent>> {
         self.received.pop_front().transpose()
     }

@@ -1,19 +1,23 @@
-//! Calls on a control socket (saggar-control(7)).
+//! A client of control sockets (saggar-control(7)).
 
-use super::Failure;
+use super::CommandError;
 use saggar_bridge::control::client::ControlClient;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Calls one method and returns its result. It has a thread of its own meanwhile: calls are short and rare.
+/// Calls a method and returns its result. The call blocks a thread of the blocking pool.
 ///
 /// # Errors
-/// The socket is gone, or the method fails.
-pub async fn call_control(socket: PathBuf, method: &'static str, params: Value) -> Result<Value, Failure> {
+/// Fails if the connection cannot be established or the method returns an error.
+pub async fn call_control(
+    socket: PathBuf,
+    method: &'static str,
+    params: Value,
+) -> Result<Value, CommandError> {
     let call = move || ControlClient::connect(&socket)?.call(method, &params);
     match tokio::task::spawn_blocking(call).await {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(Failure(error.to_string())),
-        Err(_) => Err(Failure("the call was given up".into())),
+        Ok(Err(error)) => Err(CommandError::new(error.to_string())),
+        Err(_) => Err(CommandError::new("the control call was aborted")),
     }
 }

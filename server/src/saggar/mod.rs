@@ -1,4 +1,4 @@
-//! The program `saggar`, and connections to the two sockets of its sessions.
+//! The program `saggar`, and clients of the two sockets of its sessions.
 
 mod bridge;
 mod control;
@@ -8,4 +8,4 @@ mod program;
 pub use bridge::BridgeConnection;
 pub use control::call_control;
 pub use policy_file::policy_with_variables;
-pub use program::{Failure, Program, SessionRecord, SessionState};
+pub use program::{CommandError, Program, SessionRecord, SessionState};

@@ -1,57 +1,72 @@
-//! `saggar session …`, each call of it a process (saggar-session(1)).
+//! The program `saggar`: each method runs `saggar session …` as a process (saggar-session(1)).
 
 use crate::settings::Settings;
 use serde::Deserialize;
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 use uuid::Uuid;
 
-/// Why a call failed: the text of saggar for people.
+/// The error text of a failed `saggar` process or control call.
 #[derive(Debug)]
-pub struct Failure(pub String);
+pub struct CommandError(String);
 
-/// The state of a session, as saggar names it.
+impl CommandError {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        CommandError(text.into())
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+/// The state of a session in saggar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionState {
-    /// The sandbox is being made.
+    /// The sandbox is being created.
     Starting,
-    /// It takes commands.
+    /// The session accepts commands.
     Active,
-    /// Frozen, or without a supervisor.
+    /// The processes are frozen, or no supervisor is running.
     Paused,
-    /// Failed; it can be resumed.
+    /// The sandbox has failed; the session can be resumed.
     Error,
-    /// Over.
+    /// The session has ended permanently.
     Ended,
 }
 
-/// What saggar says of a session.
+/// A session as `saggar session show --json` prints it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionRecord {
-    /// The name of the session.
+    /// The name of the session; the server uses its UUID.
     pub id: String,
-    /// The state.
+    /// The state when saggar printed the record.
     pub state: SessionState,
-    /// The name of its sandbox.
+    /// The name of the sandbox, new for each start.
     pub sandbox: String,
-    /// The bridge, while a supervisor serves the session.
+    /// The bridge socket; `None` if no supervisor is running.
     pub bridge_socket: Option<PathBuf>,
-    /// The control socket, likewise.
+    /// The control socket; `None` if no supervisor is running.
     pub control_socket: Option<PathBuf>,
 }
 
 impl SessionRecord {
-    /// Whether a supervisor serves it: then it has sockets, also while its processes are frozen.
+    /// Whether a supervisor serves the sockets of the session. It does so even while the processes are frozen.
     pub fn is_served(&self) -> bool {
         self.bridge_socket.is_some()
     }
 }
 
-/// The program, and what each call of it has.
+/// The path of `saggar`, and the options and state directory of each run.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
@@ -60,24 +75,27 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program that the settings name, else `saggar` next to this program, else that of `PATH`. Its sessions are in the
-    /// data directory.
-    pub fn find(settings: &Settings, data: &Path) -> Self {
-        let beside =
+    /// Finds the program: the path in the settings, else `saggar` in the directory of this program, else in `PATH`. The
+    /// state directory of its sessions is in the data directory. A missing program is logged.
+    pub fn find(settings: &Settings, data_dir: &Path) -> Self {
+        let sibling =
             || Some(std::env::current_exe().ok()?.with_file_name("saggar")).filter(|path| path.exists());
-        let path = settings.saggar.clone().or_else(beside).unwrap_or_else(|| PathBuf::from("saggar"));
-        let program =
-            Program { path, state_directory: data.join("saggar"), options: settings.sandbox_options.clone() };
-        if !program.is_there() {
+        let path = settings.saggar.clone().or_else(sibling).unwrap_or_else(|| PathBuf::from("saggar"));
+        let program = Program {
+            path,
+            state_directory: data_dir.join("saggar"),
+            options: settings.sandbox_options.clone(),
+        };
+        if !program.exists() {
             let path = program.path.display();
             tracing::warn!(
-                "{path} was not found: no session can start; name the program saggar with --saggar"
+                "cannot find {path}: sessions cannot be started; set the path of saggar with --saggar"
             );
         }
         program
     }
 
-    fn is_there(&self) -> bool {
+    fn exists(&self) -> bool {
         if self.path.components().count() > 1 {
             return self.path.exists();
         }
@@ -88,68 +106,74 @@ impl Program {
     /// Starts a session in the background, with a copy of `folder` as its workspace.
     ///
     /// # Errors
-    /// It was not started; nothing is left of it.
+    /// Fails if the session cannot be started; no files of it remain.
     pub async fn create(
         &self,
         id: Uuid,
         folder: &Path,
         policy: Option<&Path>,
-    ) -> Result<SessionRecord, Failure> {
+    ) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("create");
         command.args(["--json", "--session", &id.to_string()]).args(&self.options);
         if let Some(policy) = policy {
             command.arg("--policy").arg(policy);
         }
         command.arg("--").arg(folder);
-        record(&run(command).await?)
+        parse_record(&run(command).await?)
     }
 
-    /// What saggar knows of all sessions.
+    /// Lists all sessions.
     ///
     /// # Errors
-    /// It does not say.
-    pub async fn list(&self) -> Result<Vec<SessionRecord>, Failure> {
+    /// Fails if the list cannot be read.
+    pub async fn list(&self) -> Result<Vec<SessionRecord>, CommandError> {
         let mut command = self.command("list");
         command.arg("--json");
-        run(command).await?.lines().map(record).collect()
+        run(command).await?.lines().map(parse_record).collect()
     }
 
-    /// What saggar knows of one session.
+    /// Returns one session, or `None` if saggar has no record of it.
     ///
     /// # Errors
-    /// There is no such session.
-    pub async fn show(&self, id: Uuid) -> Result<SessionRecord, Failure> {
+    /// Fails if the list of sessions cannot be read.
+    pub async fn find_session(&self, id: Uuid) -> Result<Option<SessionRecord>, CommandError> {
+        // `show` does not distinguish a missing session from other failures.
+        let id = id.to_string();
+        Ok(self.list().await?.into_iter().find(|record| record.id == id))
+    }
+
+    async fn show(&self, id: Uuid) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("show");
         command.args(["--json", &id.to_string()]);
-        record(&run(command).await?)
+        parse_record(&run(command).await?)
     }
 
     /// Freezes all processes of a session.
     ///
     /// # Errors
-    /// They are not frozen, for example since the machine gives saggar no cgroup.
-    pub async fn pause(&self, id: Uuid) -> Result<(), Failure> {
+    /// Fails if they cannot be frozen, for example without a delegated cgroup.
+    pub async fn pause(&self, id: Uuid) -> Result<(), CommandError> {
         let mut command = self.command("pause");
         command.arg(id.to_string());
         run(command).await.map(drop)
     }
 
-    /// Lets a frozen session go on, or starts it in a new sandbox with its workspace and its conversation.
+    /// Thaws a paused session, or starts it in a new sandbox with its workspace and conversation.
     ///
     /// # Errors
-    /// It does not run.
-    pub async fn resume(&self, id: Uuid) -> Result<SessionRecord, Failure> {
+    /// Fails if the session cannot be resumed.
+    pub async fn resume(&self, id: Uuid) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("resume");
         command.arg(id.to_string());
         run(command).await?;
         self.show(id).await
     }
 
-    /// Ends a session for good, and with `remove` removes its files.
+    /// Ends a session permanently. With `remove`, also removes its files.
     ///
     /// # Errors
-    /// It was not ended.
-    pub async fn end(&self, id: Uuid, remove: bool) -> Result<(), Failure> {
+    /// Fails if the session cannot be ended.
+    pub async fn end(&self, id: Uuid, remove: bool) -> Result<(), CommandError> {
         let mut command = self.command("end");
         if remove {
             command.arg("--remove");
@@ -160,9 +184,9 @@ impl Program {
 
     fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
-        // The variables of the server itself, which has keys in them, are none of the sandbox's supervisor.
-        let own = std::env::vars_os().map(|(name, _)| name);
-        for name in own.filter(|name| name.as_encoded_bytes().starts_with(b"ASH_")) {
+        // `ASH_` variables configure the server and can contain keys: the sandbox must not inherit them.
+        let names = std::env::vars_os().map(|(name, _)| name);
+        for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ASH_")) {
             command.env_remove(name);
         }
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
@@ -171,25 +195,27 @@ impl Program {
     }
 }
 
-/// What a call prints on standard output.
-async fn run(mut command: Command) -> Result<String, Failure> {
+/// Runs the command and returns its standard output.
+async fn run(mut command: Command) -> Result<String, CommandError> {
     let output = command.output().await.map_err(|error| {
         let program = command.as_std().get_program().display();
-        Failure(format!("{program} cannot be started: {error}"))
+        CommandError::new(format!("cannot start {program}: {error}"))
     })?;
     if output.status.success() {
-        return String::from_utf8(output.stdout).map_err(|_| Failure("saggar printed no UTF-8".into()));
+        return String::from_utf8(output.stdout)
+            .map_err(|_| CommandError::new("saggar printed invalid UTF-8"));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let error = said.trim().strip_prefix("saggar: error: ").unwrap_or(said.trim());
-    Err(Failure(match error {
-        "" => format!("saggar ended with {}", output.status),
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let error = stderr.trim().strip_prefix("saggar: error: ").unwrap_or(stderr.trim());
+    Err(CommandError::new(match error {
+        "" => format!("saggar exited with {}", output.status),
         error => error.to_owned(),
     }))
 }
 
-fn record(line: &str) -> Result<SessionRecord, Failure> {
-    serde_json::from_str(line).map_err(|error| Failure(format!("saggar printed no session: {error}")))
+fn parse_record(line: &str) -> Result<SessionRecord, CommandError> {
+    serde_json::from_str(line)
+        .map_err(|error| CommandError::new(format!("saggar printed an invalid session record: {error}")))
 }
 
 #[cfg(test)]
@@ -197,11 +223,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_of_saggar_is_read() {
+    fn session_record_is_parsed() {
         let line = r#"{"version":1,"id":"a","state":"active","sandbox":"s","bridgeSocket":"/b","controlSocket":null,"more":1}"#;
-        let found = record(line).unwrap();
+        let found = parse_record(line).unwrap();
         assert_eq!((found.state, found.sandbox.as_str()), (SessionState::Active, "s"));
         assert_eq!((found.bridge_socket, found.control_socket), (Some("/b".into()), None));
-        assert!(record("x").unwrap_err().0.contains("no session"));
+        assert!(parse_record("x").unwrap_err().to_string().contains("invalid session record"));
     }
 }

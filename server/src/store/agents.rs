@@ -1,4 +1,4 @@
-//! Agents: what was deployed under a name.
+//! The table `agents`.
 
 use super::{Store, new_id};
 use crate::clock;
@@ -10,42 +10,42 @@ use sqlx::FromRow;
 pub struct Agent {
     /// A UUID.
     pub id: String,
-    /// The tenant.
+    /// The tenant that owns the agent.
     pub tenant_id: String,
-    /// Unique for the tenant.
+    /// Unique for each tenant.
     pub name: String,
-    /// 1, and one more with each deployment.
+    /// Starts at 1; each deployment increments it.
     pub version: i64,
-    /// The folder.
+    /// The agent folder, an absolute path.
     pub path: String,
-    /// A JSON object of texts.
+    /// Environment variables: a JSON object of strings.
     pub env: String,
-    /// A JSON object.
+    /// Configuration, such as `model`: a JSON object.
     pub config: String,
-    /// A time.
+    /// Time of the first deployment, as a timestamp of [`clock`].
     pub created_at: String,
-    /// The time of the last change.
+    /// Time of the last deployment or update.
     pub updated_at: String,
 }
 
-/// What a deployment sets.
+/// The columns that a deployment sets.
 #[derive(Debug)]
 pub struct Deployment<'a> {
-    /// The tenant.
+    /// The tenant that owns the agent.
     pub tenant: &'a str,
     /// The name of the agent.
     pub name: &'a str,
-    /// The folder.
+    /// The agent folder.
     pub path: &'a str,
-    /// A JSON object of texts; without, it stays.
+    /// Environment variables, a JSON object of strings; `None` retains the current ones.
     pub env: Option<&'a str>,
 }
 
 impl Store {
-    /// Adds the agent, or makes the next version of it.
+    /// Inserts an agent, or increments the version of an existing one.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn deploy(&self, deployment: &Deployment<'_>) -> Result<Agent> {
         let statement = "INSERT INTO agents (id, tenant_id, name, version, path, env, config, created_at, updated_at) \
              VALUES ($1, $2, $3, 1, $4, COALESCE($5, '{}'), '{}', $6, $6) \
@@ -63,28 +63,28 @@ impl Store {
             .await?)
     }
 
-    /// The agents of a tenant, by name.
+    /// Lists the agents of a tenant by name.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn agents(&self, tenant: &str) -> Result<Vec<Agent>> {
         let statement = "SELECT * FROM agents WHERE tenant_id = $1 ORDER BY name";
         Ok(sqlx::query_as(statement).bind(tenant).fetch_all(&self.pool).await?)
     }
 
-    /// One agent of a tenant.
+    /// Returns an agent of a tenant.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn agent(&self, tenant: &str, name: &str) -> Result<Option<Agent>> {
         let statement = "SELECT * FROM agents WHERE tenant_id = $1 AND name = $2";
         Ok(sqlx::query_as(statement).bind(tenant).bind(name).fetch_optional(&self.pool).await?)
     }
 
-    /// Replaces the variables and the configuration of an agent, both JSON objects.
+    /// Replaces the environment variables and the configuration of an agent; both are JSON objects.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn update_agent(
         &self,
         tenant: &str,
@@ -104,10 +104,10 @@ impl Store {
             .await?)
     }
 
-    /// Removes an agent with its sessions; whether there was one.
+    /// Deletes an agent and its sessions. Returns whether the agent existed.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
         sqlx::query("DELETE FROM sessions WHERE tenant_id = $1 AND agent_name = $2")
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_deployment_is_the_next_version_of_the_same_agent() {
+    async fn second_deployment_increments_version_of_same_agent() {
         let (_directory, store) = store().await;
         let first = store.deploy(&deployment("t", "/1", Some(r#"{"A":"1"}"#))).await.unwrap();
         let second = store.deploy(&deployment("t", "/2", None)).await.unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_agent_is_that_of_its_tenant() {
+    async fn agents_are_separated_by_tenant() {
         let (_directory, store) = store().await;
         store.deploy(&deployment("one", "/1", None)).await.unwrap();
         let other = store.deploy(&deployment("two", "/2", None)).await.unwrap();

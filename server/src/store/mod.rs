@@ -1,4 +1,4 @@
-//! The database: SQLite or PostgreSQL, by the same statements. Both take `$1` for a parameter.
+//! The database. SQLite and PostgreSQL run the same statements, with `$1` for parameters.
 
 mod agents;
 mod keys;
@@ -6,7 +6,7 @@ mod records;
 mod sessions;
 
 pub use agents::{Agent, Deployment};
-pub use records::{EventRow, MessageRow, NewEvent, Page, Recorded, Role};
+pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, Status};
 
 use crate::error::{Context, Result};
@@ -15,25 +15,26 @@ use sqlx::{AnyConnection, AnyPool, Executor};
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// Connections at once; SQLite has one writer at a time anyway.
+/// Maximum number of connections. SQLite allows one writer at a time.
 const CONNECTIONS: u32 = 8;
 
-/// The database.
+/// A pool of database connections.
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
 }
 
 impl Store {
-    /// Connects, and brings the tables to the form of this version.
+    /// Connects to the database and migrates it to the current schema.
     ///
     /// # Errors
-    /// There is no such database, or its tables are of a later version.
+    /// Fails if the database cannot be opened, or if its schema is newer than this version.
     pub async fn open(url: &str) -> Result<Self> {
         sqlx::any::install_default_drivers();
-        // Not the whole URL: it may have a password.
+        // The error names only the scheme: the URL can contain a password.
         let scheme = url.split(':').next().unwrap_or_default().to_owned();
-        let options = AnyConnectOptions::from_str(url).context(|| format!("the {scheme} database"))?;
+        let options =
+            AnyConnectOptions::from_str(url).context(|| format!("invalid URL of the {scheme} database"))?;
         let is_sqlite = options.database_url.scheme() == "sqlite";
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS)
@@ -47,14 +48,14 @@ impl Store {
             })
             .connect_with(options)
             .await
-            .context(|| format!("open the {scheme} database"))?;
-        sqlx::migrate!().run(&pool).await.context(|| format!("the tables of the {scheme} database"))?;
+            .context(|| format!("cannot open the {scheme} database"))?;
+        sqlx::migrate!().run(&pool).await.context(|| format!("cannot migrate the {scheme} database"))?;
         Ok(Store { pool })
     }
 }
 
-/// With a write-ahead log readers do not wait for the writer. Its commits survive a crash of the server in any case, and
-/// with `FULL` one of the machine.
+/// In WAL mode, readers do not wait for the writer. With `synchronous = NORMAL`, commits survive a crash of the server;
+/// a crash of the machine can lose the last ones (`FULL` would retain them).
 async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
     connection
         .execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 10000;")
@@ -62,7 +63,7 @@ async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// A new id of a row.
+/// Generates the id of a row.
 fn new_id() -> String {
     Uuid::new_v4().to_string()
 }
@@ -71,7 +72,7 @@ fn new_id() -> String {
 pub(crate) mod testing {
     use super::Store;
 
-    /// An empty database, and what it is kept in.
+    /// Creates an empty database in a temporary directory.
     pub(crate) async fn store() -> (tempfile::TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?mode=rwc", directory.path().join("db").display());

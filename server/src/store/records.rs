@@ -1,7 +1,7 @@
-//! What was said in a session, and what happened in it: two lists, each with numbers of its own from 1.
+//! The tables `messages` and `session_events`. In each session, both number their rows from 1.
 //!
-//! What the agent said comes from the recorder of the session, in one transaction with the number of the event of the bridge
-//! up to which it is: whoever kills the server, each event has its rows once.
+//! The recorder of a session inserts the rows of bridge events and the number of the last event in one transaction.
+//! Even if the server is killed, each event is therefore stored exactly once.
 
 use super::{Store, new_id};
 use crate::clock;
@@ -9,12 +9,12 @@ use crate::error::Result;
 use sqlx::{AnyConnection, FromRow};
 use uuid::Uuid;
 
-/// Who said a message.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A client.
+    /// A client of the server.
     User,
-    /// The agent.
+    /// The agent in the sandbox.
     Assistant,
 }
 
@@ -27,21 +27,21 @@ impl Role {
     }
 }
 
-/// An event of a session.
+/// An event to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEvent {
-    /// Such as `text` or `lifecycle`.
+    /// The type of the event, such as `text` or `lifecycle`.
     pub kind: &'static str,
-    /// A JSON object.
+    /// The data of the event: a JSON object.
     pub data: String,
 }
 
-/// What an event of the bridge leaves in the database.
+/// A row that stores a bridge event or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Recorded {
-    /// A message of the agent, as JSON.
+pub enum RecordedRow {
+    /// A row of `messages`: the agent's message, as JSON.
     Message(String),
-    /// An event.
+    /// A row of `session_events`.
     Event(NewEvent),
 }
 
@@ -50,17 +50,17 @@ pub enum Recorded {
 pub struct MessageRow {
     /// A UUID.
     pub id: String,
-    /// The session.
+    /// The session of the message.
     pub session_id: String,
-    /// The tenant.
+    /// The tenant that owns the session.
     pub tenant_id: String,
     /// `user` or `assistant`.
     pub role: String,
-    /// JSON.
+    /// The message as JSON: from the agent byte for byte, from a user `{"type":"user","content":…}`.
     pub content: String,
-    /// From 1.
+    /// The position in the session, from 1.
     pub sequence: i64,
-    /// A time.
+    /// Insertion time, as a timestamp of [`clock`].
     pub created_at: String,
 }
 
@@ -69,95 +69,96 @@ pub struct MessageRow {
 pub struct EventRow {
     /// A UUID.
     pub id: String,
-    /// The session.
+    /// The session of the event.
     pub session_id: String,
-    /// The tenant.
+    /// The tenant that owns the session.
     pub tenant_id: String,
-    /// The kind.
+    /// The type of the event, such as `text` or `lifecycle`.
     #[sqlx(rename = "type")]
     pub kind: String,
-    /// JSON.
+    /// The data of the event: a JSON object.
     pub data: Option<String>,
-    /// From 1.
+    /// The position in the session, from 1.
     pub sequence: i64,
-    /// A time.
+    /// Insertion time, as a timestamp of [`clock`].
     pub created_at: String,
 }
 
-/// A part of a list.
+/// The range of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Page {
-    /// At most so many rows,
+    /// Maximum number of rows.
     pub limit: i64,
-    /// whose numbers are greater.
+    /// Only rows with a greater sequence number.
     pub after: i64,
 }
 
 impl Store {
-    /// Adds what a client said.
+    /// Inserts a message of a client.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn insert_user_message(&self, tenant: &str, session: Uuid, content: &str) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
-        touch(&mut transaction, session).await?;
+        update_last_active(&mut transaction, session).await?;
         insert_message(&mut transaction, tenant, session, Role::User, content).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Adds an event that is not of the agent.
+    /// Inserts an event that the server creates.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn insert_event(&self, tenant: &str, session: Uuid, event: &NewEvent) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
-        touch(&mut transaction, session).await?;
+        update_last_active(&mut transaction, session).await?;
         insert_event(&mut transaction, tenant, session, event).await?;
         Ok(transaction.commit().await?)
     }
 
-    /// Adds what the events of the bridge after `after` up to `number` said, and notes the number. Nothing happens, and it is
-    /// false, if the database has other events than those up to `after`, or the session is gone.
+    /// Inserts the rows of the bridge events from `after + 1` to `number`, and stores `number` as the last recorded
+    /// event. Returns false and changes nothing if the last recorded event is not `after`, or if the session has been
+    /// deleted.
     ///
     /// # Errors
-    /// The database fails; then nothing of it is kept.
+    /// Fails if the database cannot be read or written; the transaction is rolled back.
     pub async fn record(
         &self,
         tenant: &str,
         session: Uuid,
         (after, number): (u64, u64),
-        rows: &[Recorded],
+        rows: &[RecordedRow],
     ) -> Result<bool> {
         let stored = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let mut transaction = self.pool.begin().await?;
         let statement =
             "UPDATE sessions SET recorded = $3, last_active_at = $4 WHERE id = $1 AND recorded = $2";
-        let noted = sqlx::query(statement)
+        let updated = sqlx::query(statement)
             .bind(session.to_string())
             .bind(stored(after))
             .bind(stored(number))
             .bind(clock::now())
             .execute(&mut *transaction)
             .await?;
-        if noted.rows_affected() == 0 {
+        if updated.rows_affected() == 0 {
             return Ok(false);
         }
         for row in rows {
             match row {
-                Recorded::Message(content) => {
+                RecordedRow::Message(content) => {
                     insert_message(&mut transaction, tenant, session, Role::Assistant, content).await?;
                 }
-                Recorded::Event(event) => insert_event(&mut transaction, tenant, session, event).await?,
+                RecordedRow::Event(event) => insert_event(&mut transaction, tenant, session, event).await?,
             }
         }
         transaction.commit().await?;
         Ok(true)
     }
 
-    /// Messages in their order.
+    /// Lists messages by sequence number.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn messages(&self, tenant: &str, session: Uuid, page: Page) -> Result<Vec<MessageRow>> {
         let statement = "SELECT * FROM messages WHERE tenant_id = $1 AND session_id = $2 AND sequence > $3 \
              ORDER BY sequence LIMIT $4";
@@ -165,10 +166,10 @@ impl Store {
         Ok(query.bind(page.after).bind(page.limit).fetch_all(&self.pool).await?)
     }
 
-    /// Events in their order; those of one kind, if it is named.
+    /// Lists events by sequence number, optionally of one type only.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn events(
         &self,
         tenant: &str,
@@ -183,9 +184,9 @@ impl Store {
     }
 }
 
-/// Notes that a session was used. It comes first in a transaction that adds rows, since it locks the row of the session: two
-/// at once would both take the same next number.
-async fn touch(connection: &mut AnyConnection, session: Uuid) -> Result<()> {
+/// Updates the time of the last activity. It must be the first statement of a transaction that inserts rows: it locks
+/// the row of the session, so that concurrent transactions do not compute the same sequence number.
+async fn update_last_active(connection: &mut AnyConnection, session: Uuid) -> Result<()> {
     let statement = "UPDATE sessions SET last_active_at = $2 WHERE id = $1";
     sqlx::query(statement).bind(session.to_string()).bind(clock::now()).execute(connection).await?;
     Ok(())
@@ -238,7 +239,7 @@ mod tests {
     use super::super::{NewSession, Status};
     use super::*;
 
-    const ALL: Page = Page { limit: 1000, after: 0 };
+    const FIRST_PAGE: Page = Page { limit: 1000, after: 0 };
 
     async fn session(store: &Store) -> Uuid {
         let id = Uuid::new_v4();
@@ -252,42 +253,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_that_were_recorded_are_not_recorded_again() {
+    async fn recorded_events_are_not_recorded_again() {
         let (_directory, store) = store().await;
         let id = session(&store).await;
-        let rows = [Recorded::Message("1".into()), Recorded::Event(event("text"))];
+        let rows = [RecordedRow::Message("1".into()), RecordedRow::Event(event("text"))];
         store.insert_user_message("t", id, "u").await.unwrap();
         assert!(store.record("t", id, (0, 5), &rows).await.unwrap());
         for again in [(0, 5), (0, 6), (3, 6), (6, 7)] {
             assert!(!store.record("t", id, again, &rows).await.unwrap(), "{again:?}");
         }
         assert!(store.record("t", id, (5, 6), &[]).await.unwrap());
-        let messages = store.messages("t", id, ALL).await.unwrap();
+        let messages = store.messages("t", id, FIRST_PAGE).await.unwrap();
         let seen: Vec<_> = messages.iter().map(|row| (row.sequence, row.role.as_str())).collect();
         assert_eq!(seen, [(1, "user"), (2, "assistant")]);
-        assert_eq!(store.events("t", id, ALL, None).await.unwrap().len(), 1);
+        assert_eq!(store.events("t", id, FIRST_PAGE, None).await.unwrap().len(), 1);
         assert_eq!(store.session("t", id).await.unwrap().unwrap().recorded, 6);
-        // Of a session that was deleted meanwhile there is nothing to keep.
+        // A deleted session has no rows to insert.
         assert!(!store.record("t", Uuid::new_v4(), (0, 1), &rows).await.unwrap());
     }
 
     #[tokio::test]
-    async fn lists_come_in_parts_and_by_kind_and_tenant() {
+    async fn lists_are_filtered_by_page_type_and_tenant() {
         let (_directory, store) = store().await;
         let id = session(&store).await;
         for kind in ["text", "lifecycle", "text"] {
             store.insert_event("t", id, &event(kind)).await.unwrap();
         }
-        let part = Page { limit: 1, after: 1 };
-        assert_eq!(store.events("t", id, part, None).await.unwrap()[0].kind, "lifecycle");
-        let texts = store.events("t", id, ALL, Some("text")).await.unwrap();
+        let second_row = Page { limit: 1, after: 1 };
+        assert_eq!(store.events("t", id, second_row, None).await.unwrap()[0].kind, "lifecycle");
+        let texts = store.events("t", id, FIRST_PAGE, Some("text")).await.unwrap();
         assert_eq!(texts.iter().map(|row| row.sequence).collect::<Vec<_>>(), [1, 3]);
-        assert!(store.events("other", id, ALL, None).await.unwrap().is_empty());
+        assert!(store.events("other", id, FIRST_PAGE, None).await.unwrap().is_empty());
         assert!(store.session("other", id).await.unwrap().is_none());
     }
 
     #[tokio::test]
-    async fn writers_at_once_get_numbers_of_their_own() {
+    async fn concurrent_writers_get_distinct_sequence_numbers() {
         let (_directory, store) = store().await;
         let id = session(&store).await;
         let writers: Vec<_> = (0..20)
@@ -300,7 +301,7 @@ mod tests {
             writer.await.unwrap().unwrap();
         }
         let numbers: Vec<_> =
-            store.messages("t", id, ALL).await.unwrap().iter().map(|row| row.sequence).collect();
+            store.messages("t", id, FIRST_PAGE).await.unwrap().iter().map(|row| row.sequence).collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions.
+//! The table `sessions`.
 
 use super::Store;
 use crate::clock;
@@ -9,25 +9,25 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The state of a session.
+/// The status of a session, named as in Ash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Its sandbox is being made.
+    /// The sandbox is being created.
     Starting,
-    /// It takes messages.
+    /// The session accepts messages.
     Active,
-    /// A client has paused it, or its sandbox is gone and can be started again.
+    /// A client has paused the session, or its sandbox has exited and can be restarted.
     Paused,
-    /// A client has stopped it.
+    /// A client has stopped the session; it can be resumed.
     Stopped,
-    /// It is over.
+    /// The session has ended permanently.
     Ended,
-    /// Its sandbox failed.
+    /// The sandbox has failed; the session can be resumed.
     Error,
 }
 
-const NAMES: [(Status, &str); 6] = [
+const STATUS_NAMES: [(Status, &str); 6] = [
     (Status::Starting, "starting"),
     (Status::Active, "active"),
     (Status::Paused, "paused"),
@@ -38,7 +38,7 @@ const NAMES: [(Status, &str); 6] = [
 
 impl fmt::Display for Status {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(status, _)| status == self).map_or("", |(_, name)| name);
+        let name = STATUS_NAMES.iter().find(|(status, _)| status == self).map_or("", |(_, name)| name);
         formatter.write_str(name)
     }
 }
@@ -47,35 +47,35 @@ impl FromStr for Status {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let found = NAMES.iter().find(|(_, known)| *known == name);
-        found.map(|(status, _)| *status).ok_or_else(|| Error::new(format!("there is no status {name}")))
+        let found = STATUS_NAMES.iter().find(|(_, known)| *known == name);
+        found.map(|(status, _)| *status).ok_or_else(|| Error::new(format!("unknown session status {name:?}")))
     }
 }
 
 /// A row of `sessions`.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Also the name of the session of saggar.
+    /// Also the name of the session in saggar.
     pub id: Uuid,
-    /// The tenant.
+    /// The tenant that owns the session.
     pub tenant_id: String,
-    /// The agent.
+    /// The name of its agent.
     pub agent_name: String,
     /// The name of its sandbox; empty before the first start.
     pub sandbox_id: String,
-    /// The state.
+    /// The status when the row was read.
     pub status: Status,
-    /// The session that it was forked from.
+    /// The id of the session that this one was forked from.
     pub parent_session_id: Option<String>,
-    /// The model of its queries.
+    /// The model of its queries, unless a message names another.
     pub model: Option<String>,
-    /// What else each of its queries has: a JSON object.
+    /// Options of its queries: a JSON object.
     pub config: String,
-    /// The number of the last event of its bridge that the database has.
+    /// The number of the last bridge event in the database.
     pub recorded: u64,
-    /// A time.
+    /// Creation time, as a timestamp of [`clock`].
     pub created_at: String,
-    /// The time of the last message or change.
+    /// Time of the last message, event or status change.
     pub last_active_at: String,
 }
 
@@ -99,7 +99,7 @@ impl TryFrom<SessionRow> for Session {
 
     fn try_from(row: SessionRow) -> Result<Self> {
         Ok(Session {
-            id: row.id.parse().map_err(|_| Error::new(format!("{} is no id of a session", row.id)))?,
+            id: row.id.parse().map_err(|_| Error::new(format!("invalid session id {:?}", row.id)))?,
             tenant_id: row.tenant_id,
             agent_name: row.agent_name,
             sandbox_id: row.sandbox_id,
@@ -114,26 +114,26 @@ impl TryFrom<SessionRow> for Session {
     }
 }
 
-/// What a new session has.
+/// A session to insert.
 #[derive(Debug)]
 pub struct NewSession<'a> {
-    /// Its id.
+    /// The id of the session.
     pub id: Uuid,
-    /// The tenant.
+    /// The tenant that owns the session.
     pub tenant: &'a str,
-    /// The agent.
+    /// The name of its agent.
     pub agent: &'a str,
     /// The model of its queries.
     pub model: Option<&'a str>,
-    /// What else each of its queries has: a JSON object.
+    /// Options of its queries: a JSON object.
     pub config: &'a str,
 }
 
 impl Store {
-    /// Adds a session with the status `starting`.
+    /// Inserts a session with the status `starting`.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn insert_session(&self, new: &NewSession<'_>) -> Result<Session> {
         let statement = "INSERT INTO sessions (id, tenant_id, agent_name, sandbox_id, status, model, config, recorded, \
              created_at, last_active_at) VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6) RETURNING *";
@@ -149,10 +149,10 @@ impl Store {
         row.try_into()
     }
 
-    /// A session of a tenant.
+    /// Returns a session of a tenant.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn session(&self, tenant: &str, id: Uuid) -> Result<Option<Session>> {
         let statement = "SELECT * FROM sessions WHERE id = $1 AND tenant_id = $2";
         let row: Option<SessionRow> =
@@ -160,10 +160,10 @@ impl Store {
         row.map(Session::try_from).transpose()
     }
 
-    /// The sessions of a tenant, the newest first; those of one agent, if it is named.
+    /// Lists the sessions of a tenant, newest first, optionally of one agent only.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn sessions(&self, tenant: &str, agent: Option<&str>) -> Result<Vec<Session>> {
         let statement = "SELECT * FROM sessions WHERE tenant_id = $1 AND ($2 = '' OR agent_name = $2) \
              ORDER BY created_at DESC, id DESC";
@@ -171,29 +171,29 @@ impl Store {
         rows.fetch_all(&self.pool).await?.into_iter().map(SessionRow::try_into).collect()
     }
 
-    /// The sessions of all tenants that a sandbox may be running for.
+    /// Lists the sessions of all tenants that can have a sandbox according to their status.
     ///
     /// # Errors
-    /// The database fails.
-    pub async fn sessions_with_sandboxes(&self) -> Result<Vec<Session>> {
+    /// Fails if the database cannot be read or written.
+    pub async fn sessions_to_reattach(&self) -> Result<Vec<Session>> {
         let statement = "SELECT * FROM sessions WHERE status IN ('starting', 'active', 'paused')";
         let rows: Vec<SessionRow> = sqlx::query_as(statement).fetch_all(&self.pool).await?;
         rows.into_iter().map(SessionRow::try_into).collect()
     }
 
-    /// How many sessions are active.
+    /// Counts the active sessions of all tenants.
     ///
     /// # Errors
-    /// The database fails.
-    pub async fn active_sessions(&self) -> Result<i64> {
+    /// Fails if the database cannot be read or written.
+    pub async fn count_active_sessions(&self) -> Result<i64> {
         let statement = "SELECT COUNT(*) FROM sessions WHERE status = 'active'";
         Ok(sqlx::query_scalar(statement).fetch_one(&self.pool).await?)
     }
 
-    /// Notes that a session has the sandbox of this name, and its status with it.
+    /// Stores the sandbox and the status of a running session.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn set_running(&self, id: Uuid, sandbox: &str, status: Status) -> Result<()> {
         let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4 WHERE id = $1";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
@@ -201,12 +201,12 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the status of a session if it is one of `from`; whether it was.
+    /// Sets the status of a session if its current status is in `from`. Returns whether it was.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn change_status(&self, id: Uuid, from: &[Status], to: Status) -> Result<bool> {
-        // Few enough to go one by one; a list of any length is no parameter that both databases take.
+        // One statement for each status: SQLite and PostgreSQL have no common list parameter.
         for from in from {
             let statement =
                 "UPDATE sessions SET status = $3, last_active_at = $4 WHERE id = $1 AND status = $2";
@@ -222,10 +222,10 @@ impl Store {
         Ok(false)
     }
 
-    /// Removes a session with its messages and events.
+    /// Deletes a session with its messages and events.
     ///
     /// # Errors
-    /// The database fails.
+    /// Fails if the database cannot be read or written.
     pub async fn delete_session(&self, id: Uuid) -> Result<()> {
         sqlx::query("DELETE FROM sessions WHERE id = $1").bind(id.to_string()).execute(&self.pool).await?;
         Ok(())

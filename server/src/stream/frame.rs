@@ -1,58 +1,58 @@
-//! One server-sent event.
+//! Frames: server-sent events and their ids.
 
 use axum::response::sse;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The place of a frame in the stream of its session: the number of the event of the bridge, which the bridge never uses
-/// again, and the frame's place among those of that event. So the same event always gives the same ids, whichever process
-/// makes them.
+/// The position of a frame in the stream of its session: the number of the bridge event, which the bridge never reuses,
+/// and the index of the frame among those of the event. An event therefore has the same ids after a restart of the
+/// server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrameId(u64);
 
-/// Ids for each event of the bridge; the last two places are those of the raw message and of what ends a turn.
-const PLACES: u64 = 1000;
+/// Number of ids for each bridge event. The last two are those of the message and of the end of the turn.
+const IDS_PER_EVENT: u64 = 1000;
 
 impl FrameId {
-    /// The place of a frame that was derived from an event; `None` when it has too many.
-    pub fn derived(number: u64, place: usize) -> Option<Self> {
-        let place = u64::try_from(place).ok().filter(|place| *place < PLACES - 2)?;
-        Some(FrameId(number * PLACES + place))
+    /// The id of a derived frame; `None` if the event has too many frames.
+    pub fn derived(event_number: u64, index: usize) -> Option<Self> {
+        let index = u64::try_from(index).ok().filter(|index| *index < IDS_PER_EVENT - 2)?;
+        Some(FrameId(event_number * IDS_PER_EVENT + index))
     }
 
-    /// The place of the raw message.
-    pub fn message(number: u64) -> Self {
-        FrameId(number * PLACES + PLACES - 2)
+    /// The id of the frame that contains the message.
+    pub fn message(event_number: u64) -> Self {
+        FrameId(event_number * IDS_PER_EVENT + IDS_PER_EVENT - 2)
     }
 
-    /// The place of what comes last of an event; also of what comes before the first frame of the next one.
-    pub fn last(number: u64) -> Self {
-        FrameId(number * PLACES + PLACES - 1)
+    /// The id of the last frame of an event. A frame before the first event after `event_number` uses it too.
+    pub fn last(event_number: u64) -> Self {
+        FrameId(event_number * IDS_PER_EVENT + IDS_PER_EVENT - 1)
     }
 }
 
-/// A server-sent event: its name, and JSON in one line.
+/// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The name of the event.
+    /// The name of the event, without white space or line breaks.
     pub event: Cow<'static, str>,
-    /// JSON.
+    /// The data: JSON in one line.
     pub data: String,
 }
 
 impl Frame {
-    /// A frame with this value.
+    /// Creates a frame with this value as data.
     pub fn new(event: impl Into<Cow<'static, str>>, data: &Value) -> Self {
         Frame { event: event.into(), data: data.to_string() }
     }
 
-    /// The message of an agent, byte for byte.
+    /// Creates a `message` frame with the agent's message, byte for byte except for carriage returns.
     pub fn message(raw: &str) -> Self {
-        // JSON has a carriage return between its words alone, where it means nothing; on this wire it would end the line.
+        // In valid JSON, a raw carriage return is white space between tokens; in the stream, it would end the line.
         Frame { event: "message".into(), data: raw.replace('\r', " ") }
     }
 
-    /// The event as axum sends it.
+    /// Converts the frame to the event type of axum.
     pub fn into_event(self, id: FrameId) -> sse::Event {
         sse::Event::default().id(id.0.to_string()).event(self.event).data(self.data)
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_grow_with_the_events_and_within_each() {
+    fn ids_increase_across_and_within_events() {
         let ids = [
             FrameId::last(6),
             FrameId::derived(7, 0).unwrap(),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_stays_in_one_line() {
+    fn message_stays_on_one_line() {
         assert_eq!(Frame::message("{\r\"a\":1}").data, "{ \"a\":1}");
     }
 }

@@ -1,13 +1,12 @@
-//! What the agent says, as server-sent events and as rows of the database. Both are made of the same messages by rules
-//! without I/O.
+//! Conversion of agent messages to server-sent events and to database rows. Apart from `turn`, the modules do no I/O.
 
 mod derive;
 mod frame;
 mod rows;
 mod turn;
 
-pub use derive::frames_of;
+pub use derive::derive_frames;
 pub use frame::{Frame, FrameId};
-pub use rows::rows_of;
-pub(crate) use turn::turn_of;
-pub use turn::{TurnStream, turn_id};
+pub use rows::database_rows;
+pub(crate) use turn::event_turn_id;
+pub use turn::{TurnStream, new_turn_id};

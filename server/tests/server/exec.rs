@@ -1,31 +1,31 @@
-//! Commands beside the agent, and the log.
+//! Shell commands in the sandbox, and the log of a session.
 
 use crate::support::{Server, wait_until};
 use serde_json::json;
 
 #[test]
-fn a_command_runs_in_the_sandbox_of_the_session() {
+fn exec_runs_command_in_sandbox_of_session() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let exec = |body| client.post(&format!("/api/sessions/{session}/exec"), &body).expect(200);
-    let answer = exec(json!({ "command": "echo out; echo err >&2; exit 3" }));
-    assert_eq!(answer, json!({ "exitCode": 3, "stdout": "out\n", "stderr": "err\n" }));
-    let answer = exec(json!({ "command": "cat CLAUDE.md; ls /home /root 2>/dev/null", "timeout": 20_000 }));
-    assert!(answer["stdout"].as_str().unwrap().contains("friendly assistant"), "{answer}");
+    let response = exec(json!({ "command": "echo out; echo err >&2; exit 3" }));
+    assert_eq!(response, json!({ "exitCode": 3, "stdout": "out\n", "stderr": "err\n" }));
+    let response = exec(json!({ "command": "cat CLAUDE.md; ls /home /root 2>/dev/null", "timeout": 20_000 }));
+    assert!(response["stdout"].as_str().unwrap().contains("friendly assistant"), "{response}");
     assert_eq!(exec(json!({ "command": "sleep 600", "timeout": 50 }))["exitCode"], 124);
 }
 
 #[test]
-fn the_log_has_what_happened_to_the_agent() {
+fn log_contains_exit_of_agent() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
-    client.turn(&session, "crash");
+    let (client, session) = (server.client(), server.create_session());
+    client.run_turn(&session, "crash");
     let path = format!("/api/sessions/{session}/logs");
     let mut logs = json!([]);
-    wait_until("the exit is in the log", || {
-        let answer = client.get(&path).expect(200);
-        assert_eq!(answer["source"], "sandbox");
-        logs = answer["logs"].clone();
+    wait_until("the log contains the exit", || {
+        let response = client.get(&path).expect(200);
+        assert_eq!(response["source"], "sandbox");
+        logs = response["logs"].clone();
         !logs.as_array().unwrap().is_empty()
     });
     let first = &logs[0];

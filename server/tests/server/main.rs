@@ -1,4 +1,4 @@
-//! The server from outside: a client of its HTTP, and what the kernel and the program `saggar` say of its sessions.
+//! Integration tests of the server. They use its HTTP API, and check sessions with `/proc` and the program `saggar`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, unreachable_pub)]
 
@@ -6,7 +6,8 @@ mod agents;
 mod auth;
 mod errors;
 mod exec;
-mod life;
+mod lifecycle;
+mod manual;
 mod messages;
 mod restart;
 mod sessions;

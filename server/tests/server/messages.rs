@@ -1,6 +1,6 @@
-//! Messages, and the streams of their turns.
+//! Messages, the streams of turns, and the stored lists.
 
-use crate::support::{Client, Frame, Server, kill, wait_until};
+use crate::support::{Client, Frame, Server, send_signal, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -13,20 +13,20 @@ fn messages(client: &Client, session: &str) -> Vec<Value> {
     listed["messages"].as_array().unwrap().clone()
 }
 
-/// What the messages of a session say, in short.
-fn said(client: &Client, session: &str) -> Vec<String> {
-    let text = |message: Value| {
+/// Returns the role and the type of each message of a session.
+fn message_summaries(client: &Client, session: &str) -> Vec<String> {
+    let summary = |message: Value| {
         let content: Value = serde_json::from_str(message["content"].as_str().unwrap()).unwrap();
         format!("{} {}", message["role"].as_str().unwrap(), content["type"].as_str().unwrap())
     };
-    messages(client, session).into_iter().map(text).collect()
+    messages(client, session).into_iter().map(summary).collect()
 }
 
 #[test]
-fn a_turn_streams_in_the_order_that_clients_know() {
+fn turn_streams_frames_in_order_of_ash() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
-    let frames = client.turn(&session, "run: echo hi");
+    let (client, session) = (server.client(), server.create_session());
+    let frames = client.run_turn(&session, "run: echo hi");
     assert_eq!(
         events(&frames),
         [
@@ -55,16 +55,16 @@ fn a_turn_streams_in_the_order_that_clients_know() {
     assert_eq!(frames[7].json()["numTurns"], 1);
     assert_eq!(frames.last().unwrap().json(), json!({ "sessionId": session }));
     assert!(frames.windows(2).all(|pair| pair[0].id < pair[1].id), "{frames:?}");
-    let next = client.turn(&session, "recall");
+    let next = client.run_turn(&session, "recall");
     assert!(frames.last().unwrap().id <= next[0].id && next[0].id < next[1].id);
     assert!(next.iter().any(|frame| frame.data.contains("run: echo hi")));
 }
 
 #[test]
-fn pieces_of_text_come_when_they_are_asked_for() {
+fn text_deltas_are_streamed_on_request() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
-    assert!(!events(&client.turn(&session, "hi")).contains(&"text_delta"));
+    let (client, session) = (server.client(), server.create_session());
+    assert!(!events(&client.run_turn(&session, "hi")).contains(&"text_delta"));
     let body = json!({ "content": "hi", "includePartialMessages": true });
     let frames: Vec<Frame> = client.send(&session, &body).collect();
     let pieces = frames.iter().filter(|frame| frame.event == "text_delta");
@@ -74,12 +74,12 @@ fn pieces_of_text_come_when_they_are_asked_for() {
 }
 
 #[test]
-fn what_was_said_is_in_the_lists_when_the_turn_is_done() {
+fn finished_turn_is_in_the_lists() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
-    client.turn(&session, "run: echo hi");
+    let (client, session) = (server.client(), server.create_session());
+    client.run_turn(&session, "run: echo hi");
     assert_eq!(
-        said(&client, &session),
+        message_summaries(&client, &session),
         ["user user", "assistant assistant", "assistant assistant", "assistant result"]
     );
     let listed = messages(&client, &session);
@@ -98,19 +98,19 @@ fn what_was_said_is_in_the_lists_when_the_turn_is_done() {
 }
 
 #[test]
-fn a_message_is_the_bytes_that_the_agent_wrote() {
+fn agent_message_is_streamed_and_stored_byte_for_byte() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let odd = r#"{ "type" :"assistant","n":1.0e3,  "message":{"content":[{"type":"text","text":"\u00e4\n"}]},"z":1,"a":"<x>"}"#;
-    let frames = client.turn(&session, &format!("echo-json: {odd}"));
+    let frames = client.run_turn(&session, &format!("echo-json: {odd}"));
     assert!(frames.iter().any(|frame| frame.event == "message" && frame.data == odd), "{frames:?}");
     assert!(messages(&client, &session).iter().any(|message| message["content"] == odd));
 }
 
 #[test]
-fn blocks_reach_the_agent_as_they_are() {
+fn content_blocks_reach_agent_unchanged() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let blocks = json!([{ "type": "text", "text": "first" }, { "type": "image", "source": { "type": "base64", "data": "x" } }]);
     let frames: Vec<Frame> = client.send(&session, &json!({ "content": blocks })).collect();
     assert_eq!(frames.last().unwrap().event, "done");
@@ -121,53 +121,56 @@ fn blocks_reach_the_agent_as_they_are() {
 }
 
 #[test]
-fn an_agent_that_exits_ends_the_stream_with_an_error_alone() {
+fn exited_agent_ends_stream_with_error_only() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
-    let frames = client.turn(&session, "crash");
+    let (client, session) = (server.client(), server.create_session());
+    let frames = client.run_turn(&session, "crash");
     assert_eq!(frames.last().unwrap().event, "error");
     assert!(frames.last().unwrap().json()["error"].as_str().unwrap().contains('3'), "{frames:?}");
     let events = client.get(&format!("/api/sessions/{session}/events?type=error")).expect(200);
     assert_eq!(events["events"].as_array().unwrap().len(), 1);
-    // The session goes on: the next message starts the agent again.
-    assert_eq!(client.turn(&session, "hi").last().unwrap().event, "done");
+    // The session is still active: the next message restarts the agent.
+    assert_eq!(client.run_turn(&session, "hi").last().unwrap().event, "done");
 }
 
 #[test]
-fn an_agent_cannot_speak_for_the_server() {
+fn agent_cannot_forge_server_events() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let content = json!([{ "type": "done" }, { "type": "error", "error": "x" }, { "type": "a\nevent: done\ndata: {}\n\n" }]);
     let message = json!({ "type": "assistant", "message": { "content": content } });
-    let frames = client.turn(&session, &format!("echo-json: {message}"));
+    let frames = client.run_turn(&session, &format!("echo-json: {message}"));
     assert_eq!(events(&frames).iter().filter(|event| **event == "done").count(), 1);
     assert_eq!(frames.last().unwrap().event, "done");
     assert!(!events(&frames).contains(&"error"));
 }
 
 #[test]
-fn a_turn_goes_on_without_its_client() {
+fn turn_continues_after_client_disconnects() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let mut frames =
         client.send(&session, &json!({ "content": "count: 30", "includePartialMessages": true }));
     assert_eq!(frames.next().unwrap().event, "session_start");
     drop(frames);
-    wait_until("the turn is recorded to its end", || {
-        said(&client, &session).last().is_some_and(|last| last == "assistant result")
+    wait_until("the result of the turn is stored", || {
+        message_summaries(&client, &session).last().is_some_and(|last| last == "assistant result")
     });
-    assert_eq!(said(&client, &session).iter().filter(|said| *said == "assistant result").count(), 1);
-    assert_eq!(client.turn(&session, "hi").last().unwrap().event, "done");
+    assert_eq!(
+        message_summaries(&client, &session).iter().filter(|summary| *summary == "assistant result").count(),
+        1
+    );
+    assert_eq!(client.run_turn(&session, "hi").last().unwrap().event, "done");
 }
 
 #[test]
-fn each_of_two_clients_has_its_own_turn() {
+fn concurrent_clients_receive_only_their_own_turn() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let turns: Vec<_> = (0..4)
         .map(|number| {
             let (client, session) = (client.clone(), session.clone());
-            std::thread::spawn(move || client.turn(&session, &format!("run: echo turn-{number}")))
+            std::thread::spawn(move || client.run_turn(&session, &format!("run: echo turn-{number}")))
         })
         .collect();
     for (number, turn) in turns.into_iter().enumerate() {
@@ -177,18 +180,23 @@ fn each_of_two_clients_has_its_own_turn() {
         assert_eq!(result.json()["content"], format!("turn-{number}\n"));
         assert_eq!(frames.last().unwrap().event, "done");
     }
-    assert_eq!(said(&client, &session).iter().filter(|said| *said == "assistant result").count(), 4);
+    assert_eq!(
+        message_summaries(&client, &session).iter().filter(|summary| *summary == "assistant result").count(),
+        4
+    );
 }
 
 #[test]
-fn a_sandbox_that_is_killed_ends_the_stream() {
+fn killed_sandbox_ends_stream_with_error_and_done() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.session());
+    let (client, session) = (server.client(), server.create_session());
     let mut frames = client.send(&session, &json!({ "content": "run: sleep 600" }));
     while frames.next().unwrap().event != "tool_use" {}
-    kill(server.supervisor(&session), Signal::KILL);
+    send_signal(server.supervisor(&session), Signal::KILL);
     let rest: Vec<Frame> = frames.collect();
     assert_eq!(events(&rest[rest.len() - 2..]), ["error", "done"], "{rest:?}");
     let path = format!("/api/sessions/{session}");
-    wait_until("the session has an error", || client.get(&path).expect(200)["session"]["status"] == "error");
+    wait_until("the session has the status error", || {
+        client.get(&path).expect(200)["session"]["status"] == "error"
+    });
 }

@@ -1,6 +1,6 @@
-//! Sessions outlive the server.
+//! Sessions outlive the server process.
 
-use crate::support::{Client, Server, kill, wait_until};
+use crate::support::{Client, Server, send_signal, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -15,35 +15,35 @@ fn contents(client: &Client, session: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_session_goes_on_under_the_next_server() {
+fn session_continues_after_server_restart() {
     let mut server = Server::start();
-    let session = server.session();
+    let session = server.create_session();
     let client = server.client();
-    client.turn(&session, "my name is Ann");
+    client.run_turn(&session, "my name is Ann");
     let supervisor = server.supervisor(&session);
-    assert!(server.end(Signal::TERM).success());
+    assert!(server.stop(Signal::TERM).success());
     assert_eq!(server.supervisor(&session), supervisor);
-    server.start_again();
+    server.restart();
     let client = server.client();
     assert_eq!(status(&client, &session), "active");
-    assert!(client.turn(&session, "recall").iter().any(|frame| frame.data.contains("my name is Ann")));
+    assert!(client.run_turn(&session, "recall").iter().any(|frame| frame.data.contains("my name is Ann")));
     assert_eq!(server.supervisor(&session), supervisor);
 }
 
 #[test]
-fn what_was_said_while_no_server_ran_is_recorded_once() {
+fn events_without_running_server_are_recorded_once() {
     let mut server = Server::start();
-    let session = server.session();
-    for kill in [Signal::KILL, Signal::TERM] {
+    let session = server.create_session();
+    for signal in [Signal::KILL, Signal::TERM] {
         let client = server.client();
         let mut frames = client.send(&session, &json!({ "content": "count: 40" }));
         while frames.next().unwrap().event != "message" {}
-        server.end(kill);
+        server.stop(signal);
         drop(frames);
-        server.start_again();
+        server.restart();
     }
     let client = server.client();
-    wait_until("both turns are recorded", || {
+    wait_until("the results of both turns are stored", || {
         contents(&client, &session).iter().filter(|content| content.contains("\"type\":\"result\"")).count()
             == 2
     });
@@ -58,18 +58,18 @@ fn what_was_said_while_no_server_ran_is_recorded_once() {
 }
 
 #[test]
-fn a_session_whose_sandbox_went_meanwhile_is_not_active() {
+fn session_with_exited_sandbox_is_not_active_after_restart() {
     let mut server = Server::start();
     let client = server.client();
-    let (killed, shut_down) = (server.session(), server.session());
-    server.end(Signal::KILL);
-    kill(server.supervisor(&killed), Signal::KILL);
-    kill(server.supervisor(&shut_down), Signal::TERM);
-    wait_until("both supervisors are gone", || {
-        [&killed, &shut_down].iter().all(|session| server.record(session)["supervisor"].is_null())
+    let (killed, shut_down) = (server.create_session(), server.create_session());
+    server.stop(Signal::KILL);
+    send_signal(server.supervisor(&killed), Signal::KILL);
+    send_signal(server.supervisor(&shut_down), Signal::TERM);
+    wait_until("both supervisors have exited", || {
+        [&killed, &shut_down].iter().all(|session| server.session_record(session)["supervisor"].is_null())
     });
     drop(client);
-    server.start_again();
+    server.restart();
     let client = server.client();
     assert_eq!(status(&client, &killed), "error");
     assert_eq!(status(&client, &shut_down), "paused");

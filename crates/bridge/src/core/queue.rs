@@ -231,8 +231,9 @@ impl Bridge {
 
     /// Whether a turn without an id runs or waits on a connection.
     pub(super) fn has_ordered_turn(&self, conn: ConnId) -> bool {
-        let waits =
-            |waiting: &QueuedCommand| waiting.reply.conn == conn && waiting.reply.is_ordered() && waiting.is_turn();
+        let waits = |waiting: &QueuedCommand| {
+            waiting.reply.conn == conn && waiting.reply.is_ordered() && waiting.is_turn()
+        };
         self.turn.as_ref().is_some_and(|turn| turn.is_ordered_for(conn)) || self.queue.iter().any(waits)
     }
 

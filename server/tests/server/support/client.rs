@@ -1,11 +1,11 @@
-//! A client that looks at every answer.
+//! An HTTP client that checks every response.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use ureq::http::{HeaderMap, Method, Request};
 use ureq::{Agent, Body};
 
-/// A client with one key, or none.
+/// A client with one API key, or without a key.
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
@@ -13,18 +13,17 @@ pub struct Client {
     key: Option<String>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
-pub struct Answer {
-    /// The status code.
+pub struct Response {
     pub status: u16,
-    /// JSON; null if it is not.
+    /// The JSON body; null if it is not JSON.
     pub body: Value,
     request: String,
 }
 
-impl Answer {
-    /// The body of an answer with this status.
+impl Response {
+    /// Checks the status and returns the body.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}: {}", self.request, self.body);
@@ -35,16 +34,14 @@ impl Answer {
 /// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its id.
     pub id: u64,
-    /// Its name.
     pub event: String,
-    /// Its data, as it came.
+    /// The data, byte for byte.
     pub data: String,
 }
 
 impl Frame {
-    /// Its data as JSON.
+    /// Parses the data as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.data).unwrap()
     }
@@ -56,13 +53,13 @@ impl Client {
         Client { agent: settings.build().into(), url: url.to_owned(), key: key.map(str::to_owned) }
     }
 
-    /// Sends a request with these headers beside the key, and with this body.
-    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    /// Sends a request with these headers, the key and this body.
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let (status, _, mut body) = self.start(method, path, headers, body);
         let mut text = String::new();
         body.as_reader().read_to_string(&mut text).unwrap();
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Answer { status, body, request: format!("{method} {path}") }
+        Response { status, body, request: format!("{method} {path}") }
     }
 
     fn start(
@@ -89,28 +86,29 @@ impl Client {
         (parts.status.as_u16(), parts.headers, body)
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
+    pub fn post(&self, path: &str, body: &Value) -> Response {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
-    pub fn patch(&self, path: &str, body: &Value) -> Answer {
+    pub fn patch(&self, path: &str, body: &Value) -> Response {
         self.request("PATCH", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
-    pub fn delete(&self, path: &str) -> Answer {
+    pub fn delete(&self, path: &str) -> Response {
         self.request("DELETE", path, &[], b"")
     }
 
-    /// Sends a message; the frames as they come, to the end of the stream. Dropping it closes the connection.
+    /// Sends a message and returns the frames as they arrive, until the stream ends. Dropping the iterator closes the
+    /// connection.
     #[track_caller]
     pub fn send(&self, session: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
         let path = format!("/api/sessions/{session}/messages");
         let headers = [("content-type", "application/json")];
-        // A client of its own, so that its connection is not used again.
+        // A separate client, so that the connection is not pooled.
         let own = Client::new(&self.url, self.key.as_deref());
         let (status, headers, body) = own.start("POST", &path, &headers, body.to_string().as_bytes());
         assert_eq!(status, 200);
@@ -120,14 +118,14 @@ impl Client {
         std::iter::from_fn(move || frame(&mut lines))
     }
 
-    /// Sends a text and takes the whole stream.
+    /// Sends a text message and returns all frames of its turn.
     #[track_caller]
-    pub fn turn(&self, session: &str, text: &str) -> Vec<Frame> {
+    pub fn run_turn(&self, session: &str, text: &str) -> Vec<Frame> {
         self.send(session, &serde_json::json!({ "content": text })).collect()
     }
 }
 
-/// The next frame, by the lines that clients of the seeds' server look for; comments are skipped.
+/// Parses the next frame with the line prefixes that clients of Ash expect. Comments are skipped.
 fn frame(lines: &mut impl Iterator<Item = String>) -> Option<Frame> {
     let (mut id, mut event, mut data) = (None, None, None);
     for line in lines {

@@ -1,4 +1,4 @@
-//! A server of a test's own, and clients of it.
+//! Server processes for tests, and HTTP clients.
 
 mod client;
 mod process;
@@ -12,31 +12,31 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The folder of the demo agent.
-pub fn hello() -> PathBuf {
+pub fn hello_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("examples/hello")
 }
 
-/// The body of a deployment of the demo agent.
-pub fn hello_body(name: &str) -> Value {
-    json!({ "name": name, "path": hello() })
+/// The body that deploys the demo agent under this name.
+pub fn deploy_body(name: &str) -> Value {
+    json!({ "name": name, "path": hello_folder() })
 }
 
-/// Whether a process is gone; one that only its parent has to notice is.
-pub fn is_gone(pid: Pid) -> bool {
+/// Whether a process has exited. A zombie has.
+pub fn has_exited(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// Kills a process.
-pub fn kill(pid: Pid, signal: Signal) {
+/// Sends a signal to a process.
+pub fn send_signal(pid: Pid, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Waits until something holds; a minute is for machines that are busy.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits until the condition holds, at most a minute: test machines can be busy.
+pub fn wait_until(condition: &str, mut is_met: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+    while !is_met() {
+        assert!(start.elapsed() < Duration::from_secs(60), "not within a minute: {condition}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,6 +1,6 @@
-//! The server as a process.
+//! A server process for tests.
 
-use super::{Client, hello_body};
+use super::{Client, deploy_body};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A server with a data directory of its own. With its end all its sessions end.
+/// A server process with its own data directory. Dropping it ends all its sessions.
 pub struct Server {
     process: Option<Child>,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     directory: TempDir,
     url: String,
-    /// What it printed at its last start.
-    pub said: String,
+    /// Standard output of the current process.
+    pub stdout: String,
 }
 
 impl Server {
-    /// Starts one.
+    /// Starts a server.
     pub fn start() -> Self {
         Server::start_with(&[], &[])
     }
 
-    /// Starts one with these flags and variables.
+    /// Starts a server with these arguments and environment variables.
     pub fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let own = |text: &&str| (*text).to_owned();
         let mut server = Server {
@@ -35,33 +35,34 @@ impl Server {
             variables: variables.iter().map(|(name, value)| (own(name), own(value))).collect(),
             directory: tempfile::tempdir().unwrap(),
             url: String::new(),
-            said: String::new(),
+            stdout: String::new(),
         };
-        server.start_again();
+        server.restart();
         server
     }
 
-    /// Starts it on the same data. The former process must be gone.
-    pub fn start_again(&mut self) {
+    /// Starts the server again with the same data. The previous process must have exited.
+    pub fn restart(&mut self) {
         assert!(self.process.is_none());
         let mut command = self.command();
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         self.process = Some(process);
-        self.said.clear();
-        // The address comes first; a key, if it made one, in the next line.
-        lines.read_line(&mut self.said).unwrap();
-        let line = self.said.trim_end();
-        self.url = line.rsplit_once(" on ").unwrap_or_else(|| panic!("it said {line:?}")).1.to_owned();
-        let key_file = self.data().join("initial-api-key");
-        if key_file.exists() && self.said.lines().count() == 1 && !self.is_known_key(&key_file) {
-            lines.read_line(&mut self.said).unwrap();
+        self.stdout.clear();
+        // The first line contains the address, the second the initial key if one was created.
+        lines.read_line(&mut self.stdout).unwrap();
+        let line = self.stdout.trim_end();
+        self.url =
+            line.rsplit_once(" on ").unwrap_or_else(|| panic!("unexpected first line {line:?}")).1.to_owned();
+        let key_file = self.data_dir().join("initial-api-key");
+        if key_file.exists() && self.stdout.lines().count() == 1 && !self.is_known_key(&key_file) {
+            lines.read_line(&mut self.stdout).unwrap();
         }
-        // The pipe must not break under later lines.
+        // Standard output must stay open, so that later lines do not fail.
         std::thread::spawn(move || lines.lines().map_while(Result::ok).for_each(drop));
     }
 
-    /// Whether the key file is of an earlier start: then no line about it comes.
+    /// Whether the key file existed before this start: then the server prints no second line.
     fn is_known_key(&self, file: &Path) -> bool {
         let marker = self.directory.path().join("known-key");
         let key = fs::read(file).unwrap();
@@ -70,10 +71,10 @@ impl Server {
         is_known
     }
 
-    /// The command that starts it.
+    /// The command that starts the server.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_saggar-server"));
-        command.arg("--data").arg(self.data()).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
+        command.arg("--data").arg(self.data_dir()).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
             command.arg("--saggar").arg(saggar());
         }
@@ -82,38 +83,38 @@ impl Server {
         command
     }
 
-    /// Its data directory.
-    pub fn data(&self) -> PathBuf {
+    /// The data directory.
+    pub fn data_dir(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// A client with its first key.
+    /// A client with the initial key.
     pub fn client(&self) -> Client {
-        let key = fs::read_to_string(self.data().join("initial-api-key")).unwrap();
+        let key = fs::read_to_string(self.data_dir().join("initial-api-key")).unwrap();
         Client::new(&self.url, Some(key.trim()))
     }
 
-    /// A client without a key, or with another.
+    /// A client with this key, or without a key.
     pub fn client_with(&self, key: Option<&str>) -> Client {
         Client::new(&self.url, key)
     }
 
-    /// A session of the demo agent: its id.
-    pub fn session(&self) -> String {
+    /// Creates a session of the demo agent and returns its id.
+    pub fn create_session(&self) -> String {
         let client = self.client();
-        client.post("/api/agents", &hello_body("hello")).expect(201);
+        client.post("/api/agents", &deploy_body("hello")).expect(201);
         client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201)["session"]["id"].text()
     }
 
-    /// Sends it a signal, and waits for its end; its exit status.
-    pub fn end(&mut self, signal: Signal) -> std::process::ExitStatus {
+    /// Sends a signal, waits for the exit and returns the exit status.
+    pub fn stop(&mut self, signal: Signal) -> std::process::ExitStatus {
         let mut process = self.process.take().unwrap();
         let pid = Pid::from_child(&process);
         kill_process(pid, signal).unwrap();
         process.wait().unwrap()
     }
 
-    /// What `saggar session ARGUMENTS` prints about its sessions.
+    /// Returns the standard output of `saggar session ARGUMENTS`.
     pub fn saggar(&self, arguments: &[&str]) -> String {
         let output = self.saggar_command(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -122,18 +123,18 @@ impl Server {
 
     fn saggar_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(saggar());
-        command.env("SAGGAR_STATE_DIR", self.data().join("saggar")).arg("session").args(arguments);
+        command.env("SAGGAR_STATE_DIR", self.data_dir().join("saggar")).arg("session").args(arguments);
         command
     }
 
-    /// What saggar says of a session.
-    pub fn record(&self, session: &str) -> Value {
+    /// The record of a session, as saggar prints it.
+    pub fn session_record(&self, session: &str) -> Value {
         serde_json::from_str(&self.saggar(&["show", "--json", session])).unwrap()
     }
 
-    /// The supervisor of a session.
+    /// The process id of the supervisor of a session.
     pub fn supervisor(&self, session: &str) -> Pid {
-        let pid = self.record(session)["supervisor"]["pid"].as_i64().unwrap();
+        let pid = self.session_record(session)["supervisor"]["pid"].as_i64().unwrap();
         Pid::from_raw(pid.try_into().unwrap()).unwrap()
     }
 }
@@ -153,7 +154,7 @@ impl Drop for Server {
     }
 }
 
-/// The program under test.
+/// The path of the program `saggar`, built together with the server.
 fn saggar() -> PathBuf {
     let named = std::env::var_os("SAGGAR_TEST_BINARY").filter(|path| !path.is_empty()).map(PathBuf::from);
     let saggar =
@@ -168,6 +169,6 @@ trait Text {
 
 impl Text for Value {
     fn text(&self) -> String {
-        self.as_str().unwrap_or_else(|| panic!("{self} is no text")).to_owned()
+        self.as_str().unwrap_or_else(|| panic!("{self} is not a string")).to_owned()
     }
 }

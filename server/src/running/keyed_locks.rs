@@ -1,11 +1,11 @@
-//! A lock for each session.
+//! Asynchronous locks by session id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-/// Locks by id; one that nobody holds or waits for is not kept.
+/// Locks by id. A lock without a holder or a waiter is removed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyedLocks {
     locks: Arc<Mutex<HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>>>,
@@ -26,15 +26,16 @@ impl KeyedLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     #[tokio::test]
-    async fn one_id_is_locked_once_and_another_beside_it() {
+    async fn ids_are_locked_independently() {
         let locks = KeyedLocks::default();
         let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
         let held = locks.lock(one).await;
         drop(locks.lock(other).await);
         let mut second = Box::pin(locks.lock(one));
-        assert!(futures_util::poll!(&mut second).is_pending());
+        assert!((&mut second).now_or_never().is_none());
         drop(held);
         drop(second.await);
         drop(locks.lock(other).await);

@@ -1,0 +1,207 @@
+//! Lifecycle of a session: pause, resume, stop and end. Each change completes even if the client disconnects.
+
+use super::App;
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::SessionId;
+use super::session_files;
+use super::sessions::{
+    find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
+};
+use crate::running::RunningSession;
+use crate::saggar::{BridgeConnection, call_control};
+use crate::store::{Session, Status};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use saggar_bridge::client::{ClientCommand, EventBody};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tracing::warn;
+use uuid::Uuid;
+
+type JsonResponse = Result<Json<Value>, ApiError>;
+
+/// Maximum wait for the recorder after a sandbox has exited.
+const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A state change that a client requests.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Pause,
+    Resume,
+    Stop,
+    End,
+}
+
+/// `POST /api/sessions/:id/pause`: freezes the processes of the session. If saggar cannot freeze them, the sandbox is
+/// shut down, and resume starts a new one with the same workspace and conversation.
+pub(super) async fn pause(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
+    change(app, caller, id, Change::Pause).await
+}
+
+/// `POST /api/sessions/:id/resume`: thaws the session, or starts it in a new sandbox.
+pub(super) async fn resume(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
+    change(app, caller, id, Change::Resume).await
+}
+
+/// `POST /api/sessions/:id/stop`: shuts the sandbox down. The session can be resumed.
+pub(super) async fn stop(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
+    change(app, caller, id, Change::Stop).await
+}
+
+/// `DELETE /api/sessions/:id`: ends the session permanently. Its messages and its workspace are retained.
+pub(super) async fn end(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
+    change(app, caller, id, Change::End).await
+}
+
+/// Changes the state of a session and returns the session. Changes of one session are serialized. A task of its own
+/// completes the change even if the client disconnects.
+async fn change(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+    change: Change,
+) -> JsonResponse {
+    find_session(&app, &caller, id).await?;
+    let task = tokio::spawn(async move {
+        let _session_lock = app.running.lock_session(id).await;
+        let session = find_session(&app, &caller, id).await?;
+        match change {
+            Change::Pause => pause_session(&app, &session).await,
+            Change::Resume => resume_session(&app, &session).await,
+            Change::Stop => stop_session(&app, &session).await,
+            Change::End => end_session(&app, &session).await,
+        }?;
+        find_session(&app, &caller, id).await
+    });
+    task.await
+        .unwrap_or_else(|_| Err(ApiError::internal("Cannot change the session: internal error")))
+        .map(session_response)
+}
+
+async fn pause_session(app: &App, session: &Session) -> Result<(), ApiError> {
+    let id = session.id;
+    if session.status != Status::Active {
+        return Err(status_conflict("pause", session));
+    }
+    if let Err(error) = app.program.pause(id).await {
+        warn!("cannot freeze session {id}, shutting its sandbox down: {error}");
+        shut_down(app, id).await?;
+    }
+    app.store.change_status(id, &[Status::Active], Status::Paused).await?;
+    record_lifecycle_event(app, session, &json!({ "action": "paused" })).await
+}
+
+async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
+    let (id, previous) = (session.id, app.running.get(session.id));
+    match session.status {
+        Status::Ended => {
+            return Err(ApiError::with_status(StatusCode::GONE, "Session has ended — create a new session"));
+        }
+        Status::Active if previous.is_some() => return Ok(()),
+        _ => {}
+    }
+    let _folders_lock = app.folders_lock.read().await;
+    let resumed = app.program.resume(id).await;
+    let record = resumed.map_err(|error| ApiError::internal(format!("Failed to resume session: {error}")))?;
+    // The recorder of the same sandbox is still running.
+    let is_warm = previous.is_some_and(|running| record.sandbox == running.sandbox);
+    if !is_warm && app.running.attach(session, &record).is_none() {
+        return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
+    }
+    app.store.set_running(id, &record.sandbox, Status::Active).await?;
+    let resumed = match is_warm {
+        true => json!({ "action": "resumed", "path": "warm" }),
+        false => json!({ "action": "resumed", "path": "cold", "source": "local" }),
+    };
+    record_lifecycle_event(app, session, &resumed).await
+}
+
+async fn stop_session(app: &App, session: &Session) -> Result<(), ApiError> {
+    let id = session.id;
+    if !matches!(session.status, Status::Active | Status::Starting) {
+        return Err(status_conflict("stop", session));
+    }
+    shut_down(app, id).await?;
+    let from = [Status::Active, Status::Paused, Status::Starting, Status::Error];
+    app.store.change_status(id, &from, Status::Stopped).await?;
+    record_lifecycle_event(app, session, &json!({ "action": "stopped" })).await
+}
+
+async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
+    let id = session.id;
+    if session.status == Status::Ended {
+        return Ok(());
+    }
+    end_sandbox(app, id, false).await?;
+    let from = [Status::Active, Status::Paused, Status::Stopped, Status::Error, Status::Starting];
+    app.store.change_status(id, &from, Status::Ended).await?;
+    // It has the variables, which can be secrets, and no later start needs them.
+    session_files::remove(app, id).await;
+    record_lifecycle_event(app, session, &json!({ "action": "ended" })).await
+}
+
+/// `POST /api/sessions/:id/interrupt`: aborts the current turn. It is not an error if no turn is running.
+pub(super) async fn interrupt(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+) -> Result<Json<Value>, ApiError> {
+    let session = find_active_session(&app, &caller, id).await?;
+    let running = find_sandbox(&app, &session).await?;
+    let failed = |error| ApiError::internal(format!("Failed to interrupt session: {error}"));
+    let interrupt = ClientCommand::interrupt().with_id("interrupt");
+    let mut connection = BridgeConnection::open(&running.bridge, &[interrupt]).await.map_err(failed)?;
+    while let Some(event) = connection.receive().await.map_err(failed)? {
+        match event.body() {
+            EventBody::Done(_) => return Ok(Json(json!({ "ok": true }))),
+            EventBody::Error(text) => return Err(failed(crate::error::Error::new(text))),
+            _ => {}
+        }
+    }
+    Err(failed(crate::error::Error::new("the sandbox has exited")))
+}
+
+/// Ends a session and removes its files. Its rows remain.
+pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError> {
+    let _session_lock = app.running.lock_session(session.id).await;
+    end_sandbox(app, session.id, true).await?;
+    session_files::remove(app, session.id).await;
+    Ok(())
+}
+
+/// Shuts the sandbox of a session down. The session can be resumed.
+async fn shut_down(app: &App, id: Uuid) -> Result<(), ApiError> {
+    let Some(running) = app.running.get(id) else { return Ok(()) };
+    let ended = call_control(running.control.clone(), "shutdown", json!({})).await;
+    ended.map_err(|error| ApiError::internal(format!("Cannot shut the sandbox down: {error}")))?;
+    wait_for_recorder(&running).await;
+    Ok(())
+}
+
+/// Ends a session permanently.
+async fn end_sandbox(app: &App, id: Uuid, remove: bool) -> Result<(), ApiError> {
+    let running = app.running.get(id);
+    let failed = |error| ApiError::internal(format!("Failed to end session: {error}"));
+    // If saggar has no record of the session, it has no sandbox.
+    if app.program.find_session(id).await.map_err(failed)?.is_some() {
+        app.program.end(id, remove).await.map_err(failed)?;
+    }
+    if let Some(running) = running {
+        wait_for_recorder(&running).await;
+    }
+    Ok(())
+}
+
+async fn wait_for_recorder(running: &RunningSession) {
+    if timeout(RECORDER_TIMEOUT, running.wait_until_finished()).await.is_err() {
+        warn!("session {}: the recorder has not finished yet", running.id);
+    }
+}
+
+fn status_conflict(verb: &str, session: &Session) -> ApiError {
+    ApiError::bad_request(format!("Cannot {verb} session with status \"{}\"", session.status))
+}

@@ -1,0 +1,81 @@
+//! API keys: their form, and the initial key, which a server creates when no other key exists.
+
+use crate::error::{Context, Result};
+use crate::settings::Settings;
+use crate::store::Store;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The tenant of the configured key and of the initial key.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// The API key that the server created at this start.
+#[derive(Debug)]
+pub struct InitialKey {
+    /// The key in plain text; the database stores only its hash.
+    pub key: String,
+    /// The file that contains the key, with mode 0600.
+    pub file: PathBuf,
+}
+
+/// Creates an API key if the database contains no key and the settings name none, and writes it to `initial-api-key` in
+/// the data directory. Without it, a new server would have to accept every request or none.
+///
+/// # Errors
+/// Fails if the database or the file cannot be written.
+pub async fn create_initial_key(
+    store: &Store,
+    settings: &Settings,
+    data_dir: &Path,
+) -> Result<Option<InitialKey>> {
+    if settings.api_key.is_some() || store.has_api_key().await? {
+        return Ok(None);
+    }
+    let (key, file) = (generate_key()?, data_dir.join("initial-api-key"));
+    let context = || format!("cannot write {}", file.display());
+    // A start that failed before the database had the key can have left this file.
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).context(context),
+        _ => {}
+    }
+    let mut output =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).context(context)?;
+    writeln!(output, "{key}").and_then(|()| output.sync_all()).context(context)?;
+    store.insert_api_key(DEFAULT_TENANT, &hash_key(&key), "initial key").await?;
+    Ok(Some(InitialKey { key, file }))
+}
+
+/// Generates a key: `ash_` and 24 random bytes in base64url.
+///
+/// # Errors
+/// Fails if the kernel returns no random bytes.
+pub fn generate_key() -> Result<String> {
+    let mut bytes = [0; 24];
+    SystemRandom::new().fill(&mut bytes).context(|| "cannot generate an API key")?;
+    Ok(format!("ash_{}", URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// Hashes a key for storage: SHA-256 in hexadecimal digits. Generated keys have 192 random
+/// bits, so that the hash needs no salt.
+pub fn hash_key(key: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, key.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_keys_are_unique_and_have_form_of_ash() {
+        let (one, other) = (generate_key().unwrap(), generate_key().unwrap());
+        assert_ne!(one, other);
+        assert!(one.starts_with("ash_") && one.len() == 36, "{one}");
+        assert_eq!(hash_key("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+}

@@ -1,0 +1,202 @@
+//! The sessions with a running sandbox. Their processes outlive the server, which reattaches to them when it starts.
+
+mod keyed_locks;
+mod recorder;
+
+use crate::error::Result;
+use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
+use crate::store::{Session, Status, Store};
+use keyed_locks::KeyedLocks;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedMutexGuard, watch};
+use tracing::{info, warn};
+use uuid::Uuid;
+
+/// A session with a running sandbox.
+#[derive(Debug)]
+pub struct RunningSession {
+    /// The id of the session.
+    pub id: Uuid,
+    /// The tenant that owns the session.
+    pub tenant: String,
+    /// The name of its sandbox.
+    pub sandbox: String,
+    /// The path of its bridge socket (saggar-bridge(7)).
+    pub bridge: PathBuf,
+    /// The path of its control socket (saggar-control(7)).
+    pub control: PathBuf,
+    progress: watch::Sender<Progress>,
+}
+
+/// The progress of the recorder of a session.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    /// The number of the last bridge event in the database.
+    recorded: u64,
+    /// Whether the recorder has returned. It records no further events.
+    finished: bool,
+}
+
+impl RunningSession {
+    /// Returns the number of the last bridge event in the database.
+    pub fn recorded(&self) -> u64 {
+        self.progress.borrow().recorded
+    }
+
+    /// Waits until the database contains the event with this number, or the recorder has returned.
+    pub async fn wait_until_recorded(&self, number: u64) {
+        let mut progress = self.progress.subscribe();
+        // The wait cannot fail: `self` owns the sender.
+        let _ = progress.wait_for(|progress| progress.recorded >= number || progress.finished).await;
+    }
+
+    /// Waits until the recorder has returned, which it does after the sandbox has exited.
+    pub async fn wait_until_finished(&self) {
+        let mut progress = self.progress.subscribe();
+        let _ = progress.wait_for(|progress| progress.finished).await;
+    }
+
+    fn set_recorded(&self, number: u64) {
+        self.progress.send_modify(|progress| progress.recorded = progress.recorded.max(number));
+    }
+
+    fn set_finished(&self) {
+        self.progress.send_modify(|progress| progress.finished = true);
+    }
+}
+
+/// All sessions with a running sandbox.
+#[derive(Debug, Clone)]
+pub struct RunningSessions {
+    store: Store,
+    program: Program,
+    sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
+    locks: KeyedLocks,
+}
+
+impl RunningSessions {
+    /// Creates an empty table.
+    pub fn new(store: Store, program: Program) -> Self {
+        RunningSessions { store, program, sessions: Arc::default(), locks: KeyedLocks::default() }
+    }
+
+    /// Reattaches to the sessions that were running before this start, and updates the status of those that have
+    /// exited.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn reattach(&self) -> Result<()> {
+        let sessions = self.store.sessions_to_reattach().await?;
+        if sessions.is_empty() {
+            return Ok(());
+        }
+        let records = match self.program.list().await {
+            Ok(records) => records,
+            Err(error) => {
+                warn!("cannot reattach to running sessions: {error}");
+                return Ok(());
+            }
+        };
+        let mut records: HashMap<String, SessionRecord> =
+            records.into_iter().map(|record| (record.id.clone(), record)).collect();
+        for session in sessions {
+            let record = records.remove(&session.id.to_string());
+            if let Some(record) = &record
+                && self.attach(&session, record).is_some()
+            {
+                self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
+                continue;
+            }
+            let status = status_without_sandbox(record.map(|record| record.state));
+            if status != session.status {
+                info!("sandbox of session {} has exited: status {status}", session.id);
+                self.store.change_status(session.id, &[session.status], status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the recorder of a session. Returns `None` if the record has no sockets: then no sandbox is running.
+    pub fn attach(&self, session: &Session, record: &SessionRecord) -> Option<Arc<RunningSession>> {
+        let progress = Progress { recorded: session.recorded, finished: false };
+        let session = Arc::new(RunningSession {
+            id: session.id,
+            tenant: session.tenant_id.clone(),
+            sandbox: record.sandbox.clone(),
+            bridge: record.bridge_socket.clone()?,
+            control: record.control_socket.clone()?,
+            progress: watch::Sender::new(progress),
+        });
+        self.table().insert(session.id, Arc::clone(&session));
+        tokio::spawn(recorder::run(self.clone(), Arc::clone(&session)));
+        Some(session)
+    }
+
+    /// Returns the session with this id if its sandbox is running.
+    pub fn get(&self, id: Uuid) -> Option<Arc<RunningSession>> {
+        self.table().get(&id).cloned()
+    }
+
+    /// Returns a session that is active in the database. If the server is not attached to its sandbox, for example since
+    /// saggar failed when the server started, it attaches now; `None` if no sandbox is running.
+    ///
+    /// # Errors
+    /// Fails if saggar cannot list its sessions.
+    pub async fn get_or_attach(
+        &self,
+        session: &Session,
+    ) -> std::result::Result<Option<Arc<RunningSession>>, CommandError> {
+        if let Some(running) = self.get(session.id) {
+            return Ok(Some(running));
+        }
+        let _session_lock = self.lock_session(session.id).await;
+        if let Some(running) = self.get(session.id) {
+            return Ok(Some(running));
+        }
+        let record = self.program.find_session(session.id).await?;
+        Ok(record.and_then(|record| self.attach(session, &record)))
+    }
+
+    /// Returns the number of running sandboxes.
+    pub fn count(&self) -> usize {
+        self.table().len()
+    }
+
+    /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.
+    pub async fn lock_session(&self, id: Uuid) -> OwnedMutexGuard<()> {
+        self.locks.lock(id).await
+    }
+
+    /// Removes a session whose sandbox has exited. Returns false if a new sandbox has replaced it.
+    fn remove(&self, session: &Arc<RunningSession>) -> bool {
+        let mut table = self.table();
+        let is_current = table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session));
+        if is_current {
+            table.remove(&session.id);
+        }
+        is_current
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<RunningSession>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the status of a session whose sandbox is running.
+fn running_status(state: SessionState) -> Status {
+    match state {
+        SessionState::Paused => Status::Paused,
+        _ => Status::Active,
+    }
+}
+
+/// Returns the status of a session whose sandbox has exited. `state` is `None` if saggar has no record of the session.
+fn status_without_sandbox(state: Option<SessionState>) -> Status {
+    match state {
+        Some(SessionState::Paused | SessionState::Starting | SessionState::Active) => Status::Paused,
+        Some(SessionState::Ended) => Status::Ended,
+        Some(SessionState::Error) | None => Status::Error,
+    }
+}

@@ -1,0 +1,136 @@
+//! The recorder writes the events of a session into the database, each event once. It requests all events after the
+//! last recorded one from the bridge, and stores the number of the last event in the transaction that stores its rows.
+
+use super::{RunningSession, RunningSessions, status_without_sandbox};
+use crate::error::{Error, Result};
+use crate::saggar::{BridgeConnection, SessionState};
+use crate::store::{NewEvent, RecordedRow, Status};
+use crate::stream::{database_rows, event_turn_id};
+use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+/// Maximum number of events in one transaction.
+const MAX_BATCH_EVENTS: usize = 256;
+/// Delay before the next attempt when the database or the bridge fails.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// Records events until the sandbox has exited.
+pub(super) async fn run(sessions: RunningSessions, session: Arc<RunningSession>) {
+    loop {
+        if let Err(error) = record_connection(&sessions, &session).await {
+            warn!("session {}: {error}", session.id);
+        }
+        // The connection can fail while the session is still running.
+        match sessions.program.find_session(session.id).await {
+            Ok(Some(record)) if record.sandbox == session.sandbox && record.is_served() => {}
+            Ok(record) => return finish(&sessions, &session, record.map(|record| record.state)).await,
+            Err(error) => warn!("session {}: {error}; retrying", session.id),
+        }
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state: Option<SessionState>) {
+    // With a new sandbox, the status is that of the new one.
+    if !sessions.remove(session) {
+        return session.set_finished();
+    }
+    let status = status_without_sandbox(state);
+    // A client's request to pause, stop or end the session sets its own status and takes precedence.
+    match sessions.store.change_status(session.id, &[Status::Active], status).await {
+        Ok(true) => info!("sandbox of session {} has exited: status {status}", session.id),
+        Ok(false) => {}
+        Err(error) => warn!("session {}: {error}", session.id),
+    }
+    session.set_finished();
+}
+
+async fn record_connection(sessions: &RunningSessions, session: &RunningSession) -> Result<()> {
+    let replay = ClientCommand::replay(session.recorded()).with_id("replay");
+    let mut connection = BridgeConnection::open(&session.bridge, &[replay]).await?;
+    while let Some(event) = connection.receive().await? {
+        if let EventBody::Error(text) = event.body()
+            && event.number().is_none()
+        {
+            return Err(Error::new(format!("cannot replay events of the bridge: {text}")));
+        }
+        let mut batch = Batch::default();
+        batch.add(&event);
+        while batch.events < MAX_BATCH_EVENTS
+            && let Some(event) = connection.receive_buffered()?
+        {
+            batch.add(&event);
+        }
+        write_batch(sessions, session, &batch).await?;
+    }
+    Ok(())
+}
+
+/// Retries until the database accepts the batch: a database outage must not lose events.
+async fn write_batch(sessions: &RunningSessions, session: &RunningSession, batch: &Batch) -> Result<()> {
+    let after = session.recorded();
+    if batch.last_number <= after {
+        return Ok(());
+    }
+    let range = (after, batch.last_number);
+    loop {
+        match sessions.store.record(&session.tenant, session.id, range, &batch.rows).await {
+            Ok(true) => {
+                session.set_recorded(batch.last_number);
+                return Ok(());
+            }
+            Ok(false) => {
+                // The recorder of the previous sandbox of this session has recorded further events.
+                let stored = sessions.store.session(&session.tenant, session.id).await?;
+                session.set_recorded(stored.map_or(u64::MAX, |stored| stored.recorded));
+                return Err(Error::new("another recorder stored events; reconnecting"));
+            }
+            Err(error) => {
+                warn!("session {}: {error}; retrying", session.id);
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// The database rows of consecutive events.
+#[derive(Default)]
+struct Batch {
+    events: usize,
+    last_number: u64,
+    rows: Vec<RecordedRow>,
+}
+
+impl Batch {
+    fn add(&mut self, event: &ReceivedEvent) {
+        self.events += 1;
+        let number = match event.body() {
+            EventBody::Gap(_, to) => Some(*to),
+            _ => event.number(),
+        };
+        let Some(number) = number else { return };
+        self.last_number = number;
+        match event.body() {
+            EventBody::Message => {
+                let raw = event.message().unwrap_or_default();
+                let message: Value = serde_json::from_str(raw).unwrap_or_default();
+                self.rows.extend(database_rows(&message, raw));
+            }
+            EventBody::Error(text) if event_turn_id(event).is_some() => {
+                self.push_event("error", &json!({ "error": text }));
+            }
+            EventBody::Gap(from, to) => {
+                self.push_event("lifecycle", &json!({ "action": "events_lost", "from": from, "to": to }));
+            }
+            _ => {}
+        }
+    }
+
+    fn push_event(&mut self, kind: &'static str, data: &Value) {
+        self.rows.push(RecordedRow::Event(NewEvent { kind, data: data.to_string() }));
+    }
+}

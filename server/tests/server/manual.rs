@@ -1,0 +1,54 @@
+//! The manual page saggar-server(8) names the options and routes of the program.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn page() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("man/saggar-server.8");
+    fs::read_to_string(page).unwrap()
+}
+
+#[test]
+fn page_lists_the_options_of_help() {
+    let help = Command::new(env!("CARGO_BIN_EXE_saggar-server")).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let of_help: BTreeSet<&str> = help
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("--"))
+        .filter(|option| !["help", "version"].contains(option))
+        .collect();
+    let page = page();
+    let of_page: BTreeSet<&str> = page
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('-'))
+        .filter(|word| word.len() > 1)
+        .collect();
+    assert!(of_help.len() >= 8, "{of_help:?}");
+    for option in &of_help {
+        assert!(page.contains(&format!(".It Fl -{option}")), "the page lacks --{option}");
+    }
+    let of_page: Vec<_> = of_page.into_iter().filter(|word| page.contains(&format!("Fl -{word}"))).collect();
+    for option in of_page {
+        assert!(of_help.contains(option), "the page has --{option}, which does not exist");
+    }
+}
+
+#[test]
+fn page_lists_every_route() {
+    let routes = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/mod.rs")).unwrap();
+    let paths: Vec<&str> =
+        routes.split('"').filter(|text| text.starts_with("/api") || *text == "/health").collect();
+    assert!(paths.len() >= 10, "{paths:?}");
+    let page = page();
+    for path in paths {
+        // `/api/sessions/{id}/pause` is `/api/sessions/ Ns Ar id Ns Cm /pause` in the page.
+        let parts: Vec<&str> = path.split(['{', '}']).collect();
+        let is_line = |line: &str| parts.iter().all(|part| part.is_empty() || line.contains(part));
+        assert!(
+            page.lines().any(|line| line.starts_with(".It Cm") && is_line(line)),
+            "the page lacks {path}"
+        );
+    }
+}
