@@ -82,11 +82,12 @@ pub fn session_directory(id: &SandboxId) -> Result<PathBuf> {
 /// # Errors
 /// [`Code::Exists`] while a supervisor serves it; as [`session_directory`].
 pub fn lock_session(id: &SandboxId) -> Result<SessionLock> {
-    let path = session_directory(id)?.join("lock");
+    let directory = session_directory(id)?;
+    let path = directory.join("lock");
     let file = state::lock_options()
         .open(&path)
         .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| match is_served(id) {
+    let lock = acquire_lock(file, &directory).ok_or_else(|| match is_served(id) {
         true => Error::new(
             Code::Exists,
             format!("session {id} is being served: its agent may be at work on these files"),
@@ -121,18 +122,18 @@ pub fn read_agent_session(directory: &Path) -> Option<String> {
     (record.version == 1).then_some(record.agent_session)
 }
 
-/// Takes the lock of a session; `None` while a supervisor serves it. The watcher and pid 1 of a killed supervisor may
-/// hold a copy of the lock slightly longer than the supervisor, and a session without a record is being created or
-/// removed.
+/// Takes the lock of a session; `None` while a supervisor serves it or another command works on it. A supervisor holds the
+/// lock until it has exited, and its watcher and pid 1 may hold a copy slightly longer; a session without a record is being
+/// created or removed. These cases are waited for.
 fn acquire_lock(mut file: File, directory: &Path) -> Option<Flock<File>> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
+        // Looked at before the lock: a process that has exited meanwhile has released it.
+        let is_transient = SessionRecord::read(directory).is_none_or(|record| record.is_exiting());
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Some(lock),
             Err((back, _)) => file = back,
         }
-        let is_transient = SessionRecord::read(directory)
-            .is_none_or(|record| record.supervisor.is_some() && !record.with_actual_state().is_served());
         if !is_transient || Instant::now() >= until {
             return None;
         }
@@ -294,5 +295,63 @@ impl Session {
             AgentSessionRecord { version: 1, session: session.into(), agent_session: agent_session.into() };
         let text = serde_json::to_vec(&record).unwrap_or_default();
         state::replace_record(&self.directory.join("agent.json"), &text, 0o666, SyncPolicy::Content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{RecordWriter, StateReason};
+    use crate::session_state::SessionTransition;
+    use std::sync::mpsc;
+    use std::thread;
+
+    fn lock_file(directory: &Path) -> File {
+        state::lock_options().create(true).open(directory.join("lock")).unwrap()
+    }
+
+    /// Whether a thread of this process sleeps.
+    fn sleeps(thread: i32) -> bool {
+        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    }
+
+    /// The session of a supervisor that has recorded its end and has not exited: this process.
+    fn closed_session() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let id = SandboxId::parse("closed").unwrap();
+        let fresh = SessionRecord::new(&id, Path::new("/"), None);
+        let mut writer = RecordWriter::create(directory.path(), fresh).unwrap();
+        writer.close(SessionTransition::Pause, Some(StateReason::Shutdown), None).unwrap();
+        directory
+    }
+
+    #[test]
+    fn exiting_supervisor_is_waited_for() {
+        let directory = closed_session();
+        let held = Flock::lock(lock_file(directory.path()), FlockArg::LockExclusive).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let (path, file) = (directory.path().to_owned(), lock_file(directory.path()));
+        let acquiring = thread::spawn(move || {
+            sender.send(nix::unistd::gettid().as_raw()).unwrap();
+            acquire_lock(file, &path).is_some()
+        });
+        let thread = receiver.recv().unwrap();
+        while !sleeps(thread) && !acquiring.is_finished() {
+            thread::yield_now();
+        }
+        drop(held);
+        assert!(acquiring.join().unwrap());
+    }
+
+    #[test]
+    fn lock_of_another_command_is_not_waited_for() {
+        let directory = closed_session();
+        let text = fs::read_to_string(directory.path().join("session.json")).unwrap();
+        let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+        record.as_object_mut().unwrap().remove("exiting").expect("it names the supervisor");
+        fs::write(directory.path().join("session.json"), record.to_string()).unwrap();
+        let _held = Flock::lock(lock_file(directory.path()), FlockArg::LockExclusive).unwrap();
+        assert!(acquire_lock(lock_file(directory.path()), directory.path()).is_none());
     }
 }

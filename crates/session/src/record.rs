@@ -104,6 +104,9 @@ pub struct SessionRecord {
     pub sandbox: Option<String>,
     /// The supervisor, until it has recorded its end.
     pub supervisor: Option<ProcessId>,
+    /// The supervisor that has recorded its end; it holds the lock of the session until it has exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exiting: Option<ProcessId>,
     /// The process that cleans up after the supervisor.
     pub watcher: Option<ProcessId>,
     /// pid 1 of the sandbox.
@@ -138,6 +141,7 @@ impl SessionRecord {
             cause: None,
             sandbox: None,
             supervisor: None,
+            exiting: None,
             watcher: None,
             init: None,
             workspace: None,
@@ -180,6 +184,20 @@ impl SessionRecord {
     /// Whether a supervisor serves it. Call it on the result of [`SessionRecord::with_actual_state`].
     pub fn is_served(&self) -> bool {
         self.supervisor.is_some()
+    }
+
+    /// Whether a process of its last sandbox is about to exit that can still hold a copy of the session's lock.
+    pub(crate) fn is_exiting(&self) -> bool {
+        let is_dead = self.supervisor.as_ref().is_some_and(|supervisor| !supervisor.is_alive());
+        let processes = [&self.exiting, &self.init, &self.watcher].into_iter().flatten();
+        is_dead || (self.supervisor.is_none() && processes.into_iter().any(ProcessId::is_alive))
+    }
+
+    /// No supervisor serves it from now on.
+    fn set_exiting(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            self.exiting = Some(supervisor);
+        }
     }
 
     /// Waits until no process of its last sandbox is left that could still write or remove files: a killed supervisor
@@ -377,7 +395,7 @@ impl RecordWriter {
         (record.state, record.reason, record.cause) = (submitted.state, submitted.reason, cause);
         (record.changed, record.consented) = (submitted.changed, submitted.consented);
         if is_last {
-            record.supervisor = None;
+            record.set_exiting();
             (record.bridge_socket, record.control_socket) = (None, None);
         }
         let mut keeper = RecordWriter::for_dead_session(directory, record);
@@ -447,7 +465,7 @@ impl RecordWriter {
         cause: Option<String>,
     ) -> Result<()> {
         let record = &mut self.record;
-        record.supervisor = None;
+        record.set_exiting();
         (record.bridge_socket, record.control_socket) = (None, None);
         record.changed = now_rfc3339();
         if let Ok(state) = record.state.apply(transition) {
