@@ -117,6 +117,9 @@ pub struct SandboxArgs {
     /// Pass an environment variable of the caller, or set one
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<EnvArgument>,
+    /// Pass all environment variables of the caller, secrets included
+    #[arg(long)]
+    pub env_all: bool,
     /// Set the network mode: none (loopback only), policy (allowed hosts only) or host
     #[arg(long, value_name = "MODE")]
     pub net: Option<NetworkMode>,

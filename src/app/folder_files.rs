@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// The system prompt: what makes a folder an agent's.
 const PROMPT_FILE: &str = "CLAUDE.md";
+/// The MCP servers.
+const SERVERS_FILE: &str = ".mcp.json";
 
 /// How long one argument may be: MAX_ARG_STRLEN (linux/binfmts.h) of 128 KiB, less some room; a multiple of KiB.
 pub(crate) const MAX_ARGUMENT: u64 = 127 << 10;
@@ -27,6 +29,25 @@ pub(crate) struct FolderFiles {
     pub(crate) servers: Option<OsString>,
     /// Where the settings stand inside.
     pub(crate) settings: Option<OsString>,
+}
+
+impl FolderFiles {
+    /// Drops the prompt if the workspace has one, which the agent finds by itself, and names the servers of the workspace
+    /// instead of those of the folder: a server has written them for this session (DECISIONS 36).
+    ///
+    /// # Errors
+    /// As [`read`], for the files of the workspace.
+    pub(crate) fn prefer_workspace(&mut self, workspace: &UntrustedDirectory) -> Result<()> {
+        let has =
+            |file: &str| workspace.has_file(file.as_ref()).map_err(|why| read_error(workspace, file, &why));
+        if has(PROMPT_FILE)? {
+            self.prompt = None;
+        }
+        if has(SERVERS_FILE)? {
+            self.servers = Some(workspace.path().join(SERVERS_FILE).into());
+        }
+        Ok(())
+    }
 }
 
 /// Opens the folder that the caller named.
@@ -67,7 +88,7 @@ pub(crate) fn read(folder: &UntrustedDirectory) -> Result<FolderFiles> {
         Ok(is_there) => Ok(is_there.then(|| Path::new(AGENT_FOLDER).join(file).into())),
         Err(why) => Err(read_error(folder, file, &why)),
     };
-    Ok(FolderFiles { prompt, servers: inside(".mcp.json")?, settings: inside(".claude/settings.json")? })
+    Ok(FolderFiles { prompt, servers: inside(SERVERS_FILE)?, settings: inside(".claude/settings.json")? })
 }
 
 fn text(folder: &UntrustedDirectory, bytes: Vec<u8>) -> Result<String> {

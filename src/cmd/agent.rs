@@ -1,42 +1,28 @@
 //! `saggar agent`: runs an agent in a sandbox and serves its bridge.
 
+mod server_environment;
+
 use crate::app::SandboxOptions;
 use crate::app::agent::{self, AgentRequest, ConsoleFormat, OverrideOptions, SystemPrompt};
 use crate::cli::{AgentArgs, AgentOptions, OverrideArgs};
 use crate::error::{Code, Error, Result};
 use std::io::IsTerminal;
-use std::path::PathBuf;
 
-pub(super) fn run(args: AgentArgs) -> Result<u8> {
-    let prepared = agent::check(request(with_server_environment(args)?)?)?.open()?.prepare()?;
-    super::print_notices(prepared.notices());
-    let outcome = prepared.supervise();
-    super::print_notices(&outcome.notices);
-    outcome.status
-}
-
-/// Fills options that are not set from the environment variables of a server (DECISIONS 22).
-fn with_server_environment(mut args: AgentArgs) -> Result<AgentArgs> {
-    let served = std::env::var_os("ASH_BRIDGE_SOCKET");
-    if let Some(socket) = served {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        if args.agent.bridge_socket.is_none() {
-            let template = socket.to_string_lossy().parse();
-            args.agent.bridge_socket =
-                Some(template.map_err(|e| Error::new(Code::Usage, format!("ASH_BRIDGE_SOCKET: {e}")))?);
-        }
-        args.dir = args.dir.or_else(|| variable("ASH_AGENT_DIR").map(PathBuf::from));
-        args.sandbox.workspace =
-            args.sandbox.workspace.or_else(|| variable("ASH_WORKSPACE_DIR").map(PathBuf::from));
-        args.sandbox.id = args.sandbox.id.or_else(|| variable("ASH_SANDBOX_ID"));
-        args.session = args.session.or_else(|| variable("ASH_SESSION_ID"));
-        args.ready_fd = args.ready_fd.or(args.prompt.is_none().then_some(1));
-    }
+pub(super) fn run(mut args: AgentArgs) -> Result<u8> {
+    let server = match std::env::var_os("ASH_BRIDGE_SOCKET") {
+        Some(socket) => Some(server_environment::apply(&mut args, &socket)?),
+        None => None,
+    };
     if args.ready_fd == Some(1) && (args.prompt.is_some() || args.json) {
         let message = "--ready-fd 1 with a prompt or --json: standard output carries the messages";
         return Err(Error::new(Code::Usage, message).hint("give the ready byte another descriptor"));
     }
-    Ok(args)
+    let request = AgentRequest { server, ..request(args)? };
+    let prepared = agent::check(request)?.open()?.prepare()?;
+    super::print_notices(prepared.notices());
+    let outcome = prepared.supervise();
+    super::print_notices(&outcome.notices);
+    outcome.status
 }
 
 fn request(args: AgentArgs) -> Result<AgentRequest> {
@@ -55,6 +41,7 @@ fn request(args: AgentArgs) -> Result<AgentRequest> {
         prompt: args.prompt.map(|prompt| (prompt, console)),
         ready_fd: args.ready_fd,
         dies_with_parent: args.die_with_parent,
+        server: None,
     })
 }
 

@@ -1,8 +1,14 @@
 //! Converts arguments to the plain values of the use cases.
 
-use crate::app::SandboxOptions;
+use crate::app::{SandboxOptions, agent};
 use crate::cli::SandboxArgs;
-use crate::spec::policy::PolicyOptions;
+use crate::spec::policy::{EnvArgument, PolicyOptions};
+
+/// `--env-all`: each variable of the caller, as `--env NAME` passes it.
+fn all_variables() -> impl Iterator<Item = EnvArgument> {
+    let names = agent::passed_names(std::env::vars_os().map(|(name, _)| name));
+    names.map(|name| EnvArgument { name, value: None })
+}
 
 impl From<SandboxArgs> for SandboxOptions {
     fn from(args: SandboxArgs) -> Self {
@@ -23,7 +29,10 @@ impl From<SandboxArgs> for SandboxOptions {
                 timeout: args.timeout,
                 ro: args.ro,
                 rw: args.rw,
-                env: args.env,
+                env: match args.env_all {
+                    true => all_variables().chain(args.env).collect(),
+                    false => args.env,
+                },
                 home: args.home,
                 allow_home: args.allow_home,
                 allow_reachable_sockets: args.allow_reachable_sockets,

@@ -21,5 +21,6 @@ mod replay_killed;
 mod scripts;
 mod second;
 pub(crate) mod served;
+mod server_child;
 mod session;
 mod socket;

@@ -67,4 +67,14 @@ as_each_caller! {
         assert_eq!(inside["NODE_OPTIONS"], "--no-warnings");
         assert!(!inside.contains_key("OTHER"));
     }
+
+    fn env_all_passes_all_variables_but_those_that_saggar_sets(caller) {
+        let wrap = Wrap::new(caller);
+        let mut command = wrap.command(&["--env-all", "--env", "SET=own"], &["/usr/bin/env", "-0"]);
+        command.env("PASSED", "a b\n\"c").env("AWS_SECRET", "too").env("SET", "of the caller");
+        let inside = variables(wrap.finish(command));
+        assert_eq!((inside["PASSED"].as_str(), inside["AWS_SECRET"].as_str()), ("a b\n\"c", "too"));
+        assert_eq!((inside["SET"].as_str(), inside["HOME"].as_str()), ("own", "/home/agent"));
+        assert!(!inside.contains_key("XDG_RUNTIME_DIR") && !inside.contains_key("SAGGAR_STATE_DIR"));
+    }
 }

@@ -423,6 +423,14 @@ impl EffectivePolicy {
         self.locked.iter().find(|lock| lock.part == part).map(|lock| &lock.layer)
     }
 
+    /// Passes these variables of the caller to the program, on behalf of `layer`. A variable for which an earlier layer has a
+    /// rule keeps it, and a denied one stays denied.
+    pub fn pass_variables(&mut self, names: impl Iterator<Item = EnvName>, layer: &PolicyLayer) {
+        for name in names {
+            self.env.rules.entry(name).or_insert_with(|| Setting::new(EnvRule::Pass, layer));
+        }
+    }
+
     /// What to do when the host does not support this protection.
     pub fn strength(&self, protection: Protection) -> ProtectionStrength {
         self.protections.get(&protection).map_or(protection.default_strength(), |setting| setting.value)

@@ -17,7 +17,6 @@ use crate::session::workspace_origin::{ChangeStorage, WorkspaceSetup};
 use crate::spec::OverlayUpper;
 use crate::spec::policy::{AdapterKind, LoadedPolicy};
 use crate::state;
-use crate::sys::untrusted_directory::UntrustedDirectory;
 use std::ffi::OsString;
 
 /// What is known of a start before anything is made.
@@ -38,7 +37,10 @@ impl AgentLaunch {
         let overrides = StartOverrides::read(overrides)?;
         let session_id = session.as_ref().map_or(Ok(call.id.clone()), |session| SandboxId::parse(session))?;
         let request = call.launch_request()?;
-        let policy = prepare::load_policy(sandbox, &request)?;
+        let mut policy = prepare::load_policy(sandbox, &request)?;
+        if let Some(server) = &call.request.server {
+            server.apply(&mut policy.effective);
+        }
         let (adapter, command) = choose_agent(&policy.effective);
         overrides.check(&policy.effective, adapter)?;
         refuse_without_api(&policy.effective, adapter, &command)?;
@@ -75,7 +77,7 @@ impl AgentLaunch {
         let guarded = (retained.is_some() || project.is_some()) && !prepared.disk.needs_image();
         prepared.session = guarded.then(|| session.directory().to_owned());
         prepared.project = project;
-        let flags = flags(adapter, &overrides, &prepared, &call.handle)?;
+        let flags = flags(adapter, &overrides, &prepared, call)?;
         Ok((AgentSandbox { prepared, retained, session_id, adapter, command, flags }, notices))
     }
 
@@ -130,12 +132,17 @@ fn flags(
     adapter: AdapterKind,
     overrides: &StartOverrides,
     prepared: &PreparedSandbox,
-    folder: &UntrustedDirectory,
+    call: &AgentCall,
 ) -> Result<Vec<OsString>> {
     match adapter {
         AdapterKind::StreamJson => {
             let is_beside = inner_folder(prepared).is_some();
-            let files = if is_beside { folder_files::read(folder)? } else { FolderFiles::default() };
+            let mut files =
+                if is_beside { folder_files::read(&call.handle)? } else { FolderFiles::default() };
+            if call.request.server.is_some() {
+                let workspace = folder_files::open(&prepared.workspace)?;
+                files.prefer_workspace(&workspace)?;
+            }
             overrides.flags(files, mailbox::registration(&prepared.spec, &prepared.policy.effective))
         }
         AdapterKind::Bridge | AdapterKind::Demo => Ok(Vec::new()),

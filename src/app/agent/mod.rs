@@ -10,6 +10,7 @@
 mod choice;
 mod launch;
 mod sandbox;
+mod server_environment;
 
 use super::folder_files;
 use super::prepare::{self, LaunchRequest};
@@ -32,6 +33,8 @@ use std::path::PathBuf;
 pub use super::overrides::{OverrideOptions, SystemPrompt};
 pub use crate::supervise::agent::ConsoleFormat;
 pub(crate) use choice::{bind_demo_program, choose_agent};
+pub(crate) use server_environment::passed_names;
+pub use server_environment::{ServerEnvironment, ServerPermissionMode};
 
 /// Variables that an agent gets beside those of a command, whatever a policy says; known when it starts.
 pub(crate) const OWN_VARIABLES: [&str; 4] =
@@ -62,6 +65,8 @@ pub struct AgentRequest {
     pub status_fd: Option<RawFd>,
     /// Whether the sandbox ends when the parent of this process exits.
     pub dies_with_parent: bool,
+    /// The environment of the server that started this process as its child (DECISIONS 36).
+    pub server: Option<ServerEnvironment>,
 }
 
 /// What is different for a session that outlives its caller.
@@ -209,7 +214,7 @@ impl AgentCall {
 
     /// Whether a start that fails removes its session.
     fn leaves_nothing(&self) -> bool {
-        self.detached.is_some() && !self.request.resume
+        (self.detached.is_some() || self.request.server.is_some()) && !self.request.resume
     }
 
     fn launch_request(&self) -> Result<LaunchRequest> {

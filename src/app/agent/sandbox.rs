@@ -1,6 +1,6 @@
 //! The start of an agent's sandbox, and what its supervisor has beside it.
 
-use super::{AgentCall, OpenSession};
+use super::{AgentCall, OpenSession, ServerEnvironment};
 use crate::app::RunOutcome;
 use crate::app::disk;
 use crate::app::prepare::{OWN_PROGRAM, PreparedSandbox};
@@ -86,8 +86,9 @@ impl AgentSandbox {
         cleanup::sweep_best_effort();
         let StartedSandbox { launched, mut guard, published, services, cgroups } = started;
 
-        let program = self.program();
-        let scripts = self.scripts(&handle, session);
+        let program = self.program(request.server.as_ref());
+        // A server has run them itself.
+        let scripts = if request.server.is_some() { Vec::new() } else { self.scripts(&handle, session) };
         let pins = self.prepared.held_pins();
         let job = AgentJob {
             id: self.prepared.id.as_str(),
@@ -115,6 +116,7 @@ impl AgentSandbox {
             logs: resources.logs,
             detached: is_detached,
             parent,
+            is_child_of_server: request.server.is_some(),
         };
         let entrusted = LauncherResources {
             guard: &mut guard,
@@ -225,7 +227,7 @@ impl AgentSandbox {
         }
     }
 
-    fn program(&self) -> ProgramSpec {
+    fn program(&self, server: Option<&ServerEnvironment>) -> ProgramSpec {
         let workspace = &self.prepared.workspace;
         let inner_folder = inner_folder(&self.prepared);
         let mut env = self.prepared.environment().into_pairs();
@@ -239,6 +241,9 @@ impl AgentSandbox {
         set("ASH_AGENT_DIR", inner_folder.unwrap_or(workspace).into());
         if self.adapter == AdapterKind::Bridge {
             set("ASH_BRIDGE_SOCKET", AGENT_SOCKET.into());
+        }
+        for (name, value) in server.into_iter().flat_map(|server| server.variables(workspace)) {
+            set(name, value);
         }
         let demo = self.command.is_empty();
         let mut argv =

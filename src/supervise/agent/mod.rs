@@ -19,6 +19,7 @@ mod progress_line;
 mod scripts;
 mod session_state;
 mod snapshot;
+mod stderr_relay;
 
 pub use super::channel::control::SessionLog;
 pub use client::TurnOutcome;
@@ -50,7 +51,7 @@ use super::time_limits::{LimitClock, TimeLimits};
 use super::worker::{ScanClient, agent_socket};
 use crate::bridge::adapter::{Adapter, AgentTransport};
 use crate::bridge::core::{
-    AgentExitStatus, AgentStart, AgentStop, Bridge, BridgeAction, BridgeConfig, DisconnectPolicy,
+    AgentExitStatus, AgentStart, AgentStop, Bridge, BridgeAction, BridgeConfig, DisconnectPolicy, ExecOrder,
 };
 use crate::bridge::io::{ConnectionHub, UnixSocketListener};
 use crate::bridge::proto::LogLevel;
@@ -150,6 +151,9 @@ pub struct AgentJob<'a> {
     pub detached: bool,
     /// The process with which the sandbox ends, if there is one.
     pub parent: Option<ParentWatch>,
+    /// A server started this process in place of its own bridge (DECISIONS 36): it knows no ids of commands, and reads the
+    /// agent's standard error from that of saggar.
+    pub is_child_of_server: bool,
 }
 
 struct AgentLoop<'a> {
@@ -197,6 +201,7 @@ struct AgentLoop<'a> {
     record_writer: &'a mut RecordWriter,
     detached: bool,
     parent: Option<ParentWatch>,
+    relays_stderr: bool,
     /// The request to end, if there was one.
     end_request: Option<EndRequest>,
     /// The time limit for which the sandbox is frozen.
@@ -230,6 +235,7 @@ impl<'a> AgentLoop<'a> {
             agent_session: job.agent_session,
             disconnect: if job.detached { DisconnectPolicy::Detach } else { DisconnectPolicy::Abort },
             epoch_ms: clock::epoch_ms(),
+            exec_order: if job.is_child_of_server { ExecOrder::Immediate } else { ExecOrder::Queued },
             ..BridgeConfig::default()
         };
         let transport = job.adapter.transport();
@@ -291,6 +297,7 @@ impl<'a> AgentLoop<'a> {
             record_writer: job.record_writer,
             detached: job.detached,
             parent: job.parent,
+            relays_stderr: job.is_child_of_server,
             end_request: None,
             paused_for: None,
             kernel_log: None,
@@ -665,6 +672,9 @@ impl<'a> AgentLoop<'a> {
                 ReadResult::Some(count) => {
                     share = share.saturating_sub(count);
                     let bytes = &self.channel.chunk[..count];
+                    if self.relays_stderr {
+                        stderr_relay::write(bytes);
+                    }
                     self.channel.hub.with_bridge(|bridge| bridge.agent_stderr(bytes));
                 }
                 ReadResult::WouldBlock | ReadResult::End | ReadResult::Reset => return,
