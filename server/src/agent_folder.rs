@@ -107,10 +107,13 @@ pub fn remove(data_dir: &Path, tenant: &str, name: &str) -> io::Result<()> {
 }
 
 /// Resolves a path that a client names, absolute or relative to the data directory. Returns `None` if it is not an
-/// agent folder.
-pub fn resolve_folder(data_dir: &Path, path: &str) -> Option<PathBuf> {
+/// agent folder, or belongs to another tenant, to a session or to the server itself.
+pub fn resolve_folder(data_dir: &Path, tenant: &str, path: &str) -> Option<PathBuf> {
     let folder = data_dir.join(path);
-    is_agent_folder(&folder).then_some(folder)
+    let (actual, data_dir) = (folder.canonicalize().ok()?, data_dir.canonicalize().ok()?);
+    let is_allowed =
+        !actual.starts_with(&data_dir) || actual.starts_with(agents_directory(&data_dir, tenant));
+    (is_allowed && is_agent_folder(&actual)).then_some(folder)
 }
 
 /// Whether a folder is an agent folder: it must contain `CLAUDE.md`.
@@ -195,6 +198,25 @@ mod tests {
 
     fn file(path: &str, content: &str) -> NewFile {
         NewFile { path: safe_path(path).unwrap(), content: content.into() }
+    }
+
+    #[test]
+    fn folders_of_sessions_and_other_tenants_are_not_resolved() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let data_dir = data_dir.path();
+        let own = deploy(data_dir, "default", "a", &[], None).unwrap();
+        let other = deploy(data_dir, "other", "a", &[], None).unwrap();
+        let workspace = data_dir.join("saggar/sessions/1/workspace");
+        fs::create_dir_all(&workspace).unwrap();
+        fs::write(workspace.join(PROMPT_FILE), "x").unwrap();
+        std::os::unix::fs::symlink(&workspace, data_dir.join("agents/link")).unwrap();
+        assert_eq!(resolve_folder(data_dir, "default", "agents/a"), Some(own));
+        assert_eq!(resolve_folder(data_dir, "other", "tenants/other/agents/a"), Some(other));
+        for path in
+            ["tenants/other/agents/a", "saggar/sessions/1/workspace", "agents/link", "agents/../agents", "."]
+        {
+            assert_eq!(resolve_folder(data_dir, "default", path), None, "{path}");
+        }
     }
 
     #[test]

@@ -20,11 +20,13 @@ pub mod api;
 pub mod api_key;
 pub mod clock;
 pub mod error;
+pub mod keyed_locks;
 pub mod running;
 pub mod saggar;
 pub mod settings;
 pub mod store;
 pub mod stream;
+pub mod tasks;
 
 use crate::api::{App, Connection};
 use crate::error::{Context, Result};
@@ -32,10 +34,16 @@ use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::tasks::Tasks;
+use std::future::IntoFuture;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
+
+/// How long requests may continue after a signal to exit. Streams end at once.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves requests until SIGTERM or SIGINT. Sessions continue after the server has exited.
 ///
@@ -55,10 +63,23 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let app = Arc::new(App::new(&settings, data_dir, store, program, running));
 
     print_address(address, initial_key.as_ref());
-    axum::serve(listener, api::router(app).into_make_service_with_connect_info::<Connection>())
-        .with_graceful_shutdown(shutdown_signal()?)
-        .await
-        .context(|| "cannot serve requests")
+    let tasks = app.tasks.clone();
+    let shutdown = shutdown_signal(tasks.clone())?;
+    let service = api::router(app).into_make_service_with_connect_info::<Connection>();
+    let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown);
+    tokio::select! {
+        served = serving.into_future() => served.context(|| "cannot serve requests")?,
+        // Of a client that does not end its request.
+        () = shutdown_deadline(&tasks) => {}
+    }
+    tasks.wait_until_idle().await;
+    Ok(())
+}
+
+/// Completes some time after the shutdown has begun.
+async fn shutdown_deadline(tasks: &Tasks) {
+    tasks.wait_for_shutdown().await;
+    tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
 }
 
 /// Prints the address, and the initial API key if this start created one.
@@ -70,8 +91,8 @@ fn print_address(address: std::net::SocketAddr, initial_key: Option<&api_key::In
     }
 }
 
-/// Returns a future that completes at the first SIGTERM or SIGINT.
-fn shutdown_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
+/// Returns a future that completes at the first SIGTERM or SIGINT, and begins the shutdown.
+fn shutdown_signal(tasks: Tasks) -> Result<impl Future<Output = ()> + Send + 'static> {
     let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
     Ok(async move {
@@ -80,5 +101,6 @@ fn shutdown_signal() -> Result<impl Future<Output = ()> + Send + 'static> {
             _ = interrupt.recv() => {}
         }
         info!("shutting down; sessions continue");
+        tasks.begin_shutdown();
     })
 }

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Keep all data in DIR [default: /var/lib/saggar-server for root, else ~/.local/state/saggar-server]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Use this database: sqlite://PATH or postgres://… [default: a SQLite file in the data directory]
+    /// Use this database: sqlite://PATH [default: a SQLite file in the data directory]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
     /// Accept the API key in FILE in addition to the keys in the database
@@ -137,7 +137,7 @@ impl Settings {
             api_key,
             allowed_hosts,
             saggar: arguments.saggar.or(file.sandbox.program),
-            sandbox_options: file.sandbox.options,
+            sandbox_options: check_options(file.sandbox.options)?,
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
         })
     }
@@ -171,9 +171,14 @@ impl Settings {
     pub fn database_url(&self, data_dir: &Path) -> String {
         match &self.database_url {
             Some(url) => url.clone(),
-            None => format!("sqlite://{}?mode=rwc", data_dir.join("saggar.db").display()),
+            None => format!("sqlite://{}?mode=rwc", percent_encoded(&data_dir.join("saggar.db"))),
         }
     }
+}
+
+/// A path in a URL: these characters would end it.
+fn percent_encoded(path: &Path) -> String {
+    path.to_string_lossy().replace('%', "%25").replace('?', "%3F").replace('#', "%23")
 }
 
 fn read_settings_file(file: &Path) -> Result<SettingsFile> {
@@ -223,6 +228,19 @@ fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("saggar-server"))
+}
+
+/// Refuses options that the server itself sets for each session.
+fn check_options(options: Vec<String>) -> Result<Vec<String>> {
+    const SET_BY_SERVER: [&str; 7] =
+        ["--session", "--json", "--policy", "--id", "--bridge-socket", "--control-socket", "--"];
+    let is_set = |option: &&String| SET_BY_SERVER.contains(&option.split('=').next().unwrap_or_default());
+    match options.iter().find(is_set) {
+        Some(option) => Err(Error::new(format!(
+            "sandbox.options: the server sets {option} itself; use /etc/saggar/config.toml for a policy"
+        ))),
+        None => Ok(options),
+    }
 }
 
 #[cfg(test)]

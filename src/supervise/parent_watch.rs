@@ -1,6 +1,7 @@
 //! The end of the process that started saggar (`--die-with-parent`), as a descriptor: pidfd_open(2).
 //!
 //! PR_SET_PDEATHSIG would report the end of the thread that forked, which ends earlier than its process in many servers.
+//! A parent that exits before saggar runs is not seen: the kernel has given this process another parent by then.
 
 use crate::error::{Code, Error, Result};
 use crate::sys::pidfd;
@@ -22,7 +23,7 @@ impl ParentWatch {
     /// Opens the parent of this process.
     ///
     /// # Errors
-    /// [`Code::State`] if it has exited already, [`Code::Unsupported`] if it is outside of this pid namespace.
+    /// [`Code::State`] if it exits meanwhile, [`Code::Unsupported`] if it is outside of this pid namespace.
     pub fn open() -> Result<Self> {
         let parent = getppid();
         if parent.as_raw() == 0 {

@@ -54,47 +54,59 @@ pub(super) async fn deploy(
         return Err(ApiError::Body("body/name must have 1 to 255 letters, digits, _ or -".into()));
     }
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
-    let folder = match &body.path {
-        Some(path) => resolve_folder(&app, path)?,
-        None => write_folder(&app, &caller, &body).await?,
-    };
-    let env = body.env.map(|env| json!(env).to_string());
-    let deployment = Deployment {
-        tenant: &caller.tenant,
-        name: &body.name,
-        path: &folder.to_string_lossy(),
-        env: env.as_deref(),
-    };
-    let agent = app.store.deploy(&deployment).await?;
+    let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
+    let tasks = app.tasks.clone();
+    let deployed = tasks.run(async move {
+        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), body.name.clone())).await;
+        let folder = match body.path {
+            Some(path) => resolve_folder(&app, &caller, &path)?,
+            None => write_folder(&app, &caller, &body.name, files, body.system_prompt).await?,
+        };
+        let env = body.env.map(|env| json!(env).to_string());
+        let deployment = Deployment {
+            tenant: &caller.tenant,
+            name: &body.name,
+            path: &folder.to_string_lossy(),
+            env: env.as_deref(),
+        };
+        Ok(app.store.deploy(&deployment).await?)
+    });
+    let agent = deployed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot deploy the agent")))?;
     Ok((StatusCode::CREATED, Json(json!({ "agent": Agent::from(agent) }))))
 }
 
-fn resolve_folder(app: &App, path: &str) -> Result<PathBuf, ApiError> {
+fn resolve_folder(app: &App, caller: &Caller, path: &str) -> Result<PathBuf, ApiError> {
     if path.contains('\0') {
         return Err(ApiError::bad_request("Invalid path: it contains a NUL character"));
     }
-    let folder = agent_folder::resolve_folder(&app.data_dir, path);
+    let folder = agent_folder::resolve_folder(&app.data_dir, &caller.tenant, path);
     folder.ok_or_else(|| ApiError::bad_request("Agent directory must contain CLAUDE.md"))
 }
 
-async fn write_folder(app: &Arc<App>, caller: &Caller, body: &DeployBody) -> Result<PathBuf, ApiError> {
-    let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
-    let (app, tenant, name) = (Arc::clone(app), caller.tenant.clone(), body.name.clone());
-    let prompt = body.system_prompt.clone();
-    // A task of its own: the deployment completes even if the client disconnects.
-    let written = tokio::spawn(async move {
-        let _folders_lock = app.folders_lock.write().await;
-        let data_dir = app.data_dir.clone();
-        spawn_blocking(move || agent_folder::deploy(&data_dir, &tenant, &name, &files, prompt.as_deref()))
-            .await
-    });
-    match written.await {
-        Ok(Ok(Ok(folder))) => Ok(folder),
-        Ok(Ok(Err(error))) => {
+async fn write_folder(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+    files: Vec<NewFile>,
+    prompt: Option<String>,
+) -> Result<PathBuf, ApiError> {
+    let (data_dir, tenant, name) = (app.data_dir.clone(), caller.tenant.clone(), name.to_owned());
+    let write = move || agent_folder::deploy(&data_dir, &tenant, &name, &files, prompt.as_deref());
+    match spawn_blocking(write).await {
+        Ok(Ok(folder)) => Ok(folder),
+        // A path of one file is a directory of another, or too long.
+        Ok(Err(error)) if is_of_paths(&error) => {
             Err(ApiError::bad_request(format!("Cannot write the files of the agent: {error}")))
         }
-        _ => Err(ApiError::internal("Cannot write the files of the agent")),
+        Ok(Err(error)) => Err(ApiError::internal(format!("Cannot write the files of the agent: {error}"))),
+        Err(_) => Err(ApiError::internal("Cannot write the files of the agent")),
     }
+}
+
+/// Whether the paths of the files are the cause of an error.
+fn is_of_paths(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AlreadyExists, InvalidFilename, IsADirectory, NotADirectory};
+    matches!(error.kind(), AlreadyExists | InvalidFilename | IsADirectory | NotADirectory)
 }
 
 fn decode_file(body: &FileBody) -> Result<NewFile, ApiError> {
@@ -131,6 +143,7 @@ pub(super) async fn update(
     JsonBody(body): JsonBody<UpdateBody>,
 ) -> Result<Json<Value>, ApiError> {
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
+    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
     let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
     let env = body.env.map_or(agent.env, |env| json!(env).to_string());
     let mut config = parse_object(&agent.config);
@@ -146,13 +159,14 @@ pub(super) async fn delete(
     caller: Caller,
     AgentName(name): AgentName,
 ) -> Result<Json<Value>, ApiError> {
-    if app.store.agent(&caller.tenant, &name).await?.is_none() {
-        return Err(not_found());
-    }
-    let task = tokio::spawn(async move {
+    let tasks = app.tasks.clone();
+    let deleted = tasks.run(async move {
         // No session of the agent is created meanwhile.
-        let _folders_lock = app.folders_lock.write().await;
-        for session in app.store.sessions(&caller.tenant, Some(&name)).await? {
+        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+        if app.store.agent(&caller.tenant, &name).await?.is_none() {
+            return Err(not_found());
+        }
+        for session in app.store.all_sessions_of_agent(&caller.tenant, &name).await? {
             lifecycle::remove(&app, &session).await?;
         }
         app.store.delete_agent(&caller.tenant, &name).await?;
@@ -162,7 +176,7 @@ pub(super) async fn delete(
             _ => Err(ApiError::internal("Cannot remove the folder of the agent")),
         }
     });
-    task.await.unwrap_or_else(|_| Err(ApiError::internal("Cannot delete the agent")))?;
+    deleted.await.unwrap_or_else(|| Err(ApiError::internal("Cannot delete the agent")))?;
     Ok(Json(json!({ "ok": true })))
 }
 

@@ -1,13 +1,14 @@
 //! State shared by all routes.
 
 use crate::api_key;
+use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::tasks::Tasks;
 use std::path::PathBuf;
 use std::time::Instant;
-use tokio::sync::RwLock;
 
 /// State shared by all routes.
 #[derive(Debug)]
@@ -24,8 +25,11 @@ pub struct App {
     pub allowed_hosts: Vec<String>,
     /// The hash of the API key in the settings.
     pub configured_key: Option<String>,
-    /// Read-locked while agent folders are copied, write-locked while one is replaced or removed.
-    pub folders_lock: RwLock<()>,
+    /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
+    /// A task that also locks a session locks the agent first.
+    pub agent_locks: KeyedLocks<(String, String)>,
+    /// The work that outlives its requests.
+    pub tasks: Tasks,
     /// The start time, for the uptime in `GET /health`.
     pub started: Instant,
 }
@@ -46,7 +50,8 @@ impl App {
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
             configured_key: settings.api_key.as_deref().map(api_key::hash_key),
-            folders_lock: RwLock::default(),
+            agent_locks: KeyedLocks::default(),
+            tasks: Tasks::default(),
             started: Instant::now(),
         }
     }

@@ -5,10 +5,9 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::sessions::{find_active_session, find_sandbox};
-use crate::saggar::BridgeConnection;
+use crate::saggar::call_control;
 use axum::Json;
 use axum::extract::State;
-use saggar_bridge::client::{ClientCommand, EventBody};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -16,6 +15,10 @@ use std::time::Duration;
 
 /// Maximum timeout of a command, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 300_000;
+/// Default timeout of a command, in milliseconds.
+const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+/// Additional wait for the response: saggar kills all processes of a command after its timeout.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ExecBody {
@@ -23,7 +26,7 @@ pub(super) struct ExecBody {
     timeout: Option<u64>,
 }
 
-/// Runs a shell command in the sandbox, concurrently with the agent. The bridge kills it if the client disconnects.
+/// Runs a shell command in the sandbox, concurrently with the agent.
 pub(super) async fn exec(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -35,21 +38,15 @@ pub(super) async fn exec(
     }
     let session = find_active_session(&app, &caller, id).await?;
     let running = find_sandbox(&app, &session).await?;
-    let command = ClientCommand::exec(&body.command, body.timeout.map(Duration::from_millis));
-    let failed = |error| ApiError::internal(format!("Exec failed: {error}"));
-    let mut connection = BridgeConnection::open(&running.bridge, &[command]).await.map_err(failed)?;
-    while let Some(event) = connection.receive().await.map_err(failed)? {
-        match event.body() {
-            EventBody::ExecResult(output) => {
-                return Ok(Json(json!({
-                    "exitCode": output.exit_code,
-                    "stdout": output.stdout,
-                    "stderr": output.stderr,
-                })));
-            }
-            EventBody::Error(text) => return Err(ApiError::internal(text.clone())),
-            _ => {}
-        }
-    }
-    Err(ApiError::internal("No exec result received"))
+    let milliseconds = body.timeout.unwrap_or(DEFAULT_TIMEOUT_MS);
+    let params = json!({ "command": body.command, "timeout": milliseconds, "attached": true });
+    let max_wait = Duration::from_millis(milliseconds) + KILL_TIMEOUT;
+    // If the client disconnects, the call is dropped, and saggar kills the command.
+    let output = call_control(&running.control, "exec", &params, max_wait).await;
+    let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
+    Ok(Json(json!({
+        "exitCode": output["exitCode"],
+        "stdout": output["stdout"],
+        "stderr": output["stderr"],
+    })))
 }

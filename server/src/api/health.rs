@@ -19,5 +19,10 @@ pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, A
         "activeSandboxes": sandboxes,
         "remoteRunners": 0,
         "uptime": app.started.elapsed().as_secs(),
+        // No sandbox is started ahead of a session yet.
+        "pool": {
+            "total": sandboxes, "cold": 0, "warming": 0, "warm": 0, "waiting": 0, "running": sandboxes,
+            "maxCapacity": 0, "resumeWarmHits": 0, "resumeColdHits": 0, "preWarmHits": 0,
+        },
     })))
 }

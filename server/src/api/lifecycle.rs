@@ -9,12 +9,13 @@ use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
 };
 use crate::running::RunningSession;
-use crate::saggar::{BridgeConnection, call_control};
+use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionState, call_control};
 use crate::store::{Session, Status};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use saggar_bridge::client::{ClientCommand, EventBody};
+use saggar_sys::error::Code;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,8 @@ async fn change(
     change: Change,
 ) -> JsonResponse {
     find_session(&app, &caller, id).await?;
-    let task = tokio::spawn(async move {
+    let tasks = app.tasks.clone();
+    let changed = tasks.run(async move {
         let _session_lock = app.running.lock_session(id).await;
         let session = find_session(&app, &caller, id).await?;
         match change {
@@ -77,8 +79,9 @@ async fn change(
         }?;
         find_session(&app, &caller, id).await
     });
-    task.await
-        .unwrap_or_else(|_| Err(ApiError::internal("Cannot change the session: internal error")))
+    changed
+        .await
+        .unwrap_or_else(|| Err(ApiError::internal("Cannot change the session: internal error")))
         .map(session_response)
 }
 
@@ -87,9 +90,16 @@ async fn pause_session(app: &App, session: &Session) -> Result<(), ApiError> {
     if session.status != Status::Active {
         return Err(status_conflict("pause", session));
     }
-    if let Err(error) = app.program.pause(id).await {
-        warn!("cannot freeze session {id}, shutting its sandbox down: {error}");
-        shut_down(app, id).await?;
+    let failed =
+        |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to pause session: {error}"));
+    let running = app.running.attach_if_served(session).await.map_err(|error| failed(&error))?;
+    if let Some(running) = running {
+        match call_control(&running.control, "pause", &json!({}), CONTROL_TIMEOUT).await {
+            Ok(_) => {}
+            // Without a cgroup. The session is resumed in a new sandbox.
+            Err(error) if error.code() == Code::Unsupported => shut_down(app, session).await?,
+            Err(error) => return Err(failed(&error)),
+        }
     }
     app.store.change_status(id, &[Status::Active], Status::Paused).await?;
     record_lifecycle_event(app, session, &json!({ "action": "paused" })).await
@@ -97,22 +107,27 @@ async fn pause_session(app: &App, session: &Session) -> Result<(), ApiError> {
 
 async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
     let (id, previous) = (session.id, app.running.get(session.id));
-    match session.status {
-        Status::Ended => {
-            return Err(ApiError::with_status(StatusCode::GONE, "Session has ended — create a new session"));
+    let failed = |error| ApiError::internal(format!("Failed to resume session: {error}"));
+    if session.status == Status::Ended {
+        return Err(ended());
+    }
+    let state = app.program.find_session(id).await.map_err(failed)?.map(|record| record.state);
+    match (session.status, state) {
+        (_, Some(SessionState::Ended)) => {
+            app.store.change_status(id, &[session.status], Status::Ended).await?;
+            return Err(ended());
         }
-        Status::Active if previous.is_some() => return Ok(()),
+        (Status::Active, Some(SessionState::Active)) if previous.is_some() => return Ok(()),
+        // It may be frozen: by a limit, or by the operator.
         _ => {}
     }
-    let _folders_lock = app.folders_lock.read().await;
-    let resumed = app.program.resume(id).await;
-    let record = resumed.map_err(|error| ApiError::internal(format!("Failed to resume session: {error}")))?;
+    let record = app.program.resume(id).await.map_err(failed)?;
     // The recorder of the same sandbox is still running.
     let is_warm = previous.is_some_and(|running| record.sandbox == running.sandbox);
+    app.store.set_running(id, &record.sandbox, Status::Active).await?;
     if !is_warm && app.running.attach(session, &record).is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
-    app.store.set_running(id, &record.sandbox, Status::Active).await?;
     let resumed = match is_warm {
         true => json!({ "action": "resumed", "path": "warm" }),
         false => json!({ "action": "resumed", "path": "cold", "source": "local" }),
@@ -125,7 +140,7 @@ async fn stop_session(app: &App, session: &Session) -> Result<(), ApiError> {
     if !matches!(session.status, Status::Active | Status::Starting) {
         return Err(status_conflict("stop", session));
     }
-    shut_down(app, id).await?;
+    shut_down(app, session).await?;
     let from = [Status::Active, Status::Paused, Status::Starting, Status::Error];
     app.store.change_status(id, &from, Status::Stopped).await?;
     record_lifecycle_event(app, session, &json!({ "action": "stopped" })).await
@@ -168,32 +183,46 @@ pub(super) async fn interrupt(
 /// Ends a session and removes its files. Its rows remain.
 pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError> {
     let _session_lock = app.running.lock_session(session.id).await;
+    remove_session(app, session).await
+}
+
+/// The same, for a caller that holds the lock of the session.
+pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
     session_files::remove(app, session.id).await;
     Ok(())
 }
 
 /// Shuts the sandbox of a session down. The session can be resumed.
-async fn shut_down(app: &App, id: Uuid) -> Result<(), ApiError> {
-    let Some(running) = app.running.get(id) else { return Ok(()) };
-    let ended = call_control(running.control.clone(), "shutdown", json!({})).await;
-    ended.map_err(|error| ApiError::internal(format!("Cannot shut the sandbox down: {error}")))?;
+async fn shut_down(app: &App, session: &Session) -> Result<(), ApiError> {
+    let failed =
+        |error: &dyn std::fmt::Display| ApiError::internal(format!("Cannot shut the sandbox down: {error}"));
+    let running = app.running.attach_if_served(session).await.map_err(|error| failed(&error))?;
+    let Some(running) = running else { return Ok(()) };
+    let ended = call_control(&running.control, "shutdown", &json!({}), CONTROL_TIMEOUT).await;
+    ended.map_err(|error| failed(&error))?;
     wait_for_recorder(&running).await;
     Ok(())
 }
 
-/// Ends a session permanently.
+/// Ends a session permanently. With `remove`, also removes its files in saggar.
 async fn end_sandbox(app: &App, id: Uuid, remove: bool) -> Result<(), ApiError> {
     let running = app.running.get(id);
     let failed = |error| ApiError::internal(format!("Failed to end session: {error}"));
-    // If saggar has no record of the session, it has no sandbox.
-    if app.program.find_session(id).await.map_err(failed)?.is_some() {
-        app.program.end(id, remove).await.map_err(failed)?;
+    match app.program.find_session(id).await.map_err(failed)? {
+        // It has no sandbox.
+        None => {}
+        Some(record) if record.state == SessionState::Ended && !remove => {}
+        Some(_) => app.program.end(id, remove).await.map_err(failed)?,
     }
     if let Some(running) = running {
         wait_for_recorder(&running).await;
     }
     Ok(())
+}
+
+fn ended() -> ApiError {
+    ApiError::with_status(StatusCode::GONE, "Session has ended — create a new session")
 }
 
 async fn wait_for_recorder(running: &RunningSession) {

@@ -5,7 +5,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{QueryParams, SessionId, bounded};
 use super::sessions::find_session;
-use crate::saggar::call_control;
+use crate::saggar::{CONTROL_TIMEOUT, call_control};
 use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
@@ -38,7 +38,8 @@ pub(super) async fn list(
     find_session(&app, &caller, id).await?;
     let mut logs = Vec::new();
     if let Some(running) = app.running.get(id) {
-        let response = call_control(running.control.clone(), "logs", json!({ "after": after + 1 })).await;
+        let response =
+            call_control(&running.control, "logs", &json!({ "after": after + 1 }), CONTROL_TIMEOUT).await;
         let mut response = response.map_err(|error| ApiError::internal(error.to_string()))?;
         let entries: Vec<LogEntry> = serde_json::from_value(response["entries"].take()).unwrap_or_default();
         logs = entries.into_iter().map(log_entry).collect();

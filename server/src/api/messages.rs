@@ -31,8 +31,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 #[serde(rename_all = "camelCase")]
 pub(super) struct SendBody {
     content: Value,
-    #[serde(default)]
-    include_partial_messages: bool,
+    include_partial_messages: Option<bool>,
     model: Option<String>,
     max_turns: Option<u64>,
     max_budget_usd: Option<f64>,
@@ -82,14 +81,22 @@ pub(super) async fn send(
     JsonBody(body): JsonBody<SendBody>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     check_body(&body)?;
-    let session = find_active_session(&app, &caller, id).await?;
-    let running = find_sandbox(&app, &session).await?;
-    let connection = BridgeConnection::connect(&running.bridge).await;
-    let connection = connection
-        .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
-    let content = json!({ "type": "user", "content": body.content }).to_string();
-    app.store.insert_user_message(&caller.tenant, id, &content).await?;
-    let frames = TurnStream::start(running, connection, build_query(&session, body), new_turn_id());
+    let tasks = app.tasks.clone();
+    // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
+    let started = tasks.run(async move {
+        let session = find_active_session(&app, &caller, id).await?;
+        let running = find_sandbox(&app, &session).await?;
+        let connection = BridgeConnection::connect(&running.bridge).await;
+        let connection = connection
+            .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
+        let content = json!({ "type": "user", "content": body.content }).to_string();
+        app.store.insert_user_message(&caller.tenant, id, &content).await?;
+        let query = build_query(&session, body);
+        Ok(TurnStream::start(running, connection, query, new_turn_id(), app.tasks.clone()))
+    });
+    let frames = started
+        .await
+        .unwrap_or_else(|| Err(ApiError::internal("Cannot send the message to the agent: internal error")))?;
     Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
 }
 
@@ -136,7 +143,10 @@ fn build_query(session: &Session, body: SendBody) -> ClientCommand {
         None => json!({ "type": thinking.kind }),
     });
     let options = [
-        ("includePartialMessages", body.include_partial_messages.then_some(Value::from(true))),
+        (
+            "includePartialMessages",
+            body.include_partial_messages.filter(|is_wanted| *is_wanted).map(Value::from),
+        ),
         ("model", body.model.or_else(|| session.model.clone()).map(Value::from)),
         ("maxTurns", body.max_turns.map(Value::from)),
         ("maxBudgetUsd", body.max_budget_usd.map(Value::from)),

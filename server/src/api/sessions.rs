@@ -3,12 +3,13 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{JsonBody, QueryParams, SessionId};
+use super::extract::{JsonBody, QueryParams, SessionId, bounded};
+use super::lifecycle;
 use super::objects::{self, parse_object};
 use super::session_files::{self, SessionRequest};
 use super::variables::{self, Variables};
 use crate::running::RunningSession;
-use crate::store::{NewEvent, NewSession, Session, Status};
+use crate::store::{NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,12 +18,15 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// Maximum number of sessions in one list.
+const MAX_LISTED: i64 = 1000;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateBody {
     agent: String,
-    #[serde(default)]
-    extra_env: Variables,
+    credential_id: Option<String>,
+    extra_env: Option<Variables>,
     model: Option<String>,
     mcp_servers: Option<Map<String, Value>>,
     system_prompt: Option<String>,
@@ -80,6 +84,9 @@ impl QueryOptions {
 #[derive(Debug, Deserialize)]
 pub(super) struct ListQuery {
     agent: Option<String>,
+    status: Option<String>,
+    limit: Option<i64>,
+    offset: Option<i64>,
 }
 
 /// `POST /api/sessions`: starts an agent in a sandbox.
@@ -88,26 +95,30 @@ pub(super) async fn create(
     caller: Caller,
     JsonBody(body): JsonBody<CreateBody>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    variables::check(&body.extra_env)?;
+    variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
     if body.model.as_ref().is_some_and(|model| model.chars().count() > 100) {
         return Err(ApiError::Body("body/model must have at most 100 characters".into()));
     }
-    // A task of its own: the start completes even if the client disconnects.
-    let task = tokio::spawn(async move { start_session(&app, &caller, body).await });
-    let session =
-        task.await.unwrap_or_else(|_| Err(ApiError::internal("Failed to create session: internal error")))?;
+    if body.credential_id.is_some() {
+        return Err(ApiError::bad_request("Invalid or inaccessible credential"));
+    }
+    let tasks = app.tasks.clone();
+    let started = tasks.run(async move { start_session(&app, &caller, body).await });
+    let session = started
+        .await
+        .unwrap_or_else(|| Err(ApiError::internal("Failed to create session: internal error")))?;
     Ok((StatusCode::CREATED, session_response(session)))
 }
 
 async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<Session, ApiError> {
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
-    let _folders_lock = app.folders_lock.read().await;
+    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), body.agent.clone())).await;
     let agent = app.store.agent(&caller.tenant, &body.agent).await?;
     let agent = agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", body.agent)))?;
     let config = parse_object(&agent.config);
     let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
-    variables.extend(body.extra_env);
+    variables.extend(body.extra_env.unwrap_or_default());
     let id = Uuid::new_v4();
     let new = NewSession {
         id,
@@ -125,8 +136,8 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         mcp_servers: body.mcp_servers,
     };
     if let Err(error) = start_sandbox(app, &session, request).await {
-        // The client never learned the id, so the row and the files are removed.
-        session_files::remove(app, id).await;
+        // The client never learned the id, so nothing of the session remains.
+        lifecycle::remove_session(app, &session).await?;
         app.store.delete_session(id).await?;
         return Err(error);
     }
@@ -142,12 +153,11 @@ async fn start_sandbox(app: &App, session: &Session, request: SessionRequest) ->
     let files = session_files::create(app, session.id, request).await?;
     let record = app.program.create(session.id, &files.folder, files.policy.as_deref()).await;
     let record = record.map_err(|error| failed(&error))?;
-    if app.running.attach(session, &record).is_none() {
-        app.program.end(session.id, true).await.map_err(|error| failed(&error))?;
-        return Err(failed(&"the sandbox exited immediately"));
-    }
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
-    Ok(())
+    match app.running.attach(session, &record) {
+        Some(_) => Ok(()),
+        None => Err(failed(&"the sandbox exited immediately")),
+    }
 }
 
 /// `GET /api/sessions`.
@@ -156,9 +166,15 @@ pub(super) async fn list(
     caller: Caller,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Json<Value>, ApiError> {
-    let sessions = app.store.sessions(&caller.tenant, query.agent.as_deref()).await?;
+    let filter = SessionFilter {
+        agent: query.agent.as_deref(),
+        status: query.status.as_deref(),
+        limit: bounded("limit", query.limit, MAX_LISTED, 1..=MAX_LISTED)?,
+        offset: bounded("offset", query.offset, 0, 0..=i64::MAX)?,
+    };
+    let (sessions, total) = app.store.sessions(&caller.tenant, &filter).await?;
     let sessions: Vec<_> = sessions.into_iter().map(objects::Session::from).collect();
-    Ok(Json(json!({ "sessions": sessions })))
+    Ok(Json(json!({ "sessions": sessions, "total": total })))
 }
 
 /// `GET /api/sessions/:id`.

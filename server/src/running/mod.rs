@@ -1,16 +1,15 @@
 //! The sessions with a running sandbox. Their processes outlive the server, which reattaches to them when it starts.
 
-mod keyed_locks;
 mod recorder;
 
 use crate::error::Result;
+use crate::keyed_locks::KeyedLocks;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
 use crate::store::{Session, Status, Store};
-use keyed_locks::KeyedLocks;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::{OwnedRwLockWriteGuard, watch};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -73,7 +72,7 @@ pub struct RunningSessions {
     store: Store,
     program: Program,
     sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
-    locks: KeyedLocks,
+    locks: KeyedLocks<Uuid>,
 }
 
 impl RunningSessions {
@@ -104,13 +103,15 @@ impl RunningSessions {
         for session in sessions {
             let record = records.remove(&session.id.to_string());
             if let Some(record) = &record
-                && self.attach(&session, record).is_some()
+                && record.is_served()
             {
                 self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
+                self.attach(&session, record);
                 continue;
             }
             let status = status_without_sandbox(record.map(|record| record.state));
-            if status != session.status {
+            let is_expected = matches!(session.status, Status::Stopped | Status::Error);
+            if status != session.status && !(is_expected && status != Status::Ended) {
                 info!("sandbox of session {} has exited: status {status}", session.id);
                 self.store.change_status(session.id, &[session.status], status).await?;
             }
@@ -155,6 +156,20 @@ impl RunningSessions {
         if let Some(running) = self.get(session.id) {
             return Ok(Some(running));
         }
+        self.attach_if_served(session).await
+    }
+
+    /// Attaches to the sandbox of a session, if one is running. The caller holds the lock of the session.
+    ///
+    /// # Errors
+    /// Fails if saggar cannot list its sessions.
+    pub async fn attach_if_served(
+        &self,
+        session: &Session,
+    ) -> std::result::Result<Option<Arc<RunningSession>>, CommandError> {
+        if let Some(running) = self.get(session.id) {
+            return Ok(Some(running));
+        }
         let record = self.program.find_session(session.id).await?;
         Ok(record.and_then(|record| self.attach(session, &record)))
     }
@@ -165,8 +180,8 @@ impl RunningSessions {
     }
 
     /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.
-    pub async fn lock_session(&self, id: Uuid) -> OwnedMutexGuard<()> {
-        self.locks.lock(id).await
+    pub async fn lock_session(&self, id: Uuid) -> OwnedRwLockWriteGuard<()> {
+        self.locks.write(id).await
     }
 
     /// Removes a session whose sandbox has exited. Returns false if a new sandbox has replaced it.

@@ -4,8 +4,8 @@
 use super::{RunningSession, RunningSessions, status_without_sandbox};
 use crate::error::{Error, Result};
 use crate::saggar::{BridgeConnection, SessionState};
-use crate::store::{NewEvent, RecordedRow, Status};
-use crate::stream::{database_rows, event_turn_id};
+use crate::store::{NewEvent, RecordedRow};
+use crate::stream::{database_rows, event_turn_id, parse_message};
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -15,14 +15,30 @@ use tracing::{info, warn};
 
 /// Maximum number of events in one transaction.
 const MAX_BATCH_EVENTS: usize = 256;
-/// Delay before the next attempt when the database or the bridge fails.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Delay before the next attempt when the database or the bridge fails; it doubles with each failure in a row.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// Why a connection was closed.
+enum Closed {
+    /// By the bridge.
+    ByBridge,
+    /// The session was deleted: there is nothing to record for.
+    SessionDeleted,
+}
 
 /// Records events until the sandbox has exited.
 pub(super) async fn run(sessions: RunningSessions, session: Arc<RunningSession>) {
+    let mut delay = FIRST_DELAY;
     loop {
-        if let Err(error) = record_connection(&sessions, &session).await {
-            warn!("session {}: {error}", session.id);
+        let before = session.recorded();
+        match record_connection(&sessions, &session).await {
+            Ok(Closed::ByBridge) => {}
+            Ok(Closed::SessionDeleted) => {
+                sessions.remove(&session);
+                return session.set_finished();
+            }
+            Err(error) => warn!("session {}: {error}", session.id),
         }
         // The connection can fail while the session is still running.
         match sessions.program.find_session(session.id).await {
@@ -30,18 +46,16 @@ pub(super) async fn run(sessions: RunningSessions, session: Arc<RunningSession>)
             Ok(record) => return finish(&sessions, &session, record.map(|record| record.state)).await,
             Err(error) => warn!("session {}: {error}; retrying", session.id),
         }
-        sleep(RETRY_DELAY).await;
+        delay = if session.recorded() > before { FIRST_DELAY } else { (delay * 2).min(MAX_DELAY) };
+        sleep(delay).await;
     }
 }
 
 async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state: Option<SessionState>) {
-    // With a new sandbox, the status is that of the new one.
-    if !sessions.remove(session) {
-        return session.set_finished();
-    }
+    sessions.remove(session);
     let status = status_without_sandbox(state);
-    // A client's request to pause, stop or end the session sets its own status and takes precedence.
-    match sessions.store.change_status(session.id, &[Status::Active], status).await {
+    // A client's request to pause, stop or end the session sets its own status and takes precedence, as a new sandbox does.
+    match sessions.store.set_exited(session.id, &session.sandbox, status).await {
         Ok(true) => info!("sandbox of session {} has exited: status {status}", session.id),
         Ok(false) => {}
         Err(error) => warn!("session {}: {error}", session.id),
@@ -49,7 +63,7 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     session.set_finished();
 }
 
-async fn record_connection(sessions: &RunningSessions, session: &RunningSession) -> Result<()> {
+async fn record_connection(sessions: &RunningSessions, session: &RunningSession) -> Result<Closed> {
     let replay = ClientCommand::replay(session.recorded()).with_id("replay");
     let mut connection = BridgeConnection::open(&session.bridge, &[replay]).await?;
     while let Some(event) = connection.receive().await? {
@@ -61,37 +75,46 @@ async fn record_connection(sessions: &RunningSessions, session: &RunningSession)
         let mut batch = Batch::default();
         batch.add(&event);
         while batch.events < MAX_BATCH_EVENTS
-            && let Some(event) = connection.receive_buffered()?
+            && let Some(event) = connection.receive_buffered()
         {
             batch.add(&event);
         }
-        write_batch(sessions, session, &batch).await?;
+        if let Some(closed) = write_batch(sessions, session, &batch).await? {
+            return Ok(closed);
+        }
     }
-    Ok(())
+    Ok(Closed::ByBridge)
 }
 
 /// Retries until the database accepts the batch: a database outage must not lose events.
-async fn write_batch(sessions: &RunningSessions, session: &RunningSession, batch: &Batch) -> Result<()> {
+async fn write_batch(
+    sessions: &RunningSessions,
+    session: &RunningSession,
+    batch: &Batch,
+) -> Result<Option<Closed>> {
     let after = session.recorded();
     if batch.last_number <= after {
-        return Ok(());
+        return Ok(None);
     }
-    let range = (after, batch.last_number);
+    let (range, mut delay) = ((after, batch.last_number), FIRST_DELAY);
     loop {
         match sessions.store.record(&session.tenant, session.id, range, &batch.rows).await {
             Ok(true) => {
                 session.set_recorded(batch.last_number);
-                return Ok(());
+                return Ok(None);
             }
-            Ok(false) => {
-                // The recorder of the previous sandbox of this session has recorded further events.
-                let stored = sessions.store.session(&session.tenant, session.id).await?;
-                session.set_recorded(stored.map_or(u64::MAX, |stored| stored.recorded));
-                return Err(Error::new("another recorder stored events; reconnecting"));
-            }
+            Ok(false) => match sessions.store.session(&session.tenant, session.id).await? {
+                Some(stored) => {
+                    // The recorder of the previous sandbox of this session has recorded further events.
+                    session.set_recorded(stored.recorded);
+                    return Err(Error::new("another recorder stored events; reconnecting"));
+                }
+                None => return Ok(Some(Closed::SessionDeleted)),
+            },
             Err(error) => {
                 warn!("session {}: {error}; retrying", session.id);
-                sleep(RETRY_DELAY).await;
+                sleep(delay).await;
+                delay = (delay * 2).min(MAX_DELAY);
             }
         }
     }
@@ -117,7 +140,7 @@ impl Batch {
         match event.body() {
             EventBody::Message => {
                 let raw = event.message().unwrap_or_default();
-                let message: Value = serde_json::from_str(raw).unwrap_or_default();
+                let message = parse_message(raw);
                 self.rows.extend(database_rows(&message, raw));
             }
             EventBody::Error(text) if event_turn_id(event).is_some() => {

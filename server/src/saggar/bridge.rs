@@ -7,7 +7,8 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
+use tracing::warn;
 
 /// Size of the read buffer, in bytes. Each running session has one for its recorder.
 const READ_SIZE: usize = 16 << 10;
@@ -17,26 +18,12 @@ const READ_SIZE: usize = 16 << 10;
 pub struct BridgeConnection {
     reader: OwnedReadHalf,
     decoder: EventDecoder,
-    received: VecDeque<Result<ReceivedEvent>>,
+    received: VecDeque<ReceivedEvent>,
     buffer: Vec<u8>,
-    writer: Writer,
-}
-
-/// The write half of a connection.
-#[derive(Debug)]
-enum Writer {
-    Idle(OwnedWriteHalf),
-    /// Writes concurrently with the reader: the bridge can stop reading while its events are not received.
-    Sending(JoinHandle<()>),
-    Taken,
-}
-
-impl Drop for BridgeConnection {
-    fn drop(&mut self) {
-        if let Writer::Sending(task) = &self.writer {
-            task.abort();
-        }
-    }
+    /// The write half, until the commands are sent.
+    writer: Option<OwnedWriteHalf>,
+    /// Dropped with the connection: the task that sends the commands then shuts the write half down.
+    _open: Option<oneshot::Sender<()>>,
 }
 
 impl BridgeConnection {
@@ -52,7 +39,8 @@ impl BridgeConnection {
             decoder: EventDecoder::default(),
             received: VecDeque::new(),
             buffer: vec![0; READ_SIZE],
-            writer: Writer::Idle(writer),
+            writer: Some(writer),
+            _open: None,
         };
         match connection.receive().await? {
             Some(event) if *event.body() == EventBody::Ready => Ok(connection),
@@ -74,28 +62,29 @@ impl BridgeConnection {
     /// Sends the commands, once for each connection, and returns at once. After a failure the bridge closes the
     /// connection.
     pub fn send(&mut self, commands: &[ClientCommand]) {
+        let Some(mut writer) = self.writer.take() else { return };
         let lines: Vec<u8> = commands.iter().flat_map(ClientCommand::encode).collect();
-        self.writer = match std::mem::replace(&mut self.writer, Writer::Taken) {
-            Writer::Idle(mut writer) => Writer::Sending(tokio::spawn(async move {
-                // After a write error there is no answer to wait for: the reader finds the connection closed.
-                if writer.write_all(&lines).await.is_ok() {
-                    // Returning would shut the write half down, and the bridge would close the connection after its
-                    // last answer.
-                    std::future::pending::<()>().await;
-                }
-            })),
-            other => other,
-        };
+        let (open, dropped) = oneshot::channel();
+        self._open = Some(open);
+        // It writes concurrently with the reader, since the bridge can stop reading while its events are not received;
+        // and it writes everything, even if the connection is dropped meanwhile.
+        tokio::spawn(async move {
+            // After a write error there is no answer to wait for: the reader finds the connection closed.
+            if writer.write_all(&lines).await.is_ok() {
+                // Returning shuts the write half down, and the bridge closes the connection after its last answer.
+                let _ = dropped.await;
+            }
+        });
     }
 
     /// Receives the next event; `None` if the bridge has closed the connection. Cancel-safe.
     ///
     /// # Errors
-    /// Fails if the connection fails or a line is not a valid event.
+    /// Fails if the connection fails. An invalid line is logged and skipped.
     pub async fn receive(&mut self) -> Result<Option<ReceivedEvent>> {
         loop {
             if let Some(event) = self.received.pop_front() {
-                return event.map(Some);
+                return Ok(Some(event));
             }
             let count =
                 self.reader.read(&mut self.buffer).await.context(|| "cannot receive from the bridge")?;
@@ -104,16 +93,17 @@ impl BridgeConnection {
             }
             let mut bytes = self.buffer.get(..count).unwrap_or_default();
             while let Some(event) = self.decoder.next(&mut bytes) {
-                self.received.push_back(event.context(|| "invalid event from the bridge"));
+                match event {
+                    Ok(event) => self.received.push_back(event),
+                    // The next line is not affected.
+                    Err(error) => warn!("invalid event from a bridge: {error}"),
+                }
             }
         }
     }
 
     /// Returns the next event that is already in the buffer.
-    ///
-    /// # Errors
-    /// Fails if a line is not a valid event.
-    pub fn receive_buffered(&mut self) -> Result<Option<ReceivedEvent>> {
-        self.received.pop_front().transpose()
+    pub fn receive_buffered(&mut self) -> Option<ReceivedEvent> {
+        self.received.pop_front()
     }
 }

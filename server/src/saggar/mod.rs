@@ -6,6 +6,6 @@ mod policy_file;
 mod program;
 
 pub use bridge::BridgeConnection;
-pub use control::call_control;
+pub use control::{CONTROL_TIMEOUT, call_control};
 pub use policy_file::policy_with_variables;
 pub use program::{CommandError, Program, SessionRecord, SessionState};

@@ -1,15 +1,20 @@
 //! The program `saggar`: each method runs `saggar session …` as a process (saggar-session(1)).
 
 use crate::settings::Settings;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
+use tokio::time::timeout;
 use uuid::Uuid;
 
-/// The error text of a failed `saggar` process or control call.
+/// Maximum run time of a command that does not wait for programs in a sandbox.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The error text of a failed `saggar` process.
 #[derive(Debug)]
 pub struct CommandError(String);
 
@@ -51,12 +56,17 @@ pub struct SessionRecord {
     pub id: String,
     /// The state when saggar printed the record.
     pub state: SessionState,
-    /// The name of the sandbox, new for each start.
+    /// The name of the sandbox, new for each start; empty before the first one.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub sandbox: String,
     /// The bridge socket; `None` if no supervisor is running.
     pub bridge_socket: Option<PathBuf>,
     /// The control socket; `None` if no supervisor is running.
     pub control_socket: Option<PathBuf>,
+}
+
+fn null_as_default<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
 }
 
 impl SessionRecord {
@@ -129,7 +139,7 @@ impl Program {
     pub async fn list(&self) -> Result<Vec<SessionRecord>, CommandError> {
         let mut command = self.command("list");
         command.arg("--json");
-        run(command).await?.lines().map(parse_record).collect()
+        run_briefly(command).await?.lines().map(parse_record).collect()
     }
 
     /// Returns one session, or `None` if saggar has no record of it.
@@ -146,16 +156,6 @@ impl Program {
         let mut command = self.command("show");
         command.args(["--json", &id.to_string()]);
         parse_record(&run(command).await?)
-    }
-
-    /// Freezes all processes of a session.
-    ///
-    /// # Errors
-    /// Fails if they cannot be frozen, for example without a delegated cgroup.
-    pub async fn pause(&self, id: Uuid) -> Result<(), CommandError> {
-        let mut command = self.command("pause");
-        command.arg(id.to_string());
-        run(command).await.map(drop)
     }
 
     /// Thaws a paused session, or starts it in a new sandbox with its workspace and conversation.
@@ -179,7 +179,7 @@ impl Program {
             command.arg("--remove");
         }
         command.arg(id.to_string());
-        run(command).await.map(drop)
+        run_briefly(command).await.map(drop)
     }
 
     fn command(&self, verb: &str) -> Command {
@@ -192,6 +192,15 @@ impl Program {
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
         command.args([OsStr::new("session"), OsStr::new(verb)]).stdin(Stdio::null());
         command
+    }
+}
+
+/// Runs a command that does not wait for programs in a sandbox. A command that hangs is killed.
+async fn run_briefly(mut command: Command) -> Result<String, CommandError> {
+    command.kill_on_drop(true);
+    match timeout(COMMAND_TIMEOUT, run(command)).await {
+        Ok(result) => result,
+        Err(_) => Err(CommandError::new(format!("saggar did not exit within {COMMAND_TIMEOUT:?}"))),
     }
 }
 
@@ -221,6 +230,13 @@ fn parse_record(line: &str) -> Result<SessionRecord, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starting_session_has_no_sandbox() {
+        let line = r#"{"id":"a","state":"starting","sandbox":null,"bridgeSocket":null,"controlSocket":null}"#;
+        let record = parse_record(line).unwrap();
+        assert_eq!((record.sandbox.as_str(), record.is_served()), ("", false));
+    }
 
     #[test]
     fn session_record_is_parsed() {

@@ -7,7 +7,7 @@ mod sessions;
 
 pub use agents::{Agent, Deployment};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
-pub use sessions::{NewSession, Session, Status};
+pub use sessions::{NewSession, Session, SessionFilter, Status};
 
 use crate::error::{Context, Result};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};

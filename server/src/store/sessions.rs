@@ -4,7 +4,7 @@ use super::Store;
 use crate::clock;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use sqlx::FromRow;
+use sqlx::{AssertSqlSafe, FromRow};
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
@@ -129,6 +129,19 @@ pub struct NewSession<'a> {
     pub config: &'a str,
 }
 
+/// Which sessions a list contains.
+#[derive(Debug)]
+pub struct SessionFilter<'a> {
+    /// Those of this agent.
+    pub agent: Option<&'a str>,
+    /// Those with this status.
+    pub status: Option<&'a str>,
+    /// Maximum number of sessions.
+    pub limit: i64,
+    /// Number of sessions to skip.
+    pub offset: i64,
+}
+
 impl Store {
     /// Inserts a session with the status `starting`.
     ///
@@ -160,23 +173,48 @@ impl Store {
         row.map(Session::try_from).transpose()
     }
 
-    /// Lists the sessions of a tenant, newest first, optionally of one agent only.
+    /// Lists the sessions of a tenant, newest first, and returns the number of all that match.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn sessions(&self, tenant: &str, agent: Option<&str>) -> Result<Vec<Session>> {
-        let statement = "SELECT * FROM sessions WHERE tenant_id = $1 AND ($2 = '' OR agent_name = $2) \
-             ORDER BY created_at DESC, id DESC";
-        let rows = sqlx::query_as(statement).bind(tenant).bind(agent.unwrap_or_default());
-        rows.fetch_all(&self.pool).await?.into_iter().map(SessionRow::try_into).collect()
+    pub async fn sessions(&self, tenant: &str, filter: &SessionFilter<'_>) -> Result<(Vec<Session>, i64)> {
+        const MATCHES: &str = "tenant_id = $1 AND ($2 = '' OR agent_name = $2) AND ($3 = '' OR status = $3)";
+        let (agent, status) = (filter.agent.unwrap_or_default(), filter.status.unwrap_or_default());
+        let list = format!(
+            "SELECT * FROM sessions WHERE {MATCHES} ORDER BY created_at DESC, id DESC LIMIT $4 OFFSET $5"
+        );
+        let rows: Vec<SessionRow> = sqlx::query_as(AssertSqlSafe(list))
+            .bind(tenant)
+            .bind(agent)
+            .bind(status)
+            .bind(filter.limit)
+            .bind(filter.offset)
+            .fetch_all(&self.pool)
+            .await?;
+        let count = format!("SELECT COUNT(*) FROM sessions WHERE {MATCHES}");
+        let total = sqlx::query_scalar(AssertSqlSafe(count)).bind(tenant).bind(agent).bind(status);
+        let sessions = rows.into_iter().map(SessionRow::try_into).collect::<Result<_>>()?;
+        Ok((sessions, total.fetch_one(&self.pool).await?))
     }
 
-    /// Lists the sessions of all tenants that can have a sandbox according to their status.
+    /// Lists all sessions of an agent.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn all_sessions_of_agent(&self, tenant: &str, agent: &str) -> Result<Vec<Session>> {
+        let statement = "SELECT * FROM sessions WHERE tenant_id = $1 AND agent_name = $2";
+        let rows: Vec<SessionRow> =
+            sqlx::query_as(statement).bind(tenant).bind(agent).fetch_all(&self.pool).await?;
+        rows.into_iter().map(SessionRow::try_into).collect()
+    }
+
+    /// Lists the sessions of all tenants that have not ended: a server that was killed may have started a sandbox for any
+    /// of them.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn sessions_to_reattach(&self) -> Result<Vec<Session>> {
-        let statement = "SELECT * FROM sessions WHERE status IN ('starting', 'active', 'paused')";
+        let statement = "SELECT * FROM sessions WHERE status <> 'ended'";
         let rows: Vec<SessionRow> = sqlx::query_as(statement).fetch_all(&self.pool).await?;
         rows.into_iter().map(SessionRow::try_into).collect()
     }
@@ -220,6 +258,18 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// Sets the status of an active session whose sandbox has exited. Returns false if the session has another sandbox or
+    /// is not active.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn set_exited(&self, id: Uuid, sandbox: &str, status: Status) -> Result<bool> {
+        let statement = "UPDATE sessions SET status = $3, last_active_at = $4 \
+             WHERE id = $1 AND sandbox_id = $2 AND status = 'active'";
+        let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
+        Ok(query.bind(clock::now()).execute(&self.pool).await?.rows_affected() > 0)
     }
 
     /// Deletes a session with its messages and events.

@@ -2,11 +2,13 @@
 
 mod derive;
 mod frame;
+mod parse;
 mod rows;
 mod turn;
 
 pub use derive::derive_frames;
 pub use frame::{Frame, FrameId};
+pub use parse::parse_message;
 pub use rows::database_rows;
 pub(crate) use turn::event_turn_id;
 pub use turn::{TurnStream, new_turn_id};

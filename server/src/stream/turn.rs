@@ -1,11 +1,12 @@
 //! The stream of one turn, for the client that sent the message.
 
-use super::{Frame, FrameId, derive_frames};
+use super::{Frame, FrameId, derive_frames, parse_message};
 use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
+use crate::tasks::Tasks;
 use axum::response::sse;
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
 /// Maximum number of frames that wait for a client. The bridge buffers further events.
-const FRAME_BUFFER: usize = 64;
+const FRAME_BUFFER: usize = 4;
 /// A client that accepts no frame for this time loses its stream. The turn continues.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Prefix of the command ids of turns; a UUID follows.
@@ -38,6 +39,7 @@ pub struct TurnStream {
     connection: BridgeConnection,
     turn: String,
     frames: mpsc::Sender<Result<sse::Event, Infallible>>,
+    tasks: Tasks,
     /// The number of the last received bridge event.
     number: u64,
 }
@@ -52,12 +54,13 @@ impl TurnStream {
         mut connection: BridgeConnection,
         query: ClientCommand,
         turn: String,
+        tasks: Tasks,
     ) -> ReceiverStream<Result<sse::Event, Infallible>> {
         // Events have numbers only after a replay. Replayed events of other commands are skipped.
         let number = session.recorded();
         connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
         let (sender, receiver) = mpsc::channel(FRAME_BUFFER);
-        let stream = TurnStream { session, connection, turn, frames: sender, number };
+        let stream = TurnStream { session, connection, turn, frames: sender, tasks, number };
         tokio::spawn(async move {
             // If the client has disconnected, no work is left: the recorder stores the remaining events.
             let _ = stream.run().await;
@@ -76,6 +79,8 @@ impl TurnStream {
             let received = tokio::select! {
                 received = self.connection.receive() => received,
                 () = self.frames.closed() => return Err(ClientDisconnected),
+                // The turn continues, and the client can connect to the next server.
+                () = self.tasks.wait_for_shutdown() => return Err(ClientDisconnected),
             };
             let failure = match received {
                 Ok(Some(event)) => {
@@ -88,9 +93,10 @@ impl TurnStream {
                         false => continue,
                     }
                 }
-                Ok(None) => "the sandbox has exited".to_owned(),
+                Ok(None) => "the sandbox closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
+            self.session.wait_until_recorded(self.number).await;
             let last = FrameId::last(self.number);
             self.send(Frame::new("error", &json!({ "error": failure })), last).await?;
             return self.send(Frame::new("done", &json!({ "sessionId": session })), last).await;
@@ -103,7 +109,7 @@ impl TurnStream {
         match event.body() {
             EventBody::Message => {
                 let raw = event.message().unwrap_or_default();
-                let message: Value = serde_json::from_str(raw).unwrap_or_default();
+                let message = parse_message(raw);
                 for (index, frame) in derive_frames(&message).into_iter().enumerate() {
                     // Without an id of its own, a frame is dropped; its content is in the message.
                     let Some(id) = FrameId::derived(number, index) else { break };

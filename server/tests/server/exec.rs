@@ -39,3 +39,26 @@ fn log_contains_exit_of_agent() {
     client.delete(&format!("/api/sessions/{session}")).expect(200);
     assert_eq!(client.get(&path).expect(200), json!({ "logs": [], "source": "sandbox" }));
 }
+
+#[test]
+fn exec_is_killed_when_its_client_disconnects() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    let path = format!("/api/sessions/{session}/exec");
+    let body = json!({ "command": "echo $$ > started; exec sleep 600", "timeout": 300_000 }).to_string();
+    let mut connection = std::net::TcpStream::connect(server.address()).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
+        server.key(),
+        body.len()
+    );
+    std::io::Write::write_all(&mut connection, format!("{head}{body}").as_bytes()).unwrap();
+    let exec = |command: &str| {
+        let answer = client.post(&path, &json!({ "command": command })).expect(200);
+        answer["stdout"].as_str().unwrap().trim().to_owned()
+    };
+    wait_until("the command runs", || !exec("cat started 2>/dev/null").is_empty());
+    assert_eq!(exec("kill -0 $(cat started) && echo runs"), "runs");
+    drop(connection);
+    wait_until("the command is killed", || exec("kill -0 $(cat started) 2>/dev/null || echo gone") == "gone");
+}

@@ -158,3 +158,54 @@ fn concurrent_changes_are_serialized() {
     assert_eq!(session.request_change("resume", 200)["session"]["status"], "active");
     assert_eq!(session.client.run_turn(&session.id, "hi").last().unwrap().event, "done");
 }
+
+#[test]
+fn session_that_the_operator_froze_is_resumed() {
+    let server = Server::start();
+    let session = Session::start(&server);
+    if !server.try_saggar(&["pause", &session.id]) {
+        // Without a cgroup no session can be frozen.
+        return;
+    }
+    let frames = session.client.run_turn(&session.id, "hi");
+    assert_eq!(frames.last().unwrap().event, "error");
+    assert_eq!(session.request_change("resume", 200)["session"]["status"], "active");
+    assert_eq!(session.client.run_turn(&session.id, "hi").last().unwrap().event, "done");
+}
+
+#[test]
+fn session_that_the_operator_ended_is_ended() {
+    let server = Server::start();
+    for verb in ["stop", "pause"] {
+        let session = Session::start(&server);
+        session.request_change(verb, 200);
+        server.saggar(&["end", &session.id]);
+        if verb == "stop" {
+            session.request_change("resume", 410);
+        }
+        let ended = session.client.delete(&session.path("")).expect(200);
+        assert_eq!(ended["session"]["status"], "ended");
+    }
+}
+
+#[test]
+fn agent_is_deleted_while_its_sessions_change() {
+    let server = Server::start();
+    for _ in 0..3 {
+        let sessions: Vec<String> = (0..4).map(|_| server.create_session()).collect();
+        let changes: Vec<_> = sessions
+            .iter()
+            .map(|session| {
+                let (client, path) = (server.client(), format!("/api/sessions/{session}"));
+                std::thread::spawn(move || {
+                    client.post(&format!("{path}/stop"), &json!({}));
+                    client.post(&format!("{path}/resume"), &json!({}));
+                })
+            })
+            .collect();
+        server.client().delete("/api/agents/hello").expect(200);
+        changes.into_iter().for_each(|change| change.join().unwrap());
+        assert_eq!(server.client().get("/api/sessions").expect(200)["sessions"], json!([]));
+        assert_eq!(server.saggar(&["list", "--json"]), "");
+    }
+}

@@ -200,3 +200,27 @@ fn killed_sandbox_ends_stream_with_error_and_done() {
         client.get(&path).expect(200)["session"]["status"] == "error"
     });
 }
+
+#[test]
+fn message_that_json_values_cannot_hold_is_stored() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    let cut = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"\ud83d"}]}}"#;
+    let frames = client.run_turn(&session, &format!("echo-json: {cut}"));
+    assert!(frames.iter().any(|frame| frame.event == "message" && frame.data == cut), "{frames:?}");
+    assert!(messages(&client, &session).iter().any(|message| message["content"] == cut));
+}
+
+#[test]
+fn message_of_a_client_that_disconnects_at_once_is_answered() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    for _ in 0..10 {
+        drop(client.send(&session, &json!({ "content": "hi" })));
+    }
+    wait_until("each message has its result", || {
+        let summaries = message_summaries(&client, &session);
+        let count = |summary: &str| summaries.iter().filter(|known| *known == summary).count();
+        count("user user") == 10 && count("assistant result") == 10
+    });
+}

@@ -76,3 +76,18 @@ fn session_with_exited_sandbox_is_not_active_after_restart() {
     let refused = client.post(&format!("/api/sessions/{shut_down}/messages"), &json!({ "content": "x" }));
     assert_eq!(refused.expect(400)["error"], "Session is paused");
 }
+
+#[test]
+fn sigterm_ends_streams_and_their_turns_continue() {
+    let mut server = Server::start();
+    let session = server.create_session();
+    let mut frames = server.client().send(&session, &json!({ "content": "run: sleep 1; echo slept" }));
+    while frames.next().unwrap().event != "tool_use" {}
+    assert!(server.stop(Signal::TERM).success());
+    assert!(frames.all(|frame| frame.event != "done"));
+    server.restart();
+    let client = server.client();
+    wait_until("the turn is recorded", || {
+        contents(&client, &session).iter().any(|content| content.contains("\"type\":\"result\""))
+    });
+}

@@ -62,6 +62,10 @@ fn sessions_are_listed_newest_first() {
     };
     assert_eq!(ids("/api/sessions"), [second.as_str(), &first]);
     assert_eq!(ids("/api/sessions?agent=hello&status=active&limit=9"), [first.as_str()]);
+    assert_eq!(ids("/api/sessions?limit=1&offset=1"), [first.as_str()]);
+    assert!(ids("/api/sessions?status=ended").is_empty());
+    assert_eq!(client.get("/api/sessions?limit=1").expect(200)["total"], 2);
+    client.get("/api/sessions?limit=0").expect(400);
     assert!(ids("/api/sessions?agent=none").is_empty());
 }
 

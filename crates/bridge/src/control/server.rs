@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Version of the control protocol.
-pub(crate) const PROTOCOL_VERSION: u64 = 1;
+pub const PROTOCOL_VERSION: u64 = 1;
 /// Longest line in bytes.
 pub const LINE_LIMIT: usize = 1 << 20;
 /// Backlog in bytes from which the server reads no more requests from a client.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// The exit code of a command that was killed at its timeout (BP-22), as in timeout(1).
 const TIMED_OUT_EXIT_CODE: i32 = 124;
+/// The exit code of a command that could not be run, as in a shell.
+const NOT_RUN_EXIT_CODE: i32 = 126;
 
 /// A running `exec`.
 #[derive(Debug)]
@@ -47,19 +49,38 @@ impl Bridge {
     fn finish_exec(&mut self, reply: CommandReply, result: Vec<u8>) {
         let done = BridgeEvent::Done { session: "" }.encode(reply.id.as_ref());
         if result.len() + done.len() > self.config.line_limit {
-            return self.fail_command(reply, "exec: the output is longer than a line may be");
+            return self.fail_exec(reply, "exec: the output is longer than a line may be");
         }
-        let is_mistakable = reply.id.is_none()
-            && !reply.is_ordered()
-            && !self.is_follower(reply.conn)
-            && self.has_ordered_turn(reply.conn);
         let both = [result.as_slice(), done.as_slice()].concat();
-        if is_mistakable {
+        if self.is_mistakable(&reply) {
             self.held_exec_ends.entry(reply.conn).or_default().extend(done);
             self.finish_command(reply, both, Some(result));
         } else {
             self.finish_command(reply, both, None);
         }
+    }
+
+    /// Ends a command that did not run. An `error` that the server could mistake for that of its turn becomes a result.
+    pub(super) fn fail_exec(&mut self, reply: CommandReply, why: &str) {
+        if !self.is_mistakable(&reply) {
+            return self.fail_command(reply, why);
+        }
+        let result = BridgeEvent::ExecResult {
+            exit_code: NOT_RUN_EXIT_CODE,
+            stdout: "",
+            stderr: why,
+            truncated: false,
+        };
+        self.finish_exec(reply, result.encode(None));
+    }
+
+    /// Whether the server could take the terminal event of this `exec` for that of a turn: neither has an id
+    /// ([`ExecOrder::Immediate`](super::ExecOrder)).
+    fn is_mistakable(&self, reply: &CommandReply) -> bool {
+        reply.id.is_none()
+            && !reply.is_ordered()
+            && !self.is_follower(reply.conn)
+            && self.has_ordered_turn(reply.conn)
     }
 
     /// Whether a running command was killed at its timeout.
@@ -71,7 +92,7 @@ impl Bridge {
     pub fn exec_failed(&mut self, exec: ExecId, why: &str) {
         let reply = self.execs.remove(&exec).and_then(|running| running.reply);
         if let Some(reply) = reply {
-            self.fail_command(reply, &format!("exec: {}", redact_paths(why)));
+            self.fail_exec(reply, &format!("exec: {}", redact_paths(why)));
         }
         self.process_pending();
     }

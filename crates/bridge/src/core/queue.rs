@@ -123,7 +123,8 @@ impl Bridge {
                 }
                 QueuedJob::Set(set) => self.apply_set(reply, &set),
                 QueuedJob::Replay(after) => self.start_replay(reply, after),
-                QueuedJob::Rejected(text) => self.fail_command(reply, &text),
+                // Of every kind of command: one that is not an exec fails as usual.
+                QueuedJob::Rejected(text) => self.fail_exec(reply, &text),
             }
         }
     }

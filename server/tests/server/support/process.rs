@@ -88,10 +88,19 @@ impl Server {
         self.directory.path().join("data")
     }
 
+    /// The initial key.
+    pub fn key(&self) -> String {
+        fs::read_to_string(self.data_dir().join("initial-api-key")).unwrap().trim().to_owned()
+    }
+
+    /// The address, as HOST:PORT.
+    pub fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
     /// A client with the initial key.
     pub fn client(&self) -> Client {
-        let key = fs::read_to_string(self.data_dir().join("initial-api-key")).unwrap();
-        Client::new(&self.url, Some(key.trim()))
+        Client::new(&self.url, Some(&self.key()))
     }
 
     /// A client with this key, or without a key.
@@ -119,6 +128,11 @@ impl Server {
         let output = self.saggar_command(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Whether `saggar session ARGUMENTS` succeeds.
+    pub fn try_saggar(&self, arguments: &[&str]) -> bool {
+        self.saggar_command(arguments).output().unwrap().status.success()
     }
 
     fn saggar_command(&self, arguments: &[&str]) -> Command {

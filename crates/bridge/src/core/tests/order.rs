@@ -83,6 +83,31 @@ fn immediate_exec_with_an_id_ends_during_the_turn() {
 }
 
 #[test]
+fn immediate_exec_that_fails_does_not_end_the_turn() {
+    let mut world = immediate();
+    world.query(1, "wait", "");
+    world.say(1, r#"{"cmd":"exec","command":"a"}"#);
+    world.bridge.exec_failed(world.execs()[0], "no shell");
+    world.act();
+    assert_eq!(world.kinds(1), ["ready", "system", "assistant", "exec_result"]);
+    assert_eq!(world.last(1)["exitCode"], 126);
+    assert!(world.last(1)["stderr"].as_str().unwrap().contains("no shell"));
+    world.bridge.set_paused(true);
+    world.say(1, r#"{"cmd":"exec","command":"b"}"#);
+    assert!(world.last(1)["stderr"].as_str().unwrap().contains("paused"));
+    world.bridge.set_paused(false);
+    world.agent.as_mut().unwrap().finish("success");
+    world.act();
+    let kinds = world.kinds(1);
+    assert_eq!(kinds[kinds.len() - 4..], ["result", "done", "done", "done"]);
+    // Without a turn it is an error as ever.
+    world.say(1, r#"{"cmd":"exec","command":"c"}"#);
+    world.bridge.exec_failed(world.execs()[1], "no shell");
+    world.act();
+    assert_eq!(world.last(1)["ev"], "error");
+}
+
+#[test]
 fn bp_21_the_result_and_its_done_leave_as_one_buffer() {
     let mut world = World::new(Script::stream_json);
     world.open(1);
