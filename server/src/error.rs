@@ -1,5 +1,6 @@
 //! Errors outside of a request.
 
+use crate::saggar::CommandError;
 use std::fmt;
 
 /// An error text: the failed operation, then its cause.
@@ -36,6 +37,12 @@ pub trait Context<T> {
 impl<T, E: fmt::Display> Context<T> for std::result::Result<T, E> {
     fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
         self.map_err(|error| Error(format!("{}: {error}", what().into())))
+    }
+}
+
+impl From<CommandError> for Error {
+    fn from(error: CommandError) -> Self {
+        Error(error.to_string())
     }
 }
 

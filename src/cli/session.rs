@@ -35,6 +35,8 @@ pub enum SessionCommand {
     Remove(SessionIdArgs),
     /// Print the log of a session
     Logs(LogsArgs),
+    /// Print the stored events of the bridge of a session, one JSON object per line
+    Events(SessionEventsArgs),
     /// What a session has on disk.
     #[command(flatten)]
     Files(files::FilesCommand),
@@ -114,6 +116,16 @@ pub struct EndArgs {
     /// Remove the session with all of its data
     #[arg(long)]
     pub remove: bool,
+    /// The session
+    pub id: String,
+}
+
+/// `saggar session events`.
+#[derive(Debug, Args)]
+pub struct SessionEventsArgs {
+    /// Print only events after number N
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub after: u64,
     /// The session
     pub id: String,
 }

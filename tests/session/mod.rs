@@ -2,6 +2,7 @@
 
 mod apart;
 mod cold;
+mod events;
 mod files;
 mod hidden;
 mod killed;

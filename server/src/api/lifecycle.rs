@@ -151,7 +151,12 @@ async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
     if session.status == Status::Ended {
         return Ok(());
     }
+    let has_recorder = app.running.get(id).is_some();
     end_sandbox(app, id, false).await?;
+    if !has_recorder {
+        // Of a sandbox that exited while no server was attached.
+        app.running.record_stored(session).await;
+    }
     let from = [Status::Active, Status::Paused, Status::Stopped, Status::Error, Status::Starting];
     app.store.change_status(id, &from, Status::Ended).await?;
     // It has the variables, which can be secrets, and no later start needs them.

@@ -109,9 +109,13 @@ impl RunningSessions {
                 self.attach(&session, record);
                 continue;
             }
+            let is_known = record.is_some();
             let status = status_without_sandbox(record.map(|record| record.state));
             let is_expected = matches!(session.status, Status::Stopped | Status::Error);
             if status != session.status && !(is_expected && status != Status::Ended) {
+                if is_known {
+                    self.record_stored(&session).await;
+                }
                 info!("sandbox of session {} has exited: status {status}", session.id);
                 self.store.change_status(session.id, &[session.status], status).await?;
             }
@@ -133,6 +137,20 @@ impl RunningSessions {
         self.table().insert(session.id, Arc::clone(&session));
         tokio::spawn(recorder::run(self.clone(), Arc::clone(&session)));
         Some(session)
+    }
+
+    /// Records the stored events of a session without a running sandbox.
+    pub async fn record_stored(&self, session: &Session) {
+        let progress = Progress { recorded: session.recorded, finished: false };
+        let session = RunningSession {
+            id: session.id,
+            tenant: session.tenant_id.clone(),
+            sandbox: session.sandbox_id.clone(),
+            bridge: PathBuf::new(),
+            control: PathBuf::new(),
+            progress: watch::Sender::new(progress),
+        };
+        recorder::record_stored(self, &session).await;
     }
 
     /// Returns the session with this id if its sandbox is running.

@@ -3,13 +3,14 @@
 
 use super::{RunningSession, RunningSessions, status_without_sandbox};
 use crate::error::{Error, Result};
-use crate::saggar::{BridgeConnection, SessionState};
+use crate::saggar::{BridgeConnection, EventReader, SessionState};
 use crate::store::{NewEvent, RecordedRow};
 use crate::stream::{database_rows, event_turn_id, parse_message};
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncRead;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -52,6 +53,10 @@ pub(super) async fn run(sessions: RunningSessions, session: Arc<RunningSession>)
 }
 
 async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state: Option<SessionState>) {
+    // The bridge may have closed before it sent its last events. Of a removed session there are none.
+    if state.is_some() {
+        record_stored(sessions, session).await;
+    }
     sessions.remove(session);
     let status = status_without_sandbox(state);
     // A client's request to pause, stop or end the session sets its own status and takes precedence, as a new sandbox does.
@@ -63,10 +68,32 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     session.set_finished();
 }
 
+/// Records the events that saggar has stored and the database does not have yet.
+pub(super) async fn record_stored(sessions: &RunningSessions, session: &RunningSession) {
+    let recorded = async {
+        let mut stored = sessions.program.stored_events(session.id, session.recorded())?;
+        record_events(sessions, session, stored.events()).await?;
+        stored.finish().await.map_err(Error::from)
+    };
+    let Err(error) = recorded.await else { return };
+    // A session that was removed meanwhile has no events.
+    if !matches!(sessions.program.find_session(session.id).await, Ok(None)) {
+        warn!("session {}: {error}", session.id);
+    }
+}
+
 async fn record_connection(sessions: &RunningSessions, session: &RunningSession) -> Result<Closed> {
     let replay = ClientCommand::replay(session.recorded()).with_id("replay");
     let mut connection = BridgeConnection::open(&session.bridge, &[replay]).await?;
-    while let Some(event) = connection.receive().await? {
+    record_events(sessions, session, connection.events()).await
+}
+
+async fn record_events<R: AsyncRead + Unpin>(
+    sessions: &RunningSessions,
+    session: &RunningSession,
+    events: &mut EventReader<R>,
+) -> Result<Closed> {
+    while let Some(event) = events.receive().await? {
         if let EventBody::Error(text) = event.body()
             && event.number().is_none()
         {
@@ -75,7 +102,7 @@ async fn record_connection(sessions: &RunningSessions, session: &RunningSession)
         let mut batch = Batch::default();
         batch.add(&event);
         while batch.events < MAX_BATCH_EVENTS
-            && let Some(event) = connection.receive_buffered()
+            && let Some(event) = events.receive_buffered()
         {
             batch.add(&event);
         }

@@ -1,25 +1,18 @@
 //! A client of bridges (saggar-bridge(7)).
 
+use super::EventReader;
 use crate::error::{Context, Error, Result};
-use saggar_bridge::client::{ClientCommand, EventBody, EventDecoder, ReceivedEvent};
-use std::collections::VecDeque;
+use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
-use tracing::warn;
-
-/// Size of the read buffer, in bytes. Each running session has one for its recorder.
-const READ_SIZE: usize = 16 << 10;
 
 /// A connection that sends commands once, and receives events. Dropping it closes it.
 #[derive(Debug)]
 pub struct BridgeConnection {
-    reader: OwnedReadHalf,
-    decoder: EventDecoder,
-    received: VecDeque<ReceivedEvent>,
-    buffer: Vec<u8>,
+    events: EventReader<OwnedReadHalf>,
     /// The write half, until the commands are sent.
     writer: Option<OwnedWriteHalf>,
     /// Dropped with the connection: the task that sends the commands then shuts the write half down.
@@ -34,14 +27,8 @@ impl BridgeConnection {
     pub async fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).await.context(|| "cannot connect to the bridge")?;
         let (reader, writer) = stream.into_split();
-        let mut connection = BridgeConnection {
-            reader,
-            decoder: EventDecoder::default(),
-            received: VecDeque::new(),
-            buffer: vec![0; READ_SIZE],
-            writer: Some(writer),
-            _open: None,
-        };
+        let mut connection =
+            BridgeConnection { events: EventReader::new(reader), writer: Some(writer), _open: None };
         match connection.receive().await? {
             Some(event) if *event.body() == EventBody::Ready => Ok(connection),
             Some(_) => Err(Error::new("cannot connect to the bridge: the peer sent no ready event")),
@@ -80,30 +67,13 @@ impl BridgeConnection {
     /// Receives the next event; `None` if the bridge has closed the connection. Cancel-safe.
     ///
     /// # Errors
-    /// Fails if the connection fails. An invalid line is logged and skipped.
+    /// As [`EventReader::receive`].
     pub async fn receive(&mut self) -> Result<Option<ReceivedEvent>> {
-        loop {
-            if let Some(event) = self.received.pop_front() {
-                return Ok(Some(event));
-            }
-            let count =
-                self.reader.read(&mut self.buffer).await.context(|| "cannot receive from the bridge")?;
-            if count == 0 {
-                return Ok(None);
-            }
-            let mut bytes = self.buffer.get(..count).unwrap_or_default();
-            while let Some(event) = self.decoder.next(&mut bytes) {
-                match event {
-                    Ok(event) => self.received.push_back(event),
-                    // The next line is not affected.
-                    Err(error) => warn!("invalid event from a bridge: {error}"),
-                }
-            }
-        }
+        self.events.receive().await
     }
 
-    /// Returns the next event that is already in the buffer.
-    pub fn receive_buffered(&mut self) -> Option<ReceivedEvent> {
-        self.received.pop_front()
+    /// The events of this connection.
+    pub fn events(&mut self) -> &mut EventReader<OwnedReadHalf> {
+        &mut self.events
     }
 }

@@ -2,10 +2,12 @@
 
 mod bridge;
 mod control;
+mod event_reader;
 mod policy_file;
 mod program;
 
 pub use bridge::BridgeConnection;
 pub use control::{CONTROL_TIMEOUT, call_control};
+pub use event_reader::EventReader;
 pub use policy_file::policy_with_variables;
-pub use program::{CommandError, Program, SessionRecord, SessionState};
+pub use program::{CommandError, Program, SessionRecord, SessionState, StoredEvents};

@@ -1,5 +1,6 @@
 //! The program `saggar`: each method runs `saggar session …` as a process (saggar-session(1)).
 
+use super::EventReader;
 use crate::settings::Settings;
 use serde::{Deserialize, Deserializer};
 use std::ffi::OsStr;
@@ -7,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -158,6 +159,20 @@ impl Program {
         parse_record(&run(command).await?)
     }
 
+    /// Reads the stored events of the bridge of a session after this number. No bridge needs to be running.
+    ///
+    /// # Errors
+    /// Fails if saggar cannot be started.
+    pub fn stored_events(&self, id: Uuid, after: u64) -> Result<StoredEvents, CommandError> {
+        let mut command = self.command("events");
+        command.args(["--after", &after.to_string(), &id.to_string()]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let failed = |error| CommandError::new(format!("cannot start {}: {error}", self.path.display()));
+        let mut process = command.spawn().map_err(failed)?;
+        let output = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        Ok(StoredEvents { process, events: EventReader::new(output) })
+    }
+
     /// Thaws a paused session, or starts it in a new sandbox with its workspace and conversation.
     ///
     /// # Errors
@@ -192,6 +207,32 @@ impl Program {
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
         command.args([OsStr::new("session"), OsStr::new(verb)]).stdin(Stdio::null());
         command
+    }
+}
+
+/// The output of `saggar session events`.
+#[derive(Debug)]
+pub struct StoredEvents {
+    process: Child,
+    events: EventReader<ChildStdout>,
+}
+
+impl StoredEvents {
+    /// The events.
+    pub fn events(&mut self) -> &mut EventReader<ChildStdout> {
+        &mut self.events
+    }
+
+    /// Waits for the exit of saggar, after all events were read.
+    ///
+    /// # Errors
+    /// Fails if it did not print all events.
+    pub async fn finish(mut self) -> Result<(), CommandError> {
+        match self.process.wait().await {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(CommandError::new(format!("saggar session events exited with {status}"))),
+            Err(error) => Err(CommandError::new(format!("cannot wait for saggar: {error}"))),
+        }
     }
 }
 

@@ -91,3 +91,34 @@ fn sigterm_ends_streams_and_their_turns_continue() {
         contents(&client, &session).iter().any(|content| content.contains("\"type\":\"result\""))
     });
 }
+
+#[test]
+fn events_of_a_sandbox_that_exited_without_a_server_are_recorded() {
+    let mut server = Server::start();
+    let (ended, shut_down) = (server.create_session(), server.create_session());
+    let client = server.client();
+    let mut frames: Vec<_> = [&ended, &shut_down]
+        .iter()
+        .map(|session| client.send(session, &json!({ "content": "run: cat fifo || sleep 0.2; echo late" })))
+        .collect();
+    for frames in &mut frames {
+        while frames.next().unwrap().event != "tool_use" {}
+    }
+    server.stop(Signal::KILL);
+    drop(frames);
+    for session in [&ended, &shut_down] {
+        wait_until("the turn is over", || {
+            server.saggar(&["events", session]).contains("\"type\":\"result\"")
+        });
+        send_signal(server.supervisor(session), Signal::TERM);
+        wait_until("the supervisor has exited", || server.session_record(session)["supervisor"].is_null());
+    }
+    server.saggar(&["end", &ended]);
+    server.restart();
+    let client = server.client();
+    for (session, expected) in [(&ended, "ended"), (&shut_down, "paused")] {
+        assert_eq!(status(&client, session), expected);
+        let results = contents(&client, session);
+        assert_eq!(results.iter().filter(|content| content.contains("\"type\":\"result\"")).count(), 1);
+    }
+}

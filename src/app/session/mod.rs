@@ -6,6 +6,7 @@ pub mod snapshot;
 mod create;
 mod detach;
 mod end;
+mod events;
 mod logs;
 mod pause;
 mod remove;
@@ -15,6 +16,7 @@ mod suspend;
 
 pub use create::create;
 pub use end::end;
+pub use events::read_events;
 pub use logs::{LogQuery, read_logs};
 pub use pause::pause;
 pub use remove::remove;

@@ -1,6 +1,7 @@
 //! `saggar session`: one file per command that prints; the others call [`crate::app::session`] directly.
 
 mod create;
+mod events;
 mod files;
 mod list;
 mod logs;
@@ -25,6 +26,7 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
         SessionCommand::Remove(args) => session::remove(&args.id).map(|()| 0),
         SessionCommand::Logs(args) => logs::run(&args),
+        SessionCommand::Events(args) => events::run(&args),
         SessionCommand::Files(command) => files::run(command),
     }
 }

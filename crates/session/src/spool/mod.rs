@@ -13,7 +13,10 @@
 //! so that no number is ever used twice.
 
 mod segment;
+mod stored_events;
 mod uuid_log;
+
+pub use stored_events::{StoredEvent, read_stored_events};
 
 use nix::dir::Dir;
 use nix::fcntl::OFlag;

@@ -54,7 +54,16 @@ pub(super) fn parse_segment_name(name: &str) -> Option<u64> {
 impl SegmentFile {
     /// Opens a segment; `None` when the file is not a valid one.
     pub(super) fn open(directory: &OwnedFd, first: u64) -> io::Result<Option<SegmentFile>> {
-        let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        SegmentFile::open_with(directory, first, OFlag::O_RDWR)
+    }
+
+    /// The same, to read it.
+    pub(super) fn open_read_only(directory: &OwnedFd, first: u64) -> io::Result<Option<SegmentFile>> {
+        SegmentFile::open_with(directory, first, OFlag::O_RDONLY)
+    }
+
+    fn open_with(directory: &OwnedFd, first: u64, access: OFlag) -> io::Result<Option<SegmentFile>> {
+        let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = File::from(openat(directory, segment_name(first).as_str(), flags, Mode::empty())?);
         let metadata = file.metadata()?;
         let mut header = [0; SEGMENT_HEADER_SIZE];

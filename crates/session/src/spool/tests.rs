@@ -98,6 +98,59 @@ fn the_oldest_go_first_and_the_bound_holds() {
     assert_eq!(left.unfinished.len(), 1, "what began long ago is still known");
 }
 
+/// What is stored after a number.
+fn stored(path: &Path, after: u64) -> Vec<StoredEvent> {
+    let mut found = Vec::new();
+    let mut keep = |event| {
+        found.push(event);
+        Ok(())
+    };
+    read_stored_events(path, after, &mut keep).unwrap();
+    found
+}
+
+#[test]
+fn stored_events_are_read_beside_an_open_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(stored(dir.path(), 0).is_empty());
+    let (mut spool, _) = open_at(dir.path(), MIB);
+    let body = vec![b'x'; 1000];
+    for number in 1..=5000 {
+        if number != 4000 {
+            event(&mut spool, number, &body);
+        }
+    }
+    spool.flush().unwrap();
+    let first = all(&mut spool, 1)[0].0;
+    for after in [0, first - 1, first, 3998, 3999, 4000, 4999, 5000, 9000] {
+        let mut expected = Vec::new();
+        let mut last = after;
+        for (number, line) in all(&mut spool, after + 1) {
+            if number > last + 1 {
+                expected.push(StoredEvent::Gap(last + 1, number - 1));
+            }
+            expected.push(StoredEvent::Event(number, line));
+            last = number;
+        }
+        assert_eq!(stored(dir.path(), after), expected, "after {after}");
+    }
+}
+
+#[test]
+fn half_a_record_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = open_at(dir.path(), MIB);
+    for number in 1..=3 {
+        event(&mut spool, number, b"line");
+    }
+    spool.flush().unwrap();
+    let segment = &segments(dir.path())[0];
+    let whole = fs::metadata(segment).unwrap().len();
+    fs::File::options().write(true).open(segment).unwrap().set_len(whole - 1).unwrap();
+    let expected = [1, 2].map(|number| StoredEvent::Event(number, b"line".to_vec()));
+    assert_eq!(stored(dir.path(), 0), expected);
+}
+
 #[test]
 fn an_event_larger_than_the_bound_is_missing_and_its_number_stays_its_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -116,7 +116,7 @@ impl Default for SavedSpool {
 }
 
 /// The line with the sequence number of its event added; `None` if it is not an event line.
-pub(crate) fn with_sequence_number(line: &[u8], number: u64) -> Option<Vec<u8>> {
+pub fn with_sequence_number(line: &[u8], number: u64) -> Option<Vec<u8>> {
     let body = line.strip_suffix(b"}\n")?;
     let member = format!(",\"seq\":{number}}}\n");
     let mut with = Vec::with_capacity(body.len() + member.len());
