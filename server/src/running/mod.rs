@@ -171,9 +171,6 @@ impl RunningSessions {
             return Ok(Some(running));
         }
         let _session_lock = self.lock_session(session.id).await;
-        if let Some(running) = self.get(session.id) {
-            return Ok(Some(running));
-        }
         self.attach_if_served(session).await
     }
 
@@ -202,14 +199,12 @@ impl RunningSessions {
         self.locks.write(id).await
     }
 
-    /// Removes a session whose sandbox has exited. Returns false if a new sandbox has replaced it.
-    fn remove(&self, session: &Arc<RunningSession>) -> bool {
+    /// Removes a session whose sandbox has exited, unless a new sandbox has replaced it.
+    fn remove(&self, session: &Arc<RunningSession>) {
         let mut table = self.table();
-        let is_current = table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session));
-        if is_current {
+        if table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session)) {
             table.remove(&session.id);
         }
-        is_current
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<RunningSession>>> {
