@@ -36,11 +36,13 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::tasks::Tasks;
 use std::future::IntoFuture;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long requests may continue after a signal to exit. Streams end at once.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,9 +64,13 @@ pub async fn serve(settings: Settings) -> Result<()> {
     running.reattach().await?;
     let app = Arc::new(App::new(&settings, data_dir, store, program, running));
 
-    print_address(address, initial_key.as_ref());
     let tasks = app.tasks.clone();
     let shutdown = shutdown_signal(tasks.clone())?;
+    // Only now: a client that has read the address may send a signal at once. The server is of use without this
+    // output, since the caller chose the address and the key is in its file.
+    if let Err(error) = print_address(address, initial_key.as_ref()) {
+        warn!("cannot print the address http://{address} to standard output: {error}");
+    }
     let service = api::router(app).into_make_service_with_connect_info::<Connection>();
     let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown);
     tokio::select! {
@@ -83,12 +89,18 @@ async fn shutdown_deadline(tasks: &Tasks) {
 }
 
 /// Prints the address, and the initial API key if this start created one.
-#[allow(clippy::print_stdout)]
-fn print_address(address: std::net::SocketAddr, initial_key: Option<&api_key::InitialKey>) {
-    println!("saggar-server listens on http://{address}");
+fn print_address(address: SocketAddr, initial_key: Option<&api_key::InitialKey>) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "saggar-server listens on http://{address}")?;
     if let Some(initial_key) = initial_key {
-        println!("API key (shown once; kept in {}): {}", initial_key.file.display(), initial_key.key);
+        writeln!(
+            output,
+            "API key (shown once; kept in {}): {}",
+            initial_key.file.display(),
+            initial_key.key
+        )?;
     }
+    Ok(())
 }
 
 /// Returns a future that completes at the first SIGTERM or SIGINT, and begins the shutdown.

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use saggar_server::settings::{Arguments, LogFormat, Settings};
+use std::io::Write;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -21,7 +22,11 @@ async fn main() -> ExitCode {
 /// Logs to standard error, from level `info` on unless `RUST_LOG` sets another filter.
 fn init_logging(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Without the last call, a failed write to standard error would panic in the task that logs.
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),
@@ -29,6 +34,7 @@ fn init_logging(format: LogFormat) {
 }
 
 fn report_error(error: &saggar_server::error::Error) -> ExitCode {
-    eprintln!("saggar-server: error: {error}");
+    // Nothing is left to tell if standard error is closed; the exit status remains.
+    let _ = writeln!(std::io::stderr(), "saggar-server: error: {error}");
     ExitCode::FAILURE
 }

@@ -9,6 +9,7 @@ mod exec;
 mod lifecycle;
 mod manual;
 mod messages;
+mod output;
 mod restart;
 mod sessions;
 mod support;

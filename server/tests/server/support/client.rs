@@ -48,7 +48,7 @@ impl Frame {
 }
 
 impl Client {
-    pub(super) fn new(url: &str, key: Option<&str>) -> Self {
+    pub fn new(url: &str, key: Option<&str>) -> Self {
         let settings = Agent::config_builder().http_status_as_error(false).allow_non_standard_methods(true);
         Client { agent: settings.build().into(), url: url.to_owned(), key: key.map(str::to_owned) }
     }
