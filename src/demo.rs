@@ -112,7 +112,10 @@ impl<W: Write> DemoAgent<W> {
                     }
                 }
                 Some(CommandBody::Resume(resume)) => {
-                    self.transcript = Some(Transcript::load(self.home.as_deref(), &resume.session));
+                    let origin = agent_session(&resume.line);
+                    let transcript =
+                        Transcript::load(self.home.as_deref(), &resume.session, origin.as_deref());
+                    self.transcript = Some(transcript);
                     self.writer.done(&resume.session);
                 }
                 Some(CommandBody::Shutdown) => return DemoExit::Requested,
@@ -290,6 +293,12 @@ fn default_reply(prompt: &str) -> String {
         "hi" | "hello" | "hey" => "Hello! I am the demo agent. Try `run: ls`, or `count: 10`.".into(),
         _ => format!("You said: {prompt}"),
     }
+}
+
+/// The id under which the conversation of a `resume` began, if it is another one.
+fn agent_session(line: &str) -> Option<String> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["agentSession"].as_str().map(str::to_owned)
 }
 
 fn recall_text(earlier: &[String]) -> String {

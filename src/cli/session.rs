@@ -57,6 +57,9 @@ pub struct SessionCreateArgs {
     /// Set the session's id [default: random]
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
+    /// Start with the workspace and the conversation of a snapshot
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
     /// Print the session and its sockets as JSON
     #[arg(long)]
     pub json: bool,

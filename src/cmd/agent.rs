@@ -35,6 +35,7 @@ fn request(args: AgentArgs) -> Result<AgentRequest> {
         sandbox: sandbox_options(args.sandbox.into(), args.agent),
         folder,
         session: args.session,
+        snapshot: None,
         resume: args.resume,
         overrides: args.overrides.into(),
         spool: args.spool,

@@ -19,10 +19,12 @@ impl Transcript {
         Transcript { file, session: session.to_owned(), prompts: Vec::new() }
     }
 
-    /// Loads a conversation; starts a new one if it is not found.
-    pub(super) fn load(home: Option<&Path>, session: &str) -> Self {
+    /// Loads a conversation, or the one named `origin` that it continues; starts a new one if neither is found.
+    pub(super) fn load(home: Option<&Path>, session: &str, origin: Option<&str>) -> Self {
         let new = Transcript::new(home, session);
-        let text = new.file.as_ref().and_then(|file| fs::read(file).ok());
+        let read = |file: &Option<PathBuf>| file.as_ref().and_then(|file| fs::read(file).ok());
+        let text =
+            read(&new.file).or_else(|| origin.and_then(|origin| read(&Transcript::new(home, origin).file)));
         let prompts = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         Transcript { prompts, ..new }
     }

@@ -137,7 +137,7 @@ as_each_caller! {
             let mut client = crate::support::bridge_client::BridgeClient::connect_when_listening(&socket);
             assert!(client.turn("run: echo x > new").is_done());
             assert_eq!(work.diff(), ["A new"]);
-            for words in [&["apply", ID][..], &["discard", ID], &["snapshot", ID], &["restore", ID, "x"]] {
+            for words in [&["apply", ID][..], &["discard", ID], &["restore", ID, "x"]] {
                 work.run(words).refused(&["is being served"]);
             }
             client.send(&serde_json::json!({"cmd": "shutdown"}));

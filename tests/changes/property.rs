@@ -17,7 +17,13 @@ use tempfile::TempDir;
 use super::trees::{act, deeds, describe};
 
 fn label(place: ChangeStorage) -> SnapshotLabel {
-    SnapshotLabel { version: 1, session: "s".into(), place: Some(place), agent_session: Some("x".into()) }
+    SnapshotLabel {
+        version: 1,
+        session: "s".into(),
+        place: Some(place),
+        agent_session: Some("x".into()),
+        workspace: None,
+    }
 }
 
 /// A session with an empty workspace and home.

@@ -90,6 +90,68 @@ as_each_caller! {
         });
     }
 
+    /// B10: what agents other than Claude Code keep in their home is in a snapshot too; a restore replaces that alone.
+    fn state_of_other_agents_is_restored_and_nothing_beside_it(caller) {
+        let work = Work::new(caller, false);
+        work.begin(
+            "cd $HOME; mkdir -p .codex/sessions .local/share/opencode/.cache .local/bin; echo one > .codex/sessions/a; \
+             echo one > .local/share/opencode/.cache/db; echo one > .local/bin/tool; echo one > .profile",
+        );
+        let name = work.run(&["snapshot", ID]).success().trim().to_owned();
+        work.resume(
+            "cd $HOME; rm -r .codex; mkdir .codex; echo two > .codex/b; for f in .local/share/opencode/.cache/db .local/bin/tool \
+             .profile; do echo two > $f; done; echo two > .local/share/opencode/new",
+        );
+        work.run(&["restore", ID, &name]).success();
+        let home = work.session().join("home");
+        let text = |path: &str| fs::read_to_string(home.join(path)).unwrap_or_default();
+        assert_eq!((text(".codex/sessions/a"), text(".codex/b")), ("one\n".into(), String::new()));
+        assert_eq!(text(".local/share/opencode/.cache/db"), "one\n");
+        assert!(!home.join(".local/share/opencode/new").exists());
+        assert_eq!((text(".local/bin/tool"), text(".profile")), ("two\n".into(), "two\n".into()));
+        // With --all the whole home is.
+        let all = work.run(&["snapshot", "--all", ID]).success().trim().to_owned();
+        work.resume("cd $HOME; echo three > .profile; rm -r .local; echo three > .local");
+        work.run(&["restore", ID, &all]).success();
+        assert_eq!((text(".local/bin/tool"), text(".profile")), ("two\n".into(), "two\n".into()));
+        assert_eq!(text(".local/share/opencode/.cache/db"), "one\n");
+    }
+
+    /// What stands in the way in the home is replaced, never followed, and blocks no restore.
+    fn hostile_home_does_not_block_or_redirect_a_restore(caller) {
+        let work = Work::new(caller, false);
+        work.begin("cd $HOME; mkdir -p .codex .local/share/opencode; echo one > .codex/a; echo one > .local/share/opencode/a");
+        let name = work.run(&["snapshot", ID]).success().trim().to_owned();
+        let outside = work.place.join("outside");
+        work.place.make_dir("outside", 0o755);
+        work.place.make_dir("outside/share", 0o755);
+        let home = work.session().join("home");
+        for way in ["ln -s OUTSIDE .local", "mkdir .local; ln -s OUTSIDE/share .local/share", "mkdir -m 0 .local", "touch .local"] {
+            let way = way.replace("OUTSIDE", outside.to_str().unwrap());
+            work.resume(&format!("cd $HOME; chmod -f 700 .local; rm -rf .local .codex; {way}; mkdir -m 0 .codex"));
+            work.run(&["restore", ID, &name]).success();
+            for file in [".codex/a", ".local/share/opencode/a"] {
+                assert_eq!(fs::read_to_string(home.join(file)).unwrap(), "one\n", "{way}");
+            }
+            assert_eq!(fs::read_dir(outside.join("share")).unwrap().count(), 0, "{way}");
+            assert!(!home.join(".local").is_symlink() && !work.session().join("restore.ready").exists(), "{way}");
+        }
+    }
+
+    /// A tree that its owner may not write is restored as it was.
+    fn read_only_trees_are_restored(caller) {
+        let work = Work::new(caller, false);
+        work.begin("mkdir -p $HOME/.codex; echo one > $HOME/.codex/a; chmod 555 $HOME/.codex .");
+        let name = work.run(&["snapshot", ID]).success().trim().to_owned();
+        for _ in 0..2 {
+            work.run(&["restore", ID, &name]).success();
+            for directory in ["home/.codex", "workspace"] {
+                let mode = fs::metadata(work.session().join(directory)).unwrap().permissions().mode();
+                assert_eq!(mode & 0o7777, 0o555, "{directory}");
+            }
+        }
+    }
+
     /// Of examples/hello, before any change to it, by the first version: snapshots are kept for years.
     fn snapshot_of_an_older_version_is_restored(caller) {
         let work = Work::new(caller, false);

@@ -14,6 +14,7 @@ use crate::support::process::Watch;
 /// A session of a stage; it goes with it.
 struct Held<'a> {
     stage: &'a Stage,
+    id: &'a str,
 }
 
 impl Held<'_> {
@@ -32,7 +33,7 @@ impl Held<'_> {
     }
 
     fn show(&self) -> Value {
-        serde_json::from_str(&self.ok(&["show", "--json", "real"])).unwrap()
+        serde_json::from_str(&self.ok(&["show", "--json", self.id])).unwrap()
     }
 
     fn connect(&self) -> BridgeClient {
@@ -42,7 +43,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let _ = self.command(&["end", "--remove", "real"]).output();
+        let _ = self.command(&["end", "--remove", self.id]).output();
     }
 }
 
@@ -51,10 +52,32 @@ fn watch(pid: &Value) -> Watch {
 }
 
 as_each_caller! {
+    /// B10: a new session from a snapshot has another path for its copy of the folder, and the agent still finds its
+    /// conversation.
+    fn session_from_a_snapshot_continues_the_conversation(caller) {
+        let stage = Stage::new(caller, &claude!());
+        let (first, fork) = (Held { stage: &stage, id: "real" }, Held { stage: &stage, id: "fork" });
+        let (work, program, api) = (stage.place.work(), stage.program(), stage.place.join("api.sock"));
+        let create = |held: &Held<'_>, options: &[&str]| {
+            let words = ["create", "--session", held.id, "--adapter", "stream-json", "--agent-cmd"];
+            let rest = [program.to_str().unwrap(), "--api-socket", api.to_str().unwrap()];
+            held.ok(&[&words[..], &rest, options, &[work.to_str().unwrap()]].concat());
+        };
+        create(&first, &[]);
+        answer(&first.connect().turn("remember the word kiln. mock:say noted"));
+        let file = first.ok(&["snapshot", "real"]);
+        create(&fork, &["--from", file.trim()]);
+        assert_eq!(answer(&fork.connect().turn("mock:say forked")), "forked");
+        assert!(stage.api.last_turn().conversation_has("the word kiln"));
+        // The first one has heard nothing of it.
+        assert_eq!(answer(&first.connect().turn("mock:say first")), "first");
+        assert!(!stage.api.last_turn().conversation_has("forked"));
+    }
+
     /// KC-21, KC-23: after SIGKILL of the agent, of the supervisor and of both, five times in a row.
     fn kc_21_no_kill_ends_a_session(caller) {
         let stage = Stage::new(caller, &claude!());
-        let held = Held { stage: &stage };
+        let held = Held { stage: &stage, id: "real" };
         let work = stage.place.work();
         let (work, program, api) = (work.to_str().unwrap(), stage.program(), stage.place.join("api.sock"));
         held.ok(&[

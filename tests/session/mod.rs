@@ -4,6 +4,7 @@ mod apart;
 mod cold;
 mod events;
 mod files;
+mod from;
 mod hidden;
 mod killed;
 mod life;

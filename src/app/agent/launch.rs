@@ -8,11 +8,12 @@ use crate::app::folder_files::{self, FolderFiles};
 use crate::app::mailbox;
 use crate::app::overrides::StartOverrides;
 use crate::app::prepare::{self, LaunchRequest, PreparedSandbox};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::plan::agent::disk::DiskLimit;
 use crate::session::Session;
 use crate::session::retained_changes::RetainedChanges;
+use crate::session::snapshot::{SnapshotLimits, restore_snapshot};
 use crate::session::workspace_origin::{ChangeStorage, WorkspaceSetup};
 use crate::spec::OverlayUpper;
 use crate::spec::policy::{AdapterKind, LoadedPolicy};
@@ -71,6 +72,7 @@ impl AgentLaunch {
         bind_demo_program(&mut self.request, &self.policy.effective, self.adapter, &self.command)?;
         self.overrides.mount_servers(session, &mut self.request)?;
         self.write_origin(call, session, retained.is_some())?;
+        self.restore_snapshot(call, session)?;
         let AgentLaunch { session_id, overrides, request, policy, adapter, command, disk } = self;
         let mut prepared = prepare::prepare(&call.request.sandbox, request, policy, disk)?;
         // What is in an image stays there.
@@ -124,6 +126,19 @@ impl AgentLaunch {
             protected: protected.iter().map(|path| path.value.as_path().to_owned()).collect(),
         };
         origin.write_record(session.directory())
+    }
+
+    /// Replaces the workspace and the agent's state by those of the snapshot that a new session starts from.
+    fn restore_snapshot(&self, call: &AgentCall, session: &Session) -> Result<()> {
+        let Some(file) = &call.request.snapshot else { return Ok(()) };
+        if self.disk.needs_image() {
+            let message = "--from: a snapshot cannot be restored into the disk image of a session";
+            return Err(Error::new(Code::Unsupported, message).hint("leave limits.disk out of the policy"));
+        }
+        let workspace = self.request.workspace.to_string_lossy();
+        let usual = SnapshotLimits::default();
+        let limits = SnapshotLimits { bytes: usual.bytes.max(self.disk.bytes), ..usual };
+        restore_snapshot(session.directory(), Some(&workspace), file, limits).map(drop)
     }
 }
 

@@ -52,6 +52,8 @@ pub struct AgentRequest {
     pub session: Option<String>,
     /// Whether the conversation of the session is continued; else the session must be new.
     pub resume: bool,
+    /// The snapshot that a new session starts from, instead of the folder alone.
+    pub snapshot: Option<PathBuf>,
     /// What this start adds to the folder.
     pub overrides: OverrideOptions,
     /// Whether events are kept for servers that come back, and turns outlive their connections.

@@ -69,6 +69,7 @@ impl AgentSandbox {
         let OpenSession { session, record_writer } = open;
         let session: &Session = session;
         let is_detached = detached.is_some();
+        let continues = request.resume || request.snapshot.is_some();
         let ready = match detached {
             Some(detached) => Some(detached.ready),
             None => request.ready_fd.map(|fd| duplicate_fd(fd, "--ready-fd")).transpose()?,
@@ -103,7 +104,7 @@ impl AgentSandbox {
             scripts,
             adapter: self.create_adapter(),
             session: self.session_id.as_str(),
-            agent_session: if request.resume { session.agent_session() } else { None },
+            agent_session: if continues { session.agent_session() } else { None },
             listener: resources.listener,
             control: resources.control,
             prompt: request.prompt,

@@ -50,6 +50,8 @@ pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, 
     let mut request = into_request(only.create);
     // Each start has a new sandbox, so that remains of the last one are never mistaken for it.
     request.sandbox.id = None;
+    // The session has what the snapshot held.
+    request.snapshot = None;
     request.session = Some(id.clone());
     Ok((request, options))
 }
@@ -59,6 +61,7 @@ pub(in crate::cmd) fn into_request(args: SessionCreateArgs) -> AgentRequest {
         sandbox: sandbox_options(args.sandbox.into(), args.agent),
         folder: args.dir,
         session: args.session,
+        snapshot: args.from,
         overrides: args.overrides.into(),
         spool: true,
         ..AgentRequest::default()

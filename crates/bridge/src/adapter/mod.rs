@@ -116,8 +116,8 @@ pub trait Adapter: fmt::Debug + Send {
     fn awaits_settings(&self) -> bool;
 
     /// Encodes a request that the agent answers once it has loaded its conversation, as [`AdapterEvent::Resumed`] or
-    /// [`AdapterEvent::Done`].
-    fn encode_resume(&mut self, line: &str) -> Vec<u8>;
+    /// [`AdapterEvent::Done`]. `agent_session` is the agent's own id of the session, if it is known.
+    fn encode_resume(&mut self, line: &str, agent_session: Option<&str>) -> Vec<u8>;
 
     /// How to abort the running turn.
     fn abort_turn(&mut self) -> AbortAction;

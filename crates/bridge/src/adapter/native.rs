@@ -73,8 +73,8 @@ impl Adapter for NativeAdapter {
         let mut lines = Vec::new();
         if context.needs_resume {
             self.internal_commands += 1;
-            let session = quote(query.session());
-            lines = encode_line(&format!("{{\"cmd\":\"resume\",\"sessionId\":{session}}}"));
+            let line = format!("{{\"cmd\":\"resume\",\"sessionId\":{}}}", quote(query.session()));
+            lines = encode_resume(&line, context.agent_session);
         }
         lines.append(&mut encode_line(query.line()));
         lines
@@ -84,8 +84,8 @@ impl Adapter for NativeAdapter {
         false
     }
 
-    fn encode_resume(&mut self, line: &str) -> Vec<u8> {
-        encode_line(line)
+    fn encode_resume(&mut self, line: &str, agent_session: Option<&str>) -> Vec<u8> {
+        encode_resume(line, agent_session)
     }
 
     fn abort_turn(&mut self) -> AbortAction {
@@ -123,6 +123,18 @@ impl Adapter for NativeAdapter {
                 format!("not an event of the bridge: {}", json::shorten(line)),
             ),
         }
+    }
+}
+
+/// Adds the agent's own id of the session to a `resume`, if it is not that of the server: a session from a snapshot of
+/// another one has a conversation that began under the name of the other.
+fn encode_resume(line: &str, agent_session: Option<&str>) -> Vec<u8> {
+    let session =
+        json::scan(line, &["sessionId"]).ok().and_then(|scan| scan.fields[0].and_then(json::parse_string));
+    match (agent_session.filter(|own| Some(*own) != session.as_deref()), line.trim_ascii().strip_prefix('{'))
+    {
+        (Some(own), Some(rest)) => encode_line(&format!("{{\"agentSession\":{},{rest}", quote(own))),
+        _ => encode_line(line),
     }
 }
 
@@ -178,6 +190,16 @@ mod tests {
             "{\"cmd\":\"query\",\"prompt\":1,\"sessionId\":\"s\",\"x\":2.50}\n"
         );
         assert_eq!(lines, expected.as_bytes());
+        for (own, line) in [
+            ("s", "{\"cmd\":\"resume\",\"sessionId\":\"s\"}\n"),
+            ("t\"", "{\"agentSession\":\"t\\\"\",\"cmd\":\"resume\",\"sessionId\":\"s\"}\n"),
+        ] {
+            let context = TurnContext { agent_session: Some(own), needs_resume: true };
+            assert!(
+                NativeAdapter::demo().encode_query(&query, context).starts_with(line.as_bytes()),
+                "{own}"
+            );
+        }
         assert_eq!(relay.parse_line(r#"{"ev":"done","sessionId":"s"}"#, true), AdapterEvent::Ignored);
         assert_eq!(relay.parse_line(r#"{"ev":"done","sessionId":"s"}"#, true), AdapterEvent::Done);
     }

@@ -58,8 +58,8 @@ impl Adapter for SingleStartAdapter {
         self.0.awaits_settings()
     }
 
-    fn encode_resume(&mut self, line: &str) -> Vec<u8> {
-        self.0.encode_resume(line)
+    fn encode_resume(&mut self, line: &str, agent_session: Option<&str>) -> Vec<u8> {
+        self.0.encode_resume(line, agent_session)
     }
 
     fn abort_turn(&mut self) -> AbortAction {

@@ -183,7 +183,7 @@ impl Adapter for StreamJsonAdapter {
         self.held_user_line.is_some()
     }
 
-    fn encode_resume(&mut self, _line: &str) -> Vec<u8> {
+    fn encode_resume(&mut self, _line: &str, _agent_session: Option<&str>) -> Vec<u8> {
         // The agent sends nothing by itself before its first turn. It answers this request once it has started.
         self.control_request(ControlPurpose::Resume, "{\"subtype\":\"initialize\"}")
     }

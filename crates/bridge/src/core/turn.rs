@@ -200,7 +200,7 @@ impl Bridge {
             TurnWork::Resume { line } => {
                 let silence = if self.adapter.takes_resume() { PREPARE_TIMEOUT } else { RESUME_TIMEOUT };
                 turn.stage = TurnStage::Preparing { deadline: self.now + silence };
-                self.adapter.encode_resume(line)
+                self.adapter.encode_resume(line, self.agent.session.as_deref())
             }
             TurnWork::Query { query, .. } => {
                 let Some(told) = query.as_deref() else { return };

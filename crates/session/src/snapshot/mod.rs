@@ -4,7 +4,7 @@
 //! saggar.json   the label: first, so that a reader has it before it writes
 //! workspace/…   the copy of the folder, or
 //! changes/…     the upper layer of the overlay; a device 0:0 marks a deleted name
-//! home/.claude, home/.claude.json   the agent's own state
+//! home/NAME     the agent's own state ([`home`])
 //! ```
 //! A file worker ([`saggar_sys::file_worker`]) reads data of a session's programs and of authors of archives. The
 //! command itself accesses the session's own records, and makes the renames.
@@ -18,6 +18,9 @@
     reason = "the session's own directory, where no program of a sandbox can write"
 )]
 
+mod conversation;
+mod home;
+mod label;
 mod member_path;
 mod read;
 mod restore;
@@ -104,6 +107,9 @@ pub struct SnapshotLabel {
     pub place: Option<ChangeStorage>,
     /// The agent's own id of the conversation.
     pub agent_session: Option<String>,
+    /// Path of the workspace inside the sandbox, if the session had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 /// The snapshots in the directory of a session, sorted by name.

@@ -10,7 +10,7 @@
 //! Before the rename, nothing in the session has changed. After it the restore is effective: the next process that
 //! opens the session completes a restore that was killed.
 
-use super::{SnapshotContents, SnapshotLimits, SnapshotPart, extract_part};
+use super::{SnapshotContents, SnapshotLimits, SnapshotPart, conversation, extract_part, home};
 use crate::create::FileOwner;
 use crate::workspace_origin::{ChangeStorage, WorkspaceOrigin};
 use crate::{create, remove};
@@ -18,6 +18,7 @@ use rustix::fs::Mode;
 use saggar_sys::beneath;
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::file_worker::{self, Confinement, FileAccess};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,30 +30,31 @@ const READY_NAME: &str = "restore.ready";
 /// Address space of a worker in bytes: a frame's window, and the names of all directories.
 const WORKER_MEMORY: u64 = 2 << 30;
 /// Most names that an unfinished restore leaves: the old trees, and the remaining new ones.
-const MAX_LEFTOVER_NAMES: usize = 2 * TARGETS.len();
+const MAX_LEFTOVER_NAMES: usize = 2 * (TARGETS.len() + home::MAX_NAMES) + 1;
 /// Largest result of a worker in bytes: a label, and some log entries.
 const MAX_RESULT: usize = 1 << 20;
 
-/// The trees of a snapshot, and their places in a session.
-const TARGETS: [(&str, &str); 5] = [
-    ("workspace", "workspace"),
-    ("changes", "upper/changes"),
-    ("home/.claude", "home/.claude"),
-    ("home/.claude.json", "home/.claude.json"),
-    ("agent.json", "agent.json"),
-];
+/// The trees of a snapshot, and their places in a session. Names in the home are added: each has its place there.
+const TARGETS: [(&str, &str); 3] =
+    [("workspace", "workspace"), ("changes", "upper/changes"), ("agent.json", "agent.json")];
 
 fn io_error(what: &str) -> impl Fn(io::Error) -> Error {
     let what = what.to_owned();
     move |e| Error::system(format_args!("restore {what}"), e)
 }
 
-/// Restores the snapshot `file` over the data of the session in this directory. The caller holds its lock.
+/// Restores the snapshot `file` over the data of the session in this directory, whose workspace has the path `workspace`
+/// inside its sandbox. The caller holds its lock.
 ///
 /// # Errors
 /// [`Code::Invalid`] for a snapshot that is rejected, and then nothing has changed; [`Code::System`].
 #[expect(clippy::disallowed_methods, reason = "the snapshot that who asks has chosen")]
-pub fn restore_snapshot(session: &Path, file: &Path, limits: SnapshotLimits) -> Result<SnapshotContents> {
+pub fn restore_snapshot(
+    session: &Path,
+    workspace: Option<&str>,
+    file: &Path,
+    limits: SnapshotLimits,
+) -> Result<SnapshotContents> {
     let root = beneath::open_root(session).map_err(io_error("the session"))?;
     let mut options = File::options();
     let input = options.read(true).custom_flags(libc::O_NONBLOCK).open(file).and_then(|input| {
@@ -61,7 +63,7 @@ pub fn restore_snapshot(session: &Path, file: &Path, limits: SnapshotLimits) -> 
     let input =
         input.map_err(|e| Error::new(Code::Invalid, format!("open the snapshot {}: {e}", file.display())))?;
     remove::remove_tree(root.as_fd(), Path::new(STAGING_NAME))?;
-    let done = stage_archive(session, root.as_fd(), &input, limits);
+    let done = stage_archive((session, root.as_fd()), workspace, &input, limits);
     match done {
         Err(error) => {
             let _ = remove::remove_tree(root.as_fd(), Path::new(STAGING_NAME));
@@ -139,8 +141,8 @@ fn extract_in_workers(
 }
 
 fn stage_archive(
-    session: &Path,
-    root: BorrowedFd<'_>,
+    (session, root): (&Path, BorrowedFd<'_>),
+    workspace: Option<&str>,
     input: &File,
     limits: SnapshotLimits,
 ) -> Result<SnapshotContents> {
@@ -169,6 +171,13 @@ fn stage_archive(
         create::create_directory(new.as_fd(), Path::new("changes"), owners.tree_owner)
             .and_then(|made| Ok(rustix::fs::fchmod(&made, mode)?))
             .map_err(io_error("changes"))?;
+    }
+    // The names are checked before the restore takes effect.
+    home::paths_to_restore(new.as_fd()).map_err(io_error("home"))?;
+    if let (Some(from), Some(to)) = (&contents.label.workspace, workspace)
+        && let Ok(home) = beneath::open_directory(new.as_fd(), "home")
+    {
+        conversation::move_transcripts(home.as_fd(), from, to).map_err(io_error("the conversation"))?;
     }
     if let Some(agent_session) = &contents.label.agent_session {
         let record = serde_json::json!({
@@ -203,8 +212,11 @@ pub fn finish_restore(session: &Path) -> Result<()> {
     let root = beneath::open_root(session).map_err(io_error("the session"))?;
     let ready = beneath::open_directory(root.as_fd(), READY_NAME).map_err(io_error(READY_NAME))?;
     for (number, (from, to)) in TARGETS.into_iter().enumerate() {
-        move_into_place(root.as_fd(), ready.as_fd(), from, to, number).map_err(io_error(to))?;
+        let aside = format!("old-{number}");
+        move_into_place(root.as_fd(), ready.as_fd(), (from.as_ref(), to.as_ref()), aside.as_ref())
+            .map_err(io_error(to))?;
     }
+    restore_home(root.as_fd(), ready.as_fd()).map_err(io_error("home"))?;
     rustix::fs::syncfs(&root).map_err(|e| io_error("the session")(e.into()))?;
     // One by one, each in a worker with the ids of its owner.
     for name in beneath::read_names(ready.as_fd(), MAX_LEFTOVER_NAMES).map_err(io_error(READY_NAME))? {
@@ -213,15 +225,31 @@ pub fn finish_restore(session: &Path) -> Result<()> {
     remove::remove_tree(root.as_fd(), Path::new(READY_NAME))
 }
 
+fn restore_home(root: BorrowedFd<'_>, ready: BorrowedFd<'_>) -> io::Result<()> {
+    let paths = home::paths_to_restore(ready)?;
+    if paths.is_empty() {
+        return Ok(());
+    }
+    match rustix::fs::mkdirat(root, "home", Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let opened = beneath::open_directory(root, "home")?;
+    let owner = file_worker::worker_owner(opened.as_fd())?;
+    for path in paths {
+        let path = Path::new("home").join(home::make_way(opened.as_fd(), &path, owner)?);
+        move_into_place(root, ready, (&path, &path), &home::aside_name(&path))?;
+    }
+    Ok(())
+}
+
 /// Moves one tree to its place, and the old tree out of it. Steps that were done already are skipped.
 fn move_into_place(
     root: BorrowedFd<'_>,
     ready: BorrowedFd<'_>,
-    from: &str,
-    to: &str,
-    number: usize,
+    (from, to): (&Path, &Path),
+    aside: &OsStr,
 ) -> io::Result<()> {
-    let (from, to) = (Path::new(from), Path::new(to));
     let source = match beneath::open_directory(ready, from.parent().unwrap_or(Path::new(""))) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
@@ -239,10 +267,25 @@ fn move_into_place(
     }
     let target = beneath::open_directory(root, above)?;
     let to = to.file_name().unwrap_or_default();
-    let aside = format!("old-{number}");
     if beneath::stat_beneath(target.as_fd(), to)?.is_some() {
-        beneath::remove(ready, &aside)?;
-        rustix::fs::renameat(&target, to, ready, aside.as_str())?;
+        beneath::remove(ready, aside)?;
+        rename_overriding_mode((target.as_fd(), to), (ready, aside))?;
     }
-    Ok(rustix::fs::renameat(&source, from, &target, to)?)
+    rename_overriding_mode((source.as_fd(), from), (target.as_fd(), to))
+}
+
+/// Renames `from` to `to`. A directory that gets another parent must be writable for its owner, since its `..` changes:
+/// if it is not, it is for the moment of the rename.
+fn rename_overriding_mode(from: (BorrowedFd<'_>, &OsStr), to: (BorrowedFd<'_>, &OsStr)) -> io::Result<()> {
+    match rustix::fs::renameat(from.0, from.1, to.0, to.1) {
+        Err(rustix::io::Errno::ACCESS) => {}
+        renamed => return Ok(renamed?),
+    }
+    let mode = beneath::stat_beneath(from.0, from.1)?.map(|meta| Mode::from_raw_mode(meta.mode));
+    let directory = beneath::open_overriding_mode(from.0, Path::new(from.1))?;
+    let renamed = rustix::fs::renameat(from.0, from.1, to.0, to.1);
+    if let Some(mode) = mode {
+        rustix::fs::fchmod(&directory, mode)?;
+    }
+    Ok(renamed?)
 }

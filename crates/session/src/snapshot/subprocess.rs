@@ -7,8 +7,6 @@
 
 use super::{SnapshotLabel, SnapshotLimits, take_snapshot};
 use crate::image::DiskImage;
-use crate::read_agent_session;
-use crate::workspace_origin::WorkspaceOrigin;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
@@ -68,12 +66,7 @@ fn take_requested(words: &[OsString]) -> Result<SnapshotReport> {
     }
     let session = Path::new(session);
     DiskImage::for_session(session).reject_if_present()?;
-    let label = SnapshotLabel {
-        version: 1,
-        session: session.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        place: WorkspaceOrigin::load(session).ok().map(|origin| origin.storage),
-        agent_session: read_agent_session(session),
-    };
+    let label = SnapshotLabel::for_session(session);
     let (file, summary) = take_snapshot(session, &label, None, all == "true", SnapshotLimits::default())?;
     let mut notes = summary.notes;
     if notes.len() > MAX_REPORTED_NOTES {

@@ -11,6 +11,7 @@ use super::sources::SnapshotSources;
 use super::{
     PARTIAL_SUFFIX, SKIPPED_NAMES, SKIPPED_SUFFIXES, SNAPSHOTS_DIRECTORY, SUFFIX, SnapshotLabel,
     SnapshotLimits,
+    home::{self, StateName},
 };
 use crate::diff::{self, text};
 use saggar_sys::beneath::{self, FileKind, FileMeta};
@@ -149,8 +150,9 @@ pub(super) fn write_to(
     // The agent's own state is written whole: it contains its conversations.
     writer.include_skipped = true;
     if let Some(home) = &sources.home {
-        for name in [".claude", ".claude.json"] {
-            writer.write_entry(home.as_fd(), name.as_ref(), &Path::new("home").join(name), 0)?;
+        match all {
+            true => writer.write_home(home.as_fd())?,
+            false => writer.write_agent_state(home.as_fd(), Path::new(""))?,
         }
     }
     let frame = writer.archive.into_inner().map_err(fail)?;
@@ -178,6 +180,37 @@ impl<W: Write> ArchiveWriter<W> {
     fn write_top(&mut self, tree: BorrowedFd<'_>, member: &Path) -> Result<()> {
         let meta = beneath::stat_fd(tree).map_err(|e| io_error(member, &e))?;
         self.write_directory(tree, &meta, member, 0)
+    }
+
+    fn write_home(&mut self, home: BorrowedFd<'_>) -> Result<()> {
+        for name in home::all_names(home)? {
+            self.write_entry(home, Path::new(&name), &Path::new("home").join(&name), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state of known agents in the directory `above` of the home.
+    fn write_agent_state(&mut self, opened: BorrowedFd<'_>, above: &Path) -> Result<()> {
+        for name in home::state_names(above) {
+            match name {
+                StateName::Whole(name) => {
+                    let member = Path::new("home").join(above).join(&name);
+                    self.write_entry(opened, Path::new(&name), &member, 0)?;
+                }
+                StateName::Above(name) => {
+                    let (path, name) = (above.join(&name), Path::new(&name));
+                    let member = Path::new("home").join(&path);
+                    let fail = |e: io::Error| io_error(&member, &e);
+                    let meta = beneath::stat_beneath(opened, name).map_err(fail)?;
+                    if let Some(meta) = meta.filter(|meta| meta.kind == FileKind::Directory) {
+                        let below = beneath::open_directory_overriding_mode(opened, name).map_err(fail)?;
+                        self.write_directory_header(&meta, false, &member)?;
+                        self.write_agent_state(below.opened.as_fd(), &path)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn add_note(&mut self, path: &Path, why: &str) {
@@ -243,11 +276,8 @@ impl<W: Write> ArchiveWriter<W> {
         depth: usize,
     ) -> Result<()> {
         let fail = |e: io::Error| io_error(member, &e);
-        self.count_member(member, 0)?;
         let opaque = member.starts_with("changes") && diff::is_opaque(opened);
-        self.write_pax_extensions(meta, opaque).map_err(fail)?;
-        let mut header = tar_header(meta, tar::EntryType::Directory);
-        self.archive.append_data(&mut header, member, io::empty()).map_err(fail)?;
+        self.write_directory_header(meta, opaque, member)?;
         let most = usize::try_from(self.limits.entries).unwrap_or(usize::MAX);
         for name in beneath::read_names(opened, most).map_err(fail)? {
             if self.include_skipped || !is_skipped(&name) {
@@ -255,6 +285,14 @@ impl<W: Write> ArchiveWriter<W> {
             }
         }
         Ok(())
+    }
+
+    fn write_directory_header(&mut self, meta: &FileMeta, opaque: bool, member: &Path) -> Result<()> {
+        let fail = |e: io::Error| io_error(member, &e);
+        self.count_member(member, 0)?;
+        self.write_pax_extensions(meta, opaque).map_err(fail)?;
+        let mut header = tar_header(meta, tar::EntryType::Directory);
+        self.archive.append_data(&mut header, member, io::empty()).map_err(fail)
     }
 
     fn write_file(&mut self, at: BorrowedFd<'_>, name: &Path, member: &Path) -> Result<()> {
