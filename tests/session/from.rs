@@ -35,7 +35,7 @@ as_each_caller! {
             // Each goes its own way.
             holds("fork", "echo fork > new");
             holds("first", "grep -qx new new && grep -qx later later");
-            assert_eq!(sessions.ok(&["diff", "fork"]), "D old\nA new\n", "{options:?}");
+            assert_eq!(sessions.ok(&["diff", "fork"]), "A new\nD old\n", "{options:?}");
 
             // A later start needs the snapshot no more.
             sessions.ok(&["end", "--remove", "first"]);
