@@ -110,9 +110,9 @@ impl Bridge {
         answer: &QuestionResponse,
     ) {
         let pending = self.questions.get_by_agent_id(&answer.request_id);
-        if !pending
-            .map_or_else(|| self.is_agent_ready(), |pending| self.can_deliver_response(&pending.question))
-        {
+        // A server does not notice that an idle agent was ended.
+        let has_agent = self.is_agent_ready() || self.has_ended_idle_agent();
+        if !pending.map_or(has_agent, |pending| self.can_deliver_response(&pending.question)) {
             return self.send_error(conn, id, "no agent runs that could take the answer");
         }
         let Some(name) = pending.map(|pending| pending.id.clone()) else {
