@@ -214,7 +214,8 @@ as_each_caller! {
         let asks = |event: &Value| event["data"]["type"] == "control_request";
         client.events_until(asks);
         assert_runs_on(&mut control, &first);
-        let response = json!({"subtype": "success", "request_id": "q", "response": {"behavior": "allow", "updatedInput": {}}});
+        let allow = json!({"behavior": "allow", "updatedInput": {}});
+        let response = json!({"subtype": "success", "request_id": "q", "response": allow});
         client.send(&json!({"type": "control_response", "response": response}));
         assert_eq!(said(&client.outcome()), json!(["one", "wait"]));
         until_ended(&mut control);
@@ -236,8 +237,8 @@ as_each_caller! {
         }
     }
 
-    /// The built-in agent stores its conversation. Its end by SIGTERM or in order is as good.
-    fn shutdown_and_demo_agent_after_an_idle_end(caller) {
+    /// The built-in agent stores its conversation. A shutdown needs no agent.
+    fn built_in_agent_is_ended_and_recalls_its_conversation(caller) {
         let stage = Stage::new(caller);
         let served = serve(&stage, &["--adapter", "demo", "--agent-idle", "1ms"]);
         let mut control = ControlClient::connect(&socket(&stage));

@@ -107,8 +107,8 @@ pub trait Adapter: fmt::Debug + Send {
     fn takes_resume(&self) -> bool;
 
     /// Whether another process can take the place of the running one between two turns, and continue what it has.
-    /// `has_conversation` is whether the running process has a part of the conversation, and `agent_session` the agent's
-    /// own id of the session. False if in doubt: the process then runs on, however long it is idle.
+    /// `has_conversation` is whether the running process has a part of the conversation, and `agent_session` is the
+    /// agent's own id of the session. False if in doubt: the process then runs on, however long it is idle.
     fn can_replace_process(&self, has_conversation: bool, agent_session: Option<&str>) -> bool;
 
     /// Whether the agent runs a turn that no query has started.

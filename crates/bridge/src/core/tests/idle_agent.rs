@@ -73,7 +73,7 @@ fn turn_question_and_turn_of_the_agents_own_suspend_the_count() {
     world.act();
     world.pass(LIMIT * 2);
     let agent = world.agent.as_mut().unwrap();
-    agent.say(r#"{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{}}}"#);
+    agent.say(&questions::ask("q"));
     agent.say(r#"{"type":"result","subtype":"success"}"#);
     world.act();
     assert_eq!(world.bridge.pending_permissions().count(), 1);
@@ -235,10 +235,7 @@ fn resume_and_late_answers_do_not_notice_that_the_agent_was_ended() {
     let mut world = stream_json();
     world.query(1, "quick", "");
     world.pass(LIMIT);
-    world.say(
-        1,
-        r#"{"type":"control_response","response":{"subtype":"success","request_id":"q","response":{"behavior":"allow"}},"id":7}"#,
-    );
+    world.say(1, &questions::respond("q", r#"{"behavior":"allow"}"#));
     world.say(1, r#"{"cmd":"resume","sessionId":"s"}"#);
     assert!(world.starts.len() == 2 && is_resumed(&world.starts[1]));
     assert!(world.kinds(1).iter().all(|kind| !kind.contains("error")), "{:?}", world.events(1));

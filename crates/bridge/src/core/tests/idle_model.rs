@@ -115,10 +115,7 @@ impl IdleModel {
             }
             Step::AgentAsks => {
                 if let Some(agent) = self.world.agent.as_mut().filter(|agent| agent.working) {
-                    let id = self.next_id;
-                    agent.say(&format!(
-                        r#"{{"type":"control_request","request_id":"{id}","request":{{"subtype":"can_use_tool","tool_name":"Bash","input":{{}}}}}}"#
-                    ));
+                    agent.say(&questions::ask(&self.next_id.to_string()));
                     self.world.act();
                 }
             }
