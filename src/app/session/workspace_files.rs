@@ -51,6 +51,8 @@ struct Page {
 struct Chunk {
     content: String,
     next: Option<u64>,
+    size: u64,
+    mtime: i64,
 }
 
 /// The way to the files of a session.
@@ -112,6 +114,18 @@ pub fn list(
             None => return Ok(()),
         }
     }
+}
+
+/// The size of a file of the workspace in bytes, and the time of its last change in milliseconds since the Unix epoch.
+///
+/// # Errors
+/// As [`list`].
+pub fn show(id: &str, path: &str) -> Result<(u64, i64)> {
+    let path = path.to_owned();
+    // The shortest part of a file that can be requested.
+    let request = FileRequest::Read { path, offset: 0, limit: 4, encoding: Encoding::Base64 };
+    let chunk: Chunk = FileAccess::open(id, false)?.perform(&request)?;
+    Ok((chunk.size, chunk.mtime))
 }
 
 /// Writes the content of a file of the workspace to `output`.

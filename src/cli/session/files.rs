@@ -17,7 +17,7 @@ pub enum FilesCommand {
     Snapshot(SnapshotArgs),
     /// Restore a session from a snapshot
     Restore(SnapshotRestoreArgs),
-    /// List, read, write and remove files of the workspace
+    /// Manage files of the workspace
     Files(WorkspaceFilesArgs),
 }
 
@@ -34,9 +34,11 @@ pub struct WorkspaceFilesArgs {
 pub enum WorkspaceFilesCommand {
     /// List a directory with everything below it
     List(FilesListArgs),
+    /// Show the size and the time of a file
+    Show(FileArgs),
     /// Print a file
     Read(FileArgs),
-    /// Replace or create a file by standard input, with the directories above it
+    /// Write standard input to a file, and create the directories above it
     Write(FileArgs),
     /// Remove a file
     Remove(FilesRemoveArgs),
@@ -48,7 +50,7 @@ pub struct FilesListArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Leave files and directories of this name out
+    /// Exclude files and directories of this name
     #[arg(long, value_name = "NAME")]
     pub exclude: Vec<String>,
     /// The session
@@ -58,7 +60,7 @@ pub struct FilesListArgs {
     pub path: String,
 }
 
-/// `saggar session files read` and `write`.
+/// `saggar session files show`, `read` and `write`.
 #[derive(Debug, Args)]
 pub struct FileArgs {
     /// The session

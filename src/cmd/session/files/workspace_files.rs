@@ -1,4 +1,4 @@
-//! `saggar session files`: list, read, write and remove files of the workspace.
+//! `saggar session files`: list, show, read, write and remove files of the workspace.
 
 use crate::app::session::workspace_files::{self, WorkspaceEntry};
 use crate::cli::session::files::{FilesListArgs, WorkspaceFilesCommand};
@@ -11,6 +11,10 @@ use std::path::Path;
 pub(super) fn run(command: &WorkspaceFilesCommand) -> Result<u8> {
     match command {
         WorkspaceFilesCommand::List(args) => list(args)?,
+        WorkspaceFilesCommand::Show(args) => {
+            let (size, mtime) = workspace_files::show(&args.id, &args.path)?;
+            print_raw(&format!("{}\n", json!({ "size": size, "mtime": mtime })))?;
+        }
         WorkspaceFilesCommand::Read(args) => {
             workspace_files::read(&args.id, &args.path, std::io::stdout().lock())?;
         }
