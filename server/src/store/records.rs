@@ -155,6 +155,36 @@ impl Store {
         Ok(true)
     }
 
+    /// Copies the messages of one session to another that has none, with the same numbers.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn copy_messages(&self, tenant: &str, from: Uuid, to: Uuid) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        update_last_active(&mut transaction, to).await?;
+        let statement = "SELECT * FROM messages WHERE tenant_id = $1 AND session_id = $2 ORDER BY sequence";
+        let rows: Vec<MessageRow> = sqlx::query_as(statement)
+            .bind(tenant)
+            .bind(from.to_string())
+            .fetch_all(&mut *transaction)
+            .await?;
+        let statement = "INSERT INTO messages (id, tenant_id, session_id, role, content, created_at, sequence) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)";
+        for row in rows {
+            sqlx::query(statement)
+                .bind(new_id())
+                .bind(tenant)
+                .bind(to.to_string())
+                .bind(row.role)
+                .bind(row.content)
+                .bind(row.created_at)
+                .bind(row.sequence)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
     /// Lists messages by sequence number.
     ///
     /// # Errors
@@ -243,7 +273,7 @@ mod tests {
 
     async fn session(store: &Store) -> Uuid {
         let id = Uuid::new_v4();
-        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}" };
+        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
         assert_eq!(store.insert_session(&new).await.unwrap().status, Status::Starting);
         id
     }

@@ -127,6 +127,8 @@ pub struct NewSession<'a> {
     pub model: Option<&'a str>,
     /// Options of its queries: a JSON object.
     pub config: &'a str,
+    /// The session that this one is forked from.
+    pub parent: Option<Uuid>,
 }
 
 /// Which sessions a list contains.
@@ -149,7 +151,8 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn insert_session(&self, new: &NewSession<'_>) -> Result<Session> {
         let statement = "INSERT INTO sessions (id, tenant_id, agent_name, sandbox_id, status, model, config, recorded, \
-             created_at, last_active_at) VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6) RETURNING *";
+             created_at, last_active_at, parent_session_id) \
+             VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6, $7) RETURNING *";
         let row: SessionRow = sqlx::query_as(statement)
             .bind(new.id.to_string())
             .bind(new.tenant)
@@ -157,6 +160,7 @@ impl Store {
             .bind(new.model)
             .bind(new.config)
             .bind(clock::now())
+            .bind(new.parent.map(|parent| parent.to_string()))
             .fetch_one(&self.pool)
             .await?;
         row.try_into()

@@ -6,6 +6,8 @@ mod agents;
 mod auth;
 mod errors;
 mod exec;
+mod files;
+mod forks;
 mod lifecycle;
 mod manual;
 mod messages;

@@ -102,6 +102,14 @@ impl Client {
         self.request("DELETE", path, &[], b"")
     }
 
+    /// Gets bytes, with the status and the headers of the response.
+    pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let (status, headers, mut body) = self.start("GET", path, &[], b"");
+        let mut bytes = Vec::new();
+        body.as_reader().read_to_end(&mut bytes).unwrap();
+        (status, headers, bytes)
+    }
+
     /// Sends a message and returns the frames as they arrive, until the stream ends. Dropping the iterator closes the
     /// connection.
     #[track_caller]

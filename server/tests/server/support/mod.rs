@@ -21,6 +21,12 @@ pub fn deploy_body(name: &str) -> Value {
     json!({ "name": name, "path": hello_folder() })
 }
 
+/// Bytes as base64 in the body of a request.
+pub fn base64(bytes: &[u8]) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
 /// Whether a process has exited. A zombie has.
 pub fn has_exited(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
