@@ -10,6 +10,7 @@
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
+//! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
 //! api_key       generation and hashing of API keys
 //! api           the routes
@@ -19,6 +20,7 @@ pub mod agent_folder;
 pub mod api;
 pub mod api_key;
 pub mod clock;
+pub mod data_lock;
 pub mod error;
 pub mod keyed_locks;
 pub mod running;
@@ -29,6 +31,7 @@ pub mod stream;
 pub mod tasks;
 
 use crate::api::{App, Connection};
+use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -53,6 +56,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fails if the data directory, the database or the listening address cannot be used.
 pub async fn serve(settings: Settings) -> Result<()> {
     let data_dir = settings.create_data_directory()?;
+    // Held until the process exits.
+    let _data_lock = lock_data_directory(&data_dir)?;
     let store = Store::open(&settings.database_url(&data_dir)).await?;
     let program = Program::find(&settings, &data_dir);
     let listener = TcpListener::bind(settings.listen)
