@@ -36,7 +36,7 @@ use crate::error::{Context, Result};
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
-use crate::store::Store;
+use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
 use std::future::IntoFuture;
 use std::io::{self, Write};
@@ -56,9 +56,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fails if the data directory, the database or the listening address cannot be used.
 pub async fn serve(settings: Settings) -> Result<()> {
     let data_dir = settings.create_data_directory()?;
-    // Held until the process exits.
+    // Both locks are held until the process exits.
     let _data_lock = lock_data_directory(&data_dir)?;
-    let store = Store::open(&settings.database_url(&data_dir)).await?;
+    let database_url = settings.database_url(&data_dir);
+    if let Some(lock) = DatabaseLock::acquire(&database_url).await? {
+        tokio::spawn(lock.maintain());
+    }
+    let store = Store::open(&database_url).await?;
     let program = Program::find(&settings, &data_dir);
     let listener = TcpListener::bind(settings.listen)
         .await

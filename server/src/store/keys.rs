@@ -42,3 +42,20 @@ impl Store {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::stores;
+
+    #[tokio::test]
+    async fn key_belongs_to_its_tenant() {
+        for store in stores().await {
+            assert!(!store.has_api_key().await.unwrap());
+            store.insert_api_key("t", "hash", "label").await.unwrap();
+            assert!(store.has_api_key().await.unwrap());
+            assert_eq!(store.tenant_for_key("hash").await.unwrap().as_deref(), Some("t"));
+            assert!(store.tenant_for_key("other").await.unwrap().is_none());
+            assert!(store.insert_api_key("t", "hash", "again").await.is_err());
+        }
+    }
+}

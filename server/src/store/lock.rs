@@ -1,0 +1,104 @@
+//! The lock of a PostgreSQL database: one server uses it at a time. A second server would set the status of the first
+//! one's running sessions to `error`, since it finds no sandbox of them in its own data directory. SQLite has no such
+//! lock: its default file is in the data directory, which has one.
+
+use super::{DatabaseKind, connect_options};
+use crate::error::{Context, Error, Result};
+use sqlx::{AnyConnection, Connection, Executor};
+use std::fmt;
+use std::time::Duration;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+/// The key of the advisory lock: `saggar` in ASCII. PostgreSQL has separate locks for each database.
+const LOCK_KEY: i64 = 0x7361_6767_6172;
+/// Interval between checks of the connection that holds the lock.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// PostgreSQL releases the lock of a killed server when it notices that the connection was closed, which takes a
+/// moment. If the machine of the server has lost power, only keepalive packets show it.
+const PREPARE_LOCK: &str = "SET lock_timeout = '5s'; SET tcp_keepalives_idle = 30; \
+     SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
+
+/// The lock of a database, held by a connection that is used for nothing else.
+pub struct DatabaseLock {
+    connection: AnyConnection,
+    url: String,
+}
+
+impl fmt::Debug for DatabaseLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the URL, which can contain a password.
+        formatter.debug_struct("DatabaseLock").finish_non_exhaustive()
+    }
+}
+
+impl DatabaseLock {
+    /// Locks the database with this URL. Returns `None` if it is not a PostgreSQL database.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be opened, or if another server holds its lock.
+    pub async fn acquire(url: &str) -> Result<Option<Self>> {
+        let (kind, options) = connect_options(url)?;
+        if kind == DatabaseKind::Sqlite {
+            return Ok(None);
+        }
+        let context = || format!("cannot use the {kind} database");
+        let mut connection = AnyConnection::connect_with(&options).await.context(context)?;
+        connection.execute(PREPARE_LOCK).await.context(context)?;
+        let locked = sqlx::query("SELECT CAST(pg_advisory_lock($1) AS TEXT)").bind(LOCK_KEY);
+        match locked.execute(&mut connection).await {
+            Ok(_) => Ok(Some(DatabaseLock { connection, url: url.to_owned() })),
+            Err(error) if is_lock_timeout(&error) => Err(Error::new(format!(
+                "{}: another saggar-server uses it; stop that server, or use another database with --database-url",
+                context()
+            ))),
+            Err(error) => Err(error).context(context),
+        }
+    }
+
+    /// Locks the database again whenever the connection has been lost, for example since PostgreSQL was restarted.
+    /// Never returns.
+    pub async fn maintain(mut self) {
+        loop {
+            sleep(CHECK_INTERVAL).await;
+            if self.connection.ping().await.is_ok() {
+                continue;
+            }
+            match DatabaseLock::acquire(&self.url).await {
+                Ok(Some(lock)) => {
+                    info!("connected to the database again");
+                    self = lock;
+                }
+                Ok(None) => return,
+                Err(error) => warn!("lost the lock of the database: {error}; retrying"),
+            }
+        }
+    }
+}
+
+/// Whether the error is `lock_not_available`.
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "55P03")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{TestDatabase, report_skip, shared_url};
+    use super::*;
+
+    #[tokio::test]
+    async fn database_is_locked_until_its_lock_is_dropped() {
+        let server = match shared_url() {
+            Ok(server) => server,
+            Err(reason) => return report_skip(&reason),
+        };
+        let (database, other) = (TestDatabase::create(&server), TestDatabase::create(&server));
+        let lock = DatabaseLock::acquire(&database.url()).await.unwrap().unwrap();
+        let refused = DatabaseLock::acquire(&database.url()).await.unwrap_err().to_string();
+        assert!(refused.contains("another saggar-server uses it"), "{refused}");
+        assert!(DatabaseLock::acquire(&other.url()).await.unwrap().is_some());
+        drop(lock);
+        assert!(DatabaseLock::acquire(&database.url()).await.unwrap().is_some());
+        assert!(DatabaseLock::acquire("sqlite::memory:").await.unwrap().is_none());
+    }
+}
