@@ -1,10 +1,13 @@
 //! Server processes for tests, and HTTP clients.
 
 mod client;
+pub(crate) mod postgres;
 mod process;
+mod skip;
 
 pub use client::{Client, Frame};
 pub use process::Server;
+pub(crate) use skip::report_skip;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
