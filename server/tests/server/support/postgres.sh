@@ -8,8 +8,9 @@
 # standard input: `stop` (without a checkpoint, as after a crash) and `start`. PostgreSQL refuses to run as root.
 set -eu
 bin=$1
-# A signal to the group of a terminal is for the tests. This process ends after them.
-trap '' HUP INT
+# Signals of a terminal are for the tests, which may exit before they have read the first line: only `exit` cleans up.
+trap '' HUP INT PIPE
+trap 'exit 1' TERM
 directory=$(mktemp -d "/tmp/saggar-postgres-XXXXXX")
 cd "$directory"
 trap '"$bin/pg_ctl" -D data -m immediate -w stop >>log 2>&1 || true; rm -rf "$directory"' EXIT
