@@ -7,8 +7,8 @@ use crate::error::{Context, Error, Result};
 use sqlx::{AnyConnection, Connection, Executor};
 use std::fmt;
 use std::time::Duration;
-use tokio::time::sleep;
-use tracing::{info, warn};
+use tokio::time::{sleep, timeout};
+use tracing::{error, info};
 
 /// The key of the advisory lock: `saggar` in ASCII. PostgreSQL has separate locks for each database.
 const LOCK_KEY: i64 = 0x7361_6767_6172;
@@ -61,17 +61,22 @@ impl DatabaseLock {
     pub async fn maintain(mut self) {
         loop {
             sleep(CHECK_INTERVAL).await;
-            if self.connection.ping().await.is_ok() {
-                continue;
+            self.check().await;
+        }
+    }
+
+    /// Locks the database again if the connection has been lost. Until that succeeds, another server can lock it.
+    async fn check(&mut self) {
+        if let Ok(Ok(())) = timeout(CHECK_INTERVAL, self.connection.ping()).await {
+            return;
+        }
+        match DatabaseLock::acquire(&self.url).await {
+            Ok(Some(lock)) => {
+                *self = lock;
+                info!("locked the database again after its connection was lost");
             }
-            match DatabaseLock::acquire(&self.url).await {
-                Ok(Some(lock)) => {
-                    info!("connected to the database again");
-                    self = lock;
-                }
-                Ok(None) => return,
-                Err(error) => warn!("lost the lock of the database: {error}; retrying"),
-            }
+            Ok(None) => {}
+            Err(error) => error!("the connection that locks the database is lost: {error}; retrying"),
         }
     }
 }
@@ -83,7 +88,7 @@ fn is_lock_timeout(error: &sqlx::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{TestDatabase, report_skip, shared_url};
+    use super::super::testing::{Cluster, TestDatabase, report_skip, shared_url};
     use super::*;
 
     #[tokio::test]
@@ -100,5 +105,20 @@ mod tests {
         drop(lock);
         assert!(DatabaseLock::acquire(&database.url()).await.unwrap().is_some());
         assert!(DatabaseLock::acquire("sqlite::memory:").await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn database_is_locked_again_after_a_restart_of_postgres() {
+        let mut cluster = match Cluster::start() {
+            Ok(cluster) => cluster,
+            Err(reason) => return report_skip(&reason),
+        };
+        let mut lock = DatabaseLock::acquire(&cluster.url()).await.unwrap().unwrap();
+        cluster.stop();
+        lock.check().await;
+        cluster.restart();
+        lock.check().await;
+        let refused = DatabaseLock::acquire(&cluster.url()).await.unwrap_err().to_string();
+        assert!(refused.contains("another saggar-server uses it"), "{refused}");
     }
 }

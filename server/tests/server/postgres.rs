@@ -2,6 +2,7 @@
 
 use crate::support::postgres::{Cluster, TestDatabase, configured_url, shared_url};
 use crate::support::{Server, report_skip, wait_until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -37,7 +38,7 @@ fn restart_of_postgres_loses_no_event() {
         Ok(cluster) => cluster,
         Err(reason) => return report_skip(&reason),
     };
-    let server = Server::start_on_postgres(TestDatabase::create(&cluster.url()));
+    let mut server = Server::start_on_postgres(TestDatabase::create(&cluster.url()));
     let session = server.create_session();
     let (client, path) = (server.client(), format!("/api/sessions/{session}/messages?limit=1000"));
     let mut frames = client.send(&session, &json!({ "content": "count: 40" }));
@@ -65,4 +66,14 @@ fn restart_of_postgres_loses_no_event() {
     // The first one is the client's.
     assert_eq!(stored.len(), sent.count() + 1, "{stored:?}");
     assert!(client.run_turn(&session, "hi").iter().any(|frame| frame.event == "done"));
+
+    // Without a database, the server exits at SIGTERM, and a start fails with the reason.
+    cluster.stop();
+    assert!(server.stop(Signal::TERM).success());
+    let output = server.command().output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(1) && error.contains("cannot use the PostgreSQL database"),
+        "{error}"
+    );
 }

@@ -24,6 +24,8 @@ cat >>data/postgresql.conf <<END
 listen_addresses = ''
 unix_socket_directories = '$directory'
 max_connections = 300
+# An operator may have set a stricter level than the server needs.
+default_transaction_isolation = 'serializable'
 fsync = off
 shared_buffers = 16MB
 END
