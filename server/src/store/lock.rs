@@ -4,7 +4,7 @@
 
 use super::{DatabaseKind, connect_options};
 use crate::error::{Context, Error, Result};
-use sqlx::{AnyConnection, Connection, Executor};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -14,10 +14,12 @@ use tracing::{error, info};
 const LOCK_KEY: i64 = 0x7361_6767_6172;
 /// Interval between checks of the connection that holds the lock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// PostgreSQL releases the lock of a killed server when it notices that the connection was closed, which takes a
-/// moment. If the machine of the server has lost power, only keepalive packets show it.
-const PREPARE_LOCK: &str = "SET lock_timeout = '5s'; SET tcp_keepalives_idle = 30; \
-     SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
+/// How long a server waits for the lock: PostgreSQL releases that of a killed server when it notices that the
+/// connection was closed, which takes a moment.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// If the machine of a server has lost power, only keepalive packets show that its connection is closed.
+const SET_KEEPALIVE: &str = "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; \
+     SET tcp_keepalives_count = 3";
 
 /// The lock of a database, held by a connection that is used for nothing else.
 pub struct DatabaseLock {
@@ -38,13 +40,18 @@ impl DatabaseLock {
     /// # Errors
     /// Fails if the database cannot be opened, or if another server holds its lock.
     pub async fn acquire(url: &str) -> Result<Option<Self>> {
+        DatabaseLock::acquire_within(url, LOCK_TIMEOUT).await
+    }
+
+    async fn acquire_within(url: &str, timeout: Duration) -> Result<Option<Self>> {
         let (kind, options) = connect_options(url)?;
         if kind == DatabaseKind::Sqlite {
             return Ok(None);
         }
         let context = || format!("cannot use the {kind} database");
         let mut connection = AnyConnection::connect_with(&options).await.context(context)?;
-        connection.execute(PREPARE_LOCK).await.context(context)?;
+        let set_timeout = format!("SET lock_timeout = {}; {SET_KEEPALIVE}", timeout.as_millis());
+        connection.execute(AssertSqlSafe(set_timeout)).await.context(context)?;
         let locked = sqlx::query("SELECT CAST(pg_advisory_lock($1) AS TEXT)").bind(LOCK_KEY);
         match locked.execute(&mut connection).await {
             Ok(_) => Ok(Some(DatabaseLock { connection, url: url.to_owned() })),
@@ -91,6 +98,12 @@ mod tests {
     use super::super::testing::{Cluster, TestDatabase, report_skip, shared_url};
     use super::*;
 
+    async fn assert_locked(url: &str) {
+        let refused = DatabaseLock::acquire_within(url, Duration::from_millis(1)).await;
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("another saggar-server uses it"), "{error}");
+    }
+
     #[tokio::test]
     async fn database_is_locked_until_its_lock_is_dropped() {
         let server = match shared_url() {
@@ -99,8 +112,7 @@ mod tests {
         };
         let (database, other) = (TestDatabase::create(&server), TestDatabase::create(&server));
         let lock = DatabaseLock::acquire(&database.url()).await.unwrap().unwrap();
-        let refused = DatabaseLock::acquire(&database.url()).await.unwrap_err().to_string();
-        assert!(refused.contains("another saggar-server uses it"), "{refused}");
+        assert_locked(&database.url()).await;
         assert!(DatabaseLock::acquire(&other.url()).await.unwrap().is_some());
         drop(lock);
         assert!(DatabaseLock::acquire(&database.url()).await.unwrap().is_some());
@@ -118,7 +130,6 @@ mod tests {
         lock.check().await;
         cluster.restart();
         lock.check().await;
-        let refused = DatabaseLock::acquire(&cluster.url()).await.unwrap_err().to_string();
-        assert!(refused.contains("another saggar-server uses it"), "{refused}");
+        assert_locked(&cluster.url()).await;
     }
 }
