@@ -273,8 +273,13 @@ impl Bridge {
     }
 
     /// The wall clock now, in milliseconds since 1970.
+    /// Converts a time of the bridge, such as [`Bridge::tick`] takes, to milliseconds since the Unix epoch.
+    pub fn to_epoch_ms(&self, time: Duration) -> u64 {
+        self.config.epoch_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
     fn epoch_ms(&self) -> u64 {
-        self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX))
+        self.to_epoch_ms(self.now)
     }
 
     /// Handles the consequences of a report until the state is stable.
