@@ -68,20 +68,20 @@ fn invalid_session_id() -> ApiError {
     ApiError::Parameter("params/id must match format \"uuid\"".into())
 }
 
-/// The id of a session and the path of a file, in the path.
+/// The id of a session, and the name of a part of it, in the path.
 #[derive(Debug)]
-pub(super) struct FilePath {
+pub(super) struct SessionPath {
     pub(super) id: Uuid,
-    pub(super) path: String,
+    pub(super) rest: String,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for FilePath {
+impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let path = Path::<(String, String)>::from_request_parts(parts, state).await;
-        let Path((id, path)) = path.map_err(|_| ApiError::bad_request("Invalid file path"))?;
-        Ok(FilePath { id: parse_session_id(&id)?, path })
+        let Path((id, rest)) = path.map_err(|_| ApiError::Parameter("params must be valid UTF-8".into()))?;
+        Ok(SessionPath { id: parse_session_id(&id)?, rest })
     }
 }
 

@@ -13,6 +13,7 @@ mod lifecycle;
 mod logs;
 mod messages;
 mod objects;
+mod permissions;
 mod session_files;
 mod sessions;
 mod snapshots;
@@ -61,6 +62,9 @@ pub fn router(app: Arc<App>) -> Router {
             get(workspace_files::list).post(workspace_files::write).layer(upload_body),
         )
         .route("/api/sessions/{id}/files/{*path}", get(workspace_files::read).delete(workspace_files::delete))
+        .route("/api/sessions/{id}/permissions", get(permissions::list))
+        .route("/api/sessions/{id}/permissions/{permission}", post(permissions::answer))
+        .route("/api/sessions/{id}/stream", get(messages::stream))
         .route("/api/sessions/{id}/fork", post(snapshots::fork))
         .route("/api/sessions/{id}/snapshots", get(snapshots::list).post(snapshots::take))
         .route("/api/sessions/{id}/diff", get(workspace_changes::show))

@@ -4,7 +4,7 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::extract::{FilePath, JsonBody, QueryParams, SessionId};
+use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::sessions::find_session;
 use crate::agent_folder::safe_path;
 use crate::clock;
@@ -103,7 +103,7 @@ pub(super) async fn list(
 pub(super) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
-    FilePath { id, path }: FilePath,
+    SessionPath { id, rest: path }: SessionPath,
     QueryParams(query): QueryParams<FileQuery>,
 ) -> Result<Response, ApiError> {
     let session = find_session(&app, &caller, id).await?;
@@ -218,7 +218,7 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
-    FilePath { id, path }: FilePath,
+    SessionPath { id, rest: path }: SessionPath,
 ) -> Result<Json<Value>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     let path = normal_path(&path)?;

@@ -203,6 +203,7 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PermissionLog;
     use super::super::Progress;
     use super::*;
     use crate::saggar::Program;
@@ -215,7 +216,7 @@ mod tests {
 
     async fn session(store: &TestStore) -> RunningSession {
         let id = Uuid::new_v4();
-        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}" };
+        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
         store.insert_session(&new).await.unwrap();
         RunningSession {
             id,
@@ -224,6 +225,7 @@ mod tests {
             bridge: PathBuf::new(),
             control: PathBuf::new(),
             progress: watch::Sender::new(Progress { recorded: 0, finished: false }),
+            permissions: PermissionLog::default(),
         }
     }
 

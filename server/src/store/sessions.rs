@@ -295,7 +295,8 @@ mod tests {
     async fn sessions_are_filtered_counted_and_paged() {
         for store in stores().await {
             for (agent, model) in [("a", None), ("b", Some("m")), ("a", Some("n"))] {
-                let new = NewSession { id: Uuid::new_v4(), tenant: "t", agent, model, config: "{}" };
+                let new =
+                    NewSession { id: Uuid::new_v4(), tenant: "t", agent, model, config: "{}", parent: None };
                 let inserted = store.insert_session(&new).await.unwrap();
                 assert_eq!((inserted.model.as_deref(), inserted.parent_session_id), (model, None));
             }
@@ -317,7 +318,7 @@ mod tests {
     async fn status_changes_only_from_the_expected_one() {
         for store in stores().await {
             let id = Uuid::new_v4();
-            let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}" };
+            let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
             store.insert_session(&new).await.unwrap();
             store.set_running(id, "box", Status::Active).await.unwrap();
             assert_eq!(store.count_active_sessions().await.unwrap(), 1);

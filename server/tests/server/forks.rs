@@ -106,8 +106,13 @@ fn session_starts_from_a_snapshot() {
 #[test]
 fn changes_are_shown_applied_and_discarded() {
     let server = Server::start();
-    let (client, session) = (server.client(), server.create_session());
-    client.run_turn(&session, "run: echo one > new; echo two > other; rm CLAUDE.md");
+    let client = server.client();
+    // A folder of its own, since the changes are applied to it.
+    client.post("/api/agents", &json!({ "name": "own", "systemPrompt": "Own." })).expect(201);
+    let session =
+        client.post("/api/sessions", &json!({ "agent": "own" })).expect(201)["session"]["id"].clone();
+    let session = session.as_str().unwrap();
+    client.run_turn(session, "run: echo one > new; echo two > other; rm CLAUDE.md");
     let path = |name: &str| format!("/api/sessions/{session}/{name}");
     let diff = client.get(&path("diff")).expect(200);
     let change = |name: &str| {
@@ -131,6 +136,6 @@ fn changes_are_shown_applied_and_discarded() {
     client.post(&path("apply"), &json!({ "paths": ["new"] })).expect(200);
     assert_eq!(client.get(&path("diff")).expect(200), json!({ "files": [] }));
     // The folder of the agent has it, and the next session too.
-    let next = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
+    let next = client.post("/api/sessions", &json!({ "agent": "own" })).expect(201);
     assert_eq!(read(&server, next["session"]["id"].as_str().unwrap(), "new"), "one\n");
 }

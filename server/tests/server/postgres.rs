@@ -7,7 +7,18 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 6] = ["agents::", "exec::", "lifecycle::", "messages::", "restart::", "sessions::"];
+const MODULES: [&str; 10] = [
+    "agents::",
+    "exec::",
+    "files::",
+    "forks::",
+    "lifecycle::",
+    "messages::",
+    "permissions::",
+    "restart::",
+    "sessions::",
+    "stream::",
+];
 /// They have at least this number of tests.
 const MIN_TESTS: usize = 40;
 
