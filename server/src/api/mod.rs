@@ -18,6 +18,7 @@ mod session_files;
 mod sessions;
 mod snapshots;
 mod variables;
+mod workspace_archive;
 mod workspace_changes;
 mod workspace_files;
 
@@ -28,7 +29,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use error::ApiError;
 use std::sync::Arc;
 
@@ -38,10 +39,13 @@ const BODY_LIMIT: usize = 1 << 20;
 const MESSAGE_LIMIT: usize = 50 << 20;
 /// Maximum size of an upload of files, in bytes.
 const UPLOAD_LIMIT: usize = 200 << 20;
+/// Maximum size of an upload of a workspace, in bytes: 100 MiB in base64.
+const ARCHIVE_LIMIT: usize = 134 << 20;
 
 /// Returns the router. Each request passes the check of its Host header, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
+    let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
     let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
     Router::new()
         .route("/health", get(health::health))
@@ -49,6 +53,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
+        .route("/api/sessions/{id}/config", patch(sessions::update_config))
         .route("/api/sessions/{id}/pause", post(lifecycle::pause))
         .route("/api/sessions/{id}/resume", post(lifecycle::resume))
         .route("/api/sessions/{id}/stop", post(lifecycle::stop))
@@ -65,6 +70,10 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions/{id}/permissions", get(permissions::list))
         .route("/api/sessions/{id}/permissions/{permission}", post(permissions::answer))
         .route("/api/sessions/{id}/stream", get(messages::stream))
+        .route(
+            "/api/sessions/{id}/workspace",
+            get(workspace_archive::download).post(workspace_archive::upload).layer(archive_body),
+        )
         .route("/api/sessions/{id}/fork", post(snapshots::fork))
         .route("/api/sessions/{id}/snapshots", get(snapshots::list).post(snapshots::take))
         .route("/api/sessions/{id}/diff", get(workspace_changes::show))

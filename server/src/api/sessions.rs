@@ -21,6 +21,10 @@ use uuid::Uuid;
 
 /// Maximum number of sessions in one list.
 const MAX_LISTED: i64 = 1000;
+/// Maximum length of the name of a model, in characters.
+const MAX_MODEL_CHARS: usize = 100;
+/// The options of queries that a client can change later.
+const CONFIG_OPTIONS: [&str; 5] = ["allowedTools", "disallowedTools", "betas", "subagents", "initialAgent"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,9 +102,7 @@ pub(super) async fn create(
     JsonBody(body): JsonBody<CreateBody>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
-    if body.model.as_ref().is_some_and(|model| model.chars().count() > 100) {
-        return Err(ApiError::Body("body/model must have at most 100 characters".into()));
-    }
+    let body = CreateBody { model: body.model.map(checked_model).transpose()?, ..body };
     if body.credential_id.is_some() {
         return Err(ApiError::bad_request("Invalid or inaccessible credential"));
     }
@@ -110,6 +112,14 @@ pub(super) async fn create(
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Failed to create session: internal error")))?;
     Ok((StatusCode::CREATED, session_response(session)))
+}
+
+/// Checks the name of a model.
+fn checked_model(model: String) -> Result<String, ApiError> {
+    match model.chars().count() {
+        ..=MAX_MODEL_CHARS => Ok(model),
+        _ => Err(ApiError::Body(format!("body/model must have at most {MAX_MODEL_CHARS} characters"))),
+    }
 }
 
 async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<Session, ApiError> {
@@ -194,6 +204,40 @@ pub(super) async fn show(
     SessionId(id): SessionId,
 ) -> Result<Json<Value>, ApiError> {
     Ok(session_response(find_session(&app, &caller, id).await?))
+}
+
+/// `PATCH /api/sessions/:id/config`: changes options of the queries of a session. Null removes one.
+pub(super) async fn update_config(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+    JsonBody(body): JsonBody<Map<String, Value>>,
+) -> Result<Json<Value>, ApiError> {
+    find_session(&app, &caller, id).await?;
+    let tasks = app.tasks.clone();
+    let updated = tasks.run(async move {
+        // Concurrent changes of different options are all kept.
+        let _session_lock = app.running.lock_session(id).await;
+        let session = find_session(&app, &caller, id).await?;
+        let (mut model, mut config) = (session.model.clone(), parse_object(&session.config));
+        for (name, value) in body {
+            match (name.as_str(), value) {
+                ("model", Value::String(name)) => model = Some(checked_model(name)?),
+                ("model", Value::Null) => model = None,
+                ("model", _) => return Err(ApiError::Body("body/model must be a string".into())),
+                (name, Value::Null) if CONFIG_OPTIONS.contains(&name) => drop(config.remove(name)),
+                (name, value) if CONFIG_OPTIONS.contains(&name) => {
+                    config.insert(name.to_owned(), value);
+                }
+                _ => {}
+            }
+        }
+        let config = Value::Object(config).to_string();
+        app.store.update_session_config(id, model.as_deref(), &config).await?;
+        find_session(&app, &caller, id).await
+    });
+    let session = updated.await.unwrap_or_else(|| Err(ApiError::internal("Cannot update the session")))?;
+    Ok(session_response(session))
 }
 
 /// Returns the session of this id if the tenant of the request owns it.

@@ -87,16 +87,19 @@ pub(super) async fn list(
     let files =
         app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
     let with_hidden = query.include_hidden.unwrap_or(true);
-    let is_listed = |name: &str| {
-        !SKIPPED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-            && (with_hidden || !name.split('/').any(|part| part.starts_with('.')))
-    };
+    let is_listed =
+        |name: &str| !is_skipped(name) && (with_hidden || !name.split('/').any(|part| part.starts_with('.')));
     let files: Vec<Value> = files
         .iter()
         .filter(|file| file.kind == "file" && is_listed(&file.name))
         .map(|file| json!({ "path": file.name, "size": file.size, "modifiedAt": clock::at_millisecond(file.mtime) }))
         .collect();
     Ok(Json(json!({ "files": files, "source": source(&app, id) })))
+}
+
+/// Whether a file is not listed because of the end of its name.
+pub(super) fn is_skipped(path: &str) -> bool {
+    SKIPPED_SUFFIXES.iter().any(|suffix| path.ends_with(suffix))
 }
 
 /// `GET /api/sessions/:id/files/*`: the bytes of a file, or with `?format=json` its text.
@@ -252,7 +255,7 @@ fn file_error(error: &CommandError) -> ApiError {
     no_workspace(error)
 }
 
-fn no_workspace(error: &CommandError) -> ApiError {
+pub(super) fn no_workspace(error: &CommandError) -> ApiError {
     let text = error.to_string();
     if text.contains("does not exist") || text.contains("has no workspace") {
         return ApiError::not_found("No workspace available for this session");

@@ -19,6 +19,8 @@ pub struct WorkspaceFile {
     pub kind: String,
     /// The size in bytes.
     pub size: u64,
+    /// The permissions.
+    pub mode: u32,
     /// Time of the last change, in milliseconds since the Unix epoch.
     pub mtime: i64,
 }

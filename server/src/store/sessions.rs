@@ -232,6 +232,16 @@ impl Store {
         Ok(sqlx::query_scalar(statement).fetch_one(&self.pool).await?)
     }
 
+    /// Replaces the model and the options of the queries of a session; the options are a JSON object.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn update_session_config(&self, id: Uuid, model: Option<&str>, config: &str) -> Result<()> {
+        let statement = "UPDATE sessions SET model = $2, config = $3 WHERE id = $1";
+        sqlx::query(statement).bind(id.to_string()).bind(model).bind(config).execute(&self.pool).await?;
+        Ok(())
+    }
+
     /// Stores the sandbox and the status of a running session.
     ///
     /// # Errors

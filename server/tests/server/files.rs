@@ -101,3 +101,45 @@ fn files_of_no_session_are_not_found() {
     let many = vec![json!({ "path": "a", "content": "" }); 501];
     client.post(&path, &json!({ "files": many })).expect(400);
 }
+
+#[test]
+fn workspace_is_downloaded_and_uploaded() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    client.run_turn(&session, "run: mkdir -p d/node_modules; echo one > d/one; echo x > .env; ln -s /etc/passwd link; chmod 755 d/one");
+    let path = |session: &str| format!("/api/sessions/{session}/workspace");
+    let (status, headers, archive) = client.download(&path(&session));
+    assert_eq!((status, &headers["content-type"]), (200, &"application/gzip".parse().unwrap()));
+    assert_eq!(headers["content-disposition"], format!("attachment; filename=\"{session}.tar.gz\""));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.tar.gz");
+    std::fs::write(&file, &archive).unwrap();
+    let listed = std::process::Command::new("tar").arg("-tvzf").arg(&file).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(
+        listed.contains("-rwxr-xr-x") && listed.contains(" d/one\n") && listed.contains(" CLAUDE.md\n"),
+        "{listed}"
+    );
+    assert!(!listed.contains("link") && !listed.contains(".env") && !listed.contains("passwd"), "{listed}");
+
+    let other = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
+    let other = other["session"]["id"].as_str().unwrap();
+    let read = || {
+        client.get(&format!("/api/sessions/{other}/files/d/one?format=json")).expect(200)["content"].clone()
+    };
+    let bundle = json!({ "bundle": base64(&archive) });
+    let answer = client.post(&path(other), &bundle).expect(200);
+    assert_eq!(answer["message"], "Workspace restored to live sandbox");
+    // No upload changes a protected name.
+    let skipped = answer["skipped"].as_array().unwrap();
+    assert!(skipped.len() == 1 && skipped[0]["path"] == "saggar.toml", "{answer}");
+    assert_eq!(read(), "one\n");
+    client.run_turn(other, "run: echo two > d/one");
+    client.delete(&format!("/api/sessions/{other}")).expect(200);
+    let answer = client.post(&path(other), &bundle).expect(200);
+    assert_eq!((&answer["message"], read()), (&json!("Workspace saved as snapshot"), json!("one\n")));
+    assert_eq!(client.post(&path(other), &json!({ "bundle": "" })).expect(400)["error"], "Empty bundle");
+    assert_eq!(client.post(&path(other), &json!({})).expect(400)["error"], "Empty bundle");
+    let invalid = client.post(&path(other), &json!({ "bundle": base64(b"no archive") })).expect(400);
+    assert!(invalid["error"].as_str().unwrap().contains("Invalid bundle"), "{invalid}");
+}

@@ -164,3 +164,20 @@ fn missing_saggar_program_is_named_in_error() {
     let error = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(500);
     assert!(error["error"].as_str().unwrap().contains("/nonexistent/saggar"), "{error}");
 }
+
+#[test]
+fn config_of_a_session_is_merged_and_reaches_later_queries() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    let path = format!("/api/sessions/{session}/config");
+    let set = |body: Value| client.patch(&path, &body).expect(200)["session"].clone();
+    let session = set(json!({ "model": "m1", "allowedTools": ["Bash"], "unknown": 1 }));
+    assert_eq!((&session["model"], &session["config"]), (&json!("m1"), &json!({ "allowedTools": ["Bash"] })));
+    let session = set(json!({ "betas": ["b"], "allowedTools": null }));
+    assert_eq!((&session["model"], &session["config"]), (&json!("m1"), &json!({ "betas": ["b"] })));
+    assert_eq!(set(json!({ "model": null }))["model"], json!(null));
+    assert_eq!(set(json!({}))["config"], json!({ "betas": ["b"] }));
+    client.patch(&path, &json!({ "model": 1 })).expect(400);
+    client.patch(&path, &json!({ "model": "x".repeat(101) })).expect(400);
+    client.patch("/api/sessions/00000000-0000-4000-8000-000000000000/config", &json!({})).expect(404);
+}
