@@ -11,10 +11,12 @@
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
 //! agent_folder  agent folders on disk
+//! agent_files   files in an agent folder
 //! api_key       generation and hashing of API keys
 //! api           the routes
 //! ```
 
+pub mod agent_files;
 pub mod agent_folder;
 pub mod api;
 pub mod api_key;

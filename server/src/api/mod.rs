@@ -1,5 +1,7 @@
 //! The HTTP API. It is compatible with Ash 0.2 (saggar-server(8)).
 
+mod agent_config;
+mod agent_files;
 mod agents;
 mod app;
 mod auth;
@@ -32,14 +34,23 @@ use std::sync::Arc;
 const BODY_LIMIT: usize = 1 << 20;
 /// Maximum size of a message, in bytes; content blocks can contain images.
 const MESSAGE_LIMIT: usize = 50 << 20;
+/// Maximum size of an upload of agent files, in bytes.
+const AGENT_FILES_LIMIT: usize = 200 << 20;
 
 /// Returns the router. Each request passes the check of its Host header, then authentication.
 pub fn router(app: Arc<App>) -> Router {
+    let agent_files_body = DefaultBodyLimit::max(AGENT_FILES_LIMIT);
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
     Router::new()
         .route("/health", get(health::health))
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
+        .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))
+        .route(
+            "/api/agents/{name}/files",
+            get(agent_files::list).post(agent_files::write).layer(agent_files_body),
+        )
+        .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
         .route("/api/sessions/{id}/pause", post(lifecycle::pause))

@@ -62,6 +62,14 @@ impl Client {
         Response { status, body, request: format!("{method} {path}") }
     }
 
+    /// Requests a file. Returns the status, the headers and the bytes.
+    pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let (status, headers, mut body) = self.start("GET", path, &[], b"");
+        let mut bytes = Vec::new();
+        body.as_reader().read_to_end(&mut bytes).unwrap();
+        (status, headers, bytes)
+    }
+
     fn start(
         &self,
         method: &str,
