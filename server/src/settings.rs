@@ -84,6 +84,8 @@ pub struct Settings {
     pub database_url: Option<String>,
     /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
+    /// The secret of the internal routes; without it, they are disabled.
+    pub internal_secret: Option<String>,
     /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
     /// The path of the program `saggar`; `None` selects the default of [`Program::find`](crate::saggar::Program::find).
@@ -135,6 +137,7 @@ impl Settings {
                 .or_else(|| variable("ASH_DATABASE_URL"))
                 .or(file.database_url),
             api_key,
+            internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,

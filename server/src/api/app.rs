@@ -1,6 +1,6 @@
 //! State shared by all routes.
 
-use crate::api_key;
+use crate::api_key::SecretVerifier;
 use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -23,8 +23,10 @@ pub struct App {
     pub running: RunningSessions,
     /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
-    /// The hash of the API key in the settings.
-    pub configured_key: Option<String>,
+    /// The API key in the settings.
+    pub configured_key: Option<SecretVerifier>,
+    /// The secret of the internal routes; without it, they are disabled.
+    pub internal_secret: Option<SecretVerifier>,
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
     /// A task that also locks a session locks the agent first.
     pub agent_locks: KeyedLocks<(String, String)>,
@@ -49,7 +51,8 @@ impl App {
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
-            configured_key: settings.api_key.as_deref().map(api_key::hash_key),
+            configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
+            internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),
             tasks: Tasks::default(),
             started: Instant::now(),

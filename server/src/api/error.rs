@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 pub(super) enum ApiError {
     /// A status and text that the route chooses.
     Status(StatusCode, String),
+    /// A status and text, for routes of which Ash sends no `statusCode`.
+    WithoutCode(StatusCode, String),
     /// 400: the body is invalid.
     Body(String),
     /// 400: a path or query parameter is invalid.
@@ -42,6 +44,7 @@ impl ApiError {
             ApiError::Status(status, text) => {
                 (status, json!({ "error": text, "statusCode": status.as_u16() }))
             }
+            ApiError::WithoutCode(status, text) => (status, json!({ "error": text })),
             ApiError::Body(text) => {
                 let body = json!({ "error": "Bad Request", "statusCode": 400, "message": text });
                 (StatusCode::BAD_REQUEST, body)

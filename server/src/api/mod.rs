@@ -3,6 +3,7 @@
 mod agent_config;
 mod agent_files;
 mod agents;
+mod api_keys;
 mod app;
 mod auth;
 mod connection;
@@ -15,6 +16,7 @@ mod lifecycle;
 mod logs;
 mod messages;
 mod objects;
+mod scope;
 mod session_files;
 mod sessions;
 mod variables;
@@ -26,7 +28,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use error::ApiError;
 use std::sync::Arc;
 
@@ -51,6 +53,9 @@ pub fn router(app: Arc<App>) -> Router {
             get(agent_files::list).post(agent_files::write).layer(agent_files_body),
         )
         .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
+        .route("/api/api-keys", get(api_keys::list).post(api_keys::create))
+        .route("/api/api-keys/{id}", delete(api_keys::delete))
+        .route("/api/internal/api-keys", post(api_keys::create_for_tenant))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
         .route("/api/sessions/{id}/pause", post(lifecycle::pause))

@@ -6,6 +6,7 @@ mod records;
 mod sessions;
 
 pub use agents::{Agent, Deployment};
+pub use keys::{DeletedKey, StoredKey};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 
@@ -71,9 +72,31 @@ fn new_id() -> String {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::Store;
+    use std::ops::Deref;
+    use tempfile::TempDir;
+
+    /// An empty, migrated database.
+    pub(crate) struct TestStore {
+        store: Store,
+        _directory: TempDir,
+    }
+
+    impl Deref for TestStore {
+        type Target = Store;
+
+        fn deref(&self) -> &Store {
+            &self.store
+        }
+    }
+
+    /// Creates a database of each kind.
+    pub(crate) async fn stores() -> Vec<TestStore> {
+        let (directory, store) = store().await;
+        vec![TestStore { store, _directory: directory }]
+    }
 
     /// Creates an empty database in a temporary directory.
-    pub(crate) async fn store() -> (tempfile::TempDir, Store) {
+    pub(crate) async fn store() -> (TempDir, Store) {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}?mode=rwc", directory.path().join("db").display());
         let store = Store::open(&url).await.unwrap();

@@ -4,6 +4,7 @@
 
 mod agent_files;
 mod agents;
+mod api_keys;
 mod auth;
 mod errors;
 mod exec;

@@ -3,7 +3,7 @@
 mod client;
 mod process;
 
-pub use client::{Client, Frame};
+pub use client::{Client, Frame, Response};
 pub use process::Server;
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -78,7 +78,10 @@ impl Server {
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
             command.arg("--saggar").arg(saggar());
         }
-        command.env_remove("ASH_API_KEY").envs(self.variables.iter().map(|(name, value)| (name, value)));
+        for name in ["ASH_API_KEY", "ASH_INTERNAL_SECRET", "ASH_CREDENTIAL_KEY"] {
+            command.env_remove(name);
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command
     }
