@@ -84,6 +84,8 @@ pub struct Settings {
     pub database_url: Option<String>,
     /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
+    /// The key that encrypts credentials; `None` selects the file `credential-key` in the data directory.
+    pub credential_key: Option<String>,
     /// The secret of the internal routes; without it, they are disabled.
     pub internal_secret: Option<String>,
     /// Host names that requests may use, besides loopback and the local address.
@@ -137,6 +139,7 @@ impl Settings {
                 .or_else(|| variable("ASH_DATABASE_URL"))
                 .or(file.database_url),
             api_key,
+            credential_key: variable("ASH_CREDENTIAL_KEY"),
             internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,
             saggar: arguments.saggar.or(file.sandbox.program),
@@ -189,9 +192,12 @@ fn read_settings_file(file: &Path) -> Result<SettingsFile> {
     toml::from_str(&text).context(|| format!("cannot read settings {}", file.display()))
 }
 
-/// Reads an API key: the first line of a file that only its owner can access.
-fn read_key_file(file: &Path) -> Result<String> {
-    let context = || format!("cannot use API key file {}", file.display());
+/// Reads a key: the first line of a file that only its owner can access.
+///
+/// # Errors
+/// Fails if the file cannot be read, is accessible to others or is empty.
+pub(crate) fn read_key_file(file: &Path) -> Result<String> {
+    let context = || format!("cannot use key file {}", file.display());
     let metadata = fs::metadata(file).context(context)?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(Error::new(format!(

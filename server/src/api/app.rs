@@ -1,6 +1,7 @@
 //! State shared by all routes.
 
 use crate::api_key::SecretVerifier;
+use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -17,6 +18,8 @@ pub struct App {
     pub data_dir: PathBuf,
     /// The database.
     pub store: Store,
+    /// Encrypts credentials.
+    pub credential_cipher: CredentialCipher,
     /// The program `saggar`, which starts sandboxes.
     pub program: Program,
     /// The sessions with a running sandbox.
@@ -42,12 +45,14 @@ impl App {
         settings: &Settings,
         data_dir: PathBuf,
         store: Store,
+        credential_cipher: CredentialCipher,
         program: Program,
         running: RunningSessions,
     ) -> Self {
         App {
             data_dir,
             store,
+            credential_cipher,
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),

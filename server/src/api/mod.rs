@@ -7,6 +7,7 @@ mod api_keys;
 mod app;
 mod auth;
 mod connection;
+mod credentials;
 mod error;
 mod exec;
 mod extract;
@@ -55,6 +56,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
         .route("/api/api-keys", get(api_keys::list).post(api_keys::create))
         .route("/api/api-keys/{id}", delete(api_keys::delete))
+        .route("/api/credentials", get(credentials::list).post(credentials::create))
+        .route("/api/credentials/{id}", delete(credentials::delete))
         .route("/api/internal/api-keys", post(api_keys::create_for_tenant))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::auth::Caller;
+use super::credentials;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
@@ -99,9 +100,6 @@ pub(super) async fn create(
     if body.model.as_ref().is_some_and(|model| model.chars().count() > 100) {
         return Err(ApiError::Body("body/model must have at most 100 characters".into()));
     }
-    if body.credential_id.is_some() {
-        return Err(ApiError::bad_request("Invalid or inaccessible credential"));
-    }
     let tasks = app.tasks.clone();
     let started = tasks.run(async move { start_session(&app, &caller, body).await });
     let session = started
@@ -118,6 +116,9 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
     let config = parse_object(&agent.config);
     let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
+    if let Some(credential) = &body.credential_id {
+        variables.extend(credentials::variables(app, caller, credential).await?);
+    }
     variables.extend(body.extra_env.unwrap_or_default());
     let id = Uuid::new_v4();
     let new = NewSession {

@@ -1,11 +1,13 @@
 //! The database. SQLite and PostgreSQL run the same statements, with `$1` for parameters.
 
 mod agents;
+mod credentials;
 mod keys;
 mod records;
 mod sessions;
 
 pub use agents::{Agent, Deployment};
+pub use credentials::{NewCredential, StoredCredential};
 pub use keys::{DeletedKey, StoredKey};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};

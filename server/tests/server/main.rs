@@ -6,6 +6,7 @@ mod agent_files;
 mod agents;
 mod api_keys;
 mod auth;
+mod credentials;
 mod errors;
 mod exec;
 mod lifecycle;
