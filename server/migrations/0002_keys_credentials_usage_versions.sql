@@ -19,6 +19,9 @@ CREATE TABLE credentials (
 );
 CREATE INDEX credentials_of_tenant ON credentials (tenant_id, created_at);
 
+-- The total cost that the agent process of the sandbox has reported, in millionths of a US dollar.
+ALTER TABLE sessions ADD COLUMN reported_cost BIGINT NOT NULL DEFAULT 0;
+
 -- No reference to sessions: usage remains after a session has been deleted.
 CREATE TABLE usage_events (
     id TEXT PRIMARY KEY,

@@ -3,6 +3,7 @@
 mod agent_config;
 mod agent_files;
 mod agents;
+mod analytics;
 mod api_keys;
 mod app;
 mod auth;
@@ -20,6 +21,7 @@ mod objects;
 mod scope;
 mod session_files;
 mod sessions;
+mod usage;
 mod variables;
 
 pub use app::App;
@@ -58,6 +60,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/api-keys/{id}", delete(api_keys::delete))
         .route("/api/credentials", get(credentials::list).post(credentials::create))
         .route("/api/credentials/{id}", delete(credentials::delete))
+        .route("/api/usage", get(usage::list))
+        .route("/api/usage/stats", get(usage::stats))
+        .route("/api/analytics", get(analytics::show))
         .route("/api/internal/api-keys", post(api_keys::create_for_tenant))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))

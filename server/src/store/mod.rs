@@ -5,12 +5,14 @@ mod credentials;
 mod keys;
 mod records;
 mod sessions;
+mod usage;
 
 pub use agents::{Agent, Deployment};
 pub use credentials::{NewCredential, StoredCredential};
 pub use keys::{DeletedKey, StoredKey};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
+pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};
 
 use crate::error::{Context, Result};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};

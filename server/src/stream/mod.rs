@@ -5,6 +5,7 @@ mod frame;
 mod parse;
 mod rows;
 mod turn;
+mod usage;
 
 pub use derive::derive_frames;
 pub use frame::{Frame, FrameId};
@@ -12,3 +13,4 @@ pub use parse::parse_message;
 pub use rows::database_rows;
 pub(crate) use turn::event_turn_id;
 pub use turn::{TurnStream, new_turn_id};
+pub use usage::usage_rows;

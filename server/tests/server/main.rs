@@ -16,3 +16,4 @@ mod output;
 mod restart;
 mod sessions;
 mod support;
+mod usage;
