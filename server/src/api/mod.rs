@@ -2,6 +2,7 @@
 
 mod agent_config;
 mod agent_files;
+mod agent_versions;
 mod agents;
 mod analytics;
 mod api_keys;
@@ -56,6 +57,12 @@ pub fn router(app: Arc<App>) -> Router {
             get(agent_files::list).post(agent_files::write).layer(agent_files_body),
         )
         .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
+        .route("/api/agents/{name}/versions", get(agent_versions::list).post(agent_versions::create))
+        .route(
+            "/api/agents/{name}/versions/{version}",
+            get(agent_versions::show).patch(agent_versions::update).delete(agent_versions::delete),
+        )
+        .route("/api/agents/{name}/versions/{version}/activate", post(agent_versions::activate))
         .route("/api/api-keys", get(api_keys::list).post(api_keys::create))
         .route("/api/api-keys/{id}", delete(api_keys::delete))
         .route("/api/credentials", get(credentials::list).post(credentials::create))

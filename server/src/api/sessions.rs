@@ -120,6 +120,10 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         variables.extend(credentials::variables(app, caller, credential).await?);
     }
     variables.extend(body.extra_env.unwrap_or_default());
+    let prompt = match body.system_prompt {
+        Some(prompt) => Some(prompt),
+        None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
+    };
     let id = Uuid::new_v4();
     let new = NewSession {
         id,
@@ -130,12 +134,8 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
     };
     let _session_lock = app.running.lock_session(id).await;
     let session = app.store.insert_session(&new).await?;
-    let request = SessionRequest {
-        agent: agent.path.clone().into(),
-        variables,
-        prompt: body.system_prompt,
-        mcp_servers: body.mcp_servers,
-    };
+    let request =
+        SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
     if let Err(error) = start_sandbox(app, &session, request).await {
         // The client never learned the id, so nothing of the session remains.
         lifecycle::remove_session(app, &session).await?;

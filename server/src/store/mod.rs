@@ -6,6 +6,7 @@ mod keys;
 mod records;
 mod sessions;
 mod usage;
+mod versions;
 
 pub use agents::{Agent, Deployment};
 pub use credentials::{NewCredential, StoredCredential};
@@ -13,6 +14,7 @@ pub use keys::{DeletedKey, StoredKey};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};
+pub use versions::{PromptVersion, VersionContent, VersionKey};
 
 use crate::error::{Context, Result};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};

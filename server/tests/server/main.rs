@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod agent_files;
+mod agent_versions;
 mod agents;
 mod api_keys;
 mod auth;
