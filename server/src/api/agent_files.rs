@@ -25,20 +25,20 @@ const JSON_FILE_LIMIT: u64 = 1 << 20;
 const RAW_FILE_LIMIT: u64 = 100 << 20;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WriteBody {
+pub(super) struct AgentFilesBody {
     files: Vec<FileBody>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ReadQuery {
+pub(super) struct AgentFileQuery {
     #[serde(default)]
-    format: FileFormat,
+    format: AgentFileFormat,
 }
 
 /// The representation of a file in a response.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum FileFormat {
+enum AgentFileFormat {
     #[default]
     Json,
     Raw,
@@ -65,15 +65,15 @@ pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentItem { agent: name, item }: AgentItem,
-    QueryParams(query): QueryParams<ReadQuery>,
+    QueryParams(query): QueryParams<AgentFileQuery>,
 ) -> Result<Response, ApiError> {
     let path = parse_path(&item)?;
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
     let agent = find_agent(&app, &caller, &name).await?;
     let folder = readable_folder(&app, &agent)?;
     let limit = match query.format {
-        FileFormat::Json => JSON_FILE_LIMIT,
-        FileFormat::Raw => RAW_FILE_LIMIT,
+        AgentFileFormat::Json => JSON_FILE_LIMIT,
+        AgentFileFormat::Raw => RAW_FILE_LIMIT,
     };
     let read = {
         let path = path.clone();
@@ -81,8 +81,8 @@ pub(super) async fn show(
     };
     let content = access(folder, read).await?;
     match query.format {
-        FileFormat::Raw => Ok(raw_response(&path, content)),
-        FileFormat::Json => {
+        AgentFileFormat::Raw => Ok(raw_response(&path, content)),
+        AgentFileFormat::Json => {
             let size = content.len();
             let text = String::from_utf8(content).map_err(|_| {
                 ApiError::bad_request("The file is not UTF-8 text: request it with ?format=raw")
@@ -98,7 +98,7 @@ pub(super) async fn write(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
-    JsonBody(body): JsonBody<WriteBody>,
+    JsonBody(body): JsonBody<AgentFilesBody>,
 ) -> Result<Json<Value>, ApiError> {
     let files = body.files.iter().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
     let count = files.len();

@@ -1,5 +1,6 @@
 //! State shared by all routes.
 
+use super::rate_limit::RequestLimiter;
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
@@ -26,6 +27,10 @@ pub struct App {
     pub running: RunningSessions,
     /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the API.
+    pub allowed_origins: Vec<String>,
+    /// Counts requests by client address.
+    pub request_limiter: RequestLimiter,
     /// The API key in the settings.
     pub configured_key: Option<SecretVerifier>,
     /// The secret of the internal routes; without it, they are disabled.
@@ -56,6 +61,8 @@ impl App {
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
+            allowed_origins: settings.allowed_origins.clone(),
+            request_limiter: RequestLimiter::new(settings.request_limits),
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),

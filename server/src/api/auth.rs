@@ -2,18 +2,16 @@
 
 use super::App;
 use super::error::ApiError;
+use super::reject::reject;
 use super::scope;
 use crate::api_key::{DEFAULT_TENANT, KeyScope, hash_key};
-use axum::body::to_bytes;
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::{AUTHORIZATION, CONNECTION};
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
 
 /// The authenticated client of a request.
 #[derive(Debug, Clone)]
@@ -27,11 +25,6 @@ const PUBLIC_PATHS: [&str; 2] = ["/health", "/favicon.ico"];
 
 /// Paths below this one require the secret of the internal routes instead of a key.
 const INTERNAL_PATHS: &str = "/api/internal/";
-
-/// Of a rejected request, the server reads a body of up to this many bytes.
-const DRAIN_LIMIT: usize = 64 << 10;
-/// How long it waits for that body.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rejects a request without a valid API key, or beyond the scope of its key.
 pub(super) async fn authenticate(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -82,16 +75,6 @@ fn check_internal_secret(app: &App, headers: &HeaderMap) -> Result<(), ApiError>
         Ok(token) if secret.matches(token) => Ok(()),
         _ => refused(StatusCode::UNAUTHORIZED, "Unauthorized — invalid or missing internal secret"),
     }
-}
-
-/// Reads the body before the response: otherwise the connection closes without notice, and a client that reuses it fails.
-async fn reject(request: Request, error: ApiError) -> Response {
-    let drained = timeout(DRAIN_TIMEOUT, to_bytes(request.into_body(), DRAIN_LIMIT)).await;
-    let mut response = error.into_response();
-    if !matches!(drained, Ok(Ok(_))) {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 /// Returns the token of the Authorization header.

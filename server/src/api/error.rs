@@ -17,6 +17,8 @@ pub(super) enum ApiError {
     Body(String),
     /// 400: a path or query parameter is invalid.
     Parameter(String),
+    /// 429: the client has sent too many requests.
+    TooManyRequests(String),
     /// 404: no route has this method and path.
     NoRoute { method: Method, path: String },
 }
@@ -52,6 +54,10 @@ impl ApiError {
             ApiError::Parameter(text) => {
                 let body = json!({ "statusCode": 400, "code": "FST_ERR_VALIDATION", "error": "Bad Request", "message": text });
                 (StatusCode::BAD_REQUEST, body)
+            }
+            ApiError::TooManyRequests(text) => {
+                let body = json!({ "statusCode": 429, "error": "Too Many Requests", "message": text });
+                (StatusCode::TOO_MANY_REQUESTS, body)
             }
             ApiError::NoRoute { method, path } => {
                 let text = format!("Route {method}:{path} not found");

@@ -9,6 +9,7 @@ mod api_keys;
 mod app;
 mod auth;
 mod connection;
+mod cors;
 mod credentials;
 mod error;
 mod exec;
@@ -19,6 +20,8 @@ mod lifecycle;
 mod logs;
 mod messages;
 mod objects;
+mod rate_limit;
+mod reject;
 mod scope;
 mod session_files;
 mod sessions;
@@ -43,7 +46,7 @@ const MESSAGE_LIMIT: usize = 50 << 20;
 /// Maximum size of an upload of agent files, in bytes.
 const AGENT_FILES_LIMIT: usize = 200 << 20;
 
-/// Returns the router. Each request passes the check of its Host header, then authentication.
+/// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let agent_files_body = DefaultBodyLimit::max(AGENT_FILES_LIMIT);
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
@@ -85,6 +88,8 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
+        .layer(from_fn_with_state(Arc::clone(&app), rate_limit::limit_requests))
+        .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))
         .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
         .with_state(app)
 }

@@ -14,6 +14,7 @@ mod lifecycle;
 mod manual;
 mod messages;
 mod output;
+mod rate_limit;
 mod restart;
 mod sessions;
 mod support;
