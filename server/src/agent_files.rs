@@ -165,8 +165,8 @@ impl AgentDirectory {
         }
     }
 
-    /// Creates or replaces a file, and creates its directories. A reader finds the former or the new content. The mode of
-    /// an existing file is retained; a symbolic link is replaced.
+    /// Creates or replaces a file, and creates its directories. A reader finds the former or the new content. The mode
+    /// of an existing file is retained; a symbolic link is replaced.
     ///
     /// # Errors
     /// Fails if the path is a directory, or leads through a link or a file.

@@ -48,8 +48,8 @@ impl fmt::Debug for CredentialCipher {
 }
 
 impl CredentialCipher {
-    /// Uses the key of the settings, else the file `credential-key` in the data directory, which the first start creates
-    /// with mode 0600 and 32 random bytes in base64.
+    /// Uses the key of the settings, else the file `credential-key` in the data directory, which the first start
+    /// creates with mode 0600 and 32 random bytes in base64.
     ///
     /// # Errors
     /// Fails if the file cannot be read or created, or if other users can access it.

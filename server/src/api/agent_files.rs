@@ -167,8 +167,8 @@ fn writable_folder(app: &App, agent: &Agent) -> Result<PathBuf, ApiError> {
     let deployed = agent_folder::deployed_folder(&app.data_dir, &agent.tenant_id, &agent.name);
     if deployed != Path::new(&agent.path) {
         return Err(ApiError::bad_request(format!(
-            "The agent {} uses the folder {} of the operator, which the server does not change: change the files there, \
-             or deploy the agent with files",
+            "The agent {} uses the folder {} of the operator, which the server does not change: change the files \
+             there, or deploy the agent with files",
             agent.name, agent.path
         )));
     }

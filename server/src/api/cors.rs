@@ -1,5 +1,5 @@
-//! Cross-origin requests of web pages. Without allowed origins, the server sends no CORS header, and browsers keep pages
-//! of other origins from its responses.
+//! Cross-origin requests of web pages. Without allowed origins, the server sends no CORS header, and browsers keep
+//! pages of other origins from its responses.
 
 use super::App;
 use axum::extract::{Request, State};

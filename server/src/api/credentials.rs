@@ -124,7 +124,8 @@ pub(super) async fn variables(app: &App, caller: &Caller, id: &str) -> Result<Va
     let Ok(Ok(secret)) = opened else {
         error!("cannot decrypt credential {id}: ASH_CREDENTIAL_KEY or DATA/credential-key has changed");
         return Err(ApiError::internal(format!(
-            "Cannot decrypt credential {id}: the key of the server has changed; delete the credential and store it again"
+            "Cannot decrypt credential {id}: the key of the server has changed; delete the credential and \
+             store it again"
         )));
     };
     let variables = match stored.kind.as_str() {

@@ -14,7 +14,8 @@ const DRAIN_LIMIT: usize = 64 << 10;
 /// How long it waits for that body.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the body before the response: otherwise the connection closes without notice, and a client that reuses it fails.
+/// Reads the body before the response: otherwise the connection closes without notice, and a client that reuses it
+/// fails.
 pub(super) async fn reject(request: Request, error: ApiError) -> Response {
     let drained = timeout(DRAIN_TIMEOUT, to_bytes(request.into_body(), DRAIN_LIMIT)).await;
     let mut response = error.into_response();

@@ -63,8 +63,8 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_credential(&self, new: &NewCredential<'_>) -> Result<StoredCredential> {
-        let statement = "INSERT INTO credentials (id, tenant_id, type, encrypted_key, iv, auth_tag, salt, label, active, \
-             created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9) RETURNING *";
+        let statement = "INSERT INTO credentials (id, tenant_id, type, encrypted_key, iv, auth_tag, salt, label, \
+             active, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9) RETURNING *";
         Ok(sqlx::query_as(statement)
             .bind(new.id)
             .bind(new.tenant)

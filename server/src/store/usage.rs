@@ -190,8 +190,8 @@ pub(super) async fn insert_usage(
     Ok(())
 }
 
-/// Stores the total cost that the agent has reported, and returns the part that is new. A smaller total is that of a new
-/// agent process.
+/// Stores the total cost that the agent has reported, and returns the part that is new. A smaller total is that of a
+/// new agent process.
 async fn add_reported_cost(connection: &mut AnyConnection, session: Uuid, total: i64) -> Result<i64> {
     // The bridge reports 0 for a turn that it ends in place of the agent.
     if total <= 0 {

@@ -97,7 +97,8 @@ impl Store {
         agent: &str,
         content: &VersionContent,
     ) -> Result<PromptVersion> {
-        let last = "SELECT COALESCE(MAX(version_number), 0) FROM agent_versions WHERE tenant_id = $1 AND agent_name = $2";
+        let last = "SELECT COALESCE(MAX(version_number), 0) FROM agent_versions \
+             WHERE tenant_id = $1 AND agent_name = $2";
         let last: i64 = sqlx::query_scalar(last).bind(tenant).bind(agent).fetch_one(&self.pool).await?;
         let number = last + 1;
         let name = content.name.clone().unwrap_or_else(|| format!("v{number}"));
