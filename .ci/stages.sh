@@ -12,6 +12,11 @@ prepare() {
     # tests/orchestrators and tests/vm.
     wanted="$wanted podman buildah containerd docker.io runc apparmor qemu-system-x86 kmod e2fsprogs"
     wanted="$wanted systemd dbus-user-session tmux"
+    # The tests of the server start servers of their own. Without this file, the package would start one, too.
+    wanted="$wanted postgresql"
+    mkdir -p /etc/postgresql-common
+    [ -e /etc/postgresql-common/createcluster.conf ] ||
+        echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
     command -v npm >/dev/null || wanted="$wanted nodejs npm"
     # shellcheck disable=SC2086 # a list of words
     apt-get install -y -qq --no-install-recommends $wanted
@@ -34,7 +39,7 @@ lint() {
     cargo clippy "${whole[@]}" "${named[@]}" -- -D warnings
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
-        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd}
+        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} server/tests/server/support/postgres.sh
 }
 
 # Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.

@@ -298,6 +298,9 @@ pub struct AgentOptions {
     /// Set the agent's protocol: stream-json, bridge, or demo (built in)
     #[arg(long, value_name = "ADAPTER")]
     pub adapter: Option<AdapterKind>,
+    /// End the agent's program after this time without a turn, until the next turn, e.g. 10m
+    #[arg(long, value_name = "DURATION")]
+    pub agent_idle: Option<TimeSpan>,
     /// Set the path of the bridge socket; {id} and {short_id} are replaced by the sandbox's id
     #[arg(long, value_name = "TEMPLATE", value_parser = path_value::<SocketPathTemplate>())]
     pub bridge_socket: Option<SocketPathTemplate>,

@@ -8,6 +8,11 @@ pub fn now() -> String {
     format(Timestamp::now())
 }
 
+/// Formats a time in milliseconds since the Unix epoch as a timestamp; one outside of the calendar is the epoch.
+pub fn at_millisecond(milliseconds: i64) -> String {
+    format(Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
 /// Formats a time as a timestamp.
 pub fn format(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
@@ -31,7 +36,8 @@ mod tests {
             format(Timestamp::from_millisecond(1_700_000_000_007).unwrap()),
             "2023-11-14T22:13:20.007Z"
         );
-        assert_eq!(format(Timestamp::from_second(0).unwrap()), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at_millisecond(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at_millisecond(i64::MAX), "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
+//! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
 //! agent_files   files in an agent folder
 //! cipher        encryption of credentials in the database
@@ -23,6 +24,7 @@ pub mod api;
 pub mod api_key;
 pub mod cipher;
 pub mod clock;
+pub mod data_lock;
 pub mod error;
 pub mod keyed_locks;
 pub mod running;
@@ -34,11 +36,12 @@ pub mod tasks;
 
 use crate::api::{App, Connection};
 use crate::cipher::CredentialCipher;
+use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
-use crate::store::Store;
+use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
 use std::future::IntoFuture;
 use std::io::{self, Write};
@@ -58,7 +61,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fails if the data directory, the database or the listening address cannot be used.
 pub async fn serve(settings: Settings) -> Result<()> {
     let data_dir = settings.create_data_directory()?;
-    let store = Store::open(&settings.database_url(&data_dir)).await?;
+    // Both locks are held until the process exits.
+    let _data_lock = lock_data_directory(&data_dir)?;
+    let database_url = settings.database_url(&data_dir);
+    if let Some(lock) = DatabaseLock::acquire(&database_url).await? {
+        tokio::spawn(lock.maintain());
+    }
+    let store = Store::open(&database_url).await?;
     let program = Program::find(&settings, &data_dir);
     let listener = TcpListener::bind(settings.listen)
         .await

@@ -6,6 +6,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
+/// sqlx logs unknown parameters of a database URL with their values, which can be a misspelled password.
+const DEFAULT_FILTER: &str = "info,sqlx=warn,sqlx_postgres::options=off";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let settings = match Settings::read(Arguments::parse(), |name| std::env::var(name).ok()) {
@@ -21,7 +24,7 @@ async fn main() -> ExitCode {
 
 /// Logs to standard error, from level `info` on unless `RUST_LOG` sets another filter.
 fn init_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
     // Without the last call, a failed write to standard error would panic in the task that logs.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

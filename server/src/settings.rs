@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Keep all data in DIR [default: /var/lib/saggar-server for root, else ~/.local/state/saggar-server]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Use this database: sqlite://PATH [default: a SQLite file in the data directory]
+    /// Use this database: sqlite://PATH or postgres://USER@HOST/DATABASE [default: a SQLite file in the data directory]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
     /// Accept the API key in FILE in addition to the keys in the database

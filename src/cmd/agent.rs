@@ -58,6 +58,7 @@ pub(super) fn console_format(json: bool) -> ConsoleFormat {
 pub(super) fn sandbox_options(mut sandbox: SandboxOptions, agent: AgentOptions) -> SandboxOptions {
     sandbox.policy.agent_cmd = agent.agent_cmd;
     sandbox.policy.adapter = agent.adapter;
+    sandbox.policy.agent_idle = agent.agent_idle;
     sandbox.policy.bridge_socket = agent.bridge_socket;
     sandbox.policy.control_socket = agent.control_socket;
     sandbox

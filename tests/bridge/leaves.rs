@@ -1,7 +1,7 @@
 //! DECISIONS 9 and 10: whatever a program starts is born in its cgroup, and that goes with it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::killed::leftovers;
@@ -37,6 +37,32 @@ fn forks_at_once(stage: &Stage) -> Result<PathBuf, String> {
     let gcc = gcc.output().map_err(|error| format!("gcc cannot be run: {error}"))?;
     assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
     Ok(program)
+}
+
+/// Creates a process in the cgroup whose directory is descriptor 9 (CLONE_INTO_CGROUP), and prints the result.
+const CREATES_INTO: &str = r#"
+import ctypes, errno, os, struct
+args = ctypes.create_string_buffer(struct.pack("11Q", 1 << 33, 0, 0, 0, 17, 0, 0, 0, 0, 0, 9), 88)
+libc = ctypes.CDLL(None, use_errno=True)
+child = libc.syscall(435, args, 88)
+if child == 0:
+    os._exit(0)
+print(errno.errorcode[ctypes.get_errno()] if child < 0 else "created")
+"#;
+
+/// Enters the cgroup `main` of the sandbox $0 with the directory $1 as descriptor 9, and executes the rest.
+const IN_MAIN: &str = r#"echo $$ >"$0/main/cgroup.procs" && exec 9<"$1" && shift && exec "$@""#;
+
+/// The unified hierarchy of this host.
+fn unified_mount() -> &'static Path {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    mounts.into_iter().find(|mount| mount.join("cgroup.controllers").exists()).expect("cgroup v2 is mounted")
+}
+
+/// Whether a cgroup namespace bounds the moves of its processes: the mount option that systemd sets.
+fn is_namespace_delegated() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.contains(" cgroup2 ") && line.contains("nsdelegate"))
 }
 
 /// Whether this caller's sandboxes have a cgroup here.
@@ -83,6 +109,50 @@ as_each_caller! {
             let told = String::from_utf8(output.stdout).unwrap();
             assert_eq!(unified(&told), ["0::/", "0::/"], "round {round}: {}", String::from_utf8_lossy(&output.stderr));
         }
+    }
+
+    /// DECISIONS 10: the ids and the cgroup namespace of pid 1, which are those of the programs too, give no right to
+    /// create a process in the leaf of a command, even with a descriptor of its directory.
+    fn the_ids_of_a_sandbox_cannot_create_a_process_in_a_leaf(caller) {
+        let stage = Stage::new(caller);
+        let served = stage.demo();
+        let mut client = served.connect();
+        if !has_cgroup(&served) {
+            return served.shut_down(&mut client);
+        }
+        // Its leaf stays with what it leaves running.
+        assert_eq!(client.exec("sleep 1000 >/dev/null 2>&1 &", 30_000)["exitCode"], 0);
+        let agent = served.inside("__demo-agent").pid();
+        let text = fs::read_to_string(format!("/proc/{agent}/cgroup")).unwrap();
+        let main = unified(&text)[0].strip_prefix("0::/").unwrap();
+        let sandbox = unified_mount().join(main.strip_suffix("/main").unwrap());
+        let entries = fs::read_dir(&sandbox).unwrap().map(|entry| entry.unwrap().path());
+        let leaf = entries.into_iter().find(|path| path.is_dir() && !path.ends_with("main")).expect("a leaf");
+        let run = |words: &[&str]| {
+            let mut command = stage.place.command(Path::new("/bin/sh"));
+            command.args(["-c", IN_MAIN]).arg(&sandbox).arg(&leaf).args(words);
+            let output = command.output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            format!("{}{stderr}", String::from_utf8_lossy(&output.stdout))
+        };
+        let create = ["/usr/bin/python3", "-c", CREATES_INTO];
+        let agent = agent.to_string();
+        let enter = ["/usr/bin/nsenter", "--target", &agent, "--user", "--cgroup"];
+        let ids: &[&str] = match caller.is_root() {
+            true => &["--setuid", "1000", "--setgid", "1000"],
+            false => &["--preserve-credentials"],
+        };
+        // The caller's own ids and namespace can.
+        assert_eq!(run(&create), "created\n");
+        let result = run(&[&enter[..], ids, &create].concat());
+        // An ordinary user owns the files, so it is the namespace that refuses.
+        let expected = match (caller.is_root(), is_namespace_delegated()) {
+            (true, _) => "EACCES\n",
+            (false, true) => "ENOENT\n",
+            (false, false) => "created\n",
+        };
+        assert_eq!(result, expected);
+        served.shut_down(&mut client);
     }
 
     /// BP-22: a command that is killed takes along whatever got away from it; one that ends leaves it running.

@@ -8,6 +8,7 @@ mod commands;
 mod death;
 mod end;
 mod exec;
+mod idle_agent;
 mod interrupt;
 mod killed;
 mod leaves;

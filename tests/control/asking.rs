@@ -22,6 +22,8 @@ as_each_caller! {
             assert_eq!(open, json!([told["question"]]));
             let (id, agent_id) = (open[0]["id"].clone(), open[0]["agentId"].clone());
             assert!(id.is_string() && id != agent_id && open[0]["tool"].is_string(), "{open}");
+            let time = |name: &str| open[0][name].as_u64().unwrap_or_else(|| panic!("{open}"));
+            assert!(time("asked") > 1_700_000_000_000 && time("deadline") > time("asked"), "{open}");
             let answer = |id: &serde_json::Value, body: serde_json::Value| json!({ "id": id, "response": body });
             for wrong in [json!({ "behavior": "maybe" }), json!({}), json!("allow"), json!(null)] {
                 assert_eq!(client.refused("permission.respond", &answer(&id, wrong)).0, "params");

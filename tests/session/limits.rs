@@ -119,6 +119,32 @@ as_each_caller! {
         assert_eq!(until(&sessions, "hasty", "paused")["reason"], "idle");
     }
 
+    /// A session whose agent was ended because it was idle is active, and can be resumed later.
+    fn session_with_an_idle_agent_is_active_and_can_be_resumed(caller) {
+        let sessions = Sessions::new(caller);
+        let policy = sessions.stage.place.make_file("idle.toml", "[limits]\nagent_idle = '1ms'\n");
+        let session = sessions.create("resting", &["--policy", policy.to_str().unwrap()]);
+        let watch = supervisor(&session);
+        let ended = || {
+            let deadline = Deadline::usual();
+            while control(&sessions.show("resting")).get("state")["pid"] != 0 {
+                assert!(!deadline.remaining().is_zero(), "the agent runs");
+                deadline.pause();
+            }
+        };
+        assert!(!sessions.send("resting", "this is remembered").is_empty());
+        ended();
+        assert_eq!(sessions.state("resting"), ("active".into(), None));
+        assert!(sessions.send("resting", "recall").contains("this is remembered"));
+        ended();
+        watch.signal(Signal::SIGKILL);
+        watch.wait_gone("the supervisor");
+        sessions.ok(&["resume", "resting"]);
+        assert!(sessions.send("resting", "recall").contains("this is remembered"));
+        ended();
+        assert_eq!(sessions.state("resting"), ("active".into(), None));
+    }
+
     /// A supervisor that waits costs little, and does nothing at all.
     fn a_supervisor_that_waits_costs_little_and_never_wakes(caller) {
         // Nobody but root sees into a supervisor.

@@ -15,3 +15,4 @@ mod names;
 mod snapshot;
 pub(crate) mod stage;
 mod walk;
+mod workspace_files;

@@ -21,7 +21,7 @@ pub fn to_base64(bytes: &[u8]) -> String {
 }
 
 /// Decodes base64; `None` unless it is the canonical encoding.
-pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 

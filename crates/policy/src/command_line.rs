@@ -47,6 +47,8 @@ pub struct PolicyOptions {
     pub inodes: Option<u32>,
     /// The value of `--timeout`.
     pub timeout: Option<TimeSpan>,
+    /// The value of `--agent-idle`.
+    pub agent_idle: Option<TimeSpan>,
     /// The values of `--ro`; a relative PATH is below the current directory.
     pub ro: Vec<BindSpec>,
     /// The values of `--rw`; a relative PATH is below the current directory.
@@ -164,6 +166,7 @@ impl PolicyOptions {
                 cpus: self.cpus,
                 pids: self.pids,
                 timeout: self.timeout,
+                agent_idle: self.agent_idle,
                 ..LimitsTable::default()
             },
             protections: ProtectionsTable {

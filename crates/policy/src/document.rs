@@ -182,6 +182,8 @@ pub struct LimitsTable {
     pub cpu_time: Option<TimeSpan>,
     /// Wall-clock time without a command on the bridge.
     pub idle: Option<TimeSpan>,
+    /// Wall-clock time without a turn after which the agent's program is ended until the next turn.
+    pub agent_idle: Option<TimeSpan>,
     /// Wall-clock time of each of install.sh and startup.sh of an agent's folder.
     pub script: Option<TimeSpan>,
 }

@@ -209,6 +209,9 @@ pub struct LimitPolicy {
     pub cpu_time: Option<Setting<TimeSpan>>,
     /// Wall-clock time without a command on the bridge; unlimited by default.
     pub idle: Option<Setting<TimeSpan>>,
+    /// Wall-clock time without a turn after which the agent's program is ended until the next turn; by default
+    /// it is never ended.
+    pub agent_idle: Option<Setting<TimeSpan>>,
     /// Wall-clock time of each script of an agent's folder (KC-28).
     pub script: Setting<TimeSpan>,
 }
@@ -373,6 +376,7 @@ impl EffectivePolicy {
                 at_timeout: built_in(TimeoutAction::Pause),
                 cpu_time: None,
                 idle: None,
+                agent_idle: None,
                 script: built_in(TimeSpan::from_minutes(2)),
             },
             protect: ProtectPolicy {

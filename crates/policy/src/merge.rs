@@ -230,6 +230,7 @@ impl EffectivePolicy {
             at_timeout,
             cpu_time,
             idle,
+            agent_idle,
             script,
         } = limits;
         let named = [
@@ -253,6 +254,7 @@ impl EffectivePolicy {
         set_optional_value(&mut self.limits.cpu_time, cpu_time, layer);
         set_value(&mut self.limits.at_timeout, at_timeout, layer);
         set_optional_value(&mut self.limits.idle, idle, layer);
+        set_optional_value(&mut self.limits.agent_idle, agent_idle, layer);
         set_value(&mut self.limits.script, script, layer);
 
         set_optional_value(&mut self.limits.memory_high, memory_high, layer);

@@ -91,6 +91,7 @@ impl EffectivePolicy {
         rows.push_setting("limits.at_timeout", &limits.at_timeout);
         rows.push_settings("limits.cpu_time", &limits.cpu_time);
         rows.push_settings("limits.idle", &limits.idle);
+        rows.push_settings("limits.agent_idle", &limits.agent_idle);
         rows.push_setting("limits.script", &limits.script);
         rows.push_setting("protect.git_config", &self.protect.git_config);
         rows.push_settings("protect.paths", &self.protect.paths);

@@ -71,13 +71,14 @@ fn limits() -> impl Strategy<Value = document::LimitsTable> {
     let cpus = of(one_of(&["0.5", "1", "2"]));
     let counts = &[64u32, 512, 1000, 65536, 100_000][..];
     let time = || of(one_of(&["1s", "1h", "2h"]));
-    let times = (time(), time(), time(), time());
+    let times = (time(), time(), time(), time(), time());
     let files = (of(select(counts)), of(select(counts)), of(word(TimeoutAction::ALL)));
     let old = (of(size()), of(size()), of(size()), cpus, of(select(counts)), files, times);
     (old, more_limits()).prop_map(
         |((memory, disk, fsize, cpus, pids, (nofile, inodes, at_timeout), times), more)| {
-            let (timeout, cpu_time, idle, script) = times;
-            let times = document::LimitsTable { timeout, at_timeout, cpu_time, idle, script, ..more };
+            let (timeout, cpu_time, idle, agent_idle, script) = times;
+            let times =
+                document::LimitsTable { timeout, at_timeout, cpu_time, idle, agent_idle, script, ..more };
             document::LimitsTable { memory, disk, inodes, fsize, cpus, pids, nofile, ..times }
         },
     )
@@ -257,7 +258,7 @@ pub fn admitted(
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 73] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 74] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -287,6 +288,7 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 73] = [
     |to, from| to.limits.at_timeout = from.limits.at_timeout,
     |to, from| to.limits.cpu_time = from.limits.cpu_time,
     |to, from| to.limits.idle = from.limits.idle,
+    |to, from| to.limits.agent_idle = from.limits.agent_idle,
     |to, from| to.limits.script = from.limits.script,
     |to, from| to.limits.memory_high = from.limits.memory_high,
     |to, from| to.limits.swap = from.limits.swap,

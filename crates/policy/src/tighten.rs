@@ -316,6 +316,7 @@ fn check_limits(current: &EffectivePolicy, requested: &document::LimitsTable) ->
         at_timeout,
         cpu_time,
         idle,
+        agent_idle,
         script,
     } = requested;
     let held = &current.limits;
@@ -330,6 +331,7 @@ fn check_limits(current: &EffectivePolicy, requested: &document::LimitsTable) ->
     check_at_most("limits.at_timeout", at_timeout.as_ref(), &held.at_timeout)?;
     check_at_most_if_limited("limits.cpu_time", cpu_time.as_ref(), held.cpu_time.as_ref())?;
     check_at_most_if_limited("limits.idle", idle.as_ref(), held.idle.as_ref())?;
+    check_at_most_if_limited("limits.agent_idle", agent_idle.as_ref(), held.agent_idle.as_ref())?;
     check_at_most("limits.script", script.as_ref(), &held.script)?;
     check_at_most_if_limited("limits.memory_high", memory_high.as_ref(), held.memory_high.as_ref())?;
     check_at_most("limits.swap", swap.as_ref(), &held.swap_or_none())?;

@@ -133,13 +133,15 @@ mod tests {
     #[test]
     fn limits_are_those_of_a_policy() {
         let now = EffectivePolicy::built_in(HomeSource::Session);
-        let changed = update_limits(&now, r#"{"memory":"1G","cpus":0.5,"idle":"1h"}"#).unwrap();
+        let changed =
+            update_limits(&now, r#"{"memory":"1G","cpus":0.5,"idle":"1h","agent_idle":"2m"}"#).unwrap();
         assert_eq!(
             (changed.limits.memory.value.to_string().as_str(), &changed.limits.memory.layer),
             ("1G", &PolicyLayer::ControlSocket)
         );
         assert_eq!(changed.limits.pids, now.limits.pids);
         assert_eq!(changed.limits.idle.unwrap().value.duration().as_secs(), 3600);
+        assert_eq!(changed.limits.agent_idle.unwrap().value.duration().as_secs(), 120);
     }
 
     #[test]

@@ -167,6 +167,24 @@ impl WorkspaceOrigin {
         })
     }
 
+    /// The tree of a session whose files are there without its sandbox, and the paths that its policy protects: the copy,
+    /// or the folder itself. `None` for an overlay.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] for a session that has never started.
+    pub fn find_plain_tree(session: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
+        let Some(record) = load_record(session) else {
+            let shown = session.file_name().unwrap_or_default().display();
+            return Err(Error::new(Code::Invalid, format!("session {shown} has no workspace yet"))
+                .hint(format!("saggar session resume {shown}")));
+        };
+        Ok(match record.r#use {
+            WorkspaceMode::Copy => Some((session.join("workspace"), record.protected)),
+            WorkspaceMode::Direct => Some((record.folder, record.protected)),
+            WorkspaceMode::Overlay | WorkspaceMode::Memory => None,
+        })
+    }
+
     /// Whether this is an overlay without a directory for changes: there were none.
     pub fn has_no_changes(&self, session: &Path) -> bool {
         let changes = session.join("upper/changes");

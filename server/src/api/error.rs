@@ -1,6 +1,6 @@
 //! Error responses, in the shapes that clients of Ash expect.
 
-use crate::error::Error;
+use crate::error::{DatabaseFailure, Error};
 use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -78,6 +78,15 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         // Database errors can contain details of the host, so they are logged and not sent.
         tracing::error!("{error}");
-        ApiError::internal("Internal Server Error")
+        match error.database_failure() {
+            Some(DatabaseFailure::Unavailable) => ApiError::with_status(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The database is unavailable; try again later",
+            ),
+            Some(DatabaseFailure::NulCharacter) => {
+                ApiError::bad_request("A value contains the character NUL, which the database cannot store")
+            }
+            None => ApiError::internal("Internal Server Error"),
+        }
     }
 }

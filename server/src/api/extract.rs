@@ -53,10 +53,35 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionId {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let invalid = || ApiError::Parameter("params/id must match format \"uuid\"".into());
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| invalid())?;
-        // Only the form with hyphens is valid, so that each session has exactly one URL.
-        Uuid::parse_str(&id).ok().filter(|_| id.len() == 36).map(SessionId).ok_or_else(invalid)
+        let Path(id) =
+            Path::<String>::from_request_parts(parts, state).await.map_err(|_| invalid_session_id())?;
+        parse_session_id(&id).map(SessionId)
+    }
+}
+
+/// Parses the id of a session. Only the form with hyphens is valid, so that each session has exactly one URL.
+fn parse_session_id(id: &str) -> Result<Uuid, ApiError> {
+    Uuid::parse_str(id).ok().filter(|_| id.len() == 36).ok_or_else(invalid_session_id)
+}
+
+fn invalid_session_id() -> ApiError {
+    ApiError::Parameter("params/id must match format \"uuid\"".into())
+}
+
+/// The id of a session, and the name of a part of it, in the path.
+#[derive(Debug)]
+pub(super) struct SessionPath {
+    pub(super) id: Uuid,
+    pub(super) rest: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((id, rest)) = path.map_err(|_| ApiError::Parameter("params must be valid UTF-8".into()))?;
+        Ok(SessionPath { id: parse_session_id(&id)?, rest })
     }
 }
 

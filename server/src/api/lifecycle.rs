@@ -86,10 +86,16 @@ async fn change(
 }
 
 async fn pause_session(app: &App, session: &Session) -> Result<(), ApiError> {
-    let id = session.id;
     if session.status != Status::Active {
         return Err(status_conflict("pause", session));
     }
+    freeze(app, session).await?;
+    record_lifecycle_event(app, session, &json!({ "action": "paused" })).await
+}
+
+/// Freezes the processes of an active session, or shuts its sandbox down, and stores that the session is paused. The
+/// caller holds the lock of the session.
+pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError> {
     let failed =
         |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to pause session: {error}"));
     let running = app.running.attach_if_served(session).await.map_err(|error| failed(&error))?;
@@ -101,8 +107,8 @@ async fn pause_session(app: &App, session: &Session) -> Result<(), ApiError> {
             Err(error) => return Err(failed(&error)),
         }
     }
-    app.store.change_status(id, &[Status::Active], Status::Paused).await?;
-    record_lifecycle_event(app, session, &json!({ "action": "paused" })).await
+    app.store.change_status(session.id, &[Status::Active], Status::Paused).await?;
+    Ok(())
 }
 
 async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {

@@ -8,9 +8,10 @@ use super::objects::{Message, SessionEvent, parse_object};
 use super::sessions::{find_active_session, find_sandbox, find_session};
 use crate::saggar::BridgeConnection;
 use crate::store::{Page, Session};
-use crate::stream::{TurnStream, new_turn_id};
+use crate::stream::{FrameId, SessionStream, TurnStream, new_turn_id};
 use axum::Json;
 use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use saggar_bridge::client::ClientCommand;
@@ -62,6 +63,11 @@ struct OutputFormat {
     #[serde(rename = "type")]
     kind: String,
     schema: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StreamQuery {
+    after: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,6 +169,41 @@ fn build_query(session: &Session, body: SendBody) -> ClientCommand {
         }
     }
     query
+}
+
+/// `GET /api/sessions/:id/stream`: the frames of all turns after the one with the id in `Last-Event-ID` or `after`, and
+/// then new ones. Without a sandbox, the stream ends after the last stored one.
+pub(super) async fn stream(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+    QueryParams(query): QueryParams<StreamQuery>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    let received = match headers.get("last-event-id").map(HeaderValue::to_str) {
+        Some(id) => {
+            let id = id.ok().and_then(|id| id.trim().parse().ok());
+            id.ok_or_else(|| ApiError::Parameter("headers/last-event-id must be a number".into()))?
+        }
+        None => query.after.unwrap_or(0),
+    };
+    let after = FrameId::received(received);
+    let session = find_session(&app, &caller, id).await?;
+    let attached = app.running.get_or_attach(&session).await;
+    let failed =
+        |error: &dyn std::fmt::Display| ApiError::internal(format!("Cannot stream the session: {error}"));
+    let frames = match attached.map_err(|error| failed(&error))? {
+        Some(running) => {
+            let started = SessionStream::start_running(running, after, app.tasks.clone()).await;
+            started.map_err(|error| failed(&error))?
+        }
+        None => {
+            let stored =
+                app.program.stored_events(id, after.events_before()).map_err(|error| failed(&error))?;
+            SessionStream::start_stored(id, stored, after, app.tasks.clone())
+        }
+    };
+    Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
 }
 
 /// `GET /api/sessions/:id/messages`.

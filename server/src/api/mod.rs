@@ -20,13 +20,17 @@ mod lifecycle;
 mod logs;
 mod messages;
 mod objects;
+mod permissions;
 mod rate_limit;
 mod reject;
 mod scope;
 mod session_files;
 mod sessions;
+mod snapshots;
 mod usage;
 mod variables;
+mod workspace_changes;
+mod workspace_files;
 
 pub use app::App;
 pub use connection::Connection;
@@ -43,22 +47,19 @@ use std::sync::Arc;
 const BODY_LIMIT: usize = 1 << 20;
 /// Maximum size of a message, in bytes; content blocks can contain images.
 const MESSAGE_LIMIT: usize = 50 << 20;
-/// Maximum size of an upload of agent files, in bytes.
-const AGENT_FILES_LIMIT: usize = 200 << 20;
+/// Maximum size of an upload of files, in bytes.
+const UPLOAD_LIMIT: usize = 200 << 20;
 
 /// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication.
 pub fn router(app: Arc<App>) -> Router {
-    let agent_files_body = DefaultBodyLimit::max(AGENT_FILES_LIMIT);
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
+    let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
     Router::new()
         .route("/health", get(health::health))
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))
-        .route(
-            "/api/agents/{name}/files",
-            get(agent_files::list).post(agent_files::write).layer(agent_files_body),
-        )
+        .route("/api/agents/{name}/files", get(agent_files::list).post(agent_files::write).layer(upload_body))
         .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
         .route("/api/agents/{name}/versions", get(agent_versions::list).post(agent_versions::create))
         .route(
@@ -84,6 +85,19 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions/{id}/events", get(messages::list_events))
         .route("/api/sessions/{id}/exec", post(exec::exec))
         .route("/api/sessions/{id}/logs", get(logs::list))
+        .route(
+            "/api/sessions/{id}/files",
+            get(workspace_files::list).post(workspace_files::write).layer(upload_body),
+        )
+        .route("/api/sessions/{id}/files/{*path}", get(workspace_files::read).delete(workspace_files::delete))
+        .route("/api/sessions/{id}/permissions", get(permissions::list))
+        .route("/api/sessions/{id}/permissions/{permission}", post(permissions::answer))
+        .route("/api/sessions/{id}/stream", get(messages::stream))
+        .route("/api/sessions/{id}/fork", post(snapshots::fork))
+        .route("/api/sessions/{id}/snapshots", get(snapshots::list).post(snapshots::take))
+        .route("/api/sessions/{id}/diff", get(workspace_changes::show))
+        .route("/api/sessions/{id}/apply", post(workspace_changes::apply))
+        .route("/api/sessions/{id}/discard", post(workspace_changes::discard))
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

@@ -25,6 +25,8 @@ pub(super) struct SessionRequest {
     pub(super) prompt: Option<String>,
     /// MCP servers by name. They take precedence over those of the agent.
     pub(super) mcp_servers: Option<Map<String, Value>>,
+    /// The file of the snapshot that the session starts from.
+    pub(super) snapshot: Option<PathBuf>,
 }
 
 /// The paths to pass to `saggar session create`.
@@ -49,6 +51,47 @@ pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Resu
         }
         Err(_) => Err(ApiError::internal("Failed to create session: internal error")),
     }
+}
+
+/// Writes the files of a session that is forked from `parent`: copies of those of the parent. An ended parent has none,
+/// and the fork then has the folder and the variables of the agent.
+///
+/// # Errors
+/// As [`create`].
+pub(super) async fn fork(
+    app: &App,
+    parent: Uuid,
+    child: Uuid,
+    agent: PathBuf,
+    variables: Variables,
+) -> Result<SessionFiles, ApiError> {
+    let parent = session_directory(&app.data_dir, parent);
+    if !parent.exists() {
+        let request = SessionRequest { agent, variables, prompt: None, mcp_servers: None, snapshot: None };
+        return create(app, child, request).await;
+    }
+    let directory = session_directory(&app.data_dir, child);
+    match spawn_blocking(move || fork_in(&parent, &directory, agent)).await {
+        Ok(Ok(files)) => Ok(files),
+        Ok(Err(error)) => Err(ApiError::internal(format!("Failed to fork session: {error}"))),
+        Err(_) => Err(ApiError::internal("Failed to fork session: internal error")),
+    }
+}
+
+fn fork_in(parent: &Path, directory: &Path, agent: PathBuf) -> io::Result<SessionFiles> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut files = SessionFiles { folder: agent, policy: None };
+    let (folder, policy) = (parent.join("agent"), parent.join("policy.toml"));
+    if folder.exists() {
+        files.folder = directory.join("agent");
+        agent_folder::create_session_folder(&folder, &files.folder, &SessionOverrides::default())?;
+    }
+    if policy.exists() {
+        let copy = directory.join("policy.toml");
+        write_private(&copy, &fs::read_to_string(policy)?)?;
+        files.policy = Some(copy);
+    }
+    Ok(files)
 }
 
 fn create_in(directory: &Path, request: &SessionRequest) -> io::Result<SessionFiles> {

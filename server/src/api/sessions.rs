@@ -8,6 +8,7 @@ use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
 use super::objects::{self, parse_object};
 use super::session_files::{self, SessionRequest};
+use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use crate::running::RunningSession;
 use crate::store::{NewEvent, NewSession, Session, SessionFilter, Status};
@@ -31,6 +32,7 @@ pub(super) struct CreateBody {
     model: Option<String>,
     mcp_servers: Option<Map<String, Value>>,
     system_prompt: Option<String>,
+    from_snapshot: Option<String>,
     #[serde(flatten)]
     query_options: QueryOptions,
 }
@@ -120,6 +122,10 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         variables.extend(credentials::variables(app, caller, credential).await?);
     }
     variables.extend(body.extra_env.unwrap_or_default());
+    let snapshot = match &body.from_snapshot {
+        Some(snapshot) => Some(find_snapshot(app, caller, snapshot).await?),
+        None => None,
+    };
     let prompt = match body.system_prompt {
         Some(prompt) => Some(prompt),
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
@@ -131,11 +137,17 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         agent: &agent.name,
         model,
         config: &Value::Object(body.query_options.into_config()).to_string(),
+        parent: None,
     };
     let _session_lock = app.running.lock_session(id).await;
     let session = app.store.insert_session(&new).await?;
-    let request =
-        SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
+    let request = SessionRequest {
+        agent: agent.path.clone().into(),
+        variables,
+        prompt,
+        mcp_servers: body.mcp_servers,
+        snapshot,
+    };
     if let Err(error) = start_sandbox(app, &session, request).await {
         // The client never learned the id, so nothing of the session remains.
         lifecycle::remove_session(app, &session).await?;
@@ -151,8 +163,10 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
 async fn start_sandbox(app: &App, session: &Session, request: SessionRequest) -> Result<(), ApiError> {
     let failed =
         |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to create session: {error}"));
+    let snapshot = request.snapshot.clone();
     let files = session_files::create(app, session.id, request).await?;
-    let record = app.program.create(session.id, &files.folder, files.policy.as_deref()).await;
+    let record =
+        app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot.as_deref()).await;
     let record = record.map_err(|error| failed(&error))?;
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
     match app.running.attach(session, &record) {

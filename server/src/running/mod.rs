@@ -1,6 +1,9 @@
 //! The sessions with a running sandbox. Their processes outlive the server, which reattaches to them when it starts.
 
+mod permission_log;
 mod recorder;
+
+pub use permission_log::PermissionLog;
 
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
@@ -27,6 +30,7 @@ pub struct RunningSession {
     /// The path of its control socket (saggar-control(7)).
     pub control: PathBuf,
     progress: watch::Sender<Progress>,
+    permissions: PermissionLog,
 }
 
 /// The progress of the recorder of a session.
@@ -39,6 +43,11 @@ struct Progress {
 }
 
 impl RunningSession {
+    /// The permission requests that clients were told about.
+    pub fn permissions(&self) -> &PermissionLog {
+        &self.permissions
+    }
+
     /// Returns the number of the last bridge event in the database.
     pub fn recorded(&self) -> u64 {
         self.progress.borrow().recorded
@@ -133,6 +142,7 @@ impl RunningSessions {
             bridge: record.bridge_socket.clone()?,
             control: record.control_socket.clone()?,
             progress: watch::Sender::new(progress),
+            permissions: PermissionLog::default(),
         });
         self.table().insert(session.id, Arc::clone(&session));
         tokio::spawn(recorder::run(self.clone(), Arc::clone(&session)));
@@ -149,6 +159,7 @@ impl RunningSessions {
             bridge: PathBuf::new(),
             control: PathBuf::new(),
             progress: watch::Sender::new(progress),
+            permissions: PermissionLog::default(),
         };
         recorder::record_stored(self, &session).await;
     }

@@ -60,22 +60,28 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     sessions.remove(session);
     let status = status_without_sandbox(state);
     // A client's request to pause, stop or end the session sets its own status and takes precedence, as a new sandbox does.
-    match sessions.store.set_exited(session.id, &session.sandbox, status).await {
-        Ok(true) => info!("sandbox of session {} has exited: status {status}", session.id),
-        Ok(false) => {}
-        Err(error) => warn!("session {}: {error}", session.id),
+    if retry(session, || sessions.store.set_exited(session.id, &session.sandbox, status)).await {
+        info!("sandbox of session {} has exited: status {status}", session.id);
     }
     session.set_finished();
 }
 
 /// Records the events that saggar has stored and the database does not have yet.
 pub(super) async fn record_stored(sessions: &RunningSessions, session: &RunningSession) {
-    let recorded = async {
+    let recorded = async || {
         let mut stored = sessions.program.stored_events(session.id, session.recorded())?;
         record_events(sessions, session, stored.events()).await?;
         stored.finish().await.map_err(Error::from)
     };
-    let Err(error) = recorded.await else { return };
+    let error = loop {
+        let before = session.recorded();
+        match recorded().await {
+            Ok(()) => return,
+            // Another recorder was faster. The events after its last one remain.
+            Err(error) if session.recorded() > before => warn!("session {}: {error}; retrying", session.id),
+            Err(error) => break error,
+        }
+    };
     // A session that was removed meanwhile has no events.
     if !matches!(sessions.program.find_session(session.id).await, Ok(None)) {
         warn!("session {}: {error}", session.id);
@@ -113,7 +119,6 @@ async fn record_events<R: AsyncRead + Unpin>(
     Ok(Closed::ByBridge)
 }
 
-/// Retries until the database accepts the batch: a database outage must not lose events.
 async fn write_batch(
     sessions: &RunningSessions,
     session: &RunningSession,
@@ -123,27 +128,38 @@ async fn write_batch(
     if batch.last_number <= after {
         return Ok(None);
     }
-    let (range, mut delay) = ((after, batch.last_number), FIRST_DELAY);
-    loop {
-        match sessions.store.record(&session.tenant, session.id, range, &batch.rows).await {
-            Ok(true) => {
-                session.set_recorded(batch.last_number);
+    let (store, range) = (&sessions.store, (after, batch.last_number));
+    if retry(session, || store.record(&session.tenant, session.id, range, &batch.rows)).await {
+        session.set_recorded(batch.last_number);
+        return Ok(None);
+    }
+    match retry(session, || store.session(&session.tenant, session.id)).await {
+        Some(stored) => {
+            session.set_recorded(stored.recorded);
+            // The connection to the database can be lost after a commit and before its reply.
+            if stored.recorded == batch.last_number {
                 return Ok(None);
             }
-            Ok(false) => match sessions.store.session(&session.tenant, session.id).await? {
-                Some(stored) => {
-                    // The recorder of the previous sandbox of this session has recorded further events.
-                    session.set_recorded(stored.recorded);
-                    return Err(Error::new("another recorder stored events; reconnecting"));
-                }
-                None => return Ok(Some(Closed::SessionDeleted)),
-            },
-            Err(error) => {
-                warn!("session {}: {error}; retrying", session.id);
-                sleep(delay).await;
-                delay = (delay * 2).min(MAX_DELAY);
-            }
+            // The recorder of the previous sandbox of this session has recorded further events.
+            Err(Error::new("another recorder stored events; reconnecting"))
         }
+        None => Ok(Some(Closed::SessionDeleted)),
+    }
+}
+
+/// Repeats a database operation until it succeeds: an outage of the database must not lose events.
+async fn retry<T, F: Future<Output = Result<T>>>(
+    session: &RunningSession,
+    mut operation: impl FnMut() -> F,
+) -> T {
+    let mut delay = FIRST_DELAY;
+    loop {
+        match operation().await {
+            Ok(value) => return value,
+            Err(error) => warn!("session {}: {error}; retrying", session.id),
+        }
+        sleep(delay).await;
+        delay = (delay * 2).min(MAX_DELAY);
     }
 }
 
@@ -183,5 +199,70 @@ impl Batch {
 
     fn push_event(&mut self, kind: &'static str, data: &Value) {
         self.rows.push(RecordedRow::Event(NewEvent { kind, data: data.to_string() }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PermissionLog;
+    use super::super::Progress;
+    use super::*;
+    use crate::saggar::Program;
+    use crate::settings::{Arguments, Settings};
+    use crate::store::testing::{TestStore, stores};
+    use crate::store::{NewSession, Page};
+    use std::path::{Path, PathBuf};
+    use tokio::sync::watch;
+    use uuid::Uuid;
+
+    async fn session(store: &TestStore) -> RunningSession {
+        let id = Uuid::new_v4();
+        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
+        store.insert_session(&new).await.unwrap();
+        RunningSession {
+            id,
+            tenant: "t".into(),
+            sandbox: String::new(),
+            bridge: PathBuf::new(),
+            control: PathBuf::new(),
+            progress: watch::Sender::new(Progress { recorded: 0, finished: false }),
+            permissions: PermissionLog::default(),
+        }
+    }
+
+    fn running_sessions(store: &TestStore) -> RunningSessions {
+        let arguments = Arguments { data: Some("/nonexistent".into()), ..Arguments::default() };
+        let settings = Settings::read(arguments, |_| None).unwrap();
+        RunningSessions::new((**store).clone(), Program::find(&settings, Path::new("/nonexistent")))
+    }
+
+    fn batch(last_number: u64) -> Batch {
+        Batch { events: 1, last_number, rows: vec![RecordedRow::Message("{}".into())] }
+    }
+
+    /// As after a connection that was lost between a commit and its reply.
+    #[tokio::test]
+    async fn batch_that_is_already_committed_is_not_stored_twice() {
+        for store in stores().await {
+            let (sessions, session) = (running_sessions(&store), session(&store).await);
+            assert!(store.record("t", session.id, (0, 3), &batch(3).rows).await.unwrap());
+            assert!(write_batch(&sessions, &session, &batch(3)).await.unwrap().is_none());
+            assert!(write_batch(&sessions, &session, &batch(4)).await.unwrap().is_none());
+            let page = Page { limit: 10, after: 0 };
+            assert_eq!(store.messages("t", session.id, page).await.unwrap().len(), 2, "{}", store.scheme);
+        }
+    }
+
+    #[tokio::test]
+    async fn batch_that_overlaps_events_of_another_recorder_is_requested_again() {
+        for store in stores().await {
+            let (sessions, session) = (running_sessions(&store), session(&store).await);
+            assert!(store.record("t", session.id, (0, 3), &batch(3).rows).await.unwrap());
+            assert!(write_batch(&sessions, &session, &batch(5)).await.is_err());
+            assert_eq!(session.recorded(), 3);
+            store.delete_session(session.id).await.unwrap();
+            let closed = write_batch(&sessions, &session, &batch(5)).await.unwrap();
+            assert!(matches!(closed, Some(Closed::SessionDeleted)));
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -114,7 +115,8 @@ impl Program {
         std::env::split_paths(&search).any(|directory| directory.join(&self.path).exists())
     }
 
-    /// Starts a session in the background, with a copy of `folder` as its workspace.
+    /// Starts a session in the background, with a copy of `folder` as its workspace, or with the workspace and the
+    /// conversation of a snapshot.
     ///
     /// # Errors
     /// Fails if the session cannot be started; no files of it remain.
@@ -123,9 +125,13 @@ impl Program {
         id: Uuid,
         folder: &Path,
         policy: Option<&Path>,
+        snapshot: Option<&Path>,
     ) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("create");
         command.args(["--json", "--session", &id.to_string()]).args(&self.options);
+        if let Some(snapshot) = snapshot {
+            command.arg("--from").arg(snapshot);
+        }
         if let Some(policy) = policy {
             command.arg("--policy").arg(policy);
         }
@@ -140,7 +146,7 @@ impl Program {
     pub async fn list(&self) -> Result<Vec<SessionRecord>, CommandError> {
         let mut command = self.command("list");
         command.arg("--json");
-        run_briefly(command).await?.lines().map(parse_record).collect()
+        run_briefly(command, b"").await?.lines().map(parse_record).collect()
     }
 
     /// Returns one session, or `None` if saggar has no record of it.
@@ -166,10 +172,7 @@ impl Program {
     pub fn stored_events(&self, id: Uuid, after: u64) -> Result<StoredEvents, CommandError> {
         let mut command = self.command("events");
         command.args(["--after", &after.to_string(), &id.to_string()]);
-        command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-        let failed = |error| CommandError::new(format!("cannot start {}: {error}", self.path.display()));
-        let mut process = command.spawn().map_err(failed)?;
-        let output = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        let (process, output) = start_piped(command)?;
         Ok(StoredEvents { process, events: EventReader::new(output) })
     }
 
@@ -194,16 +197,23 @@ impl Program {
             command.arg("--remove");
         }
         command.arg(id.to_string());
-        run_briefly(command).await.map(drop)
+        run_briefly(command, b"").await.map(drop)
     }
 
-    fn command(&self, verb: &str) -> Command {
+    /// The state directory of the sessions of the server.
+    pub(super) fn state_directory(&self) -> &Path {
+        &self.state_directory
+    }
+
+    pub(super) fn command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
         // `ASH_` variables configure the server and can contain keys: the sandbox must not inherit them.
         let names = std::env::vars_os().map(|(name, _)| name);
         for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ASH_")) {
             command.env_remove(name);
         }
+        // The client of PostgreSQL in the server reads it.
+        command.env_remove("PGPASSWORD");
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
         command.args([OsStr::new("session"), OsStr::new(verb)]).stdin(Stdio::null());
         command
@@ -236,21 +246,37 @@ impl StoredEvents {
     }
 }
 
-/// Runs a command that does not wait for programs in a sandbox. A command that hangs is killed.
-async fn run_briefly(mut command: Command) -> Result<String, CommandError> {
+/// Runs a command that does not wait for programs in a sandbox, with this standard input. A command that hangs is
+/// killed.
+pub(super) async fn run_briefly(mut command: Command, input: &[u8]) -> Result<String, CommandError> {
     command.kill_on_drop(true);
-    match timeout(COMMAND_TIMEOUT, run(command)).await {
+    match timeout(COMMAND_TIMEOUT, run_with_input(command, input)).await {
         Ok(result) => result,
         Err(_) => Err(CommandError::new(format!("saggar did not exit within {COMMAND_TIMEOUT:?}"))),
     }
 }
 
 /// Runs the command and returns its standard output.
-async fn run(mut command: Command) -> Result<String, CommandError> {
-    let output = command.output().await.map_err(|error| {
-        let program = command.as_std().get_program().display();
-        CommandError::new(format!("cannot start {program}: {error}"))
-    })?;
+async fn run(command: Command) -> Result<String, CommandError> {
+    run_with_input(command, b"").await
+}
+
+async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, CommandError> {
+    if !input.is_empty() {
+        command.stdin(Stdio::piped());
+    }
+    let program = command.as_std().get_program().display().to_string();
+    let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let stdin = process.stdin.take();
+    let write = async move {
+        if let Some(mut stdin) = stdin {
+            // A program that refuses the input does not read it; its exit status has the error.
+            let _ = stdin.write_all(input).await;
+        }
+    };
+    let (output, ()) = tokio::join!(process.wait_with_output(), write);
+    let output = output.map_err(failed)?;
     if output.status.success() {
         return String::from_utf8(output.stdout)
             .map_err(|_| CommandError::new("saggar printed invalid UTF-8"));
@@ -261,6 +287,16 @@ async fn run(mut command: Command) -> Result<String, CommandError> {
         "" => format!("saggar exited with {}", output.status),
         error => error.to_owned(),
     }))
+}
+
+/// Starts a command whose standard output is read while it runs. It is killed when the process is dropped.
+pub(super) fn start_piped(mut command: Command) -> Result<(Child, ChildStdout), CommandError> {
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    let program = command.as_std().get_program().display().to_string();
+    let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
+    let mut process = command.spawn().map_err(failed)?;
+    let output = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+    Ok((process, output))
 }
 
 fn parse_record(line: &str) -> Result<SessionRecord, CommandError> {

@@ -68,8 +68,11 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn agents(&self, tenant: &str) -> Result<Vec<Agent>> {
-        let statement = "SELECT * FROM agents WHERE tenant_id = $1 ORDER BY name";
-        Ok(sqlx::query_as(statement).bind(tenant).fetch_all(&self.pool).await?)
+        let statement = "SELECT * FROM agents WHERE tenant_id = $1";
+        let mut agents: Vec<Agent> = sqlx::query_as(statement).bind(tenant).fetch_all(&self.pool).await?;
+        // Not in SQL: there the order depends on the locale of the database.
+        agents.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(agents)
     }
 
     /// Returns an agent of a tenant.
@@ -132,7 +135,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::store;
+    use super::super::testing::stores;
     use super::*;
 
     fn deployment<'a>(tenant: &'a str, path: &'a str, env: Option<&'a str>) -> Deployment<'a> {
@@ -141,26 +144,46 @@ mod tests {
 
     #[tokio::test]
     async fn second_deployment_increments_version_of_same_agent() {
-        let (_directory, store) = store().await;
-        let first = store.deploy(&deployment("t", "/1", Some(r#"{"A":"1"}"#))).await.unwrap();
-        let second = store.deploy(&deployment("t", "/2", None)).await.unwrap();
-        assert_eq!((first.id.clone(), first.version, first.path.as_str()), (second.id, 1, "/1"));
-        assert_eq!((second.version, second.path.as_str(), second.env.as_str()), (2, "/2", r#"{"A":"1"}"#));
-        assert_eq!(first.created_at, second.created_at);
-        let third = store.deploy(&deployment("t", "/2", Some("{}"))).await.unwrap();
-        assert_eq!((third.version, third.env.as_str()), (3, "{}"));
+        for store in stores().await {
+            let first = store.deploy(&deployment("t", "/1", Some(r#"{"A":"1"}"#))).await.unwrap();
+            let second = store.deploy(&deployment("t", "/2", None)).await.unwrap();
+            assert_eq!((first.id.clone(), first.version, first.path.as_str()), (second.id, 1, "/1"));
+            assert_eq!(
+                (second.version, second.path.as_str(), second.env.as_str()),
+                (2, "/2", r#"{"A":"1"}"#)
+            );
+            assert_eq!(first.created_at, second.created_at);
+            let third = store.deploy(&deployment("t", "/2", Some("{}"))).await.unwrap();
+            assert_eq!((third.version, third.env.as_str()), (3, "{}"));
+            let updated = store.update_agent("t", "a", r#"{"B":"2"}"#, "{}").await.unwrap().unwrap();
+            assert_eq!((updated.version, updated.env.as_str()), (3, r#"{"B":"2"}"#));
+            assert!(store.update_agent("t", "none", "{}", "{}").await.unwrap().is_none());
+        }
     }
 
     #[tokio::test]
     async fn agents_are_separated_by_tenant() {
-        let (_directory, store) = store().await;
-        store.deploy(&deployment("one", "/1", None)).await.unwrap();
-        let other = store.deploy(&deployment("two", "/2", None)).await.unwrap();
-        assert_eq!(other.version, 1);
-        assert!(store.agent("three", "a").await.unwrap().is_none());
-        assert!(!store.delete_agent("three", "a").await.unwrap());
-        assert!(store.delete_agent("one", "a").await.unwrap());
-        assert_eq!(store.agents("two").await.unwrap().len(), 1);
-        assert!(store.agents("one").await.unwrap().is_empty());
+        for store in stores().await {
+            store.deploy(&deployment("one", "/1", None)).await.unwrap();
+            let other = store.deploy(&deployment("two", "/2", None)).await.unwrap();
+            assert_eq!((other.version, other.env.as_str()), (1, "{}"));
+            assert!(store.agent("three", "a").await.unwrap().is_none());
+            assert!(!store.delete_agent("three", "a").await.unwrap());
+            assert!(store.delete_agent("one", "a").await.unwrap());
+            assert_eq!(store.agents("two").await.unwrap().len(), 1);
+            assert!(store.agents("one").await.unwrap().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn agents_are_listed_in_byte_order() {
+        for store in stores().await {
+            for name in ["a", "_b", "B", "a-c", "aa"] {
+                store.deploy(&Deployment { tenant: "t", name, path: "/1", env: None }).await.unwrap();
+            }
+            let agents = store.agents("t").await.unwrap();
+            let names: Vec<_> = agents.iter().map(|agent| agent.name.as_str()).collect();
+            assert_eq!(names, ["B", "_b", "a", "a-c", "aa"], "{}", store.scheme);
+        }
     }
 }

@@ -147,9 +147,22 @@ impl Store {
 }
 
 #[cfg(test)]
-mod scope_tests {
+mod tests {
     use super::super::testing::stores;
     use super::*;
+
+    #[tokio::test]
+    async fn key_belongs_to_its_tenant() {
+        for store in stores().await {
+            assert!(!store.has_api_key().await.unwrap());
+            store.insert_api_key("t", "hash", "label").await.unwrap();
+            assert!(store.has_api_key().await.unwrap());
+            let found = store.find_api_key("hash").await.unwrap().unwrap();
+            assert_eq!((found.tenant_id.as_str(), found.scope), ("t", KeyScope::Admin));
+            assert!(store.find_api_key("other").await.unwrap().is_none());
+            assert!(store.insert_api_key("t", "hash", "again").await.is_err());
+        }
+    }
 
     #[tokio::test]
     async fn keys_are_listed_and_deleted_by_tenant() {

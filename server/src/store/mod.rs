@@ -3,6 +3,7 @@
 mod agents;
 mod credentials;
 mod keys;
+mod lock;
 mod records;
 mod sessions;
 mod usage;
@@ -11,24 +12,48 @@ mod versions;
 pub use agents::{Agent, Deployment};
 pub use credentials::{NewCredential, StoredCredential};
 pub use keys::{DeletedKey, StoredKey};
+pub use lock::DatabaseLock;
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};
 pub use versions::{PromptVersion, VersionContent, VersionKey};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, Executor};
+use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Maximum number of connections. SQLite allows one writer at a time.
 const CONNECTIONS: u32 = 8;
 
+/// How long a request waits for a connection to PostgreSQL, which may be starting, before it fails.
+const POSTGRES_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a request waits for a connection to SQLite while others use all of them.
+const SQLITE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A pool of database connections.
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
+}
+
+/// A supported kind of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DatabaseKind {
+    Sqlite,
+    Postgres,
+}
+
+impl fmt::Display for DatabaseKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            DatabaseKind::Sqlite => "SQLite",
+            DatabaseKind::Postgres => "PostgreSQL",
+        })
+    }
 }
 
 impl Store {
@@ -37,35 +62,58 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be opened, or if its schema is newer than this version.
     pub async fn open(url: &str) -> Result<Self> {
-        sqlx::any::install_default_drivers();
-        // The error names only the scheme: the URL can contain a password.
-        let scheme = url.split(':').next().unwrap_or_default().to_owned();
-        let options =
-            AnyConnectOptions::from_str(url).context(|| format!("invalid URL of the {scheme} database"))?;
-        let is_sqlite = options.database_url.scheme() == "sqlite";
+        let (kind, options) = connect_options(url)?;
+        let timeout = match kind {
+            DatabaseKind::Sqlite => SQLITE_TIMEOUT,
+            DatabaseKind::Postgres => POSTGRES_TIMEOUT,
+        };
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS)
-            .after_connect(move |connection, _| {
-                Box::pin(async move {
-                    match is_sqlite {
-                        true => prepare_sqlite(connection).await,
-                        false => Ok(()),
-                    }
-                })
-            })
+            .acquire_timeout(timeout)
+            .after_connect(move |connection, _| Box::pin(prepare_connection(connection, kind)))
             .connect_with(options)
             .await
-            .context(|| format!("cannot open the {scheme} database"))?;
-        sqlx::migrate!().run(&pool).await.context(|| format!("cannot migrate the {scheme} database"))?;
+            .context(|| format!("cannot open the {kind} database"))?;
+        sqlx::migrate!().run(&pool).await.context(|| format!("cannot migrate the {kind} database"))?;
         Ok(Store { pool })
     }
 }
 
-/// In WAL mode, readers do not wait for the writer. With `synchronous = NORMAL`, commits survive a crash of the server;
-/// a crash of the machine can lose the last ones (`FULL` would retain them).
-async fn prepare_sqlite(connection: &mut AnyConnection) -> sqlx::Result<()> {
+/// Parses the URL of a database. Errors do not contain the URL: it can contain a password.
+fn connect_options(url: &str) -> Result<(DatabaseKind, AnyConnectOptions)> {
+    sqlx::any::install_default_drivers();
+    let kind = match url.split(':').next() {
+        Some("sqlite") => DatabaseKind::Sqlite,
+        Some("postgres" | "postgresql") => DatabaseKind::Postgres,
+        _ => {
+            return Err(Error::new(
+                "invalid URL of the database: it must begin with sqlite:// or postgres://",
+            ));
+        }
+    };
+    let options =
+        AnyConnectOptions::from_str(url).context(|| format!("invalid URL of the {kind} database"))?;
+    Ok((kind, options))
+}
+
+/// Sets the options of a new connection.
+///
+/// In WAL mode of SQLite, readers do not wait for the writer. With `synchronous = NORMAL`, commits survive a crash of
+/// the server; a crash of the machine can lose the last ones (`FULL` would retain them).
+///
+/// In PostgreSQL, each transaction locks the row of its session before it reads, so that `READ COMMITTED` suffices. If
+/// the database had a stricter default, transactions that wait for each other would fail.
+async fn prepare_connection(connection: &mut AnyConnection, kind: DatabaseKind) -> sqlx::Result<()> {
     connection
-        .execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 10000;")
+        .execute(match kind {
+            DatabaseKind::Sqlite => {
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; \
+                 PRAGMA busy_timeout = 10000;"
+            }
+            DatabaseKind::Postgres => {
+                "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
+            }
+        })
         .await?;
     Ok(())
 }
@@ -76,36 +124,6 @@ fn new_id() -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod testing {
-    use super::Store;
-    use std::ops::Deref;
-    use tempfile::TempDir;
-
-    /// An empty, migrated database.
-    pub(crate) struct TestStore {
-        store: Store,
-        _directory: TempDir,
-    }
-
-    impl Deref for TestStore {
-        type Target = Store;
-
-        fn deref(&self) -> &Store {
-            &self.store
-        }
-    }
-
-    /// Creates a database of each kind.
-    pub(crate) async fn stores() -> Vec<TestStore> {
-        let (directory, store) = store().await;
-        vec![TestStore { store, _directory: directory }]
-    }
-
-    /// Creates an empty database in a temporary directory.
-    pub(crate) async fn store() -> (TempDir, Store) {
-        let directory = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}?mode=rwc", directory.path().join("db").display());
-        let store = Store::open(&url).await.unwrap();
-        (directory, store)
-    }
-}
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -159,6 +159,36 @@ impl Store {
         Ok(true)
     }
 
+    /// Copies the messages of one session to another that has none, with the same numbers.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn copy_messages(&self, tenant: &str, from: Uuid, to: Uuid) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        update_last_active(&mut transaction, to).await?;
+        let statement = "SELECT * FROM messages WHERE tenant_id = $1 AND session_id = $2 ORDER BY sequence";
+        let rows: Vec<MessageRow> = sqlx::query_as(statement)
+            .bind(tenant)
+            .bind(from.to_string())
+            .fetch_all(&mut *transaction)
+            .await?;
+        let statement = "INSERT INTO messages (id, tenant_id, session_id, role, content, created_at, sequence) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)";
+        for row in rows {
+            sqlx::query(statement)
+                .bind(new_id())
+                .bind(tenant)
+                .bind(to.to_string())
+                .bind(row.role)
+                .bind(row.content)
+                .bind(row.created_at)
+                .bind(row.sequence)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
     /// Lists messages by sequence number.
     ///
     /// # Errors
@@ -239,7 +269,7 @@ async fn insert_event(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::store;
+    use super::super::testing::stores;
     use super::super::{NewSession, Status};
     use super::*;
 
@@ -247,7 +277,7 @@ mod tests {
 
     async fn session(store: &Store) -> Uuid {
         let id = Uuid::new_v4();
-        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}" };
+        let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
         assert_eq!(store.insert_session(&new).await.unwrap().status, Status::Starting);
         id
     }
@@ -258,54 +288,67 @@ mod tests {
 
     #[tokio::test]
     async fn recorded_events_are_not_recorded_again() {
-        let (_directory, store) = store().await;
-        let id = session(&store).await;
-        let rows = [RecordedRow::Message("1".into()), RecordedRow::Event(event("text"))];
-        store.insert_user_message("t", id, "u").await.unwrap();
-        assert!(store.record("t", id, (0, 5), &rows).await.unwrap());
-        for again in [(0, 5), (0, 6), (3, 6), (6, 7)] {
-            assert!(!store.record("t", id, again, &rows).await.unwrap(), "{again:?}");
+        for store in stores().await {
+            let id = session(&store).await;
+            let rows = [RecordedRow::Message("1".into()), RecordedRow::Event(event("text"))];
+            store.insert_user_message("t", id, "u").await.unwrap();
+            assert!(store.record("t", id, (0, 5), &rows).await.unwrap());
+            for again in [(0, 5), (0, 6), (3, 6), (6, 7)] {
+                assert!(!store.record("t", id, again, &rows).await.unwrap(), "{again:?}");
+            }
+            assert!(store.record("t", id, (5, 6), &[]).await.unwrap());
+            let messages = store.messages("t", id, FIRST_PAGE).await.unwrap();
+            let seen: Vec<_> = messages.iter().map(|row| (row.sequence, row.role.as_str())).collect();
+            assert_eq!(seen, [(1, "user"), (2, "assistant")]);
+            assert_eq!(store.events("t", id, FIRST_PAGE, None).await.unwrap().len(), 1);
+            assert_eq!(store.session("t", id).await.unwrap().unwrap().recorded, 6);
+            // A deleted session has no rows to insert.
+            assert!(!store.record("t", Uuid::new_v4(), (0, 1), &rows).await.unwrap());
         }
-        assert!(store.record("t", id, (5, 6), &[]).await.unwrap());
-        let messages = store.messages("t", id, FIRST_PAGE).await.unwrap();
-        let seen: Vec<_> = messages.iter().map(|row| (row.sequence, row.role.as_str())).collect();
-        assert_eq!(seen, [(1, "user"), (2, "assistant")]);
-        assert_eq!(store.events("t", id, FIRST_PAGE, None).await.unwrap().len(), 1);
-        assert_eq!(store.session("t", id).await.unwrap().unwrap().recorded, 6);
-        // A deleted session has no rows to insert.
-        assert!(!store.record("t", Uuid::new_v4(), (0, 1), &rows).await.unwrap());
     }
 
     #[tokio::test]
     async fn lists_are_filtered_by_page_type_and_tenant() {
-        let (_directory, store) = store().await;
-        let id = session(&store).await;
-        for kind in ["text", "lifecycle", "text"] {
-            store.insert_event("t", id, &event(kind)).await.unwrap();
+        for store in stores().await {
+            let id = session(&store).await;
+            for kind in ["text", "lifecycle", "text"] {
+                store.insert_event("t", id, &event(kind)).await.unwrap();
+            }
+            let second_row = Page { limit: 1, after: 1 };
+            assert_eq!(store.events("t", id, second_row, None).await.unwrap()[0].kind, "lifecycle");
+            let texts = store.events("t", id, FIRST_PAGE, Some("text")).await.unwrap();
+            assert_eq!(texts.iter().map(|row| row.sequence).collect::<Vec<_>>(), [1, 3]);
+            assert!(store.events("other", id, FIRST_PAGE, None).await.unwrap().is_empty());
+            assert!(store.session("other", id).await.unwrap().is_none());
         }
-        let second_row = Page { limit: 1, after: 1 };
-        assert_eq!(store.events("t", id, second_row, None).await.unwrap()[0].kind, "lifecycle");
-        let texts = store.events("t", id, FIRST_PAGE, Some("text")).await.unwrap();
-        assert_eq!(texts.iter().map(|row| row.sequence).collect::<Vec<_>>(), [1, 3]);
-        assert!(store.events("other", id, FIRST_PAGE, None).await.unwrap().is_empty());
-        assert!(store.session("other", id).await.unwrap().is_none());
     }
 
+    /// Two connections write to one session: clients' messages, and events that compete for one number.
     #[tokio::test]
-    async fn concurrent_writers_get_distinct_sequence_numbers() {
-        let (_directory, store) = store().await;
-        let id = session(&store).await;
-        let writers: Vec<_> = (0..20)
-            .map(|_| {
-                let store = store.clone();
-                tokio::spawn(async move { store.insert_user_message("t", id, "x").await })
-            })
-            .collect();
-        for writer in writers {
-            writer.await.unwrap().unwrap();
+    async fn concurrent_writers_get_consecutive_sequence_numbers() {
+        for store in stores().await {
+            let id = session(&store).await;
+            let row = [RecordedRow::Message("agent".into())];
+            let mut writers = Vec::new();
+            for _ in 0..20 {
+                let store = (*store).clone();
+                writers.push(tokio::spawn(async move {
+                    store.insert_user_message("t", id, "user").await?;
+                    Ok::<_, crate::error::Error>(false)
+                }));
+            }
+            for _ in 0..20 {
+                let (store, row) = ((*store).clone(), row.clone());
+                writers.push(tokio::spawn(async move { store.record("t", id, (0, 1), &row).await }));
+            }
+            let mut recorded = 0;
+            for writer in writers {
+                recorded += usize::from(writer.await.unwrap().unwrap());
+            }
+            assert_eq!(recorded, 1, "{}", store.scheme);
+            let messages = store.messages("t", id, FIRST_PAGE).await.unwrap();
+            let numbers: Vec<_> = messages.iter().map(|row| row.sequence).collect();
+            assert_eq!(numbers, (1..=21).collect::<Vec<_>>(), "{}", store.scheme);
         }
-        let numbers: Vec<_> =
-            store.messages("t", id, FIRST_PAGE).await.unwrap().iter().map(|row| row.sequence).collect();
-        assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
     }
 }

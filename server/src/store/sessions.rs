@@ -127,6 +127,8 @@ pub struct NewSession<'a> {
     pub model: Option<&'a str>,
     /// Options of its queries: a JSON object.
     pub config: &'a str,
+    /// The session that this one is forked from.
+    pub parent: Option<Uuid>,
 }
 
 /// Which sessions a list contains.
@@ -149,7 +151,8 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn insert_session(&self, new: &NewSession<'_>) -> Result<Session> {
         let statement = "INSERT INTO sessions (id, tenant_id, agent_name, sandbox_id, status, model, config, recorded, \
-             created_at, last_active_at) VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6) RETURNING *";
+             created_at, last_active_at, parent_session_id) \
+             VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6, $7) RETURNING *";
         let row: SessionRow = sqlx::query_as(statement)
             .bind(new.id.to_string())
             .bind(new.tenant)
@@ -157,6 +160,7 @@ impl Store {
             .bind(new.model)
             .bind(new.config)
             .bind(clock::now())
+            .bind(new.parent.map(|parent| parent.to_string()))
             .fetch_one(&self.pool)
             .await?;
         row.try_into()
@@ -281,5 +285,53 @@ impl Store {
     pub async fn delete_session(&self, id: Uuid) -> Result<()> {
         sqlx::query("DELETE FROM sessions WHERE id = $1").bind(id.to_string()).execute(&self.pool).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::stores;
+    use super::*;
+
+    #[tokio::test]
+    async fn sessions_are_filtered_counted_and_paged() {
+        for store in stores().await {
+            for (agent, model) in [("a", None), ("b", Some("m")), ("a", Some("n"))] {
+                let new =
+                    NewSession { id: Uuid::new_v4(), tenant: "t", agent, model, config: "{}", parent: None };
+                let inserted = store.insert_session(&new).await.unwrap();
+                assert_eq!((inserted.model.as_deref(), inserted.parent_session_id), (model, None));
+            }
+            let filter = |agent, status, limit, offset| SessionFilter { agent, status, limit, offset };
+            let count = async |filter| {
+                let (sessions, total) = store.sessions("t", &filter).await.unwrap();
+                (sessions.len(), total)
+            };
+            assert_eq!(count(filter(None, None, 10, 0)).await, (3, 3));
+            assert_eq!(count(filter(None, None, 1, 2)).await, (1, 3));
+            assert_eq!(count(filter(Some("a"), Some("starting"), 10, 0)).await, (2, 2));
+            assert_eq!(count(filter(Some("a"), Some("ended"), 10, 0)).await, (0, 0));
+            assert_eq!(store.all_sessions_of_agent("t", "a").await.unwrap().len(), 2);
+            assert!(store.delete_agent("t", "none").await.is_ok_and(|deleted| !deleted));
+        }
+    }
+
+    #[tokio::test]
+    async fn status_changes_only_from_the_expected_one() {
+        for store in stores().await {
+            let id = Uuid::new_v4();
+            let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
+            store.insert_session(&new).await.unwrap();
+            store.set_running(id, "box", Status::Active).await.unwrap();
+            assert_eq!(store.count_active_sessions().await.unwrap(), 1);
+            assert!(!store.set_exited(id, "other", Status::Error).await.unwrap());
+            let from = [Status::Starting, Status::Active];
+            assert!(store.change_status(id, &from, Status::Stopped).await.unwrap());
+            assert!(!store.change_status(id, &from, Status::Ended).await.unwrap());
+            assert!(!store.set_exited(id, "box", Status::Error).await.unwrap());
+            assert_eq!(store.sessions_to_reattach().await.unwrap()[0].status, Status::Stopped);
+            store.delete_session(id).await.unwrap();
+            assert!(store.session("t", id).await.unwrap().is_none());
+        }
     }
 }

@@ -217,7 +217,7 @@ mod tests {
 
     async fn session(store: &Store, tenant: &str, agent: &str) -> Uuid {
         let id = Uuid::new_v4();
-        let new = NewSession { id, tenant, agent, model: None, config: "{}" };
+        let new = NewSession { id, tenant, agent, model: None, config: "{}", parent: None };
         store.insert_session(&new).await.unwrap();
         id
     }

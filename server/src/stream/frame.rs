@@ -20,6 +20,21 @@ impl FrameId {
         Some(FrameId(event_number * IDS_PER_EVENT + index))
     }
 
+    /// The id of the first frame of an event.
+    pub fn first(event_number: u64) -> Self {
+        FrameId(event_number * IDS_PER_EVENT)
+    }
+
+    /// The id that a client has received last; 0 for none.
+    pub fn received(id: u64) -> Self {
+        FrameId(id)
+    }
+
+    /// The number of the last event whose frames all have this id or a lower one.
+    pub fn events_before(self) -> u64 {
+        (self.0.saturating_add(1) / IDS_PER_EVENT).saturating_sub(1)
+    }
+
     /// The id of the frame that contains the message.
     pub fn message(event_number: u64) -> Self {
         FrameId(event_number * IDS_PER_EVENT + IDS_PER_EVENT - 2)
@@ -74,6 +89,17 @@ mod tests {
         ];
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
         assert_eq!(FrameId::derived(7, 998), None);
+    }
+
+    #[test]
+    fn event_is_requested_again_until_its_last_id_was_received() {
+        for (received, before) in
+            [(0, 0), (999, 0), (1000, 0), (7998, 6), (7999, 7), (8000, 7), (u64::MAX, u64::MAX / 1000 - 1)]
+        {
+            assert_eq!(FrameId::received(received).events_before(), before, "{received}");
+        }
+        assert_eq!(FrameId::last(7).events_before(), 7);
+        assert_eq!(FrameId::message(7).events_before(), 6);
     }
 
     #[test]

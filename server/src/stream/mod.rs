@@ -1,16 +1,23 @@
-//! Conversion of agent messages to server-sent events and to database rows. Apart from `turn`, the modules do no I/O.
+//! Conversion of agent messages to server-sent events and to database rows. The modules `turn` and
+//! `session` receive the messages; the others do no I/O, except that `permission_frames` asks for open requests.
 
 mod derive;
+mod event_frames;
 mod frame;
+mod frame_sender;
 mod parse;
+mod permission_frames;
 mod rows;
+mod session;
 mod turn;
 mod usage;
 
 pub use derive::derive_frames;
 pub use frame::{Frame, FrameId};
+pub use frame_sender::FrameReceiver;
 pub use parse::parse_message;
 pub use rows::database_rows;
+pub use session::SessionStream;
 pub(crate) use turn::event_turn_id;
 pub use turn::{TurnStream, new_turn_id};
 pub use usage::usage_rows;

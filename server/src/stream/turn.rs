@@ -1,24 +1,17 @@
 //! The stream of one turn, for the client that sent the message.
 
-use super::{Frame, FrameId, derive_frames, parse_message};
+use super::event_frames::{EventFrames, event_frames};
+use super::frame_sender::{ClientDisconnected, FrameReceiver, FrameSender};
+use super::permission_frames::PermissionFrames;
+use super::{Frame, FrameId};
 use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use crate::tasks::Tasks;
-use axum::response::sse;
-use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
+use saggar_bridge::client::{ClientCommand, ReceivedEvent};
 use serde_json::json;
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
-/// Maximum number of frames that wait for a client. The bridge buffers further events.
-const FRAME_BUFFER: usize = 4;
-/// A client that accepts no frame for this time loses its stream. The turn continues.
-const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Prefix of the command ids of turns; a UUID follows.
 const TURN_ID_PREFIX: &str = "turn-";
 
@@ -38,14 +31,12 @@ pub struct TurnStream {
     session: Arc<RunningSession>,
     connection: BridgeConnection,
     turn: String,
-    frames: mpsc::Sender<Result<sse::Event, Infallible>>,
+    frames: FrameSender,
+    permissions: PermissionFrames,
     tasks: Tasks,
     /// The number of the last received bridge event.
     number: u64,
 }
-
-/// The client has disconnected, or has accepted no frame for [`SEND_TIMEOUT`].
-struct ClientDisconnected;
 
 impl TurnStream {
     /// Starts a turn with this command id, and returns its frames. If they are dropped, the turn continues.
@@ -55,26 +46,24 @@ impl TurnStream {
         query: ClientCommand,
         turn: String,
         tasks: Tasks,
-    ) -> ReceiverStream<Result<sse::Event, Infallible>> {
+    ) -> FrameReceiver {
         // Events have numbers only after a replay. Replayed events of other commands are skipped.
         let number = session.recorded();
         connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
-        let (sender, receiver) = mpsc::channel(FRAME_BUFFER);
-        let stream = TurnStream { session, connection, turn, frames: sender, tasks, number };
+        let (frames, receiver) = FrameSender::new();
+        let permissions = PermissionFrames::new(Arc::clone(&session));
+        let stream = TurnStream { session, connection, turn, frames, permissions, tasks, number };
         tokio::spawn(async move {
             // If the client has disconnected, no work is left: the recorder stores the remaining events.
             let _ = stream.run().await;
         });
-        ReceiverStream::new(receiver)
+        receiver
     }
 
     async fn run(mut self) -> Result<(), ClientDisconnected> {
         let session = self.session.id.to_string();
-        let start = Frame::new(
-            "session_start",
-            &json!({ "sessionId": session, "version": env!("CARGO_PKG_VERSION") }),
-        );
-        self.send(start, FrameId::last(self.number)).await?;
+        let start = json!({ "sessionId": session, "version": env!("CARGO_PKG_VERSION") });
+        self.frames.send(Frame::new("session_start", &start), FrameId::last(self.number)).await?;
         loop {
             let received = tokio::select! {
                 received = self.connection.receive() => received,
@@ -83,62 +72,39 @@ impl TurnStream {
                 () = self.tasks.wait_for_shutdown() => return Err(ClientDisconnected),
             };
             let failure = match received {
-                Ok(Some(event)) => {
-                    self.number = event.number().unwrap_or(self.number);
-                    if event_turn_id(&event) != Some(self.turn.as_str()) {
-                        continue;
-                    }
-                    match self.forward(&event, &session).await? {
-                        true => return Ok(()),
-                        false => continue,
-                    }
-                }
+                Ok(Some(event)) => match self.forward(&event, &session).await? {
+                    true => return Ok(()),
+                    false => continue,
+                },
                 Ok(None) => "the sandbox closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
             self.session.wait_until_recorded(self.number).await;
             let last = FrameId::last(self.number);
-            self.send(Frame::new("error", &json!({ "error": failure })), last).await?;
-            return self.send(Frame::new("done", &json!({ "sessionId": session })), last).await;
+            self.frames.send(Frame::new("error", &json!({ "error": failure })), last).await?;
+            return self.frames.send(Frame::new("done", &json!({ "sessionId": session })), last).await;
         }
     }
 
     /// Sends the frames of an event of the turn. Returns true if the event ends the turn.
     async fn forward(&mut self, event: &ReceivedEvent, session: &str) -> Result<bool, ClientDisconnected> {
-        let number = self.number;
-        match event.body() {
-            EventBody::Message => {
-                let raw = event.message().unwrap_or_default();
-                let message = parse_message(raw);
-                for (index, frame) in derive_frames(&message).into_iter().enumerate() {
-                    // Without an id of its own, a frame is dropped; its content is in the message.
-                    let Some(id) = FrameId::derived(number, index) else { break };
-                    self.send(frame, id).await?;
-                }
-                self.send(Frame::message(raw), FrameId::message(number)).await?;
-                Ok(false)
-            }
-            EventBody::Done(_) => {
-                // A client that has received the end of the turn must find all of it in the lists.
-                self.session.wait_until_recorded(number).await;
-                let done = Frame::new("done", &json!({ "sessionId": session }));
-                self.send(done, FrameId::last(number)).await?;
-                Ok(true)
-            }
-            EventBody::Error(text) => {
-                // As in Ash, an error of the bridge ends the stream without `done`.
-                self.session.wait_until_recorded(number).await;
-                self.send(Frame::new("error", &json!({ "error": text })), FrameId::last(number)).await?;
-                Ok(true)
-            }
-            _ => Ok(false),
+        self.number = event.number().unwrap_or(self.number);
+        if event_turn_id(event) != Some(self.turn.as_str()) {
+            return Ok(false);
         }
-    }
-
-    async fn send(&self, frame: Frame, id: FrameId) -> Result<(), ClientDisconnected> {
-        match timeout(SEND_TIMEOUT, self.frames.send(Ok(frame.into_event(id)))).await {
-            Ok(Ok(())) => Ok(()),
-            _ => Err(ClientDisconnected),
+        let EventFrames { frames, message, ends_turn } = event_frames(event, self.number, session);
+        if ends_turn {
+            // A client that has received the end of the turn must find all of it in the lists.
+            self.session.wait_until_recorded(self.number).await;
         }
+        if let Some(message) = &message
+            && let Some(frame) = self.permissions.frame(message).await
+        {
+            self.frames.send(frame, FrameId::first(self.number)).await?;
+        }
+        for (frame, id) in frames {
+            self.frames.send(frame, id).await?;
+        }
+        Ok(ends_turn)
     }
 }

@@ -86,13 +86,19 @@ fn foreign_host_header_is_rejected_before_authentication() {
 
 #[test]
 fn server_keys_are_not_inherited_by_supervisors() {
-    let server =
-        Server::start_with(&[], &[("ASH_API_KEY", "configured"), ("ASH_CREDENTIAL_KEY", "secret-of-it")]);
+    let variables = [
+        ("ASH_API_KEY", "configured"),
+        ("ASH_CREDENTIAL_KEY", "secret-of-it"),
+        ("PGPASSWORD", "of-database"),
+    ];
+    let server = Server::start_with(&[], &variables);
     let client = server.client_with(Some("configured"));
     client.post("/api/agents", &crate::support::deploy_body("hello")).expect(201);
     let session = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
     let supervisor = server.supervisor(session["session"]["id"].as_str().unwrap());
     let environment = fs::read(format!("/proc/{}/environ", supervisor.as_raw_nonzero())).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment);
-    assert!(!environment.contains("configured") && !environment.contains("secret-of-it"), "{environment}");
+    for secret in ["configured", "secret-of-it", "of-database"] {
+        assert!(!environment.contains(secret), "{environment}");
+    }
 }

@@ -212,6 +212,7 @@ impl AgentSandbox {
         match self.adapter {
             AdapterKind::StreamJson => Box::new(StreamJsonAdapter::new()),
             AdapterKind::Bridge => Box::new(NativeAdapter::bridge()),
+            AdapterKind::Demo if self.command.is_empty() => Box::new(NativeAdapter::built_in_demo()),
             AdapterKind::Demo => Box::new(NativeAdapter::demo()),
         }
     }

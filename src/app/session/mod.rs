@@ -2,6 +2,7 @@
 
 pub mod files;
 pub mod snapshot;
+pub mod workspace_files;
 
 mod create;
 mod detach;

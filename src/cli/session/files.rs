@@ -17,6 +17,68 @@ pub enum FilesCommand {
     Snapshot(SnapshotArgs),
     /// Restore a session from a snapshot
     Restore(SnapshotRestoreArgs),
+    /// Manage files of the workspace
+    Files(WorkspaceFilesArgs),
+}
+
+/// `saggar session files`.
+#[derive(Debug, Args)]
+pub struct WorkspaceFilesArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: WorkspaceFilesCommand,
+}
+
+/// What to do with files of the workspace.
+#[derive(Debug, Subcommand)]
+pub enum WorkspaceFilesCommand {
+    /// List a directory with everything below it
+    List(FilesListArgs),
+    /// Show the size and the time of a file
+    Show(FileArgs),
+    /// Print a file
+    Read(FileArgs),
+    /// Write standard input to a file, and create the directories above it
+    Write(FileArgs),
+    /// Remove a file
+    Remove(FilesRemoveArgs),
+}
+
+/// `saggar session files list`.
+#[derive(Debug, Args)]
+pub struct FilesListArgs {
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+    /// Exclude files and directories of this name
+    #[arg(long, value_name = "NAME")]
+    pub exclude: Vec<String>,
+    /// The session
+    pub id: String,
+    /// A directory of the workspace [default: the workspace]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub path: String,
+}
+
+/// `saggar session files show`, `read` and `write`.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The session
+    pub id: String,
+    /// A file of the workspace
+    pub path: String,
+}
+
+/// `saggar session files remove`.
+#[derive(Debug, Args)]
+pub struct FilesRemoveArgs {
+    /// Remove a directory with everything below it
+    #[arg(long)]
+    pub recursive: bool,
+    /// The session
+    pub id: String,
+    /// A file of the workspace
+    pub path: String,
 }
 
 /// `saggar session diff`.

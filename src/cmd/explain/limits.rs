@@ -65,6 +65,11 @@ pub(super) fn rows(prepared: &PreparedSandbox, missing: &[DegradedProtection]) -
     let times = [
         ("timeout", &limits.timeout, timeout),
         ("idle", &limits.idle, "without a command so long, saggar kills everything"),
+        (
+            "agent_idle",
+            &limits.agent_idle,
+            "without a turn so long, saggar ends the agent until the next turn",
+        ),
     ];
     rows.extend(times.into_iter().filter_map(|(name, time, why)| {
         let time = time.as_ref()?;

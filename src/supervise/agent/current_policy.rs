@@ -81,6 +81,8 @@ impl AgentLoop<'_> {
         }
         self.policy_state.restored.extend(changed?);
         self.clock.set_limits(TimeLimits::from_policy(&policy, &self.cgroups));
+        let agent_idle = policy.limits.agent_idle.as_ref().map(|limit| limit.value.duration());
+        self.channel.hub.with_bridge(|bridge| bridge.set_agent_idle_limit(agent_idle));
         self.policy_state.policy = policy;
         Ok(())
     }

@@ -231,6 +231,7 @@ impl<'a> AgentLoop<'a> {
             session_name: job.session.to_owned(),
             pid: std::process::id(),
             max_remembered: job.remembered_uuids,
+            agent_idle: job.policy.limits.agent_idle.as_ref().map(|limit| limit.value.duration()),
             permissions: job.policy.permissions.clone(),
             agent_session: job.agent_session,
             disconnect: if job.detached { DisconnectPolicy::Detach } else { DisconnectPolicy::Abort },
@@ -325,6 +326,7 @@ impl<'a> AgentLoop<'a> {
                 || self.scripts.is_pending()
                 || self.snapshot.is_some();
             self.clock.set_busy(works, has_ended);
+            self.hold_agent_if_frozen();
             if has_ended {
                 self.scan_quickly();
             }
@@ -500,6 +502,14 @@ impl<'a> AgentLoop<'a> {
         Ok(())
     }
 
+    /// A frozen agent cannot exit in order, so it is not ended while it is idle.
+    fn hold_agent_if_frozen(&mut self) {
+        let holds = self.is_frozen() || self.snapshot.is_some();
+        if self.channel.hub.core().is_agent_held() != holds {
+            self.channel.hub.with_bridge(|bridge| bridge.hold_agent(holds));
+        }
+    }
+
     fn stop_agent(&mut self, stop: AgentStop) {
         if self.cancel_start() {
             return;
@@ -657,8 +667,9 @@ impl<'a> AgentLoop<'a> {
             if over.unread_input {
                 self.channel.hub.with_bridge(Bridge::agent_left_unread_input);
             }
-            self.has_crashed =
-                over.exit != AgentExitStatus::Code(0) && !self.channel.hub.core().is_aborting();
+            let bridge = self.channel.hub.core();
+            let is_expected = bridge.is_aborting() || bridge.has_ended_idle_agent();
+            self.has_crashed = over.exit != AgentExitStatus::Code(0) && !is_expected;
             self.channel.hub.with_bridge(|bridge| bridge.agent_exited(&over.exit));
             self.last_exit = Some(over.exit);
         }

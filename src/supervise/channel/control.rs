@@ -185,8 +185,11 @@ pub(in crate::supervise) trait ControlHandler {
                     .control_socket()
                     .map_or(Ok(Value::Null), |control| Ok(control.log_entries(after, limit))),
                 ControlMethod::ListPermissions => {
-                    let open: Vec<Value> =
-                        self.bridge().core().pending_permissions().map(question_json).collect();
+                    let core = self.bridge().core();
+                    let open: Vec<Value> = core
+                        .pending_permissions()
+                        .map(|pending| question_json(pending, |time| core.to_epoch_ms(time)))
+                        .collect();
                     Ok(json!({ "open": open }))
                 }
                 ControlMethod::RespondToPermission { id, response } => done(
@@ -233,12 +236,11 @@ pub(in crate::supervise) trait ControlHandler {
     /// Publishes that a permission request was opened or closed.
     fn notify_question(&mut self, id: &str, open: bool) {
         let event = if open {
-            let found = self
-                .bridge()
-                .core()
+            let core = self.bridge().core();
+            let found = core
                 .pending_permissions()
                 .find(|pending| pending.id == id)
-                .map(question_json);
+                .map(|pending| question_json(pending, |time| core.to_epoch_ms(time)));
             json!({ "event": "permission_asked", "question": found })
         } else {
             json!({ "event": "permission_closed", "question": { "id": id } })
@@ -303,7 +305,10 @@ fn stream_text(stream: &[u8], limit: Option<usize>) -> (String, bool) {
 }
 
 /// A permission request in the format of saggar-control(7).
-fn question_json(pending: &PendingQuestion<QuestionRecipient>) -> Value {
+fn question_json(
+    pending: &PendingQuestion<QuestionRecipient>,
+    to_epoch_ms: impl Fn(Duration) -> u64,
+) -> Value {
     let Some(tool) = &pending.question.tool else { return Value::Null };
     // Input that is not valid JSON is shown as a string.
     let input = serde_json::from_str(&tool.input).unwrap_or_else(|_| json!(tool.input));
@@ -313,6 +318,9 @@ fn question_json(pending: &PendingQuestion<QuestionRecipient>) -> Value {
         "tool": tool.name,
         "toolUseId": tool.tool_use_id,
         "input": input,
+        "suggestions": pending.question.suggestions().and_then(|list| serde_json::from_str::<Value>(list).ok()),
+        "asked": to_epoch_ms(pending.asked),
+        "deadline": pending.deadline.map(to_epoch_ms),
     })
 }
 

@@ -9,14 +9,13 @@ use crate::error::Result;
 use crate::session::files::Workspace;
 use crate::stage::agent::launcher::Launcher;
 use crate::sys::file_worker::{Confinement, FileAccess, WorkerLimits, confine_worker};
-use serde_json::{Value, json};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Processor time limit of a call, in seconds.
 const CPU_SECONDS: u64 = 30;
 
-/// Starts a call; returns the pipe for the result, a [`Value`].
+/// Starts a call; returns the pipe for the result, a [`serde_json::Value`].
 ///
 /// # Errors
 /// As [`start_worker`].
@@ -47,19 +46,7 @@ impl SessionContext<'_> {
         };
         let done = confine_worker(&confinement, nix::unistd::getppid().as_raw())
             .and_then(|()| read_request::<FileRequest>(request))
-            .and_then(|call| perform(&Workspace::new(root, self.protected.clone()), &call));
+            .and_then(|call| Workspace::new(root, self.protected.clone()).perform(&call));
         write_response(to, &done);
-    }
-}
-
-fn perform(workspace: &Workspace, call: &FileRequest) -> Result<Value> {
-    match call {
-        FileRequest::List { path, after, limit } => {
-            workspace.list(path, *after, *limit).map(|listing| json!(listing))
-        }
-        FileRequest::Read { path, offset, limit, encoding } => {
-            workspace.read(path, *offset, *limit, *encoding).map(|piece| json!(piece))
-        }
-        FileRequest::Write { path, content } => workspace.write(path, content).map(|()| json!({})),
     }
 }

@@ -106,6 +106,19 @@ pub trait Adapter: fmt::Debug + Send {
     /// Whether a running agent needs a `resume`. If not, it loads its conversation from its arguments.
     fn takes_resume(&self) -> bool;
 
+    /// Whether another process can take the place of the running one between two turns, and continue what it has.
+    /// `has_conversation` is whether the running process has a part of the conversation, and `agent_session` is the
+    /// agent's own id of the session. False if in doubt: the process then runs on, however long it is idle.
+    fn can_replace_process(&self, has_conversation: bool, agent_session: Option<&str>) -> bool;
+
+    /// Whether the agent runs a turn that no query has started.
+    fn runs_own_turn(&self) -> bool {
+        false
+    }
+
+    /// The process is ended because it is idle. What earlier turns have set holds in the next process too.
+    fn on_idle_end(&mut self) {}
+
     /// Resets the state for a new process.
     fn on_start(&mut self);
 

@@ -11,6 +11,8 @@ use crate::proto::{LogLevel, QueryCommand};
 pub struct NativeAdapter {
     name: &'static str,
     transport: AgentTransport,
+    /// The agent stores each conversation, and loads it on a `resume`.
+    stores_conversations: bool,
     /// Number of terminal events still expected for commands that the bridge itself sent.
     internal_commands: u32,
 }
@@ -18,12 +20,21 @@ pub struct NativeAdapter {
 impl NativeAdapter {
     /// Creates an adapter for an agent that listens on a unix socket.
     pub fn bridge() -> Self {
-        NativeAdapter { name: "bridge", transport: AgentTransport::Socket, internal_commands: 0 }
+        NativeAdapter::new("bridge", AgentTransport::Socket)
     }
 
     /// Creates an adapter for an agent on stdin and stdout, such as the built-in one.
     pub fn demo() -> Self {
-        NativeAdapter { name: "demo", transport: AgentTransport::Stdio, internal_commands: 0 }
+        NativeAdapter::new("demo", AgentTransport::Stdio)
+    }
+
+    /// Creates an adapter for the built-in agent, which stores its conversations.
+    pub fn built_in_demo() -> Self {
+        NativeAdapter { stores_conversations: true, ..NativeAdapter::demo() }
+    }
+
+    fn new(name: &'static str, transport: AgentTransport) -> Self {
+        NativeAdapter { name, transport, stores_conversations: false, internal_commands: 0 }
     }
 
     fn end_command<'a>(&mut self, event: AdapterEvent<'a>) -> AdapterEvent<'a> {
@@ -63,6 +74,11 @@ impl Adapter for NativeAdapter {
 
     fn takes_resume(&self) -> bool {
         true
+    }
+
+    fn can_replace_process(&self, has_conversation: bool, _agent_session: Option<&str>) -> bool {
+        // Nothing in the protocol shows whether the agent stores its conversation, or has it in memory alone.
+        !has_conversation || self.stores_conversations
     }
 
     fn on_start(&mut self) {
@@ -161,6 +177,15 @@ mod tests {
         let AdapterEvent::Message(message) = NativeAdapter::demo().parse_line(line, true) else { panic!() };
         assert_eq!(message.data, r#"{"type":"system","session_id":"a","n":1e400}"#);
         assert_eq!(message.agent_session.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn process_of_a_native_agent_is_replaced_only_without_a_conversation() {
+        for adapter in [NativeAdapter::bridge(), NativeAdapter::demo()] {
+            assert!(adapter.can_replace_process(false, None));
+            assert!(!adapter.can_replace_process(true, Some("a")));
+        }
+        assert!(NativeAdapter::built_in_demo().can_replace_process(true, None));
     }
 
     #[test]

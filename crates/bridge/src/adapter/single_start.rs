@@ -46,6 +46,14 @@ impl Adapter for SingleStartAdapter {
         self.0.takes_resume()
     }
 
+    fn can_replace_process(&self, _has_conversation: bool, _agent_session: Option<&str>) -> bool {
+        false
+    }
+
+    fn runs_own_turn(&self) -> bool {
+        self.0.runs_own_turn()
+    }
+
     fn on_start(&mut self) {
         self.0.on_start();
     }
@@ -100,5 +108,6 @@ mod tests {
         assert_eq!(once.start_flags(&query(",\"model\":\"m\"")), Ok(Vec::new()));
         let refused = once.start_flags(&query(",\"maxTurns\":3")).unwrap_err();
         assert!(refused.contains("--max-turns"), "{refused}");
+        assert!(!once.can_replace_process(false, Some("x")));
     }
 }

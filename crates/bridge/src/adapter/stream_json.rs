@@ -37,6 +37,11 @@ pub struct StreamJsonAdapter {
     held_user_line: Option<Vec<u8>>,
     /// Settings that this process has accepted.
     settings: BTreeMap<&'static str, String>,
+    /// Settings of a process that was ended because it was idle. A query without them runs in the next process as it
+    /// would have run in that one.
+    retained_settings: BTreeMap<&'static str, String>,
+    /// The next start follows such an end.
+    retains_settings: bool,
     /// The agent runs a turn that it started itself (a background task triggered it).
     agent_started_turn: bool,
     /// Number of `result` lines of such turns that precede the `result` of the running turn.
@@ -75,6 +80,10 @@ impl StreamJsonAdapter {
                 QueryField::Thinking => query.field(field).and_then(thinking_tokens),
                 _ => query.field(field).map(str::to_owned),
             };
+            let value = value.or_else(|| match self.settings.contains_key(name) {
+                true => None,
+                false => self.retained_settings.get(name).cloned(),
+            });
             let Some(value) = value.filter(|value| self.settings.get(name) != Some(value)) else { continue };
             let body = format!("{{\"subtype\":\"{name}\",\"{key}\":{value}}}");
             lines.append(&mut self.control_request(ControlPurpose::Setting { name, value }, &body));
@@ -156,9 +165,30 @@ impl Adapter for StreamJsonAdapter {
         false
     }
 
+    fn can_replace_process(&self, has_conversation: bool, agent_session: Option<&str>) -> bool {
+        !has_conversation || agent_session.is_some()
+    }
+
+    fn runs_own_turn(&self) -> bool {
+        self.agent_started_turn
+    }
+
+    fn on_idle_end(&mut self) {
+        self.retained_settings.append(&mut self.settings);
+        self.retains_settings = true;
+    }
+
     fn on_start(&mut self) {
+        let retained_settings = match self.retains_settings {
+            true => std::mem::take(&mut self.retained_settings),
+            false => BTreeMap::new(),
+        };
         // The request number continues, so that a response of an earlier process never matches a new request.
-        *self = StreamJsonAdapter { request_count: self.request_count, ..StreamJsonAdapter::default() };
+        *self = StreamJsonAdapter {
+            request_count: self.request_count,
+            retained_settings,
+            ..StreamJsonAdapter::default()
+        };
     }
 
     fn encode_query(&mut self, query: &QueryCommand, context: TurnContext<'_>) -> Vec<u8> {

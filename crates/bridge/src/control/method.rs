@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 
 /// The names of all methods, as the result of `hello` lists them.
-pub const METHOD_NAMES: [&str; 18] = [
+pub const METHOD_NAMES: [&str; 20] = [
     "hello",
     "state",
     "stats",
@@ -24,8 +24,10 @@ pub const METHOD_NAMES: [&str; 18] = [
     "permission.list",
     "permission.respond",
     "files.list",
+    "files.walk",
     "files.read",
     "files.write",
+    "files.remove",
     "snapshot",
     "shutdown",
 ];
@@ -241,7 +243,9 @@ impl ControlMethod {
                 let RespondParams { id, response } = parse_params(call)?;
                 ControlMethod::RespondToPermission { id, response: response.get().to_owned() }
             }
-            "files.list" | "files.read" | "files.write" => ControlMethod::Files(FileRequest::parse(call)?),
+            "files.list" | "files.walk" | "files.read" | "files.write" | "files.remove" => {
+                ControlMethod::Files(FileRequest::parse(call)?)
+            }
             "snapshot" => {
                 ControlMethod::Snapshot { include_skipped: parse_params::<SnapshotParams>(call)?.all }
             }

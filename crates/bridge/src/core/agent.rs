@@ -68,6 +68,11 @@ impl AgentState {
         }
     }
 
+    /// Whether the process has not read all of its input yet.
+    pub(super) fn has_pending_input(&self) -> bool {
+        self.pending_input > 0
+    }
+
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self.lifecycle {
             AgentLifecycle::Stopped | AgentLifecycle::Ready => None,
@@ -103,6 +108,7 @@ impl Bridge {
 
     /// Takes output of the agent, in chunks of any size.
     pub fn agent_output(&mut self, mut input: &[u8]) {
+        self.idleness.reset();
         loop {
             let before = self.agent.stdout_lines.held_bytes();
             let split = self.agent.stdout_lines.next(&mut input);
@@ -171,7 +177,7 @@ impl Bridge {
             if again { self.had_conversation_before() } else { self.agent.has_conversation };
         self.agent.has_conversation = false;
         self.budget.release(std::mem::take(&mut self.agent.pending_input));
-        self.log(LogLevel::Info, &exit.to_string());
+        self.log_agent_exit(exit);
         match &self.turn {
             None => {}
             // The agent was stopped on purpose, so that it can be restarted with other options for this turn.
@@ -202,6 +208,7 @@ impl Bridge {
     pub(super) fn launch_agent(&mut self, flags: Vec<String>) {
         self.adapter.on_start();
         let arguments = self.adapter.start_arguments(self.agent.session.as_deref(), &flags);
+        self.idleness.on_start();
         self.agent.start_flags = flags;
         self.agent.lifecycle = AgentLifecycle::Starting { deadline: self.now + START_TIMEOUT };
         self.actions.push_back(BridgeAction::StartAgent(AgentStart { arguments }));

@@ -18,6 +18,7 @@ mod budget;
 mod connection;
 mod dialect;
 mod exec;
+mod idle_agent;
 mod questions;
 mod queue;
 mod redact;
@@ -40,6 +41,7 @@ use agent::AgentState;
 use budget::{BUFFER_LIMIT, BufferBudget};
 use connection::BridgeConnection;
 use exec::RunningExec;
+use idle_agent::AgentIdleness;
 use queue::QueuedCommand;
 use saggar_policy::PermissionPolicy;
 use sdk_dialect::SdkState;
@@ -87,6 +89,8 @@ pub struct BridgeConfig {
     pub pid: u32,
     /// Number of uuids remembered in each direction, to drop echoes and repetitions (RB-10).
     pub max_remembered: usize,
+    /// Time without a turn after which the agent's process is ended until the next turn; `None` is never.
+    pub agent_idle: Option<Duration>,
     /// The policy for permission questions, and their timeout.
     pub permissions: PermissionPolicy,
     /// The wall clock at time zero of [`Bridge::tick`], in milliseconds since 1970, for `log` events.
@@ -109,6 +113,7 @@ impl Default for BridgeConfig {
             session_name: String::new(),
             pid: 0,
             max_remembered: DEFAULT_REMEMBERED,
+            agent_idle: None,
             permissions: PermissionPolicy::built_in(),
             epoch_ms: 0,
             line_limit: LINE_LIMIT,
@@ -149,6 +154,7 @@ pub struct Bridge {
     next_exec_id: u64,
     commands_ended: u64,
     agent: AgentState,
+    idleness: AgentIdleness,
     session: Option<String>,
     shutdown: Option<ShutdownState>,
     is_paused: bool,
@@ -160,6 +166,7 @@ impl Bridge {
     pub fn new(config: BridgeConfig, adapter: Box<dyn Adapter>) -> Self {
         Bridge {
             agent: AgentState::new(config.line_limit, config.agent_session.clone()),
+            idleness: AgentIdleness::new(config.agent_idle),
             budget: BufferBudget::new(config.buffer_limit),
             session: config.session.clone(),
             adapter,
@@ -199,6 +206,7 @@ impl Bridge {
         self.tick_turn();
         self.tick_agent();
         self.tick_execs();
+        self.tick_idleness();
         self.process_pending();
     }
 
@@ -208,7 +216,8 @@ impl Bridge {
         let stall = self.next_stall().map(|(until, _)| until);
         let question = self.questions.deadline();
         let feed = self.feed_deadline();
-        [turn, stall, question, feed, self.agent.deadline(), self.exec_deadline(), self.shutdown_deadline()]
+        let (agent, idle) = (self.agent.deadline(), self.idleness.deadline());
+        [turn, stall, question, feed, agent, idle, self.exec_deadline(), self.shutdown_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -225,6 +234,7 @@ impl Bridge {
     /// Sets the paused state. While the sandbox is frozen, commands that it would have to answer are rejected (KC-19).
     pub fn set_paused(&mut self, paused: bool) {
         self.is_paused = paused;
+        self.update_idleness();
     }
 
     /// Whether the bridge is shutting down.
@@ -263,8 +273,13 @@ impl Bridge {
     }
 
     /// The wall clock now, in milliseconds since 1970.
+    /// Converts a time of the bridge, such as [`Bridge::tick`] takes, to milliseconds since the Unix epoch.
+    pub fn to_epoch_ms(&self, time: Duration) -> u64 {
+        self.config.epoch_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
     fn epoch_ms(&self) -> u64 {
-        self.config.epoch_ms.saturating_add(u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX))
+        self.to_epoch_ms(self.now)
     }
 
     /// Handles the consequences of a report until the state is stable.
@@ -280,6 +295,7 @@ impl Bridge {
             }
         }
         self.update_backpressure();
+        self.update_idleness();
     }
 }
 

@@ -110,9 +110,9 @@ impl Bridge {
         answer: &QuestionResponse,
     ) {
         let pending = self.questions.get_by_agent_id(&answer.request_id);
-        if !pending
-            .map_or_else(|| self.is_agent_ready(), |pending| self.can_deliver_response(&pending.question))
-        {
+        // A server does not notice that an idle agent was ended.
+        let has_agent = self.is_agent_ready() || self.has_ended_idle_agent();
+        if !pending.map_or(has_agent, |pending| self.can_deliver_response(&pending.question)) {
             return self.send_error(conn, id, "no agent runs that could take the answer");
         }
         let Some(name) = pending.map(|pending| pending.id.clone()) else {
@@ -216,7 +216,7 @@ impl Bridge {
     /// Opens a question about a connection to a host. [`BridgeAction::HostQuestionAnswered`] reports the result.
     pub fn ask_about_host(&mut self, host: HostAccessQuestion<'_>) {
         let ask = AgentQuestion::for_host(uuid_v4(), host);
-        let pending = PendingQuestion { id: uuid_v4(), question: ask, recipient: None, deadline: None };
+        let pending = self.new_question(ask);
         match self.question_refusal() {
             Some(by) => self.refuse_question(pending, by, "the turn is being interrupted"),
             None => self.open_question(pending),
@@ -247,7 +247,7 @@ impl Bridge {
     }
 
     fn handle_question(&mut self, ask: AgentQuestion) {
-        let pending = PendingQuestion { id: uuid_v4(), question: ask, recipient: None, deadline: None };
+        let pending = self.new_question(ask);
         if let Some(by) = self.question_refusal() {
             return self.refuse_question(pending, by, "the turn is being interrupted");
         }
@@ -269,6 +269,10 @@ impl Bridge {
         let mut audit = self.new_audit_record(&pending, decision, DecidedBy::Rule);
         audit.rule = Some(rule);
         self.deliver_decision(&pending.question, audit, Some(&line));
+    }
+
+    fn new_question(&self, question: AgentQuestion) -> PendingQuestion<QuestionRecipient> {
+        PendingQuestion { id: uuid_v4(), question, recipient: None, asked: self.now, deadline: None }
     }
 
     /// Why no question can be opened now, or `None`.

@@ -2,6 +2,8 @@
 
 mod backpressure;
 mod disconnects;
+mod idle_agent;
+mod idle_model;
 mod memory_store;
 mod model;
 mod order;

@@ -141,6 +141,7 @@ fn the_schema_has_every_key_with_a_description() {
     files.ro
     files.rw
     files.tmp_size
+    limits.agent_idle
     limits.at_timeout
     limits.cpu_burst
     limits.cpu_idle

@@ -113,6 +113,10 @@ const RULES: &[(&str, Rule)] = &[
         RefusedAbove { operator: "[limits]\ncpu_time = '1h'", folder: "[limits]\ncpu_time = '61m'" },
     ),
     ("limits.idle", RefusedAbove { operator: "[limits]\nidle = '10m'", folder: "[limits]\nidle = '601s'" }),
+    (
+        "limits.agent_idle",
+        RefusedAbove { operator: "[limits]\nagent_idle = '10m'", folder: "[limits]\nagent_idle = '601s'" },
+    ),
     ("limits.script", Refused("[limits]\nscript = '121s'")),
     ("protect.git_config", Refused("[protect]\ngit_config = false")),
     ("protect.paths", OnlyTightens("[protect]\npaths = ['Makefile']")),

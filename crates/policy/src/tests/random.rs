@@ -94,7 +94,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
     let same_home = files.home.value == before.files.home.value;
     let deny = |policy: &EffectivePolicy, name: &EnvName| policy.env.deny.contains_key(name.as_str());
     let times = |limits: &effective::LimitPolicy| {
-        [&limits.timeout, &limits.cpu_time, &limits.idle]
+        [&limits.timeout, &limits.cpu_time, &limits.idle, &limits.agent_idle]
             .map(|time| time.as_ref().map_or(u64::MAX, |time| time.value.milliseconds()))
     };
     let (timed, timed_before) = (times(limits), times(&before.limits));

@@ -5,6 +5,7 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 use saggar_sys::beneath::{self, FileKind, FileMeta};
 use saggar_sys::error::Result;
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,14 +72,19 @@ impl Workspace {
 
 /// The entry of a name; `None` if it was removed meanwhile.
 fn read_entry(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<DirectoryEntry>> {
-    let found = beneath::stat_beneath(directory, std::ffi::OsStr::from_bytes(name))?;
-    Ok(found.map(|FileMeta { kind, size, mode, mtime, .. }| DirectoryEntry {
-        name: String::from_utf8_lossy(name).into_owned(),
-        kind: kind.name(),
-        size: if kind == FileKind::File { size } else { 0 },
-        mode,
-        mtime: to_milliseconds(mtime),
-    }))
+    let name = OsStr::from_bytes(name);
+    Ok(beneath::stat_beneath(directory, name)?.map(|meta| describe(name, &meta)))
+}
+
+/// The entry of a name with this metadata.
+pub(super) fn describe(name: &OsStr, meta: &FileMeta) -> DirectoryEntry {
+    DirectoryEntry {
+        name: name.to_string_lossy().into_owned(),
+        kind: meta.kind.name(),
+        size: if meta.kind == FileKind::File { meta.size } else { 0 },
+        mode: meta.mode,
+        mtime: to_milliseconds(meta.mtime),
+    }
 }
 
 /// Converts nanoseconds.

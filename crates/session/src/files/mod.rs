@@ -5,18 +5,28 @@
 //! | module | contents |
 //! |---|---|
 //! | [`list`] | names of a directory, a part at a time |
+//! | [`walk`] | names of a directory and everything below it, a part at a time |
 //! | [`read`] | a range of a regular file |
 //! | [`mod@write`] | replaces a whole file |
+//! | [`remove`] | removes a file or a directory |
+//! | [`unserved`] | the same for a session that no supervisor serves |
 
 mod list;
 mod read;
+mod remove;
+pub mod unserved;
+mod walk;
 mod write;
 
 pub use list::{DirectoryEntry, DirectoryListing};
 pub use read::FileChunk;
+pub use walk::TreeListing;
 
+use saggar_bridge::control::files::FileRequest;
+use saggar_policy::protect;
 use saggar_sys::beneath::FileKind;
 use saggar_sys::error::{Code, Error, Result};
+use serde_json::{Value, json};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -37,6 +47,45 @@ impl Workspace {
     /// programs.
     pub fn new(root: OwnedFd, protected: Vec<PathBuf>) -> Self {
         Workspace { root, protected }
+    }
+
+    /// Performs a request; the result is that of the method on the control socket (saggar-control(7)).
+    ///
+    /// # Errors
+    /// Those of the method that it calls.
+    pub fn perform(&self, request: &FileRequest) -> Result<Value> {
+        match request {
+            FileRequest::List { path, after, limit } => {
+                self.list(path, *after, *limit).map(|listing| json!(listing))
+            }
+            FileRequest::Walk { path, after, limit, exclude } => {
+                self.walk(path, after.as_deref(), *limit, exclude).map(|listing| json!(listing))
+            }
+            FileRequest::Read { path, offset, limit, encoding } => {
+                self.read(path, *offset, *limit, *encoding).map(|chunk| json!(chunk))
+            }
+            FileRequest::Write { path, content, parents, part } => {
+                self.write(path, content, *parents, part.as_ref()).map(|()| json!({}))
+            }
+            FileRequest::Remove { path, recursive } => self.remove(path, *recursive).map(|()| json!({})),
+        }
+    }
+
+    /// Why this path is protected, if it is.
+    fn protection(&self, path: &Path) -> Option<&'static str> {
+        let is_named = self.protected.iter().any(|protected| path.starts_with(protected));
+        protect::protection_reason(path).or(is_named.then_some("the policy names it"))
+    }
+
+    fn check_unprotected(&self, verb: &str, path: &Path) -> Result<()> {
+        match self.protection(path) {
+            Some(why) => {
+                let message =
+                    format!("{verb} {}: it is protected: {why}", super::diff::text::show_path(path));
+                Err(Error::new(Code::Refused, message))
+            }
+            None => Ok(()),
+        }
     }
 }
 

@@ -63,14 +63,6 @@ impl Client {
         Response { status, headers, body, request: format!("{method} {path}") }
     }
 
-    /// Requests a file. Returns the status, the headers and the bytes.
-    pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
-        let (status, headers, mut body) = self.start("GET", path, &[], b"");
-        let mut bytes = Vec::new();
-        body.as_reader().read_to_end(&mut bytes).unwrap();
-        (status, headers, bytes)
-    }
-
     fn start(
         &self,
         method: &str,
@@ -111,15 +103,40 @@ impl Client {
         self.request("DELETE", path, &[], b"")
     }
 
+    /// Gets bytes, with the status and the headers of the response.
+    pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
+        let (status, headers, mut body) = self.start("GET", path, &[], b"");
+        let mut bytes = Vec::new();
+        body.as_reader().read_to_end(&mut bytes).unwrap();
+        (status, headers, bytes)
+    }
+
     /// Sends a message and returns the frames as they arrive, until the stream ends. Dropping the iterator closes the
     /// connection.
     #[track_caller]
     pub fn send(&self, session: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
         let path = format!("/api/sessions/{session}/messages");
-        let headers = [("content-type", "application/json")];
+        self.frames("POST", &path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    /// Returns the frames of the stream of a session after the frame with this id.
+    #[track_caller]
+    pub fn stream(&self, session: &str, after: u64) -> impl Iterator<Item = Frame> + use<> {
+        let path = format!("/api/sessions/{session}/stream");
+        self.frames("GET", &path, &[("last-event-id", &after.to_string())], b"")
+    }
+
+    #[track_caller]
+    fn frames(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> impl Iterator<Item = Frame> + use<> {
         // A separate client, so that the connection is not pooled.
         let own = Client::new(&self.url, self.key.as_deref());
-        let (status, headers, body) = own.start("POST", &path, &headers, body.to_string().as_bytes());
+        let (status, headers, body) = own.start(method, path, headers, body);
         assert_eq!(status, 200);
         assert_eq!(headers["content-type"], "text/event-stream");
         assert_eq!(headers["cache-control"], "no-cache");

@@ -1,10 +1,13 @@
 //! Server processes for tests, and HTTP clients.
 
 mod client;
+pub(crate) mod postgres;
 mod process;
+mod skip;
 
 pub use client::{Client, Frame, Response};
 pub use process::Server;
+pub(crate) use skip::report_skip;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -19,6 +22,12 @@ pub fn hello_folder() -> PathBuf {
 /// The body that deploys the demo agent under this name.
 pub fn deploy_body(name: &str) -> Value {
     json!({ "name": name, "path": hello_folder() })
+}
+
+/// Bytes as base64 in the body of a request.
+pub fn base64(bytes: &[u8]) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 /// Whether a process has exited. A zombie has.

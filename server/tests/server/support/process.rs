@@ -1,5 +1,6 @@
 //! A server process for tests.
 
+use super::postgres::{TestDatabase, configured_url};
 use super::{Client, deploy_body};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -9,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A server process with its own data directory. Dropping it ends all its sessions.
+/// A server process with its own data directory, and with a PostgreSQL database of its own if `SAGGAR_TEST_POSTGRES` is
+/// set. Dropping it ends all its sessions.
 pub struct Server {
     process: Option<Child>,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     directory: TempDir,
+    database: Option<TestDatabase>,
     url: String,
     /// Standard output of the current process.
     pub stdout: String,
@@ -28,12 +31,23 @@ impl Server {
 
     /// Starts a server with these arguments and environment variables.
     pub fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let database = configured_url().map(|server| TestDatabase::create(&server));
+        Server::start_on(database, arguments, variables)
+    }
+
+    /// Starts a server that uses this PostgreSQL database.
+    pub fn start_on_postgres(database: TestDatabase) -> Self {
+        Server::start_on(Some(database), &[], &[])
+    }
+
+    fn start_on(database: Option<TestDatabase>, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let own = |text: &&str| (*text).to_owned();
         let mut server = Server {
             process: None,
             arguments: arguments.iter().map(own).collect(),
             variables: variables.iter().map(|(name, value)| (own(name), own(value))).collect(),
             directory: tempfile::tempdir().unwrap(),
+            database,
             url: String::new(),
             stdout: String::new(),
         };
@@ -54,6 +68,7 @@ impl Server {
         let line = self.stdout.trim_end();
         self.url =
             line.rsplit_once(" on ").unwrap_or_else(|| panic!("unexpected first line {line:?}")).1.to_owned();
+        assert_eq!(self.data_dir().join("saggar.db").exists(), self.database.is_none());
         let key_file = self.data_dir().join("initial-api-key");
         if key_file.exists() && self.stdout.lines().count() == 1 && !self.is_known_key(&key_file) {
             lines.read_line(&mut self.stdout).unwrap();
@@ -73,14 +88,24 @@ impl Server {
 
     /// The command that starts the server.
     pub fn command(&self) -> Command {
+        self.command_with_data(&self.data_dir())
+    }
+
+    /// The command that starts the server on another data directory, with the same database if that is PostgreSQL.
+    pub fn command_with_data(&self, data_dir: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_saggar-server"));
-        command.arg("--data").arg(self.data_dir()).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
+        command.arg("--data").arg(data_dir).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
             command.arg("--saggar").arg(saggar());
         }
         for name in ["ASH_API_KEY", "ASH_INTERNAL_SECRET", "ASH_CREDENTIAL_KEY"] {
             command.env_remove(name);
         }
+        // Not as an option: others can read a command line.
+        match &self.database {
+            Some(database) => command.env("ASH_DATABASE_URL", database.url()),
+            None => command.env_remove("ASH_DATABASE_URL"),
+        };
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command

@@ -4,6 +4,7 @@ mod apply;
 mod diff;
 mod discard;
 mod snapshot;
+mod workspace_files;
 
 use crate::cli::session::files::FilesCommand;
 use crate::cmd::print_text;
@@ -16,6 +17,7 @@ pub(super) fn run(command: FilesCommand) -> Result<u8> {
         FilesCommand::Discard(args) => discard::run(&args),
         FilesCommand::Snapshot(args) => snapshot::run(&args),
         FilesCommand::Restore(args) => snapshot::restore(&args),
+        FilesCommand::Files(args) => workspace_files::run(&args.command),
     }
 }
 

@@ -97,6 +97,12 @@ pub struct HostAccessQuestion<'a> {
 }
 
 impl AgentQuestion {
+    /// The JSON of the rules that the agent or the bridge suggests to add, if there are any.
+    pub fn suggestions(&self) -> Option<&str> {
+        let request = json::scan(&self.line, &["request"]).ok()?.fields[0]?;
+        json::scan(request, &["permission_suggestions"]).ok()?.fields[0].filter(|list| *list != "null")
+    }
+
     /// Encodes the question whether a connection to a host is allowed as a question about a tool. `id` cannot be
     /// guessed by the agent. A server makes its answer permanent by accepting the suggested rule.
     pub(crate) fn for_host(

@@ -21,6 +21,8 @@ pub struct PendingQuestion<W> {
     pub question: AgentQuestion,
     /// The recipient; `None` if the question was not sent.
     pub recipient: Option<W>,
+    /// When the agent asked.
+    pub asked: Duration,
     /// When the question is denied for want of an answer.
     pub deadline: Option<Duration>,
 }

@@ -21,7 +21,13 @@ fn ask(agent_id: &str) -> AgentQuestion {
 
 fn pending(id: &str, agent_id: &str, until: Option<u64>) -> PendingQuestion<u8> {
     let until = until.map(Duration::from_secs);
-    PendingQuestion { id: id.into(), question: ask(agent_id), recipient: None, deadline: until }
+    PendingQuestion {
+        id: id.into(),
+        question: ask(agent_id),
+        recipient: None,
+        asked: Duration::ZERO,
+        deadline: until,
+    }
 }
 
 #[test]

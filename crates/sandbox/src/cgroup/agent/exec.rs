@@ -8,7 +8,8 @@
 //! ```
 //! A program is moved into its leaf while it waits at its barrier, before execve: all its descendants are created
 //! inside. Both ends of that move are below a directory that saggar owns, so it needs no right over any other cgroup
-//! (cgroups(7), cgroup v2 delegation).
+//! (cgroups(7), cgroup v2 delegation). It is not created there (CLONE_INTO_CGROUP): pid 1 would need a right that all
+//! programs would then have too (DECISIONS 10).
 
 use super::path::{EXEC_PREFIX, MAIN};
 use super::usage::read_field;
@@ -29,7 +30,7 @@ pub fn enable_memory_accounting(sandbox: &Path) {
 pub struct ExecCgroups {
     sandbox: PathBuf,
     next: u64,
-    /// A leaf created in advance: creating one is the slowest part of starting a command.
+    /// A leaf created in advance, so that a command at its barrier does not wait for mkdir(2).
     spare: Option<ExecCgroup>,
     /// Leaves that were killed and still have processes.
     killed: Vec<ExecCgroup>,
@@ -124,7 +125,8 @@ impl ExecCgroup {
 
     /// Moves a process in, and reads back that it is there. `is_same_process` returns whether the pid still belongs to
     /// the process that reported it. It is called when the process's directory in /proc is open, which excludes reuse
-    /// of the pid.
+    /// of the pid. The write waits for an RCU grace period, several milliseconds, if no process of the host was moved
+    /// shortly before (cgroup_threadgroup_rwsem).
     ///
     /// # Errors
     /// The reason why it could not be moved, for the log.

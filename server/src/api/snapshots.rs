@@ -1,0 +1,160 @@
+//! Snapshots of sessions, and sessions that start from them.
+
+use super::App;
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::SessionId;
+use super::lifecycle;
+use super::objects::parse_object;
+use super::session_files;
+use super::sessions::{find_session, record_lifecycle_event, session_response};
+use crate::clock;
+use crate::saggar::{CommandError, Snapshot};
+use crate::store::{NewSession, Session, Status};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// `POST /api/sessions/:id/snapshots`.
+pub(super) async fn take(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    find_session(&app, &caller, id).await?;
+    let tasks = app.tasks.clone();
+    let taken = tasks.run(async move {
+        let _session_lock = app.running.lock_session(id).await;
+        app.program.take_snapshot(id).await.map_err(|error| failed(&error))
+    });
+    let snapshot =
+        taken.await.unwrap_or_else(|| Err(ApiError::internal("Cannot take a snapshot: internal error")))?;
+    Ok((StatusCode::CREATED, Json(json!({ "snapshot": snapshot_object(id, &snapshot) }))))
+}
+
+/// `GET /api/sessions/:id/snapshots`.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+) -> Result<Json<Value>, ApiError> {
+    find_session(&app, &caller, id).await?;
+    let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
+    let snapshots: Vec<Value> = snapshots.iter().map(|snapshot| snapshot_object(id, snapshot)).collect();
+    Ok(Json(json!({ "snapshots": snapshots })))
+}
+
+fn snapshot_object(session: Uuid, snapshot: &Snapshot) -> Value {
+    let metadata = std::fs::metadata(&snapshot.file).ok();
+    let taken =
+        metadata.as_ref().and_then(|metadata| jiff::Timestamp::try_from(metadata.modified().ok()?).ok());
+    json!({
+        "id": format!("{session}/{}", snapshot.name),
+        "sessionId": session.to_string(),
+        "name": snapshot.name,
+        "size": metadata.map(|metadata| metadata.len()),
+        "createdAt": taken.map(clock::format),
+    })
+}
+
+/// Returns the session of a snapshot and its file, given the id of the snapshot.
+///
+/// # Errors
+/// 400 if the tenant of the request has no such snapshot.
+pub(super) async fn find_snapshot(app: &App, caller: &Caller, id: &str) -> Result<PathBuf, ApiError> {
+    let unknown = || ApiError::bad_request("Invalid or inaccessible snapshot");
+    let (session, name) = id.split_once('/').ok_or_else(unknown)?;
+    let session = Uuid::parse_str(session).map_err(|_| unknown())?;
+    find_session(app, caller, session).await.map_err(|_| unknown())?;
+    let snapshots = app.program.list_snapshots(session).await.map_err(|error| failed(&error))?;
+    snapshots.into_iter().find(|snapshot| snapshot.name == name).map(|found| found.file).ok_or_else(unknown)
+}
+
+/// `POST /api/sessions/:id/fork`: a paused session with the messages, the workspace and the conversation of this one.
+pub(super) async fn fork(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    find_session(&app, &caller, id).await?;
+    let tasks = app.tasks.clone();
+    let forked = tasks.run(async move { fork_session(&app, &caller, id).await });
+    let session =
+        forked.await.unwrap_or_else(|| Err(ApiError::internal("Failed to fork session: internal error")))?;
+    Ok((StatusCode::CREATED, session_response(session)))
+}
+
+async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
+    let parent = find_session(app, caller, id).await?;
+    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), parent.agent_name.clone())).await;
+    let agent = app.store.agent(&caller.tenant, &parent.agent_name).await?;
+    let agent =
+        agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", parent.agent_name)))?;
+    // What the agent said before the snapshot is among the messages of the fork.
+    let snapshot = {
+        let _session_lock = app.running.lock_session(id).await;
+        app.program.take_snapshot(id).await.map_err(|error| fork_failed(&error))?
+    };
+    let child = Uuid::new_v4();
+    let _session_lock = app.running.lock_session(child).await;
+    let started = start_fork(app, &parent, child, &agent, &snapshot).await;
+    // It was taken for the fork alone.
+    if let Err(error) = tokio::fs::remove_file(&snapshot.file).await {
+        tracing::warn!("cannot remove the snapshot {}: {error}", snapshot.file.display());
+    }
+    let session = started?;
+    let forked = json!({ "action": "forked", "parentSessionId": id.to_string() });
+    record_lifecycle_event(app, &session, &forked).await?;
+    find_session(app, caller, child).await
+}
+
+async fn start_fork(
+    app: &App,
+    parent: &Session,
+    child: Uuid,
+    agent: &crate::store::Agent,
+    snapshot: &Snapshot,
+) -> Result<Session, ApiError> {
+    let new = NewSession {
+        id: child,
+        tenant: &parent.tenant_id,
+        agent: &parent.agent_name,
+        model: parent.model.as_deref(),
+        config: &Value::Object(parse_object(&parent.config)).to_string(),
+        parent: Some(parent.id),
+    };
+    let session = app.store.insert_session(&new).await?;
+    let started = async {
+        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
+        let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), variables).await?;
+        let record =
+            app.program.create(child, &files.folder, files.policy.as_deref(), Some(&snapshot.file)).await;
+        let record = record.map_err(|error| fork_failed(&error))?;
+        app.store.set_running(child, &record.sandbox, Status::Active).await?;
+        if app.running.attach(&session, &record).is_none() {
+            return Err(ApiError::internal("Failed to fork session: the sandbox exited immediately"));
+        }
+        app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
+        lifecycle::freeze(app, &session).await
+    };
+    match started.await {
+        Ok(()) => Ok(session),
+        Err(error) => {
+            lifecycle::remove_session(app, &session).await?;
+            app.store.delete_session(child).await?;
+            Err(error)
+        }
+    }
+}
+
+fn fork_failed(error: &CommandError) -> ApiError {
+    ApiError::internal(format!("Failed to fork session: {error}"))
+}
+
+fn failed(error: &CommandError) -> ApiError {
+    ApiError::internal(format!("Cannot access snapshots: {error}"))
+}

@@ -1,0 +1,286 @@
+//! `/api/sessions/:id/files`: files of the workspace of a session, also after the session has ended. saggar accesses
+//! them and follows no link (saggar-session(1)).
+
+use super::App;
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
+use super::sessions::find_session;
+use crate::agent_folder::safe_path;
+use crate::clock;
+use crate::saggar::CommandError;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Names that are not listed, with everything below them.
+pub(super) const SKIPPED_NAMES: [&str; 11] = [
+    "node_modules",
+    ".git",
+    "__pycache__",
+    ".cache",
+    ".npm",
+    ".pnpm-store",
+    ".yarn",
+    ".venv",
+    "venv",
+    ".tmp",
+    "tmp",
+];
+/// Suffixes of other names that are not listed.
+const SKIPPED_SUFFIXES: [&str; 3] = [".sock", ".lock", ".pid"];
+/// Maximum size of a file in a JSON response, in bytes.
+const MAX_JSON_SIZE: u64 = 1 << 20;
+/// Maximum size of a file that is downloaded, in bytes.
+const MAX_DOWNLOAD_SIZE: u64 = 100 << 20;
+/// Maximum size of an uploaded file, in bytes.
+const MAX_UPLOAD_SIZE: usize = 50 << 20;
+/// Maximum size of all files of an upload, in bytes.
+const MAX_BATCH_SIZE: usize = 100 << 20;
+/// Maximum number of files of an upload.
+const MAX_BATCH_FILES: usize = 500;
+/// The characters of RFC 8187 that need no encoding in a file name.
+const FILE_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FilesQuery {
+    include_hidden: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FileQuery {
+    format: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UploadBody {
+    files: Vec<UploadedFile>,
+    target_path: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct UploadedFile {
+    path: String,
+    content: String,
+}
+
+/// `GET /api/sessions/:id/files`.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+    QueryParams(query): QueryParams<FilesQuery>,
+) -> Result<Json<Value>, ApiError> {
+    let session = find_session(&app, &caller, id).await?;
+    let files =
+        app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
+    let with_hidden = query.include_hidden.unwrap_or(true);
+    let is_listed = |name: &str| {
+        !SKIPPED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+            && (with_hidden || !name.split('/').any(|part| part.starts_with('.')))
+    };
+    let files: Vec<Value> = files
+        .iter()
+        .filter(|file| file.kind == "file" && is_listed(&file.name))
+        .map(|file| json!({ "path": file.name, "size": file.size, "modifiedAt": clock::at_millisecond(file.mtime) }))
+        .collect();
+    Ok(Json(json!({ "files": files, "source": source(&app, id) })))
+}
+
+/// `GET /api/sessions/:id/files/*`: the bytes of a file, or with `?format=json` its text.
+pub(super) async fn read(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionPath { id, rest: path }: SessionPath,
+    QueryParams(query): QueryParams<FileQuery>,
+) -> Result<Response, ApiError> {
+    let session = find_session(&app, &caller, id).await?;
+    let path = normal_path(&path)?;
+    let size = app.program.file_size(session.id, &path).await.map_err(|error| file_error(&error))?.size;
+    let is_json = query.format.as_deref() == Some("json");
+    let most = if is_json { MAX_JSON_SIZE } else { MAX_DOWNLOAD_SIZE };
+    if size > most {
+        return Err(ApiError::bad_request(format!("File too large: {size} bytes, at most {most} are sent")));
+    }
+    let mut content = app.program.read_file(session.id, &path).map_err(|error| file_error(&error))?;
+    let source = source(&app, id);
+    if is_json {
+        let content = content.read_to_end().await.map_err(|error| file_error(&error))?;
+        let (text, size) = (String::from_utf8_lossy(&content), content.len());
+        return Ok(
+            Json(json!({ "path": path, "content": text, "size": size, "source": source })).into_response()
+        );
+    }
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Vec<u8>, CommandError>>(4);
+    tokio::spawn(async move {
+        loop {
+            let chunk = match content.next_chunk().await {
+                Ok(Some(chunk)) => Ok(chunk),
+                Ok(None) => return,
+                // The client finds that the response is incomplete.
+                Err(error) => Err(error),
+            };
+            let is_last = chunk.is_err();
+            if sender.send(chunk).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
+    Ok(download(&path, body, source))
+}
+
+/// The response with a file to save: no browser renders it, whatever an agent wrote.
+fn download(path: &str, body: Body, source: &'static str) -> Response {
+    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(&name, FILE_NAME));
+    let kind = mime_guess::from_path(path).first_or_octet_stream().to_string();
+    let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("attachment"));
+    let headers = [
+        (header::CONTENT_TYPE, value(&kind)),
+        (header::CONTENT_DISPOSITION, value(&disposition)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (HeaderName::from_static("x-ash-source"), HeaderValue::from_static(source)),
+    ];
+    (headers, body).into_response()
+}
+
+/// `POST /api/sessions/:id/files`: writes files, each with a result of its own.
+pub(super) async fn write(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(id): SessionId,
+    JsonBody(body): JsonBody<UploadBody>,
+) -> Result<Json<Value>, ApiError> {
+    if body.files.is_empty() || body.files.len() > MAX_BATCH_FILES {
+        return Err(ApiError::Body(format!("body/files must contain 1 to {MAX_BATCH_FILES} files")));
+    }
+    let session = find_session(&app, &caller, id).await?;
+    let tasks = app.tasks.clone();
+    let written = tasks.run(async move {
+        let target = body.target_path.unwrap_or_default();
+        let (mut results, mut total) = (Vec::new(), 0);
+        for file in body.files {
+            let written = match checked_upload(&target, &file, &mut total) {
+                Ok((path, content)) => write_one(&app, session.id, &path, &content).await,
+                Err(text) => Err(text),
+            };
+            results.push(match written {
+                Ok(size) => json!({ "path": file.path, "written": true, "size": size }),
+                Err(text) => json!({ "path": file.path, "written": false, "error": text }),
+            });
+        }
+        results
+    });
+    let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))?;
+    Ok(Json(json!({ "files": results })))
+}
+
+async fn write_one(app: &App, id: Uuid, path: &str, content: &[u8]) -> Result<usize, String> {
+    app.program.write_file(id, path, content).await.map(|()| content.len()).map_err(|error| error.to_string())
+}
+
+/// The path and the content of an uploaded file, or why it is not written.
+fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Result<(String, Vec<u8>), String> {
+    let path = match safe_path(&file.path) {
+        Some(path) if target.is_empty() || target == "." => Some(path),
+        Some(path) => safe_path(target).map(|target| target.join(path)),
+        None => None,
+    };
+    let path = path.and_then(|path| path.to_str().map(str::to_owned)).ok_or("Invalid file path")?;
+    if path.rsplit('/').next() == Some(".DS_Store") {
+        return Err("Skipped: .DS_Store".into());
+    }
+    let content = STANDARD.decode(&file.content).map_err(|_| "The content is not base64")?;
+    if content.len() > MAX_UPLOAD_SIZE {
+        return Err(format!("File too large: at most {MAX_UPLOAD_SIZE} bytes are written"));
+    }
+    *total += content.len();
+    if *total > MAX_BATCH_SIZE {
+        return Err("Batch size limit exceeded".into());
+    }
+    Ok((path, content))
+}
+
+/// `DELETE /api/sessions/:id/files/*`.
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionPath { id, rest: path }: SessionPath,
+) -> Result<Json<Value>, ApiError> {
+    let session = find_session(&app, &caller, id).await?;
+    let path = normal_path(&path)?;
+    app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
+    Ok(Json(json!({ "path": path, "deleted": true })))
+}
+
+fn normal_path(path: &str) -> Result<String, ApiError> {
+    let invalid = || ApiError::bad_request("Invalid file path");
+    safe_path(path).and_then(|path| path.to_str().map(str::to_owned)).ok_or_else(invalid)
+}
+
+/// Where the files are: in a running sandbox, or only on disk.
+fn source(app: &App, id: Uuid) -> &'static str {
+    if app.running.get(id).is_some() { "sandbox" } else { "snapshot" }
+}
+
+/// The response to a request on a file that saggar refuses.
+fn file_error(error: &CommandError) -> ApiError {
+    let text = error.to_string();
+    if text.contains("No such file or directory") || text.contains("Not a directory") {
+        return ApiError::not_found("File not found");
+    }
+    let is_other_kind = ["it is a ", "Is a directory", "Directory not empty", "a link is on the way"];
+    if is_other_kind.iter().any(|part| text.contains(part)) {
+        return ApiError::bad_request("Path is not a file");
+    }
+    if text.contains("it is protected") {
+        return ApiError::with_status(StatusCode::FORBIDDEN, text);
+    }
+    no_workspace(error)
+}
+
+fn no_workspace(error: &CommandError) -> ApiError {
+    let text = error.to_string();
+    if text.contains("does not exist") || text.contains("has no workspace") {
+        return ApiError::not_found("No workspace available for this session");
+    }
+    ApiError::internal(format!("Cannot access the workspace: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_are_checked_one_by_one() {
+        let check = |target: &str, path: &str, content: &str| {
+            let file = UploadedFile { path: path.into(), content: content.into() };
+            checked_upload(target, &file, &mut 0).map(|(path, _)| path)
+        };
+        assert_eq!(check("", "a/./b", "eA==").unwrap(), "a/b");
+        assert_eq!(check("t/u", "a", "").unwrap(), "t/u/a");
+        assert_eq!(check(".", "a", "").unwrap(), "a");
+        for (target, path) in [("", "../x"), ("t", "../x"), ("", "/x"), ("/t", "x"), ("t/..", "x"), ("", "")]
+        {
+            assert_eq!(check(target, path, "").unwrap_err(), "Invalid file path", "{target} {path}");
+        }
+        assert_eq!(check("", "a/.DS_Store", "").unwrap_err(), "Skipped: .DS_Store");
+        assert!(check("", "a", "!").unwrap_err().contains("base64"));
+        let mut total = MAX_BATCH_SIZE;
+        let file = UploadedFile { path: "a".into(), content: "eA==".into() };
+        assert_eq!(checked_upload("", &file, &mut total).unwrap_err(), "Batch size limit exceeded");
+    }
+}

@@ -1,0 +1,67 @@
+//! Permission requests of an agent, on the control socket (saggar-control(7)).
+
+use super::control::{CONTROL_TIMEOUT, call_control};
+use crate::clock;
+use saggar_sys::error::{Code, Error, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The tool of a request about a connection to a host (saggar-bridge(7), Network requests).
+const HOST_TOOL: &str = "SandboxNetworkAccess";
+
+/// An open request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PermissionRequest {
+    /// The id that the bridge gave it.
+    pub id: String,
+    /// The id that the agent gave it.
+    pub agent_id: String,
+    /// The name of the tool.
+    pub tool: String,
+    /// The input of the tool.
+    pub input: Value,
+    /// Rules that the agent suggests to add, or null.
+    #[serde(default)]
+    pub suggestions: Value,
+    /// When the agent asked, in milliseconds since the Unix epoch.
+    pub asked: i64,
+    /// When it is denied without an answer.
+    pub deadline: Option<i64>,
+}
+
+impl PermissionRequest {
+    /// The request as an object of the API.
+    pub fn to_object(&self) -> Value {
+        json!({
+            "id": self.id,
+            "tool": self.tool,
+            "input": self.input,
+            "suggestions": self.suggestions,
+            "kind": if self.tool == HOST_TOOL { "network" } else { "tool" },
+            "createdAt": clock::at_millisecond(self.asked),
+            "expiresAt": self.deadline.map(clock::at_millisecond),
+        })
+    }
+}
+
+/// Lists the open requests in the order of their arrival.
+///
+/// # Errors
+/// As [`call_control`].
+pub async fn list_permissions(control: &Path) -> Result<Vec<PermissionRequest>> {
+    let mut result = call_control(control, "permission.list", &json!({}), CONTROL_TIMEOUT).await?;
+    serde_json::from_value(result["open"].take()).map_err(|error| {
+        Error::new(Code::System, format!("saggar sent an invalid permission request: {error}"))
+    })
+}
+
+/// Answers a request; `response` has a `behavior` of `allow` or `deny`.
+///
+/// # Errors
+/// [`Code::State`] if the request is not open; otherwise as [`call_control`].
+pub async fn answer_permission(control: &Path, id: &str, response: &Value) -> Result<()> {
+    let params = json!({ "id": id, "response": response });
+    call_control(control, "permission.respond", &params, CONTROL_TIMEOUT).await.map(drop)
+}
