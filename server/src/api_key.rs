@@ -1,18 +1,84 @@
-//! API keys: their form, and the initial key, which a server creates when no other key exists.
+//! API keys: their form and scope, and the initial key, which a server creates when no other key exists.
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::settings::Settings;
 use crate::store::Store;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// The tenant of the configured key and of the initial key.
 pub const DEFAULT_TENANT: &str = "default";
+
+/// What requests with an API key may do. Each scope includes those before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyScope {
+    /// Read agents, sessions and usage.
+    Read,
+    /// Also start and use sessions.
+    Agent,
+    /// Everything, also deployments, API keys and credentials.
+    #[default]
+    Admin,
+}
+
+const SCOPE_NAMES: [(KeyScope, &str); 3] =
+    [(KeyScope::Read, "read"), (KeyScope::Agent, "agent"), (KeyScope::Admin, "admin")];
+
+impl fmt::Display for KeyScope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = SCOPE_NAMES.iter().find(|(scope, _)| scope == self).map_or("", |(_, name)| name);
+        formatter.write_str(name)
+    }
+}
+
+impl FromStr for KeyScope {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = SCOPE_NAMES.iter().find(|(_, known)| *known == name);
+        found
+            .map(|(scope, _)| *scope)
+            .ok_or_else(|| Error::new(format!("unknown scope {name:?} of an API key")))
+    }
+}
+
+/// A configured secret, to compare with the secrets of requests in constant time.
+#[derive(Clone)]
+pub struct SecretVerifier {
+    key: hmac::Key,
+    tag: hmac::Tag,
+}
+
+impl SecretVerifier {
+    /// Creates a verifier of this secret. The secret itself is not kept.
+    pub fn new(secret: &str) -> Self {
+        // The key need not be secret: the comparison of tags takes the same time for all tags.
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"saggar-server secret");
+        let tag = hmac::sign(&key, secret.as_bytes());
+        SecretVerifier { key, tag }
+    }
+
+    /// Whether this is the secret.
+    pub fn matches(&self, secret: &str) -> bool {
+        hmac::verify(&self.key, secret.as_bytes(), self.tag.as_ref()).is_ok()
+    }
+}
+
+impl fmt::Debug for SecretVerifier {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SecretVerifier").finish_non_exhaustive()
+    }
+}
 
 /// The API key that the server created at this start.
 #[derive(Debug)]
@@ -70,6 +136,26 @@ pub fn hash_key(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scopes_are_ordered_and_named() {
+        assert!(KeyScope::Read < KeyScope::Agent && KeyScope::Agent < KeyScope::Admin);
+        for (scope, name) in SCOPE_NAMES {
+            assert_eq!((name.parse::<KeyScope>().unwrap(), scope.to_string()), (scope, name.to_owned()));
+            assert_eq!(serde_json::to_value(scope).unwrap(), name);
+        }
+        assert!("root".parse::<KeyScope>().is_err());
+    }
+
+    #[test]
+    fn verifier_matches_only_its_secret_and_does_not_print_it() {
+        let verifier = SecretVerifier::new("secret");
+        assert!(verifier.matches("secret"));
+        for other in ["", "secre", "secret ", "Secret"] {
+            assert!(!verifier.matches(other), "{other:?}");
+        }
+        assert_eq!(format!("{verifier:?}"), "SecretVerifier { .. }");
+    }
 
     #[test]
     fn generated_keys_are_unique_and_have_form_of_ash() {

@@ -12,13 +12,17 @@
 //! stream        conversion of agent messages to server-sent events and database rows
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
+//! agent_files   files in an agent folder
+//! cipher        encryption of credentials in the database
 //! api_key       generation and hashing of API keys
 //! api           the routes
 //! ```
 
+pub mod agent_files;
 pub mod agent_folder;
 pub mod api;
 pub mod api_key;
+pub mod cipher;
 pub mod clock;
 pub mod data_lock;
 pub mod error;
@@ -31,6 +35,7 @@ pub mod stream;
 pub mod tasks;
 
 use crate::api::{App, Connection};
+use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::running::RunningSessions;
@@ -69,9 +74,10 @@ pub async fn serve(settings: Settings) -> Result<()> {
         .context(|| format!("cannot listen on {} (choose another address with --listen)", settings.listen))?;
     let address = listener.local_addr().context(|| "cannot read the listening address")?;
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
+    let cipher = CredentialCipher::load(&settings, &data_dir)?;
     let running = RunningSessions::new(store.clone(), program.clone());
     running.reattach().await?;
-    let app = Arc::new(App::new(&settings, data_dir, store, program, running));
+    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
 
     let tasks = app.tasks.clone();
     let shutdown = shutdown_signal(tasks.clone())?;

@@ -60,7 +60,11 @@ struct SettingsFile {
     api_key_file: Option<PathBuf>,
     #[serde(default)]
     allowed_hosts: Vec<String>,
+    #[serde(default)]
+    allowed_origins: Vec<String>,
     log_format: Option<LogFormat>,
+    #[serde(default)]
+    rate_limit: RequestLimits,
     #[serde(default)]
     sandbox: SandboxTable,
 }
@@ -71,6 +75,24 @@ struct SandboxTable {
     program: Option<PathBuf>,
     #[serde(default)]
     options: Vec<String>,
+}
+
+/// Maximum numbers of requests from one client address in 15 minutes; 0 is no limit. The defaults are those of Ash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestLimits {
+    /// All requests, except for those below.
+    pub requests: u32,
+    /// Deployments of agents.
+    pub deployments: u32,
+    /// Starts of sessions.
+    pub sessions: u32,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        RequestLimits { requests: 1500, deployments: 20, sessions: 20 }
+    }
 }
 
 /// The effective settings.
@@ -84,8 +106,16 @@ pub struct Settings {
     pub database_url: Option<String>,
     /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
+    /// The key that encrypts credentials; `None` selects the file `credential-key` in the data directory.
+    pub credential_key: Option<String>,
+    /// The secret of the internal routes; without it, they are disabled.
+    pub internal_secret: Option<String>,
     /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the API, such as `https://app.example`.
+    pub allowed_origins: Vec<String>,
+    /// Limits on the requests of one client address.
+    pub request_limits: RequestLimits,
     /// The path of the program `saggar`; `None` selects the default of [`Program::find`](crate::saggar::Program::find).
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
@@ -135,7 +165,11 @@ impl Settings {
                 .or_else(|| variable("ASH_DATABASE_URL"))
                 .or(file.database_url),
             api_key,
+            credential_key: variable("ASH_CREDENTIAL_KEY"),
+            internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,
+            allowed_origins: allowed_origins(variable("ALLOWED_ORIGINS"), file.allowed_origins)?,
+            request_limits: file.rate_limit,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
@@ -186,9 +220,12 @@ fn read_settings_file(file: &Path) -> Result<SettingsFile> {
     toml::from_str(&text).context(|| format!("cannot read settings {}", file.display()))
 }
 
-/// Reads an API key: the first line of a file that only its owner can access.
-fn read_key_file(file: &Path) -> Result<String> {
-    let context = || format!("cannot use API key file {}", file.display());
+/// Reads a key: the first line of a file that only its owner can access.
+///
+/// # Errors
+/// Fails if the file cannot be read, is accessible to others or is empty.
+pub(crate) fn read_key_file(file: &Path) -> Result<String> {
+    let context = || format!("cannot use key file {}", file.display());
     let metadata = fs::metadata(file).context(context)?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(Error::new(format!(
@@ -201,6 +238,24 @@ fn read_key_file(file: &Path) -> Result<String> {
     match text.lines().next().map(str::trim).filter(|key| !key.is_empty()) {
         Some(key) => Ok(key.to_owned()),
         None => Err(Error::new(format!("{}: its first line contains no key", context()))),
+    }
+}
+
+/// Returns the origins of `ALLOWED_ORIGINS`, a list with commas, and of the file.
+fn allowed_origins(variable: Option<String>, file: Vec<String>) -> Result<Vec<String>> {
+    let listed = variable.unwrap_or_default();
+    let mut origins: Vec<String> = listed.split(',').map(|origin| origin.trim().to_owned()).collect();
+    origins.retain(|origin| !origin.is_empty());
+    origins.extend(file);
+    let is_origin = |origin: &str| {
+        let host = origin.split_once("://").map_or("", |(_, host)| host);
+        !host.is_empty() && !host.contains('/') && !host.contains('*')
+    };
+    match origins.iter().find(|origin| !is_origin(origin)) {
+        Some(origin) => Err(Error::new(format!(
+            "invalid origin {origin:?} in ALLOWED_ORIGINS or allowed_origins: use SCHEME://HOST[:PORT]"
+        ))),
+        None => Ok(origins),
     }
 }
 
@@ -289,6 +344,22 @@ mod tests {
             ("[::1]:5", Path::new("/x"))
         );
         assert_eq!(settings.allowed_hosts, ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn limits_and_origins_are_read() {
+        let settings = read(&["--data", "/d"], &[]).unwrap();
+        assert_eq!(settings.request_limits, RequestLimits { requests: 1500, deployments: 20, sessions: 20 });
+        assert!(settings.allowed_origins.is_empty());
+        let file = file("allowed_origins = [\"http://b:8\"]\n[rate_limit]\nsessions = 0\n", 0o644);
+        let arguments = ["--data", "/d", "--config", file.path().to_str().unwrap()];
+        let settings = read(&arguments, &[("ALLOWED_ORIGINS", "https://a, ")]).unwrap();
+        assert_eq!((settings.request_limits.requests, settings.request_limits.sessions), (1500, 0));
+        assert_eq!(settings.allowed_origins, ["https://a", "http://b:8"]);
+        for origin in ["*", "a.example", "https://", "https://a/", "https://*.a"] {
+            let error = read(&["--data", "/d"], &[("ALLOWED_ORIGINS", origin)]).unwrap_err().to_string();
+            assert!(error.contains(origin), "{error}");
+        }
     }
 
     #[test]

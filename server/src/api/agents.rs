@@ -8,7 +8,7 @@ use super::lifecycle;
 use super::objects::{Agent, parse_object};
 use super::variables::{self, Variables};
 use crate::agent_folder::{self, NewFile};
-use crate::store::Deployment;
+use crate::store::{self, Deployment};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -33,7 +33,7 @@ pub(super) struct DeployBody {
 
 /// A file of an agent; `content` is base64.
 #[derive(Debug, Deserialize)]
-struct FileBody {
+pub(super) struct FileBody {
     path: String,
     content: String,
 }
@@ -109,7 +109,7 @@ fn is_of_paths(error: &std::io::Error) -> bool {
     matches!(error.kind(), AlreadyExists | InvalidFilename | IsADirectory | NotADirectory)
 }
 
-fn decode_file(body: &FileBody) -> Result<NewFile, ApiError> {
+pub(super) fn decode_file(body: &FileBody) -> Result<NewFile, ApiError> {
     let path = agent_folder::safe_path(&body.path);
     let path = path.ok_or_else(|| ApiError::bad_request(format!("Invalid file path: {:?}", body.path)))?;
     let content = STANDARD.decode(&body.content);
@@ -131,7 +131,7 @@ pub(super) async fn show(
     caller: Caller,
     AgentName(name): AgentName,
 ) -> Result<Json<Value>, ApiError> {
-    let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
+    let agent = find_agent(&app, &caller, &name).await?;
     Ok(Json(json!({ "agent": Agent::from(agent) })))
 }
 
@@ -178,6 +178,11 @@ pub(super) async fn delete(
     });
     deleted.await.unwrap_or_else(|| Err(ApiError::internal("Cannot delete the agent")))?;
     Ok(Json(json!({ "ok": true })))
+}
+
+/// Returns the agent of this name if the tenant of the request owns it.
+pub(super) async fn find_agent(app: &App, caller: &Caller, name: &str) -> Result<store::Agent, ApiError> {
+    app.store.agent(&caller.tenant, name).await?.ok_or_else(not_found)
 }
 
 fn not_found() -> ApiError {

@@ -1,6 +1,8 @@
 //! State shared by all routes.
 
-use crate::api_key;
+use super::rate_limit::RequestLimiter;
+use crate::api_key::SecretVerifier;
+use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -17,14 +19,22 @@ pub struct App {
     pub data_dir: PathBuf,
     /// The database.
     pub store: Store,
+    /// Encrypts credentials.
+    pub credential_cipher: CredentialCipher,
     /// The program `saggar`, which starts sandboxes.
     pub program: Program,
     /// The sessions with a running sandbox.
     pub running: RunningSessions,
     /// Host names that requests may use, besides loopback and the local address.
     pub allowed_hosts: Vec<String>,
-    /// The hash of the API key in the settings.
-    pub configured_key: Option<String>,
+    /// Origins of web pages that may use the API.
+    pub allowed_origins: Vec<String>,
+    /// Counts requests by client address.
+    pub request_limiter: RequestLimiter,
+    /// The API key in the settings.
+    pub configured_key: Option<SecretVerifier>,
+    /// The secret of the internal routes; without it, they are disabled.
+    pub internal_secret: Option<SecretVerifier>,
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
     /// A task that also locks a session locks the agent first.
     pub agent_locks: KeyedLocks<(String, String)>,
@@ -40,16 +50,21 @@ impl App {
         settings: &Settings,
         data_dir: PathBuf,
         store: Store,
+        credential_cipher: CredentialCipher,
         program: Program,
         running: RunningSessions,
     ) -> Self {
         App {
             data_dir,
             store,
+            credential_cipher,
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
-            configured_key: settings.api_key.as_deref().map(api_key::hash_key),
+            allowed_origins: settings.allowed_origins.clone(),
+            request_limiter: RequestLimiter::new(settings.request_limits),
+            configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
+            internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),
             tasks: Tasks::default(),
             started: Instant::now(),

@@ -11,10 +11,14 @@ use serde_json::{Value, json};
 pub(super) enum ApiError {
     /// A status and text that the route chooses.
     Status(StatusCode, String),
+    /// A status and text, for routes of which Ash sends no `statusCode`.
+    WithoutCode(StatusCode, String),
     /// 400: the body is invalid.
     Body(String),
     /// 400: a path or query parameter is invalid.
     Parameter(String),
+    /// 429: the client has sent too many requests.
+    TooManyRequests(String),
     /// 404: no route has this method and path.
     NoRoute { method: Method, path: String },
 }
@@ -42,6 +46,7 @@ impl ApiError {
             ApiError::Status(status, text) => {
                 (status, json!({ "error": text, "statusCode": status.as_u16() }))
             }
+            ApiError::WithoutCode(status, text) => (status, json!({ "error": text })),
             ApiError::Body(text) => {
                 let body = json!({ "error": "Bad Request", "statusCode": 400, "message": text });
                 (StatusCode::BAD_REQUEST, body)
@@ -49,6 +54,10 @@ impl ApiError {
             ApiError::Parameter(text) => {
                 let body = json!({ "statusCode": 400, "code": "FST_ERR_VALIDATION", "error": "Bad Request", "message": text });
                 (StatusCode::BAD_REQUEST, body)
+            }
+            ApiError::TooManyRequests(text) => {
+                let body = json!({ "statusCode": 429, "error": "Too Many Requests", "message": text });
+                (StatusCode::TOO_MANY_REQUESTS, body)
             }
             ApiError::NoRoute { method, path } => {
                 let text = format!("Route {method}:{path} not found");

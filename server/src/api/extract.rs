@@ -101,6 +101,25 @@ impl<S: Send + Sync> FromRequestParts<S> for AgentName {
     }
 }
 
+/// The name of an agent and of a thing that belongs to it, such as a file: the two parameters of the path.
+#[derive(Debug)]
+pub(super) struct AgentItem {
+    pub(super) agent: String,
+    pub(super) item: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for AgentItem {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        match path {
+            Ok(Path((agent, item))) if is_agent_name(&agent) => Ok(AgentItem { agent, item }),
+            _ => Err(ApiError::not_found("Agent not found")),
+        }
+    }
+}
+
 /// Whether a name is valid for an agent: 1 to 255 letters, digits, `_` and `-`.
 pub(super) fn is_agent_name(name: &str) -> bool {
     (1..=255).contains(&name.len())

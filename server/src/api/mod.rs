@@ -1,9 +1,16 @@
 //! The HTTP API. It is compatible with Ash 0.2 (saggar-server(8)).
 
+mod agent_config;
+mod agent_files;
+mod agent_versions;
 mod agents;
+mod analytics;
+mod api_keys;
 mod app;
 mod auth;
 mod connection;
+mod cors;
+mod credentials;
 mod error;
 mod exec;
 mod extract;
@@ -14,9 +21,13 @@ mod logs;
 mod messages;
 mod objects;
 mod permissions;
+mod rate_limit;
+mod reject;
+mod scope;
 mod session_files;
 mod sessions;
 mod snapshots;
+mod usage;
 mod variables;
 mod workspace_archive;
 mod workspace_changes;
@@ -29,7 +40,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use error::ApiError;
 use std::sync::Arc;
 
@@ -42,7 +53,7 @@ const UPLOAD_LIMIT: usize = 200 << 20;
 /// Maximum size of an upload of a workspace, in bytes: 100 MiB in base64.
 const ARCHIVE_LIMIT: usize = 134 << 20;
 
-/// Returns the router. Each request passes the check of its Host header, then authentication.
+/// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
     let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
@@ -51,6 +62,23 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/health", get(health::health))
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
+        .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))
+        .route("/api/agents/{name}/files", get(agent_files::list).post(agent_files::write).layer(upload_body))
+        .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
+        .route("/api/agents/{name}/versions", get(agent_versions::list).post(agent_versions::create))
+        .route(
+            "/api/agents/{name}/versions/{version}",
+            get(agent_versions::show).patch(agent_versions::update).delete(agent_versions::delete),
+        )
+        .route("/api/agents/{name}/versions/{version}/activate", post(agent_versions::activate))
+        .route("/api/api-keys", get(api_keys::list).post(api_keys::create))
+        .route("/api/api-keys/{id}", delete(api_keys::delete))
+        .route("/api/credentials", get(credentials::list).post(credentials::create))
+        .route("/api/credentials/{id}", delete(credentials::delete))
+        .route("/api/usage", get(usage::list))
+        .route("/api/usage/stats", get(usage::stats))
+        .route("/api/analytics", get(analytics::show))
+        .route("/api/internal/api-keys", post(api_keys::create_for_tenant))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
         .route("/api/sessions/{id}/config", patch(sessions::update_config))
@@ -83,6 +111,8 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
+        .layer(from_fn_with_state(Arc::clone(&app), rate_limit::limit_requests))
+        .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))
         .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
         .with_state(app)
 }

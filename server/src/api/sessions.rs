@@ -2,6 +2,7 @@
 
 use super::App;
 use super::auth::Caller;
+use super::credentials;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
@@ -103,9 +104,6 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
     let body = CreateBody { model: body.model.map(checked_model).transpose()?, ..body };
-    if body.credential_id.is_some() {
-        return Err(ApiError::bad_request("Invalid or inaccessible credential"));
-    }
     let tasks = app.tasks.clone();
     let started = tasks.run(async move { start_session(&app, &caller, body).await });
     let session = started
@@ -130,10 +128,17 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
     let config = parse_object(&agent.config);
     let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
+    if let Some(credential) = &body.credential_id {
+        variables.extend(credentials::variables(app, caller, credential).await?);
+    }
     variables.extend(body.extra_env.unwrap_or_default());
     let snapshot = match &body.from_snapshot {
         Some(snapshot) => Some(find_snapshot(app, caller, snapshot).await?),
         None => None,
+    };
+    let prompt = match body.system_prompt {
+        Some(prompt) => Some(prompt),
+        None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
     let id = Uuid::new_v4();
     let new = NewSession {
@@ -149,7 +154,7 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
     let request = SessionRequest {
         agent: agent.path.clone().into(),
         variables,
-        prompt: body.system_prompt,
+        prompt,
         mcp_servers: body.mcp_servers,
         snapshot,
     };

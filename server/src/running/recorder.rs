@@ -5,7 +5,7 @@ use super::{RunningSession, RunningSessions, status_without_sandbox};
 use crate::error::{Error, Result};
 use crate::saggar::{BridgeConnection, EventReader, SessionState};
 use crate::store::{NewEvent, RecordedRow};
-use crate::stream::{database_rows, event_turn_id, parse_message};
+use crate::stream::{database_rows, event_turn_id, parse_message, usage_rows};
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -185,6 +185,7 @@ impl Batch {
                 let raw = event.message().unwrap_or_default();
                 let message = parse_message(raw);
                 self.rows.extend(database_rows(&message, raw));
+                self.rows.extend(usage_rows(&message, raw));
             }
             EventBody::Error(text) if event_turn_id(event).is_some() => {
                 self.push_event("error", &json!({ "error": text }));

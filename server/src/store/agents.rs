@@ -107,13 +107,18 @@ impl Store {
             .await?)
     }
 
-    /// Deletes an agent and its sessions. Returns whether the agent existed.
+    /// Deletes an agent with its sessions and versions. Returns whether the agent existed.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
         sqlx::query("DELETE FROM sessions WHERE tenant_id = $1 AND agent_name = $2")
+            .bind(tenant)
+            .bind(name)
+            .execute(&mut *transaction)
+            .await?;
+        sqlx::query("DELETE FROM agent_versions WHERE tenant_id = $1 AND agent_name = $2")
             .bind(tenant)
             .bind(name)
             .execute(&mut *transaction)

@@ -1,15 +1,22 @@
 //! The database. SQLite and PostgreSQL run the same statements, with `$1` for parameters.
 
 mod agents;
+mod credentials;
 mod keys;
 mod lock;
 mod records;
 mod sessions;
+mod usage;
+mod versions;
 
 pub use agents::{Agent, Deployment};
+pub use credentials::{NewCredential, StoredCredential};
+pub use keys::{DeletedKey, StoredKey};
 pub use lock::DatabaseLock;
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
+pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};
+pub use versions::{PromptVersion, VersionContent, VersionKey};
 
 use crate::error::{Context, Error, Result};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};

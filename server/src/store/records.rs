@@ -3,6 +3,7 @@
 //! The recorder of a session inserts the rows of bridge events and the number of the last event in one transaction.
 //! Even if the server is killed, each event is therefore stored exactly once.
 
+use super::usage::{NewUsage, insert_usage};
 use super::{Store, new_id};
 use crate::clock;
 use crate::error::Result;
@@ -43,6 +44,8 @@ pub enum RecordedRow {
     Message(String),
     /// A row of `session_events`.
     Event(NewEvent),
+    /// A row of `usage_events`.
+    Usage(NewUsage),
 }
 
 /// A row of `messages`.
@@ -149,6 +152,7 @@ impl Store {
                     insert_message(&mut transaction, tenant, session, Role::Assistant, content).await?;
                 }
                 RecordedRow::Event(event) => insert_event(&mut transaction, tenant, session, event).await?,
+                RecordedRow::Usage(usage) => insert_usage(&mut transaction, tenant, session, *usage).await?,
             }
         }
         transaction.commit().await?;

@@ -247,7 +247,9 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn set_running(&self, id: Uuid, sandbox: &str, status: Status) -> Result<()> {
-        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4 WHERE id = $1";
+        // A new sandbox has a new agent process, which reports its cost from 0.
+        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, \
+             reported_cost = CASE WHEN sandbox_id = $2 THEN reported_cost ELSE 0 END WHERE id = $1";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
         query.bind(clock::now()).execute(&self.pool).await?;
         Ok(())

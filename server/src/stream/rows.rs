@@ -58,6 +58,7 @@ mod tests {
         let text = |row| match row {
             RecordedRow::Message(content) => format!("message {content}"),
             RecordedRow::Event(NewEvent { kind, data }) => format!("{kind} {data}"),
+            RecordedRow::Usage(_) => unreachable!(),
         };
         database_rows(message, "RAW").into_iter().map(text).collect()
     }

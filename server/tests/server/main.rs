@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, unreachable_pub)]
 
+mod agent_files;
+mod agent_versions;
 mod agents;
+mod api_keys;
 mod auth;
+mod credentials;
 mod errors;
 mod exec;
 mod files;
@@ -15,7 +19,9 @@ mod messages;
 mod output;
 mod permissions;
 mod postgres;
+mod rate_limit;
 mod restart;
 mod sessions;
 mod stream;
 mod support;
+mod usage;

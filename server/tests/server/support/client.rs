@@ -17,6 +17,7 @@ pub struct Client {
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
+    pub headers: HeaderMap,
     /// The JSON body; null if it is not JSON.
     pub body: Value,
     request: String,
@@ -55,11 +56,11 @@ impl Client {
 
     /// Sends a request with these headers, the key and this body.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
-        let (status, _, mut body) = self.start(method, path, headers, body);
+        let (status, headers, mut body) = self.start(method, path, headers, body);
         let mut text = String::new();
         body.as_reader().read_to_string(&mut text).unwrap();
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Response { status, body, request: format!("{method} {path}") }
+        Response { status, headers, body, request: format!("{method} {path}") }
     }
 
     fn start(

@@ -5,7 +5,7 @@ pub(crate) mod postgres;
 mod process;
 mod skip;
 
-pub use client::{Client, Frame};
+pub use client::{Client, Frame, Response};
 pub use process::Server;
 pub(crate) use skip::report_skip;
 

@@ -98,12 +98,15 @@ impl Server {
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
             command.arg("--saggar").arg(saggar());
         }
+        for name in ["ASH_API_KEY", "ASH_INTERNAL_SECRET", "ASH_CREDENTIAL_KEY"] {
+            command.env_remove(name);
+        }
         // Not as an option: others can read a command line.
         match &self.database {
             Some(database) => command.env("ASH_DATABASE_URL", database.url()),
             None => command.env_remove("ASH_DATABASE_URL"),
         };
-        command.env_remove("ASH_API_KEY").envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command
     }

@@ -1,0 +1,207 @@
+//! `/api/agents/:name/files`.
+
+use super::App;
+use super::agents::{FileBody, decode_file, find_agent};
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::{AgentItem, AgentName, JsonBody, QueryParams};
+use crate::agent_files::{AgentDirectory, AgentFileError};
+use crate::agent_folder::{self, NewFile};
+use crate::store::Agent;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// Maximum size of a file as JSON, in bytes.
+const JSON_FILE_LIMIT: u64 = 1 << 20;
+/// Maximum size of a file as raw bytes; the server holds it in memory.
+const RAW_FILE_LIMIT: u64 = 100 << 20;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentFilesBody {
+    files: Vec<FileBody>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AgentFileQuery {
+    #[serde(default)]
+    format: AgentFileFormat,
+}
+
+/// The representation of a file in a response.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AgentFileFormat {
+    #[default]
+    Json,
+    Raw,
+}
+
+/// `GET /api/agents/:name/files`.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    AgentName(name): AgentName,
+) -> Result<Json<Value>, ApiError> {
+    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
+    let agent = find_agent(&app, &caller, &name).await?;
+    let entries = access(readable_folder(&app, &agent)?, |files| files.list()).await?;
+    let entries: Vec<Value> = entries
+        .into_iter()
+        .map(|entry| json!({ "path": entry.path, "size": entry.size, "modifiedAt": entry.modified_at }))
+        .collect();
+    Ok(Json(json!({ "files": entries })))
+}
+
+/// `GET /api/agents/:name/files/*`.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    AgentItem { agent: name, item }: AgentItem,
+    QueryParams(query): QueryParams<AgentFileQuery>,
+) -> Result<Response, ApiError> {
+    let path = parse_path(&item)?;
+    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
+    let agent = find_agent(&app, &caller, &name).await?;
+    let folder = readable_folder(&app, &agent)?;
+    let limit = match query.format {
+        AgentFileFormat::Json => JSON_FILE_LIMIT,
+        AgentFileFormat::Raw => RAW_FILE_LIMIT,
+    };
+    let read = {
+        let path = path.clone();
+        move |files: &AgentDirectory| files.read(&path, limit)
+    };
+    let content = access(folder, read).await?;
+    match query.format {
+        AgentFileFormat::Raw => Ok(raw_response(&path, content)),
+        AgentFileFormat::Json => {
+            let size = content.len();
+            let text = String::from_utf8(content).map_err(|_| {
+                ApiError::bad_request("The file is not UTF-8 text: request it with ?format=raw")
+            })?;
+            let body = json!({ "path": path.to_string_lossy(), "content": text, "size": size });
+            Ok(Json(body).into_response())
+        }
+    }
+}
+
+/// `POST /api/agents/:name/files`: creates or replaces files.
+pub(super) async fn write(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    AgentName(name): AgentName,
+    JsonBody(body): JsonBody<AgentFilesBody>,
+) -> Result<Json<Value>, ApiError> {
+    let files = body.files.iter().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
+    let count = files.len();
+    change(app, caller, name, move |folder| {
+        files.iter().try_for_each(|file| folder.write(&file.path, &file.content))
+    })
+    .await?;
+    Ok(Json(json!({ "written": count })))
+}
+
+/// `DELETE /api/agents/:name/files/*`.
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    AgentItem { agent: name, item }: AgentItem,
+) -> Result<Json<Value>, ApiError> {
+    let path = parse_path(&item)?;
+    change(app, caller, name, move |folder| folder.delete(&path)).await?;
+    Ok(Json(json!({ "deleted": true })))
+}
+
+/// Changes the files of an agent while no session of it starts. The change completes even if the client disconnects.
+async fn change(
+    app: Arc<App>,
+    caller: Caller,
+    name: String,
+    operation: impl FnOnce(&AgentDirectory) -> Result<(), AgentFileError> + Send + 'static,
+) -> Result<(), ApiError> {
+    let tasks = app.tasks.clone();
+    let changed = tasks.run(async move {
+        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+        let agent = find_agent(&app, &caller, &name).await?;
+        access(writable_folder(&app, &agent)?, operation).await
+    });
+    changed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change the files of the agent")))
+}
+
+/// Opens the folder of an agent and runs a file operation outside of the asynchronous threads.
+async fn access<T: Send + 'static>(
+    folder: PathBuf,
+    operation: impl FnOnce(&AgentDirectory) -> Result<T, AgentFileError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let run = move || match AgentDirectory::open(&folder) {
+        Ok(files) => operation(&files).map_err(file_error),
+        Err(error) => {
+            let text = format!("Cannot open the folder of the agent: {error}; deploy the agent again");
+            Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text))
+        }
+    };
+    spawn_blocking(run)
+        .await
+        .unwrap_or_else(|_| Err(ApiError::internal("Cannot access the files of the agent")))
+}
+
+/// Returns the folder of an agent. It is resolved again: since the deployment, a link can have been changed so that the
+/// path leads to a session or to another tenant.
+fn readable_folder(app: &App, agent: &Agent) -> Result<PathBuf, ApiError> {
+    agent_folder::resolve_folder(&app.data_dir, &agent.tenant_id, &agent.path).ok_or_else(|| {
+        let text = format!("The folder of the agent {} is missing: deploy the agent again", agent.name);
+        ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text)
+    })
+}
+
+/// Returns the folder of an agent that was deployed with files. A folder that the operator named is not changed.
+fn writable_folder(app: &App, agent: &Agent) -> Result<PathBuf, ApiError> {
+    let deployed = agent_folder::deployed_folder(&app.data_dir, &agent.tenant_id, &agent.name);
+    if deployed != Path::new(&agent.path) {
+        return Err(ApiError::bad_request(format!(
+            "The agent {} uses the folder {} of the operator, which the server does not change: change the files \
+             there, or deploy the agent with files",
+            agent.name, agent.path
+        )));
+    }
+    readable_folder(app, agent)
+}
+
+fn parse_path(path: &str) -> Result<PathBuf, ApiError> {
+    agent_folder::safe_path(path).ok_or_else(|| ApiError::bad_request("Invalid file path"))
+}
+
+fn file_error(error: AgentFileError) -> ApiError {
+    let text = error.to_string();
+    match error {
+        AgentFileError::NotFound => ApiError::not_found(text),
+        AgentFileError::Io(_) => ApiError::internal(format!("Cannot access the files of the agent: {text}")),
+        _ => ApiError::bad_request(text),
+    }
+}
+
+/// A download. No browser interprets its content.
+fn raw_response(path: &Path, content: Vec<u8>) -> Response {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let name: String = name
+        .iter()
+        .map(|&byte| match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect();
+    let headers = [
+        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (CONTENT_DISPOSITION, format!("attachment; filename*=UTF-8''{name}")),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    (headers, content).into_response()
+}

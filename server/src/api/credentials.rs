@@ -1,0 +1,199 @@
+//! `/api/credentials`. A secret enters the server here, and leaves it only as environment variables of a sandbox.
+
+use super::App;
+use super::auth::Caller;
+use super::error::ApiError;
+use super::extract::JsonBody;
+use super::variables::Variables;
+use crate::store::{NewCredential, StoredCredential};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+use tracing::error;
+use uuid::Uuid;
+
+/// Maximum length of a secret, in bytes: it must fit in an environment variable.
+const MAX_SECRET: usize = 64 << 10;
+/// Maximum number of characters of a label.
+const MAX_LABEL: usize = 255;
+
+/// The service of a credential, which decides the variables that contain it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CredentialService {
+    Anthropic,
+    Openai,
+    /// A JSON object with the keys of an AWS account.
+    Bedrock,
+    Custom,
+}
+
+impl CredentialService {
+    fn name(self) -> &'static str {
+        match self {
+            CredentialService::Anthropic => "anthropic",
+            CredentialService::Openai => "openai",
+            CredentialService::Bedrock => "bedrock",
+            CredentialService::Custom => "custom",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct CreateCredentialBody {
+    #[serde(rename = "type")]
+    service: CredentialService,
+    key: String,
+    label: Option<String>,
+}
+
+fn credential_object(stored: &StoredCredential) -> Value {
+    json!({
+        "id": stored.id,
+        "type": stored.kind,
+        "label": stored.label,
+        "active": stored.active != 0,
+        "createdAt": stored.created_at,
+        "lastUsedAt": stored.last_used_at,
+    })
+}
+
+/// The context in which a secret was encrypted: it cannot be used as that of another tenant or service.
+fn owner(tenant: &str, id: &str, service: &str) -> String {
+    format!("{tenant}/{id}/{service}")
+}
+
+/// `POST /api/credentials`.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    JsonBody(body): JsonBody<CreateCredentialBody>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    if body.key.is_empty() || body.key.len() > MAX_SECRET || body.key.contains('\0') {
+        let text = format!("body/key must have 1 to {MAX_SECRET} bytes, and no NUL");
+        return Err(ApiError::Body(text));
+    }
+    let label = body.label.unwrap_or_default();
+    if label.chars().count() > MAX_LABEL || label.contains('\0') {
+        let text = format!("body/label must have at most {MAX_LABEL} characters, and no NUL");
+        return Err(ApiError::Body(text));
+    }
+    let (id, service) = (Uuid::new_v4().to_string(), body.service.name());
+    let (cipher, owner) = (app.credential_cipher.clone(), owner(&caller.tenant, &id, service));
+    let sealed = spawn_blocking(move || cipher.seal(&owner, &body.key)).await;
+    let sealed = sealed.unwrap_or_else(|_| Err(crate::error::Error::new("cannot encrypt a credential")))?;
+    let new =
+        NewCredential { id: &id, tenant: &caller.tenant, kind: service, sealed: &sealed, label: &label };
+    let stored = app.store.insert_credential(&new).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "credential": credential_object(&stored) }))))
+}
+
+/// `GET /api/credentials`.
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+    let credentials = app.store.credentials(&caller.tenant).await?;
+    let credentials: Vec<Value> = credentials.iter().map(credential_object).collect();
+    Ok(Json(json!({ "credentials": credentials })))
+}
+
+/// `DELETE /api/credentials/:id`. Sandboxes that have started with the credential retain its variables.
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    match app.store.delete_credential(&caller.tenant, &id).await? {
+        true => Ok(Json(json!({ "ok": true }))),
+        false => Err(ApiError::not_found("Credential not found")),
+    }
+}
+
+/// Returns the environment variables of a credential, and stores that it was used.
+///
+/// # Errors
+/// 400 if the tenant has no such credential, or if its content does not fit its type.
+pub(super) async fn variables(app: &App, caller: &Caller, id: &str) -> Result<Variables, ApiError> {
+    let stored = app.store.credential(&caller.tenant, id).await?;
+    let stored = stored.ok_or_else(|| ApiError::bad_request("Invalid or inaccessible credential"))?;
+    let (cipher, owner) = (app.credential_cipher.clone(), owner(&stored.tenant_id, id, &stored.kind));
+    let sealed = stored.sealed();
+    let opened = spawn_blocking(move || cipher.open(&owner, &sealed)).await;
+    let Ok(Ok(secret)) = opened else {
+        error!("cannot decrypt credential {id}: ASH_CREDENTIAL_KEY or DATA/credential-key has changed");
+        return Err(ApiError::internal(format!(
+            "Cannot decrypt credential {id}: the key of the server has changed; delete the credential and \
+             store it again"
+        )));
+    };
+    let variables = match stored.kind.as_str() {
+        "anthropic" => single("ANTHROPIC_API_KEY", secret),
+        "openai" => single("OPENAI_API_KEY", secret),
+        "bedrock" => bedrock_variables(&secret)?,
+        _ => single("ASH_CUSTOM_API_KEY", secret),
+    };
+    app.store.set_credential_used(&caller.tenant, id).await?;
+    Ok(variables)
+}
+
+fn single(name: &str, value: String) -> Variables {
+    Variables::from([(name.to_owned(), value)])
+}
+
+/// Reads `{accessKeyId, secretAccessKey, region, sessionToken?}`. The errors contain nothing of it.
+fn bedrock_variables(secret: &str) -> Result<Variables, ApiError> {
+    let fields: Map<String, Value> = serde_json::from_str(secret).map_err(|_| {
+        ApiError::bad_request(
+            "Bedrock credential must be a JSON object with accessKeyId, secretAccessKey, and region",
+        )
+    })?;
+    let field = |name: &str| {
+        let value = fields.get(name).and_then(Value::as_str);
+        value.filter(|value| !value.is_empty() && !value.contains('\0')).map(str::to_owned)
+    };
+    let mut variables = single("CLAUDE_CODE_USE_BEDROCK", "1".into());
+    for (variable, name) in [
+        ("AWS_ACCESS_KEY_ID", "accessKeyId"),
+        ("AWS_SECRET_ACCESS_KEY", "secretAccessKey"),
+        ("AWS_REGION", "region"),
+    ] {
+        let value = field(name).ok_or_else(|| {
+            ApiError::bad_request("Bedrock credential requires accessKeyId, secretAccessKey, and region")
+        })?;
+        variables.insert(variable.to_owned(), value);
+    }
+    variables.extend(field("sessionToken").map(|token| ("AWS_SESSION_TOKEN".to_owned(), token)));
+    Ok(variables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bedrock_object_becomes_variables() {
+        let variables = bedrock_variables(
+            r#"{"accessKeyId":"a","secretAccessKey":"s","region":"r","sessionToken":"t","x":1}"#,
+        );
+        let expected = [
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_REGION", "r"),
+            ("AWS_SECRET_ACCESS_KEY", "s"),
+            ("AWS_SESSION_TOKEN", "t"),
+            ("CLAUDE_CODE_USE_BEDROCK", "1"),
+        ];
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        assert_eq!(variables.unwrap(), expected.map(own).into_iter().collect());
+        for invalid in [
+            "",
+            "x",
+            "[]",
+            r#"{"accessKeyId":"a"}"#,
+            r#"{"accessKeyId":"","secretAccessKey":"s","region":"r"}"#,
+        ] {
+            assert!(bedrock_variables(invalid).is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Encryption of credentials in the database: AES-256-GCM with a key of its own for each row, which PBKDF2 derives from
+//! the key of the server and a random salt.
+
+use crate::error::{Context, Error, Result};
+use crate::settings::{Settings, read_key_file};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::pbkdf2::{self, PBKDF2_HMAC_SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The number of rounds of PBKDF2. It slows down guesses of a key that a person has chosen.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
+const SALT_LEN: usize = 16;
+const KEY_LEN: usize = 32;
+
+/// An encrypted text. All fields are base64.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedText {
+    /// The ciphertext, as long as the text.
+    pub ciphertext: String,
+    /// The nonce of AES-GCM, 12 bytes.
+    pub nonce: String,
+    /// The authentication tag of AES-GCM, 16 bytes.
+    pub tag: String,
+    /// The salt of PBKDF2, 16 bytes.
+    pub salt: String,
+}
+
+/// Encrypts and decrypts texts with the key of the server.
+#[derive(Clone)]
+pub struct CredentialCipher {
+    secret: Arc<[u8]>,
+}
+
+impl fmt::Debug for CredentialCipher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("CredentialCipher").finish_non_exhaustive()
+    }
+}
+
+impl CredentialCipher {
+    /// Uses the key of the settings, else the file `credential-key` in the data directory, which the first start
+    /// creates with mode 0600 and 32 random bytes in base64.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or created, or if other users can access it.
+    pub fn load(settings: &Settings, data_dir: &Path) -> Result<Self> {
+        let secret = match &settings.credential_key {
+            Some(key) => key.clone(),
+            None => read_or_create_key(&data_dir.join("credential-key"))?,
+        };
+        Ok(CredentialCipher { secret: secret.into_bytes().into() })
+    }
+
+    /// Encrypts a text. `owner` identifies its row: the text cannot be decrypted as that of another row. It takes some
+    /// 10 milliseconds.
+    ///
+    /// # Errors
+    /// Fails if the kernel returns no random bytes.
+    pub fn seal(&self, owner: &str, text: &str) -> Result<SealedText> {
+        let (mut salt, mut nonce) = ([0; SALT_LEN], [0; NONCE_LEN]);
+        let random = SystemRandom::new();
+        random
+            .fill(&mut salt)
+            .and_then(|()| random.fill(&mut nonce))
+            .context(|| "cannot encrypt a credential")?;
+        let mut content = text.as_bytes().to_vec();
+        let tag = self
+            .derive_key(&salt)?
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(owner.as_bytes()),
+                &mut content,
+            )
+            .context(|| "cannot encrypt a credential")?;
+        Ok(SealedText {
+            ciphertext: STANDARD.encode(content),
+            nonce: STANDARD.encode(nonce),
+            tag: STANDARD.encode(tag.as_ref()),
+            salt: STANDARD.encode(salt),
+        })
+    }
+
+    /// Decrypts a text of this owner. It takes some 10 milliseconds.
+    ///
+    /// # Errors
+    /// Fails if the key is another one than when the text was encrypted, or if the text was changed.
+    pub fn open(&self, owner: &str, sealed: &SealedText) -> Result<String> {
+        let failed = || Error::new("cannot decrypt a credential: the key of the server has changed");
+        let decode = |text: &str| STANDARD.decode(text).map_err(|_| failed());
+        let nonce = Nonce::try_assume_unique_for_key(&decode(&sealed.nonce)?).map_err(|_| failed())?;
+        let mut content = [decode(&sealed.ciphertext)?, decode(&sealed.tag)?].concat();
+        let key = self.derive_key(&decode(&sealed.salt)?)?;
+        let text =
+            key.open_in_place(nonce, Aad::from(owner.as_bytes()), &mut content).map_err(|_| failed())?;
+        String::from_utf8(text.to_vec()).map_err(|_| failed())
+    }
+
+    fn derive_key(&self, salt: &[u8]) -> Result<LessSafeKey> {
+        let mut key = [0; KEY_LEN];
+        pbkdf2::derive(PBKDF2_HMAC_SHA256, ROUNDS, salt, &self.secret, &mut key);
+        let key = UnboundKey::new(&AES_256_GCM, &key);
+        key.map(LessSafeKey::new).context(|| "cannot derive the key of a credential")
+    }
+}
+
+fn read_or_create_key(file: &Path) -> Result<String> {
+    match fs::symlink_metadata(file) {
+        Ok(_) => read_key_file(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut bytes = [0; KEY_LEN];
+            SystemRandom::new().fill(&mut bytes).context(|| "cannot generate the key of credentials")?;
+            let key = STANDARD.encode(bytes);
+            create_key_file(file, &key).context(|| format!("cannot write {}", file.display()))?;
+            Ok(key)
+        }
+        Err(error) => Err(error).context(|| format!("cannot read {}", file.display())),
+    }
+}
+
+/// Creates the file with its content at once: a start that fails must not leave an empty key.
+fn create_key_file(file: &Path, key: &str) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let new = file.with_file_name(format!(".{}", Uuid::new_v4()));
+    let mut output = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = writeln!(output, "{key}")
+        .and_then(|()| output.sync_all())
+        .and_then(|()| Ok(renameat_with(CWD, &new, CWD, file, RenameFlags::NOREPLACE)?));
+    if written.is_err() {
+        fs::remove_file(&new)?;
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn cipher(secret: &str) -> CredentialCipher {
+        CredentialCipher { secret: secret.as_bytes().into() }
+    }
+
+    #[test]
+    fn only_same_key_and_owner_decrypt() {
+        let (cipher, other) = (cipher("secret"), cipher("other"));
+        for text in ["sk-ant-1", "", "ü\n"] {
+            let sealed = cipher.seal("t/1", text).unwrap();
+            assert_eq!(cipher.open("t/1", &sealed).unwrap(), text);
+            assert!(cipher.open("t/2", &sealed).is_err() && other.open("t/1", &sealed).is_err());
+        }
+        let (one, two) = (cipher.seal("a", "same").unwrap(), cipher.seal("a", "same").unwrap());
+        assert!(one.ciphertext != two.ciphertext && one.salt != two.salt && one.nonce != two.nonce);
+        let change = |apply: &dyn Fn(&mut SealedText)| {
+            let mut changed = one.clone();
+            apply(&mut changed);
+            changed
+        };
+        for changed in [
+            change(&|text| text.tag.clone_from(&two.tag)),
+            change(&|text| text.salt.clone_from(&two.salt)),
+            change(&|text| text.ciphertext = "x".into()),
+            change(&|text| text.nonce.clear()),
+        ] {
+            let error = cipher.open("a", &changed).unwrap_err().to_string();
+            assert!(error.contains("cannot decrypt") && !error.contains("secret"), "{error}");
+        }
+        assert!(!format!("{cipher:?}").contains("secret"));
+    }
+
+    #[test]
+    fn key_file_is_created_once_for_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("credential-key");
+        let key = read_or_create_key(&file).unwrap();
+        assert_eq!(STANDARD.decode(&key).unwrap().len(), KEY_LEN);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read_or_create_key(&file).unwrap(), key);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(read_or_create_key(&file).unwrap_err().to_string().contains("chmod 600"));
+    }
+}

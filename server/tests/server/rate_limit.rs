@@ -1,0 +1,84 @@
+//! Rate limits, and CORS.
+
+use crate::support::{Client, Response, Server, deploy_body};
+use serde_json::json;
+use std::io::Write;
+
+/// Starts a server with these settings.
+fn start(settings: &str) -> (tempfile::NamedTempFile, Server) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(settings.as_bytes()).unwrap();
+    let server = Server::start_with(&["--config", file.path().to_str().unwrap()], &[]);
+    (file, server)
+}
+
+fn header(response: &Response, name: &str) -> Option<String> {
+    response.headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn default_limits_are_those_of_ash() {
+    let server = Server::start();
+    let client = server.client();
+    let response = client.get("/api/agents");
+    assert_eq!(header(&response, "x-ratelimit-limit").unwrap(), "1500");
+    assert_eq!(header(&response, "x-ratelimit-remaining").unwrap(), "1499");
+    // Invalid requests count, also those without a key.
+    for remaining in (0..20).rev() {
+        let response = server.client_with(None).post("/api/agents", &deploy_body("hello"));
+        assert_eq!(header(&response, "x-ratelimit-remaining").unwrap(), remaining.to_string());
+        response.expect(401);
+    }
+    let response = client.post("/api/agents", &deploy_body("hello"));
+    assert_eq!(header(&response, "x-ratelimit-limit").unwrap(), "20");
+    let seconds: u64 = header(&response, "retry-after").unwrap().parse().unwrap();
+    assert!((1..=900).contains(&seconds), "{seconds}");
+    let error = response.expect(429);
+    assert_eq!((&error["statusCode"], &error["error"]), (&json!(429), &json!("Too Many Requests")));
+    assert!(error["message"].as_str().unwrap().starts_with("Rate limit exceeded, retry in "), "{error}");
+    client.get("/api/agents").expect(200);
+}
+
+#[test]
+fn limits_are_configured_separately_and_zero_is_none() {
+    let (_file, server) = start("[rate_limit]\nrequests = 2\ndeployments = 0\nsessions = 1\n");
+    let client = server.client();
+    for _ in 0..25 {
+        let response = client.post("/api/agents", &deploy_body("hello"));
+        assert_eq!(header(&response, "x-ratelimit-limit"), None);
+        response.expect(201);
+    }
+    client.post("/api/sessions", &json!({ "agent": "none" })).expect(404);
+    client.post("/api/sessions", &json!({ "agent": "hello" })).expect(429);
+    client.get("/health").expect(200);
+    client.get("/api/agents").expect(200);
+    client.get("/health").expect(429);
+}
+
+#[test]
+fn only_allowed_origins_get_cors_headers() {
+    let preflight = |client: &Client, origin: &str| {
+        let headers = [("origin", origin), ("access-control-request-method", "POST")];
+        client.request("OPTIONS", "/api/sessions", &headers, b"")
+    };
+    let without = Server::start();
+    let response = preflight(&without.client_with(None), "https://app.example");
+    assert_eq!((response.status, header(&response, "access-control-allow-origin")), (401, None));
+
+    let (_file, server) = start("allowed_origins = [\"https://app.example\"]\n");
+    let anonymous = server.client_with(None);
+    let response = preflight(&anonymous, "https://app.example");
+    assert_eq!(response.status, 204);
+    assert!(header(&response, "access-control-allow-headers").unwrap().contains("authorization"));
+    for (client, status) in [(&server.client(), 200), (&anonymous, 401)] {
+        let response = client.request("GET", "/api/agents", &[("origin", "https://app.example")], b"");
+        assert_eq!(response.status, status);
+        assert_eq!(header(&response, "access-control-allow-origin").unwrap(), "https://app.example");
+        assert_eq!(header(&response, "vary").unwrap(), "origin");
+    }
+    for origin in ["https://evil.example", "http://app.example", "https://app.example.evil", "null"] {
+        assert_eq!(preflight(&anonymous, origin).status, 401, "{origin}");
+        let response = server.client().request("GET", "/api/agents", &[("origin", origin)], b"");
+        assert_eq!(header(&response, "access-control-allow-origin"), None, "{origin}");
+    }
+}
