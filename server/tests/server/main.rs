@@ -19,6 +19,7 @@ mod messages;
 mod output;
 mod permissions;
 mod postgres;
+mod python_client;
 mod rate_limit;
 mod restart;
 mod sessions;
