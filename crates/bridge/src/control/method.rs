@@ -350,7 +350,7 @@ mod tests {
                 "update" => Some(r#"{"limits":{}}"#),
                 "exec" => Some(r#"{"command":"x"}"#),
                 "exec.cancel" => Some(r#"{"id":7}"#),
-                "files.read" => Some(r#"{"path":"x"}"#),
+                "files.read" | "files.remove" => Some(r#"{"path":"x"}"#),
                 "files.write" => Some(r#"{"path":"x","content":""}"#),
                 "permission.respond" => Some(r#"{"id":"x","response":{"behavior":"allow"}}"#),
                 _ => None,

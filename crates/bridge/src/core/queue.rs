@@ -67,10 +67,17 @@ impl Bridge {
             CommandBody::Shutdown => self.begin_shutdown(id.map(|id| CommandReply::new(conn, Some(id)))),
             CommandBody::Response(answer) => self.handle_command_response(conn, id, &answer),
             CommandBody::Query(query) => {
-                let charge = query.line().len();
+                if query.delivery().is_some_and(|uuid| self.has_received(uuid)) {
+                    return self.log_ignored("a query that was accepted before");
+                }
+                let (charge, delivery) = (query.line().len(), query.delivery().map(str::to_owned));
                 let job = self.check_paused().and_then(|()| self.check_query(&query));
                 let job = job.map(|flags| QueuedJob::Query(query, flags));
-                self.enqueue(CommandReply::new(conn, id), charge, job);
+                if self.enqueue(CommandReply::new(conn, id), charge, job)
+                    && let Some(uuid) = delivery
+                {
+                    self.remember_received(&uuid);
+                }
             }
             CommandBody::Resume(resume) => {
                 let charge = resume.line.len();

@@ -263,12 +263,19 @@ impl Bridge {
         !outbound_only
     }
 
-    #[cfg(test)]
+    /// Remembers the uuid of a command or a message that was accepted.
+    pub(super) fn remember_received(&mut self, uuid: &str) {
+        if self.sdk_state.received_messages.insert(uuid) {
+            self.store_uuid(false, uuid);
+        }
+    }
+
+    /// Whether a command or a message with this uuid was accepted before.
     pub(super) fn has_received(&self, uuid: &str) -> bool {
         self.sdk_state.received_messages.contains(uuid)
     }
 
-    fn log_ignored(&mut self, why: &str) {
+    pub(super) fn log_ignored(&mut self, why: &str) {
         self.log(LogLevel::Debug, &format!("ignored: {why}"));
     }
 }

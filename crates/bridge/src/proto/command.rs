@@ -100,6 +100,8 @@ pub struct QueryCommand {
     unknown_fields: Vec<String>,
     /// The server's uuid of the message; only in the SDK dialect.
     uuid: Option<String>,
+    /// The server's uuid of the command; only in the command dialect.
+    delivery: Option<String>,
 }
 
 impl QueryCommand {
@@ -131,6 +133,11 @@ impl QueryCommand {
     /// Names of unknown fields, shortened.
     pub(crate) fn unknown_fields(&self) -> &[String] {
         &self.unknown_fields
+    }
+
+    /// The server's uuid of this command, by which a repetition of it is found; only in the command dialect.
+    pub(crate) fn delivery(&self) -> Option<&str> {
+        self.delivery.as_deref()
     }
 
     /// The server's uuid of this message, which the agent receives too; only in the SDK dialect.
@@ -214,9 +221,10 @@ const REQUEST_ID: usize = 11;
 const RESPONSE: usize = 12;
 const AFTER: usize = 13;
 const PROMPT: usize = 14;
+const UUID: usize = FIELD_NAMES.len() - 1;
 
 /// Every known top-level field. The names after `prompt` are in the order of [`QueryField`].
-const FIELD_NAMES: [&str; 27] = [
+const FIELD_NAMES: [&str; 28] = [
     "cmd",
     "ev",
     "id",
@@ -244,6 +252,7 @@ const FIELD_NAMES: [&str; 27] = [
     "betas",
     "initialAgent",
     "subagents",
+    "uuid",
 ];
 
 // [`QueryField`] starts at the index after `prompt`.
@@ -273,7 +282,7 @@ impl BridgeCommand {
             .map_err(|e| nameless(format!("the line is not a JSON object: {e}")))?;
         let id = parse_id(scan.fields[ID]).map_err(nameless)?;
         match parse_fields(&scan) {
-            Ok(ParsedLine::Query { session, partials }) => {
+            Ok(ParsedLine::Query { session, partials, delivery }) => {
                 let start = text.as_ptr().addr();
                 let fields = scan.fields.map(|field| {
                     field.map(|part| {
@@ -289,6 +298,7 @@ impl BridgeCommand {
                     fields,
                     unknown_fields: unknown,
                     uuid: None,
+                    delivery,
                 };
                 Ok(Some(BridgeCommand { id, body: CommandBody::Query(Box::new(query)) }))
             }
@@ -311,7 +321,7 @@ impl BridgeCommand {
 
 /// The parsed content of a line, before the line itself is moved into the command.
 enum ParsedLine {
-    Query { session: String, partials: bool },
+    Query { session: String, partials: bool, delivery: Option<String> },
     Resume { session: String },
     Response { request_id: String, verdict: Option<PermissionVerdict> },
     Whole(CommandBody),
@@ -342,7 +352,8 @@ fn parse_command(cmd: &str, line: &CommandScan<'_>) -> Result<ParsedLine, String
                 return Err("query: the field prompt is missing".into());
             }
             let partials = bool_field(line, PARTIALS)?.unwrap_or(false);
-            Ok(ParsedLine::Query { session: string_field(line, SESSION, "query")?, partials })
+            let delivery = line.fields[UUID].map(|_| string_field(line, UUID, "query")).transpose()?;
+            Ok(ParsedLine::Query { session: string_field(line, SESSION, "query")?, partials, delivery })
         }
         "resume" => Ok(ParsedLine::Resume { session: string_field(line, SESSION, "resume")? }),
         "interrupt" => Ok(ParsedLine::Whole(CommandBody::Interrupt)),

@@ -401,3 +401,44 @@ fn nothing_leaves_before_it_is_kept() {
     assert_eq!(shelf.0.borrow().history.len(), 2);
     assert!(store.flush().is_ok());
 }
+
+#[test]
+fn repeated_query_runs_once_and_is_told_by_replay() {
+    let shelf = Shelf::new(1000);
+    let mut world = keeping(&shelf, Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", r#","id":"q","uuid":"u1""#);
+    close(&mut world, 1);
+    // Of a server that does not know whether its command arrived.
+    world.open(2);
+    replay(&mut world, 2, 0);
+    world.query(2, "wait", r#","id":"q","uuid":"u1""#);
+    finish(&mut world);
+    let told = world.kinds(2);
+    assert_eq!(told.iter().filter(|kind| *kind == "\"q\":done").count(), 1, "{told:?}");
+    // Also when the turn is over, and in the next bridge of the session.
+    world.query(2, "wait", r#","id":"q","uuid":"u1""#);
+    assert_eq!(world.kinds(2), told);
+    drop(world);
+    let mut world = keeping(&shelf, Script::stream_json);
+    world.open(1);
+    world.query(1, "wait", r#","id":"q","uuid":"u1""#);
+    assert_eq!(world.kinds(1), ["ready"]);
+    world.query(1, "hi", r#","id":"r","uuid":"u2""#);
+    assert_eq!(world.kinds(1).last().unwrap(), "\"r\":done");
+}
+
+#[test]
+fn refused_query_may_be_repeated() {
+    let shelf = Shelf::new(1000);
+    let mut world = keeping(&shelf, Script::stream_json);
+    world.open(1);
+    world.bridge.set_paused(true);
+    world.query(1, "hi", r#","id":"q","uuid":"u1""#);
+    assert_eq!(world.kinds(1), ["ready", "\"q\":error"]);
+    world.bridge.set_paused(false);
+    world.query(1, "hi", r#","id":"q","uuid":"u1""#);
+    assert_eq!(world.kinds(1).last().unwrap(), "\"q\":done");
+    world.say(1, r#"{"cmd":"query","prompt":"x","sessionId":"s","uuid":7,"id":"n"}"#);
+    assert!(world.kinds(1).last().unwrap().starts_with("\"n\":error"));
+}

@@ -31,7 +31,8 @@ impl QueryCommand {
         }
         line.push('}');
         let (session, uuid) = (session.to_owned(), uuid.map(str::to_owned));
-        QueryCommand { line, session, wants_partials: partials, fields, unknown_fields: Vec::new(), uuid }
+        let unknown_fields = Vec::new();
+        QueryCommand { line, session, wants_partials: partials, fields, unknown_fields, uuid, delivery: None }
     }
 }
 
