@@ -1,5 +1,6 @@
 //! API keys: their form and scope, and the initial key, which a server creates when no other key exists.
 
+use crate::digest::sha256_hex;
 use crate::error::{Context, Error, Result};
 use crate::settings::Settings;
 use crate::store::Store;
@@ -129,8 +130,7 @@ pub fn generate_key() -> Result<String> {
 /// Hashes a key for storage: SHA-256 in hexadecimal digits. Generated keys have 192 random
 /// bits, so that the hash needs no salt.
 pub fn hash_key(key: &str) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, key.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(key.as_bytes())
 }
 
 #[cfg(test)]

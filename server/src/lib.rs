@@ -25,6 +25,7 @@ pub mod api_key;
 pub mod cipher;
 pub mod clock;
 pub mod data_lock;
+pub mod digest;
 pub mod error;
 pub mod keyed_locks;
 pub mod running;

@@ -6,16 +6,17 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::objects::{Message, SessionEvent, parse_object};
 use super::sessions::{find_active_session, find_sandbox, find_session};
+use crate::digest::sha256_hex;
 use crate::saggar::BridgeConnection;
-use crate::store::{Page, Session};
+use crate::store::{KeyedMessage, Page, Session};
 use crate::stream::{FrameId, SessionStream, TurnStream, new_turn_id};
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use saggar_bridge::client::ClientCommand;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,10 +26,14 @@ use std::time::Duration;
 const MAX_TEXT_CHARS: usize = 500_000;
 /// Maximum number of content blocks in a message.
 const MAX_BLOCKS: usize = 20;
+/// The header by which a client repeats a message that may have arrived.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Maximum length of its value, in bytes.
+const MAX_KEY_LENGTH: usize = 255;
 /// Interval between comments in a stream without other output.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SendBody {
     content: Value,
@@ -41,7 +46,7 @@ pub(super) struct SendBody {
     output_format: Option<OutputFormat>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Effort {
     Low,
@@ -50,7 +55,7 @@ enum Effort {
     Max,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Thinking {
     #[serde(rename = "type")]
@@ -58,7 +63,7 @@ struct Thinking {
     budget_tokens: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct OutputFormat {
     #[serde(rename = "type")]
     kind: String,
@@ -79,14 +84,16 @@ pub(super) struct ListQuery {
 }
 
 /// `POST /api/sessions/:id/messages`: runs one turn and streams it as server-sent events. If the client disconnects,
-/// the turn continues.
+/// the turn continues. A repetition with the same `Idempotency-Key` receives the stream of the same turn.
 pub(super) async fn send(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<SendBody>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     check_body(&body)?;
+    let key = idempotency_key(&headers)?;
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
     let started = tasks.run(async move {
@@ -96,14 +103,46 @@ pub(super) async fn send(
         let connection = connection
             .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
         let content = json!({ "type": "user", "content": body.content }).to_string();
-        app.store.insert_user_message(&caller.tenant, id, &content).await?;
-        let query = build_query(&session, body);
-        Ok(TurnStream::start(running, connection, query, new_turn_id(), app.tasks.clone()))
+        let recorded = running.recorded();
+        let (turn, number) = match key {
+            None => {
+                app.store.insert_user_message(&caller.tenant, id, &content).await?;
+                (new_turn_id(), recorded)
+            }
+            Some(key) => {
+                let new = KeyedMessage {
+                    body_hash: sha256_hex(&serde_json::to_vec(&body).unwrap_or_default()),
+                    turn_id: new_turn_id(),
+                    after_event: i64::try_from(recorded).unwrap_or(i64::MAX),
+                };
+                let hash = new.body_hash.clone();
+                let message = app.store.insert_message_once(&caller.tenant, id, &content, &key, new).await?;
+                if message.body_hash != hash {
+                    let text = format!("{IDEMPOTENCY_KEY} was used for another message of this session");
+                    return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
+                }
+                (message.turn_id, u64::try_from(message.after_event).unwrap_or_default())
+            }
+        };
+        let query = build_query(&session, body).with("uuid", turn.clone());
+        Ok(TurnStream::start(running, connection, query, turn, number, app.tasks.clone()))
     });
     let frames = started
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Cannot send the message to the agent: internal error")))?;
     Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
+}
+
+/// Returns the key of a message that may be repeated.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let is_valid = |key: &&str| !key.is_empty() && key.len() <= MAX_KEY_LENGTH;
+    match key.to_str().ok().filter(is_valid) {
+        Some(key) => Ok(Some(key.to_owned())),
+        None => Err(ApiError::Parameter(format!(
+            "headers/{IDEMPOTENCY_KEY} must be 1 to {MAX_KEY_LENGTH} printable ASCII characters"
+        ))),
+    }
 }
 
 fn check_body(body: &SendBody) -> Result<(), ApiError> {

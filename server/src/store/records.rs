@@ -220,13 +220,13 @@ impl Store {
 
 /// Updates the time of the last activity. It must be the first statement of a transaction that inserts rows: it locks
 /// the row of the session, so that concurrent transactions do not compute the same sequence number.
-async fn update_last_active(connection: &mut AnyConnection, session: Uuid) -> Result<()> {
+pub(super) async fn update_last_active(connection: &mut AnyConnection, session: Uuid) -> Result<()> {
     let statement = "UPDATE sessions SET last_active_at = $2 WHERE id = $1";
     sqlx::query(statement).bind(session.to_string()).bind(clock::now()).execute(connection).await?;
     Ok(())
 }
 
-async fn insert_message(
+pub(super) async fn insert_message(
     connection: &mut AnyConnection,
     tenant: &str,
     session: Uuid,

@@ -39,16 +39,18 @@ pub struct TurnStream {
 }
 
 impl TurnStream {
-    /// Starts a turn with this command id, and returns its frames. If they are dropped, the turn continues.
+    /// Starts a turn with this command id, and returns its frames, which follow the event with this number. If they are
+    /// dropped, the turn continues. The bridge ignores a query with a `uuid` that it has accepted before; the frames are
+    /// then those of the turn that runs or has ended.
     pub fn start(
         session: Arc<RunningSession>,
         mut connection: BridgeConnection,
         query: ClientCommand,
         turn: String,
+        number: u64,
         tasks: Tasks,
     ) -> FrameReceiver {
         // Events have numbers only after a replay. Replayed events of other commands are skipped.
-        let number = session.recorded();
         connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
         let (frames, receiver) = FrameSender::new();
         let permissions = PermissionFrames::new(Arc::clone(&session));

@@ -21,6 +21,7 @@ mod permissions;
 mod postgres;
 mod python_client;
 mod rate_limit;
+mod repeated;
 mod restart;
 mod sessions;
 mod stream;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 11] = [
     "agents::",
     "exec::",
     "files::",
@@ -15,6 +15,7 @@ const MODULES: [&str; 10] = [
     "lifecycle::",
     "messages::",
     "permissions::",
+    "repeated::",
     "restart::",
     "sessions::",
     "stream::",

@@ -119,6 +119,14 @@ impl Client {
         self.frames("POST", &path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
+    /// As [`Client::send`], with this `Idempotency-Key`.
+    #[track_caller]
+    pub fn send_once(&self, session: &str, key: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
+        let path = format!("/api/sessions/{session}/messages");
+        let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+        self.frames("POST", &path, &headers, body.to_string().as_bytes())
+    }
+
     /// Returns the frames of the stream of a session after the frame with this id.
     #[track_caller]
     pub fn stream(&self, session: &str, after: u64) -> impl Iterator<Item = Frame> + use<> {
