@@ -19,6 +19,7 @@ mod host_header;
 mod lifecycle;
 mod logs;
 mod messages;
+mod metrics;
 mod objects;
 mod permissions;
 mod rate_limit;
@@ -38,7 +39,7 @@ pub use connection::Connection;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, patch, post};
 use error::ApiError;
@@ -60,6 +61,7 @@ pub fn router(app: Arc<App>) -> Router {
     let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
     Router::new()
         .route("/health", get(health::health))
+        .route("/metrics", get(metrics::metrics))
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))
@@ -118,5 +120,15 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoRoute { method, path: uri.path().to_owned() }
+    let path = uri.path();
+    // Evaluations of Ash, which this server leaves out.
+    let mut parts = path.split('/').skip(1);
+    let is_evaluation = parts.next() == Some("api")
+        && parts.next() == Some("agents")
+        && parts.nth(1).is_some_and(|part| ["eval-cases", "eval-runs", "eval-results"].contains(&part));
+    if is_evaluation {
+        let text = format!("{method} {path}: evaluations are not implemented");
+        return ApiError::with_status(StatusCode::NOT_IMPLEMENTED, text);
+    }
+    ApiError::NoRoute { method, path: path.to_owned() }
 }

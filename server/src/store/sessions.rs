@@ -242,6 +242,20 @@ impl Store {
         Ok(())
     }
 
+    /// Counts the sessions of all tenants by status.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn count_sessions_by_status(&self) -> Result<Vec<(Status, u64)>> {
+        let statement = "SELECT status, COUNT(*) FROM sessions GROUP BY status";
+        let rows: Vec<(String, i64)> = sqlx::query_as(statement).fetch_all(&self.pool).await?;
+        let count = |status: Status| {
+            let row = rows.iter().find(|(name, _)| *name == status.to_string());
+            row.map_or(0, |(_, count)| u64::try_from(*count).unwrap_or_default())
+        };
+        Ok(STATUS_NAMES.iter().map(|(status, _)| (*status, count(*status))).collect())
+    }
+
     /// Stores the sandbox and the status of a running session.
     ///
     /// # Errors

@@ -16,6 +16,51 @@ fn unknown_route_returns_404_with_its_name() {
 }
 
 #[test]
+fn evaluations_return_501() {
+    let server = Server::start();
+    let client = server.client();
+    for path in ["eval-cases", "eval-runs", "eval-runs/1/results", "eval-cases/import"] {
+        let response = client.post(&format!("/api/agents/a/{path}"), &json!({})).expect(501);
+        assert!(response["error"].as_str().unwrap().contains("evaluations"), "{response}");
+    }
+    client.get("/api/agents/eval-cases/x").expect(404);
+}
+
+#[test]
+fn metrics_are_sent_to_keys_only() {
+    let server = Server::start();
+    let session = server.create_session();
+    server.client_with(None).get("/metrics").expect(401);
+    let metrics = || {
+        let (status, headers, text) = server.client().download("/metrics");
+        assert_eq!(
+            (status, &headers["content-type"]),
+            (200, &"text/plain; version=0.0.4; charset=utf-8".parse().unwrap())
+        );
+        String::from_utf8(text).unwrap()
+    };
+    let text = metrics();
+    for line in [
+        "ash_active_sessions 1",
+        "ash_active_sandboxes 1",
+        "ash_pool_sandboxes{state=\"running\"} 1",
+        "ash_sessions{status=\"active\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert!(
+        text.contains("ash_up{coordinator=\"") && text.contains("# TYPE ash_uptime_seconds gauge\n"),
+        "{text}"
+    );
+    server.client().delete(&format!("/api/sessions/{session}")).expect(200);
+    let text = metrics();
+    assert!(
+        text.contains("ash_active_sessions 0\n") && text.contains("ash_sessions{status=\"ended\"} 1\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn invalid_bodies_return_400_with_reason() {
     let server = Server::start();
     let client = server.client();

@@ -1,0 +1,84 @@
+//! `GET /metrics`: numbers for Prometheus (text format 0.0.4), named as in Ash.
+
+use super::App;
+use super::error::ApiError;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use std::fmt::Write;
+use std::sync::Arc;
+
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A metric with its samples: labels and values.
+struct Metric<'a> {
+    name: &'a str,
+    help: &'a str,
+    kind: &'a str,
+    samples: Vec<(String, u64)>,
+}
+
+/// Reports the numbers of the server. They contain no data of a tenant.
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let running = u64::try_from(app.running.count()).unwrap_or(u64::MAX);
+    let gauge =
+        |name, help, value| Metric { name, help, kind: "gauge", samples: vec![(String::new(), value)] };
+    let states = ["cold", "warming", "warm", "waiting", "running"];
+    let sandboxes =
+        states.map(|state| (format!("state=\"{state}\""), if state == "running" { running } else { 0 }));
+    let sessions = app.store.count_sessions_by_status().await?;
+    let by_status = sessions.into_iter().map(|(status, count)| (format!("status=\"{status}\""), count));
+    let by_status: Vec<(String, u64)> = by_status.collect();
+    let active =
+        by_status.iter().find(|(label, _)| label == "status=\"active\"").map_or(0, |(_, count)| *count);
+    let metrics = [
+        Metric {
+            name: "ash_up",
+            help: "Whether the server works.",
+            kind: "gauge",
+            samples: vec![(format!("coordinator=\"{}\"", super::health::coordinator_id()), 1)],
+        },
+        gauge(
+            "ash_uptime_seconds",
+            "Seconds since the start of the server.",
+            app.started.elapsed().as_secs(),
+        ),
+        gauge("ash_active_sessions", "Sessions that accept messages.", active),
+        gauge("ash_active_sandboxes", "Sandboxes that are running.", running),
+        Metric { name: "ash_sessions", help: "Sessions in the database.", kind: "gauge", samples: by_status },
+        Metric {
+            name: "ash_pool_sandboxes",
+            help: "Sandboxes by state.",
+            kind: "gauge",
+            samples: sandboxes.into(),
+        },
+    ];
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode(&metrics)).into_response())
+}
+
+fn encode(metrics: &[Metric<'_>]) -> String {
+    let mut text = String::new();
+    for Metric { name, help, kind, samples } in metrics {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = match labels.as_str() {
+                "" => writeln!(text, "{name} {value}"),
+                labels => writeln!(text, "{name}{{{labels}}} {value}"),
+            };
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_labels_if_there_are_any() {
+        let samples = vec![(String::new(), 1), ("a=\"b\"".to_owned(), 2)];
+        let text = encode(&[Metric { name: "n", help: "Help.", kind: "gauge", samples }]);
+        assert_eq!(text, "# HELP n Help.\n# TYPE n gauge\nn 1\nn{a=\"b\"} 2\n");
+    }
+}
