@@ -28,7 +28,7 @@ pub enum SessionCommand {
     /// Pause all processes of a session
     Pause(SessionIdArgs),
     /// Resume a paused session, or continue a stopped one in a new sandbox
-    Resume(SessionIdArgs),
+    Resume(ResumeArgs),
     /// End a session permanently
     End(EndArgs),
     /// Remove a session that is not running, with all of its data
@@ -82,6 +82,9 @@ pub struct SessionListArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+    /// The sessions to list, if they exist [default: all]
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
 }
 
 /// `saggar session show`.
@@ -109,6 +112,16 @@ pub struct SendArgs {
 /// A command on one session.
 #[derive(Debug, Args)]
 pub struct SessionIdArgs {
+    /// The session
+    pub id: String,
+}
+
+/// `saggar session resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// Print the session and its sockets as JSON
+    #[arg(long)]
+    pub json: bool,
     /// The session
     pub id: String,
 }

@@ -61,6 +61,10 @@ as_each_caller! {
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0], sessions.show("life"));
         assert_eq!(listed[0]["bridgeSocket"], session["bridgeSocket"]);
+        assert_eq!(json(sessions.ok(&["list", "--json", "none", "life", "other"]).trim()), listed[0]);
+        assert_eq!(sessions.ok(&["list", "--json", "none"]), "");
+        sessions.run(&["list", "../x"]).refused(125, &["../x"]);
+        assert_eq!(json(sessions.ok(&["resume", "--json", "life"]).trim()), listed[0]);
         let table = sessions.ok(&["list"]);
         assert!(table.lines().nth(1).is_some_and(|line| line.starts_with("life ") && line.contains(" active ")), "{table}");
         let state = control(&session).get("state");

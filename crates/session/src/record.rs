@@ -243,16 +243,39 @@ impl SessionRecord {
             .flatten()
             .filter_map(|entry| {
                 let id = SandboxId::parse(entry.file_name().to_str()?).ok()?;
-                let made = entry.path().join("lock").symlink_metadata().ok()?;
-                let record = SessionRecord::read(&entry.path()).or_else(|| {
-                    let age = SystemTime::now().duration_since(made.modified().ok()?).unwrap_or_default();
-                    (age > CREATION_GRACE).then(|| unreadable_record(&id, &entry.path()))
-                });
-                Some(record?.with_actual_state())
+                SessionRecord::read_listed(&id, &entry.path())
             })
             .collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(all)
+    }
+
+    /// Those of the sessions `ids` that exist, as [`SessionRecord::list`] has them, in this order.
+    ///
+    /// # Errors
+    /// As [`SessionRecord::list`]; [`Code::Invalid`] for an id that no session can have.
+    pub fn list_named(ids: &[String]) -> Result<Vec<Self>> {
+        let sessions = state::sessions_path()?;
+        if sessions.symlink_metadata().is_ok() {
+            state::check_private_directory(&sessions)?;
+        }
+        let mut found = Vec::new();
+        for id in ids {
+            let id = SandboxId::parse(id)?;
+            found.extend(SessionRecord::read_listed(&id, &sessions.join(id.as_str())));
+        }
+        Ok(found)
+    }
+
+    /// The record of the session in this directory with its actual state; `None` for one that does not exist or is being
+    /// created.
+    fn read_listed(id: &SandboxId, directory: &Path) -> Option<Self> {
+        let made = directory.join("lock").symlink_metadata().ok()?;
+        let record = SessionRecord::read(directory).or_else(|| {
+            let age = SystemTime::now().duration_since(made.modified().ok()?).unwrap_or_default();
+            (age > CREATION_GRACE).then(|| unreadable_record(id, directory))
+        });
+        Some(record?.with_actual_state())
     }
 }
 

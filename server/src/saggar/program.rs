@@ -152,17 +152,11 @@ impl Program {
     /// Returns one session, or `None` if saggar has no record of it.
     ///
     /// # Errors
-    /// Fails if the list of sessions cannot be read.
+    /// Fails if the record cannot be read.
     pub async fn find_session(&self, id: Uuid) -> Result<Option<SessionRecord>, CommandError> {
-        // `show` does not distinguish a missing session from other failures.
-        let id = id.to_string();
-        Ok(self.list().await?.into_iter().find(|record| record.id == id))
-    }
-
-    async fn show(&self, id: Uuid) -> Result<SessionRecord, CommandError> {
-        let mut command = self.command("show");
+        let mut command = self.command("list");
         command.args(["--json", &id.to_string()]);
-        parse_record(&run(command).await?)
+        run_briefly(command, b"").await?.lines().next().map(parse_record).transpose()
     }
 
     /// Reads the stored events of the bridge of a session after this number. No bridge needs to be running.
@@ -182,9 +176,8 @@ impl Program {
     /// Fails if the session cannot be resumed.
     pub async fn resume(&self, id: Uuid) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("resume");
-        command.arg(id.to_string());
-        run(command).await?;
-        self.show(id).await
+        command.args(["--json", &id.to_string()]);
+        parse_record(&run(command).await?)
     }
 
     /// Ends a session permanently. With `remove`, also removes its files.

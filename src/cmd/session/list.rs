@@ -10,7 +10,10 @@ use crate::text::DisplayEscaped;
 
 pub(super) fn run(args: &SessionListArgs) -> Result<u8> {
     let sessions = state::sessions_path()?;
-    let all = SessionRecord::list()?;
+    let all = match args.ids.is_empty() {
+        true => SessionRecord::list()?,
+        false => SessionRecord::list_named(&args.ids)?,
+    };
     if args.json {
         let line = |record: &SessionRecord| format!("{}\n", as_json(record, &sessions.join(&record.id)));
         print_raw(&all.iter().map(line).collect::<String>())?;

@@ -11,7 +11,7 @@ pub(super) use create::into_request as create_request;
 
 use super::agent::console_format;
 use crate::app::session;
-use crate::cli::session::SessionCommand;
+use crate::cli::session::{ResumeArgs, SessionCommand, ShowArgs};
 use crate::error::Result;
 
 /// Runs the command.
@@ -22,11 +22,19 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::Show(args) => show::run(&args),
         SessionCommand::Send(args) => session::send(&args.id, &args.prompt, console_format(args.json)),
         SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
-        SessionCommand::Resume(args) => session::resume(&args.id, create::recorded_request).map(|()| 0),
+        SessionCommand::Resume(args) => resume(&args),
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
         SessionCommand::Remove(args) => session::remove(&args.id).map(|()| 0),
         SessionCommand::Logs(args) => logs::run(&args),
         SessionCommand::Events(args) => events::run(&args),
         SessionCommand::Files(command) => files::run(command),
+    }
+}
+
+fn resume(args: &ResumeArgs) -> Result<u8> {
+    session::resume(&args.id, create::recorded_request)?;
+    match args.json {
+        true => show::run(&ShowArgs { json: true, id: args.id.clone() }),
+        false => Ok(0),
     }
 }
