@@ -107,12 +107,14 @@ pub fn remove(data_dir: &Path, tenant: &str, name: &str) -> io::Result<()> {
 }
 
 /// Resolves a path that a client names, absolute or relative to the data directory. Returns `None` if it is not an
-/// agent folder, or belongs to another tenant, to a session or to the server itself.
+/// agent folder, or if it contains or belongs to the data of another tenant, of a session or of the server itself. Only
+/// the tenant `default`, which is the operator's, may name folders outside of the data directory.
 pub fn resolve_folder(data_dir: &Path, tenant: &str, path: &str) -> Option<PathBuf> {
     let folder = data_dir.join(path);
     let (actual, data_dir) = (folder.canonicalize().ok()?, data_dir.canonicalize().ok()?);
+    let is_apart = !actual.starts_with(&data_dir) && !data_dir.starts_with(&actual);
     let is_allowed =
-        !actual.starts_with(&data_dir) || actual.starts_with(agents_directory(&data_dir, tenant));
+        actual.starts_with(agents_directory(&data_dir, tenant)) || is_apart && tenant == DEFAULT_TENANT;
     (is_allowed && is_agent_folder(&actual)).then_some(folder)
 }
 

@@ -27,30 +27,33 @@ pub mod clock;
 pub mod data_lock;
 pub mod digest;
 pub mod error;
+pub mod http_server;
 pub mod keyed_locks;
 pub mod running;
 pub mod saggar;
+pub mod session_directory;
 pub mod settings;
 pub mod store;
 pub mod stream;
 pub mod tasks;
 
-use crate::api::{App, Connection};
+use crate::api::App;
 use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
+use crate::http_server::ConnectionLimits;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
-use std::future::IntoFuture;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 /// How long requests may continue after a signal to exit. Streams end at once.
@@ -76,7 +79,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let address = listener.local_addr().context(|| "cannot read the listening address")?;
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
-    let running = RunningSessions::new(store.clone(), program.clone());
+    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone());
     running.reattach().await?;
     let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
 
@@ -87,21 +90,13 @@ pub async fn serve(settings: Settings) -> Result<()> {
     if let Err(error) = print_address(address, initial_key.as_ref()) {
         warn!("cannot print the address http://{address} to standard output: {error}");
     }
-    let service = api::router(app).into_make_service_with_connect_info::<Connection>();
-    let serving = axum::serve(listener, service).with_graceful_shutdown(shutdown);
-    tokio::select! {
-        served = serving.into_future() => served.context(|| "cannot serve requests")?,
-        // Of a client that does not end its request.
-        () = shutdown_deadline(&tasks) => {}
+    let limits = ConnectionLimits::for_server(SHUTDOWN_TIMEOUT);
+    http_server::serve(listener, api::router(app), shutdown, limits).await;
+    // A sandbox that does not answer is not waited for.
+    if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
+        warn!("exiting although requests are in progress");
     }
-    tasks.wait_until_idle().await;
     Ok(())
-}
-
-/// Completes some time after the shutdown has begun.
-async fn shutdown_deadline(tasks: &Tasks) {
-    tasks.wait_for_shutdown().await;
-    tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
 }
 
 /// Prints the address, and the initial API key if this start created one.

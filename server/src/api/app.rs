@@ -1,5 +1,6 @@
 //! State shared by all routes.
 
+use super::downloads::Downloads;
 use super::rate_limit::RequestLimiter;
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
@@ -38,6 +39,8 @@ pub struct App {
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
     /// A task that also locks a session locks the agent first.
     pub agent_locks: KeyedLocks<(String, String)>,
+    /// The downloads of files that are in progress.
+    pub downloads: Downloads,
     /// The work that outlives its requests.
     pub tasks: Tasks,
     /// The start time, for the uptime in `GET /health`.
@@ -66,6 +69,7 @@ impl App {
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),
+            downloads: Downloads::default(),
             tasks: Tasks::default(),
             started: Instant::now(),
         }

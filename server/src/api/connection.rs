@@ -1,9 +1,6 @@
 //! Connection information for the check of the Host header and for the rate limit.
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
 use std::net::SocketAddr;
-use tokio::net::TcpListener;
 
 /// The two ends of a TCP connection.
 #[derive(Debug, Clone, Copy)]
@@ -12,10 +9,4 @@ pub struct Connection {
     pub local: Option<SocketAddr>,
     /// The address of the client, or of the last proxy before the server.
     pub peer: SocketAddr,
-}
-
-impl Connected<IncomingStream<'_, TcpListener>> for Connection {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Connection { local: stream.io().local_addr().ok(), peer: *stream.remote_addr() }
-    }
 }

@@ -7,7 +7,14 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
 use uuid::Uuid;
+
+/// Maximum time for a body: for the largest one over a slow line.
+const BODY_TIMEOUT: Duration = Duration::from_secs(600);
+/// Maximum number of values in a JSON body.
+const MAX_JSON_VALUES: usize = 200_000;
 
 /// A JSON body of any content type. An empty body is an empty object: the Python client of Ash sends one for pause,
 /// resume and stop.
@@ -18,7 +25,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = match Bytes::from_request(request, state).await {
+        let Ok(received) = timeout(BODY_TIMEOUT, Bytes::from_request(request, state)).await else {
+            let text = "The body did not arrive in time";
+            return Err(ApiError::with_status(StatusCode::REQUEST_TIMEOUT, text));
+        };
+        let bytes = match received {
             Ok(bytes) => bytes,
             Err(BytesRejection::FailedToBufferBody(rejection)) => {
                 let status = rejection.status();
@@ -32,6 +43,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             Err(rejection) => return Err(ApiError::Body(rejection.body_text())),
         };
         let text = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes[..] };
+        if count_values(text) > MAX_JSON_VALUES {
+            return Err(ApiError::Body(format!("body must have at most {MAX_JSON_VALUES} values")));
+        }
         let mut json = serde_json::Deserializer::from_slice(text);
         let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let path = error.path().to_string();
@@ -43,6 +57,21 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         json.end().map_err(|error| ApiError::Body(format!("body: {error}")))?;
         Ok(JsonBody(value))
     }
+}
+
+/// Counts the values of a JSON text, or some more. Each takes up to a hundred times its length in memory.
+fn count_values(text: &[u8]) -> usize {
+    let (mut count, mut is_string, mut is_escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b',' | b'[' | b'{' if !is_string => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// The id of a session in the path.
@@ -159,4 +188,18 @@ pub(super) fn bounded(
         return Err(ApiError::Parameter(format!("querystring/{name} must be <= {}", bounds.end())));
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_outside_of_strings_are_counted() {
+        for (text, count) in
+            [("{}", 2), ("7", 1), ("[1,2,3]", 4), (r#"{"a":"[,{","b":[{}]}"#, 5), (r#"["\\",",\","]"#, 3)]
+        {
+            assert_eq!(count_values(text.as_bytes()), count, "{text}");
+        }
+    }
 }

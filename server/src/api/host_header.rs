@@ -20,6 +20,8 @@ pub(super) async fn check_host(
 ) -> Result<Response, ApiError> {
     let host = match request.uri().authority() {
         Some(authority) => Some(authority.to_string()),
+        // Of two, a proxy and this server could choose different ones.
+        None if request.headers().get_all(HOST).iter().count() > 1 => None,
         None => request.headers().get(HOST).and_then(|host| host.to_str().ok()).map(str::to_owned),
     };
     let local = connection.local.map(|address| address.ip());

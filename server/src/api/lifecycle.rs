@@ -4,12 +4,12 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::SessionId;
-use super::session_files;
 use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
 };
 use crate::running::RunningSession;
 use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionState, call_control};
+use crate::session_directory::remove_session_directory;
 use crate::store::{Session, Status};
 use axum::Json;
 use axum::extract::State;
@@ -121,6 +121,7 @@ async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
     match (session.status, state) {
         (_, Some(SessionState::Ended)) => {
             app.store.change_status(id, &[session.status], Status::Ended).await?;
+            remove_session_directory(&app.data_dir, id).await;
             return Err(ended());
         }
         (Status::Active, Some(SessionState::Active)) if previous.is_some() => return Ok(()),
@@ -155,6 +156,8 @@ async fn stop_session(app: &App, session: &Session) -> Result<(), ApiError> {
 async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
     let id = session.id;
     if session.status == Status::Ended {
+        // Of a session that ended while no server was attached.
+        remove_session_directory(&app.data_dir, id).await;
         return Ok(());
     }
     let has_recorder = app.running.get(id).is_some();
@@ -166,7 +169,7 @@ async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
     let from = [Status::Active, Status::Paused, Status::Stopped, Status::Error, Status::Starting];
     app.store.change_status(id, &from, Status::Ended).await?;
     // It has the variables, which can be secrets, and no later start needs them.
-    session_files::remove(app, id).await;
+    remove_session_directory(&app.data_dir, id).await;
     record_lifecycle_event(app, session, &json!({ "action": "ended" })).await
 }
 
@@ -200,7 +203,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 /// The same, for a caller that holds the lock of the session.
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
-    session_files::remove(app, session.id).await;
+    remove_session_directory(&app.data_dir, session.id).await;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod auth;
 mod connection;
 mod cors;
 mod credentials;
+mod downloads;
 mod error;
 mod exec;
 mod extract;
@@ -40,7 +41,7 @@ pub use connection::Connection;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, patch, post};
 use error::ApiError;
 use std::sync::Arc;
@@ -112,6 +113,7 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(from_fn(reject::read_small_body))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
         .layer(from_fn_with_state(Arc::clone(&app), rate_limit::limit_requests))
         .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))

@@ -5,6 +5,7 @@ use super::error::ApiError;
 use super::variables::Variables;
 use crate::agent_folder::{self, SessionOverrides};
 use crate::saggar::policy_with_variables;
+use crate::session_directory::session_directory;
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use std::fs;
@@ -12,7 +13,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
-use tracing::warn;
 use uuid::Uuid;
 
 /// A request to start a session.
@@ -54,10 +54,10 @@ pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Resu
 }
 
 /// Writes the files of a session that is forked from `parent`: copies of those of the parent. An ended parent has none,
-/// and the fork then has the folder and the variables of the agent.
+/// and the fork then has a copy of the agent's folder, and the variables of the agent.
 ///
 /// # Errors
-/// As [`create`].
+/// 500 if a file cannot be read or written.
 pub(super) async fn fork(
     app: &App,
     parent: Uuid,
@@ -66,31 +66,33 @@ pub(super) async fn fork(
     variables: Variables,
 ) -> Result<SessionFiles, ApiError> {
     let parent = session_directory(&app.data_dir, parent);
-    if !parent.exists() {
-        let request = SessionRequest { agent, variables, prompt: None, mcp_servers: None, snapshot: None };
-        return create(app, child, request).await;
-    }
     let directory = session_directory(&app.data_dir, child);
-    match spawn_blocking(move || fork_in(&parent, &directory, agent)).await {
+    match spawn_blocking(move || fork_in(&parent, &directory, &agent, &variables)).await {
         Ok(Ok(files)) => Ok(files),
         Ok(Err(error)) => Err(ApiError::internal(format!("Failed to fork session: {error}"))),
         Err(_) => Err(ApiError::internal("Failed to fork session: internal error")),
     }
 }
 
-fn fork_in(parent: &Path, directory: &Path, agent: PathBuf) -> io::Result<SessionFiles> {
+fn fork_in(parent: &Path, directory: &Path, agent: &Path, variables: &Variables) -> io::Result<SessionFiles> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let mut files = SessionFiles { folder: agent, policy: None };
-    let (folder, policy) = (parent.join("agent"), parent.join("policy.toml"));
-    if folder.exists() {
+    let mut files = SessionFiles { folder: agent.to_owned(), policy: None };
+    let (own_folder, has_ended) = (parent.join("agent"), !parent.exists());
+    if own_folder.exists() || has_ended {
+        // The session may have had a folder of its own: its changes are not to be applied to that of the agent.
+        let from = if has_ended { agent } else { &own_folder };
         files.folder = directory.join("agent");
-        agent_folder::create_session_folder(&folder, &files.folder, &SessionOverrides::default())?;
+        agent_folder::create_session_folder(from, &files.folder, &SessionOverrides::default())?;
     }
-    if policy.exists() {
-        let copy = directory.join("policy.toml");
-        write_private(&copy, &fs::read_to_string(policy)?)?;
-        files.policy = Some(copy);
-    }
+    let policy = match fs::read_to_string(parent.join("policy.toml")) {
+        Ok(policy) => policy,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) if has_ended && !variables.is_empty() => policy_with_variables(variables),
+        Err(_) => return Ok(files),
+    };
+    let file = directory.join("policy.toml");
+    write_private(&file, &policy)?;
+    files.policy = Some(file);
     Ok(files)
 }
 
@@ -118,19 +120,4 @@ fn create_in(directory: &Path, request: &SessionRequest) -> io::Result<SessionFi
 fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     file.write_all(text.as_bytes())
-}
-
-/// Removes the files of a session.
-pub(super) async fn remove(app: &App, id: Uuid) {
-    let directory = session_directory(&app.data_dir, id);
-    let removed = spawn_blocking(move || fs::remove_dir_all(directory)).await;
-    if let Ok(Err(error)) = removed
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        warn!("cannot remove the files of session {id}: {error}");
-    }
-}
-
-fn session_directory(data_dir: &Path, id: Uuid) -> PathBuf {
-    data_dir.join("sessions").join(id.to_string())
 }

@@ -132,6 +132,10 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         variables.extend(credentials::variables(app, caller, credential).await?);
     }
     variables.extend(body.extra_env.unwrap_or_default());
+    if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
+        let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
+        return Err(ApiError::Body(text.into()));
+    }
     let snapshot = match &body.from_snapshot {
         Some(snapshot) => Some(find_snapshot(app, caller, snapshot).await?),
         None => None,
@@ -261,7 +265,12 @@ pub(super) async fn find_active_session(app: &App, caller: &Caller, id: Uuid) ->
 
 /// Returns the running sandbox of an active session. Without one, the status of the session becomes `error`.
 pub(super) async fn find_sandbox(app: &App, session: &Session) -> Result<Arc<RunningSession>, ApiError> {
-    let attached = app.running.get_or_attach(session).await;
+    if let Some(running) = app.running.get(session.id) {
+        return Ok(running);
+    }
+    // Held until the status is stored: that of a resume must not be overwritten.
+    let _session_lock = app.running.lock_session(session.id).await;
+    let attached = app.running.attach_if_served(session).await;
     match attached.map_err(|error| ApiError::internal(format!("Cannot find the sandbox: {error}")))? {
         Some(running) => Ok(running),
         None => {

@@ -129,6 +129,8 @@ async fn start_fork(
     };
     let session = app.store.insert_session(&new).await?;
     let started = async {
+        // Before it accepts messages of its own.
+        app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
         let variables = serde_json::from_str(&agent.env).unwrap_or_default();
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), variables).await?;
         let record =
@@ -138,7 +140,6 @@ async fn start_fork(
         if app.running.attach(&session, &record).is_none() {
             return Err(ApiError::internal("Failed to fork session: the sandbox exited immediately"));
         }
-        app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
         lifecycle::freeze(app, &session).await
     };
     match started.await {

@@ -2,10 +2,11 @@
 
 use super::App;
 use super::auth::Caller;
+use super::downloads::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::sessions::find_session;
-use super::workspace_files::{SKIPPED_NAMES, is_skipped, no_workspace};
+use super::workspace_files::{MAX_DOWNLOAD_SIZE, SKIPPED_NAMES, is_skipped, no_workspace};
 use crate::agent_folder::safe_path;
 use crate::saggar::{Program, WorkspaceFile};
 use axum::Json;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use uuid::Uuid;
 
@@ -41,24 +43,30 @@ pub(super) struct BundleBody {
     bundle: String,
 }
 
-/// `GET /api/sessions/:id/workspace`: all files, except for those that are not listed and files of variables (`.env`).
+/// `GET /api/sessions/:id/workspace`: all files, except for those that are not listed, files of variables (`.env`), and
+/// files of more than 100 MiB.
 pub(super) async fn download(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<Response, ApiError> {
     find_session(&app, &caller, id).await?;
+    let permit = app.downloads.begin()?;
     let files = app.program.list_files(id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
-    let files: Vec<WorkspaceFile> =
-        files.into_iter().filter(|file| file.kind == "file" && is_in_archive(&file.name)).collect();
+    let is_sent = |file: &WorkspaceFile| {
+        file.kind == "file" && file.size <= MAX_DOWNLOAD_SIZE && is_in_archive(&file.name)
+    };
+    let files: Vec<WorkspaceFile> = files.into_iter().filter(is_sent).collect();
     let (sender, receiver) = mpsc::channel(BUFFERED_CHUNKS);
     let (program, handle) = (app.program.clone(), Handle::current());
     spawn_blocking(move || {
-        let written = write_archive(&handle, &program, id, &files, ChunkWriter(sender.clone()));
+        let _permit = permit;
+        let output = ChunkWriter { handle: handle.clone(), sender: sender.clone() };
+        let written = write_archive(&handle, &program, id, &files, output);
         if let Err(error) = written {
             tracing::warn!("cannot send the workspace of session {id}: {error}");
-            // The client finds that the archive is incomplete.
-            let _ = sender.blocking_send(Err(error));
+            // The client finds that the archive is incomplete; one that reads nothing is not waited for.
+            let _ = sender.try_send(Err(error));
         }
     });
     let disposition = format!("attachment; filename=\"{id}.tar.gz\"");
@@ -88,9 +96,9 @@ fn write_archive(
     let mut archive = tar::Builder::new(GzEncoder::new(output, Compression::fast()));
     for file in files {
         let content = program.read_file(id, &file.name).map_err(io::Error::other)?;
-        let content = match handle.block_on(content.read_to_end()) {
+        let content = match handle.block_on(content.read_to_end(MAX_DOWNLOAD_SIZE)) {
             Ok(content) => content,
-            // It was removed or closed since it was listed, or the agent itself cannot read it.
+            // It was removed, closed or replaced since it was listed, or the agent itself cannot read it.
             Err(_) => continue,
         };
         let mut header = tar::Header::new_gnu();
@@ -103,13 +111,17 @@ fn write_archive(
 }
 
 /// Passes what is written on to the response.
-struct ChunkWriter(mpsc::Sender<io::Result<Vec<u8>>>);
+struct ChunkWriter {
+    handle: Handle,
+    sender: mpsc::Sender<io::Result<Vec<u8>>>,
+}
 
 impl Write for ChunkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.blocking_send(Ok(bytes.to_vec())) {
-            Ok(()) => Ok(bytes.len()),
-            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        match self.handle.block_on(timeout(SEND_TIMEOUT, self.sender.send(Ok(bytes.to_vec())))) {
+            Ok(Ok(())) => Ok(bytes.len()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::App;
 use super::auth::Caller;
+use super::downloads::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::sessions::find_session;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 /// Names that are not listed, with everything below them.
@@ -42,11 +44,13 @@ const SKIPPED_SUFFIXES: [&str; 3] = [".sock", ".lock", ".pid"];
 /// Maximum size of a file in a JSON response, in bytes.
 const MAX_JSON_SIZE: u64 = 1 << 20;
 /// Maximum size of a file that is downloaded, in bytes.
-const MAX_DOWNLOAD_SIZE: u64 = 100 << 20;
+pub(super) const MAX_DOWNLOAD_SIZE: u64 = 100 << 20;
 /// Maximum size of an uploaded file, in bytes.
 const MAX_UPLOAD_SIZE: usize = 50 << 20;
 /// Maximum size of all files of an upload, in bytes.
 const MAX_BATCH_SIZE: usize = 100 << 20;
+/// Maximum length of a path, in bytes (saggar-control(7)).
+const MAX_PATH_LENGTH: usize = 4096;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
 /// The characters of RFC 8187 that need no encoding in a file name.
@@ -117,10 +121,11 @@ pub(super) async fn read(
     if size > most {
         return Err(ApiError::bad_request(format!("File too large: {size} bytes, at most {most} are sent")));
     }
+    let permit = app.downloads.begin()?;
     let mut content = app.program.read_file(session.id, &path).map_err(|error| file_error(&error))?;
     let source = source(&app, id);
     if is_json {
-        let content = content.read_to_end().await.map_err(|error| file_error(&error))?;
+        let content = content.read_to_end(most).await.map_err(|error| file_error(&error))?;
         let (text, size) = (String::from_utf8_lossy(&content), content.len());
         return Ok(
             Json(json!({ "path": path, "content": text, "size": size, "source": source })).into_response()
@@ -128,6 +133,7 @@ pub(super) async fn read(
     }
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Vec<u8>, CommandError>>(4);
     tokio::spawn(async move {
+        let _permit = permit;
         loop {
             let chunk = match content.next_chunk().await {
                 Ok(Some(chunk)) => Ok(chunk),
@@ -136,13 +142,17 @@ pub(super) async fn read(
                 Err(error) => Err(error),
             };
             let is_last = chunk.is_err();
-            if sender.send(chunk).await.is_err() || is_last {
+            let sent = timeout(SEND_TIMEOUT, sender.send(chunk)).await;
+            if !matches!(sent, Ok(Ok(()))) || is_last {
                 return;
             }
         }
     });
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
-    Ok(download(&path, body, source))
+    let mut response = download(&path, body, source);
+    // If the file changes meanwhile, the client finds that the response is not complete.
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+    Ok(response)
 }
 
 /// The response with a file to save: no browser renders it, whatever an agent wrote.
@@ -203,6 +213,9 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
         None => None,
     };
     let path = path.and_then(|path| path.to_str().map(str::to_owned)).ok_or("Invalid file path")?;
+    if path.len() > MAX_PATH_LENGTH {
+        return Err("Invalid file path".into());
+    }
     if path.rsplit('/').next() == Some(".DS_Store") {
         return Err("Skipped: .DS_Store".into());
     }
@@ -231,7 +244,8 @@ pub(super) async fn delete(
 
 fn normal_path(path: &str) -> Result<String, ApiError> {
     let invalid = || ApiError::bad_request("Invalid file path");
-    safe_path(path).and_then(|path| path.to_str().map(str::to_owned)).ok_or_else(invalid)
+    let path = safe_path(path).and_then(|path| path.to_str().map(str::to_owned));
+    path.filter(|path| path.len() <= MAX_PATH_LENGTH).ok_or_else(invalid)
 }
 
 /// Where the files are: in a running sandbox, or only on disk.
@@ -245,7 +259,14 @@ fn file_error(error: &CommandError) -> ApiError {
     if text.contains("No such file or directory") || text.contains("Not a directory") {
         return ApiError::not_found("File not found");
     }
-    let is_other_kind = ["it is a ", "Is a directory", "Directory not empty", "a link is on the way"];
+    if text.contains("File name too long") || text.contains("is too long") {
+        return ApiError::bad_request("Invalid file path");
+    }
+    if text.contains("Permission denied") {
+        return ApiError::with_status(StatusCode::FORBIDDEN, "The agent itself may not access the file");
+    }
+    let is_other_kind =
+        ["it is a ", "Is a directory", "Directory not empty", "a link is on the way", "No such device"];
     if is_other_kind.iter().any(|part| text.contains(part)) {
         return ApiError::bad_request("Path is not a file");
     }

@@ -8,6 +8,7 @@ pub use permission_log::PermissionLog;
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
+use crate::session_directory::remove_session_directory;
 use crate::store::{Session, Status, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -80,14 +81,15 @@ impl RunningSession {
 pub struct RunningSessions {
     store: Store,
     program: Program,
+    data_dir: PathBuf,
     sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
     locks: KeyedLocks<Uuid>,
 }
 
 impl RunningSessions {
-    /// Creates an empty table.
-    pub fn new(store: Store, program: Program) -> Self {
-        RunningSessions { store, program, sessions: Arc::default(), locks: KeyedLocks::default() }
+    /// Creates an empty table. `data_dir` is the data directory of the server.
+    pub fn new(store: Store, program: Program, data_dir: PathBuf) -> Self {
+        RunningSessions { store, program, data_dir, sessions: Arc::default(), locks: KeyedLocks::default() }
     }
 
     /// Reattaches to the sessions that were running before this start, and updates the status of those that have
@@ -127,6 +129,9 @@ impl RunningSessions {
                 }
                 info!("sandbox of session {} has exited: status {status}", session.id);
                 self.store.change_status(session.id, &[session.status], status).await?;
+                if status == Status::Ended {
+                    remove_session_directory(&self.data_dir, session.id).await;
+                }
             }
         }
         Ok(())

@@ -4,7 +4,8 @@
 use super::{RunningSession, RunningSessions, status_without_sandbox};
 use crate::error::{Error, Result};
 use crate::saggar::{BridgeConnection, EventReader, SessionState};
-use crate::store::{NewEvent, RecordedRow};
+use crate::session_directory::remove_session_directory;
+use crate::store::{NewEvent, RecordedRow, Status};
 use crate::stream::{database_rows, event_turn_id, parse_message, usage_rows};
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use serde_json::{Value, json};
@@ -62,6 +63,9 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     // A client's request to pause, stop or end the session sets its own status and takes precedence, as a new sandbox does.
     if retry(session, || sessions.store.set_exited(session.id, &session.sandbox, status)).await {
         info!("sandbox of session {} has exited: status {status}", session.id);
+    }
+    if status == Status::Ended {
+        remove_session_directory(&sessions.data_dir, session.id).await;
     }
     session.set_finished();
 }
@@ -233,7 +237,11 @@ mod tests {
     fn running_sessions(store: &TestStore) -> RunningSessions {
         let arguments = Arguments { data: Some("/nonexistent".into()), ..Arguments::default() };
         let settings = Settings::read(arguments, |_| None).unwrap();
-        RunningSessions::new((**store).clone(), Program::find(&settings, Path::new("/nonexistent")))
+        RunningSessions::new(
+            (**store).clone(),
+            Program::find(&settings, Path::new("/nonexistent")),
+            "/nonexistent".into(),
+        )
     }
 
     fn batch(last_number: u64) -> Batch {

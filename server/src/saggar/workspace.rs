@@ -123,14 +123,17 @@ impl FileContent {
         }
     }
 
-    /// Returns the whole content.
+    /// Returns the whole content, of at most this number of bytes.
     ///
     /// # Errors
-    /// As [`FileContent::next_chunk`].
-    pub async fn read_to_end(mut self) -> Result<Vec<u8>, CommandError> {
+    /// As [`FileContent::next_chunk`]; fails if there are more bytes.
+    pub async fn read_to_end(mut self, most: u64) -> Result<Vec<u8>, CommandError> {
         let mut content = Vec::new();
         while let Some(mut chunk) = self.next_chunk().await? {
             content.append(&mut chunk);
+            if content.len() as u64 > most {
+                return Err(CommandError::new(format!("the file has more than {most} bytes")));
+            }
         }
         Ok(content)
     }

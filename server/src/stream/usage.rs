@@ -5,6 +5,9 @@ use crate::store::{NewUsage, RecordedRow, UsageKind};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Maximum value of one row: millions of them can be added.
+const MAX_VALUE: i64 = 1 << 40;
+
 /// The part of a `result` message with its usage. It is parsed apart from the message: of a message that
 /// [`parse_message`](super::parse_message) cannot hold, the usage still counts.
 #[derive(Default, Deserialize)]
@@ -28,7 +31,7 @@ pub fn usage_rows(message: &Value, raw: &str) -> Vec<RecordedRow> {
         _ => Vec::new(),
     };
     let row = |(kind, value): (UsageKind, Option<i64>)| {
-        let value = value.filter(|value| *value > 0)?;
+        let value = value.filter(|value| *value > 0)?.min(MAX_VALUE);
         Some(RecordedRow::Usage(NewUsage { kind, value }))
     };
     counts.into_iter().filter_map(row).collect()
@@ -103,5 +106,13 @@ mod tests {
             {"type":"tool_use"}],"usage":{"input_tokens":1}}}"#;
         assert_eq!(counted(raw), [("tool_call", 2)]);
         assert!(counted(r#"{"type":"assistant","message":{"content":[{"type":"text"}]}}"#).is_empty());
+    }
+
+    #[test]
+    fn values_of_an_agent_cannot_overflow_a_sum() {
+        let raw = r#"{"type":"result","total_cost_usd":9e12,"usage":{"input_tokens":9223372036854775807}}"#;
+        let counted = counted(raw);
+        assert!(counted.iter().all(|(_, value)| *value <= MAX_VALUE), "{counted:?}");
+        assert_eq!(counted[0], ("input_tokens", MAX_VALUE));
     }
 }

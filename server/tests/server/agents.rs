@@ -1,6 +1,6 @@
 //! Deployment, update and deletion of agents.
 
-use crate::support::{Server, deploy_body, has_exited, hello_folder, wait_until};
+use crate::support::{Client, Server, deploy_body, has_exited, hello_folder, wait_until};
 use serde_json::json;
 use std::fs;
 
@@ -124,4 +124,24 @@ fn deleted_agent_removes_its_sessions_and_sandboxes() {
     assert_eq!(server.saggar(&["list", "--json"]), "");
     assert_eq!(fs::read_dir(server.data_dir().join("sessions")).unwrap().count(), 0);
     assert!(hello_folder().join("CLAUDE.md").exists());
+}
+
+#[test]
+fn folder_above_the_data_directory_is_rejected() {
+    let server = Server::start_with(&[], &[("ASH_INTERNAL_SECRET", "secret")]);
+    let above = server.data_dir().parent().unwrap().to_owned();
+    fs::write(above.join("CLAUDE.md"), "x").unwrap();
+    let deploy = |client: &Client, path: &std::path::Path| {
+        client.post("/api/agents", &json!({ "name": "above", "path": path })).status
+    };
+    assert_eq!(deploy(&server.client(), &above), 400);
+    // Another tenant has no folder of the host at all.
+    let internal = server.client_with(Some("secret"));
+    let key = internal.post("/api/internal/api-keys", &json!({ "tenantId": "t2" }));
+    let key = key.expect(200)["key"].as_str().unwrap().to_owned();
+    let other = server.client_with(Some(&key));
+    let apart = tempfile::tempdir().unwrap();
+    fs::write(apart.path().join("CLAUDE.md"), "x").unwrap();
+    assert_eq!((deploy(&other, apart.path()), deploy(&server.client(), apart.path())), (400, 201));
+    other.post("/api/agents", &json!({ "name": "own", "systemPrompt": "x" })).expect(201);
 }

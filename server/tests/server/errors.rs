@@ -16,6 +16,17 @@ fn unknown_route_returns_404_with_its_name() {
 }
 
 #[test]
+fn body_of_very_many_values_is_rejected() {
+    let server = Server::start();
+    let session = server.create_session();
+    let body = format!("{{\"content\":[{}0]}}", "0,".repeat(300_000));
+    let path = format!("/api/sessions/{session}/messages");
+    let response =
+        server.client().request("POST", &path, &[("content-type", "application/json")], body.as_bytes());
+    assert!(response.expect(400)["message"].as_str().unwrap().contains("200000 values"));
+}
+
+#[test]
 fn evaluations_return_501() {
     let server = Server::start();
     let client = server.client();

@@ -76,6 +76,32 @@ fn fork_has_messages_files_and_conversation_of_its_parent() {
 }
 
 #[test]
+fn changes_of_a_fork_of_an_ended_session_do_not_reach_the_agent() {
+    let server = Server::start();
+    let client = server.client();
+    let body = json!({ "name": "own", "systemPrompt": "Own.", "env": { "OF_AGENT": "a" } });
+    client.post("/api/agents", &body).expect(201);
+    let body = json!({ "agent": "own", "systemPrompt": "Other.", "extraEnv": { "TOKEN": "t" } });
+    let parent =
+        client.post("/api/sessions", &body).expect(201)["session"]["id"].as_str().unwrap().to_owned();
+    // Ended behind the back of the server: the secret is removed nevertheless.
+    server.saggar(&["end", &parent]);
+    client.delete(&format!("/api/sessions/{parent}")).expect(200);
+    assert!(!server.data_dir().join("sessions").join(&parent).exists());
+
+    let fork =
+        client.post(&format!("/api/sessions/{parent}/fork"), &json!({})).expect(201)["session"]["id"].clone();
+    let path = |part: &str| format!("/api/sessions/{}/{part}", fork.as_str().unwrap());
+    client.post(&path("resume"), &json!({})).expect(200);
+    let variables = client.post(&path("exec"), &json!({ "command": "echo $OF_AGENT$TOKEN" })).expect(200);
+    assert_eq!(variables["stdout"], "a\n");
+    client.post(&path("stop"), &json!({})).expect(200);
+    client.post(&path("apply"), &json!({})).expect(200);
+    let prompt = std::fs::read_to_string(server.data_dir().join("agents/own/CLAUDE.md")).unwrap();
+    assert_eq!(prompt, "Own.");
+}
+
+#[test]
 fn session_starts_from_a_snapshot() {
     let server = Server::start();
     let (client, session) = (server.client(), server.create_session());
@@ -94,6 +120,8 @@ fn session_starts_from_a_snapshot() {
     let id = from["id"].as_str().unwrap();
     assert_eq!((&from["status"], read(&server, id, "file").as_str()), (&json!("active"), "one\n"));
     assert!(client.run_turn(id, "recall").iter().any(|frame| frame.data.contains("my name is Ann")));
+    let both = json!({ "agent": "hello", "fromSnapshot": taken["id"], "systemPrompt": "x" });
+    client.post("/api/sessions", &both).expect(400);
     for invalid in ["x", "../x", "00000000-0000-4000-8000-000000000000/x", &format!("{session}/../x")] {
         let body = json!({ "agent": "hello", "fromSnapshot": invalid });
         assert_eq!(

@@ -134,11 +134,20 @@ pub fn show(id: &str, path: &str) -> Result<(u64, i64)> {
 /// As [`list`]; those of writing.
 pub fn read(id: &str, path: &str, mut output: impl Write) -> Result<()> {
     let mut access = FileAccess::open(id, false)?;
-    let mut offset = 0;
+    let (mut offset, mut begun) = (0, None);
     loop {
-        let path = path.to_owned();
-        let request = FileRequest::Read { path, offset, limit: CHUNK_SIZE, encoding: Encoding::Base64 };
+        let request = FileRequest::Read {
+            path: path.to_owned(),
+            offset,
+            limit: CHUNK_SIZE,
+            encoding: Encoding::Base64,
+        };
         let chunk: Chunk = access.perform(&request)?;
+        // Each chunk opens the file again, which a program may have replaced.
+        let version = (chunk.size, chunk.mtime);
+        if *begun.get_or_insert(version) != version {
+            return Err(Error::new(Code::State, format!("read {path}: it changed meanwhile")));
+        }
         let bytes = from_base64(&chunk.content)
             .ok_or_else(|| Error::new(Code::System, "files of a session: the content is not base64"))?;
         match output.write_all(&bytes) {

@@ -1,0 +1,162 @@
+//! The connections of clients. Each has a time limit for the head of a request, also between two requests, and their
+//! number is limited: a client without a key must not be able to use up the descriptors of the server.
+
+use crate::api::Connection;
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+/// [`ConnectionLimits::head_timeout`] of a server.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before the next attempt after the kernel refused a connection, for example for want of descriptors.
+const ACCEPT_DELAY: Duration = Duration::from_millis(100);
+/// Maximum number of connections.
+const MAX_CONNECTIONS: u64 = 10_000;
+/// Descriptors for each connection: a stream also has one of a bridge, and a download those of a process.
+const DESCRIPTORS: u64 = 4;
+
+/// The limits of connections.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// Maximum number of connections; others wait.
+    pub connections: usize,
+    /// Maximum time for the head of a request, and between two requests of a connection.
+    pub head_timeout: Duration,
+    /// Maximum time for requests that are in progress at the shutdown.
+    pub grace: Duration,
+}
+
+impl ConnectionLimits {
+    /// The limits of a server: as many connections as the limit of open files permits (getrlimit(2)).
+    pub fn for_server(grace: Duration) -> Self {
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let connections = (files / DESCRIPTORS).clamp(16, MAX_CONNECTIONS);
+        let connections = usize::try_from(connections).unwrap_or(16);
+        ConnectionLimits { connections, head_timeout: HEAD_TIMEOUT, grace }
+    }
+}
+
+/// Serves requests until `shutdown` completes, and then those that are in progress.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+    limits: ConnectionLimits,
+) {
+    let permits = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let accept_all = async {
+        loop {
+            let (stream, permit) = accept(&listener, &permits).await;
+            spawn_connection(stream, permit, router.clone(), limits.head_timeout, &graceful);
+        }
+    };
+    tokio::select! {
+        () = accept_all => {}
+        () = shutdown => {}
+    }
+    drop(listener);
+    // Streams end at once; of the others one may belong to a client that does not end its request.
+    if timeout(limits.grace, graceful.shutdown()).await.is_err() {
+        warn!("closing connections although requests are in progress");
+    }
+}
+
+/// Waits until there are fewer connections than the limit, and for the next one.
+async fn accept(
+    listener: &TcpListener,
+    permits: &Arc<Semaphore>,
+) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    // The semaphore is never closed.
+    let permit = Arc::clone(permits).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, permit),
+            Err(error) => {
+                warn!("cannot accept a connection: {error}");
+                sleep(ACCEPT_DELAY).await;
+            }
+        }
+    }
+}
+
+fn spawn_connection(
+    stream: TcpStream,
+    permit: Option<OwnedSemaphorePermit>,
+    router: Router,
+    head_timeout: Duration,
+    graceful: &GracefulShutdown,
+) {
+    // A client that has disconnected already has no address.
+    let Ok(peer) = stream.peer_addr() else { return };
+    let connection = Connection { local: stream.local_addr().ok(), peer };
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(router.into_service());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(connection));
+        service.call(request)
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    let serving = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::spawn(async move {
+        let _permit = permit;
+        if let Err(error) = serving.await {
+            debug!("connection of {peer}: {error}");
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn silent_clients_lose_their_connections_to_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let limits = ConnectionLimits {
+            connections: 2,
+            head_timeout: Duration::from_millis(50),
+            grace: Duration::from_secs(60),
+        };
+        let router = Router::new()
+            .route("/", get(async |ConnectInfo(of): ConnectInfo<Connection>| of.peer.to_string()));
+        let server = tokio::spawn(serve(listener, router, async { drop(stopped.await) }, limits));
+        let mut silent = Vec::new();
+        for head in [&b""[..], b"GET / HTTP/1.1\r\nX: "] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(head).await.unwrap();
+            silent.push(stream);
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        // This connection is closed too, as no other request follows.
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with(&stream.local_addr().unwrap().to_string()), "{answer}");
+        for mut stream in silent {
+            let mut rest = Vec::new();
+            // Closed, or reset.
+            let _ = stream.read_to_end(&mut rest).await;
+        }
+        stop.send(()).unwrap();
+        server.await.unwrap();
+    }
+}
