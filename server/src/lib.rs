@@ -12,6 +12,7 @@
 //! stream        conversion of agent messages to server-sent events and database rows
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
+//! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
 //! api           the routes
 //! ```
@@ -19,6 +20,7 @@
 pub mod agent_folder;
 pub mod api;
 pub mod api_key;
+pub mod attachment_files;
 pub mod clock;
 pub mod data_lock;
 pub mod error;

@@ -9,6 +9,9 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Default maximum size of an attachment, in bytes.
+const MAX_ATTACHMENT_SIZE: usize = 10 << 20;
+
 /// The command line.
 #[derive(Debug, Default, Parser)]
 #[command(name = "saggar-server", version, about = "Serve agents in sandboxes over HTTP")]
@@ -61,6 +64,7 @@ struct SettingsFile {
     #[serde(default)]
     allowed_hosts: Vec<String>,
     log_format: Option<LogFormat>,
+    max_attachment_size: Option<usize>,
     #[serde(default)]
     sandbox: SandboxTable,
 }
@@ -90,6 +94,8 @@ pub struct Settings {
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
+    /// Maximum size of an attachment, in bytes.
+    pub max_attachment_size: usize,
     /// The format of log lines on standard error.
     pub log_format: LogFormat,
 }
@@ -138,6 +144,10 @@ impl Settings {
             allowed_hosts,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,
+            max_attachment_size: match variable("ASH_MAX_ATTACHMENT_SIZE") {
+                Some(size) => attachment_size(&size)?,
+                None => file.max_attachment_size.unwrap_or(MAX_ATTACHMENT_SIZE),
+            },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
         })
     }
@@ -221,6 +231,10 @@ fn listen_address(
     Ok(listen)
 }
 
+fn attachment_size(size: &str) -> Result<usize> {
+    size.parse().context(|| format!("invalid ASH_MAX_ATTACHMENT_SIZE={size}: use a number of bytes"))
+}
+
 fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/saggar-server"));
@@ -297,6 +311,8 @@ mod tests {
             read(arguments, variables).unwrap_err().to_string()
         };
         assert!(error_text(&[], &[("ASH_PORT", "x"), ("HOME", "/h")]).contains("ASH_PORT=x"));
+        let variables = [("ASH_MAX_ATTACHMENT_SIZE", "10M"), ("HOME", "/h")];
+        assert!(error_text(&[], &variables).contains("ASH_MAX_ATTACHMENT_SIZE=10M"));
         assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
         let unknown = file("lisetn = 1\n", 0o644);
         assert!(error_text(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));

@@ -28,6 +28,8 @@ pub struct App {
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
     /// A task that also locks a session locks the agent first.
     pub agent_locks: KeyedLocks<(String, String)>,
+    /// Maximum size of an attachment, in bytes.
+    pub max_attachment_size: usize,
     /// The work that outlives its requests.
     pub tasks: Tasks,
     /// The start time, for the uptime in `GET /health`.
@@ -51,6 +53,7 @@ impl App {
             allowed_hosts: settings.allowed_hosts.clone(),
             configured_key: settings.api_key.as_deref().map(api_key::hash_key),
             agent_locks: KeyedLocks::default(),
+            max_attachment_size: settings.max_attachment_size,
             tasks: Tasks::default(),
             started: Instant::now(),
         }

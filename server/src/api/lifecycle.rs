@@ -1,6 +1,7 @@
 //! Lifecycle of a session: pause, resume, stop and end. Each change completes even if the client disconnects.
 
 use super::App;
+use super::attachments;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::SessionId;
@@ -201,6 +202,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
     session_files::remove(app, session.id).await;
+    attachments::remove_files(app, session.id).await;
     Ok(())
 }
 

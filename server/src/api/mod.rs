@@ -2,8 +2,10 @@
 
 mod agents;
 mod app;
+mod attachments;
 mod auth;
 mod connection;
+mod download;
 mod error;
 mod exec;
 mod extract;
@@ -42,6 +44,7 @@ const UPLOAD_LIMIT: usize = 200 << 20;
 /// Returns the router. Each request passes the check of its Host header, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
+    let attachment_body = DefaultBodyLimit::max(attachments::body_limit(app.max_attachment_size));
     let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
     Router::new()
         .route("/health", get(health::health))
@@ -70,6 +73,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions/{id}/diff", get(workspace_changes::show))
         .route("/api/sessions/{id}/apply", post(workspace_changes::apply))
         .route("/api/sessions/{id}/discard", post(workspace_changes::discard))
+        .route(
+            "/api/sessions/{id}/attachments",
+            get(attachments::list).post(attachments::create).layer(attachment_body),
+        )
+        .route("/api/attachments/{id}", get(attachments::read).delete(attachments::delete))
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

@@ -3,6 +3,7 @@
 
 use super::App;
 use super::auth::Caller;
+use super::download::download;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::sessions::find_session;
@@ -12,11 +13,10 @@ use crate::saggar::CommandError;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -49,8 +49,6 @@ const MAX_UPLOAD_SIZE: usize = 50 << 20;
 const MAX_BATCH_SIZE: usize = 100 << 20;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
-/// The characters of RFC 8187 that need no encoding in a file name.
-const FILE_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -139,22 +137,11 @@ pub(super) async fn read(
         }
     });
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
-    Ok(download(&path, body, source))
-}
-
-/// The response with a file to save: no browser renders it, whatever an agent wrote.
-fn download(path: &str, body: Body, source: &'static str) -> Response {
-    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
-    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(&name, FILE_NAME));
-    let kind = mime_guess::from_path(path).first_or_octet_stream().to_string();
-    let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("attachment"));
-    let headers = [
-        (header::CONTENT_TYPE, value(&kind)),
-        (header::CONTENT_DISPOSITION, value(&disposition)),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (HeaderName::from_static("x-ash-source"), HeaderValue::from_static(source)),
-    ];
-    (headers, body).into_response()
+    let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy();
+    let media_type = mime_guess::from_path(&path).first_or_octet_stream();
+    let mut response = download(&name, media_type.essence_str(), body);
+    response.headers_mut().insert(HeaderName::from_static("x-ash-source"), HeaderValue::from_static(source));
+    Ok(response)
 }
 
 /// `POST /api/sessions/:id/files`: writes files, each with a result of its own.

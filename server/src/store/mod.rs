@@ -1,12 +1,14 @@
 //! The database. SQLite and PostgreSQL run the same statements, with `$1` for parameters.
 
 mod agents;
+mod attachments;
 mod keys;
 mod lock;
 mod records;
 mod sessions;
 
 pub use agents::{Agent, Deployment};
+pub use attachments::{AttachmentRow, NewAttachment};
 pub use lock::DatabaseLock;
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};

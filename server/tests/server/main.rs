@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, unreachable_pub)]
 
 mod agents;
+mod attachments;
 mod auth;
 mod errors;
 mod exec;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 11] = [
     "agents::",
+    "attachments::",
     "exec::",
     "files::",
     "forks::",
@@ -20,7 +21,7 @@ const MODULES: [&str; 10] = [
     "stream::",
 ];
 /// They have at least this number of tests.
-const MIN_TESTS: usize = 40;
+const MIN_TESTS: usize = 44;
 
 /// Runs the tests of these modules again in a process whose servers use PostgreSQL.
 #[test]
