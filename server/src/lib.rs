@@ -76,6 +76,9 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let app = Arc::new(App::new(&settings, data_dir, store, program, running));
 
     let tasks = app.tasks.clone();
+    let (queue, queue_tasks) = (api::run_queue(Arc::clone(&app)), tasks.clone());
+    // Counted, so that the exit waits until no item is between its claim and its turn.
+    tokio::spawn(async move { queue_tasks.run(queue).await });
     let shutdown = shutdown_signal(tasks.clone())?;
     // Only now: a client that has read the address may send a signal at once. The server is of use without this
     // output, since the caller chose the address and the key is in its file.

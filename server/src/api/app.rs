@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::tasks::Tasks;
 use std::path::PathBuf;
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// State shared by all routes.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub struct App {
     pub agent_locks: KeyedLocks<(String, String)>,
     /// Maximum size of an attachment, in bytes.
     pub max_attachment_size: usize,
+    /// Maximum number of queue items that run at once.
+    pub queue_workers: usize,
+    /// Notified when an item is added to the queue.
+    pub queue_wakeup: Notify,
     /// The work that outlives its requests.
     pub tasks: Tasks,
     /// The start time, for the uptime in `GET /health`.
@@ -53,6 +58,8 @@ impl App {
             allowed_hosts: settings.allowed_hosts.clone(),
             configured_key: settings.api_key.as_deref().map(api_key::hash_key),
             agent_locks: KeyedLocks::default(),
+            queue_workers: settings.queue_workers,
+            queue_wakeup: Notify::new(),
             max_attachment_size: settings.max_attachment_size,
             tasks: Tasks::default(),
             started: Instant::now(),

@@ -112,7 +112,8 @@ pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError>
     Ok(())
 }
 
-async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
+/// Continues a session. The caller holds its lock.
+pub(super) async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
     let (id, previous) = (session.id, app.running.get(session.id));
     let failed = |error| ApiError::internal(format!("Failed to resume session: {error}"));
     if session.status == Status::Ended {

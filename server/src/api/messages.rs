@@ -6,6 +6,7 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::objects::{Message, SessionEvent, parse_object};
 use super::sessions::{find_active_session, find_sandbox, find_session};
+use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use crate::store::{Page, Session};
 use crate::stream::{FrameId, SessionStream, TurnStream, new_turn_id};
@@ -20,15 +21,16 @@ use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Maximum length of a text message, in characters.
-const MAX_TEXT_CHARS: usize = 500_000;
+pub(super) const MAX_TEXT_CHARS: usize = 500_000;
 /// Maximum number of content blocks in a message.
 const MAX_BLOCKS: usize = 20;
 /// Interval between comments in a stream without other output.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SendBody {
     content: Value,
@@ -39,6 +41,13 @@ pub(super) struct SendBody {
     effort: Option<Effort>,
     thinking: Option<Thinking>,
     output_format: Option<OutputFormat>,
+}
+
+impl SendBody {
+    /// The body of a text message without options.
+    pub(super) fn text(text: &str) -> Self {
+        SendBody { content: text.into(), ..SendBody::default() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -90,13 +99,7 @@ pub(super) async fn send(
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
     let started = tasks.run(async move {
-        let session = find_active_session(&app, &caller, id).await?;
-        let running = find_sandbox(&app, &session).await?;
-        let connection = BridgeConnection::connect(&running.bridge).await;
-        let connection = connection
-            .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
-        let content = json!({ "type": "user", "content": body.content }).to_string();
-        app.store.insert_user_message(&caller.tenant, id, &content).await?;
+        let OpenTurn { session, running, connection } = open_turn(&app, &caller, id, &body).await?;
         let query = build_query(&session, body);
         Ok(TurnStream::start(running, connection, query, new_turn_id(), app.tasks.clone()))
     });
@@ -104,6 +107,30 @@ pub(super) async fn send(
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Cannot send the message to the agent: internal error")))?;
     Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
+}
+
+/// A connection to the agent of an active session, whose message is stored and not sent yet.
+pub(super) struct OpenTurn {
+    pub(super) session: Session,
+    pub(super) running: Arc<RunningSession>,
+    pub(super) connection: BridgeConnection,
+}
+
+/// Connects to the agent of an active session, and stores the message.
+pub(super) async fn open_turn(
+    app: &App,
+    caller: &Caller,
+    id: Uuid,
+    body: &SendBody,
+) -> Result<OpenTurn, ApiError> {
+    let session = find_active_session(app, caller, id).await?;
+    let running = find_sandbox(app, &session).await?;
+    let connection = BridgeConnection::connect(&running.bridge).await;
+    let connection = connection
+        .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
+    let content = json!({ "type": "user", "content": body.content }).to_string();
+    app.store.insert_user_message(&caller.tenant, id, &content).await?;
+    Ok(OpenTurn { session, running, connection })
 }
 
 fn check_body(body: &SendBody) -> Result<(), ApiError> {
@@ -133,7 +160,7 @@ fn check_body(body: &SendBody) -> Result<(), ApiError> {
 }
 
 /// Builds the query of a turn. Options of the message take precedence over those of the session.
-fn build_query(session: &Session, body: SendBody) -> ClientCommand {
+pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
     let mut query = ClientCommand::query(body.content, &session.id.to_string());
     for (name, value) in parse_object(&session.config) {
         query = query.with(&name, value);

@@ -16,6 +16,9 @@ mod logs;
 mod messages;
 mod objects;
 mod permissions;
+mod queue;
+mod queue_turn;
+mod queue_worker;
 mod session_files;
 mod sessions;
 mod snapshots;
@@ -25,6 +28,7 @@ mod workspace_files;
 
 pub use app::App;
 pub use connection::Connection;
+pub use queue_worker::run_queue;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -78,6 +82,9 @@ pub fn router(app: Arc<App>) -> Router {
             get(attachments::list).post(attachments::create).layer(attachment_body),
         )
         .route("/api/attachments/{id}", get(attachments::read).delete(attachments::delete))
+        .route("/api/queue", get(queue::list).post(queue::enqueue))
+        .route("/api/queue/stats", get(queue::stats))
+        .route("/api/queue/{id}", get(queue::show).delete(queue::cancel))
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

@@ -4,12 +4,14 @@ mod agents;
 mod attachments;
 mod keys;
 mod lock;
+mod queue;
 mod records;
 mod sessions;
 
 pub use agents::{Agent, Deployment};
 pub use attachments::{AttachmentRow, NewAttachment};
 pub use lock::DatabaseLock;
+pub use queue::{NewQueueItem, QUEUE_STATUSES, QueueItem};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 

@@ -10,6 +10,7 @@ mod permission_frames;
 mod rows;
 mod session;
 mod turn;
+mod turn_watch;
 
 pub use derive::derive_frames;
 pub use frame::{Frame, FrameId};
@@ -19,3 +20,4 @@ pub use rows::database_rows;
 pub use session::SessionStream;
 pub(crate) use turn::event_turn_id;
 pub use turn::{TurnStream, new_turn_id};
+pub use turn_watch::{TurnConclusion, TurnWatch};

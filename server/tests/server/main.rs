@@ -16,6 +16,8 @@ mod messages;
 mod output;
 mod permissions;
 mod postgres;
+mod queue;
+mod queue_restart;
 mod restart;
 mod sessions;
 mod stream;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 13] = [
     "agents::",
     "attachments::",
     "exec::",
@@ -16,12 +16,14 @@ const MODULES: [&str; 11] = [
     "lifecycle::",
     "messages::",
     "permissions::",
+    "queue::",
+    "queue_restart::",
     "restart::",
     "sessions::",
     "stream::",
 ];
 /// They have at least this number of tests.
-const MIN_TESTS: usize = 44;
+const MIN_TESTS: usize = 54;
 
 /// Runs the tests of these modules again in a process whose servers use PostgreSQL.
 #[test]

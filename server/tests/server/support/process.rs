@@ -86,6 +86,14 @@ impl Server {
         is_known
     }
 
+    /// The URL of the database.
+    pub fn database_url(&self) -> String {
+        match &self.database {
+            Some(database) => database.url(),
+            None => format!("sqlite://{}", self.data_dir().join("saggar.db").display()),
+        }
+    }
+
     /// The command that starts the server.
     pub fn command(&self) -> Command {
         self.command_with_data(&self.data_dir())
