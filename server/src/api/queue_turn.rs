@@ -1,5 +1,5 @@
-//! The turn of an item of the queue, followed to its end: on the connection that sent it, and after that was lost or the
-//! server was restarted, in the stored events of the session and the state of its sandbox.
+//! The turn of an item of the queue, followed to its end: on the connection that sent it, and after that was lost or
+//! the server was restarted, in the stored events of the session and the state of its sandbox.
 
 use super::App;
 use super::auth::Caller;
@@ -20,6 +20,10 @@ use uuid::Uuid;
 pub(super) const REPLAY_ID: &str = "replay";
 /// How often the state of a sandbox is examined whose events contain none of the turn, and the delay after a failure.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The error of an item whose turn is over without a known end.
+const UNKNOWN_END: &str =
+    "The end of the turn is unknown: its events are no longer stored; see the messages of the session";
 
 /// What one examination found.
 enum Examined {
@@ -56,9 +60,7 @@ pub(super) async fn receive_turn(
             }
         };
         if let Some(conclusion) = watch.add(&event) {
-            // A client that finds the end of the item must find all of the turn in the lists.
-            running.wait_until_recorded(watch.number()).await;
-            return Some(ItemAttempt::Ended(conclusion));
+            return Some(recorded_end(app, running.wait_until_recorded(watch.number()), conclusion).await);
         }
         // The replay is refused, for example since the spool cannot be read.
         if matches!(event.body(), EventBody::Error(_))
@@ -68,6 +70,20 @@ pub(super) async fn receive_turn(
         {
             return None;
         }
+    }
+}
+
+/// The end of an item after `recorded`: a client that finds the end must find all of the turn in the lists. If the
+/// database cannot be reached, the shutdown does not wait for it; the next server finds the end in the events.
+async fn recorded_end(
+    app: &App,
+    recorded: impl Future<Output = ()>,
+    conclusion: TurnConclusion,
+) -> ItemAttempt {
+    tokio::select! {
+        biased;
+        () = recorded => ItemAttempt::Ended(conclusion),
+        () = app.tasks.wait_for_shutdown() => ItemAttempt::ShuttingDown,
     }
 }
 
@@ -102,8 +118,7 @@ pub(super) async fn follow_turn(
 /// The attempt, if the sandbox runs no turn and the end of this one is not stored.
 fn conclude_idle(watch: &TurnWatch) -> ItemAttempt {
     if watch.has_begun() || watch.has_gap() {
-        let text = "The end of the turn is unknown: its events are no longer stored; see the messages of the session";
-        return ItemAttempt::Ended(TurnConclusion::Failed(text.into()));
+        return ItemAttempt::Ended(TurnConclusion::Failed(UNKNOWN_END.into()));
     }
     ItemAttempt::NotBegun(Some("The turn did not begin before the server was interrupted".into()))
 }
@@ -122,8 +137,8 @@ async fn examine(app: &App, caller: &Caller, id: Uuid, watch: &mut TurnWatch) ->
     let conclusion = read_stored(app, id, watch).await?;
     match (running, conclusion) {
         (Some(running), Some(conclusion)) => {
-            running.wait_until_recorded(watch.number()).await;
-            Ok(Examined::Over(ItemAttempt::Ended(conclusion)))
+            let recorded = running.wait_until_recorded(watch.number());
+            Ok(Examined::Over(recorded_end(app, recorded, conclusion).await))
         }
         (None, conclusion) => Ok(Examined::Over(conclude_exited(app, &session, watch, conclusion).await)),
         (Some(_), None) if !is_busy => Ok(Examined::Idle),
@@ -143,15 +158,15 @@ async fn conclude_exited(
     watch: &TurnWatch,
     conclusion: Option<TurnConclusion>,
 ) -> ItemAttempt {
-    app.running.record_stored(session).await;
-    let failed = |text: &str| ItemAttempt::Ended(TurnConclusion::Failed(text.into()));
-    match conclusion {
-        Some(conclusion) => ItemAttempt::Ended(conclusion),
+    let failed = |text: &str| TurnConclusion::Failed(text.into());
+    let conclusion = match conclusion {
+        Some(conclusion) => conclusion,
         None if watch.has_begun() => failed("The sandbox exited during the turn"),
-        None if watch.has_gap() => conclude_idle(watch),
+        None if watch.has_gap() => failed(UNKNOWN_END),
         // A failure, which is counted: the agent can have received the message and written nothing yet.
         None => failed("The sandbox exited before the first event of the turn"),
-    }
+    };
+    recorded_end(app, app.running.record_stored(session), conclusion).await
 }
 
 /// Adds the stored events of a session to the watch.

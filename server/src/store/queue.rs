@@ -80,8 +80,8 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_queue_item(&self, new: &NewQueueItem<'_>) -> Result<QueueItem> {
-        let statement = "INSERT INTO queue_items (id, tenant_id, session_id, makes_session, agent_name, prompt, status, \
-             priority, retry_count, max_retries, created_at, sequence) \
+        let statement = "INSERT INTO queue_items (id, tenant_id, session_id, makes_session, agent_name, prompt, \
+             status, priority, retry_count, max_retries, created_at, sequence) \
              SELECT $1, $2, $3, $4, $5, $6, 'pending', $7, 0, $8, $9, COALESCE(MAX(sequence), 0) + 1 \
              FROM queue_items RETURNING *";
         let query = sqlx::query_as(statement)
@@ -143,8 +143,8 @@ impl Store {
         Ok(query.execute(&self.pool).await?.rows_affected() > 0)
     }
 
-    /// Claims the pending item of all tenants with the highest priority, of these the oldest. Items whose retry time has
-    /// not come, and items of sessions that run another item, are left.
+    /// Claims the pending item of all tenants with the highest priority, of these the oldest. Items whose retry time
+    /// has not come, and items of sessions that run another item, are left.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
@@ -215,7 +215,7 @@ impl Store {
         Ok(())
     }
 
-    /// Stores that the turn of an item has ended, with an error if it failed for good.
+    /// Stores that the turn of an item has ended, with an error if the failure is permanent.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
@@ -228,7 +228,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes an item pending again after a failure, until `retry_after`, a timestamp of [`clock`], and counts the retry.
+    /// Makes an item pending again after a failure, and counts the retry. It is not claimed before `retry_after`, a
+    /// timestamp of [`clock`].
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.

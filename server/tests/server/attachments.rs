@@ -129,3 +129,19 @@ fn attachments_are_removed_with_their_session() {
     assert_eq!(fs::read_dir(server.data_dir().join("attachments")).unwrap().count(), 0);
     assert!(hello_folder().join("CLAUDE.md").exists() && !hello_folder().join("attachments").exists());
 }
+
+#[test]
+fn attachments_of_another_tenant_are_not_found() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    let other = server.client_of_tenant("other");
+    let path = format!("/api/sessions/{session}/attachments");
+    let body = json!({ "filename": "a", "content": base64(b"x") });
+    let created = client.post(&path, &body).expect(201);
+    let own = format!("/api/attachments/{}", created["attachment"]["id"].as_str().unwrap());
+    other.post(&path, &body).expect(404);
+    other.get(&path).expect(404);
+    other.get(&own).expect(404);
+    other.delete(&own).expect(404);
+    assert_eq!(client.download(&own).2, b"x");
+}

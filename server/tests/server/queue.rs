@@ -207,7 +207,7 @@ fn invalid_items_are_refused() {
 }
 
 #[test]
-fn failed_item_is_retried_and_then_fails_for_good() {
+fn failed_item_is_retried_until_its_failure_is_permanent() {
     let server = Server::start();
     let client = server.client();
     let once = enqueue(&client, &json!({ "agentName": "late", "prompt": "hi", "maxRetries": 0 }));
@@ -242,4 +242,24 @@ fn result_that_is_an_error_fails_the_item() {
     let body = json!({ "agentName": "hello", "prompt": "hi", "sessionId": session, "maxRetries": 0 });
     let id = enqueue(&client, &body);
     assert_eq!(wait_for_status(&client, &id, "failed")["error"], "Session is paused");
+}
+
+#[test]
+fn items_of_another_tenant_are_not_found() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client_of_tenant("other"));
+    let session = server.create_session();
+    other.post("/api/agents", &deploy_body("hello")).expect(201);
+    let body = json!({ "agentName": "hello", "prompt": "hi", "sessionId": session });
+    assert_eq!(other.post("/api/queue", &body).expect(404)["error"], "Session not found");
+    let id = enqueue(&other, &json!({ "agentName": "hello", "prompt": "hi" }));
+    let done = wait_for_status(&other, &id, "completed");
+    assert_eq!(done["tenantId"], "other");
+    assert_eq!(message_types(&other, done["sessionId"].as_str().unwrap()).len(), 3);
+    client.get(&format!("/api/sessions/{}", done["sessionId"].as_str().unwrap())).expect(404);
+    client.get(&format!("/api/queue/{id}")).expect(404);
+    client.delete(&format!("/api/queue/{id}")).expect(404);
+    assert_eq!(client.get("/api/queue").expect(200)["items"], json!([]));
+    assert_eq!(client.get("/api/queue/stats").expect(200)["stats"]["completed"], 0);
+    assert_eq!(other.get("/api/queue/stats").expect(200)["stats"]["completed"], 1);
 }

@@ -9,19 +9,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Runs a statement in the database of a stopped server, and returns the number of changed rows.
-fn execute(server: &Server, statement: &str) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        use sqlx::Connection;
-        sqlx::any::install_default_drivers();
-        let mut connection = sqlx::AnyConnection::connect(&server.database_url()).await.unwrap();
-        let done = sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
-        connection.close().await.unwrap();
-        done.rows_affected()
-    })
-}
-
 /// The number of turns that the bridge of a session has accepted: their ids are in its spool.
 fn accepted_turns(server: &Server, session: &str) -> usize {
     let spool = server.data_dir().join("saggar/sessions").join(session).join("spool");
@@ -105,13 +92,19 @@ fn turn_that_waits_in_the_bridge_during_a_restart_runs_once() {
     let id = enqueue(&client, &body);
     wait_until("the bridge has both turns", || accepted_turns(&server, &session) == 2);
     assert_eq!(count(&message_types(&client, &session), "user"), 2);
+    // An item in an idle session, whose turn was never sent.
+    let idle = server.create_session();
+    let unsent = enqueue(&client, &json!({ "agentName": "hello", "prompt": "hi", "sessionId": idle }));
     server.stop(Signal::KILL);
     drop(frames);
+    let statement = format!(
+        "UPDATE queue_items SET status = 'processing', turn_id = 'turn-x', events_before = 0 WHERE id = '{unsent}'"
+    );
+    assert_eq!(server.execute(&statement), 1);
     server.restart();
     let client = server.client();
-    // The worker has examined the session and has not requeued the item.
-    let other = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
-    client.run_turn(other["session"]["id"].as_str().unwrap(), "hi");
+    // By then the server has examined both sessions.
+    wait_for_status(&client, &unsent, "pending");
     assert_eq!(item(&client, &id)["status"], "processing");
     release(&client, &session);
     let done = wait_for_status(&client, &id, "completed");
@@ -135,7 +128,7 @@ fn item_whose_turn_did_not_begin_is_requeued() {
     let unknown = "00000000-0000-4000-8000-000000000000";
     let change = |id: &str, columns: &str| {
         let statement = format!("UPDATE queue_items SET status = 'processing', {columns} WHERE id = '{id}'");
-        assert_eq!(execute(&server, &statement), 1);
+        assert_eq!(server.execute(&statement), 1);
     };
     change(&sent, "turn_id = 'turn-x', events_before = 0");
     change(&made, &format!("session_id = '{unknown}'"));
@@ -167,7 +160,7 @@ fn turn_of_an_exited_sandbox_without_events_counts_as_failed() {
     let statement = format!(
         "UPDATE queue_items SET status = 'processing', turn_id = 'turn-x', events_before = 0 WHERE id = '{id}'"
     );
-    assert_eq!(execute(&server, &statement), 1);
+    assert_eq!(server.execute(&statement), 1);
     send_signal(server.supervisor(&session), Signal::TERM);
     wait_until("the supervisor has exited", || server.session_record(&session)["supervisor"].is_null());
     server.restart();
@@ -211,7 +204,7 @@ fn shutdown_leaves_pending_items_for_the_next_server() {
     assert!(server.stop(Signal::TERM).success());
     // The update changes no status: it counts.
     let pending = "UPDATE queue_items SET error = NULL WHERE status = 'pending' AND started_at IS NULL";
-    assert_eq!(execute(&server, pending), 3);
+    assert_eq!(server.execute(pending), 3);
     server.saggar(&["files", "write", &session, "go"]);
     server.restart();
     let client = server.client();
