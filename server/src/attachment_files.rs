@@ -1,4 +1,5 @@
-//! Files of attachments: `attachments/SESSION/ID` in the data directory. The client's file name is in the database only.
+//! Files of attachments: `attachments/SESSION/ID` in the data directory. The file name of the client is only in the
+//! database.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
