@@ -14,6 +14,7 @@
 //! agent_folder  agent folders on disk
 //! agent_files   files in an agent folder
 //! cipher        encryption of credentials in the database
+//! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
 //! api           the routes
 //! ```
@@ -22,6 +23,7 @@ pub mod agent_files;
 pub mod agent_folder;
 pub mod api;
 pub mod api_key;
+pub mod attachment_files;
 pub mod cipher;
 pub mod clock;
 pub mod data_lock;
@@ -84,6 +86,9 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
 
     let tasks = app.tasks.clone();
+    let (queue, queue_tasks) = (api::run_queue(Arc::clone(&app)), tasks.clone());
+    // Counted, so that the exit waits until no item is between its claim and its turn.
+    tokio::spawn(async move { queue_tasks.run(queue).await });
     let shutdown = shutdown_signal(tasks.clone())?;
     // Only now: a client that has read the address may send a signal at once. The server is of use without this
     // output, since the caller chose the address and the key is in its file.

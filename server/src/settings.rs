@@ -6,8 +6,15 @@ use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// Default maximum size of an attachment, in bytes.
+const MAX_ATTACHMENT_SIZE: usize = 10 << 20;
+
+/// Default number of queue items that run at once.
+const QUEUE_WORKERS: usize = 4;
 
 /// The command line.
 #[derive(Debug, Default, Parser)]
@@ -63,6 +70,8 @@ struct SettingsFile {
     #[serde(default)]
     allowed_origins: Vec<String>,
     log_format: Option<LogFormat>,
+    max_attachment_size: Option<usize>,
+    queue_workers: Option<NonZeroUsize>,
     #[serde(default)]
     rate_limit: RequestLimits,
     #[serde(default)]
@@ -120,6 +129,10 @@ pub struct Settings {
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
+    /// Maximum number of queue items that run at once.
+    pub queue_workers: usize,
+    /// Maximum size of an attachment, in bytes.
+    pub max_attachment_size: usize,
     /// The format of log lines on standard error.
     pub log_format: LogFormat,
 }
@@ -172,6 +185,11 @@ impl Settings {
             request_limits: file.rate_limit,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,
+            queue_workers: file.queue_workers.map_or(QUEUE_WORKERS, NonZeroUsize::get),
+            max_attachment_size: match variable("ASH_MAX_ATTACHMENT_SIZE") {
+                Some(size) => attachment_size(&size)?,
+                None => file.max_attachment_size.unwrap_or(MAX_ATTACHMENT_SIZE),
+            },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
         })
     }
@@ -276,6 +294,10 @@ fn listen_address(
     Ok(listen)
 }
 
+fn attachment_size(size: &str) -> Result<usize> {
+    size.parse().context(|| format!("invalid ASH_MAX_ATTACHMENT_SIZE={size}: use a number of bytes"))
+}
+
 fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/saggar-server"));
@@ -328,13 +350,14 @@ mod tests {
     #[test]
     fn options_override_variables_and_variables_override_file() {
         let file = file(
-            "listen = \"127.0.0.9:9\"\ndata = \"/from/file\"\nallowed_hosts = [\"b\"]\n[sandbox]\noptions = [\"--pids\", \"9\"]\n",
+            "listen = \"127.0.0.9:9\"\nqueue_workers = 2\ndata = \"/from/file\"\nallowed_hosts = [\"b\"]\n[sandbox]\noptions = [\"--pids\", \"9\"]\n",
             0o644,
         );
         let config = ["--config", file.path().to_str().unwrap()];
         let settings = read(&config, &[("ASH_PORT", "7"), ("ASH_API_KEY", "k")]).unwrap();
         assert_eq!(settings.listen.to_string(), "127.0.0.9:7");
         assert_eq!(settings.data_dir, Path::new("/from/file"));
+        assert_eq!((settings.queue_workers, settings.max_attachment_size), (2, 10 << 20));
         assert_eq!((settings.api_key.as_deref(), settings.sandbox_options.len()), (Some("k"), 2));
         let flags =
             [&config[..], &["--listen", "[::1]:5", "--data", "/x", "--allowed-hosts", "a,c"]].concat();
@@ -368,6 +391,8 @@ mod tests {
             read(arguments, variables).unwrap_err().to_string()
         };
         assert!(error_text(&[], &[("ASH_PORT", "x"), ("HOME", "/h")]).contains("ASH_PORT=x"));
+        let variables = [("ASH_MAX_ATTACHMENT_SIZE", "10M"), ("HOME", "/h")];
+        assert!(error_text(&[], &variables).contains("ASH_MAX_ATTACHMENT_SIZE=10M"));
         assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
         let unknown = file("lisetn = 1\n", 0o644);
         assert!(error_text(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));

@@ -48,6 +48,11 @@ impl Tasks {
         self.shutting_down.send_replace(true);
     }
 
+    /// Whether the shutdown has begun.
+    pub fn is_shutting_down(&self) -> bool {
+        *self.shutting_down.borrow()
+    }
+
     /// Waits until the shutdown begins.
     pub async fn wait_for_shutdown(&self) {
         let _ = self.shutting_down.subscribe().wait_for(|shutting_down| *shutting_down).await;
@@ -80,7 +85,9 @@ mod tests {
     async fn shutdown_is_seen_by_all() {
         let tasks = Tasks::default();
         assert!(tasks.wait_for_shutdown().now_or_never().is_none());
+        assert!(!tasks.is_shutting_down());
         tasks.begin_shutdown();
+        assert!(tasks.clone().is_shutting_down());
         tasks.wait_for_shutdown().await;
         tasks.clone().wait_for_shutdown().await;
     }

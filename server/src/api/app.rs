@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::tasks::Tasks;
 use std::path::PathBuf;
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// State shared by all routes.
 #[derive(Debug)]
@@ -41,6 +42,12 @@ pub struct App {
     pub agent_locks: KeyedLocks<(String, String)>,
     /// The downloads of files that are in progress.
     pub downloads: Downloads,
+    /// Maximum size of an attachment, in bytes.
+    pub max_attachment_size: usize,
+    /// Maximum number of queue items that run at once.
+    pub queue_workers: usize,
+    /// Notified when an item is added to the queue.
+    pub queue_wakeup: Notify,
     /// The work that outlives its requests.
     pub tasks: Tasks,
     /// The start time, for the uptime in `GET /health`.
@@ -70,6 +77,9 @@ impl App {
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),
             downloads: Downloads::default(),
+            queue_workers: settings.queue_workers,
+            queue_wakeup: Notify::new(),
+            max_attachment_size: settings.max_attachment_size,
             tasks: Tasks::default(),
             started: Instant::now(),
         }

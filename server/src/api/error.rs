@@ -41,6 +41,13 @@ impl ApiError {
         ApiError::with_status(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
+    /// The text that names the error.
+    pub(super) fn into_text(self) -> String {
+        let body = self.into_parts().1;
+        let text = body["message"].as_str().or_else(|| body["error"].as_str());
+        text.unwrap_or_default().to_owned()
+    }
+
     fn into_parts(self) -> (StatusCode, Value) {
         match self {
             ApiError::Status(status, text) => {

@@ -97,6 +97,19 @@ fn invalid_session_id() -> ApiError {
     ApiError::Parameter("params/id must match format \"uuid\"".into())
 }
 
+/// A UUID in the path that is not that of a session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PathId(pub(super) Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let SessionId(id) = SessionId::from_request_parts(parts, state).await?;
+        Ok(PathId(id))
+    }
+}
+
 /// The id of a session, and the name of a part of it, in the path.
 #[derive(Debug)]
 pub(super) struct SessionPath {
@@ -112,6 +125,16 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
         let Path((id, rest)) = path.map_err(|_| ApiError::Parameter("params must be valid UTF-8".into()))?;
         Ok(SessionPath { id: parse_session_id(&id)?, rest })
     }
+}
+
+/// Parses an optional UUID of a body.
+///
+/// # Errors
+/// 400 if the text is no UUID with hyphens.
+pub(super) fn body_uuid(field: &str, id: Option<&str>) -> Result<Option<Uuid>, ApiError> {
+    let parse = |id: &str| Uuid::parse_str(id).ok().filter(|_| id.len() == 36);
+    let invalid = || ApiError::Body(format!("body/{field} must match format \"uuid\""));
+    id.map(|id| parse(id).ok_or_else(invalid)).transpose()
 }
 
 /// The name of an agent in the path. An invalid name is reported as 404, like an unknown one.

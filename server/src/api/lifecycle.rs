@@ -1,6 +1,7 @@
 //! Lifecycle of a session: pause, resume, stop and end. Each change completes even if the client disconnects.
 
 use super::App;
+use super::attachments;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::SessionId;
@@ -111,7 +112,8 @@ pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError>
     Ok(())
 }
 
-async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
+/// Continues a session. The caller holds its lock.
+pub(super) async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
     let (id, previous) = (session.id, app.running.get(session.id));
     let failed = |error| ApiError::internal(format!("Failed to resume session: {error}"));
     if session.status == Status::Ended {
@@ -204,6 +206,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
     remove_session_directory(&app.data_dir, session.id).await;
+    attachments::remove_files(app, session.id).await;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::objects::{Message, SessionEvent, parse_object};
 use super::sessions::{find_active_session, find_sandbox, find_session};
 use crate::digest::sha256_hex;
+use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use crate::store::{KeyedMessage, Page, Session};
 use crate::stream::{FrameId, SessionStream, TurnStream, new_turn_id};
@@ -21,9 +22,10 @@ use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Maximum length of a text message, in characters.
-const MAX_TEXT_CHARS: usize = 500_000;
+pub(super) const MAX_TEXT_CHARS: usize = 500_000;
 /// Maximum number of content blocks in a message.
 const MAX_BLOCKS: usize = 20;
 /// The header by which a client repeats a message that may have arrived.
@@ -33,7 +35,7 @@ const MAX_KEY_LENGTH: usize = 255;
 /// Interval between comments in a stream without other output.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SendBody {
     content: Value,
@@ -44,6 +46,13 @@ pub(super) struct SendBody {
     effort: Option<Effort>,
     thinking: Option<Thinking>,
     output_format: Option<OutputFormat>,
+}
+
+impl SendBody {
+    /// The body of a text message without options.
+    pub(super) fn text(text: &str) -> Self {
+        SendBody { content: text.into(), ..SendBody::default() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
@@ -97,33 +106,8 @@ pub(super) async fn send(
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
     let started = tasks.run(async move {
-        let session = find_active_session(&app, &caller, id).await?;
-        let running = find_sandbox(&app, &session).await?;
-        let connection = BridgeConnection::connect(&running.bridge).await;
-        let connection = connection
-            .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
-        let content = json!({ "type": "user", "content": body.content }).to_string();
-        let recorded = running.recorded();
-        let (turn, number) = match key {
-            None => {
-                app.store.insert_user_message(&caller.tenant, id, &content).await?;
-                (new_turn_id(), recorded)
-            }
-            Some(key) => {
-                let new = KeyedMessage {
-                    body_hash: sha256_hex(&serde_json::to_vec(&body).unwrap_or_default()),
-                    turn_id: new_turn_id(),
-                    after_event: i64::try_from(recorded).unwrap_or(i64::MAX),
-                };
-                let hash = new.body_hash.clone();
-                let message = app.store.insert_message_once(&caller.tenant, id, &content, &key, new).await?;
-                if message.body_hash != hash {
-                    let text = format!("{IDEMPOTENCY_KEY} was used for another message of this session");
-                    return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
-                }
-                (message.turn_id, u64::try_from(message.after_event).unwrap_or_default())
-            }
-        };
+        let OpenTurn { session, running, connection, turn, number } =
+            open_turn(&app, &caller, id, &body, key).await?;
         let query = build_query(&session, body).with("uuid", turn.clone());
         Ok(TurnStream::start(running, connection, query, turn, number, app.tasks.clone()))
     });
@@ -143,6 +127,51 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
             "headers/{IDEMPOTENCY_KEY} must be 1 to {MAX_KEY_LENGTH} printable ASCII characters"
         ))),
     }
+}
+
+/// A connection to the agent of an active session, whose message is stored and not sent yet.
+pub(super) struct OpenTurn {
+    pub(super) session: Session,
+    pub(super) running: Arc<RunningSession>,
+    pub(super) connection: BridgeConnection,
+    /// The command id of the turn.
+    pub(super) turn: String,
+    /// The number of an event before those of the turn.
+    pub(super) number: u64,
+}
+
+/// Connects to the agent of an active session, and stores the message, unless one with the same key is stored.
+pub(super) async fn open_turn(
+    app: &App,
+    caller: &Caller,
+    id: Uuid,
+    body: &SendBody,
+    key: Option<String>,
+) -> Result<OpenTurn, ApiError> {
+    let session = find_active_session(app, caller, id).await?;
+    let running = find_sandbox(app, &session).await?;
+    let connection = BridgeConnection::connect(&running.bridge).await;
+    let connection = connection
+        .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
+    let content = json!({ "type": "user", "content": body.content }).to_string();
+    let (turn, number) = (new_turn_id(), running.recorded());
+    let Some(key) = key else {
+        app.store.insert_user_message(&caller.tenant, id, &content).await?;
+        return Ok(OpenTurn { session, running, connection, turn, number });
+    };
+    let body_hash = sha256_hex(&serde_json::to_vec(body).unwrap_or_default());
+    let new = KeyedMessage {
+        body_hash: body_hash.clone(),
+        turn_id: turn,
+        after_event: i64::try_from(number).unwrap_or(i64::MAX),
+    };
+    let message = app.store.insert_message_once(&caller.tenant, id, &content, &key, new).await?;
+    if message.body_hash != body_hash {
+        let text = format!("{IDEMPOTENCY_KEY} was used for another message of this session");
+        return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
+    }
+    let number = u64::try_from(message.after_event).unwrap_or_default();
+    Ok(OpenTurn { session, running, connection, turn: message.turn_id, number })
 }
 
 fn check_body(body: &SendBody) -> Result<(), ApiError> {
@@ -172,7 +201,7 @@ fn check_body(body: &SendBody) -> Result<(), ApiError> {
 }
 
 /// Builds the query of a turn. Options of the message take precedence over those of the session.
-fn build_query(session: &Session, body: SendBody) -> ClientCommand {
+pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
     let mut query = ClientCommand::query(body.content, &session.id.to_string());
     for (name, value) in parse_object(&session.config) {
         query = query.with(&name, value);

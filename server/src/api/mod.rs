@@ -7,10 +7,12 @@ mod agents;
 mod analytics;
 mod api_keys;
 mod app;
+mod attachments;
 mod auth;
 mod connection;
 mod cors;
 mod credentials;
+mod download;
 mod downloads;
 mod error;
 mod exec;
@@ -23,6 +25,9 @@ mod messages;
 mod metrics;
 mod objects;
 mod permissions;
+mod queue;
+mod queue_turn;
+mod queue_worker;
 mod rate_limit;
 mod reject;
 mod scope;
@@ -37,6 +42,7 @@ mod workspace_files;
 
 pub use app::App;
 pub use connection::Connection;
+pub use queue_worker::run_queue;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -59,6 +65,7 @@ const ARCHIVE_LIMIT: usize = 134 << 20;
 pub fn router(app: Arc<App>) -> Router {
     let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
     let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
+    let attachment_body = DefaultBodyLimit::max(attachments::body_limit(app.max_attachment_size));
     let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
     Router::new()
         .route("/health", get(health::health))
@@ -110,6 +117,14 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/sessions/{id}/diff", get(workspace_changes::show))
         .route("/api/sessions/{id}/apply", post(workspace_changes::apply))
         .route("/api/sessions/{id}/discard", post(workspace_changes::discard))
+        .route(
+            "/api/sessions/{id}/attachments",
+            get(attachments::list).post(attachments::create).layer(attachment_body),
+        )
+        .route("/api/attachments/{id}", get(attachments::read).delete(attachments::delete))
+        .route("/api/queue", get(queue::list).post(queue::enqueue))
+        .route("/api/queue/stats", get(queue::stats))
+        .route("/api/queue/{id}", get(queue::show).delete(queue::cancel))
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

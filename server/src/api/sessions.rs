@@ -41,6 +41,13 @@ pub(super) struct CreateBody {
     query_options: QueryOptions,
 }
 
+impl CreateBody {
+    /// The body that starts this agent without options.
+    pub(super) fn of_agent(agent: &str) -> Self {
+        CreateBody { agent: agent.to_owned(), ..CreateBody::default() }
+    }
+}
+
 /// Options of each query of a session. The server stores them and passes them to the agent unchanged.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,7 +112,7 @@ pub(super) async fn create(
     variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
     let body = CreateBody { model: body.model.map(checked_model).transpose()?, ..body };
     let tasks = app.tasks.clone();
-    let started = tasks.run(async move { start_session(&app, &caller, body).await });
+    let started = tasks.run(async move { start_session(&app, &caller, body, Uuid::new_v4()).await });
     let session = started
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Failed to create session: internal error")))?;
@@ -120,7 +127,13 @@ fn checked_model(model: String) -> Result<String, ApiError> {
     }
 }
 
-async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<Session, ApiError> {
+/// Starts a session with this id, which no other session has.
+pub(super) async fn start_session(
+    app: &App,
+    caller: &Caller,
+    body: CreateBody,
+    id: Uuid,
+) -> Result<Session, ApiError> {
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), body.agent.clone())).await;
     let agent = app.store.agent(&caller.tenant, &body.agent).await?;
@@ -144,7 +157,6 @@ async fn start_session(app: &App, caller: &Caller, body: CreateBody) -> Result<S
         Some(prompt) => Some(prompt),
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
-    let id = Uuid::new_v4();
     let new = NewSession {
         id,
         tenant: &caller.tenant,

@@ -3,6 +3,7 @@
 
 use super::App;
 use super::auth::Caller;
+use super::download::download;
 use super::downloads::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
@@ -17,7 +18,6 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -53,8 +53,6 @@ const MAX_BATCH_SIZE: usize = 100 << 20;
 const MAX_PATH_LENGTH: usize = 4096;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
-/// The characters of RFC 8187 that need no encoding in a file name.
-const FILE_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,25 +147,14 @@ pub(super) async fn read(
         }
     });
     let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(receiver));
-    let mut response = download(&path, body, source);
+    let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy();
+    let media_type = mime_guess::from_path(&path).first_or_octet_stream();
+    let mut response = download(&name, media_type.essence_str(), body);
+    let headers = response.headers_mut();
+    headers.insert(HeaderName::from_static("x-ash-source"), HeaderValue::from_static(source));
     // If the file changes meanwhile, the client finds that the response is not complete.
-    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     Ok(response)
-}
-
-/// The response with a file to save: no browser renders it, whatever an agent wrote.
-fn download(path: &str, body: Body, source: &'static str) -> Response {
-    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
-    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(&name, FILE_NAME));
-    let kind = mime_guess::from_path(path).first_or_octet_stream().to_string();
-    let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("attachment"));
-    let headers = [
-        (header::CONTENT_TYPE, value(&kind)),
-        (header::CONTENT_DISPOSITION, value(&disposition)),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (HeaderName::from_static("x-ash-source"), HeaderValue::from_static(source)),
-    ];
-    (headers, body).into_response()
 }
 
 /// `POST /api/sessions/:id/files`: writes files, each with a result of its own.

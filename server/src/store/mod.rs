@@ -1,20 +1,24 @@
 //! The database. SQLite and PostgreSQL run the same statements, with `$1` for parameters.
 
 mod agents;
+mod attachments;
 mod credentials;
 mod keys;
 mod lock;
 mod message_keys;
+mod queue;
 mod records;
 mod sessions;
 mod usage;
 mod versions;
 
 pub use agents::{Agent, Deployment};
+pub use attachments::{AttachmentRow, NewAttachment};
 pub use credentials::{NewCredential, StoredCredential};
 pub use keys::{DeletedKey, StoredKey};
 pub use lock::DatabaseLock;
 pub use message_keys::KeyedMessage;
+pub use queue::{NewQueueItem, QUEUE_STATUSES, QueueItem};
 pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};

@@ -10,6 +10,7 @@ mod permission_frames;
 mod rows;
 mod session;
 mod turn;
+mod turn_watch;
 mod usage;
 
 pub use derive::derive_frames;
@@ -20,4 +21,5 @@ pub use rows::database_rows;
 pub use session::SessionStream;
 pub(crate) use turn::event_turn_id;
 pub use turn::{TurnStream, new_turn_id};
+pub use turn_watch::{TurnConclusion, TurnWatch};
 pub use usage::usage_rows;

@@ -1,27 +1,31 @@
 //! The server on PostgreSQL.
 
+use crate::queue::{BLOCKED, enqueue, message_types, wait_for_status, wait_for_turn};
 use crate::support::postgres::{Cluster, TestDatabase, configured_url, shared_url};
-use crate::support::{Server, report_skip, wait_until};
+use crate::support::{Server, deploy_body, report_skip, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 14] = [
     "agents::",
+    "attachments::",
     "exec::",
     "files::",
     "forks::",
     "lifecycle::",
     "messages::",
     "permissions::",
+    "queue::",
+    "queue_restart::",
     "repeated::",
     "restart::",
     "sessions::",
     "stream::",
 ];
 /// They have at least this number of tests.
-const MIN_TESTS: usize = 40;
+const MIN_TESTS: usize = 54;
 
 /// Runs the tests of these modules again in a process whose servers use PostgreSQL.
 #[test]
@@ -88,4 +92,28 @@ fn restart_of_postgres_loses_no_event() {
         output.status.code() == Some(1) && error.contains("cannot use the PostgreSQL database"),
         "{error}"
     );
+}
+
+#[test]
+fn item_that_ends_without_the_database_is_completed_by_the_next_server() {
+    let mut cluster = match Cluster::start() {
+        Ok(cluster) => cluster,
+        Err(reason) => return report_skip(&reason),
+    };
+    let mut server = Server::start_on_postgres(TestDatabase::create(&cluster.url()));
+    let client = server.client();
+    client.post("/api/agents", &deploy_body("hello")).expect(201);
+    let id = enqueue(&client, &json!({ "agentName": "hello", "prompt": BLOCKED }));
+    let session = wait_for_turn(&client, &id);
+    cluster.stop();
+    server.saggar(&["files", "write", &session, "go"]);
+    wait_until("the turn is over", || server.saggar(&["events", &session]).contains("\"ev\":\"done\""));
+    // The shutdown does not wait for the database.
+    assert!(server.stop(Signal::TERM).success());
+    cluster.restart();
+    server.restart();
+    let client = server.client();
+    let done = wait_for_status(&client, &id, "completed");
+    assert_eq!((&done["retryCount"], &done["sessionId"]), (&json!(0), &json!(session)));
+    assert_eq!(message_types(&client, &session), ["user", "assistant", "assistant", "result"]);
 }

@@ -135,6 +135,16 @@ def generated(session):
     )
     listed = call("credentials.get_api_credentials")
     check([found.id for found in listed.credentials] == [stored.credential.id], listed)
+    file = {"filename": "a.txt", "content": base64.b64encode(b"one").decode()}
+    file = body("post_api_sessions_id_attachments_body", "PostApiSessionsIdAttachmentsBody", file)
+    call("sessions.post_api_sessions_id_attachments", 201, id=id, body=file)
+    listed = call("sessions.get_api_sessions_id_attachments", id=id)
+    check([found.filename for found in listed.attachments] == ["a.txt"], listed)
+    item = {"agentName": "hello", "prompt": "hi"}
+    item = call("queue.post_api_queue", 201, body=body("post_api_queue_body", "PostApiQueueBody", item)).item
+    check(call("queue.get_api_queue_id", id=item.id).item.agent_name == "hello", item)
+    check(len(call("queue.get_api_queue").items) == 1, "get_api_queue")
+    call("queue.get_api_queue_stats")
 
 
 session = high_level()

@@ -4,6 +4,7 @@ use super::postgres::{TestDatabase, configured_url};
 use super::{Client, deploy_body};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use sqlx::Connection;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -84,6 +85,33 @@ impl Server {
         let is_known = fs::read(&marker).is_ok_and(|known| known == key);
         fs::write(marker, key).unwrap();
         is_known
+    }
+
+    /// Runs a statement in the database, and returns the number of changed rows.
+    pub fn execute(&self, statement: &str) -> u64 {
+        let url = match &self.database {
+            Some(database) => database.url(),
+            None => format!("sqlite://{}", self.data_dir().join("saggar.db").display()),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            sqlx::any::install_default_drivers();
+            let mut connection = sqlx::AnyConnection::connect(&url).await.unwrap();
+            let done = sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+            connection.close().await.unwrap();
+            done.rows_affected()
+        })
+    }
+
+    /// A client with a key of another tenant.
+    pub fn client_of_tenant(&self, tenant: &str) -> Client {
+        let (key, hash) =
+            (format!("ash_{tenant}"), saggar_server::api_key::hash_key(&format!("ash_{tenant}")));
+        self.execute(&format!(
+            "INSERT INTO api_keys (id, tenant_id, key_hash, label, created_at) \
+             VALUES ('{tenant}', '{tenant}', '{hash}', '', '')"
+        ));
+        self.client_with(Some(&key))
     }
 
     /// The command that starts the server.

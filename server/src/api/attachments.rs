@@ -1,0 +1,270 @@
+//! Attachments of sessions. The server keeps each in a file of its own, and writes a copy into the workspace.
+
+use super::App;
+use super::auth::Caller;
+use super::download::download;
+use super::error::ApiError;
+use super::extract::{JsonBody, PathId, SessionId, body_uuid};
+use super::sessions::find_session;
+use crate::attachment_files;
+use crate::store::{AttachmentRow, NewAttachment};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+use tracing::warn;
+use uuid::Uuid;
+
+/// The directory of the workspace that contains the copies.
+const WORKSPACE_DIRECTORY: &str = "attachments";
+/// Maximum length of a media type, in bytes.
+const MAX_MEDIA_TYPE: usize = 255;
+/// Bytes of a request body besides the content: the other fields.
+const OTHER_FIELDS: usize = 64 << 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AttachBody {
+    filename: String,
+    content: String,
+    mime_type: Option<String>,
+    message_id: Option<String>,
+}
+
+/// An attachment in a response.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Attachment {
+    id: String,
+    tenant_id: String,
+    message_id: String,
+    session_id: String,
+    filename: String,
+    mime_type: String,
+    size: i64,
+    created_at: String,
+}
+
+impl From<AttachmentRow> for Attachment {
+    fn from(row: AttachmentRow) -> Self {
+        Attachment {
+            message_id: row.message_id.unwrap_or_else(|| "unlinked".into()),
+            id: row.id,
+            tenant_id: row.tenant_id,
+            session_id: row.session_id,
+            filename: row.filename,
+            mime_type: row.mime_type,
+            size: row.size,
+            created_at: row.created_at,
+        }
+    }
+}
+
+/// Returns the maximum size of the body that creates an attachment with at most this number of bytes.
+pub(super) fn body_limit(max_size: usize) -> usize {
+    max_size.div_ceil(3).saturating_mul(4).saturating_add(OTHER_FIELDS)
+}
+
+/// `POST /api/sessions/:id/attachments`.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(session): SessionId,
+    JsonBody(body): JsonBody<AttachBody>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let content = checked_content(&body, app.max_attachment_size)?;
+    let message = body_uuid("messageId", body.message_id.as_deref())?;
+    find_session(&app, &caller, session).await?;
+    let tasks = app.tasks.clone();
+    let stored = tasks.run(async move {
+        let (row, content) = store_attachment(&app, &caller, (session, message), &body, content).await?;
+        let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
+        let copied = app.program.write_file(session, &path, &content).await;
+        let mut response = json!({ "attachment": Attachment::from(row) });
+        if let Err(error) = copied {
+            // The attachment exists, and the client can write the file itself.
+            response["workspaceError"] = format!("Cannot write {path} in the workspace: {error}").into();
+        }
+        Ok(Json(response))
+    });
+    let response = stored
+        .await
+        .unwrap_or_else(|| Err(ApiError::internal("Cannot store the attachment: internal error")))?;
+    Ok((StatusCode::CREATED, response))
+}
+
+fn checked_content(body: &AttachBody, max_size: usize) -> Result<Vec<u8>, ApiError> {
+    if !attachment_files::is_safe_name(&body.filename) {
+        let text = format!("Invalid filename {:?}: use a name of 1 to 255 bytes without /", body.filename);
+        return Err(ApiError::bad_request(text));
+    }
+    if body.mime_type.as_ref().is_some_and(|media_type| media_type.len() > MAX_MEDIA_TYPE) {
+        return Err(ApiError::Body(format!("body/mimeType must have at most {MAX_MEDIA_TYPE} bytes")));
+    }
+    let content = STANDARD.decode(&body.content).map_err(|error| {
+        ApiError::bad_request(format!("Invalid base64 content of {}: {error}", body.filename))
+    })?;
+    if content.is_empty() {
+        return Err(ApiError::bad_request("Empty attachment content"));
+    }
+    if content.len() > max_size {
+        let text = format!("Attachment too large: {} bytes, at most {max_size} are stored", content.len());
+        return Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, text));
+    }
+    Ok(content)
+}
+
+/// Writes the file and the row of an attachment.
+async fn store_attachment(
+    app: &App,
+    caller: &Caller,
+    (session, message): (Uuid, Option<Uuid>),
+    body: &AttachBody,
+    content: Vec<u8>,
+) -> Result<(AttachmentRow, Vec<u8>), ApiError> {
+    let agent = find_session(app, caller, session).await?.agent_name;
+    // Meanwhile the agent is not deleted with its sessions: a file written after that would remain.
+    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), agent)).await;
+    find_session(app, caller, session).await?;
+    let (id, data_dir) = (Uuid::new_v4(), app.data_dir.clone());
+    let guessed = || mime_guess::from_path(&body.filename).first_or_octet_stream().to_string();
+    let new = NewAttachment {
+        id,
+        tenant: &caller.tenant,
+        session,
+        message,
+        filename: &body.filename,
+        mime_type: &body.mime_type.clone().unwrap_or_else(guessed),
+        size: content.len(),
+    };
+    let write = move || attachment_files::write(&data_dir, session, id, &content).map(|()| content);
+    let failed = |error: &dyn std::fmt::Display| {
+        ApiError::internal(format!("Cannot write the file of the attachment: {error}"))
+    };
+    let content = match spawn_blocking(write).await {
+        Ok(written) => written.map_err(|error| failed(&error))?,
+        Err(error) => return Err(failed(&error)),
+    };
+    match app.store.insert_attachment(&new).await {
+        Ok(row) => Ok((row, content)),
+        Err(error) => {
+            remove_file(app, session, id).await;
+            Err(error.into())
+        }
+    }
+}
+
+async fn remove_file(app: &App, session: Uuid, id: Uuid) {
+    let removed = tokio::fs::remove_file(attachment_files::attachment_file(&app.data_dir, session, id)).await;
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn!("cannot remove the file of attachment {id} of session {session}: {error}");
+    }
+}
+
+/// Removes the files of all attachments of a session. The rows are deleted with the session.
+pub(super) async fn remove_files(app: &App, session: Uuid) {
+    let data_dir = app.data_dir.clone();
+    let removed = spawn_blocking(move || attachment_files::remove_all(&data_dir, session)).await;
+    if let Ok(Err(error)) = removed {
+        warn!("cannot remove the attachments of session {session}: {error}");
+    }
+}
+
+/// `GET /api/sessions/:id/attachments`.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionId(session): SessionId,
+) -> Result<Json<Value>, ApiError> {
+    find_session(&app, &caller, session).await?;
+    let rows = app.store.attachments(&caller.tenant, session).await?;
+    let attachments: Vec<Attachment> = rows.into_iter().map(Attachment::from).collect();
+    Ok(Json(json!({ "attachments": attachments })))
+}
+
+/// `GET /api/attachments/:id`: the bytes of an attachment.
+pub(super) async fn read(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    PathId(id): PathId,
+) -> Result<Response, ApiError> {
+    let (row, session) = find_attachment(&app, &caller, id).await?;
+    let content = tokio::fs::read(attachment_files::attachment_file(&app.data_dir, session, id)).await;
+    let content = content.map_err(|error| match error.kind() {
+        // It was deleted after the row was read.
+        io::ErrorKind::NotFound => not_found(),
+        _ => ApiError::internal(format!("Cannot read the file of the attachment: {error}")),
+    })?;
+    Ok(download(&row.filename, &row.mime_type, Body::from(content)))
+}
+
+/// `DELETE /api/attachments/:id`. The copy in the workspace remains.
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    PathId(id): PathId,
+) -> Result<Json<Value>, ApiError> {
+    let (_, session) = find_attachment(&app, &caller, id).await?;
+    if !app.store.delete_attachment(&caller.tenant, id).await? {
+        return Err(not_found());
+    }
+    remove_file(&app, session, id).await;
+    Ok(Json(json!({ "ok": true })))
+}
+
+async fn find_attachment(app: &App, caller: &Caller, id: Uuid) -> Result<(AttachmentRow, Uuid), ApiError> {
+    let row = app.store.attachment(&caller.tenant, id).await?.ok_or_else(not_found)?;
+    let session = row.session_id.parse();
+    let session =
+        session.map_err(|_| ApiError::internal("Cannot read the attachment: invalid session id"))?;
+    Ok((row, session))
+}
+
+fn not_found() -> ApiError {
+    ApiError::not_found("Attachment not found")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attachment_of_maximum_size_fits_into_the_body() {
+        for size in [1, 2, 3, 10 << 20] {
+            assert!(STANDARD.encode(vec![0; size]).len() < body_limit(size), "{size}");
+        }
+        assert_eq!(body_limit(usize::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn content_is_checked() {
+        let check = |filename: &str, content: &str| {
+            let body = AttachBody {
+                filename: filename.into(),
+                content: content.into(),
+                mime_type: None,
+                message_id: None,
+            };
+            checked_content(&body, 2)
+        };
+        assert_eq!(check("a", "eHg=").unwrap(), b"xx");
+        for (filename, content, status) in
+            [("../a", "eHg=", 400), ("a", "", 400), ("a", "!", 400), ("a", "eHh4", 413)]
+        {
+            let Err(ApiError::Status(found, text)) = check(filename, content) else {
+                panic!("{filename} {content}");
+            };
+            assert_eq!(found.as_u16(), status, "{text}");
+        }
+    }
+}
