@@ -1,7 +1,7 @@
 //! The worker of the queue: claims items, runs their turns, and stores how they ended.
 //!
 //! An item is claimed before its turn is sent, and the command id of the turn is stored before the command. A later
-//! server therefore finds each turn of an earlier one in the events of the session ([`queue_turn`](super::queue_turn)).
+//! server therefore finds each turn of an earlier one in the events of the session ([`queue_turn`]).
 
 use super::App;
 use super::auth::Caller;
