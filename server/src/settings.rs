@@ -86,7 +86,8 @@ struct SandboxTable {
     options: Vec<String>,
 }
 
-/// Maximum numbers of requests from one client address in 15 minutes; 0 is no limit. The defaults are those of Ash.
+/// Maximum numbers of requests from one client address in 15 minutes; 0 is no limit. The defaults are those of Ash, but
+/// only requests that fail count: a server of many agents may have one client address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestLimits {
@@ -96,11 +97,13 @@ pub struct RequestLimits {
     pub deployments: u32,
     /// Starts of sessions.
     pub sessions: u32,
+    /// Whether requests that succeed count too.
+    pub count_successful: bool,
 }
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        RequestLimits { requests: 1500, deployments: 20, sessions: 20 }
+        RequestLimits { requests: 1500, deployments: 20, sessions: 20, count_successful: false }
     }
 }
 
@@ -372,7 +375,10 @@ mod tests {
     #[test]
     fn limits_and_origins_are_read() {
         let settings = read(&["--data", "/d"], &[]).unwrap();
-        assert_eq!(settings.request_limits, RequestLimits { requests: 1500, deployments: 20, sessions: 20 });
+        assert_eq!(
+            settings.request_limits,
+            RequestLimits { requests: 1500, deployments: 20, sessions: 20, count_successful: false }
+        );
         assert!(settings.allowed_origins.is_empty());
         let file = file("allowed_origins = [\"http://b:8\"]\n[rate_limit]\nsessions = 0\n", 0o644);
         let arguments = ["--data", "/d", "--config", file.path().to_str().unwrap()];

@@ -74,8 +74,8 @@ impl RequestLimiter {
         RequestLimiter { limits, counters: Mutex::new(counters) }
     }
 
-    /// Counts a request; `None` if its class has no limit.
-    fn count(&self, client: IpAddr, class: RequestClass, now: Instant) -> Option<Quota> {
+    /// Adds `count` requests; `None` if their class has no limit.
+    fn add(&self, count: u32, client: IpAddr, class: RequestClass, now: Instant) -> Option<Quota> {
         let limit = match class {
             RequestClass::Deployment => self.limits.deployments,
             RequestClass::NewSession => self.limits.sessions,
@@ -87,7 +87,7 @@ impl RequestLimiter {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = counters.counter((Some(client_network(client)), class), now);
         let is_exceeded = counter.requests >= limit;
-        counter.requests = counter.requests.saturating_add(1).min(limit);
+        counter.requests = counter.requests.saturating_add(count).min(limit);
         let left = counter.period_end.saturating_duration_since(now);
         let reset = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         Some(Quota { limit, remaining: limit - counter.requests, reset, is_exceeded })
@@ -120,7 +120,8 @@ fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Rejects a request beyond the limit, before authentication, and adds the state of the counter to each response.
+/// Rejects a request beyond the limit, before authentication, and adds the state of the counter to each response. Unless
+/// all requests count, those count that fail by a fault of the client.
 pub(super) async fn limit_requests(
     State(app): State<Arc<App>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -128,15 +129,21 @@ pub(super) async fn limit_requests(
     next: Next,
 ) -> Response {
     let class = RequestClass::of(request.method(), request.uri().path());
-    let Some(quota) = app.request_limiter.count(connection.peer.ip(), class, Instant::now()) else {
+    let (limiter, client) = (&app.request_limiter, connection.peer.ip());
+    let counts_all = limiter.limits.count_successful;
+    let Some(mut quota) = limiter.add(u32::from(counts_all), client, class, Instant::now()) else {
         return next.run(request).await;
     };
-    let mut response = match quota.is_exceeded {
-        false => next.run(request).await,
-        true => {
-            let text = format!("Rate limit exceeded, retry in {}", duration_text(quota.reset));
-            reject(request, ApiError::TooManyRequests(text)).await
+    let mut response = if quota.is_exceeded {
+        let text = format!("Rate limit exceeded, retry in {}", duration_text(quota.reset));
+        reject(request, ApiError::TooManyRequests(text)).await
+    } else {
+        let response = next.run(request).await;
+        if !counts_all && response.status().is_client_error() {
+            let counted = limiter.add(1, client, class, Instant::now());
+            quota = Quota { is_exceeded: false, ..counted.unwrap_or(quota) };
         }
+        response
     };
     add_headers(response.headers_mut(), quota);
     response
@@ -162,7 +169,8 @@ fn duration_text(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    const LIMITS: RequestLimits = RequestLimits { requests: 3, deployments: 1, sessions: 0 };
+    const LIMITS: RequestLimits =
+        RequestLimits { requests: 3, deployments: 1, sessions: 0, count_successful: true };
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -173,7 +181,7 @@ mod tests {
         let (limiter, start) = (RequestLimiter::new(LIMITS), Instant::now());
         let client = address("192.0.2.1");
         let remaining = |client, class, now| {
-            let quota = limiter.count(client, class, now).unwrap();
+            let quota = limiter.add(1, client, class, now).unwrap();
             (quota.remaining, quota.is_exceeded)
         };
         for expected in [(2, false), (1, false), (0, false), (0, true), (0, true)] {
@@ -182,9 +190,9 @@ mod tests {
         assert_eq!(remaining(address("192.0.2.2"), RequestClass::Other, start), (2, false));
         assert_eq!(remaining(client, RequestClass::Deployment, start), (0, false));
         assert_eq!(remaining(client, RequestClass::Deployment, start), (0, true));
-        assert_eq!(limiter.count(client, RequestClass::NewSession, start), None);
+        assert_eq!(limiter.add(1, client, RequestClass::NewSession, start), None);
         let later = start + PERIOD - Duration::from_millis(1);
-        let quota = limiter.count(client, RequestClass::Other, later).unwrap();
+        let quota = limiter.add(1, client, RequestClass::Other, later).unwrap();
         assert_eq!((quota.reset, quota.is_exceeded, quota.limit), (1, true, 3));
         assert_eq!(remaining(client, RequestClass::Other, start + PERIOD), (2, false));
     }
@@ -192,7 +200,7 @@ mod tests {
     #[test]
     fn addresses_of_one_ipv6_network_share_a_counter() {
         let (limiter, now) = (RequestLimiter::new(LIMITS), Instant::now());
-        let count = |text| limiter.count(address(text), RequestClass::Other, now).unwrap().remaining;
+        let count = |text| limiter.add(1, address(text), RequestClass::Other, now).unwrap().remaining;
         assert_eq!((count("2001:db8::1"), count("2001:db8::ffff:1"), count("2001:db8:0:1::1")), (2, 1, 2));
         assert_eq!((count("::ffff:192.0.2.1"), count("192.0.2.1"), count("192.0.2.2")), (2, 1, 2));
     }
@@ -202,12 +210,12 @@ mod tests {
         let (limiter, now) = (RequestLimiter::new(LIMITS), Instant::now());
         let client = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
         for number in 0..MAX_COUNTERS + 2 {
-            limiter.count(client(number), RequestClass::Other, now);
+            limiter.add(1, client(number), RequestClass::Other, now);
         }
         assert_eq!(limiter.counters.lock().unwrap().by_client.len(), MAX_COUNTERS + 1);
-        let shared = limiter.count(client(MAX_COUNTERS + 9), RequestClass::Other, now).unwrap();
+        let shared = limiter.add(1, client(MAX_COUNTERS + 9), RequestClass::Other, now).unwrap();
         assert_eq!(shared.remaining, 0);
-        limiter.count(client(1), RequestClass::Other, now + PERIOD);
+        limiter.add(1, client(1), RequestClass::Other, now + PERIOD);
         assert_eq!(limiter.counters.lock().unwrap().by_client.len(), 1);
     }
 
