@@ -111,7 +111,7 @@ fn parse_workspace_path(path: &str) -> Result<PathBuf> {
 }
 
 /// Error numbers that are caused by the state of the workspace.
-const AGENT_ERRNOS: [i32; 12] = [
+const AGENT_ERRNOS: [i32; 13] = [
     libc::ENOENT,
     libc::ENOTDIR,
     libc::EISDIR,
@@ -124,6 +124,7 @@ const AGENT_ERRNOS: [i32; 12] = [
     libc::ENOSPC,
     libc::EDQUOT,
     libc::ENAMETOOLONG,
+    libc::ENOTEMPTY,
 ];
 
 /// The error of a file operation. Errors that the agent's files cause are not reported as failures of saggar.
