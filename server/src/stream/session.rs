@@ -96,6 +96,11 @@ impl SessionStream {
     }
 
     async fn forward(&mut self, event: &ReceivedEvent, session: &str) -> Result<(), ClientDisconnected> {
+        if event.number().is_none() && *event.body() == EventBody::Message {
+            // A request of a client that disconnected, which the bridge sends to another one again. The stored message
+            // has a number.
+            return Ok(());
+        }
         self.number = event.number().unwrap_or(self.number);
         let EventFrames { frames, message, .. } = event_frames(event, self.number, session);
         if let (EventSource::Bridge(_, permissions), Some(message)) = (&mut self.source, &message)
