@@ -2,6 +2,7 @@
 //! that runs on its own folder can have created links in it.
 
 use crate::clock;
+use crate::skipped_names::{SKIPPED_NAMES, has_skipped_suffix};
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use saggar_sys::beneath::{self, FileKind, FileMeta};
@@ -16,22 +17,6 @@ use uuid::Uuid;
 const MAX_LISTED_FILES: usize = 10_000;
 /// Directories below this depth are not listed.
 const MAX_LISTED_DEPTH: usize = 64;
-/// Names that are not listed: caches and installed packages, as in Ash.
-const SKIPPED_NAMES: [&str; 11] = [
-    "node_modules",
-    ".git",
-    "__pycache__",
-    ".cache",
-    ".npm",
-    ".pnpm-store",
-    ".yarn",
-    ".venv",
-    "venv",
-    ".tmp",
-    "tmp",
-];
-/// Suffixes of names that are not listed.
-const SKIPPED_SUFFIXES: [&str; 3] = [".sock", ".lock", ".pid"];
 /// The file that makes a folder an agent folder.
 const PROMPT_FILE: &str = "CLAUDE.md";
 
@@ -251,7 +236,7 @@ fn list_directory(
 }
 
 fn is_skipped(name: &str) -> bool {
-    SKIPPED_NAMES.contains(&name) || SKIPPED_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    SKIPPED_NAMES.contains(&name) || has_skipped_suffix(name)
 }
 
 fn entry(path: &Path, meta: &FileMeta) -> AgentFileEntry {

@@ -35,6 +35,7 @@ pub mod running;
 pub mod saggar;
 pub mod session_directory;
 pub mod settings;
+pub mod skipped_names;
 pub mod store;
 pub mod stream;
 pub mod tasks;

@@ -3,6 +3,7 @@
 use super::App;
 use super::agents::{FileBody, decode_file, find_agent};
 use super::auth::Caller;
+use super::download::{UNKNOWN_TYPE, download};
 use super::error::ApiError;
 use super::extract::{AgentItem, AgentName, JsonBody, QueryParams};
 use crate::agent_files::{AgentDirectory, AgentFileError};
@@ -11,7 +12,6 @@ use crate::store::Agent;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -81,7 +81,10 @@ pub(super) async fn show(
     };
     let content = access(folder, read).await?;
     match query.format {
-        AgentFileFormat::Raw => Ok(raw_response(&path, content)),
+        AgentFileFormat::Raw => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Ok(download(&name, UNKNOWN_TYPE, content.into()))
+        }
         AgentFileFormat::Json => {
             let size = content.len();
             let text = String::from_utf8(content).map_err(|_| {
@@ -186,22 +189,4 @@ fn file_error(error: AgentFileError) -> ApiError {
         AgentFileError::Io(_) => ApiError::internal(format!("Cannot access the files of the agent: {text}")),
         _ => ApiError::bad_request(text),
     }
-}
-
-/// A download. No browser interprets its content.
-fn raw_response(path: &Path, content: Vec<u8>) -> Response {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let name: String = name
-        .iter()
-        .map(|&byte| match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
-            _ => format!("%{byte:02X}"),
-        })
-        .collect();
-    let headers = [
-        (CONTENT_TYPE, "application/octet-stream".to_owned()),
-        (CONTENT_DISPOSITION, format!("attachment; filename*=UTF-8''{name}")),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-    ];
-    (headers, content).into_response()
 }

@@ -1,6 +1,6 @@
 //! State shared by all routes.
 
-use super::downloads::Downloads;
+use super::download::Downloads;
 use super::rate_limit::RequestLimiter;
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;

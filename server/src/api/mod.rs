@@ -13,7 +13,6 @@ mod connection;
 mod cors;
 mod credentials;
 mod download;
-mod downloads;
 mod error;
 mod exec;
 mod extract;

@@ -2,13 +2,14 @@
 
 use super::App;
 use super::auth::Caller;
-use super::downloads::SEND_TIMEOUT;
+use super::download::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::sessions::find_session;
-use super::workspace_files::{MAX_DOWNLOAD_SIZE, SKIPPED_NAMES, is_skipped, no_workspace};
+use super::workspace_files::{MAX_DOWNLOAD_SIZE, no_workspace};
 use crate::agent_folder::safe_path;
 use crate::saggar::{Program, WorkspaceFile};
+use crate::skipped_names::{SKIPPED_NAMES, has_skipped_suffix};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -82,7 +83,7 @@ pub(super) async fn download(
 
 fn is_in_archive(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    !is_skipped(path) && !name.starts_with(".env")
+    !has_skipped_suffix(path) && !name.starts_with(".env")
 }
 
 /// Reads the files one after the other: the archive is never in memory as a whole.

@@ -3,14 +3,14 @@
 
 use super::App;
 use super::auth::Caller;
-use super::download::download;
-use super::downloads::SEND_TIMEOUT;
+use super::download::{SEND_TIMEOUT, download};
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::sessions::find_session;
 use crate::agent_folder::safe_path;
 use crate::clock;
 use crate::saggar::CommandError;
+use crate::skipped_names::{SKIPPED_NAMES, has_skipped_suffix};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -25,22 +25,6 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// Names that are not listed, with everything below them.
-pub(super) const SKIPPED_NAMES: [&str; 11] = [
-    "node_modules",
-    ".git",
-    "__pycache__",
-    ".cache",
-    ".npm",
-    ".pnpm-store",
-    ".yarn",
-    ".venv",
-    "venv",
-    ".tmp",
-    "tmp",
-];
-/// Suffixes of other names that are not listed.
-const SKIPPED_SUFFIXES: [&str; 3] = [".sock", ".lock", ".pid"];
 /// Maximum size of a file in a JSON response, in bytes.
 const MAX_JSON_SIZE: u64 = 1 << 20;
 /// Maximum size of a file that is downloaded, in bytes.
@@ -89,19 +73,15 @@ pub(super) async fn list(
     let files =
         app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
     let with_hidden = query.include_hidden.unwrap_or(true);
-    let is_listed =
-        |name: &str| !is_skipped(name) && (with_hidden || !name.split('/').any(|part| part.starts_with('.')));
+    let is_listed = |name: &str| {
+        !has_skipped_suffix(name) && (with_hidden || !name.split('/').any(|part| part.starts_with('.')))
+    };
     let files: Vec<Value> = files
         .iter()
         .filter(|file| file.kind == "file" && is_listed(&file.name))
         .map(|file| json!({ "path": file.name, "size": file.size, "modifiedAt": clock::at_millisecond(file.mtime) }))
         .collect();
     Ok(Json(json!({ "files": files, "source": source(&app, id) })))
-}
-
-/// Whether a file is not listed because of the end of its name.
-pub(super) fn is_skipped(path: &str) -> bool {
-    SKIPPED_SUFFIXES.iter().any(|suffix| path.ends_with(suffix))
 }
 
 /// `GET /api/sessions/:id/files/*`: the bytes of a file, or with `?format=json` its text.

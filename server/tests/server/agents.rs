@@ -1,13 +1,8 @@
 //! Deployment, update and deletion of agents.
 
-use crate::support::{Client, Server, deploy_body, has_exited, hello_folder, wait_until};
+use crate::support::{Client, Server, base64, deploy_body, has_exited, hello_folder, wait_until};
 use serde_json::json;
 use std::fs;
-
-fn base64(text: &str) -> String {
-    use base64::Engine;
-    base64::engine::general_purpose::STANDARD.encode(text)
-}
 
 #[test]
 fn agent_folder_deployed_twice_increments_version() {
@@ -40,9 +35,9 @@ fn deployed_files_replace_previous_folder() {
     let server = Server::start();
     let client = server.client();
     let files = json!([
-        { "path": "CLAUDE.md", "content": base64("first") },
-        { "path": "skills/a.md", "content": base64("skill") },
-        { "path": "saggar.toml", "content": base64("adapter = \"demo\"\n") },
+        { "path": "CLAUDE.md", "content": base64(b"first") },
+        { "path": "skills/a.md", "content": base64(b"skill") },
+        { "path": "saggar.toml", "content": base64(b"adapter = \"demo\"\n") },
     ]);
     let agent = client.post("/api/agents", &json!({ "name": "made", "files": files })).expect(201);
     let folder = server.data_dir().join("agents/made");
@@ -65,7 +60,7 @@ fn file_paths_outside_agent_folder_are_rejected() {
     let server = Server::start();
     let client = server.client();
     for path in ["../x", "a/../../x", "/etc/x", "", "."] {
-        let body = json!({ "name": "bad", "files": [{ "path": path, "content": base64("x") }] });
+        let body = json!({ "name": "bad", "files": [{ "path": path, "content": base64(b"x") }] });
         let error = client.post("/api/agents", &body).expect(400);
         assert!(error["error"].as_str().unwrap().starts_with("Invalid file path"), "{error}");
     }
