@@ -82,10 +82,13 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let content = checked_content(&body, app.max_attachment_size)?;
     let message = body_uuid("messageId", body.message_id.as_deref())?;
-    find_session(&app, &caller, session).await?;
+    let agent = find_session(&app, &caller, session).await?.agent_name;
     let tasks = app.tasks.clone();
     let stored = tasks.run(async move {
+        // Meanwhile the agent is not deleted with its sessions: a file written after that would remain.
+        let agent_lock = app.agent_locks.read((caller.tenant.clone(), agent)).await;
         let (row, content) = store_attachment(&app, &caller, (session, message), &body, content).await?;
+        drop(agent_lock);
         let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
         let copied = app.program.write_file(session, &path, &content).await;
         let mut response = json!({ "attachment": Attachment::from(row) });
@@ -122,7 +125,7 @@ fn checked_content(body: &AttachBody, max_size: usize) -> Result<Vec<u8>, ApiErr
     Ok(content)
 }
 
-/// Writes the file and the row of an attachment.
+/// Writes the file and the row of an attachment. The caller holds the lock of the agent.
 async fn store_attachment(
     app: &App,
     caller: &Caller,
@@ -130,9 +133,6 @@ async fn store_attachment(
     body: &AttachBody,
     content: Vec<u8>,
 ) -> Result<(AttachmentRow, Vec<u8>), ApiError> {
-    let agent = find_session(app, caller, session).await?.agent_name;
-    // Meanwhile the agent is not deleted with its sessions: a file written after that would remain.
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), agent)).await;
     find_session(app, caller, session).await?;
     let (id, data_dir) = (Uuid::new_v4(), app.data_dir.clone());
     let guessed = || mime_guess::from_path(&body.filename).first_or_octet_stream().to_string();

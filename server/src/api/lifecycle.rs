@@ -210,6 +210,12 @@ pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), A
     Ok(())
 }
 
+/// The same for a session that no client knows: its row is deleted too.
+pub(super) async fn discard_session(app: &App, session: &Session) -> Result<(), ApiError> {
+    remove_session(app, session).await?;
+    Ok(app.store.delete_session(session.id).await?)
+}
+
 /// Shuts the sandbox of a session down. The session can be resumed.
 async fn shut_down(app: &App, session: &Session) -> Result<(), ApiError> {
     let failed =

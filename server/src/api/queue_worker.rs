@@ -172,8 +172,7 @@ async fn is_usable(app: &App, caller: &Caller, id: Uuid) -> std::result::Result<
         lifecycle::resume_session(app, &session).await?;
         return Ok(true);
     }
-    lifecycle::remove_session(app, &session).await?;
-    app.store.delete_session(id).await?;
+    lifecycle::discard_session(app, &session).await?;
     Ok(false)
 }
 

@@ -25,8 +25,6 @@ pub(super) struct SessionRequest {
     pub(super) prompt: Option<String>,
     /// MCP servers by name. They take precedence over those of the agent.
     pub(super) mcp_servers: Option<Map<String, Value>>,
-    /// The file of the snapshot that the session starts from.
-    pub(super) snapshot: Option<PathBuf>,
 }
 
 /// The paths to pass to `saggar session create`.

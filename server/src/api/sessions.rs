@@ -7,16 +7,17 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
 use super::objects::{self, parse_object};
-use super::session_files::{self, SessionRequest};
+use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use crate::running::RunningSession;
-use crate::store::{NewEvent, NewSession, Session, SessionFilter, Status};
+use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -136,8 +137,7 @@ pub(super) async fn start_session(
 ) -> Result<Session, ApiError> {
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), body.agent.clone())).await;
-    let agent = app.store.agent(&caller.tenant, &body.agent).await?;
-    let agent = agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", body.agent)))?;
+    let agent = agent_to_start(app, caller, &body.agent).await?;
     let config = parse_object(&agent.config);
     let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
@@ -167,17 +167,15 @@ pub(super) async fn start_session(
     };
     let _session_lock = app.running.lock_session(id).await;
     let session = app.store.insert_session(&new).await?;
-    let request = SessionRequest {
-        agent: agent.path.clone().into(),
-        variables,
-        prompt,
-        mcp_servers: body.mcp_servers,
-        snapshot,
+    let request =
+        SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
+    let started = async {
+        let files = session_files::create(app, id, request).await?;
+        start_sandbox(app, &session, &files, snapshot.as_deref(), "create").await
     };
-    if let Err(error) = start_sandbox(app, &session, request).await {
-        // The client never learned the id, so nothing of the session remains.
-        lifecycle::remove_session(app, &session).await?;
-        app.store.delete_session(id).await?;
+    if let Err(error) = started.await {
+        // The client never learned the id.
+        lifecycle::discard_session(app, &session).await?;
         return Err(error);
     }
     let created = json!({ "action": "created", "agentName": agent.name, "model": model });
@@ -185,14 +183,23 @@ pub(super) async fn start_session(
     app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
 }
 
-/// Creates the sandbox of a new session and attaches to it.
-async fn start_sandbox(app: &App, session: &Session, request: SessionRequest) -> Result<(), ApiError> {
+/// Returns the agent that a new session starts.
+pub(super) async fn agent_to_start(app: &App, caller: &Caller, name: &str) -> Result<Agent, ApiError> {
+    let agent = app.store.agent(&caller.tenant, name).await?;
+    agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{name}\" not found")))
+}
+
+/// Creates the sandbox of a new session and attaches to it. `verb` is what its client requested, for errors.
+pub(super) async fn start_sandbox(
+    app: &App,
+    session: &Session,
+    files: &SessionFiles,
+    snapshot: Option<&Path>,
+    verb: &str,
+) -> Result<(), ApiError> {
     let failed =
-        |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to create session: {error}"));
-    let snapshot = request.snapshot.clone();
-    let files = session_files::create(app, session.id, request).await?;
-    let record =
-        app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot.as_deref()).await;
+        |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to {verb} session: {error}"));
+    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot).await;
     let record = record.map_err(|error| failed(&error))?;
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
     match app.running.attach(session, &record) {

@@ -5,12 +5,13 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::SessionId;
 use super::lifecycle;
-use super::objects::parse_object;
 use super::session_files;
-use super::sessions::{find_session, record_lifecycle_event, session_response};
+use super::sessions::{
+    agent_to_start, find_session, record_lifecycle_event, session_response, start_sandbox,
+};
 use crate::clock;
 use crate::saggar::{CommandError, Snapshot};
-use crate::store::{NewSession, Session, Status};
+use crate::store::{Agent, NewSession, Session};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -91,13 +92,14 @@ pub(super) async fn fork(
 async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     let parent = find_session(app, caller, id).await?;
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), parent.agent_name.clone())).await;
-    let agent = app.store.agent(&caller.tenant, &parent.agent_name).await?;
-    let agent =
-        agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{}\" not found", parent.agent_name)))?;
+    let agent = agent_to_start(app, caller, &parent.agent_name).await?;
     // What the agent said before the snapshot is among the messages of the fork.
     let snapshot = {
         let _session_lock = app.running.lock_session(id).await;
-        app.program.take_snapshot(id).await.map_err(|error| fork_failed(&error))?
+        app.program
+            .take_snapshot(id)
+            .await
+            .map_err(|error| ApiError::internal(format!("Failed to fork session: {error}")))?
     };
     let child = Uuid::new_v4();
     let _session_lock = app.running.lock_session(child).await;
@@ -116,7 +118,7 @@ async fn start_fork(
     app: &App,
     parent: &Session,
     child: Uuid,
-    agent: &crate::store::Agent,
+    agent: &Agent,
     snapshot: &Snapshot,
 ) -> Result<Session, ApiError> {
     let new = NewSession {
@@ -124,7 +126,7 @@ async fn start_fork(
         tenant: &parent.tenant_id,
         agent: &parent.agent_name,
         model: parent.model.as_deref(),
-        config: &Value::Object(parse_object(&parent.config)).to_string(),
+        config: &parent.config,
         parent: Some(parent.id),
     };
     let session = app.store.insert_session(&new).await?;
@@ -133,27 +135,16 @@ async fn start_fork(
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
         let variables = serde_json::from_str(&agent.env).unwrap_or_default();
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), variables).await?;
-        let record =
-            app.program.create(child, &files.folder, files.policy.as_deref(), Some(&snapshot.file)).await;
-        let record = record.map_err(|error| fork_failed(&error))?;
-        app.store.set_running(child, &record.sandbox, Status::Active).await?;
-        if app.running.attach(&session, &record).is_none() {
-            return Err(ApiError::internal("Failed to fork session: the sandbox exited immediately"));
-        }
+        start_sandbox(app, &session, &files, Some(&snapshot.file), "fork").await?;
         lifecycle::freeze(app, &session).await
     };
     match started.await {
         Ok(()) => Ok(session),
         Err(error) => {
-            lifecycle::remove_session(app, &session).await?;
-            app.store.delete_session(child).await?;
+            lifecycle::discard_session(app, &session).await?;
             Err(error)
         }
     }
-}
-
-fn fork_failed(error: &CommandError) -> ApiError {
-    ApiError::internal(format!("Failed to fork session: {error}"))
 }
 
 fn failed(error: &CommandError) -> ApiError {
