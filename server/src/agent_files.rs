@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::skipped_names::{SKIPPED_NAMES, has_skipped_suffix};
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use saggar_sys::beneath::{self, FileKind, FileMeta};
 use std::fmt;
 use std::fs::File;
@@ -157,7 +157,7 @@ impl AgentDirectory {
     /// Fails if the path is a directory, or leads through a link or a file.
     pub fn write(&self, path: &Path, content: &[u8]) -> FileResult<()> {
         let (parent, name) = split(path)?;
-        let parent = self.create_directories(parent)?;
+        let parent = beneath::create_directories(self.folder.as_fd(), parent, 0o755)?;
         let existing = beneath::stat_beneath(parent.as_fd(), name)?;
         if existing.is_some_and(|meta| meta.kind == FileKind::Directory) {
             return Err(AgentFileError::NotAFile);
@@ -189,18 +189,6 @@ impl AgentDirectory {
             Some(meta) if meta.kind == FileKind::Directory => Err(AgentFileError::NotAFile),
             Some(_) => Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(io::Error::from)?),
         }
-    }
-
-    fn create_directories(&self, path: &Path) -> FileResult<OwnedFd> {
-        let mut directory = self.folder.try_clone()?;
-        for name in path {
-            match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(errno) => return Err(io::Error::from(errno).into()),
-            }
-            directory = beneath::open_directory(directory.as_fd(), name)?;
-        }
-        Ok(directory)
     }
 }
 
@@ -310,7 +298,7 @@ mod tests {
             rustix::fs::CWD,
             directory.path().join("fifo"),
             rustix::fs::FileType::Fifo,
-            Mode::RUSR,
+            rustix::fs::Mode::RUSR,
             0,
         )
         .unwrap();

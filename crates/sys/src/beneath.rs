@@ -162,6 +162,20 @@ pub fn open_directory(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<
     open(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY, 0)
 }
 
+/// Opens the directory `path` below `at`, following no link, and creates it and those above it that are missing, with
+/// this mode less the umask.
+pub fn create_directories(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let mut directory = at.try_clone_to_owned()?;
+    for name in path {
+        match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        directory = open_directory(directory.as_fd(), name)?;
+    }
+    Ok(directory)
+}
+
 /// Like [`open_directory`], and crosses no mount.
 pub fn open_directory_no_mounts(at: BorrowedFd<'_>, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;

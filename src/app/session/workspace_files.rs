@@ -151,7 +151,7 @@ pub fn read(id: &str, path: &str, mut output: impl Write) -> Result<()> {
         let bytes = from_base64(&chunk.content)
             .ok_or_else(|| Error::new(Code::System, "files of a session: the content is not base64"))?;
         match output.write_all(&bytes) {
-            // Whoever reads wants no more.
+            // The reader wants no more.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
             written => written.map_err(|e| Error::system("write to standard output", e))?,
         }

@@ -30,29 +30,15 @@ impl Workspace {
             return Err(Error::new(Code::Invalid, "write the workspace itself: it is a directory"));
         }
         self.check_unprotected("write", &path)?;
-        let created = if parents { self.create_parents(&path) } else { Ok(()) };
-        created.map_err(|e| file_error("write", &path, &e))?;
-        self.replace(&path, content, part).map_err(|e| file_error("write", &path, &e))
+        self.replace(&path, content, parents, part).map_err(|e| file_error("write", &path, &e))
     }
 
-    fn create_parents(&self, path: &Path) -> io::Result<()> {
-        let above: Vec<&Path> =
-            path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
-        for directory in above.into_iter().rev() {
-            let parent = directory.parent().unwrap_or(Path::new(""));
-            let parent = beneath::open_directory(self.root.as_fd(), parent)?;
-            let name = directory.file_name().unwrap_or_default();
-            match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn replace(&self, path: &Path, content: &[u8], part: Option<&FilePart>) -> io::Result<()> {
+    fn replace(&self, path: &Path, content: &[u8], parents: bool, part: Option<&FilePart>) -> io::Result<()> {
         let (above, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
-        let directory = beneath::open_directory(self.root.as_fd(), above)?;
+        let directory = match parents {
+            true => beneath::create_directories(self.root.as_fd(), above, DIRECTORY_MODE)?,
+            false => beneath::open_directory(self.root.as_fd(), above)?,
+        };
         let mode = match beneath::stat_beneath(directory.as_fd(), name)? {
             None => DEFAULT_MODE,
             // What is hidden or has a mode of its own is mounted.
