@@ -114,6 +114,29 @@ as_each_caller! {
         assert!(served.end().0.success());
     }
 
+    /// A server that frees a sandbox must not end work that began a moment ago.
+    fn a_shutdown_of_an_idle_sandbox_ends_no_work(caller) {
+        let stage = Stage::new(caller);
+        let served = serve(&stage, &["--adapter", "demo"]);
+        let mut client = ControlClient::connect(&socket(&stage));
+        let if_idle = json!({ "ifIdle": true });
+        let mut server = served.connect();
+        server.query("run: : > turn; sleep 1000");
+        wait::until_exists(&stage.work().join("turn"));
+        assert_eq!(client.refused("shutdown", &if_idle).0, "state");
+        server.send(&json!({ "cmd": "interrupt" }));
+        assert!(server.outcome().is_done());
+        let command = client.ask("exec", &json!({ "command": ": > command; sleep 1000" }));
+        wait::until_exists(&stage.work().join("command"));
+        let mut other = ControlClient::connect(&socket(&stage));
+        assert_eq!(other.refused("shutdown", &if_idle).0, "state");
+        assert_eq!(other.refused("shutdown", &json!({ "idle": true })).0, "params");
+        client.call("exec.cancel", &json!({ "id": command }));
+        client.answer(command);
+        other.call("shutdown", &if_idle);
+        assert!(served.end().0.success());
+    }
+
     fn the_output_of_a_command_is_limited(caller) {
         let stage = Stage::new(caller);
         let served = serve(&stage, &["--adapter", "demo"]);

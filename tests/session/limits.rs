@@ -104,7 +104,19 @@ as_each_caller! {
         while long.elapsed() < Duration::from_millis(50) {
             assert_eq!(server.get("state")["status"], "running");
         }
+        // Nor is it while a command of a server runs.
+        let command = server.ask("exec", &json!({ "command": "until [ -e end ]; do sleep 0.01; done" }));
         client.send(&json!({ "cmd": "interrupt" }));
+        let mut other = control(&session);
+        while other.get("state")["session"]["busy"] == true {
+            assert!(!deadline.remaining().is_zero(), "the turn does not end");
+        }
+        let long = Instant::now();
+        while long.elapsed() < Duration::from_millis(50) {
+            assert_eq!(other.get("state")["status"], "running");
+        }
+        other.call("files.write", &json!({ "path": "end", "content": "" }));
+        assert_eq!(server.answer(command)["result"]["exitCode"], 0);
         watch.wait_gone("the supervisor of an idle session");
         assert_eq!(sessions.state("idle"), ("paused".into(), Some("idle".into())));
         sessions.ok(&["resume", "idle"]);

@@ -319,13 +319,8 @@ impl<'a> AgentLoop<'a> {
             }
             let ended = self.channel.hub.core().commands_ended();
             let has_ended = std::mem::replace(&mut self.commands_ended_at_scan, ended) != ended;
-            // A session that is not ready yet does not idle.
-            let works = !self.agent_has_run
-                || self.channel.hub.core().is_busy()
-                || self.is_frozen()
-                || self.scripts.is_pending()
-                || self.snapshot.is_some();
-            self.clock.set_busy(works, has_ended);
+            let is_busy = self.is_working() || self.is_frozen();
+            self.clock.set_busy(is_busy, has_ended);
             self.hold_agent_if_frozen();
             if has_ended {
                 self.scan_quickly();

@@ -131,6 +131,11 @@ pub(in crate::supervise) trait ControlHandler {
     /// Starts the shutdown.
     fn shut_down(&mut self);
 
+    /// Whether a shutdown now would end work: a turn, a command, a snapshot, or a start.
+    fn is_working(&mut self) -> bool {
+        self.bridge().core().is_busy() || self.control_socket().is_some_and(|socket| socket.has_commands())
+    }
+
     /// Starts a call for files of its workspace; the loop responds when that is done.
     fn start_file_call(&mut self, call: FileRequest, ticket: ResponseTicket);
 
@@ -205,7 +210,11 @@ pub(in crate::supervise) trait ControlHandler {
                     self.request_snapshot(all, ticket);
                     continue;
                 }
-                ControlMethod::Shutdown => {
+                ControlMethod::Shutdown { if_idle: true } if self.is_working() => {
+                    let message = "shutdown: the sandbox is not idle";
+                    Err(RpcError::new(RpcErrorKind::State, message))
+                }
+                ControlMethod::Shutdown { .. } => {
                     self.shut_down();
                     Ok(json!({}))
                 }
@@ -463,6 +472,11 @@ impl ControlSocket {
         self.next_exec += 1;
         self.commands.insert(exec, command);
         Some(exec)
+    }
+
+    /// Whether commands of clients run.
+    pub(in crate::supervise) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
     }
 
     /// Whether a running command was killed at its timeout.

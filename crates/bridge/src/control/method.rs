@@ -105,7 +105,10 @@ pub enum ControlMethod {
         include_skipped: bool,
     },
     /// `shutdown`: ends the sandbox.
-    Shutdown,
+    Shutdown {
+        /// Fails while the sandbox works: it runs a turn, a command or a snapshot, or is not ready yet.
+        if_idle: bool,
+    },
 }
 
 /// The parameters of `update`.
@@ -203,6 +206,13 @@ struct SnapshotParams {
     all: bool,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ShutdownParams {
+    #[serde(default)]
+    if_idle: bool,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RespondParams {
@@ -249,7 +259,7 @@ impl ControlMethod {
             "snapshot" => {
                 ControlMethod::Snapshot { include_skipped: parse_params::<SnapshotParams>(call)?.all }
             }
-            "shutdown" => parse_without_params(call, ControlMethod::Shutdown)?,
+            "shutdown" => ControlMethod::Shutdown { if_idle: parse_shutdown(call)?.if_idle },
             other => {
                 let other = crate::proto::json::shorten(other);
                 let message = format!("there is no method {other:?}; there are {}", METHOD_NAMES.join(", "));
@@ -275,6 +285,14 @@ fn parse_without_params(call: &RpcRequest, method: ControlMethod) -> Result<Cont
         parse_params::<NoParams>(call)?;
     }
     Ok(method)
+}
+
+fn parse_shutdown(call: &RpcRequest) -> Result<ShutdownParams, RpcError> {
+    // As for the methods without parameters.
+    if call.params.as_deref() == Some("[]") {
+        return Ok(ShutdownParams::default());
+    }
+    parse_params(call)
 }
 
 fn parse_signal(name: Option<SignalName>) -> Result<i32, RpcError> {

@@ -335,8 +335,10 @@ mod tests {
     fn a_notification_is_done_and_not_answered() {
         let mut clients = greeted();
         clients.conn_input(ONE, b"{\"jsonrpc\":\"2.0\",\"method\":\"shutdown\"}\n\n \r\n");
-        let Some(HubStep::Other(ControlRequest { ticket, method: ControlMethod::Shutdown })) =
-            clients.next_step()
+        let Some(HubStep::Other(ControlRequest {
+            ticket,
+            method: ControlMethod::Shutdown { if_idle: false },
+        })) = clients.next_step()
         else {
             panic!()
         };
