@@ -28,6 +28,11 @@ impl<K: Eq + Hash> KeyedLocks<K> {
         self.get(key).write_owned().await
     }
 
+    /// Returns the exclusive lock of this key if it has no holder and no waiter.
+    pub fn try_write(&self, key: K) -> Option<OwnedRwLockWriteGuard<()>> {
+        self.get(key).try_write_owned().ok()
+    }
+
     fn get(&self, key: K) -> Arc<RwLock<()>> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -46,6 +51,7 @@ mod tests {
         let held = locks.write("a").await;
         assert!(locks.write("b").now_or_never().is_some());
         assert!(locks.write("a").now_or_never().is_none() && locks.read("a").now_or_never().is_none());
+        assert!(locks.try_write("b").is_some() && locks.try_write("a").is_none());
         drop(held);
         let _shared = locks.read("a").await;
         assert!(locks.read("a").now_or_never().is_some());

@@ -8,6 +8,7 @@
 //! settings      command line, environment and settings file
 //! store         the database: the same statements for SQLite and PostgreSQL
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
+//! capacity      the maximum number of running sandboxes
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
 //! data_lock     the lock of the data directory
@@ -24,6 +25,7 @@ pub mod agent_folder;
 pub mod api;
 pub mod api_key;
 pub mod attachment_files;
+pub mod capacity;
 pub mod cipher;
 pub mod clock;
 pub mod data_lock;
@@ -41,6 +43,7 @@ pub mod stream;
 pub mod tasks;
 
 use crate::api::App;
+use crate::capacity::Capacity;
 use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
@@ -82,14 +85,17 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let address = listener.local_addr().context(|| "cannot read the listening address")?;
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
-    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone());
+    let capacity = Capacity::new(settings.sandbox_limits.max);
+    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity);
     running.reattach().await?;
     let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
 
     let tasks = app.tasks.clone();
-    let (queue, queue_tasks) = (api::run_queue(Arc::clone(&app)), tasks.clone());
-    // Counted, so that the exit waits until no item is between its claim and its turn.
-    tokio::spawn(async move { queue_tasks.run(queue).await });
+    // Counted, so that the exit waits until no item of the queue is between its claim and its turn, no session between two
+    // states, and no warm sandbox left.
+    spawn_counted(&tasks, api::run_queue(Arc::clone(&app)));
+    spawn_counted(&tasks, api::evict_idle_sessions(Arc::clone(&app)));
+    spawn_counted(&tasks, api::maintain_warm_pool(Arc::clone(&app)));
     let shutdown = shutdown_signal(tasks.clone())?;
     // Only now: a client that has read the address may send a signal at once. The server is of use without this
     // output, since the caller chose the address and the key is in its file.
@@ -103,6 +109,12 @@ pub async fn serve(settings: Settings) -> Result<()> {
         warn!("exiting although requests are in progress");
     }
     Ok(())
+}
+
+/// Starts work of the server itself.
+fn spawn_counted(tasks: &Tasks, work: impl Future<Output = ()> + Send + 'static) {
+    let tasks = tasks.clone();
+    tokio::spawn(async move { tasks.run(work).await });
 }
 
 /// Prints the address, and the initial API key if this start created one.

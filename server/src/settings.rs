@@ -9,12 +9,18 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Default maximum size of an attachment, in bytes.
 const MAX_ATTACHMENT_SIZE: usize = 10 << 20;
 
 /// Default number of queue items that run at once.
 const QUEUE_WORKERS: usize = 4;
+
+/// Defaults of [`SandboxLimits`].
+const MAX_SANDBOXES: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
+const MAX_WAIT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The command line.
 #[derive(Debug, Default, Parser)]
@@ -84,6 +90,49 @@ struct SandboxTable {
     program: Option<PathBuf>,
     #[serde(default)]
     options: Vec<String>,
+    max: Option<NonZeroUsize>,
+    /// In seconds.
+    max_wait: Option<u64>,
+    /// In seconds.
+    idle_timeout: Option<u64>,
+    pre_warm: Option<usize>,
+}
+
+/// Limits on sandboxes. The defaults of `max` and `idle_timeout` are those of Ash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SandboxLimits {
+    /// Maximum number of sandboxes that run at once.
+    pub max: usize,
+    /// How long a start waits while all of them work.
+    pub max_wait: Duration,
+    /// The time without work after which a session loses its sandbox; `None` is never.
+    pub idle_timeout: Option<Duration>,
+    /// Number of sandboxes that are started ahead of the sessions of each agent, unless its configuration has another.
+    pub pre_warm: usize,
+}
+
+impl SandboxLimits {
+    /// Combines the settings file and the values of `ASH_MAX_SANDBOXES` and `ASH_IDLE_TIMEOUT_MS`.
+    fn read(file: &SandboxTable, max: Option<String>, idle_timeout: Option<String>) -> Result<Self> {
+        let max = match max {
+            Some(max) => {
+                max.parse().context(|| format!("invalid ASH_MAX_SANDBOXES={max}: use a number from 1"))?
+            }
+            None => file.max.unwrap_or(MAX_SANDBOXES),
+        };
+        let idle_timeout = match idle_timeout {
+            Some(time) => Duration::from_millis(time.parse().context(|| {
+                format!("invalid ASH_IDLE_TIMEOUT_MS={time}: use a number of milliseconds; 0 is no limit")
+            })?),
+            None => file.idle_timeout.map_or(IDLE_TIMEOUT, Duration::from_secs),
+        };
+        Ok(SandboxLimits {
+            max: max.get(),
+            max_wait: file.max_wait.map_or(MAX_WAIT, Duration::from_secs),
+            idle_timeout: Some(idle_timeout).filter(|time| !time.is_zero()),
+            pre_warm: file.pre_warm.unwrap_or(0),
+        })
+    }
 }
 
 /// Maximum numbers of requests from one client address in 15 minutes; 0 is no limit. The defaults are those of Ash, but
@@ -132,6 +181,8 @@ pub struct Settings {
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
+    /// Limits on sandboxes.
+    pub sandbox_limits: SandboxLimits,
     /// Maximum number of queue items that run at once.
     pub queue_workers: usize,
     /// Maximum size of an attachment, in bytes.
@@ -186,6 +237,11 @@ impl Settings {
             allowed_hosts,
             allowed_origins: allowed_origins(variable("ALLOWED_ORIGINS"), file.allowed_origins)?,
             request_limits: file.rate_limit,
+            sandbox_limits: SandboxLimits::read(
+                &file.sandbox,
+                variable("ASH_MAX_SANDBOXES"),
+                variable("ASH_IDLE_TIMEOUT_MS"),
+            )?,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,
             queue_workers: file.queue_workers.map_or(QUEUE_WORKERS, NonZeroUsize::get),
@@ -392,6 +448,26 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_sandboxes_are_read() {
+        let limits = read(&["--data", "/d"], &[]).unwrap().sandbox_limits;
+        let defaults = SandboxLimits {
+            max: 1000,
+            max_wait: Duration::from_secs(10),
+            idle_timeout: Some(Duration::from_secs(1800)),
+            pre_warm: 0,
+        };
+        assert_eq!(limits, defaults);
+        let file = file("[sandbox]\nmax = 3\nmax_wait = 0\nidle_timeout = 0\npre_warm = 2\n", 0o644);
+        let arguments = ["--data", "/d", "--config", file.path().to_str().unwrap()];
+        let limits = read(&arguments, &[]).unwrap().sandbox_limits;
+        let from_file = SandboxLimits { max: 3, max_wait: Duration::ZERO, idle_timeout: None, pre_warm: 2 };
+        assert_eq!(limits, from_file);
+        let variables = [("ASH_MAX_SANDBOXES", "5"), ("ASH_IDLE_TIMEOUT_MS", "1500")];
+        let limits = read(&arguments, &variables).unwrap().sandbox_limits;
+        assert_eq!((limits.max, limits.idle_timeout), (5, Some(Duration::from_millis(1500))));
+    }
+
+    #[test]
     fn invalid_values_are_named() {
         let error_text = |arguments: &[&str], variables: &[(&str, &str)]| {
             read(arguments, variables).unwrap_err().to_string()
@@ -400,6 +476,9 @@ mod tests {
         let variables = [("ASH_MAX_ATTACHMENT_SIZE", "10M"), ("HOME", "/h")];
         assert!(error_text(&[], &variables).contains("ASH_MAX_ATTACHMENT_SIZE=10M"));
         assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
+        for variable in [("ASH_MAX_SANDBOXES", "0"), ("ASH_IDLE_TIMEOUT_MS", "30m")] {
+            assert!(error_text(&[], &[variable, ("HOME", "/h")]).contains(variable.0));
+        }
         let unknown = file("lisetn = 1\n", 0o644);
         assert!(error_text(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));
     }

@@ -28,7 +28,7 @@ pub(super) async fn update(
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
     let agent = find_agent(&app, &caller, &name).await?;
     let mut config = parse_object(&agent.config);
     config.extend(body);

@@ -132,7 +132,7 @@ async fn change(
 ) -> Result<(), ApiError> {
     let tasks = app.tasks.clone();
     let changed = tasks.run(async move {
-        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
         let agent = find_agent(&app, &caller, &name).await?;
         access(writable_folder(&app, &agent)?, operation).await
     });

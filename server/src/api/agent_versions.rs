@@ -103,7 +103,7 @@ pub(super) async fn create(
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<VersionBody>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
     find_agent(&app, &caller, &name).await?;
     let source = match &body.clone_from {
         None => None,
@@ -141,7 +141,7 @@ pub(super) async fn update(
     item: AgentItem,
     JsonBody(body): JsonBody<VersionBody>,
 ) -> Result<Json<Value>, ApiError> {
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), item.agent.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     let base = VersionContent {
         name: Some(version.name),
@@ -159,7 +159,7 @@ pub(super) async fn delete(
     caller: Caller,
     item: AgentItem,
 ) -> Result<Json<Value>, ApiError> {
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), item.agent.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     app.store.delete_version(&version.id).await?;
     Ok(Json(json!({ "ok": true })))
@@ -171,7 +171,7 @@ pub(super) async fn activate(
     caller: Caller,
     item: AgentItem,
 ) -> Result<Json<Value>, ApiError> {
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), item.agent.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     app.store.activate_version(&version).await?;
     Ok(Json(json!({ "activated": true, "versionNumber": version.version_number })))

@@ -57,7 +57,7 @@ pub(super) async fn deploy(
     let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
     let tasks = app.tasks.clone();
     let deployed = tasks.run(async move {
-        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), body.name.clone())).await;
+        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &body.name).await;
         let folder = match body.path {
             Some(path) => resolve_folder(&app, &caller, &path)?,
             None => write_folder(&app, &caller, &body.name, files, body.system_prompt).await?,
@@ -143,7 +143,7 @@ pub(super) async fn update(
     JsonBody(body): JsonBody<UpdateBody>,
 ) -> Result<Json<Value>, ApiError> {
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
-    let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
     let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
     let env = body.env.map_or(agent.env, |env| json!(env).to_string());
     let mut config = parse_object(&agent.config);
@@ -162,7 +162,7 @@ pub(super) async fn delete(
     let tasks = app.tasks.clone();
     let deleted = tasks.run(async move {
         // No session of the agent is created meanwhile.
-        let _agent_lock = app.agent_locks.write((caller.tenant.clone(), name.clone())).await;
+        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
         if app.store.agent(&caller.tenant, &name).await?.is_none() {
             return Err(not_found());
         }

@@ -2,17 +2,20 @@
 
 use super::download::Downloads;
 use super::rate_limit::RequestLimiter;
+use super::warm_pool::{AgentKey, WarmPool};
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
-use crate::settings::Settings;
+use crate::settings::{SandboxLimits, Settings};
 use crate::store::Store;
 use crate::tasks::Tasks;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedRwLockWriteGuard};
 
 /// State shared by all routes.
 #[derive(Debug)]
@@ -39,7 +42,13 @@ pub struct App {
     pub internal_secret: Option<SecretVerifier>,
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
     /// A task that also locks a session locks the agent first.
-    pub agent_locks: KeyedLocks<(String, String)>,
+    pub(super) agent_locks: KeyedLocks<AgentKey>,
+    /// Limits on sandboxes.
+    pub sandbox_limits: SandboxLimits,
+    /// The sandboxes that are started ahead of their sessions.
+    pub warm_pool: Arc<WarmPool>,
+    /// Numbers of resumed sessions.
+    pub resumes: ResumeCounts,
     /// The downloads of files that are in progress.
     pub downloads: Downloads,
     /// Maximum size of an attachment, in bytes.
@@ -76,6 +85,9 @@ impl App {
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
             agent_locks: KeyedLocks::default(),
+            sandbox_limits: settings.sandbox_limits,
+            warm_pool: Arc::default(),
+            resumes: ResumeCounts::default(),
             downloads: Downloads::default(),
             queue_workers: settings.queue_workers,
             queue_wakeup: Notify::new(),
@@ -84,4 +96,35 @@ impl App {
             started: Instant::now(),
         }
     }
+
+    /// Waits for the exclusive lock of an agent, to change it. Dropping the lock discards the warm sandboxes of the agent.
+    pub(super) async fn lock_agent_to_change(&self, tenant: &str, name: &str) -> AgentChange {
+        let key = (tenant.to_owned(), name.to_owned());
+        let lock = self.agent_locks.write(key.clone()).await;
+        AgentChange { pool: Arc::clone(&self.warm_pool), key, _lock: lock }
+    }
+}
+
+/// The exclusive lock of an agent.
+#[derive(Debug)]
+pub(super) struct AgentChange {
+    pool: Arc<WarmPool>,
+    key: AgentKey,
+    _lock: OwnedRwLockWriteGuard<()>,
+}
+
+impl Drop for AgentChange {
+    fn drop(&mut self) {
+        // Before the lock is released: no session takes a sandbox of the former agent.
+        self.pool.discard_agent(&self.key);
+    }
+}
+
+/// Numbers of sessions that were resumed since the server started.
+#[derive(Debug, Default)]
+pub struct ResumeCounts {
+    /// In the same sandbox.
+    pub warm: AtomicU64,
+    /// In a new sandbox.
+    pub cold: AtomicU64,
 }

@@ -2,9 +2,13 @@
 
 use crate::error::{DatabaseFailure, Error};
 use axum::Json;
-use axum::http::{Method, StatusCode};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+/// When a client may repeat a request that the server could not serve, in seconds.
+const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
 
 /// A failed request.
 #[derive(Debug)]
@@ -39,6 +43,11 @@ impl ApiError {
     /// 500: the server failed.
     pub(super) fn internal(text: impl Into<String>) -> Self {
         ApiError::with_status(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
+
+    /// Whether the same request can succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self, ApiError::Status(StatusCode::SERVICE_UNAVAILABLE, _))
     }
 
     /// The text that names the error.
@@ -77,7 +86,11 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, body) = self.into_parts();
-        (status, Json(body)).into_response()
+        let mut response = (status, Json(body)).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, RETRY_SECONDS);
+        }
+        response
     }
 }
 

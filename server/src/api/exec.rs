@@ -43,6 +43,7 @@ pub(super) async fn exec(
     let max_wait = Duration::from_millis(milliseconds) + KILL_TIMEOUT;
     // If the client disconnects, the call is dropped, and saggar kills the command.
     let output = call_control(&running.control, "exec", &params, max_wait).await;
+    running.mark_used();
     let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
     Ok(Json(json!({
         "exitCode": output["exitCode"],

@@ -4,6 +4,7 @@ use super::App;
 use super::attachments;
 use super::auth::Caller;
 use super::error::ApiError;
+use super::eviction::acquire_slot;
 use super::extract::SessionId;
 use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
@@ -19,6 +20,7 @@ use saggar_bridge::client::{ClientCommand, EventBody};
 use saggar_sys::error::Code;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
@@ -101,6 +103,7 @@ pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError>
         |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to pause session: {error}"));
     let running = app.running.attach_if_served(session).await.map_err(|error| failed(&error))?;
     if let Some(running) = running {
+        running.mark_used();
         match call_control(&running.control, "pause", &json!({}), CONTROL_TIMEOUT).await {
             Ok(_) => {}
             // Without a cgroup. The session is resumed in a new sandbox.
@@ -130,17 +133,24 @@ pub(super) async fn resume_session(app: &App, session: &Session) -> Result<(), A
         // It may be frozen: by a limit, or by the operator.
         _ => {}
     }
+    // The slot of a sandbox that runs, or is being ended, is that of this session.
+    let slot = match &previous {
+        Some(_) => app.running.capacity().acquire_for_running(&session.tenant_id),
+        None => acquire_slot(app, &session.tenant_id, "resume").await?,
+    };
     let record = app.program.resume(id).await.map_err(failed)?;
-    // The recorder of the same sandbox is still running.
-    let is_warm = previous.is_some_and(|running| record.sandbox == running.sandbox);
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
-    if !is_warm && app.running.attach(session, &record).is_none() {
+    // The recorder of the same sandbox is still running.
+    if let Some(running) = previous.filter(|running| record.sandbox == running.sandbox) {
+        running.mark_used();
+        app.resumes.warm.fetch_add(1, Ordering::Relaxed);
+        return record_lifecycle_event(app, session, &json!({ "action": "resumed", "path": "warm" })).await;
+    }
+    if app.running.attach(session, &record, slot).is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
-    let resumed = match is_warm {
-        true => json!({ "action": "resumed", "path": "warm" }),
-        false => json!({ "action": "resumed", "path": "cold", "source": "local" }),
-    };
+    app.resumes.cold.fetch_add(1, Ordering::Relaxed);
+    let resumed = json!({ "action": "resumed", "path": "cold", "source": "local" });
     record_lifecycle_event(app, session, &resumed).await
 }
 
@@ -248,7 +258,8 @@ fn ended() -> ApiError {
     ApiError::with_status(StatusCode::GONE, "Session has ended — create a new session")
 }
 
-async fn wait_for_recorder(running: &RunningSession) {
+/// Waits until the events of a sandbox that has ended are stored.
+pub(super) async fn wait_for_recorder(running: &RunningSession) {
     if timeout(RECORDER_TIMEOUT, running.wait_until_finished()).await.is_err() {
         warn!("session {}: the recorder has not finished yet", running.id);
     }

@@ -150,6 +150,7 @@ pub(super) async fn open_turn(
 ) -> Result<OpenTurn, ApiError> {
     let session = find_active_session(app, caller, id).await?;
     let running = find_sandbox(app, &session).await?;
+    running.mark_used();
     let connection = BridgeConnection::connect(&running.bridge).await;
     let connection = connection
         .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;

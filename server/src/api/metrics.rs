@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
+use super::health::PoolCounts;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -20,12 +21,20 @@ struct Metric<'a> {
 
 /// Reports the numbers of the server. They contain no data of a tenant.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let running = u64::try_from(app.running.count()).unwrap_or(u64::MAX);
+    let pool = PoolCounts::read(&app);
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let gauge =
         |name, help, value| Metric { name, help, kind: "gauge", samples: vec![(String::new(), value)] };
-    let states = ["cold", "warming", "warm", "waiting", "running"];
-    let sandboxes =
-        states.map(|state| (format!("state=\"{state}\""), if state == "running" { running } else { 0 }));
+    let states = [
+        ("cold", 0),
+        ("warming", pool.warming),
+        ("warm", pool.warm),
+        ("waiting", pool.waiting),
+        ("running", pool.running),
+    ];
+    let sandboxes = states.map(|(state, count)| (format!("state=\"{state}\""), number(count)));
+    let resumes = [("warm", pool.resumed_warm), ("cold", pool.resumed_cold), ("prewarm", pool.taken)];
+    let resumes = resumes.map(|(path, count)| (format!("path=\"{path}\""), count));
     let sessions = app.store.count_sessions_by_status().await?;
     let by_status = sessions.into_iter().map(|(status, count)| (format!("status=\"{status}\""), count));
     let by_status: Vec<(String, u64)> = by_status.collect();
@@ -44,13 +53,24 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
             app.started.elapsed().as_secs(),
         ),
         gauge("ash_active_sessions", "Sessions that accept messages.", active),
-        gauge("ash_active_sandboxes", "Sandboxes that are running.", running),
+        gauge(
+            "ash_active_sandboxes",
+            "Sandboxes of sessions that are running.",
+            number(pool.waiting + pool.running),
+        ),
         Metric { name: "ash_sessions", help: "Sessions in the database.", kind: "gauge", samples: by_status },
         Metric {
             name: "ash_pool_sandboxes",
             help: "Sandboxes by state.",
             kind: "gauge",
             samples: sandboxes.into(),
+        },
+        gauge("ash_pool_max_capacity", "Maximum number of sandboxes.", number(pool.max)),
+        Metric {
+            name: "ash_resume_total",
+            help: "Sessions that got a sandbox, by its origin: the same one, a new one, or a warm one.",
+            kind: "counter",
+            samples: resumes.into(),
         },
     ];
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode(&metrics)).into_response())

@@ -14,6 +14,7 @@ mod cors;
 mod credentials;
 mod download;
 mod error;
+mod eviction;
 mod exec;
 mod extract;
 mod health;
@@ -35,13 +36,16 @@ mod sessions;
 mod snapshots;
 mod usage;
 mod variables;
+mod warm_pool;
 mod workspace_archive;
 mod workspace_changes;
 mod workspace_files;
 
 pub use app::App;
 pub use connection::Connection;
+pub use eviction::evict_idle_sessions;
 pub use queue_worker::run_queue;
+pub use warm_pool::maintain_warm_pool;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

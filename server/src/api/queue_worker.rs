@@ -114,6 +114,11 @@ fn caller(item: &QueueItem) -> Caller {
 async fn attempt(app: &App, item: &QueueItem) -> ItemAttempt {
     match try_attempt(app, item).await {
         Ok(attempt) => attempt,
+        // No fault of the item, and nothing was sent.
+        Err(error) if error.is_temporary() => {
+            sleep(RECHECK_DELAY).await;
+            ItemAttempt::NotBegun(Some(storable(&error.into_text())))
+        }
         Err(error) => ItemAttempt::Ended(TurnConclusion::Failed(error.into_text())),
     }
 }

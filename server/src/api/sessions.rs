@@ -4,13 +4,16 @@ use super::App;
 use super::auth::Caller;
 use super::credentials;
 use super::error::ApiError;
+use super::eviction::acquire_slot;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
 use super::objects::{self, parse_object};
 use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
+use crate::capacity::SandboxSlot;
 use crate::running::RunningSession;
+use crate::saggar::SessionRecord;
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
@@ -46,6 +49,15 @@ impl CreateBody {
     /// The body that starts this agent without options.
     pub(super) fn of_agent(agent: &str) -> Self {
         CreateBody { agent: agent.to_owned(), ..CreateBody::default() }
+    }
+
+    /// Whether nothing in the sandbox differs from that of another session of the agent.
+    fn uses_agent_as_deployed(&self) -> bool {
+        self.extra_env.as_ref().is_none_or(Variables::is_empty)
+            && self.credential_id.is_none()
+            && self.mcp_servers.is_none()
+            && self.system_prompt.is_none()
+            && self.from_snapshot.is_none()
     }
 }
 
@@ -83,14 +95,14 @@ impl PermissionMode {
 }
 
 impl QueryOptions {
-    fn into_config(self) -> Map<String, Value> {
+    fn to_config(&self) -> Map<String, Value> {
         let options = [
             ("permissionMode", self.permission_mode.and_then(PermissionMode::agent_mode)),
-            ("allowedTools", self.allowed_tools),
-            ("disallowedTools", self.disallowed_tools),
-            ("betas", self.betas),
-            ("subagents", self.subagents),
-            ("initialAgent", self.initial_agent),
+            ("allowedTools", self.allowed_tools.clone()),
+            ("disallowedTools", self.disallowed_tools.clone()),
+            ("betas", self.betas.clone()),
+            ("subagents", self.subagents.clone()),
+            ("initialAgent", self.initial_agent.clone()),
         ];
         options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
@@ -113,7 +125,12 @@ pub(super) async fn create(
     variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
     let body = CreateBody { model: body.model.map(checked_model).transpose()?, ..body };
     let tasks = app.tasks.clone();
-    let started = tasks.run(async move { start_session(&app, &caller, body, Uuid::new_v4()).await });
+    let started = tasks.run(async move {
+        match start_in_warm_sandbox(&app, &caller, &body).await? {
+            Some(session) => Ok(session),
+            None => start_session(&app, &caller, body, Uuid::new_v4()).await,
+        }
+    });
     let session = started
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Failed to create session: internal error")))?;
@@ -128,6 +145,39 @@ fn checked_model(model: String) -> Result<String, ApiError> {
     }
 }
 
+/// Starts a session in a sandbox that is warm. Returns `None` if there is none, or if the session needs one of its own.
+async fn start_in_warm_sandbox(
+    app: &App,
+    caller: &Caller,
+    body: &CreateBody,
+) -> Result<Option<Session>, ApiError> {
+    if !body.uses_agent_as_deployed() {
+        return Ok(None);
+    }
+    let key = (caller.tenant.clone(), body.agent.clone());
+    let _agent_lock = app.agent_locks.read(key.clone()).await;
+    let agent = agent_to_start(app, caller, &body.agent).await?;
+    let Some(warm) = app.warm_pool.take(&key).await else { return Ok(None) };
+    let _session_lock = app.running.lock_session(warm.id).await;
+    let session = match insert_session(app, &agent, body, warm.id).await {
+        Ok(session) => session,
+        Err(error) => {
+            app.warm_pool.discard(warm);
+            return Err(error);
+        }
+    };
+    // From here on, the sandbox is that of the session.
+    let adopted = async {
+        app.store.delete_warm_session(warm.id).await?;
+        attach_sandbox(app, &session, &warm.record, warm.slot, "create").await
+    };
+    if let Err(error) = adopted.await {
+        lifecycle::discard_session(app, &session).await?;
+        return Err(error);
+    }
+    record_creation(app, &session).await.map(Some)
+}
+
 /// Starts a session with this id, which no other session has.
 pub(super) async fn start_session(
     app: &App,
@@ -135,16 +185,16 @@ pub(super) async fn start_session(
     body: CreateBody,
     id: Uuid,
 ) -> Result<Session, ApiError> {
+    agent_to_start(app, caller, &body.agent).await?;
+    let slot = acquire_slot(app, &caller.tenant, "create").await?;
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), body.agent.clone())).await;
     let agent = agent_to_start(app, caller, &body.agent).await?;
-    let config = parse_object(&agent.config);
-    let model = body.model.as_deref().or_else(|| config.get("model")?.as_str());
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
     if let Some(credential) = &body.credential_id {
         variables.extend(credentials::variables(app, caller, credential).await?);
     }
-    variables.extend(body.extra_env.unwrap_or_default());
+    variables.extend(body.extra_env.clone().unwrap_or_default());
     if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
         let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
         return Err(ApiError::Body(text.into()));
@@ -153,34 +203,45 @@ pub(super) async fn start_session(
         Some(snapshot) => Some(find_snapshot(app, caller, snapshot).await?),
         None => None,
     };
-    let prompt = match body.system_prompt {
-        Some(prompt) => Some(prompt),
+    let prompt = match &body.system_prompt {
+        Some(prompt) => Some(prompt.clone()),
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
-    let new = NewSession {
-        id,
-        tenant: &caller.tenant,
-        agent: &agent.name,
-        model,
-        config: &Value::Object(body.query_options.into_config()).to_string(),
-        parent: None,
-    };
     let _session_lock = app.running.lock_session(id).await;
-    let session = app.store.insert_session(&new).await?;
+    let session = insert_session(app, &agent, &body, id).await?;
     let request =
         SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
     let started = async {
         let files = session_files::create(app, id, request).await?;
-        start_sandbox(app, &session, &files, snapshot.as_deref(), "create").await
+        start_sandbox(app, &session, &files, snapshot.as_deref(), slot, "create").await
     };
     if let Err(error) = started.await {
         // The client never learned the id.
         lifecycle::discard_session(app, &session).await?;
         return Err(error);
     }
-    let created = json!({ "action": "created", "agentName": agent.name, "model": model });
-    record_lifecycle_event(app, &session, &created).await?;
-    app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
+    record_creation(app, &session).await
+}
+
+/// Inserts a session of an agent with the options of its request.
+async fn insert_session(app: &App, agent: &Agent, body: &CreateBody, id: Uuid) -> Result<Session, ApiError> {
+    let config = parse_object(&agent.config);
+    let new = NewSession {
+        id,
+        tenant: &agent.tenant_id,
+        agent: &agent.name,
+        model: body.model.as_deref().or_else(|| config.get("model")?.as_str()),
+        config: &Value::Object(body.query_options.to_config()).to_string(),
+        parent: None,
+    };
+    Ok(app.store.insert_session(&new).await?)
+}
+
+/// Records that a session was created, and returns it.
+async fn record_creation(app: &App, session: &Session) -> Result<Session, ApiError> {
+    let created = json!({ "action": "created", "agentName": session.agent_name, "model": session.model });
+    record_lifecycle_event(app, session, &created).await?;
+    app.store.session(&session.tenant_id, session.id).await?.ok_or_else(not_found)
 }
 
 /// Returns the agent that a new session starts.
@@ -195,16 +256,26 @@ pub(super) async fn start_sandbox(
     session: &Session,
     files: &SessionFiles,
     snapshot: Option<&Path>,
+    slot: SandboxSlot,
     verb: &str,
 ) -> Result<(), ApiError> {
-    let failed =
-        |error: &dyn std::fmt::Display| ApiError::internal(format!("Failed to {verb} session: {error}"));
     let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot).await;
-    let record = record.map_err(|error| failed(&error))?;
+    let record = record.map_err(|error| ApiError::internal(format!("Failed to {verb} session: {error}")))?;
+    attach_sandbox(app, session, &record, slot, verb).await
+}
+
+/// Stores that a session is active, and attaches to its sandbox.
+async fn attach_sandbox(
+    app: &App,
+    session: &Session,
+    record: &SessionRecord,
+    slot: SandboxSlot,
+    verb: &str,
+) -> Result<(), ApiError> {
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
-    match app.running.attach(session, &record) {
+    match app.running.attach(session, record, slot) {
         Some(_) => Ok(()),
-        None => Err(failed(&"the sandbox exited immediately")),
+        None => Err(ApiError::internal(format!("Failed to {verb} session: the sandbox exited immediately"))),
     }
 }
 

@@ -3,12 +3,14 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
+use super::eviction::acquire_slot;
 use super::extract::SessionId;
 use super::lifecycle;
 use super::session_files;
 use super::sessions::{
     agent_to_start, find_session, record_lifecycle_event, session_response, start_sandbox,
 };
+use crate::capacity::SandboxSlot;
 use crate::clock;
 use crate::saggar::{CommandError, Snapshot};
 use crate::store::{Agent, NewSession, Session};
@@ -91,6 +93,7 @@ pub(super) async fn fork(
 
 async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     let parent = find_session(app, caller, id).await?;
+    let slot = acquire_slot(app, &caller.tenant, "fork").await?;
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), parent.agent_name.clone())).await;
     let agent = agent_to_start(app, caller, &parent.agent_name).await?;
     // What the agent said before the snapshot is among the messages of the fork.
@@ -103,7 +106,7 @@ async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, A
     };
     let child = Uuid::new_v4();
     let _session_lock = app.running.lock_session(child).await;
-    let started = start_fork(app, &parent, child, &agent, &snapshot).await;
+    let started = start_fork(app, &parent, child, &agent, &snapshot, slot).await;
     // It was taken for the fork alone.
     if let Err(error) = tokio::fs::remove_file(&snapshot.file).await {
         tracing::warn!("cannot remove the snapshot {}: {error}", snapshot.file.display());
@@ -120,6 +123,7 @@ async fn start_fork(
     child: Uuid,
     agent: &Agent,
     snapshot: &Snapshot,
+    slot: SandboxSlot,
 ) -> Result<Session, ApiError> {
     let new = NewSession {
         id: child,
@@ -135,7 +139,7 @@ async fn start_fork(
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
         let variables = serde_json::from_str(&agent.env).unwrap_or_default();
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), variables).await?;
-        start_sandbox(app, &session, &files, Some(&snapshot.file), "fork").await?;
+        start_sandbox(app, &session, &files, Some(&snapshot.file), slot, "fork").await?;
         lifecycle::freeze(app, &session).await
     };
     match started.await {

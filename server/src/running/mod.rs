@@ -5,6 +5,7 @@ mod recorder;
 
 pub use permission_log::PermissionLog;
 
+use crate::capacity::{Capacity, SandboxSlot};
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
@@ -12,7 +13,9 @@ use crate::session_directory::remove_session_directory;
 use crate::store::{Session, Status, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedRwLockWriteGuard, watch};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -32,6 +35,10 @@ pub struct RunningSession {
     pub control: PathBuf,
     progress: watch::Sender<Progress>,
     permissions: PermissionLog,
+    /// `None` after the sandbox has exited.
+    slot: Mutex<Option<SandboxSlot>>,
+    runs_turn: AtomicBool,
+    last_used: Mutex<Instant>,
 }
 
 /// The progress of the recorder of a session.
@@ -44,6 +51,45 @@ struct Progress {
 }
 
 impl RunningSession {
+    fn new(
+        session: &Session,
+        sandbox: &str,
+        [bridge, control]: [PathBuf; 2],
+        slot: Option<SandboxSlot>,
+    ) -> Self {
+        RunningSession {
+            id: session.id,
+            tenant: session.tenant_id.clone(),
+            sandbox: sandbox.to_owned(),
+            bridge,
+            control,
+            progress: watch::Sender::new(Progress { recorded: session.recorded, finished: false }),
+            permissions: PermissionLog::default(),
+            slot: Mutex::new(slot),
+            runs_turn: AtomicBool::new(false),
+            last_used: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Restarts the idle time of the session. Events of the agent do so, too.
+    pub fn mark_used(&self) {
+        *lock(&self.last_used) = Instant::now();
+    }
+
+    /// The time since the session was used.
+    pub fn idle_time(&self) -> Duration {
+        lock(&self.last_used).elapsed()
+    }
+
+    /// Whether a turn is running, as far as its events have been recorded.
+    pub fn runs_turn(&self) -> bool {
+        self.runs_turn.load(Ordering::Relaxed)
+    }
+
+    fn set_runs_turn(&self, runs_turn: bool) {
+        self.runs_turn.store(runs_turn, Ordering::Relaxed);
+    }
+
     /// The permission requests that clients were told about.
     pub fn permissions(&self) -> &PermissionLog {
         &self.permissions
@@ -68,6 +114,7 @@ impl RunningSession {
     }
 
     fn set_recorded(&self, number: u64) {
+        self.mark_used();
         self.progress.send_modify(|progress| progress.recorded = progress.recorded.max(number));
     }
 
@@ -82,14 +129,27 @@ pub struct RunningSessions {
     store: Store,
     program: Program,
     data_dir: PathBuf,
+    capacity: Capacity,
     sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
     locks: KeyedLocks<Uuid>,
 }
 
 impl RunningSessions {
     /// Creates an empty table. `data_dir` is the data directory of the server.
-    pub fn new(store: Store, program: Program, data_dir: PathBuf) -> Self {
-        RunningSessions { store, program, data_dir, sessions: Arc::default(), locks: KeyedLocks::default() }
+    pub fn new(store: Store, program: Program, data_dir: PathBuf, capacity: Capacity) -> Self {
+        RunningSessions {
+            store,
+            program,
+            data_dir,
+            capacity,
+            sessions: Arc::default(),
+            locks: KeyedLocks::default(),
+        }
+    }
+
+    /// The slots of the sandboxes.
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
     }
 
     /// Reattaches to the sessions that were running before this start, and updates the status of those that have
@@ -117,7 +177,7 @@ impl RunningSessions {
                 && record.is_served()
             {
                 self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
-                self.attach(&session, record);
+                self.attach(&session, record, self.capacity.acquire_for_running(&session.tenant_id));
                 continue;
             }
             let is_known = record.is_some();
@@ -138,17 +198,14 @@ impl RunningSessions {
     }
 
     /// Starts the recorder of a session. Returns `None` if the record has no sockets: then no sandbox is running.
-    pub fn attach(&self, session: &Session, record: &SessionRecord) -> Option<Arc<RunningSession>> {
-        let progress = Progress { recorded: session.recorded, finished: false };
-        let session = Arc::new(RunningSession {
-            id: session.id,
-            tenant: session.tenant_id.clone(),
-            sandbox: record.sandbox.clone(),
-            bridge: record.bridge_socket.clone()?,
-            control: record.control_socket.clone()?,
-            progress: watch::Sender::new(progress),
-            permissions: PermissionLog::default(),
-        });
+    pub fn attach(
+        &self,
+        session: &Session,
+        record: &SessionRecord,
+        slot: SandboxSlot,
+    ) -> Option<Arc<RunningSession>> {
+        let sockets = [record.bridge_socket.clone()?, record.control_socket.clone()?];
+        let session = Arc::new(RunningSession::new(session, &record.sandbox, sockets, Some(slot)));
         self.table().insert(session.id, Arc::clone(&session));
         tokio::spawn(recorder::run(self.clone(), Arc::clone(&session)));
         Some(session)
@@ -156,16 +213,7 @@ impl RunningSessions {
 
     /// Records the stored events of a session without a running sandbox.
     pub async fn record_stored(&self, session: &Session) {
-        let progress = Progress { recorded: session.recorded, finished: false };
-        let session = RunningSession {
-            id: session.id,
-            tenant: session.tenant_id.clone(),
-            sandbox: session.sandbox_id.clone(),
-            bridge: PathBuf::new(),
-            control: PathBuf::new(),
-            progress: watch::Sender::new(progress),
-            permissions: PermissionLog::default(),
-        };
+        let session = RunningSession::new(session, &session.sandbox_id, Default::default(), None);
         recorder::record_stored(self, &session).await;
     }
 
@@ -202,17 +250,31 @@ impl RunningSessions {
             return Ok(Some(running));
         }
         let record = self.program.find_session(session.id).await?;
-        Ok(record.and_then(|record| self.attach(session, &record)))
+        let slot = |record| (record, self.capacity.acquire_for_running(&session.tenant_id));
+        Ok(record.map(slot).and_then(|(record, slot)| self.attach(session, &record, slot)))
     }
 
-    /// Returns the number of running sandboxes.
-    pub fn count(&self) -> usize {
-        self.table().len()
+    /// Returns the number of running sandboxes, and of those that run a turn.
+    pub fn counts(&self) -> (usize, usize) {
+        let table = self.table();
+        (table.len(), table.values().filter(|session| session.runs_turn()).count())
+    }
+
+    /// Lists the sessions with a running sandbox, the one that has been idle for longest first.
+    pub fn by_idle_time(&self) -> Vec<Arc<RunningSession>> {
+        let mut sessions: Vec<_> = self.table().values().cloned().collect();
+        sessions.sort_by_cached_key(|session| std::cmp::Reverse(session.idle_time()));
+        sessions
     }
 
     /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.
     pub async fn lock_session(&self, id: Uuid) -> OwnedRwLockWriteGuard<()> {
         self.locks.write(id).await
+    }
+
+    /// Returns the lock of a session if no task holds it or waits for it.
+    pub fn try_lock_session(&self, id: Uuid) -> Option<OwnedRwLockWriteGuard<()>> {
+        self.locks.try_write(id)
     }
 
     /// Removes a session whose sandbox has exited, unless a new sandbox has replaced it.
@@ -221,11 +283,17 @@ impl RunningSessions {
         if table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session)) {
             table.remove(&session.id);
         }
+        drop(table);
+        drop(lock(&session.slot).take());
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<RunningSession>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the status of a session whose sandbox is running.

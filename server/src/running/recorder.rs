@@ -116,6 +116,9 @@ async fn record_events<R: AsyncRead + Unpin>(
         {
             batch.add(&event);
         }
+        if let Some(runs_turn) = batch.runs_turn {
+            session.set_runs_turn(runs_turn);
+        }
         if let Some(closed) = write_batch(sessions, session, &batch).await? {
             return Ok(closed);
         }
@@ -173,6 +176,8 @@ struct Batch {
     events: usize,
     last_number: u64,
     rows: Vec<RecordedRow>,
+    /// Whether a turn is running after these events; `None` if none of them is of a turn.
+    runs_turn: Option<bool>,
 }
 
 impl Batch {
@@ -184,6 +189,9 @@ impl Batch {
         };
         let Some(number) = number else { return };
         self.last_number = number;
+        if event_turn_id(event).is_some() {
+            self.runs_turn = Some(!matches!(event.body(), EventBody::Done(_) | EventBody::Error(_)));
+        }
         match event.body() {
             EventBody::Message => {
                 let raw = event.message().unwrap_or_default();
@@ -208,30 +216,20 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PermissionLog;
-    use super::super::Progress;
     use super::*;
+    use crate::capacity::Capacity;
     use crate::saggar::Program;
     use crate::settings::{Arguments, Settings};
     use crate::store::testing::{TestStore, stores};
     use crate::store::{NewSession, Page};
-    use std::path::{Path, PathBuf};
-    use tokio::sync::watch;
+    use std::path::Path;
     use uuid::Uuid;
 
     async fn session(store: &TestStore) -> RunningSession {
         let id = Uuid::new_v4();
         let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
-        store.insert_session(&new).await.unwrap();
-        RunningSession {
-            id,
-            tenant: "t".into(),
-            sandbox: String::new(),
-            bridge: PathBuf::new(),
-            control: PathBuf::new(),
-            progress: watch::Sender::new(Progress { recorded: 0, finished: false }),
-            permissions: PermissionLog::default(),
-        }
+        let session = store.insert_session(&new).await.unwrap();
+        RunningSession::new(&session, "", Default::default(), None)
     }
 
     fn running_sessions(store: &TestStore) -> RunningSessions {
@@ -241,11 +239,12 @@ mod tests {
             (**store).clone(),
             Program::find(&settings, Path::new("/nonexistent")),
             "/nonexistent".into(),
+            Capacity::new(1),
         )
     }
 
     fn batch(last_number: u64) -> Batch {
-        Batch { events: 1, last_number, rows: vec![RecordedRow::Message("{}".into())] }
+        Batch { events: 1, last_number, rows: vec![RecordedRow::Message("{}".into())], runs_turn: None }
     }
 
     /// As after a connection that was lost between a commit and its reply.

@@ -75,6 +75,14 @@ impl Store {
         Ok(agents)
     }
 
+    /// Lists the agents of all tenants.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn agents_of_all_tenants(&self) -> Result<Vec<Agent>> {
+        Ok(sqlx::query_as("SELECT * FROM agents").fetch_all(&self.pool).await?)
+    }
+
     /// Returns an agent of a tenant.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod records;
 mod sessions;
 mod usage;
 mod versions;
+mod warm_sessions;
 
 pub use agents::{Agent, Deployment};
 pub use attachments::{AttachmentRow, NewAttachment};

@@ -24,6 +24,13 @@ pub fn deploy_body(name: &str) -> Value {
     json!({ "name": name, "path": hello_folder() })
 }
 
+/// A settings file with this text.
+pub fn settings_file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
 /// Bytes as base64 in the body of a request.
 pub fn base64(bytes: &[u8]) -> String {
     use base64::Engine;

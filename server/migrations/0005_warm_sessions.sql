@@ -1,0 +1,7 @@
+-- The sandboxes that are started ahead of their sessions. A row is removed when a session takes its sandbox; a server that
+-- starts ends the sandboxes of the others, which an earlier server has left.
+CREATE TABLE warm_sessions (
+    -- Also the id of the session that takes the sandbox.
+    id TEXT PRIMARY KEY,
+    created_at TEXT NOT NULL
+);
