@@ -51,6 +51,11 @@ as_each_caller! {
             // The agent goes on with it.
             let ended = work.resume("cat src/main d/g; test ! -e old && cat $HOME/.claude/s.jsonl");
             assert!(ended.stdout.contains("x\\nf\\ntranscript"), "{ended:?}");
+            let refused = work.run(&["snapshot", "--remove", &path, ID]);
+            assert!(refused.stderr.contains("the session has no such snapshot"), "{refused:?}");
+            work.run(&["snapshot", "--remove", &name, ID]).success();
+            assert!(!std::path::Path::new(&path).exists());
+            assert_eq!(work.run(&["snapshot", "--list", ID]).success(), "");
             for name in ["restore.new", "restore.ready"] {
                 assert!(!work.session().join(name).exists());
             }

@@ -117,6 +117,7 @@ pub fn router(app: Arc<App>) -> Router {
         )
         .route("/api/sessions/{id}/fork", post(snapshots::fork))
         .route("/api/sessions/{id}/snapshots", get(snapshots::list).post(snapshots::take))
+        .route("/api/sessions/{id}/snapshots/{name}", delete(snapshots::delete))
         .route("/api/sessions/{id}/diff", get(workspace_changes::show))
         .route("/api/sessions/{id}/apply", post(workspace_changes::apply))
         .route("/api/sessions/{id}/discard", post(workspace_changes::discard))

@@ -4,7 +4,7 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::eviction::acquire_slot;
-use super::extract::SessionId;
+use super::extract::{SessionId, SessionPath};
 use super::lifecycle;
 use super::session_files;
 use super::sessions::{
@@ -22,6 +22,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// Maximum number of snapshots of a session.
+const MAX_SNAPSHOTS: usize = 100;
+
 /// `POST /api/sessions/:id/snapshots`.
 pub(super) async fn take(
     State(app): State<Arc<App>>,
@@ -32,11 +35,16 @@ pub(super) async fn take(
     let tasks = app.tasks.clone();
     let taken = tasks.run(async move {
         let _session_lock = app.running.lock_session(id).await;
+        let count = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?.len();
+        if count >= MAX_SNAPSHOTS {
+            let text = format!("The session has {count} snapshots: delete one first");
+            return Err(ApiError::with_status(StatusCode::CONFLICT, text));
+        }
         app.program.take_snapshot(id).await.map_err(|error| failed(&error))
     });
     let snapshot =
         taken.await.unwrap_or_else(|| Err(ApiError::internal("Cannot take a snapshot: internal error")))?;
-    Ok((StatusCode::CREATED, Json(json!({ "snapshot": snapshot_object(id, &snapshot) }))))
+    Ok((StatusCode::CREATED, Json(json!({ "snapshot": snapshot_object(id, &snapshot).await }))))
 }
 
 /// `GET /api/sessions/:id/snapshots`.
@@ -47,12 +55,30 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     find_session(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
-    let snapshots: Vec<Value> = snapshots.iter().map(|snapshot| snapshot_object(id, snapshot)).collect();
-    Ok(Json(json!({ "snapshots": snapshots })))
+    let mut objects = Vec::new();
+    for snapshot in &snapshots {
+        objects.push(snapshot_object(id, snapshot).await);
+    }
+    Ok(Json(json!({ "snapshots": objects })))
 }
 
-fn snapshot_object(session: Uuid, snapshot: &Snapshot) -> Value {
-    let metadata = std::fs::metadata(&snapshot.file).ok();
+/// `DELETE /api/sessions/:id/snapshots/:name`.
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    SessionPath { id, rest: name }: SessionPath,
+) -> Result<Json<Value>, ApiError> {
+    find_session(&app, &caller, id).await?;
+    let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
+    if !snapshots.iter().any(|snapshot| snapshot.name == name) {
+        return Err(ApiError::not_found("Snapshot not found"));
+    }
+    app.program.remove_snapshot(id, &name).await.map_err(|error| failed(&error))?;
+    Ok(Json(json!({ "ok": true })))
+}
+
+async fn snapshot_object(session: Uuid, snapshot: &Snapshot) -> Value {
+    let metadata = tokio::fs::metadata(&snapshot.file).await.ok();
     let taken =
         metadata.as_ref().and_then(|metadata| jiff::Timestamp::try_from(metadata.modified().ok()?).ok());
     json!({
@@ -108,8 +134,8 @@ async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, A
     let _session_lock = app.running.lock_session(child).await;
     let started = start_fork(app, &parent, child, &agent, &snapshot, slot).await;
     // It was taken for the fork alone.
-    if let Err(error) = tokio::fs::remove_file(&snapshot.file).await {
-        tracing::warn!("cannot remove the snapshot {}: {error}", snapshot.file.display());
+    if let Err(error) = app.program.remove_snapshot(id, &snapshot.name).await {
+        tracing::warn!("cannot remove a snapshot of session {id}: {error}");
     }
     let session = started?;
     let forked = json!({ "action": "forked", "parentSessionId": id.to_string() });

@@ -22,7 +22,9 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::io::{self, Read, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -35,6 +37,8 @@ use uuid::Uuid;
 const MAX_ENTRIES: usize = 20_000;
 /// Maximum size of all files in an uploaded archive, in bytes.
 const MAX_UNPACKED_SIZE: u64 = 512 << 20;
+/// Maximum size of what precedes a member: its header and those with long names, and the padding of the previous member.
+const MAX_HEADERS_SIZE: u64 = 64 << 10;
 /// Parts of a download that wait for the client.
 const BUFFERED_CHUNKS: usize = 4;
 
@@ -146,17 +150,21 @@ pub(super) async fn upload(
     }
     let tasks = app.tasks.clone();
     let written = tasks.run(async move {
-        // All of it is read before the first file is written.
-        let read = spawn_blocking(move || read_archive(&bundle)).await;
-        let files = read.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
-        let (files, mut skipped) = files.map_err(|error| invalid(&error.to_string()))?;
+        // All of it is checked before the first file is written.
+        let checked = spawn_blocking(move || check_archive(&bundle).map(|skipped| (bundle, skipped))).await;
+        let checked = checked.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
+        let (bundle, mut skipped) = checked.map_err(|error| invalid(&error.to_string()))?;
+        let (sender, mut files) = mpsc::channel(1);
+        let reader = spawn_blocking(move || send_files(&bundle, &sender));
         let mut count = 0;
-        for (path, content) in files {
+        while let Some((path, content)) = files.recv().await {
             match app.program.write_file(id, &path, &content).await {
                 Ok(()) => count += 1,
                 Err(error) => skipped.push(json!({ "path": path, "error": error.to_string() })),
             }
         }
+        let read = reader.await.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
+        read.map_err(|error| invalid(&error.to_string()))?;
         let is_running = app.running.get(id).is_some();
         let message =
             if is_running { "Workspace restored to live sandbox" } else { "Workspace saved as snapshot" };
@@ -168,41 +176,96 @@ pub(super) async fn upload(
     Ok(Json(result))
 }
 
-type ArchiveFiles = (Vec<(String, Vec<u8>)>, Vec<Value>);
+/// Reads an archive to its end without keeping its files. Returns the members that are not written: no link is ever
+/// created.
+fn check_archive(bundle: &[u8]) -> io::Result<Vec<Value>> {
+    let mut skipped = Vec::new();
+    read_archive(bundle, |member| {
+        match member {
+            ArchiveMember::Skipped { path, reason } => skipped.push(json!({ "path": path, "error": reason })),
+            ArchiveMember::File { content, size, .. } => {
+                if io::copy(content, &mut io::sink())? != size {
+                    return Err(io::Error::other("it ends too early"));
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(skipped)
+}
 
-/// Reads the regular files of an archive. Members of other types are returned as skipped: no link is ever created.
-fn read_archive(bundle: &[u8]) -> io::Result<ArchiveFiles> {
-    // One byte more than a file may have, so that a longer archive is found.
-    let mut archive = tar::Archive::new(GzDecoder::new(bundle).take(MAX_UNPACKED_SIZE + 1));
-    let (mut files, mut skipped, mut total) = (Vec::new(), Vec::new(), 0);
-    for (number, entry) in archive.entries()?.enumerate() {
+/// Sends the files of an archive one by one, so that they are not all in memory.
+fn send_files(bundle: &[u8], files: &mpsc::Sender<(String, Vec<u8>)>) -> io::Result<()> {
+    read_archive(bundle, |member| {
+        if let ArchiveMember::File { path, content, .. } = member {
+            let mut bytes = Vec::new();
+            content.read_to_end(&mut bytes)?;
+            files.blocking_send((path, bytes)).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        }
+        Ok(())
+    })
+}
+
+/// A member of an uploaded archive.
+enum ArchiveMember<'a> {
+    File { path: String, size: u64, content: &'a mut dyn Read },
+    Skipped { path: String, reason: &'static str },
+}
+
+/// Calls `visit` for each member of an archive that is no directory.
+fn read_archive(bundle: &[u8], mut visit: impl FnMut(ArchiveMember<'_>) -> io::Result<()>) -> io::Result<()> {
+    let budget = Rc::new(Cell::new(0));
+    // One byte more than the files may have, so that a longer archive is found.
+    let unpacked = GzDecoder::new(bundle).take(MAX_UNPACKED_SIZE + 1);
+    let mut archive = tar::Archive::new(BudgetReader { reader: unpacked, budget: Rc::clone(&budget) });
+    let (mut entries, mut number, mut total) = (archive.entries()?, 0, 0);
+    loop {
+        // What precedes the next member is read into memory: its header, and a long name.
+        budget.set(budget.get() + MAX_HEADERS_SIZE);
+        let Some(entry) = entries.next() else { return Ok(()) };
         let mut entry = entry?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         if number == MAX_ENTRIES {
             return Err(io::Error::other(format!("it has more than {MAX_ENTRIES} entries")));
         }
-        let kind = entry.header().entry_type();
-        if kind.is_dir() {
-            continue;
-        }
-        let path = safe_path(&name).and_then(|path| path.to_str().map(str::to_owned));
-        let Some(path) = path.filter(|_| kind.is_file()) else {
-            let error = if kind.is_file() { "Invalid file path" } else { "it is no regular file" };
-            skipped.push(json!({ "path": name, "error": error }));
-            continue;
-        };
+        number += 1;
         total += entry.size();
         if total > MAX_UNPACKED_SIZE {
             return Err(io::Error::other(format!("its files have more than {MAX_UNPACKED_SIZE} bytes")));
         }
-        let mut content = Vec::new();
-        entry.read_to_end(&mut content)?;
-        if content.len() as u64 != entry.size() {
-            return Err(io::Error::other("it ends too early"));
+        budget.set(entry.size());
+        let (name, kind) =
+            (String::from_utf8_lossy(&entry.path_bytes()).into_owned(), entry.header().entry_type());
+        if kind.is_dir() {
+            continue;
         }
-        files.push((path, content));
+        let path = safe_path(&name).and_then(|path| path.to_str().map(str::to_owned));
+        let size = entry.size();
+        visit(match path {
+            _ if !kind.is_file() => ArchiveMember::Skipped { path: name, reason: "it is no regular file" },
+            None => ArchiveMember::Skipped { path: name, reason: "Invalid file path" },
+            Some(_) if size > MAX_DOWNLOAD_SIZE => {
+                ArchiveMember::Skipped { path: name, reason: "File too large (over 100 MiB)" }
+            }
+            Some(path) => ArchiveMember::File { path, size, content: &mut entry },
+        })?;
     }
-    Ok((files, skipped))
+}
+
+/// Fails when more bytes are read than the budget has.
+struct BudgetReader<R> {
+    reader: R,
+    budget: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for BudgetReader<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(bytes)?;
+        match self.budget.get().checked_sub(count as u64) {
+            Some(rest) => self.budget.set(rest),
+            None => return Err(io::Error::other("the name of a file is too long")),
+        }
+        Ok(count)
+    }
 }
 
 #[cfg(test)]
@@ -236,8 +299,11 @@ mod tests {
             (Symlink, "link", b""),
             (Regular, "c", b""),
         ]);
-        let (files, skipped) = read_archive(&archive).unwrap();
+        let (sender, mut receiver) = mpsc::channel(9);
+        send_files(&archive, &sender).unwrap();
+        let files: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
         assert_eq!(files, [("a/b".to_owned(), b"1".to_vec()), ("c".to_owned(), Vec::new())]);
+        let skipped = check_archive(&archive).unwrap();
         let skipped: Vec<_> = skipped.iter().map(|entry| entry["path"].as_str().unwrap()).collect();
         assert_eq!(skipped, ["../x", "/etc/x", "link"]);
     }
@@ -245,12 +311,43 @@ mod tests {
     #[test]
     fn broken_archives_are_refused() {
         let archive = bundle(&[(tar::EntryType::Regular, "a", &[b'x'; 5000])]);
-        assert!(read_archive(&archive[..archive.len() / 2]).is_err());
-        assert!(read_archive(b"no gzip").is_err());
+        assert!(check_archive(&archive[..archive.len() / 2]).is_err());
+        assert!(check_archive(b"no gzip").is_err());
         let many = vec![(tar::EntryType::Regular, "a", &b""[..]); MAX_ENTRIES + 1];
-        assert!(read_archive(&bundle(&many)).unwrap_err().to_string().contains("entries"));
+        assert!(check_archive(&bundle(&many)).unwrap_err().to_string().contains("entries"));
         let zeros = vec![0; 40 << 20];
         let large = vec![(tar::EntryType::Regular, "a", zeros.as_slice()); 13];
-        assert!(read_archive(&bundle(&large)).unwrap_err().to_string().contains("bytes"));
+        assert!(check_archive(&bundle(&large)).unwrap_err().to_string().contains("bytes"));
+    }
+
+    /// A long name, of which a program would otherwise read all into memory.
+    #[test]
+    fn long_names_are_read_up_to_a_limit() {
+        for (kind, is_read) in [(tar::EntryType::GNULongName, true), (tar::EntryType::XHeader, false)] {
+            let name = b"a/".repeat(1000);
+            let archive = bundle(&[(kind, "name", &name), (tar::EntryType::Regular, "short", b"1")]);
+            assert!(check_archive(&archive).is_ok(), "{kind:?}");
+            let (sender, mut receiver) = mpsc::channel(9);
+            send_files(&archive, &sender).unwrap();
+            let (path, content) = receiver.try_recv().unwrap();
+            assert_eq!((path.len() > 1000, content), (is_read, b"1".to_vec()));
+            let long = vec![b'a'; 100 << 20];
+            let archive = bundle(&[(kind, "name", &long), (tar::EntryType::Regular, "short", b"1")]);
+            let error = check_archive(&archive).unwrap_err().to_string();
+            assert!(error.contains("name of a file is too long"), "{error}");
+        }
+    }
+
+    /// A large file whose content is skipped does not count as a name.
+    #[test]
+    fn too_large_file_is_skipped_and_the_next_one_read() {
+        let zeros = vec![0; (100 << 20) + 1];
+        let members =
+            [(tar::EntryType::Regular, "large", zeros.as_slice()), (tar::EntryType::Regular, "a", b"1")];
+        let archive = bundle(&members);
+        assert_eq!(check_archive(&archive).unwrap()[0]["error"], "File too large (over 100 MiB)");
+        let (sender, mut receiver) = mpsc::channel(9);
+        send_files(&archive, &sender).unwrap();
+        assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), b"1".to_vec()));
     }
 }

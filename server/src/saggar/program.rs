@@ -5,16 +5,20 @@ use crate::settings::Settings;
 use serde::{Deserialize, Deserializer};
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 /// Maximum run time of a command that does not wait for programs in a sandbox.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Maximum size of the output of a command that is not streamed, in bytes: a list or a diff of a workspace can have any.
+const MAX_OUTPUT: usize = 64 << 20;
 
 /// The error text of a failed `saggar` process.
 #[derive(Debug)]
@@ -261,25 +265,39 @@ async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, Co
     let program = command.as_std().get_program().display().to_string();
     let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-    let stdin = process.stdin.take();
+    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
     let write = async move {
         if let Some(mut stdin) = stdin {
             // A program that refuses the input does not read it; its exit status has the error.
             let _ = stdin.write_all(input).await;
         }
     };
-    let (output, ()) = tokio::join!(process.wait_with_output(), write);
-    let output = output.map_err(failed)?;
-    if output.status.success() {
-        return String::from_utf8(output.stdout)
-            .map_err(|_| CommandError::new("saggar printed invalid UTF-8"));
+    let (stdout, stderr, ()) = tokio::join!(read_output(stdout), read_output(stderr), write);
+    let (stdout, stderr) = (stdout.map_err(failed)?, stderr.map_err(failed)?);
+    if stdout.len() > MAX_OUTPUT || stderr.len() > MAX_OUTPUT {
+        // It waits for a reader.
+        let _ = process.kill().await;
+        return Err(CommandError::new(format!("saggar printed more than {MAX_OUTPUT} bytes")));
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let status = process.wait().await.map_err(failed)?;
+    if status.success() {
+        return String::from_utf8(stdout).map_err(|_| CommandError::new("saggar printed invalid UTF-8"));
+    }
+    let stderr = String::from_utf8_lossy(&stderr);
     let error = stderr.trim().strip_prefix("saggar: error: ").unwrap_or(stderr.trim());
     Err(CommandError::new(match error {
-        "" => format!("saggar exited with {}", output.status),
+        "" => format!("saggar exited with {status}"),
         error => error.to_owned(),
     }))
+}
+
+/// Reads an output to its end, or up to one byte more than [`MAX_OUTPUT`].
+async fn read_output(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(output) = output {
+        output.take(MAX_OUTPUT as u64 + 1).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
 }
 
 /// Starts a command whose standard output is read while it runs. It is killed when the process is dropped.
@@ -288,7 +306,7 @@ pub(super) fn start_piped(mut command: Command) -> Result<(Child, ChildStdout), 
     let program = command.as_std().get_program().display().to_string();
     let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
     let mut process = command.spawn().map_err(failed)?;
-    let output = process.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+    let output = process.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
     Ok((process, output))
 }
 
@@ -315,5 +333,16 @@ mod tests {
         assert_eq!((found.state, found.sandbox.as_str()), (SessionState::Active, "s"));
         assert_eq!((found.bridge_socket, found.control_socket), (Some("/b".into()), None));
         assert!(parse_record("x").unwrap_err().to_string().contains("invalid session record"));
+    }
+
+    #[tokio::test]
+    async fn output_without_end_is_refused() {
+        let mut command = Command::new("yes");
+        command.stdin(Stdio::null());
+        let error = run_briefly(command, b"").await.unwrap_err().to_string();
+        assert!(error.contains("more than 67108864 bytes"), "{error}");
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat; echo 'saggar: error: cannot x' >&2; exit 3"]);
+        assert_eq!(run_briefly(command, b"in").await.unwrap_err().to_string(), "cannot x");
     }
 }

@@ -50,6 +50,16 @@ impl Program {
         Ok(names.lines().filter_map(|name| Snapshot::new(directory.join(name))).collect())
     }
 
+    /// Removes a snapshot.
+    ///
+    /// # Errors
+    /// Fails if the session has no such snapshot.
+    pub async fn remove_snapshot(&self, id: Uuid, name: &str) -> Result<(), CommandError> {
+        let mut command = self.command("snapshot");
+        command.args(["--remove", &format!("{name}{SUFFIX}"), "--", &id.to_string()]);
+        run_briefly(command, b"").await.map(drop)
+    }
+
     /// Returns the changes of the agent in its workspace, as `saggar session diff --json` prints them.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ fn metrics_are_sent_to_keys_only() {
     for line in [
         "ash_active_sessions 1",
         "ash_active_sandboxes 1",
-        "ash_pool_sandboxes{state=\"running\"} 1",
+        "ash_pool_sandboxes{state=\"waiting\"} 1",
         "ash_sessions{status=\"active\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");

@@ -116,10 +116,17 @@ fn session_starts_from_a_snapshot() {
     assert_eq!(client.get(&path).expect(200)["snapshots"], json!([taken]));
     client.run_turn(&session, "run: echo two > file");
     let body = json!({ "agent": "hello", "fromSnapshot": taken["id"] });
+    let other = format!("{path}/20000101T000000Z");
+    assert_eq!(client.delete(&other).expect(404)["error"], "Snapshot not found");
+    server.client_of_tenant("other").delete(&other).expect(404);
     let from = client.post("/api/sessions", &body).expect(201)["session"].clone();
     let id = from["id"].as_str().unwrap();
     assert_eq!((&from["status"], read(&server, id, "file").as_str()), (&json!("active"), "one\n"));
     assert!(client.run_turn(id, "recall").iter().any(|frame| frame.data.contains("my name is Ann")));
+    let deleted = format!("{path}/{}", taken["name"].as_str().unwrap());
+    assert_eq!(client.delete(&deleted).expect(200), json!({ "ok": true }));
+    assert_eq!(client.get(&path).expect(200), json!({ "snapshots": [] }));
+    client.post("/api/sessions", &body).expect(400);
     let both = json!({ "agent": "hello", "fromSnapshot": taken["id"], "systemPrompt": "x" });
     client.post("/api/sessions", &both).expect(400);
     for invalid in ["x", "../x", "00000000-0000-4000-8000-000000000000/x", &format!("{session}/../x")] {

@@ -75,6 +75,14 @@ pub fn list(id: &str) -> Result<Vec<PathBuf>> {
     Ok(snapshot::list_snapshots(&directory(id)?))
 }
 
+/// Removes a snapshot of a session.
+///
+/// # Errors
+/// [`Code::Invalid`] if the session has none of this name, [`Code::System`].
+pub fn remove(id: &str, name: &Path) -> Result<()> {
+    snapshot::remove_snapshot(&directory(id)?, name)
+}
+
 /// Puts the trees of a session back to what a snapshot has: its name, or the path of a file.
 ///
 /// # Errors

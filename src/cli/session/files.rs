@@ -144,6 +144,9 @@ pub struct SnapshotArgs {
     /// List the session's snapshots
     #[arg(long, conflicts_with_all = ["output", "all", "disk"])]
     pub list: bool,
+    /// Remove a snapshot of the session
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "all", "disk", "list"])]
+    pub remove: Option<PathBuf>,
     /// The session
     pub id: String,
 }

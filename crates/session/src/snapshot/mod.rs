@@ -134,22 +134,36 @@ pub fn remove_partial(session: &Path) {
 /// Finds a snapshot by name or path.
 ///
 /// # Errors
-/// [`Code::Invalid`] with the existing names.
+/// [`Code::Invalid`] if there is none.
 pub fn find_snapshot(session: &Path, named: &Path) -> Result<PathBuf> {
-    let name = named.to_string_lossy();
-    if !name.contains('/') {
-        let known = list_snapshots(session);
-        let is = |path: &&PathBuf| {
-            let file = path.file_name().unwrap_or_default().to_string_lossy();
-            file == name || file.strip_suffix(SUFFIX) == Some(&*name)
-        };
-        if let Some(path) = known.iter().find(is) {
-            return Ok(path.clone());
-        }
+    match find_own_snapshot(session, named) {
+        Some(path) => Ok(path),
+        None if named.is_file() => Ok(named.to_owned()),
+        None => Err(no_snapshot(named, "no such snapshot, and no such file")),
     }
-    if named.is_file() {
-        return Ok(named.to_owned());
-    }
-    let message = format!("{}: no such snapshot, and no such file", crate::diff::text::show_path(named));
-    Err(Error::new(Code::Invalid, message).hint("saggar session snapshot --list ID lists the snapshots"))
+}
+
+/// Removes a snapshot of the session, found by name.
+///
+/// # Errors
+/// [`Code::Invalid`] if the session has none of this name, [`Code::System`].
+pub fn remove_snapshot(session: &Path, named: &Path) -> Result<()> {
+    let path = find_own_snapshot(session, named)
+        .ok_or_else(|| no_snapshot(named, "the session has no such snapshot"))?;
+    std::fs::remove_file(&path)
+        .map_err(|error| Error::system(format_args!("remove {}", crate::diff::text::show_path(&path)), error))
+}
+
+/// The snapshot of the session with this name, with or without the suffix.
+fn find_own_snapshot(session: &Path, named: &Path) -> Option<PathBuf> {
+    let is_named = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default();
+        file == named || file.to_str().and_then(|file| file.strip_suffix(SUFFIX)) == named.to_str()
+    };
+    list_snapshots(session).into_iter().find(is_named)
+}
+
+fn no_snapshot(named: &Path, reason: &str) -> Error {
+    let message = format!("{}: {reason}", crate::diff::text::show_path(named));
+    Error::new(Code::Invalid, message).hint("saggar session snapshot --list ID lists the snapshots")
 }

@@ -19,6 +19,10 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<u8> {
         print_text(&names.map(|name| text::show_name(name) + "\n").collect::<String>())?;
         return Ok(0);
     }
+    if let Some(name) = &args.remove {
+        snapshot::remove(&args.id, name)?;
+        return Ok(0);
+    }
     let request =
         SnapshotRequest { output: args.output.as_deref(), all: args.all, limits: args.disk.map(limits) };
     let (path, summary) = snapshot::take(&args.id, &request)?;
