@@ -72,6 +72,7 @@ struct SettingsFile {
     log_format: Option<LogFormat>,
     max_attachment_size: Option<usize>,
     queue_workers: Option<NonZeroUsize>,
+    page: Option<bool>,
     #[serde(default)]
     rate_limit: RequestLimits,
     #[serde(default)]
@@ -136,6 +137,8 @@ pub struct Settings {
     pub queue_workers: usize,
     /// Maximum size of an attachment, in bytes.
     pub max_attachment_size: usize,
+    /// Whether the web page is served.
+    pub page: bool,
     /// The format of log lines on standard error.
     pub log_format: LogFormat,
 }
@@ -192,6 +195,12 @@ impl Settings {
             max_attachment_size: match variable("ASH_MAX_ATTACHMENT_SIZE") {
                 Some(size) => attachment_size(&size)?,
                 None => file.max_attachment_size.unwrap_or(MAX_ATTACHMENT_SIZE),
+            },
+            page: match variable("ASH_DASHBOARD_ENABLED") {
+                Some(enabled) => enabled
+                    .parse()
+                    .context(|| format!("invalid ASH_DASHBOARD_ENABLED={enabled}: use true or false"))?,
+                None => file.page.unwrap_or(true),
             },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
         })
@@ -400,6 +409,8 @@ mod tests {
         let variables = [("ASH_MAX_ATTACHMENT_SIZE", "10M"), ("HOME", "/h")];
         assert!(error_text(&[], &variables).contains("ASH_MAX_ATTACHMENT_SIZE=10M"));
         assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
+        let variables = [("ASH_DASHBOARD_ENABLED", "no"), ("HOME", "/h")];
+        assert!(error_text(&[], &variables).contains("ASH_DASHBOARD_ENABLED=no"));
         let unknown = file("lisetn = 1\n", 0o644);
         assert!(error_text(&["--config", unknown.path().to_str().unwrap()], &[]).contains("lisetn"));
     }
