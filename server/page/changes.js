@@ -43,8 +43,10 @@ export class Changes {
   close() {}
 
   setStatus() {
-    if (!this.#session.isRunning()) this.note.replaceChildren();
-    else if (!this.note.firstChild) {
+    if (!this.#session.isRunning()) {
+      if (this.note.firstChild) this.problem.replaceChildren();
+      this.note.replaceChildren();
+    } else if (!this.note.firstChild) {
       this.note.append(element("p", { class: "notice" },
         "The sandbox is running. Changes can be applied and discarded after the session has been stopped."));
     }

@@ -42,7 +42,7 @@ export class Conversation {
     this.#session = session;
     this.log = element("ol", { class: "log", "aria-label": "Conversation" });
     this.state = element("p", { class: "label stream-state" });
-    this.composer = new Composer(id, (sent) => this.#enqueue(() => sent.then(() => this.#sync())));
+    this.composer = new Composer(id, (sent) => this.#enqueue(() => this.#sent(sent)));
     this.element = element("div", { class: "conversation" }, this.log, this.state, this.composer.element);
     this.#enqueue(() => this.#load());
   }
@@ -75,7 +75,7 @@ export class Conversation {
       this.#tools.get(String(toolId))?.finish([contentText(stdout), contentText(stderr)].filter(Boolean).join("\n"), null);
     }
     this.#follow();
-    window.scrollTo(0, document.documentElement.scrollHeight);
+    scrollToEnd();
   }
 
   #follow() {
@@ -94,6 +94,13 @@ export class Conversation {
         return this.#session.isRunning();
       },
     });
+  }
+
+  /** Frames wait until the message that may have caused them is shown. */
+  async #sent(stored) {
+    await stored;
+    await this.#sync();
+    scrollToEnd();
   }
 
   /** Reads the messages after the last known one, and shows those that the stream has not brought. */
@@ -211,8 +218,12 @@ export class Conversation {
     const page = document.documentElement;
     const isAtEnd = page.scrollHeight - page.clientHeight - window.scrollY < 80;
     change();
-    if (isAtEnd) window.scrollTo(0, page.scrollHeight);
+    if (isAtEnd) scrollToEnd();
   }
+}
+
+function scrollToEnd() {
+  window.scrollTo(0, document.documentElement.scrollHeight);
 }
 
 /** Texts with a value each. The same text can be in it several times. */

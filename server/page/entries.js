@@ -9,7 +9,7 @@ function entry(kind, author, ...content) {
 
 /** A message of a client, as a row of the API. */
 export function userEntry(row) {
-  const author = element("span", {}, "You ", timeElement(row.createdAt));
+  const author = element("span", {}, "User ", timeElement(row.createdAt));
   return entry("user", author, textElement("div", { class: "text" }, contentText(parse(row.content).content)));
 }
 

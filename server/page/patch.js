@@ -40,7 +40,7 @@ class PatchWriter {
       this.#old = Number(hunk[1] ?? 1);
       this.#new = Number(hunk[2] ?? 1);
     }
-    this.#add("div", hunk ? "hunk" : text.startsWith("diff ") ? "file" : "header", text);
+    this.#add("div", hunk ? "hunk" : /^[AMD] /.test(text) ? "file" : "header", text);
   }
 
   #content(text) {

@@ -96,11 +96,11 @@ class PermissionCard {
     this.#button("Deny", { behavior: "deny" }, answer);
     const id = `permission-${request.id}`;
     this.heading = textElement("h3", { id, tabindex: "-1" }, this.title, STRICT);
-    const expiry = request.expiresAt
+    this.expiry = request.expiresAt
       ? element("p", { class: "label" }, "Denied without an answer at ", timeElement(request.expiresAt))
       : null;
     const section = element("section", { "aria-labelledby": id }, this.heading,
-      ...(isNetwork ? networkSubject(host, port) : toolSubject(request)), expiry, this.status, this.actions);
+      ...(isNetwork ? networkSubject(host, port) : toolSubject(request)), this.expiry, this.status, this.actions);
     this.element = element("li", { class: "entry permission" }, section);
   }
 
@@ -130,6 +130,7 @@ class PermissionCard {
     this.isOpen = false;
     const hadFocus = this.element.contains(document.activeElement);
     this.actions.remove();
+    this.expiry?.remove();
     this.status.textContent = outcome;
     this.element.classList.add("closed");
     if (hadFocus) this.heading.focus({ preventScroll: true });
@@ -146,7 +147,7 @@ function networkSubject(host, port) {
 }
 
 /** All of the input: each field under its name, a string with its line breaks and anything else as JSON. */
-function toolSubject({ tool, input }) {
+function toolSubject({ input }) {
   const isObject = input !== null && typeof input === "object" && !Array.isArray(input);
   const fields = isObject ? Object.entries(input) : [["input", input]];
   const rows = fields.flatMap(([name, value]) => {
@@ -157,8 +158,5 @@ function toolSubject({ tool, input }) {
       element("dd", {}, textBlock(`Field ${name}`, text, STRICT)),
     ];
   });
-  return [
-    element("p", {}, "Tool: ", textElement("strong", {}, tool, STRICT)),
-    fields.length ? element("dl", { class: "subject" }, ...rows) : element("p", {}, "Without input"),
-  ];
+  return [fields.length ? element("dl", { class: "subject" }, ...rows) : element("p", {}, "Without input")];
 }

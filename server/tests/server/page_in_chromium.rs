@@ -58,9 +58,12 @@ impl Page {
             [("dark", 1000, 720, "dark"), ("small", 360, 720, "light"), ("light", 1000, 720, "light")]
         {
             self.browser.set_display(width, height, scheme);
+            self.browser.run_script("document.activeElement.scrollIntoView({ block: 'nearest' })");
             let overflow =
                 "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
             assert_eq!(self.browser.run_script(overflow), 0, "{name}: wider than {width} pixels");
+            let contrast = include_str!("support/contrast.js");
+            assert_eq!(self.browser.run_script(contrast), json!([]), "{name}: {scheme}");
             self.save_screenshot(&format!("{name}-{kind}"));
         }
     }
@@ -100,6 +103,86 @@ impl Page {
             |line: &String| !refused.iter().any(|status| line.contains(&format!("status of {status}")));
         let lines: Vec<String> = self.browser.console().into_iter().filter(unexpected).collect();
         assert!(lines.is_empty(), "{lines:#?}");
+    }
+}
+
+#[test]
+fn page_is_used_by_keyboard_and_screen_reader() {
+    let page = match Page::open() {
+        Ok(page) => page,
+        Err(reason) => return report_skip(&reason),
+    };
+    let browser = &page.browser;
+    browser.find("//input[@id='key']");
+    check_controls(&page, &[("textbox", "API key"), ("button", "Sign in")]);
+    browser.press(&format!("{}{}", page.server.key(), key::ENTER));
+    browser.find("//h1[text()='Sessions']");
+    wait_until("the heading has the focus", || browser.focused().text() == "Sessions");
+    browser.find("//option[text()='hello']");
+    check_controls(&page, &[("combobox", "Agent"), ("combobox", "Status"), ("button", "Sign out")]);
+    move_to(browser, None, "Start session");
+    browser.press(&key::ENTER.to_string());
+    browser.find("//span[text()='active']");
+    wait_until("the heading has the focus", || browser.focused().text().starts_with("hello"));
+    move_to(browser, None, "Message");
+    browser.press(&format!("ask: echo yes{}", key::ENTER));
+    browser.find("//h3[text()='Permission to use Bash?']");
+    let labels =
+        [("textbox", "Message"), ("button", "Allow"), ("button", "Deny"), ("region", "Field command")];
+    check_controls(&page, &labels);
+    let landmarks =
+        [("main", ""), ("banner", ""), ("navigation", "Main"), ("navigation", "Parts of the session")];
+    for (role, label) in landmarks {
+        let found = browser.find_all("//main | //header | //nav");
+        let found: Vec<(String, String)> = found.iter().map(|element| element.role_and_label()).collect();
+        assert!(found.contains(&(role.into(), label.into())), "{role} {label}: {found:?}");
+    }
+    move_to(browser, Some(key::SHIFT), "Allow");
+    browser.press(&key::ENTER.to_string());
+    browser.find("//p[text()='Allowed']");
+    assert_eq!(browser.focused().text(), "Permission to use Bash?");
+    browser.wait_for_text("the command ended with code 0");
+    wait_until("the answer is announced", || {
+        browser.run_script("return document.querySelector('[aria-live=polite]').textContent")
+            == "Agent: the command ended with code 0"
+    });
+    move_to(browser, Some(key::SHIFT), "Logs");
+    browser.press(&key::ENTER.to_string());
+    browser.wait_for_text("stderr is what the agent writes");
+    page.save_screenshots("logs");
+    move_to(browser, None, "Sign out");
+    browser.press(&key::ENTER.to_string());
+    browser.find("//input[@id='key']");
+    assert_eq!(browser.run_script("return sessionStorage.length"), 0);
+    page.check_console(&[]);
+}
+
+/// Presses Tab, with `held` Shift+Tab, until the control with this label has the focus.
+fn move_to(browser: &Browser, held: Option<char>, label: &str) {
+    let mut passed = Vec::new();
+    while passed.len() < 60 {
+        match held {
+            Some(held) => browser.press_with(held, key::TAB),
+            None => browser.press(&key::TAB.to_string()),
+        }
+        let focused = browser.focused().role_and_label().1;
+        if focused == label {
+            return;
+        }
+        passed.push(focused);
+    }
+    panic!("Tab does not reach {label}: {passed:?}");
+}
+
+/// Checks that each control has a role and a label, and that these are among them.
+fn check_controls(page: &Page, expected: &[(&str, &str)]) {
+    let controls =
+        "//button | //a[@href] | //input | //select | //textarea | //summary | //*[@role='region']";
+    let controls: Vec<(String, String)> =
+        page.browser.find_all(controls).iter().map(|control| control.role_and_label()).collect();
+    assert!(controls.iter().all(|(role, label)| role != "generic" && !label.is_empty()), "{controls:?}");
+    for (role, label) in expected {
+        assert!(controls.contains(&((*role).into(), (*label).into())), "{role} {label}: {controls:?}");
     }
 }
 
@@ -156,6 +239,7 @@ fn approve(page: &Page) {
     let tool = browser.find("//summary[contains(., 'echo one') and contains(., 'succeeded')]");
     tool.click();
     assert_eq!(browser.find("//details[@open]//pre[@aria-label='Result']").text(), "done");
+    tool.click();
     assert!(browser.find_all("//button[text()='Review' or text()='Allow']").is_empty());
 
     page.send("ask: echo two > denied");
@@ -165,7 +249,7 @@ fn approve(page: &Page) {
 }
 
 fn show_hostile_text(page: &Page) {
-    page.client().run_turn(&page.session(), HOSTILE);
+    page.client().run_turn(&page.session(), &HOSTILE.replace('\n', ""));
     page.browser.wait_for_text("<img src=x onerror=\"document.title='run'\"> \\u{202e}txt.exe\\u{2066}");
     page.browser.wait_for_text("<b>Bash</b>");
     assert_eq!(
@@ -175,24 +259,21 @@ fn show_hostile_text(page: &Page) {
     assert_eq!(page.browser.run_script("return document.title"), "Conversation · hello · saggar");
 }
 
-/// A loaded page has all that happened, in the same order.
+/// The entries of the conversation. Closed permission requests are left out, and so is how a tool call ended: a page
+/// that was loaded afterwards does not have the former.
+fn entries(browser: &Browser) -> Vec<String> {
+    let found = browser.find_all("//ol[@aria-label='Conversation']/li[not(contains(@class, 'permission'))]");
+    let ended = |text: String| text.replace("succeeded", "ended").replace("no result yet", "ended");
+    found.iter().map(|entry| ended(entry.text())).collect()
+}
+
+/// A page that is loaded later has the same conversation in the same order.
 fn reload_and_go_back(page: &Page) {
     let browser = &page.browser;
-    let entries = || {
-        let found = browser.find_all("//ol[@aria-label='Conversation']/li");
-        let is_closed_request = |text: &String| text.starts_with("Permission to use");
-        let texts = found.iter().map(|entry| entry.text());
-        texts
-            .filter(|text| !is_closed_request(text))
-            .map(|text| text.replace("failed", "ended"))
-            .collect::<Vec<_>>()
-    };
-    let before = entries();
+    let before = entries(browser);
     browser.reload();
     browser.wait_for_text("<b>Bash</b>");
-    let same = |text: &String| text.replace("succeeded", "ended").replace("no result yet", "ended");
-    let before: Vec<String> = before.iter().map(same).collect();
-    wait_until("the same entries", || entries().iter().map(same).collect::<Vec<_>>() == before);
+    assert_eq!(entries(browser), before);
     browser.find("//a[text()='Sessions']").click();
     browser.find("//h2[text()='Active (1)']");
     // A user, the agent, and the tool calls of the turns above.
@@ -229,7 +310,6 @@ fn apply(page: &Page) {
         fs::read_to_string(&applied).is_ok_and(|text| text == "one\n")
     });
     wait_until("one change is left", || browser.find_all("//ul[@class='files']/li").len() == 1);
-    browser.find("//label[contains(., 'CLAUDE.md')]").click();
     browser.button("Discard").click();
     browser.find("//dialog//button[text()='Discard']").click();
     browser.wait_for_text("The workspace has no changes.");

@@ -40,7 +40,6 @@ pub(crate) mod key {
     pub(crate) const TAB: char = '\u{e004}';
     pub(crate) const ENTER: char = '\u{e007}';
     pub(crate) const SHIFT: char = '\u{e008}';
-    pub(crate) const SPACE: char = ' ';
 }
 
 impl Browser {
