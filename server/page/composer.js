@@ -1,7 +1,7 @@
 // The form that sends messages. Enter sends, and Shift+Enter begins a line.
 
 import { send, sessionPath } from "./api.js";
-import { alertBox, element } from "./dom.js";
+import { alertBox, element, whileBusy } from "./dom.js";
 
 export class Composer {
   #session;
@@ -44,7 +44,10 @@ export class Composer {
   async #submit() {
     const text = this.input.value;
     if (!text.trim() || this.submit.disabled) return;
-    this.submit.disabled = true;
+    await whileBusy([this.submit], () => this.#sendShown(text));
+  }
+
+  async #sendShown(text) {
     this.problem.replaceChildren();
     const sent = this.#send(text);
     this.#onSend(sent.catch(() => {}));
@@ -54,7 +57,6 @@ export class Composer {
     } catch (error) {
       this.problem.replaceChildren(alertBox(`The message was not sent: ${error.message}`));
     }
-    this.submit.disabled = this.input.disabled;
   }
 
   async #send(text) {

@@ -42,6 +42,17 @@ export function button(label, onclick, properties = {}) {
   return element("button", { type: "button", ...properties, onclick }, label);
 }
 
+/** Marks controls as disabled while `run` runs, once at a time. They can still have the focus. */
+export async function whileBusy(controls, run) {
+  if (controls.some((control) => control.getAttribute("aria-disabled") === "true")) return;
+  controls.forEach((control) => control.setAttribute("aria-disabled", "true"));
+  try {
+    await run();
+  } finally {
+    controls.forEach((control) => control.removeAttribute("aria-disabled"));
+  }
+}
+
 /** An error that appears at once, also to a screen reader. */
 export function alertBox(text, ...more) {
   return element("div", { class: "alert", role: "alert" }, element("p", {}, ...visible(text)), ...more);

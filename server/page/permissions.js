@@ -1,7 +1,7 @@
 // Permission requests of an agent: a card with the whole subject, and a banner while one is open.
 
 import { post, sessionPath } from "./api.js";
-import { alertBox, button, element, textBlock, textElement, timeElement } from "./dom.js";
+import { alertBox, button, element, textBlock, textElement, timeElement, whileBusy } from "./dom.js";
 import { count, pretty } from "./text.js";
 
 const STRICT = { strict: true };
@@ -105,15 +105,8 @@ class PermissionCard {
   }
 
   #button(label, body, answer, kind = "") {
-    this.actions.append(button(label, async () => {
-      this.#setBusy(true);
-      await answer(body);
-      this.#setBusy(false);
-    }, { class: kind }));
-  }
-
-  #setBusy(isBusy) {
-    for (const child of this.actions.children) child.disabled = isBusy;
+    const run = () => whileBusy([...this.actions.children], () => answer(body));
+    this.actions.append(button(label, run, { class: kind }));
   }
 
   focus() {

@@ -4,7 +4,9 @@ import { get, post, remove, sessionPath } from "./api.js";
 import { Changes } from "./changes.js";
 import { Conversation } from "./conversation.js";
 import { confirm } from "./dialog.js";
-import { alertBox, announce, button, element, repeatWhileVisible, textElement, timeElement } from "./dom.js";
+import {
+  alertBox, announce, button, element, repeatWhileVisible, textElement, timeElement, whileBusy,
+} from "./dom.js";
 import { Logs } from "./logs.js";
 import { PermissionBoard } from "./permissions.js";
 import { sessionLink } from "./routes.js";
@@ -130,21 +132,16 @@ export class SessionView {
   async #act(name) {
     const content = [element("p", {}, "An ended session cannot be resumed. Its messages and files remain.")];
     if (name === "end" && !(await confirm("End this session?", { content, action: "End" }))) return;
-    this.#setBusy(true);
-    try {
-      this.problem.replaceChildren();
-      const answer = await (name === "end" ? remove(sessionPath(this.#id)) : post(sessionPath(this.#id, name)));
-      if (answer.session) this.#setSession(answer.session);
-      else announce("The turn was interrupted");
-    } catch (error) {
-      if (error.status !== 401) this.#fail(error);
-    }
-    this.#setBusy(false);
-  }
-
-  #setBusy(isBusy) {
-    for (const child of this.actions.children) child.setAttribute("aria-disabled", String(isBusy));
-    this.actions.classList.toggle("busy", isBusy);
+    await whileBusy([...this.actions.children], async () => {
+      try {
+        this.problem.replaceChildren();
+        const answer = await (name === "end" ? remove(sessionPath(this.#id)) : post(sessionPath(this.#id, name)));
+        if (answer.session) this.#setSession(answer.session);
+        else announce("The turn was interrupted");
+      } catch (error) {
+        if (error.status !== 401) this.#fail(error);
+      }
+    });
   }
 
   #fail(error) {

@@ -1,7 +1,7 @@
 // The list of sessions by status, and the form that starts one.
 
 import { get, post } from "./api.js";
-import { alertBox, button, element, repeatWhileVisible, textElement, timeElement } from "./dom.js";
+import { alertBox, button, element, repeatWhileVisible, textElement, timeElement, whileBusy } from "./dom.js";
 import { sessionLink, sessionsLink } from "./routes.js";
 import { count, formatNumber, useText } from "./text.js";
 
@@ -153,16 +153,15 @@ function startForm() {
     class: "start", "aria-label": "New session",
     onsubmit: async (event) => {
       event.preventDefault();
-      if (submit.disabled) return;
-      submit.disabled = true;
-      problem.replaceChildren();
-      try {
-        const { session } = await post("api/sessions", { agent: agents.value });
-        location.hash = sessionLink(session.id);
-      } catch (error) {
-        problem.replaceChildren(alertBox(error.message));
-      }
-      submit.disabled = false;
+      await whileBusy([submit], async () => {
+        problem.replaceChildren();
+        try {
+          const { session } = await post("api/sessions", { agent: agents.value });
+          location.hash = sessionLink(session.id);
+        } catch (error) {
+          problem.replaceChildren(alertBox(error.message));
+        }
+      });
     },
   }, element("label", { for: "agent" }, "Agent"), agents, submit, problem);
   listAgents(agents, submit).catch((error) => {

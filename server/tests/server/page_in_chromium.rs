@@ -13,6 +13,9 @@ const HOSTILE: &str = r#"echo-json: {"type":"assistant","message":{"content":[
     {"type":"text","text":"<img src=x onerror=\"document.title='run'\"> \u202etxt.exe\u2066"},
     {"type":"tool_use","id":"h","name":"<b>Bash</b>","input":{"command":"<script>document.title='run'</script>"}}]}}"#;
 
+/// An address for documentation, which no host has.
+const UNREACHABLE: &str = "192.0.2.1";
+
 /// A server with the demo agent in a folder of its own, and a browser that shows its page.
 struct Page {
     browser: Browser,
@@ -23,8 +26,10 @@ struct Page {
 impl Page {
     fn open() -> Result<Self, String> {
         let browser = Browser::start()?;
-        let server = Server::start();
         let folder = tempfile::tempdir().unwrap();
+        let config = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&config, format!("[sandbox]\noptions = [\"--ask-host\", \"{UNREACHABLE}:80\"]\n")).unwrap();
+        let server = Server::start_with(&["--config", config.path().to_str().unwrap()], &[]);
         for name in ["CLAUDE.md", "saggar.toml"] {
             fs::copy(hello_folder().join(name), folder.path().join(name)).unwrap();
         }
@@ -148,7 +153,8 @@ fn page_is_used_by_keyboard_and_screen_reader() {
     });
     move_to(browser, Some(key::SHIFT), "Logs");
     browser.press(&key::ENTER.to_string());
-    browser.wait_for_text("stderr is what the agent writes");
+    page.client().run_turn(&page.session(), &format!("run: bash -c 'echo > /dev/udp/{UNREACHABLE}/99'"));
+    browser.wait_for_text(&format!("network: {UNREACHABLE}:99 refused"));
     page.save_screenshots("logs");
     move_to(browser, None, "Sign out");
     browser.press(&key::ENTER.to_string());
@@ -246,6 +252,13 @@ fn approve(page: &Page) {
     browser.button("Deny").click();
     browser.wait_for_text("I was not allowed to run it");
     page.save_screenshots("conversation");
+
+    page.send(&format!("run: bash -c ': < /dev/tcp/{UNREACHABLE}/80'"));
+    browser.find(&format!("//h3[text()='Connection to {UNREACHABLE}:80?']"));
+    assert_eq!(browser.find("//dd[1]").text(), UNREACHABLE);
+    page.save_screenshots("network");
+    browser.button("Deny").click();
+    browser.wait_for_text("the command ended with code 1");
 }
 
 fn show_hostile_text(page: &Page) {
@@ -277,7 +290,7 @@ fn reload_and_go_back(page: &Page) {
     browser.find("//a[text()='Sessions']").click();
     browser.find("//h2[text()='Active (1)']");
     // A user, the agent, and the tool calls of the turns above.
-    browser.wait_for_text("3 tool calls");
+    browser.wait_for_text("4 tool calls");
     page.save_screenshots("sessions");
     browser.back();
     browser.find("//h1[contains(., 'hello')]");
