@@ -253,9 +253,9 @@ fn approve(page: &Page) {
     browser.wait_for_text("I was not allowed to run it");
     page.save_screenshots("conversation");
 
-    page.send(&format!("run: bash -c ': < /dev/tcp/{UNREACHABLE}/80'"));
+    page.send(&format!("run: bash -c 'read < /dev/tcp/{UNREACHABLE}/80'"));
     browser.find(&format!("//h3[text()='Connection to {UNREACHABLE}:80?']"));
-    assert_eq!(browser.find("//dd[1]").text(), UNREACHABLE);
+    browser.find(&format!("//dd[text()='{UNREACHABLE}']"));
     page.save_screenshots("network");
     browser.button("Deny").click();
     browser.wait_for_text("the command ended with code 1");
