@@ -26,11 +26,12 @@ export class Changes {
       type: "checkbox", id: "all-changes",
       onchange: () => this.#boxes.forEach((box) => { box.checked = this.all.checked; }),
     });
+    this.apply = button("Apply", () => this.#settle("apply"), { class: "primary" });
     this.choice = element("fieldset", { hidden: true }, element("legend", {}, "Changed files"),
       element("p", { class: "choice" }, this.all, element("label", { for: "all-changes" }, "All")),
       this.list,
       element("div", { class: "actions" },
-        button("Apply", () => this.#settle("apply"), { class: "primary" }),
+        this.apply,
         button("Discard", () => this.#settle("discard"), { class: "danger" }),
         button("Refresh", () => this.#load())));
     this.empty = element("p", { hidden: true }, "The workspace has no changes. ",
@@ -44,6 +45,8 @@ export class Changes {
 
   setStatus() {
     if (!this.#session.isRunning()) {
+      // The button in the problem has stopped the session.
+      if (this.problem.contains(document.activeElement)) this.apply.focus();
       if (this.note.firstChild) this.problem.replaceChildren();
       this.note.replaceChildren();
     } else if (!this.note.firstChild) {
@@ -71,7 +74,7 @@ export class Changes {
       const remarks = REMARKS.filter((name) => file[name]);
       const id = `change-${index}`;
       // apply refuses a change with a remark, and with it all others of the request.
-      const box = element("input", { type: "checkbox", id });
+      const box = element("input", { type: "checkbox", id, onchange: () => this.#showWhetherAll() });
       box.checked = remarks.length === 0;
       this.#boxes.set(file.path, box);
       return element("li", {}, box, element("label", { for: id },
@@ -81,7 +84,11 @@ export class Changes {
         ...remarks.map((name) => textElement("span", { class: "remark" }, ` ${name}: ${remarkText(file[name])}`))));
     });
     this.list.replaceChildren(...rows);
-    this.all.checked = this.#files.length > 0 && [...this.#boxes.values()].every((box) => box.checked);
+    this.#showWhetherAll();
+  }
+
+  #showWhetherAll() {
+    this.all.checked = [...this.#boxes.values()].every((box) => box.checked);
   }
 
   async #settle(action) {

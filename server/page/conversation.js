@@ -87,7 +87,10 @@ export class Conversation {
       },
       onState: (state, error) => {
         this.state.textContent = state === "waiting" ? "Connection lost. Connecting again…" : error?.message ?? "";
-        if (state === "ended") this.#stopStream = null;
+        if (state === "ended") {
+          this.#stopStream = null;
+          this.#inTurn = false;
+        }
       },
       isWanted: async () => {
         await this.#session.refresh();

@@ -39,10 +39,15 @@ export class PermissionBoard {
     this.#close(id, by === "saggar" ? `${outcome} by saggar, without an answer` : outcome);
   }
 
-  /** Adds the open requests, and closes all others. */
-  setOpen(requests) {
+  /** The ids of the requests that are open here. */
+  openIds() {
+    return [...this.#cards.values()].filter((card) => card.isOpen).map((card) => card.id);
+  }
+
+  /** Adds requests of a list, and closes those of `before`, which were open before the list was read, and are not in it. */
+  setOpen(requests, before) {
     const open = new Set(requests.map((request) => request.id));
-    for (const [id, card] of this.#cards) if (card.isOpen && !open.has(id)) this.#close(id, "Closed");
+    before.filter((id) => !open.has(id)).forEach((id) => this.#close(id, "Closed"));
     requests.forEach((request) => this.add(request));
   }
 

@@ -32,6 +32,7 @@ export class SessionView {
   #session = null;
   #part = null;
   #stop = () => {};
+  #isClosed = false;
 
   constructor(id) {
     this.#id = id;
@@ -53,7 +54,9 @@ export class SessionView {
   /** Shows a part. Returns the title of the page. */
   async show(part) {
     if (this.#session === null) {
-      this.#session = (await get(sessionPath(this.#id))).session;
+      const { session } = await get(sessionPath(this.#id));
+      if (this.#isClosed) return "";
+      this.#session = session;
       const short = this.#id.slice(0, 8);
       this.heading.replaceChildren(textElement("span", {}, this.#session.agentName), " ", element("code", {}, short));
       this.#showPart(part);
@@ -66,6 +69,7 @@ export class SessionView {
   }
 
   close() {
+    this.#isClosed = true;
     this.#stop();
     this.#part?.close();
   }
@@ -92,11 +96,12 @@ export class SessionView {
 
   /** Reads the status and the open permission requests. */
   async refresh() {
+    const openBefore = this.board.openIds();
     try {
       const [{ session }, { permissions }] = await Promise.all([
         get(sessionPath(this.#id)), get(sessionPath(this.#id, "permissions")),
       ]);
-      this.board.setOpen(permissions);
+      this.board.setOpen(permissions, openBefore);
       this.#setSession(session);
     } catch (error) {
       if (error.status !== 401) this.#fail(error);

@@ -306,9 +306,11 @@ fn apply(page: &Page) {
     page.save_screenshots("apply");
     browser.find("//dialog//button[text()='Apply']").click();
     browser.wait_for_text("stop the session first");
-    page.save_screenshots("changes");
+    page.save_screenshot("refused");
     browser.button("Stop the session").click();
     browser.find("//span[text()='stopped']");
+    assert_eq!(browser.focused().text(), "Apply");
+    page.save_screenshots("changes");
     // A cancelled question changes nothing.
     browser.button("Discard").click();
     browser.button("Cancel").click();
