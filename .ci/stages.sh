@@ -17,6 +17,8 @@ prepare() {
     mkdir -p /etc/postgresql-common
     [ -e /etc/postgresql-common/createcluster.conf ] ||
         echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+    # The tests of the web page of the server: server/tests/server/page_in_chromium.rs.
+    wanted="$wanted chromium chromium-driver"
     command -v npm >/dev/null || wanted="$wanted nodejs npm"
     # shellcheck disable=SC2086 # a list of words
     apt-get install -y -qq --no-install-recommends $wanted

@@ -17,7 +17,7 @@
 //! cipher        encryption of credentials in the database
 //! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
-//! api           the routes
+//! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
 pub mod agent_files;

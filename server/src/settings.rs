@@ -78,6 +78,7 @@ struct SettingsFile {
     log_format: Option<LogFormat>,
     max_attachment_size: Option<usize>,
     queue_workers: Option<NonZeroUsize>,
+    page: Option<bool>,
     #[serde(default)]
     rate_limit: RequestLimits,
     #[serde(default)]
@@ -187,6 +188,8 @@ pub struct Settings {
     pub queue_workers: usize,
     /// Maximum size of an attachment, in bytes.
     pub max_attachment_size: usize,
+    /// Whether the web page is served.
+    pub page: bool,
     /// The format of log lines on standard error.
     pub log_format: LogFormat,
 }
@@ -248,6 +251,12 @@ impl Settings {
             max_attachment_size: match variable("ASH_MAX_ATTACHMENT_SIZE") {
                 Some(size) => attachment_size(&size)?,
                 None => file.max_attachment_size.unwrap_or(MAX_ATTACHMENT_SIZE),
+            },
+            page: match variable("ASH_DASHBOARD_ENABLED") {
+                Some(enabled) => enabled
+                    .parse()
+                    .context(|| format!("invalid ASH_DASHBOARD_ENABLED={enabled}: use true or false"))?,
+                None => file.page.unwrap_or(true),
             },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
         })
@@ -476,7 +485,9 @@ mod tests {
         let variables = [("ASH_MAX_ATTACHMENT_SIZE", "10M"), ("HOME", "/h")];
         assert!(error_text(&[], &variables).contains("ASH_MAX_ATTACHMENT_SIZE=10M"));
         assert!(error_text(&[], &[("ASH_HOST", "here"), ("HOME", "/h")]).contains("ASH_HOST=here"));
-        for variable in [("ASH_MAX_SANDBOXES", "0"), ("ASH_IDLE_TIMEOUT_MS", "30m")] {
+        for variable in
+            [("ASH_MAX_SANDBOXES", "0"), ("ASH_IDLE_TIMEOUT_MS", "30m"), ("ASH_DASHBOARD_ENABLED", "no")]
+        {
             assert!(error_text(&[], &[variable, ("HOME", "/h")]).contains(variable.0));
         }
         let unknown = file("lisetn = 1\n", 0o644);

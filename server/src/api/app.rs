@@ -34,6 +34,8 @@ pub struct App {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the API.
     pub allowed_origins: Vec<String>,
+    /// Whether the web page is served.
+    pub page: bool,
     /// Counts requests by client address.
     pub request_limiter: RequestLimiter,
     /// The API key in the settings.
@@ -81,6 +83,7 @@ impl App {
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
             allowed_origins: settings.allowed_origins.clone(),
+            page: settings.page,
             request_limiter: RequestLimiter::new(settings.request_limits),
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
+use super::page::is_page_path;
 use super::reject::reject;
 use super::scope;
 use crate::api_key::{DEFAULT_TENANT, KeyScope, hash_key};
@@ -20,7 +21,7 @@ pub(super) struct Caller {
     pub(super) tenant: String,
 }
 
-/// Paths that require no key.
+/// Paths that require no key, besides those of the web page.
 const PUBLIC_PATHS: [&str; 2] = ["/health", "/favicon.ico"];
 
 /// Paths below this one require the secret of the internal routes instead of a key.
@@ -46,7 +47,7 @@ async fn find_caller(
     path: &str,
     headers: &HeaderMap,
 ) -> Result<Option<Caller>, ApiError> {
-    if PUBLIC_PATHS.contains(&path) {
+    if PUBLIC_PATHS.contains(&path) || is_page_path(path) {
         return Ok(None);
     }
     if path.starts_with(INTERNAL_PATHS) {

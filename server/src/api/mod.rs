@@ -24,6 +24,7 @@ mod logs;
 mod messages;
 mod metrics;
 mod objects;
+mod page;
 mod permissions;
 mod queue;
 mod queue_turn;
@@ -73,6 +74,9 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(health::health))
         .route("/metrics", get(metrics::metrics))
+        .route("/dashboard", get(page::redirect))
+        .route("/dashboard/", get(page::file))
+        .route("/dashboard/{file}", get(page::file))
         .route("/api/agents", get(agents::list).post(agents::deploy))
         .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
         .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))

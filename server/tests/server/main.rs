@@ -19,6 +19,8 @@ mod locks;
 mod manual;
 mod messages;
 mod output;
+mod page;
+mod page_in_chromium;
 mod permissions;
 mod postgres;
 mod python_client;

@@ -4,6 +4,7 @@ mod client;
 pub(crate) mod postgres;
 mod process;
 mod skip;
+pub(crate) mod webdriver;
 
 pub use client::{Client, Frame, Response};
 pub use process::Server;
