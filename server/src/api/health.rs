@@ -4,26 +4,67 @@ use super::App;
 use super::error::ApiError;
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-/// Reports that the server works. The route requires no key and shows no data of a tenant.
-pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Health {
+    /// Always `ok`.
+    status: &'static str,
+    version: &'static str,
+    /// The host and the pid of the server.
+    coordinator_id: String,
+    active_sessions: i64,
+    active_sandboxes: usize,
+    /// Always 0.
+    remote_runners: usize,
+    /// In seconds.
+    uptime: u64,
+    pool: PoolStats,
+}
+
+/// Numbers of sandboxes, with the names of Ash.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PoolStats {
+    total: usize,
+    cold: usize,
+    warming: usize,
+    warm: usize,
+    waiting: usize,
+    running: usize,
+    max_capacity: usize,
+    resume_warm_hits: usize,
+    resume_cold_hits: usize,
+    pre_warm_hits: usize,
+}
+
+/// Reports that the server works.
+///
+/// It requires no key and shows no data of a tenant.
+#[utoipa::path(
+    get,
+    path = "/health",
+    operation_id = "health",
+    tag = "Server",
+    responses((status = 200, description = "The server works", body = Health)),
+    security(()),
+)]
+pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Health>, ApiError> {
     let (active, sandboxes) = (app.store.count_active_sessions().await?, app.running.count());
-    Ok(Json(json!({
-        "status": "ok",
-        "version": env!("CARGO_PKG_VERSION"),
-        "coordinatorId": coordinator_id(),
-        "activeSessions": active,
-        "activeSandboxes": sandboxes,
-        "remoteRunners": 0,
-        "uptime": app.started.elapsed().as_secs(),
+    Ok(Json(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        coordinator_id: coordinator_id(),
+        active_sessions: active,
+        active_sandboxes: sandboxes,
+        remote_runners: 0,
+        uptime: app.started.elapsed().as_secs(),
         // No sandbox is started ahead of a session yet.
-        "pool": {
-            "total": sandboxes, "cold": 0, "warming": 0, "warm": 0, "waiting": 0, "running": sandboxes,
-            "maxCapacity": 0, "resumeWarmHits": 0, "resumeColdHits": 0, "preWarmHits": 0,
-        },
-    })))
+        pool: PoolStats { total: sandboxes, running: sandboxes, ..PoolStats::default() },
+    }))
 }
 
 /// The name of this process: its host and its pid.

@@ -18,7 +18,16 @@ struct Metric<'a> {
     samples: Vec<(String, u64)>,
 }
 
-/// Reports the numbers of the server. They contain no data of a tenant.
+/// Returns numbers of the server for Prometheus.
+///
+/// They contain no data of a tenant.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "getMetrics",
+    tag = "Server",
+    responses((status = 200, description = "The numbers in the text format 0.0.4", body = String, content_type = "text/plain")),
+)]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let running = u64::try_from(app.running.count()).unwrap_or(u64::MAX);
     let gauge =

@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::SessionId;
 use super::lifecycle;
+use super::objects::SessionResponse;
 use super::session_files;
 use super::sessions::{
     agent_to_start, find_session, record_lifecycle_event, session_response, start_sandbox,
@@ -15,17 +16,30 @@ use crate::store::{Agent, NewSession, Session};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// `POST /api/sessions/:id/snapshots`.
+/// Takes a snapshot of a session.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/snapshots",
+    operation_id = "createSnapshot",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 201, description = "The snapshot is taken", body = SnapshotResponse),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn take(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<SnapshotResponse>), ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let taken = tasks.run(async move {
@@ -34,32 +48,68 @@ pub(super) async fn take(
     });
     let snapshot =
         taken.await.unwrap_or_else(|| Err(ApiError::internal("Cannot take a snapshot: internal error")))?;
-    Ok((StatusCode::CREATED, Json(json!({ "snapshot": snapshot_object(id, &snapshot) }))))
+    Ok((StatusCode::CREATED, Json(SnapshotResponse { snapshot: snapshot_object(id, snapshot) })))
 }
 
-/// `GET /api/sessions/:id/snapshots`.
+/// Lists the snapshots of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/snapshots",
+    operation_id = "listSnapshots",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The snapshots", body = SnapshotList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SnapshotList>, ApiError> {
     find_session(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
-    let snapshots: Vec<Value> = snapshots.iter().map(|snapshot| snapshot_object(id, snapshot)).collect();
-    Ok(Json(json!({ "snapshots": snapshots })))
+    let snapshots = snapshots.into_iter().map(|snapshot| snapshot_object(id, snapshot)).collect();
+    Ok(Json(SnapshotList { snapshots }))
 }
 
-fn snapshot_object(session: Uuid, snapshot: &Snapshot) -> Value {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Snapshot)]
+#[serde(rename_all = "camelCase")]
+struct SnapshotObject {
+    /// The value of `fromSnapshot` for sessions that start from it.
+    id: String,
+    session_id: String,
+    name: String,
+    /// In bytes; null if the file has been removed.
+    #[schema(required)]
+    size: Option<u64>,
+    #[schema(required, format = DateTime)]
+    created_at: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SnapshotResponse {
+    snapshot: SnapshotObject,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SnapshotList {
+    snapshots: Vec<SnapshotObject>,
+}
+
+fn snapshot_object(session: Uuid, snapshot: Snapshot) -> SnapshotObject {
     let metadata = std::fs::metadata(&snapshot.file).ok();
     let taken =
         metadata.as_ref().and_then(|metadata| jiff::Timestamp::try_from(metadata.modified().ok()?).ok());
-    json!({
-        "id": format!("{session}/{}", snapshot.name),
-        "sessionId": session.to_string(),
-        "name": snapshot.name,
-        "size": metadata.map(|metadata| metadata.len()),
-        "createdAt": taken.map(clock::format),
-    })
+    SnapshotObject {
+        id: format!("{session}/{}", snapshot.name),
+        session_id: session.to_string(),
+        name: snapshot.name,
+        size: metadata.map(|metadata| metadata.len()),
+        created_at: taken.map(clock::format),
+    }
 }
 
 /// Returns the session of a snapshot and its file, given the id of the snapshot.
@@ -75,12 +125,25 @@ pub(super) async fn find_snapshot(app: &App, caller: &Caller, id: &str) -> Resul
     snapshots.into_iter().find(|snapshot| snapshot.name == name).map(|found| found.file).ok_or_else(unknown)
 }
 
-/// `POST /api/sessions/:id/fork`: a paused session with the messages, the workspace and the conversation of this one.
+/// Creates a session from another one.
+///
+/// The new session is paused, and has the messages, the workspace and the conversation of the other.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/fork",
+    operation_id = "forkSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 201, description = "The session is created", body = SessionResponse),
+        (status = 404, description = "No such session, or its agent does not exist"),
+    ),
+)]
 pub(super) async fn fork(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let forked = tasks.run(async move { fork_session(&app, &caller, id).await });

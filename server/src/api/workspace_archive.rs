@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::download::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
+use super::objects::BinaryFile;
 use super::sessions::find_session;
 use super::workspace_files::{MAX_DOWNLOAD_SIZE, no_workspace};
 use crate::agent_folder::safe_path;
@@ -20,8 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum number of entries in an uploaded archive.
@@ -38,14 +39,44 @@ const MAX_UNPACKED_SIZE: u64 = 512 << 20;
 /// Parts of a download that wait for the client.
 const BUFFERED_CHUNKS: usize = 4;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = UploadWorkspaceRequest)]
 pub(super) struct BundleBody {
+    /// A gzip-compressed tar archive in base64.
     #[serde(default)]
+    #[schema(required, format = Byte)]
     bundle: String,
 }
 
-/// `GET /api/sessions/:id/workspace`: all files, except for those that are not listed, files of variables (`.env`), and
-/// files of more than 100 MiB.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RestoredWorkspace {
+    message: &'static str,
+    /// The number of files.
+    written: usize,
+    skipped: Vec<SkippedFile>,
+}
+
+/// A member of an archive that was not written.
+#[derive(Debug, Serialize, ToSchema)]
+struct SkippedFile {
+    path: String,
+    error: String,
+}
+
+/// Returns the files of the workspace as an archive.
+///
+/// Files that are not listed, files of variables (`.env`), and files of more than 100 MiB are left out.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/workspace",
+    operation_id = "downloadWorkspace",
+    tag = "Files",
+    params(SessionId),
+    responses(
+        (status = 200, description = "A gzip-compressed tar archive", body = BinaryFile, content_type = "application/gzip"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn download(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -131,13 +162,27 @@ impl Write for ChunkWriter {
     }
 }
 
-/// `POST /api/sessions/:id/workspace`: writes the files of an archive into the workspace. Other files stay.
+/// Writes the files of an archive into the workspace.
+///
+/// Other files stay.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/workspace",
+    operation_id = "uploadWorkspace",
+    tag = "Files",
+    params(SessionId),
+    request_body = BundleBody,
+    responses(
+        (status = 200, description = "The files are written", body = RestoredWorkspace),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<BundleBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<RestoredWorkspace>, ApiError> {
     find_session(&app, &caller, id).await?;
     let invalid = |text: &str| ApiError::bad_request(format!("Invalid bundle: {text}"));
     let bundle = STANDARD.decode(body.bundle.trim()).map_err(|_| invalid("it is not base64"))?;
@@ -154,13 +199,13 @@ pub(super) async fn upload(
         for (path, content) in files {
             match app.program.write_file(id, &path, &content).await {
                 Ok(()) => count += 1,
-                Err(error) => skipped.push(json!({ "path": path, "error": error.to_string() })),
+                Err(error) => skipped.push(SkippedFile { path, error: error.to_string() }),
             }
         }
         let is_running = app.running.get(id).is_some();
         let message =
             if is_running { "Workspace restored to live sandbox" } else { "Workspace saved as snapshot" };
-        Ok(json!({ "message": message, "written": count, "skipped": skipped }))
+        Ok(RestoredWorkspace { message, written: count, skipped })
     });
     let result = written
         .await
@@ -168,7 +213,7 @@ pub(super) async fn upload(
     Ok(Json(result))
 }
 
-type ArchiveFiles = (Vec<(String, Vec<u8>)>, Vec<Value>);
+type ArchiveFiles = (Vec<(String, Vec<u8>)>, Vec<SkippedFile>);
 
 /// Reads the regular files of an archive. Members of other types are returned as skipped: no link is ever created.
 fn read_archive(bundle: &[u8]) -> io::Result<ArchiveFiles> {
@@ -188,7 +233,7 @@ fn read_archive(bundle: &[u8]) -> io::Result<ArchiveFiles> {
         let path = safe_path(&name).and_then(|path| path.to_str().map(str::to_owned));
         let Some(path) = path.filter(|_| kind.is_file()) else {
             let error = if kind.is_file() { "Invalid file path" } else { "it is no regular file" };
-            skipped.push(json!({ "path": name, "error": error }));
+            skipped.push(SkippedFile { path: name, error: error.into() });
             continue;
         };
         total += entry.size();
@@ -238,7 +283,7 @@ mod tests {
         ]);
         let (files, skipped) = read_archive(&archive).unwrap();
         assert_eq!(files, [("a/b".to_owned(), b"1".to_vec()), ("c".to_owned(), Vec::new())]);
-        let skipped: Vec<_> = skipped.iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+        let skipped: Vec<_> = skipped.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(skipped, ["../x", "/etc/x", "link"]);
     }
 

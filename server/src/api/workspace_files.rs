@@ -6,6 +6,7 @@ use super::auth::Caller;
 use super::download::{SEND_TIMEOUT, download};
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
+use super::objects::{BinaryFile, FileEntry};
 use super::sessions::find_session;
 use crate::agent_folder::safe_path;
 use crate::clock;
@@ -18,11 +19,11 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::time::timeout;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum size of a file in a JSON response, in bytes.
@@ -38,37 +39,100 @@ const MAX_PATH_LENGTH: usize = 4096;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FilesQuery {
+    /// Whether names that begin with a dot are listed.
+    #[param(default = true)]
     include_hidden: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct FileQuery {
+    /// `json` for the text of the file as JSON; any other value for its bytes.
     format: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = WriteFilesRequest)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UploadBody {
+    #[schema(min_items = 1, max_items = 500)]
     files: Vec<UploadedFile>,
+    /// The directory of the files in the workspace.
     target_path: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 struct UploadedFile {
     path: String,
+    /// In base64; at most 50 MiB of content.
+    #[schema(format = Byte)]
     content: String,
 }
 
-/// `GET /api/sessions/:id/files`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SessionFileList {
+    files: Vec<FileEntry>,
+    /// `sandbox` if a sandbox is running, else `snapshot`.
+    source: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SessionFile {
+    path: String,
+    content: String,
+    /// In bytes.
+    size: usize,
+    /// `sandbox` if a sandbox is running, else `snapshot`.
+    source: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WriteResults {
+    files: Vec<WriteResult>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct WriteResult {
+    path: String,
+    written: bool,
+    /// In bytes, of a file that was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    size: Option<usize>,
+    /// The reason why the file was not written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeletedSessionFile {
+    path: String,
+    deleted: bool,
+}
+
+/// Lists the files of the workspace of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/files",
+    operation_id = "getSessionFiles",
+    tag = "Files",
+    params(SessionId, FilesQuery),
+    responses(
+        (status = 200, description = "The files", body = SessionFileList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     QueryParams(query): QueryParams<FilesQuery>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionFileList>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     let files =
         app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
@@ -76,15 +140,32 @@ pub(super) async fn list(
     let is_listed = |name: &str| {
         !has_skipped_suffix(name) && (with_hidden || !name.split('/').any(|part| part.starts_with('.')))
     };
-    let files: Vec<Value> = files
-        .iter()
-        .filter(|file| file.kind == "file" && is_listed(&file.name))
-        .map(|file| json!({ "path": file.name, "size": file.size, "modifiedAt": clock::at_millisecond(file.mtime) }))
-        .collect();
-    Ok(Json(json!({ "files": files, "source": source(&app, id) })))
+    let files = files.into_iter().filter(|file| file.kind == "file" && is_listed(&file.name));
+    let files = files.map(|file| FileEntry {
+        path: file.name,
+        size: file.size,
+        modified_at: clock::at_millisecond(file.mtime),
+    });
+    Ok(Json(SessionFileList { files: files.collect(), source: source(&app, id) }))
 }
 
-/// `GET /api/sessions/:id/files/*`: the bytes of a file, or with `?format=json` its text.
+/// Returns a file of the workspace.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/files/{*path}",
+    operation_id = "getSessionFile",
+    tag = "Files",
+    params(("id" = Uuid, Path, description = "The id of the session"), ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"), FileQuery),
+    responses(
+        (
+            status = 200,
+            description = "The bytes of the file, or with `format=json` its text",
+            content((SessionFile = "application/json"), (BinaryFile = "*/*")),
+        ),
+        (status = 403, description = "The scope of the key does not permit the request, or the agent itself may not access the file"),
+        (status = 404, description = "No such session, or no such file"),
+    ),
+)]
 pub(super) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -104,10 +185,8 @@ pub(super) async fn read(
     let source = source(&app, id);
     if is_json {
         let content = content.read_to_end(most).await.map_err(|error| file_error(&error))?;
-        let (text, size) = (String::from_utf8_lossy(&content), content.len());
-        return Ok(
-            Json(json!({ "path": path, "content": text, "size": size, "source": source })).into_response()
-        );
+        let (content, size) = (String::from_utf8_lossy(&content).into_owned(), content.len());
+        return Ok(Json(SessionFile { path, content, size, source }).into_response());
     }
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Vec<u8>, CommandError>>(4);
     tokio::spawn(async move {
@@ -137,13 +216,25 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// `POST /api/sessions/:id/files`: writes files, each with a result of its own.
+/// Writes files into the workspace, each with a result of its own.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/files",
+    operation_id = "writeSessionFiles",
+    tag = "Files",
+    params(SessionId),
+    request_body = UploadBody,
+    responses(
+        (status = 200, description = "The results", body = WriteResults),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn write(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<UploadBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WriteResults>, ApiError> {
     if body.files.is_empty() || body.files.len() > MAX_BATCH_FILES {
         return Err(ApiError::Body(format!("body/files must contain 1 to {MAX_BATCH_FILES} files")));
     }
@@ -157,15 +248,16 @@ pub(super) async fn write(
                 Ok((path, content)) => write_one(&app, session.id, &path, &content).await,
                 Err(text) => Err(text),
             };
+            let path = file.path;
             results.push(match written {
-                Ok(size) => json!({ "path": file.path, "written": true, "size": size }),
-                Err(text) => json!({ "path": file.path, "written": false, "error": text }),
+                Ok(size) => WriteResult { path, written: true, size: Some(size), error: None },
+                Err(text) => WriteResult { path, written: false, size: None, error: Some(text) },
             });
         }
         results
     });
     let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))?;
-    Ok(Json(json!({ "files": results })))
+    Ok(Json(WriteResults { files: results }))
 }
 
 async fn write_one(app: &App, id: Uuid, path: &str, content: &[u8]) -> Result<usize, String> {
@@ -197,16 +289,28 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
     Ok((path, content))
 }
 
-/// `DELETE /api/sessions/:id/files/*`.
+/// Deletes a file of the workspace.
+#[utoipa::path(
+    delete,
+    path = "/api/sessions/{id}/files/{*path}",
+    operation_id = "deleteSessionFile",
+    tag = "Files",
+    params(("id" = Uuid, Path, description = "The id of the session"), ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes")),
+    responses(
+        (status = 200, description = "The file is deleted", body = DeletedSessionFile),
+        (status = 403, description = "The scope of the key does not permit the request, or the agent itself may not access the file"),
+        (status = 404, description = "No such session, or no such file"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionPath { id, rest: path }: SessionPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DeletedSessionFile>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     let path = normal_path(&path)?;
     app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
-    Ok(Json(json!({ "path": path, "deleted": true })))
+    Ok(Json(DeletedSessionFile { path, deleted: true }))
 }
 
 fn normal_path(path: &str) -> Result<String, ApiError> {

@@ -17,6 +17,7 @@ mod lifecycle;
 mod locks;
 mod manual;
 mod messages;
+mod openapi;
 mod output;
 mod permissions;
 mod postgres;
