@@ -106,7 +106,15 @@ pub(super) async fn list(
     path = "/api/agents/{name}/files/{*path}",
     operation_id = "getAgentFile",
     tag = "Agent files",
-    params(("name" = String, Path, description = "The name of the agent"), ("path" = String, Path, description = "The path of the file in the folder of the agent; it can contain slashes"), AgentFileQuery),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        (
+            "path" = String,
+            Path,
+            description = "The path of the file in the folder of the agent; it can contain slashes",
+        ),
+        AgentFileQuery,
+    ),
     responses(
         (
             status = 200,
@@ -187,7 +195,14 @@ pub(super) async fn write(
     path = "/api/agents/{name}/files/{*path}",
     operation_id = "deleteAgentFile",
     tag = "Agent files",
-    params(("name" = String, Path, description = "The name of the agent"), ("path" = String, Path, description = "The path of the file in the folder of the agent; it can contain slashes")),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        (
+            "path" = String,
+            Path,
+            description = "The path of the file in the folder of the agent; it can contain slashes",
+        ),
+    ),
     responses(
         (status = 200, description = "The file is deleted", body = DeletedFile),
         (status = 404, description = "No such agent, or no such file"),

@@ -203,7 +203,10 @@ pub(super) async fn create(
     path = "/api/agents/{name}/versions/{version}",
     operation_id = "getAgentVersion",
     tag = "Agent versions",
-    params(("name" = String, Path, description = "The name of the agent"), ("version" = String, Path, description = "The number or the id of the version")),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
     responses(
         (status = 200, description = "The version", body = AgentVersionResponse),
         (status = 404, description = "No such agent, or no such version"),
@@ -223,7 +226,10 @@ pub(super) async fn show(
     path = "/api/agents/{name}/versions/{version}",
     operation_id = "updateAgentVersion",
     tag = "Agent versions",
-    params(("name" = String, Path, description = "The name of the agent"), ("version" = String, Path, description = "The number or the id of the version")),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
     request_body = VersionBody,
     responses(
         (status = 200, description = "The updated version", body = AgentVersionResponse),
@@ -256,7 +262,10 @@ pub(super) async fn update(
     path = "/api/agents/{name}/versions/{version}",
     operation_id = "deleteAgentVersion",
     tag = "Agent versions",
-    params(("name" = String, Path, description = "The name of the agent"), ("version" = String, Path, description = "The number or the id of the version")),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
     responses(
         (status = 200, description = "The version is deleted", body = Confirmation),
         (status = 404, description = "No such agent, or no such version"),
@@ -281,7 +290,10 @@ pub(super) async fn delete(
     path = "/api/agents/{name}/versions/{version}/activate",
     operation_id = "activateAgentVersion",
     tag = "Agent versions",
-    params(("name" = String, Path, description = "The name of the agent"), ("version" = String, Path, description = "The number or the id of the version")),
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
     responses(
         (status = 200, description = "The version is active", body = ActivatedVersion),
         (status = 404, description = "No such agent, or no such version"),

@@ -127,7 +127,16 @@ pub(super) struct EventQuery {
     path = "/api/sessions/{id}/messages",
     operation_id = "sendMessage",
     tag = "Messages",
-    params(SessionId, ("idempotency-key" = Option<String>, Header, description = "Names the message, so that it can be repeated without being sent twice", min_length = 1, max_length = 255)),
+    params(
+        SessionId,
+        (
+            "idempotency-key" = Option<String>,
+            Header,
+            description = "Names the message, so that it can be repeated without being sent twice",
+            min_length = 1,
+            max_length = 255,
+        ),
+    ),
     request_body = SendBody,
     responses(
         (status = 200, description = "The events of the turn", body = StreamEvent, content_type = "text/event-stream"),
@@ -290,7 +299,11 @@ pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
     path = "/api/sessions/{id}/stream",
     operation_id = "streamSession",
     tag = "Messages",
-    params(SessionId, StreamQuery, ("last-event-id" = Option<u64>, Header, description = "Takes precedence over `after`")),
+    params(
+        SessionId,
+        StreamQuery,
+        ("last-event-id" = Option<u64>, Header, description = "Takes precedence over `after`"),
+    ),
     responses(
         (status = 200, description = "The events", body = StreamEvent, content_type = "text/event-stream"),
         (status = 404, description = "No such session"),

@@ -98,7 +98,10 @@ pub(super) async fn list(
     path = "/api/sessions/{id}/permissions/{permission}",
     operation_id = "answerPermission",
     tag = "Permissions",
-    params(("id" = Uuid, Path, description = "The id of the session"), ("permission" = String, Path, description = "The id of the request")),
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("permission" = String, Path, description = "The id of the request"),
+    ),
     request_body = AnswerBody,
     responses(
         (status = 200, description = "The request is answered", body = Confirmation),

@@ -25,6 +25,11 @@ pub(super) struct UsageQuery {
     after: Option<String>,
     /// Only events at or before this time or date in ISO 8601.
     before: Option<String>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UsageLimit {
     /// Maximum number of events.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<i64>,
@@ -115,15 +120,16 @@ impl UsagePeriod {
     path = "/api/usage",
     operation_id = "listUsageEvents",
     tag = "Usage",
-    params(UsageQuery),
+    params(UsageQuery, UsageLimit),
     responses((status = 200, description = "The events", body = UsageEventList)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     QueryParams(query): QueryParams<UsageQuery>,
+    QueryParams(UsageLimit { limit }): QueryParams<UsageLimit>,
 ) -> Result<Json<UsageEventList>, ApiError> {
-    let limit = bounded("limit", query.limit, 100, 1..=1000)?;
+    let limit = bounded("limit", limit, 100, 1..=1000)?;
     let period = UsagePeriod::parse(query.after.as_deref(), query.before.as_deref())?;
     let events = app.store.usage_events(&caller.tenant, &filter(&query, &period), limit).await?;
     let events = events.into_iter().map(UsageEvent::from).collect();

@@ -155,7 +155,11 @@ pub(super) async fn list(
     path = "/api/sessions/{id}/files/{*path}",
     operation_id = "getSessionFile",
     tag = "Files",
-    params(("id" = Uuid, Path, description = "The id of the session"), ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"), FileQuery),
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"),
+        FileQuery,
+    ),
     responses(
         (
             status = 200,
@@ -295,7 +299,10 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
     path = "/api/sessions/{id}/files/{*path}",
     operation_id = "deleteSessionFile",
     tag = "Files",
-    params(("id" = Uuid, Path, description = "The id of the session"), ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes")),
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"),
+    ),
     responses(
         (status = 200, description = "The file is deleted", body = DeletedSessionFile),
         (status = 403, description = "The scope of the key does not permit the request, or the agent itself may not access the file"),

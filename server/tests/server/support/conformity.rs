@@ -99,6 +99,12 @@ pub fn check_frame(frame: &Frame) {
     let Some(event) = events.find(|event| event["properties"]["event"]["enum"][0] == frame.event) else {
         return;
     };
-    let checked = Schemas::of(&DOCUMENT).check(&event["properties"]["data"], &frame.json(), "data");
+    let data = &event["properties"]["data"];
+    if frame.event == "message" {
+        // The bytes of the agent, which may be more than a JSON value can hold.
+        assert!(data["type"].is_null() && data["$ref"].is_null(), "{data}");
+        return;
+    }
+    let checked = Schemas::of(&DOCUMENT).check(data, &frame.json(), "data");
     assert!(checked.is_ok(), "event {}: {}\n{}", frame.event, checked.unwrap_err(), frame.data);
 }
