@@ -26,7 +26,7 @@ struct Metric<'a> {
     path = "/metrics",
     operation_id = "getMetrics",
     tag = "Server",
-    responses((status = 200, description = "The numbers in the text format 0.0.4", body = String, content_type = "text/plain")),
+    responses((status = 200, description = "The text format 0.0.4", body = String, content_type = "text/plain")),
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let running = u64::try_from(app.running.count()).unwrap_or(u64::MAX);

@@ -20,6 +20,7 @@ mod health;
 mod host_header;
 mod lifecycle;
 mod logs;
+mod message_body;
 mod messages;
 mod metrics;
 mod objects;
@@ -38,6 +39,7 @@ mod usage;
 mod variables;
 mod workspace_archive;
 mod workspace_changes;
+mod workspace_file_objects;
 mod workspace_files;
 
 pub use app::App;

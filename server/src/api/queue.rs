@@ -4,7 +4,7 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, QueryParams, body_uuid, bounded, is_agent_name};
-use super::messages::MAX_TEXT_CHARS;
+use super::message_body::MAX_TEXT_CHARS;
 use super::sessions::find_session;
 use crate::store::{self, NewQueueItem, QUEUE_STATUSES};
 use axum::Json;

@@ -73,7 +73,7 @@ struct SkippedFile {
     tag = "Files",
     params(SessionId),
     responses(
-        (status = 200, description = "A gzip-compressed tar archive", body = BinaryFile, content_type = "application/gzip"),
+        (status = 200, description = "A tar archive with gzip", body = BinaryFile, content_type = "application/gzip"),
         (status = 404, description = "No such session"),
     ),
 )]

@@ -8,6 +8,10 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::objects::{BinaryFile, FileEntry};
 use super::sessions::find_session;
+use super::workspace_file_objects::{
+    DeletedSessionFile, FileQuery, FilesQuery, SessionFile, SessionFileList, UploadBody, UploadedFile,
+    WriteResult, WriteResults,
+};
 use crate::agent_folder::safe_path;
 use crate::clock;
 use crate::saggar::CommandError;
@@ -19,11 +23,9 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::time::timeout;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum size of a file in a JSON response, in bytes.
@@ -38,82 +40,6 @@ const MAX_BATCH_SIZE: usize = 100 << 20;
 const MAX_PATH_LENGTH: usize = 4096;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
-
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FilesQuery {
-    /// Whether names that begin with a dot are listed.
-    #[param(default = true)]
-    include_hidden: Option<bool>,
-}
-
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct FileQuery {
-    /// `json` for the text of the file as JSON; any other value for its bytes.
-    format: Option<String>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[schema(as = WriteFilesRequest)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct UploadBody {
-    #[schema(min_items = 1, max_items = 500)]
-    files: Vec<UploadedFile>,
-    /// The directory of the files in the workspace.
-    target_path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-struct UploadedFile {
-    path: String,
-    /// In base64; at most 50 MiB of content.
-    #[schema(format = Byte)]
-    content: String,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SessionFileList {
-    files: Vec<FileEntry>,
-    /// `sandbox` if a sandbox is running, else `snapshot`.
-    source: &'static str,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SessionFile {
-    path: String,
-    content: String,
-    /// In bytes.
-    size: usize,
-    /// `sandbox` if a sandbox is running, else `snapshot`.
-    source: &'static str,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct WriteResults {
-    files: Vec<WriteResult>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-struct WriteResult {
-    path: String,
-    written: bool,
-    /// In bytes, of a file that was written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    size: Option<usize>,
-    /// The reason why the file was not written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    error: Option<String>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct DeletedSessionFile {
-    path: String,
-    deleted: bool,
-}
 
 /// Lists the files of the workspace of a session.
 #[utoipa::path(
@@ -166,7 +92,7 @@ pub(super) async fn list(
             description = "The bytes of the file, or with `format=json` its text",
             content((SessionFile = "application/json"), (BinaryFile = "*/*")),
         ),
-        (status = 403, description = "The scope of the key does not permit the request, or the agent itself may not access the file"),
+        (status = 403, description = "The key or the sandbox does not permit access to the file"),
         (status = 404, description = "No such session, or no such file"),
     ),
 )]
@@ -305,7 +231,7 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
     ),
     responses(
         (status = 200, description = "The file is deleted", body = DeletedSessionFile),
-        (status = 403, description = "The scope of the key does not permit the request, or the agent itself may not access the file"),
+        (status = 403, description = "The key or the sandbox does not permit access to the file"),
         (status = 404, description = "No such session, or no such file"),
     ),
 )]
